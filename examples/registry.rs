@@ -23,7 +23,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let specialist = specialist.as_tool("mathematician", "Solves a problem of arithmetic step by step.");
     let registry = Registry::builder().tool(add::tool()).agent(specialist).build().await?;
     registry.register(Tool::new("ping", "Says that it is there.").call(|_, _| async { Ok("pong") }))?;
-    assert!(registry.len() == 3 && registry.has("ping"));
+    assert!(registry.len() == 3 && registry.has_tool("ping"));
 
     // The schemas in the format of each model API.
     assert_eq!(registry.schemas(Format::Openai, &Caller::anonymous())[0]["function"]["name"], "add");
@@ -39,7 +39,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let refused = registry.execute("add", json!({"one": 4})).await.ok_or("no such tool")?;
     assert_eq!(refused.err().map(|error| error.kind()), Some(ErrorKind::UsageLimitReached));
     let entry = registry.get("add").ok_or("no such tool")?;
-    assert_eq!(registry.used(&entry, &Caller::anonymous()).await?[0].used, 2);
+    assert_eq!(registry.limit_usage(&entry, &Caller::anonymous()).await?[0].used, 2);
     registry.reset_usage(&entry, None).await?;
     assert!(registry.execute("add", json!({"one": 4})).await.is_some_and(|answer| answer.is_ok()));
     registry.close().await;

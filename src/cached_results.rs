@@ -6,44 +6,51 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
-use crate::call::{CallError, Capture, JsonObject, NotStored, StoredResults, ToolContext, ToolResult};
+use crate::call::{CallError, Capture, JsonObject, StoredResultError, StoredResults, ToolContext, ToolResult};
 use crate::catalog::Catalog;
-use crate::deny_list::Denials;
+use crate::deny_list::DenyList;
 
 /// Looks where calls through the current catalog look. The reference is weak, because tools hold this value and the
 /// catalog holds tools.
-pub(crate) struct Shelves(pub(crate) Weak<ArcSwap<Catalog>>);
+pub(crate) struct CachedResults(pub(crate) Weak<ArcSwap<Catalog>>);
 
 #[async_trait]
-impl StoredResults for Shelves {
-    async fn find(
+impl StoredResults for CachedResults {
+    async fn find_result(
         &self,
-        asking: &ToolContext,
+        context: &ToolContext,
         tool: &str,
         arguments: &JsonObject,
-    ) -> Result<Arc<ToolResult>, NotStored> {
-        let catalog = self.0.upgrade().ok_or(NotStored::Nothing)?.load_full();
-        let caller = &*asking.caller;
+    ) -> Result<Arc<ToolResult>, StoredResultError> {
+        let catalog = self.0.upgrade().ok_or(StoredResultError::NotFound)?.load_full();
+        let caller = &*context.caller;
         // A tool that the caller may not use is unknown, as in the list of tools.
         let found = catalog.resolve(tool, caller).ok().map(|(entry, _)| entry).filter(|entry| entry.allows(caller));
-        let Some(entry) = found else { return Err(NotStored::Unknown(catalog.did_you_mean(tool, caller))) };
-        if Denials::of(asking).denies(entry.names()) {
-            return Err(NotStored::Denied);
+        let Some(entry) = found else { return Err(StoredResultError::UnknownTool(catalog.did_you_mean(tool, caller))) };
+        if DenyList::from_context(context).denies(entry.names()) {
+            return Err(StoredResultError::Denied);
         }
         if !entry.is_enabled() {
-            return Err(NotStored::Off);
+            return Err(StoredResultError::ToolDisabled);
         }
-        let shelf = entry.shelf.as_ref().ok_or(NotStored::NoCache)?;
-        let asker = catalog.get(asking.tool.as_str());
-        let asker_withholds = asker.is_some_and(|asker| asker.policy.capture == Some(Capture::Digest));
-        if shelf.is_off_the_record() && !asker_withholds {
-            return Err(NotStored::Withheld);
+        let tool_cache = entry.tool_cache.as_ref().ok_or(StoredResultError::NotCacheable)?;
+        let calling_tool = catalog.get(context.tool.as_str());
+        let records_digests =
+            calling_tool.is_some_and(|calling_tool| calling_tool.policy.capture == Some(Capture::Digest));
+        if tool_cache.is_memory_only() && !records_digests {
+            return Err(StoredResultError::NotRecordable);
         }
-        let fitting = match entry.rules.fit_shown(arguments.clone(), &asking.context, Some(asking.deadline)).await {
-            Ok(fitting) => fitting,
-            Err(CallError::InvalidArguments(violations)) => return Err(NotStored::Unfit(violations)),
-            Err(_) => return Err(NotStored::Nothing),
-        };
-        shelf.find(caller, asking.agent(), &fitting.arguments, &asking.context).await.ok_or(NotStored::Nothing)
+        let fitting =
+            match entry.rules.fit_model_arguments(arguments.clone(), &context.context, Some(context.deadline)).await {
+                Ok(fitting) => fitting,
+                Err(CallError::InvalidArguments(violations)) => {
+                    return Err(StoredResultError::InvalidArguments(violations));
+                }
+                Err(_) => return Err(StoredResultError::NotFound),
+            };
+        tool_cache
+            .find_result(caller, context.agent(), &fitting.arguments, &context.context)
+            .await
+            .ok_or(StoredResultError::NotFound)
     }
 }

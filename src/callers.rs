@@ -36,10 +36,10 @@ pub fn hash_key(key: &str) -> [u8; 32] {
 
 /// All callers. Without any, every client is `anonymous` and trusted. The service then listens on loopback only.
 #[derive(Default)]
-pub struct Callers(Vec<Known>);
+pub struct Callers(Vec<CallerEntry>);
 
 #[derive(PartialEq)]
-struct Known {
+struct CallerEntry {
     caller: Arc<Caller>,
     key_sha256: [u8; 32],
     allow: Option<Vec<ToolPattern>>,
@@ -51,9 +51,9 @@ struct Known {
 impl Callers {
     /// The callers with these settings.
     pub fn new(settings: Vec<CallerSettings>) -> Self {
-        let known = settings.into_iter().map(|one| Known {
-            allow: one.allow.as_deref().map(ToolPattern::list),
-            deny: ToolPattern::list(&one.deny),
+        let known = settings.into_iter().map(|one| CallerEntry {
+            allow: one.allow.as_deref().map(ToolPattern::parse_list),
+            deny: ToolPattern::parse_list(&one.deny),
             caller: Arc::new(Caller { name: one.name.into(), admin: one.admin }),
             key_sha256: one.key_sha256,
             limits: one.limits,
@@ -73,7 +73,7 @@ impl Callers {
     }
 
     /// Whether this caller may read `/metrics`, which contains the names of all tools.
-    pub fn may_read_metrics(&self, caller: &Caller) -> bool {
+    pub fn can_read_metrics(&self, caller: &Caller) -> bool {
         caller.admin || self.0.iter().any(|known| known.metrics && known.caller.name == caller.name)
     }
 
@@ -95,9 +95,9 @@ impl Callers {
 
     /// The callers that may use the tool with these names, which are its own name and its aliases. It is computed
     /// once, when the tool is registered. `exists` returns whether a tool has exactly a given name.
-    pub fn grants(&self, names: &[&str], exists: impl Fn(&str) -> bool) -> Grants {
+    pub fn grants_for(&self, names: &[&str], exists: impl Fn(&str) -> bool) -> Grants {
         let names = || names.iter().copied();
-        let verdict = |known: &Known| {
+        let verdict = |known: &CallerEntry| {
             let allow = known.allow.as_ref();
             allow.is_none_or(|allow| any_grants(allow, names(), &exists)) && !any_denies(&known.deny, names(), &exists)
         };
@@ -124,12 +124,12 @@ pub struct Grants(HashMap<Arc<str>, bool>);
 impl Grants {
     /// Whether this caller may use the tool. `anonymous` may: either no keys exist, or the call comes from the
     /// command line. A caller that was removed after its request was accepted may not.
-    pub fn allow(&self, caller: &Caller) -> bool {
+    pub fn allows(&self, caller: &Caller) -> bool {
         self.0.get(&caller.name).copied().unwrap_or(&*caller.name == Caller::ANONYMOUS)
     }
 
     /// Whether each caller that may use the other tool may also use this tool.
-    pub(crate) fn cover(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         other.0.iter().all(|(caller, may)| !may || self.0.get(caller).copied().unwrap_or_default())
     }
 }
@@ -152,19 +152,19 @@ mod tests {
     }
 
     #[test]
-    fn keys_name_callers_and_deny_wins() {
+    fn keys_identify_callers_and_deny_wins() {
         let callers = Callers::new(vec![
             settings("a", "key-a", &["get_*", "search"], &["get_secret"]),
             settings("b", "key-b", &[], &["delete_*"]),
         ]);
         assert!(callers.authenticate("key-x").is_none());
         let (a, b) = (callers.authenticate("key-a").unwrap(), callers.authenticate("key-b").unwrap());
-        let may = |caller: &Caller, tool: &str| callers.grants(&[tool], |_| false).allow(caller);
+        let may = |caller: &Caller, tool: &str| callers.grants_for(&[tool], |_| false).allows(caller);
         assert!(may(&a, "get_weather") && may(&a, "search") && may(&b, "get_secret"));
         let nothing = CallerSettings { allow: Some(Vec::new()), ..settings("c", "key-c", &[], &[]) };
         let callers = Callers::new(vec![nothing]);
         assert!(
-            !callers.grants(&["search"], |_| false).allow(&callers.authenticate("key-c").unwrap()),
+            !callers.grants_for(&["search"], |_| false).allows(&callers.authenticate("key-c").unwrap()),
             "an empty list allows nothing"
         );
         let gone = Caller { name: "gone".into(), admin: true };
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_count_in_grants() {
+    fn grants_consider_aliases() {
         let callers = Callers::new(vec![
             settings("denied", "key-a", &[], &["mailer"]),
             settings("denied-otherwise", "key-b", &[], &["functions.Send-Mail", "x"]),
@@ -181,8 +181,9 @@ mod tests {
             settings("allowed", "key-d", &["Mailer"], &[]),
             settings("allowed-elsewhere", "key-e", &["calculator"], &[]),
         ]);
-        let grants = callers.grants(&["send_mail", "mailer"], |_| false);
-        let may: Vec<&str> = callers.iter().filter(|caller| grants.allow(caller)).map(|caller| &*caller.name).collect();
+        let grants = callers.grants_for(&["send_mail", "mailer"], |_| false);
+        let may: Vec<&str> =
+            callers.iter().filter(|caller| grants.allows(caller)).map(|caller| &*caller.name).collect();
         assert_eq!(may, ["allowed"]);
     }
 
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_keys_match_nobody() {
+    fn empty_keys_match_no_caller() {
         let callers = Callers::new(vec![settings("a", "", &[], &[])]);
         assert!(callers.authenticate("").is_none());
     }

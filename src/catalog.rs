@@ -10,27 +10,27 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::call::json::digest;
+use crate::call::json::hash_parts;
 use crate::call::{
     CallSettings, Caller, Definition, Effect, Kind, Limit, NameMatching, Origin, Policy, Services, ToolName,
 };
 use crate::callers::{Callers, Grants};
 use crate::changes::Changes;
 pub use crate::definition_hash::definition_hash;
-use crate::definition_hash::{definition_fields, hash_of};
-use crate::formats::{self, Format, ListedTool, Names};
+use crate::definition_hash::{definition_fields, hash_fields};
+use crate::formats::{self, Format, ListedTool, NameRules};
 use crate::middleware::cache::ToolCache;
 use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
 use crate::middleware::concurrency::ToolPermits;
 use crate::middleware::usage_limit::ChargeRules;
 use crate::middleware::validate::ArgumentRules;
-use crate::names::{Spellings, unprefixed};
+use crate::names::{Spellings, strip_known_prefix};
 use crate::schema::{Schema, SchemaFault};
-use crate::stack::{self, Shared, ToolService};
-use crate::tools::{BuildError, Runner, Settings, Tool, UnavailableReason};
+use crate::stack::{self, SharedParts, ToolService};
+use crate::tools::{BuildError, DeclaredSettings, Runner, Tool, UnavailableReason};
 
 /// Maximum number of suggested names.
-const MOST_MEANT: usize = 3;
+const MAX_SUGGESTIONS: usize = 3;
 
 /// A tool with its stack.
 pub struct Entry {
@@ -45,19 +45,19 @@ pub struct Entry {
     /// SHA-256, in hex, of everything that identifies the tool: its definition and the way it runs.
     pub definition_hash: String,
     /// SHA-256 of the definition as callers see it, with the author's order of keys. Another order gives another hash.
-    pub(crate) shown: [u8; 32],
+    pub(crate) shown_hash: [u8; 32],
     /// The rules that arguments must match.
     pub rules: Arc<ArgumentRules>,
-    pub(crate) tariff: Arc<ChargeRules>,
+    pub(crate) charge_rules: Arc<ChargeRules>,
     pub(crate) service: ToolService,
     /// The tool's stored results.
-    pub(crate) shelf: Option<Arc<ToolCache>>,
-    settings: Settings,
-    stopped: bool,
+    pub(crate) tool_cache: Option<Arc<ToolCache>>,
+    settings: DeclaredSettings,
+    quarantined: bool,
     grants: Arc<Grants>,
     enabled: Arc<AtomicBool>,
     breaker: Option<Arc<Breaker>>,
-    places: ToolPermits,
+    permits: ToolPermits,
 }
 
 impl Entry {
@@ -68,32 +68,32 @@ impl Entry {
 
     /// Whether a call can run now: the tool is enabled and approved, and its runner is available.
     pub fn is_available(&self) -> bool {
-        self.is_enabled() && !self.stopped && self.rules.runner.is_available()
+        self.is_enabled() && !self.quarantined && self.rules.runner.is_available()
     }
 
-    pub(crate) fn enable(&self, enabled: bool) {
+    pub(crate) fn set_enabled(&self, enabled: bool) {
         self.enabled.store(enabled, Ordering::Relaxed);
     }
 
     /// Whether this caller may use the tool.
     pub fn allows(&self, caller: &Caller) -> bool {
-        self.grants.allow(caller)
+        self.grants.allows(caller)
     }
 
-    /// The tool name for a call that a caller made as `asked`. A caller that may not use the tool gets `asked` back, so
+    /// The tool name for a call that a caller made as `requested`. A caller that may not use the tool gets `requested` back, so
     /// it learns no other name of the tool.
-    pub(crate) fn name_for(&self, caller: &Caller, asked: &str) -> ToolName {
-        let asked = (!self.allows(caller)).then(|| ToolName::parse(asked).ok()).flatten();
-        asked.unwrap_or_else(|| self.definition.name.clone())
+    pub(crate) fn name_shown_to(&self, caller: &Caller, requested: &str) -> ToolName {
+        let requested = (!self.allows(caller)).then(|| ToolName::parse(requested).ok()).flatten();
+        requested.unwrap_or_else(|| self.definition.name.clone())
     }
 
     /// The state of the circuit breaker; `None` if the tool has none.
-    pub fn breaker(&self) -> Option<BreakerStatus> {
+    pub fn breaker_status(&self) -> Option<BreakerStatus> {
         self.breaker.as_ref().map(|breaker| breaker.status())
     }
 
     /// What formats show of the tool.
-    pub(crate) fn offer(&self) -> ListedTool<'_> {
+    pub(crate) fn to_listed_tool(&self) -> ListedTool<'_> {
         ListedTool { definition: &self.definition, effect: self.policy.effect, available: self.is_available() }
     }
 
@@ -104,27 +104,34 @@ impl Entry {
 
     /// Whether both entries were built from the same parts. Runners from the manifest are equal if their manifest text
     /// is equal.
-    fn is_the_same(&self, other: &Entry) -> bool {
-        let Entry { definition, policy, settings, rules, shown, .. } = other;
-        self.is(definition, shown, (other.kind, other.origin, other.stopped), policy, settings, &rules.runner)
+    fn is_same_as(&self, other: &Entry) -> bool {
+        let Entry { definition, policy, settings, rules, shown_hash, .. } = other;
+        self.matches_parts(
+            definition,
+            shown_hash,
+            (other.kind, other.origin, other.quarantined),
+            policy,
+            settings,
+            &rules.runner,
+        )
     }
 
-    fn is(
+    fn matches_parts(
         &self,
         definition: &Definition,
-        shown: &[u8; 32],
+        shown_hash: &[u8; 32],
         state: (Kind, Origin, bool),
         policy: &Policy,
-        settings: &Settings,
+        settings: &DeclaredSettings,
         runner: &Arc<dyn Runner>,
     ) -> bool {
-        let written = settings.base.is_some();
-        (self.kind, self.origin, self.stopped) == state
+        let is_declared = settings.base_dir.is_some();
+        (self.kind, self.origin, self.quarantined) == state
             && self.definition == *definition
-            && self.shown == *shown
+            && self.shown_hash == *shown_hash
             && self.policy == *policy
             && self.settings == *settings
-            && (written || Arc::ptr_eq(&self.rules.runner, runner))
+            && (is_declared || Arc::ptr_eq(&self.rules.runner, runner))
     }
 }
 
@@ -134,19 +141,19 @@ pub struct Catalog {
     by_name: BTreeMap<ToolName, Arc<Entry>>,
     aliases: HashMap<ToolName, ToolName>,
     spellings: Spellings,
-    unlisted: Vec<Unlisted>,
+    unlisted: Vec<UnlistedSource>,
     callers: Arc<Callers>,
     caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>,
-    calls: CallSettings,
+    call_settings: CallSettings,
     /// Tools that read pages of stored results.
-    readers: BTreeSet<ToolName>,
+    result_readers: BTreeSet<ToolName>,
     /// Names and aliases of all tools that this catalog will have, also of those that are not inserted yet.
-    announced: Arc<HashSet<ToolName>>,
+    declared_names: Arc<HashSet<ToolName>>,
 }
 
 /// How a name matched its tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub enum NameMatch {
     /// It is the tool's name or a declared alias.
     Exact,
     /// It is another spelling of the name or an alias.
@@ -155,17 +162,17 @@ pub enum How {
     Similar,
 }
 
-impl How {
+impl NameMatch {
     /// A warning for the answer if the name was not exact.
-    pub fn warning(self, asked: &str, entry: &Entry) -> Option<String> {
+    pub fn warning(self, requested: &str, entry: &Entry) -> Option<String> {
         let name = &entry.definition.name;
-        (self != Self::Exact).then(|| format!("called as `{asked}`; the tool's name is `{name}`"))
+        (self != Self::Exact).then(|| format!("called as `{requested}`; the tool's name is `{name}`"))
     }
 }
 
 /// Why a name leads to no tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotFound {
+pub enum ResolveError {
     /// No tool matches, or more than one.
     #[error("there is no tool of this name")]
     Unknown {
@@ -173,10 +180,10 @@ pub enum NotFound {
         did_you_mean: Vec<String>,
     },
     /// A source that is not listed yet may have a tool of this name.
-    #[error("{why}")]
+    #[error("{reason}")]
     Unlisted {
         /// Why the source is not listed.
-        why: String,
+        reason: String,
         /// When a further call may succeed, if known.
         retry_after: Option<Duration>,
     },
@@ -184,16 +191,16 @@ pub enum NotFound {
 
 /// A source that is unavailable, so that not all names of its tools are known.
 #[derive(Clone)]
-pub struct Unlisted {
+pub struct UnlistedSource {
     /// The prefix of all its tools' names.
     pub prefix: String,
     /// Why the source is unavailable.
-    pub why: Arc<UnavailableReason>,
+    pub reason: Arc<UnavailableReason>,
 }
 
 /// The inputs for building entries.
 pub(crate) struct BuildEnv<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a SharedParts,
     pub(crate) services: &'a Services,
     /// The switches that admins have set, by tool name.
     pub(crate) switches: &'a HashMap<String, bool>,
@@ -206,35 +213,35 @@ impl Catalog {
     /// Makes a catalog without tools.
     pub fn new(callers: Arc<Callers>, calls: CallSettings) -> Self {
         let caller_limits = Arc::new(callers.limits());
-        Self { callers, caller_limits, calls, ..Self::default() }
+        Self { callers, caller_limits, call_settings: calls, ..Self::default() }
     }
 
     /// A catalog with the same callers and settings, and without tools.
     pub(crate) fn without_tools(&self) -> Self {
-        Self::new(self.callers.clone(), self.calls.clone())
+        Self::new(self.callers.clone(), self.call_settings.clone())
     }
 
     /// Sets the names of all tools before the first one is built. An entry of a caller's `allow` that is the name of
     /// one tool must grant no other tool.
-    pub(crate) fn announce<'t>(&mut self, tools: impl Iterator<Item = &'t Tool>) {
+    pub(crate) fn set_declared_names<'t>(&mut self, tools: impl Iterator<Item = &'t Tool>) {
         let names = tools.flat_map(|tool| std::iter::once(&tool.definition.name).chain(&tool.definition.aliases));
-        self.announced = Arc::new(names.cloned().collect());
+        self.declared_names = Arc::new(names.cloned().collect());
     }
 
     /// The callers that may use the tool with these names.
-    fn grants(&self, names: &[&str]) -> Grants {
-        self.callers.grants(names, |name| self.announced.contains(name))
+    fn grants_for(&self, names: &[&str]) -> Grants {
+        self.callers.grants_for(names, |name| self.declared_names.contains(name))
     }
 
     /// Whether every caller that may use `one` may also use `other`.
     pub(crate) fn covers(&self, other: &Definition, one: &Definition) -> bool {
-        let grants = |tool: &Definition| self.grants(&tool.names().collect::<Vec<_>>());
-        grants(other).cover(&grants(one))
+        let grants = |tool: &Definition| self.grants_for(&tool.names().collect::<Vec<_>>());
+        grants(other).covers(&grants(one))
     }
 
     /// How messages of models are treated.
-    pub fn calls(&self) -> &CallSettings {
-        &self.calls
+    pub fn call_settings(&self) -> &CallSettings {
+        &self.call_settings
     }
 
     /// The callers with their grants and limits.
@@ -243,34 +250,35 @@ impl Catalog {
     }
 
     /// Builds the entry of a tool for this catalog: compiles its schemas and builds its stack.
-    pub(crate) fn build(&self, tool: Tool, bench: &BuildEnv<'_>) -> Result<Arc<Entry>, BuildError> {
-        let mut tool = without_large_output_schema(tool.checked()?).apart_by_context();
+    pub(crate) fn build(&self, tool: Tool, env: &BuildEnv<'_>) -> Result<Arc<Entry>, BuildError> {
+        let mut tool = tool.validate()?.without_large_output_schema().separate_cache_by_context();
         let own_schema = tool.definition.input_schema.clone();
-        let pages = tool.show_page_fields()?;
+        let page_fields = tool.add_page_parameters()?;
         let (all, context) = (definition_fields(&tool), tool.context_fields());
-        let definition_hash = hash_of(&all);
-        let shown = digest([all.to_string().as_bytes()]);
-        let Tool { definition, kind, origin, policy, settings, stopped, runner, .. } = tool;
-        let policy = Policy { capture: policy.capture.or(Some(bench.shared.capture)), ..policy.bounded() };
+        let definition_hash = hash_fields(&all);
+        let shown_hash = hash_parts([all.to_string().as_bytes()]);
+        let Tool { definition, kind, origin, policy, settings, quarantined, runner, .. } = tool;
+        let policy = Policy { capture: policy.capture.or(Some(env.shared.capture)), ..policy.with_bounded_times() };
         let name = definition.name.clone();
-        let grants = Arc::new(self.grants(&definition.names().collect::<Vec<_>>()));
-        let is_on = bench.switches.get(name.as_str()).copied().unwrap_or(policy.enabled);
+        let grants = Arc::new(self.grants_for(&definition.names().collect::<Vec<_>>()));
+        let is_on = env.switches.get(name.as_str()).copied().unwrap_or(policy.enabled);
         // An unchanged tool keeps its entry, so its stack, counters and switches stay. With other grants or caller
         // limits it gets a new stack, but keeps its breaker: the runner is the same.
-        let before = bench.before.by_name.get(&name);
-        let same = before
-            .filter(|before| before.is(&definition, &shown, (kind, origin, stopped), &policy, &settings, &runner));
+        let before = env.before.by_name.get(&name);
+        let same = before.filter(|before| {
+            before.matches_parts(&definition, &shown_hash, (kind, origin, quarantined), &policy, &settings, &runner)
+        });
         if let Some(same) =
-            same.filter(|same| *same.grants == *grants && *same.tariff.caller_limits() == *self.caller_limits)
+            same.filter(|same| *same.grants == *grants && *same.charge_rules.caller_limits() == *self.caller_limits)
         {
-            same.enable(is_on);
+            same.set_enabled(is_on);
             return Ok(same.clone());
         }
         let breaker = match same {
             Some(same) => same.breaker.clone(),
             None => runner.has_one_target().then(Arc::default),
         };
-        let fault = |schema: &'static str, fault: SchemaFault| BuildError::Schema {
+        let fault = |schema: &'static str, fault: SchemaFault| BuildError::InvalidSchema {
             tool: name.to_string(),
             schema,
             message: fault.to_string(),
@@ -282,50 +290,50 @@ impl Catalog {
             schema: Arc::new(input),
             runner,
             context: context.clone(),
-            keyed: policy.cache.as_ref().and_then(|cache| cache.context.clone()).unwrap_or_default(),
+            cache_key_fields: policy.cache.as_ref().and_then(|cache| cache.context.clone()).unwrap_or_default(),
             strict: policy.strict,
-            pages,
-            validations: bench.shared.validations.clone(),
+            page_fields,
+            validation_pool: env.shared.validation_pool.clone(),
             timeout: policy.timeout,
         });
         let enabled = Arc::new(AtomicBool::new(is_on));
-        let places_before = before.map(|before| (before.policy.concurrency, &before.places));
-        let places = ToolPermits::new(policy.concurrency, places_before);
-        let tariff = Arc::new(ChargeRules::new(&name, &policy.limits, self.caller_limits.clone()));
-        let parts = stack::ToolLayers {
+        let permits_before = before.map(|before| (before.policy.concurrency, &before.permits));
+        let permits = ToolPermits::new(policy.concurrency, permits_before);
+        let charge_rules = Arc::new(ChargeRules::new(&name, &policy.limits, self.caller_limits.clone()));
+        let tool_layers = stack::ToolLayers {
             name,
             definition_hash: definition_hash.clone(),
-            generation: digest([definition_hash.as_bytes(), &settings.generation]),
+            generation: hash_parts([definition_hash.as_bytes(), &settings.generation]),
             policy: policy.clone(),
             rules: rules.clone(),
             output_schema: output.map(Arc::new),
             paging: definition.paging,
-            settings: Arc::new(settings.finish(bench.services, policy.effect, context)),
+            settings: Arc::new(settings.to_tool_settings(env.services, policy.effect, context)),
             grants: grants.clone(),
             enabled: enabled.clone(),
-            stopped,
+            quarantined,
             breaker: breaker.clone(),
-            places: places.clone(),
-            tariff: tariff.clone(),
+            permits: permits.clone(),
+            charge_rules: charge_rules.clone(),
         };
-        let (service, shelf) = stack::build(parts, bench.shared);
+        let (service, tool_cache) = stack::build_stack(tool_layers, env.shared);
         Ok(Arc::new(Entry {
             definition,
             kind,
             origin,
             policy,
             definition_hash,
-            shown,
+            shown_hash,
             rules,
-            tariff,
+            charge_rules,
             service,
-            shelf,
+            tool_cache,
             settings,
-            stopped,
+            quarantined,
             grants,
             enabled,
             breaker,
-            places,
+            permits,
         }))
     }
 
@@ -333,7 +341,7 @@ impl Catalog {
     pub(crate) fn insert(&mut self, entry: Arc<Entry>) -> Result<(), BuildError> {
         let mut own = HashSet::new();
         if let Some(taken) = entry.names().find(|name| self.get(name.as_str()).is_some() || !own.insert(*name)) {
-            return Err(BuildError::Duplicate(taken.to_string()));
+            return Err(BuildError::DuplicateTool(taken.to_string()));
         }
         let name = entry.definition.name.clone();
         for spelt in entry.names() {
@@ -341,21 +349,21 @@ impl Catalog {
         }
         self.aliases.extend(entry.definition.aliases.iter().map(|alias| (alias.clone(), name.clone())));
         if entry.rules.runner.reads_results() {
-            self.readers.insert(name.clone());
+            self.result_readers.insert(name.clone());
         }
         self.by_name.insert(name, entry);
         Ok(())
     }
 
     /// Adds a source that is unavailable. Names with its prefix are then not unknown, but not listed yet.
-    pub(crate) fn expect(&mut self, source: Unlisted) {
+    pub(crate) fn add_unlisted_source(&mut self, source: UnlistedSource) {
         self.unlisted.push(source);
     }
 
     /// Removes an entry.
     pub(crate) fn remove(&mut self, name: &str) {
         self.by_name.remove(name);
-        self.readers.remove(name);
+        self.result_readers.remove(name);
         self.aliases.retain(|_, real| real.as_str() != name);
         self.spellings.remove(name);
     }
@@ -367,9 +375,9 @@ impl Catalog {
     }
 
     /// A tool by which this caller may read pages of stored results, among those that `may` admits.
-    pub(crate) fn reader(&self, caller: &Caller, may: impl Fn(&Entry) -> bool) -> Option<ToolName> {
+    pub(crate) fn find_result_reader(&self, caller: &Caller, may: impl Fn(&Entry) -> bool) -> Option<ToolName> {
         let usable = |entry: &&Arc<Entry>| entry.is_available() && entry.allows(caller) && may(entry);
-        let mut readers = self.readers.iter().filter_map(|name| self.by_name.get(name));
+        let mut readers = self.result_readers.iter().filter_map(|name| self.by_name.get(name));
         readers.find(usable).map(|entry| entry.definition.name.clone())
     }
 
@@ -384,7 +392,7 @@ impl Catalog {
     }
 
     /// Number of tools with this origin.
-    pub fn count(&self, origin: Origin) -> usize {
+    pub fn count_by_origin(&self, origin: Origin) -> usize {
         self.by_name.values().filter(|entry| entry.origin == origin).count()
     }
 
@@ -394,19 +402,19 @@ impl Catalog {
     }
 
     /// The tools that this caller may use, by name.
-    pub fn list(&self, caller: &Caller) -> Vec<Arc<Entry>> {
+    pub fn tools_for(&self, caller: &Caller) -> Vec<Arc<Entry>> {
         self.by_name.values().filter(|entry| entry.allows(caller)).cloned().collect()
     }
 
     /// The definitions of all enabled tools that this caller may use, ready for a model API.
     pub fn schemas(&self, format: Format, caller: &Caller) -> Value {
-        self.render(format, &self.list(caller))
+        self.render(format, &self.tools_for(caller))
     }
 
     /// These tools in the given format. Disabled tools are left out.
     pub fn render(&self, format: Format, entries: &[Arc<Entry>]) -> Value {
-        let names = Names { spellings: &self.spellings, matching: self.calls.name_matching };
-        formats::render(format, entries.iter().map(|entry| entry.offer()), names)
+        let names = NameRules { spellings: &self.spellings, matching: self.call_settings.name_matching };
+        formats::render(format, entries.iter().map(|entry| entry.to_listed_tool()), names)
     }
 
     /// The tool that a caller's name means: by name, by alias, and as far as `calls.name_matching` permits by another
@@ -416,81 +424,72 @@ impl Catalog {
     /// # Errors
     /// When no tool matches, or more than one. A name that an unavailable source may have never matches a merely
     /// similar tool.
-    pub fn resolve(&self, name: &str, caller: &Caller) -> Result<(&Arc<Entry>, How), NotFound> {
+    pub fn resolve(&self, name: &str, caller: &Caller) -> Result<(&Arc<Entry>, NameMatch), ResolveError> {
         if let Some(entry) = self.get(name) {
-            return Ok((entry, How::Exact));
+            return Ok((entry, NameMatch::Exact));
         }
-        let matching = self.calls.name_matching;
+        let matching = self.call_settings.name_matching;
         if matching != NameMatching::Exact
-            && let Some(found) = self.spelled(name, caller)
+            && let Some(found) = self.resolve_spelling(name, caller)
         {
             return Ok(found);
         }
-        if let Some(source) = self.unlisted(name, caller) {
-            let (why, retry_after) = (source.why)();
-            return Err(NotFound::Unlisted { why, retry_after });
+        if let Some(source) = self.find_unlisted_source(name, caller) {
+            let (reason, retry_after) = (source.reason)();
+            return Err(ResolveError::Unlisted { reason, retry_after });
         }
-        let found = (matching == NameMatching::Similar).then(|| self.similar(name, caller)).flatten();
-        found.ok_or_else(|| NotFound::Unknown { did_you_mean: self.did_you_mean(name, caller) })
+        let found = (matching == NameMatching::Similar).then(|| self.resolve_similar(name, caller)).flatten();
+        found.ok_or_else(|| ResolveError::Unknown { did_you_mean: self.did_you_mean(name, caller) })
     }
 
     /// The unavailable source that may have a tool of this name, if this caller may use that tool.
-    fn unlisted(&self, name: &str, caller: &Caller) -> Option<&Unlisted> {
-        let bare = unprefixed(name).filter(|_| self.calls.name_matching != NameMatching::Exact);
+    fn find_unlisted_source(&self, name: &str, caller: &Caller) -> Option<&UnlistedSource> {
+        let bare = strip_known_prefix(name).filter(|_| self.call_settings.name_matching != NameMatching::Exact);
         let names = || std::iter::once(name).chain(bare).filter(|name| ToolName::parse(name).is_ok());
         self.unlisted.iter().find(|source| {
             let is_its = |name: &str| name.len() > source.prefix.len() && name.starts_with(&source.prefix);
-            names().any(|name| is_its(name) && self.grants(&[name]).allow(caller))
+            names().any(|name| is_its(name) && self.grants_for(&[name]).allows(caller))
         })
     }
 
-    fn spelled(&self, name: &str, caller: &Caller) -> Option<(&Arc<Entry>, How)> {
-        match self.spellings.of(name, |tool| self.may_mean(tool, caller))[..] {
-            [only] => self.by_name.get(only).map(|entry| (entry, How::Spelling)),
+    fn resolve_spelling(&self, name: &str, caller: &Caller) -> Option<(&Arc<Entry>, NameMatch)> {
+        match self.spellings.matching_tools(name, |tool| self.is_allowed_tool(tool, caller))[..] {
+            [only] => self.by_name.get(only).map(|entry| (entry, NameMatch::Spelling)),
             _ => None,
         }
     }
 
     /// Never guesses a `write` tool, and never falls back to a weaker match when the best match is a write.
-    fn similar(&self, name: &str, caller: &Caller) -> Option<(&Arc<Entry>, How)> {
-        let best = match self.spellings.like(name, |tool| self.may_mean(tool, caller))[..] {
+    fn resolve_similar(&self, name: &str, caller: &Caller) -> Option<(&Arc<Entry>, NameMatch)> {
+        let best = match self.spellings.similar_tools(name, |tool| self.is_allowed_tool(tool, caller))[..] {
             [(_, only)] => only,
             [(best, tool), (next, _), ..] if best > next => tool,
             _ => return None,
         };
         let found = self.by_name.get(best).filter(|entry| entry.policy.effect != Effect::Write);
-        found.map(|entry| (entry, How::Similar))
+        found.map(|entry| (entry, NameMatch::Similar))
     }
 
-    fn may_mean(&self, tool: &ToolName, caller: &Caller) -> bool {
+    fn is_allowed_tool(&self, tool: &ToolName, caller: &Caller) -> bool {
         self.by_name.get(tool).is_some_and(|entry| entry.allows(caller))
     }
 
     /// Names that an unknown name probably means, the most probable first. Only tools that this caller may use.
     pub fn did_you_mean(&self, name: &str, caller: &Caller) -> Vec<String> {
-        let like = self.spellings.like(name, |tool| self.may_mean(tool, caller));
-        like.into_iter().take(MOST_MEANT).map(|(_, real)| real.to_string()).collect()
+        let like = self.spellings.similar_tools(name, |tool| self.is_allowed_tool(tool, caller));
+        like.into_iter().take(MAX_SUGGESTIONS).map(|(_, real)| real.to_string()).collect()
     }
 
     /// A tool other than `own` that has another spelling of this name. With two such tools, a model's spelling would
     /// match neither.
-    pub(crate) fn spelled_like(&self, name: &ToolName, own: &ToolName) -> Option<&Arc<Entry>> {
-        let other = self.spellings.of(name.as_str(), |tool| tool != own).first().copied();
+    pub(crate) fn find_spelling_conflict(&self, name: &ToolName, own: &ToolName) -> Option<&Arc<Entry>> {
+        let other = self.spellings.matching_tools(name.as_str(), |tool| tool != own).first().copied();
         other.and_then(|tool| self.by_name.get(tool))
     }
 
     /// The differences between this catalog's tools and those of the catalog before.
     pub fn changes_since<'a>(&'a self, before: &'a Catalog) -> Changes {
         let named = |catalog: &'a Catalog| catalog.by_name.iter().map(|(name, entry)| (name.as_str(), entry));
-        Changes::between(named(before), named(self), |one, other| Arc::ptr_eq(one, other) || one.is_the_same(other))
+        Changes::between(named(before), named(self), |one, other| Arc::ptr_eq(one, other) || one.is_same_as(other))
     }
-}
-
-/// A tool works without its output schema. So a schema that is too large must not remove the tool.
-fn without_large_output_schema(mut tool: Tool) -> Tool {
-    if let Some(fault) = tool.definition.output_schema.as_deref().and_then(Schema::too_large) {
-        tracing::warn!(tool = tool.name(), "served without its output schema, which is too large: {fault}");
-        tool.definition.output_schema = None;
-    }
-    tool
 }

@@ -44,12 +44,12 @@ impl Changes {
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [("added", &self.added), ("removed", &self.removed), ("changed", &self.changed)];
-        let said: Vec<String> = parts
+        let summaries: Vec<String> = parts
             .into_iter()
             .filter(|(_, names)| !names.is_empty())
             .map(|(what, names)| format!("{} {what} ({})", names.len(), names.join(", ")))
             .collect();
-        if said.is_empty() { f.write_str("the same") } else { f.write_str(&said.join(", ")) }
+        if summaries.is_empty() { f.write_str("the same") } else { f.write_str(&summaries.join(", ")) }
     }
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_went_and_changed_is_said_in_one_line() {
+    fn changes_are_displayed_in_one_line() {
         let (before, after) = ([("a", 1), ("b", 2), ("c", 3)], [("d", 4), ("c", 30), ("a", 1)]);
         let changes = Changes::between(before.into_iter(), after.into_iter(), |one, other| one == other);
         assert_eq!(changes.to_string(), "1 added (d), 1 removed (b), 1 changed (c)");

@@ -25,14 +25,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use tokio::process::{Child, Command};
 
 /// Maximum number of files and sockets that a program may have open. Most systems have this default.
-const OPEN_FILES: u64 = 1024;
+const MAX_OPEN_FILES: u64 = 1024;
 
 /// Whether [`confine_process`] has run. It describes the process, like the settings themselves, which the kernel
 /// keeps.
 static IS_PROCESS_CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// Sets for the whole process what the programs that tools start inherit. Call it in `main`, before any thread and
-/// after [`stand_in`](crate::init::stand_in).
+/// after [`run_as_init`](crate::init::run_as_init).
 ///
 /// - Neither the process nor its programs gain privileges by executing a program (`no_new_privs`).
 /// - Files that they make belong to their user alone (umask 077). This includes the ledger's files.
@@ -41,7 +41,7 @@ static IS_PROCESS_CONFINED: AtomicBool = AtomicBool::new(false);
 ///
 /// Without this call programs are confined all the same, but each start takes longer the more memory the process has.
 pub fn confine_process() {
-    IS_PROCESS_CONFINED.store(settings().is_ok(), Ordering::Relaxed);
+    IS_PROCESS_CONFINED.store(apply_inherited_settings().is_ok(), Ordering::Relaxed);
 }
 
 /// Starts a program that is confined, together with everything that it starts:
@@ -55,11 +55,11 @@ pub fn confine_process() {
 ///
 /// # Errors
 /// The error of the system.
-pub(crate) fn spawn(command: &mut Command, family: u64) -> io::Result<Child> {
+pub(crate) fn spawn_confined(command: &mut Command, family: u64) -> io::Result<Child> {
     #[cfg(target_os = "linux")]
     if IS_PROCESS_CONFINED.load(Ordering::Relaxed) {
         let child = command.spawn()?;
-        linux::limit(&child, family);
+        linux::set_limits(&child, family);
         return Ok(child);
     }
     // SAFETY: the function runs in a forked copy of a process with several threads, of which only one continues. So
@@ -73,8 +73,8 @@ pub(crate) fn spawn(command: &mut Command, family: u64) -> io::Result<Child> {
 
 /// Runs in the child before the program begins.
 fn confine_self(family: u64) -> io::Result<()> {
-    settings()?;
-    setrlimit(Resource::Nofile, open_files())?;
+    apply_inherited_settings()?;
+    setrlimit(Resource::Nofile, open_file_limit())?;
     #[cfg(target_os = "linux")]
     linux::set_family(family);
     #[cfg(not(target_os = "linux"))]
@@ -83,27 +83,27 @@ fn confine_self(family: u64) -> io::Result<()> {
 }
 
 /// The settings that a process and its children share.
-fn settings() -> io::Result<()> {
+fn apply_inherited_settings() -> io::Result<()> {
     umask(Mode::RWXG | Mode::RWXO);
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     #[cfg(target_os = "linux")]
     {
         rustix::thread::set_no_new_privs(true)?;
-        linux::inherit_nothing();
+        linux::set_close_on_exec();
     }
     Ok(())
 }
 
 /// The limit of a program. It is never above the limit of this process.
-fn open_files() -> Rlimit {
+fn open_file_limit() -> Rlimit {
     let own = getrlimit(Resource::Nofile);
-    let at_most = |limit: Option<u64>| Some(limit.map_or(OPEN_FILES, |limit| limit.min(OPEN_FILES)));
+    let at_most = |limit: Option<u64>| Some(limit.map_or(MAX_OPEN_FILES, |limit| limit.min(MAX_OPEN_FILES)));
     Rlimit { current: at_most(own.current), maximum: at_most(own.maximum) }
 }
 
 /// Takes ownership of an inherited open file by its number. Use it only for a file that no other code of the process
 /// knows. `None` for the standard streams.
-pub(crate) fn take_inherited(number: RawFd) -> Option<OwnedFd> {
+pub(crate) fn take_inherited_fd(number: RawFd) -> Option<OwnedFd> {
     // SAFETY: the caller has found the number in this process's list of open files, under a name that only this crate
     // uses. No code that opens or closes files has started yet. So the file is open, and no other code closes it.
     (number > 2).then(|| unsafe { OwnedFd::from_raw_fd(number) })
@@ -120,10 +120,10 @@ mod linux {
     use rustix::process::{Pid, Resource, Rlimit, prlimit, setrlimit};
     use tokio::process::Child;
 
-    use super::open_files;
+    use super::open_file_limit;
 
     /// The standard streams have lower numbers.
-    const FIRST: c_uint = 3;
+    const FIRST_FD: c_uint = 3;
 
     /// Fails if the limit is already lower. The program is then identified by its environment.
     pub(super) fn set_family(family: u64) {
@@ -131,33 +131,33 @@ mod linux {
     }
 
     /// Limits a program that has just started. A program that has ended already needs no limits.
-    pub(super) fn limit(child: &Child, family: u64) {
+    pub(super) fn set_limits(child: &Child, family: u64) {
         let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if id.is_some() {
-            let _ = prlimit(id, Resource::Nofile, open_files());
+            let _ = prlimit(id, Resource::Nofile, open_file_limit());
             let _ = prlimit(id, Resource::Rttime, Rlimit { current: Some(family), maximum: Some(family) });
         }
     }
 
     /// Lets the kernel close everything except the standard streams when the program begins. They must not be closed
     /// now: the standard library reports over a pipe of its own whether the program could be started.
-    pub(super) fn inherit_nothing() {
+    pub(super) fn set_close_on_exec() {
         // SAFETY: a system call with numbers alone (close_range(2)). It only changes flags and closes nothing.
         let done: c_long =
-            unsafe { libc::syscall(libc::SYS_close_range, FIRST, c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+            unsafe { libc::syscall(libc::SYS_close_range, FIRST_FD, c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
         if done != 0 {
-            one_by_one();
+            mark_each_file();
         }
     }
 
     /// For kernels before 5.11, or a filter that does not know the call. Files that this crate opens need neither.
-    fn one_by_one() {
+    fn mark_each_file() {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(folder) = open(c"/proc/self/fd", flags, Mode::empty()) else { return };
         let mut buffer = [MaybeUninit::uninit(); 2048];
         let mut entries = RawDir::new(folder, &mut buffer);
         while let Some(Ok(entry)) = entries.next() {
-            if let Some(number) = number(entry.file_name().to_bytes()) {
+            if let Some(number) = parse_fd_number(entry.file_name().to_bytes()) {
                 // SAFETY: the kernel has just listed it as open, and this process has one thread.
                 let file = unsafe { BorrowedFd::borrow_raw(number) };
                 let _ = fcntl_setfd(file, FdFlags::CLOEXEC);
@@ -166,12 +166,12 @@ mod linux {
     }
 
     /// The number of a file, unless it is a standard stream.
-    fn number(name: &[u8]) -> Option<i32> {
+    fn parse_fd_number(name: &[u8]) -> Option<i32> {
         let number = name.iter().try_fold(0_i32, |number, digit| {
             let digit = char::from(*digit).to_digit(10)?;
             number.checked_mul(10)?.checked_add(digit.cast_signed())
         })?;
-        (number >= FIRST.cast_signed()).then_some(number)
+        (number >= FIRST_FD.cast_signed()).then_some(number)
     }
 
     #[cfg(test)]
@@ -184,14 +184,14 @@ mod linux {
         use super::*;
 
         #[test]
-        fn files_are_marked_one_by_one() {
+        fn open_files_are_marked_close_on_exec() {
             let file = File::open("/dev/null").unwrap();
             fcntl_setfd(&file, FdFlags::empty()).unwrap();
-            one_by_one();
+            mark_each_file();
             assert_eq!(fcntl_getfd(&file).unwrap(), FdFlags::CLOEXEC);
-            assert_eq!(number(file.as_raw_fd().to_string().as_bytes()), Some(file.as_raw_fd()));
+            assert_eq!(parse_fd_number(file.as_raw_fd().to_string().as_bytes()), Some(file.as_raw_fd()));
             for name in ["2", ".", "..", "", "99999999999"] {
-                assert_eq!(number(name.as_bytes()), None, "{name}");
+                assert_eq!(parse_fd_number(name.as_bytes()), None, "{name}");
             }
         }
     }

@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use crate::call::canonical::canonical;
-use crate::call::json::digest;
+use crate::call::canonical::canonical_json;
+use crate::call::json::hash_parts;
 use crate::tools::Tool;
 
 /// SHA-256, in hex, of the tool's definition and the way it runs. If either changes, earlier stored results are not
 /// used.
 pub fn definition_hash(tool: &Tool) -> String {
-    hash_of(&definition_fields(tool))
+    hash_fields(&definition_fields(tool))
 }
 
 /// SHA-256, in hex, of the result of [`definition_fields`].
-pub(crate) fn hash_of(fields: &Value) -> String {
-    hex::encode(digest([canonical(fields).as_slice()]))
+pub(crate) fn hash_fields(fields: &Value) -> String {
+    hex::encode(hash_parts([canonical_json(fields).as_slice()]))
 }
 
 /// The tool's definition and the way it runs, in the author's order.

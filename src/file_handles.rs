@@ -4,23 +4,23 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Enough for all connections, and for the pipes and sockets of a thousand calls. It is not higher because the
 /// programs of tools inherit it, and some close every handle up to the limit at their start.
-const ENOUGH: u64 = 8192;
+const WANTED_LIMIT: u64 = 8192;
 
 /// Raises the process's limit if it is lower and the system allows it. Many systems begin with 1,024 because of
 /// select(2). Call it in a program's `main`; a library should not change limits.
-pub fn raise() {
+pub fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
-    let wanted = limit.maximum.map_or(ENOUGH, |most| most.min(ENOUGH));
+    let wanted = limit.maximum.map_or(WANTED_LIMIT, |most| most.min(WANTED_LIMIT));
     if limit.current.is_some_and(|current| current < wanted) {
         let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
         if let Err(error) = raised {
             tracing::warn!(%error, "the limit of open files cannot be raised");
         }
     }
-    tracing::debug!(limit = self::limit(), "files that may be open");
+    tracing::debug!(limit = self::current_limit(), "files that may be open");
 }
 
 /// The number of open files and sockets that the process may have. `None` if there is no limit.
-pub fn limit() -> Option<usize> {
+pub fn current_limit() -> Option<usize> {
     getrlimit(Resource::Nofile).current.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }

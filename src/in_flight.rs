@@ -20,37 +20,37 @@ pub struct InFlightCalls {
     calls: Arc<Mutex<Calls>>,
     tasks: TaskTracker,
     /// Memory for rows that wait for their commit after their answers left, in KiB.
-    behind: Arc<Semaphore>,
+    uncommitted_memory: Arc<Semaphore>,
 }
 
 /// Time for canceled calls to stop their tools and write their rows.
 const CANCEL_TIME: Duration = Duration::from_secs(3);
 
 /// Maximum memory of rows that wait for their commit after their answers left, in KiB.
-const BEHIND_KIB: usize = 32 << 10;
+const MAX_UNCOMMITTED_KIB: usize = 32 << 10;
 
 impl Default for InFlightCalls {
     fn default() -> Self {
-        let behind = Arc::new(Semaphore::new(BEHIND_KIB));
-        Self { calls: Arc::default(), tasks: TaskTracker::new(), behind }
+        let uncommitted_memory = Arc::new(Semaphore::new(MAX_UNCOMMITTED_KIB));
+        Self { calls: Arc::default(), tasks: TaskTracker::new(), uncommitted_memory }
     }
 }
 
 #[derive(Default)]
 struct Calls {
     by_id: HashMap<InvocationId, Call>,
-    leaving: bool,
+    draining: bool,
     closed: bool,
 }
 
 struct Call {
     stage: Stage,
     /// Canceled when the call leaves this table. It exists once a task waits for that.
-    gone: Option<CancellationToken>,
+    removed: Option<CancellationToken>,
 }
 
 #[derive(Clone)]
-#[expect(clippy::large_enum_variant, reason = "most are running; a box would cost each call an allocation")]
+#[expect(clippy::large_enum_variant, reason = "most calls are running; a box would cost each of them an allocation")]
 enum Stage {
     /// The tool runs, or the call waits for it.
     Running(Invocation, Effect),
@@ -64,13 +64,13 @@ impl Stage {
     fn row(&self) -> Arc<Row> {
         match self {
             Self::Ended(row) => row.clone(),
-            Self::Running(invocation, effect) => Arc::new(row(invocation, *effect)),
+            Self::Running(invocation, effect) => Arc::new(running_row(invocation, *effect)),
         }
     }
 
-    fn cancel(&self) -> Option<CancellationToken> {
+    fn cancel_token(&self) -> Option<CancellationToken> {
         match self {
-            Self::Running(invocation, _) => Some(invocation.cancel.clone()),
+            Self::Running(invocation, _) => Some(invocation.cancelled.clone()),
             Self::Ended(_) => None,
         }
     }
@@ -78,23 +78,23 @@ impl Stage {
 
 impl InFlightCalls {
     /// Enters a call; `None` once the service is stopping.
-    pub fn begin(&self, invocation: &Invocation, effect: Effect) -> Option<InFlightGuard> {
+    pub fn start_call(&self, invocation: &Invocation, effect: Effect) -> Option<InFlightGuard> {
         let mut calls = self.lock();
         // A nested call is part of a call that was admitted before the stop.
-        if calls.closed && invocation.lineage.parent.is_none() {
+        if calls.closed && invocation.call_chain.parent.is_none() {
             return None;
         }
         let stage = Stage::Running(invocation.clone(), effect);
-        calls.by_id.insert(invocation.id, Call { stage, gone: None });
-        // The token is taken under the lock that `close` takes, too. So a call either sees `closed`, or `drained` waits
+        calls.by_id.insert(invocation.id, Call { stage, removed: None });
+        // The token is taken under the lock that `close` takes, too. So a call either sees `closed`, or `wait_until_empty` waits
         // for it.
-        Some(InFlightGuard { id: invocation.id, running: self.clone(), _task: self.tasks.token() })
+        Some(InFlightGuard { id: invocation.id, table: self.clone(), _task: self.tasks.token() })
     }
 
     /// Reserves memory for a row that is written after its answer; `None` if too many rows wait already.
-    pub fn place_behind(&self, row: &Row) -> Option<OwnedSemaphorePermit> {
-        let kib = u32::try_from(row.weight().div_ceil(1024)).unwrap_or(u32::MAX);
-        self.behind.clone().try_acquire_many_owned(kib).ok()
+    pub fn reserve_uncommitted(&self, row: &Row) -> Option<OwnedSemaphorePermit> {
+        let kib = u32::try_from(row.memory_bytes().div_ceil(1024)).unwrap_or(u32::MAX);
+        self.uncommitted_memory.clone().try_acquire_many_owned(kib).ok()
     }
 
     /// All running calls as rows, and the calls that have ended and are not committed yet.
@@ -114,11 +114,11 @@ impl InFlightCalls {
     pub fn cancel(&self, id: InvocationId) -> Option<CancellationToken> {
         let mut calls = self.lock();
         let call = calls.by_id.get_mut(&id)?;
-        let gone = call.gone.get_or_insert_default().clone();
-        let cancel = call.stage.cancel();
+        let removed = call.removed.get_or_insert_default().clone();
+        let cancel_token = call.stage.cancel_token();
         drop(calls);
-        cancel.iter().for_each(CancellationToken::cancel);
-        Some(gone)
+        cancel_token.iter().for_each(CancellationToken::cancel);
+        Some(removed)
     }
 
     /// Number of calls in the table.
@@ -131,15 +131,15 @@ impl InFlightCalls {
         self.len() == 0
     }
 
-    /// Marks that the service will stop soon. It still admits calls until [`Running::close`].
-    pub fn leave(&self) {
-        self.lock().leaving = true;
+    /// Marks that the service will stop soon. It still admits calls until [`InFlightCalls::close`].
+    pub fn start_draining(&self) {
+        self.lock().draining = true;
     }
 
     /// Whether the service will stop soon, or refuses new calls already.
-    pub fn is_leaving(&self) -> bool {
+    pub fn is_draining(&self) -> bool {
         let calls = self.lock();
-        calls.leaving || calls.closed
+        calls.draining || calls.closed
     }
 
     /// Refuses new calls from now on.
@@ -153,14 +153,14 @@ impl InFlightCalls {
         self.lock().closed
     }
 
-    /// After [`Running::close`]: waits until the ledger has every call's row.
-    pub async fn drained(&self) {
+    /// After [`InFlightCalls::close`]: waits until the ledger has every call's row.
+    pub async fn wait_until_empty(&self) {
         self.tasks.wait().await;
     }
 
     /// Ends the running calls at a shutdown. New calls are admitted during `linger`. Then the running calls have
     /// `drain` to end, or until `hurry` completes. After that they are canceled.
-    pub async fn end(&self, linger: Duration, drain: Duration, hurry: impl Future<Output = ()>) {
+    pub async fn shut_down(&self, linger: Duration, drain: Duration, hurry: impl Future<Output = ()>) {
         let wait = async {
             if !linger.is_zero() {
                 tracing::info!(calls = self.len(), "stopping: not ready any more, still serving");
@@ -168,7 +168,7 @@ impl InFlightCalls {
             }
             self.close();
             tracing::info!(calls = self.len(), "stopping: no new calls, waiting for running ones");
-            if timeout(drain, self.drained()).await.is_err() {
+            if timeout(drain, self.wait_until_empty()).await.is_err() {
                 tracing::warn!(calls = self.len(), "the drain time is over: running calls are cancelled");
             }
         };
@@ -176,11 +176,11 @@ impl InFlightCalls {
             () = wait => {}
             () = hurry => {
                 self.close();
-                tracing::warn!(calls = self.len(), "told to hurry: running calls are cancelled");
+                tracing::warn!(calls = self.len(), "second stop signal: running calls are cancelled");
             }
         }
         self.cancel_all();
-        if timeout(CANCEL_TIME, self.drained()).await.is_err() {
+        if timeout(CANCEL_TIME, self.wait_until_empty()).await.is_err() {
             tracing::error!(calls = self.len(), "calls did not stop in time; the next start finds them `unknown`");
         }
     }
@@ -188,7 +188,7 @@ impl InFlightCalls {
     /// Cancels every running call.
     pub fn cancel_all(&self) {
         let tokens: Vec<CancellationToken> =
-            self.lock().by_id.values().filter_map(|call| call.stage.cancel()).collect();
+            self.lock().by_id.values().filter_map(|call| call.stage.cancel_token()).collect();
         tokens.iter().for_each(CancellationToken::cancel);
     }
 
@@ -197,25 +197,25 @@ impl InFlightCalls {
     }
 }
 
-fn row(invocation: &Invocation, effect: Effect) -> Row {
-    let mut row = Row::begun(invocation, effect, State::Running);
-    let notes = invocation.notes.lock();
-    row.cache = notes.meta.cache;
-    row.attempts = notes.meta.attempts;
+fn running_row(invocation: &Invocation, effect: Effect) -> Row {
+    let mut row = Row::from_invocation(invocation, effect, State::Running);
+    let report = invocation.report.lock();
+    row.cache = report.meta.cache;
+    row.attempts = report.meta.attempts;
     row
 }
 
 /// A call's entry in the table. Dropping it removes the entry.
 pub struct InFlightGuard {
     id: InvocationId,
-    running: InFlightCalls,
+    table: InFlightCalls,
     _task: TaskTrackerToken,
 }
 
 impl InFlightGuard {
     /// Replaces the running call by its row.
-    pub fn ended(&self, row: Arc<Row>) {
-        let mut calls = self.running.lock();
+    pub fn set_ended(&self, row: Arc<Row>) {
+        let mut calls = self.table.lock();
         let call = calls.by_id.get_mut(&self.id);
         let before = call.map(|call| std::mem::replace(&mut call.stage, Stage::Ended(row)));
         drop(calls);
@@ -226,7 +226,7 @@ impl InFlightGuard {
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        let call = self.running.lock().by_id.remove(&self.id);
-        call.and_then(|call| call.gone).iter().for_each(CancellationToken::cancel);
+        let call = self.table.lock().by_id.remove(&self.id);
+        call.and_then(|call| call.removed).iter().for_each(CancellationToken::cancel);
     }
 }

@@ -11,7 +11,7 @@
 //! Also, the kernel ignores signals without a handler for process 1. The child is an ordinary process, so signals
 //! work there.
 //!
-//! The `main` of an embedding program may call [`stand_in`], too, after [`conceal`](crate::environment::conceal).
+//! The `main` of an embedding program may call [`run_as_init`], too, after [`conceal`](crate::environment::conceal).
 
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -24,36 +24,37 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::environment::{Environment, pass_to_child};
 
 /// Signals that a runtime or a person sends to a container.
-const HANDED_ON: [Signal; 6] = [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP, Signal::USR1, Signal::USR2];
+const FORWARDED_SIGNALS: [Signal; 6] =
+    [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP, Signal::USR1, Signal::USR2];
 
 /// In process 1: runs this program again with the same arguments as a child. When the child ends, returns its exit
 /// code, or 128 plus the signal's number if a signal killed it. The child gets these variables in its environment. If
 /// they were concealed, its own [`conceal`](crate::environment::conceal) finds them.
 ///
 /// Returns `None` in every other process, and if the child cannot be started. Then `main` continues normally.
-pub fn stand_in(environment: &Environment) -> Option<ExitCode> {
+pub fn run_as_init(environment: &Environment) -> Option<ExitCode> {
     if process::id() != 1 {
         return None;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-    match runtime.and_then(|runtime| runtime.block_on(run(environment))) {
+    match runtime.and_then(|runtime| runtime.block_on(run_child(environment))) {
         Ok(code) => Some(ExitCode::from(code)),
         Err(error) => {
-            say(&format!("process 1 cannot start the program as its child, so zombies will stay: {error}"));
+            print_message(&format!("process 1 cannot start the program as its child, so zombies will stay: {error}"));
             None
         }
     }
 }
 
-async fn run(environment: &Environment) -> io::Result<u8> {
+async fn run_child(environment: &Environment) -> io::Result<u8> {
     // Handlers are installed before the child starts. Otherwise an early signal, or an early end of the child, would
     // be lost.
     let mut deaths = signal(SignalKind::child())?;
     let mut signals = Vec::new();
-    for handed_on in HANDED_ON {
+    for handed_on in FORWARDED_SIGNALS {
         signals.push((handed_on, signal(SignalKind::from_raw(handed_on.as_raw()))?));
     }
-    let program = start(environment)?;
+    let program = start_child(environment)?;
     for (handed_on, mut received) in signals {
         tokio::spawn(async move {
             while received.recv().await.is_some() {
@@ -62,7 +63,7 @@ async fn run(environment: &Environment) -> io::Result<u8> {
         });
     }
     loop {
-        if let Some(code) = collect(program) {
+        if let Some(code) = reap_children(program) {
             return Ok(code);
         }
         deaths.recv().await;
@@ -70,7 +71,7 @@ async fn run(environment: &Environment) -> io::Result<u8> {
 }
 
 /// Starts this program again.
-fn start(environment: &Environment) -> io::Result<Pid> {
+fn start_child(environment: &Environment) -> io::Result<Pid> {
     let mut arguments = std::env::args_os();
     let mut command = Command::new(std::env::current_exe()?);
     if let Some(name) = arguments.next() {
@@ -88,7 +89,7 @@ fn start(environment: &Environment) -> io::Result<Pid> {
 }
 
 /// Reaps all dead children. Returns the exit code if the program is one of them.
-fn collect(program: Pid) -> Option<u8> {
+fn reap_children(program: Pid) -> Option<u8> {
     while let Ok(Some((dead, status))) = wait(WaitOptions::NOHANG) {
         if dead == program {
             return Some(exit_code(status));
@@ -100,12 +101,12 @@ fn collect(program: Pid) -> Option<u8> {
 /// The exit code that shells show for this status.
 fn exit_code(status: WaitStatus) -> u8 {
     if let Some(signal) = status.terminating_signal() {
-        say(&format!("the program was killed by signal {signal}"));
+        print_message(&format!("the program was killed by signal {signal}"));
         return u8::try_from(128 + signal).unwrap_or(u8::MAX);
     }
     status.exit_status().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-fn say(message: &str) {
+fn print_message(message: &str) {
     let _ = writeln!(io::stderr(), "toolcrib: {message}");
 }

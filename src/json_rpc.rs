@@ -5,11 +5,11 @@
 use serde_json::Value;
 
 /// Longest id and longest member name that are recognized, in bytes.
-const LONGEST: usize = 64;
+const MAX_WORD_BYTES: usize = 64;
 
 /// Scans a JSON object as its bytes arrive, and keeps the value of the `id` member of the outermost object.
 #[derive(Default)]
-pub(crate) struct Scan {
+pub(crate) struct IdScanner {
     depth: usize,
     in_text: bool,
     escaped: bool,
@@ -21,9 +21,9 @@ pub(crate) struct Scan {
     /// It has a member `method`: it is a request or a notification.
     has_method: bool,
     /// It has a member that only JSON-RPC messages have: `jsonrpc`, `result` or `error`.
-    is_answer: bool,
+    has_answer_member: bool,
     /// The position of the scan relative to the outermost object.
-    place: ScanPosition,
+    position: ScanPosition,
 }
 
 /// The position relative to the outermost object, judged by braces.
@@ -32,54 +32,54 @@ enum ScanPosition {
     #[default]
     Before,
     Within,
-    Behind,
+    After,
     /// There is something before or after the object.
-    Off,
+    Surrounded,
 }
 
-impl Scan {
+impl IdScanner {
     /// Scans the next bytes of the message.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.byte(byte));
+        bytes.iter().for_each(|&byte| self.scan_byte(byte));
     }
 
     /// If the message may be an answer: the id of its request, a string or an integer, if one was found.
-    pub(crate) fn answers(self) -> Option<Value> {
+    pub(crate) fn answered_id(self) -> Option<Value> {
         self.id.filter(|_| !self.has_method)
     }
 
     /// If the message is a request: its own id.
-    pub(crate) fn asks(self) -> Option<Value> {
-        self.id.filter(|_| self.has_method && matches!(self.place, ScanPosition::Within | ScanPosition::Behind))
+    pub(crate) fn request_id(self) -> Option<Value> {
+        self.id.filter(|_| self.has_method && matches!(self.position, ScanPosition::Within | ScanPosition::After))
     }
 
     /// Whether it has a member of JSON-RPC. Other objects, such as log lines, may have an id too.
-    pub(crate) fn is_answer(&self) -> bool {
-        self.is_answer
+    pub(crate) fn has_json_rpc_member(&self) -> bool {
+        self.has_answer_member
     }
 
     /// Whether the bytes are exactly one object, judged by braces. Otherwise other output surrounds the message, or it
     /// is cut off.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.place == ScanPosition::Behind
+    pub(crate) fn is_single_object(&self) -> bool {
+        self.position == ScanPosition::After
     }
 
-    fn byte(&mut self, byte: u8) {
-        self.place = match self.place {
+    fn scan_byte(&mut self, byte: u8) {
+        self.position = match self.position {
             ScanPosition::Before if byte == b'{' => ScanPosition::Within,
-            ScanPosition::Before | ScanPosition::Behind if !byte.is_ascii_whitespace() => ScanPosition::Off,
-            ScanPosition::Within if !self.in_text && self.depth == 1 && byte == b'}' => ScanPosition::Behind,
-            _ => std::mem::take(&mut self.place),
+            ScanPosition::Before | ScanPosition::After if !byte.is_ascii_whitespace() => ScanPosition::Surrounded,
+            ScanPosition::Within if !self.in_text && self.depth == 1 && byte == b'}' => ScanPosition::After,
+            _ => std::mem::take(&mut self.position),
         };
         if self.in_text {
             match byte {
                 _ if self.escaped => self.escaped = false,
                 b'\\' => {
                     self.escaped = true;
-                    self.spoil();
+                    self.mark_word_unrecognized();
                 }
                 b'"' => self.in_text = false,
-                _ => self.keep(byte),
+                _ => self.push_word_byte(byte),
             }
             return;
         }
@@ -87,42 +87,42 @@ impl Scan {
             b'"' => (self.in_text, self.was_text) = (true, true),
             b'{' | b'[' => self.depth += 1,
             b'}' | b']' => {
-                self.member_ends();
+                self.end_member();
                 self.depth = self.depth.saturating_sub(1);
             }
             b':' if self.depth == 1 => {
                 self.is_id = self.word == b"id";
                 self.has_method |= self.word == b"method";
-                self.is_answer |= matches!(&*self.word, b"jsonrpc" | b"result" | b"error");
+                self.has_answer_member |= matches!(&*self.word, b"jsonrpc" | b"result" | b"error");
                 self.word.clear();
                 self.was_text = false;
             }
-            b',' => self.member_ends(),
+            b',' => self.end_member(),
             _ if byte.is_ascii_whitespace() => {}
-            _ => self.keep(byte),
+            _ => self.push_word_byte(byte),
         }
     }
 
-    fn keep(&mut self, byte: u8) {
-        if self.depth == 1 && self.word.len() <= LONGEST {
+    fn push_word_byte(&mut self, byte: u8) {
+        if self.depth == 1 && self.word.len() <= MAX_WORD_BYTES {
             self.word.push(byte);
         }
     }
 
     /// Marks the current string as not recognized, by making it too long. A string with escapes is not decoded.
-    fn spoil(&mut self) {
+    fn mark_word_unrecognized(&mut self) {
         if self.depth == 1 {
-            self.word.resize(LONGEST + 1, b' ');
+            self.word.resize(MAX_WORD_BYTES + 1, b' ');
         }
     }
 
-    fn member_ends(&mut self) {
+    fn end_member(&mut self) {
         if self.depth != 1 {
             return;
         }
         let word = std::mem::take(&mut self.word);
         if self.is_id
-            && word.len() <= LONGEST
+            && word.len() <= MAX_WORD_BYTES
             && let Ok(word) = String::from_utf8(word)
         {
             self.id = match word.parse::<i64>() {
@@ -139,30 +139,33 @@ impl Scan {
 mod tests {
     use super::*;
 
-    fn answers(message: &str) -> Option<Value> {
-        let mut scan = Scan::default();
+    fn answered_id_of(message: &str) -> Option<Value> {
+        let mut scan = IdScanner::default();
         message.as_bytes().chunks(3).for_each(|chunk| scan.feed(chunk));
-        scan.answers()
+        scan.answered_id()
     }
 
     #[test]
-    fn the_id_is_found_wherever_it_stands() {
+    fn answered_id_is_found_in_any_position() {
         let seven = Some(Value::from(7));
-        assert_eq!(answers(r#"{"jsonrpc":"2.0","id":7,"result":{"id":9,"x":[{"id":8}]}}"#), seven);
-        assert_eq!(answers(r#"{ "result" : {"text":"\",\"id\":1,{[", "id": 2}, "jsonrpc":"2.0", "id" : 7 }"#), seven);
-        assert_eq!(answers(r#"{"id":"7"}"#), Some(Value::from("7")));
-        assert_eq!(answers(r#"{"result":["id",7],"n":"id"}"#), None);
-        assert_eq!(answers(r#"{"method":"ping","id":7}"#), None, "its own request");
-        assert_eq!(answers(r#"{"id":7,"params":{},"method":"sampling/createMessage"}"#), None);
-        assert_eq!(answers("no JSON at all, ] } :"), None);
+        assert_eq!(answered_id_of(r#"{"jsonrpc":"2.0","id":7,"result":{"id":9,"x":[{"id":8}]}}"#), seven);
+        assert_eq!(
+            answered_id_of(r#"{ "result" : {"text":"\",\"id\":1,{[", "id": 2}, "jsonrpc":"2.0", "id" : 7 }"#),
+            seven
+        );
+        assert_eq!(answered_id_of(r#"{"id":"7"}"#), Some(Value::from("7")));
+        assert_eq!(answered_id_of(r#"{"result":["id",7],"n":"id"}"#), None);
+        assert_eq!(answered_id_of(r#"{"method":"ping","id":7}"#), None, "its own request");
+        assert_eq!(answered_id_of(r#"{"id":7,"params":{},"method":"sampling/createMessage"}"#), None);
+        assert_eq!(answered_id_of("no JSON at all, ] } :"), None);
     }
 
     #[test]
-    fn a_request_is_known_by_its_id_unless_that_is_in_doubt() {
+    fn request_id_is_found_unless_doubtful() {
         let asks = |message: &str| {
-            let mut scan = Scan::default();
+            let mut scan = IdScanner::default();
             scan.feed(message.as_bytes());
-            scan.asks()
+            scan.request_id()
         };
         assert_eq!(
             asks(r#"{"method":"tools/call","params":{"a":1,"a":2},"jsonrpc":"2.0","id":7}"#),
@@ -182,11 +185,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_told_from_an_answer() {
+    fn log_line_is_not_an_answer() {
         let is_answer = |message: &str| {
-            let mut scan = Scan::default();
+            let mut scan = IdScanner::default();
             scan.feed(message.as_bytes());
-            scan.is_answer() && scan.answers() == Some(Value::from(7))
+            scan.has_json_rpc_member() && scan.answered_id() == Some(Value::from(7))
         };
         for answer in [r#"40% {"id":7,"result":{}}"#, r#"{"jsonrpc":"2.0","id":7}"#, r#"{"error":1,"id":7,"#] {
             assert!(is_answer(answer), "{answer}");
@@ -199,11 +202,11 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_told_from_what_is_said_before_one() {
+    fn single_object_excludes_surrounding_output() {
         let is_whole = |message: &str| {
-            let mut scan = Scan::default();
+            let mut scan = IdScanner::default();
             message.as_bytes().chunks(3).for_each(|chunk| scan.feed(chunk));
-            scan.is_whole()
+            scan.is_single_object()
         };
         for message in [r#" {"id":7,"result":{"text":"}\"}{"}} "#, r#"{"id":7}"#] {
             assert!(is_whole(message), "{message}");

@@ -31,10 +31,15 @@
 //!
 //! A program that calls the tools itself needs no service: see [`Registry::builder`].
 //!
-//! Where things are: [`call`] has the nouns; [`stack`] the way of every call, layer by layer; [`middleware`] the
-//! layers; [`tools`] what runs a tool; [`ledger`] the durable record; [`metrics`] and [`log`] what is seen from outside;
-//! [`manifest`] the YAML file; [`http`] the routes; [`cli`] the program. [`app`] puts them together; [`init`] is for
-//! containers, [`environment`], [`confine`] and [`file_handles`] for a program's `main`.
+//! The modules:
+//!
+//! - [`call`]: the data types of a call.
+//! - [`stack`] and [`middleware`]: the layers through which every call passes.
+//! - [`tools`]: the runners, which execute tools.
+//! - [`ledger`]: the durable record. [`metrics`] and [`log`]: what an operator observes.
+//! - [`manifest`]: the YAML file. [`http`]: the routes. [`cli`]: the program.
+//! - [`app`]: puts the parts together.
+//! - [`init`], [`environment`], [`confine`] and [`file_handles`]: functions for a program's `main`.
 
 pub mod app;
 mod blocking;
@@ -67,7 +72,7 @@ mod name_allocation;
 pub mod names;
 pub mod pins;
 pub mod providers;
-mod recorded;
+mod recorded_calls;
 pub mod registry;
 pub mod runs;
 pub mod sanitize;
@@ -75,8 +80,8 @@ pub mod schema;
 pub mod secrets;
 pub mod stack;
 mod startup_banner;
-mod subcalls;
 pub mod suggest;
+mod tool_invoker;
 mod tool_pattern;
 pub mod tools;
 
@@ -85,10 +90,10 @@ pub use call::{
     Caller, Capture, Effect, Idempotency, Limit, LimitScope, Paging, Per, ToolContext, ToolError, ToolResult,
 };
 pub use formats::Format;
-pub use registry::{MOST_REGISTERED, Registry};
-/// Makes a tool of a function.
+pub use registry::{MAX_REGISTERED, Registry};
+/// Makes a tool from a function.
 ///
-/// The function stays as it is. Beside it comes `NAME::tool()`, which gives it as a [`Tool`]:
+/// The function does not change. The attribute adds `NAME::tool()`, which returns the function as a [`Tool`]:
 ///
 /// ```
 /// use toolcrib::{ToolContext, ToolError, tool};
@@ -96,9 +101,9 @@ pub use registry::{MOST_REGISTERED, Registry};
 /// /// Finds orders by a word in their text, newest first.
 /// #[tool(effect = "read", timeout = "10s", cache(ttl = "5m", context = ["tenant"]))]
 /// async fn find_orders(
-///     /// A word of the order's text
+///     /// A word in the text of the order
 ///     word: String,
-///     /// At most so many orders
+///     /// Maximum number of orders
 ///     #[tool(default = 10)]
 ///     #[schemars(range(min = 1, max = 50))]
 ///     most: u32,
@@ -120,46 +125,45 @@ pub use registry::{MOST_REGISTERED, Registry};
 /// - The **description** is the function's documentation up to its first heading (`# Errors`), or `description = "…"`. A tool without
 ///   a description does not compile.
 /// - Each **parameter** is a property of the input schema, in the order of the function, with its documentation as description. Its
-///   type has `serde::Deserialize` and [`schemars::JsonSchema`](https://docs.rs/schemars). An `Option` need not be given. A parameter with
-///   `#[tool(default = …)]`, or `#[tool(default)]` for the type's own default, need not either, and the schema says what stands for
-///   it. `#[schemars(…)]` and `#[serde(…)]` mean what they mean at a field of a struct.
+///   type has `serde::Deserialize` and [`schemars::JsonSchema`](https://docs.rs/schemars). An `Option` is optional. A parameter with
+///   `#[tool(default = …)]`, or `#[tool(default)]` for the type's own default, is optional too, and the schema states the default value. `#[schemars(…)]` and `#[serde(…)]` mean what they mean at a field of a struct.
 /// - A parameter of the type [`ToolContext`] is the context of the call, and no property. Values that tools share come from
 ///   [`ToolContext::service`].
 /// - The **output schema** comes from the return type, if that is an object: a struct that has `serde::Serialize` and
 ///   `schemars::JsonSchema`. Texts, numbers, lists and [`ToolResult`] have none. An `Err` becomes a [`ToolError`].
 ///
-/// A function that is not `async` may block: it runs on a thread for such functions.
+/// A function that is not `async` may block: it runs on a blocking thread.
 ///
 /// # The settings
 ///
-/// They have the manifest's words. What cannot be, or has no effect, does not compile; the error points at the word.
+/// The settings have the names of the manifest keys. A setting that is invalid or has no effect does not compile; the error points at the setting.
 ///
 /// | key | value |
 /// | --- | --- |
 /// | `effect` | `"read"`, `"idempotent"` or `"write"`, the default |
 /// | `timeout`, `deadline` | a duration such as `"250ms"`, `"10s"`, `"5m"` |
-/// | `retry(attempts = 3)` | attempts in all |
+/// | `retry(attempts = 3)` | maximum number of attempts |
 /// | `limits(calls = 100, per = "day", scope = "caller")` | a usage limit; may be repeated |
-/// | `cache_ttl = "5m"`, `cache(ttl = "5m", scope = "shared", context = ["tenant"])` | how long results are kept; a function with a [`ToolContext`] names the fields that results depend on |
+/// | `cache_ttl = "5m"`, `cache(ttl = "5m", scope = "shared", context = ["tenant"])` | how long results are stored; a function with a [`ToolContext`] names the fields that results depend on |
 /// | `should_cache = FUNCTION` | as in [`Tool::should_cache`] |
-/// | `context = ["tenant"]` | the fields of the caller's `context` that the function takes: its [`ToolContext`] has these alone |
-/// | `concurrency(max = 4, queue = 16, wait = "1s", per_caller = 2)` | calls at once |
+/// | `context = ["tenant"]` | the fields of the caller's `context` that the function takes: its [`ToolContext`] has only these fields |
+/// | `concurrency(max = 4, queue = 16, wait = "1s", per_caller = 2)` | bounds on simultaneous calls |
 /// | `on_disconnect` | `"cancel"` or `"finish"` |
 /// | `idempotency` | `"off"`, `"optional"` or `"required"` |
 /// | `capture` | `"full"` or `"digest"` |
-/// | `repeatable`, `strict`, `result_as_answer` | stand alone |
+/// | `repeatable`, `strict`, `result_as_answer` | without a value |
 /// | `paging` | `"caller"` or `"model"` |
 /// | `tags`, `aliases` | lists such as `["orders"]` |
 /// | `env(name = "KEY", description = "…", required = false, default = "…")` | a declared variable; may be repeated |
 /// | `annotations(title = "…", openWorldHint = true)` | MCP's annotations |
-/// | `crate = other::path` | where the library is, for crates that export it under another name |
+/// | `crate = other::path` | the path of the library, for crates that export it under another name |
 ///
-/// What is known only at run time is set afterwards: `find_orders::tool().timeout(configured)`.
+/// Set a value that is known only at run time afterwards: `find_orders::tool().timeout(configured)`.
 ///
 /// # Limits
 ///
-/// The function is free: it has no `self`, no type parameters and no references among its parameters. `NAME` becomes the name of a type,
-/// too, so a module of the same name cannot stand beside it.
+/// The function must be a free function: without `self`, type parameters and references as parameters. `NAME` also becomes the name of a
+/// type, so the same scope cannot have a module of that name.
 pub use toolcrib_macros::tool;
 pub use tools::{Agent, Tool};
 

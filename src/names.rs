@@ -15,31 +15,34 @@ use crate::suggest;
 const PREFIXES: [&str; 3] = ["functions", "tools", "default_api"];
 
 /// The maximum length of a text that can be a spelling of a name.
-const LONGEST: usize = 2 * ToolName::MAX_LEN;
+const MAX_SPELLING_LEN: usize = 2 * ToolName::MAX_LEN;
 
 /// The normal form of a complete name: lower case, and `_` for `-`, `.` and a space.
-pub fn normal(name: &str) -> String {
+pub fn normalize_name(name: &str) -> String {
     let plain = |c: char| if matches!(c, '-' | '.' | ' ') { '_' } else { c.to_ascii_lowercase() };
     name.trim().chars().map(plain).collect()
 }
 
 /// The name after one of the prefixes, if there is one.
-pub fn unprefixed(name: &str) -> Option<&str> {
+pub fn strip_known_prefix(name: &str) -> Option<&str> {
     let (prefix, rest) = name.trim().split_once(['.', ':'])?;
     PREFIXES.iter().any(|known| known.eq_ignore_ascii_case(prefix)).then_some(rest)
 }
 
 /// The normal forms of a text: of the whole text, then of the text without its prefix.
-fn forms(asked: &str) -> impl Iterator<Item = String> {
-    let asked = Some(asked).filter(|asked| asked.len() <= LONGEST);
-    asked.into_iter().flat_map(|asked| std::iter::once(asked).chain(unprefixed(asked))).map(normal)
+fn normal_forms(requested: &str) -> impl Iterator<Item = String> {
+    let requested = Some(requested).filter(|requested| requested.len() <= MAX_SPELLING_LEN);
+    requested
+        .into_iter()
+        .flat_map(|requested| std::iter::once(requested).chain(strip_known_prefix(requested)))
+        .map(normalize_name)
 }
 
 /// Whether a search for `other` may find the name `name`.
 #[cfg(test)]
 fn is_spelling_of(other: &str, name: &str) -> bool {
-    let name = normal(name);
-    forms(other).any(|form| form == name)
+    let name = normalize_name(name);
+    normal_forms(other).any(|form| form == name)
 }
 
 /// Normal forms, each with the tools that have a name or alias of that form.
@@ -62,7 +65,7 @@ impl<'a> FromIterator<(&'a ToolName, &'a [ToolName])> for Spellings {
 impl Spellings {
     /// Adds a name or alias of the tool `real`.
     pub fn insert(&mut self, name: &ToolName, real: &ToolName) {
-        let tools = self.0.entry(normal(name.as_str())).or_default();
+        let tools = self.0.entry(normalize_name(name.as_str())).or_default();
         if !tools.contains(real) {
             tools.push(real.clone());
         }
@@ -78,20 +81,22 @@ impl Spellings {
 
     /// The tools of which the text is a spelling. `usable` selects the tools that are considered. The whole text
     /// takes precedence over the text without its prefix.
-    pub fn of(&self, asked: &str, usable: impl Fn(&ToolName) -> bool) -> Vec<&ToolName> {
+    pub fn matching_tools(&self, requested: &str, usable: impl Fn(&ToolName) -> bool) -> Vec<&ToolName> {
         let found = |form: String| {
             let tools = self.0.get(&form)?.iter().filter(|tool| usable(tool)).collect::<Vec<_>>();
             (!tools.is_empty()).then_some(tools)
         };
-        forms(asked).find_map(found).unwrap_or_default()
+        normal_forms(requested).find_map(found).unwrap_or_default()
     }
 
     /// The tools with a name similar enough to the text, the most similar first, each with its ratio.
-    pub fn like(&self, asked: &str, usable: impl Fn(&ToolName) -> bool) -> Vec<(f32, &ToolName)> {
-        let asked: Vec<String> = forms(asked).collect();
+    pub fn similar_tools(&self, requested: &str, usable: impl Fn(&ToolName) -> bool) -> Vec<(f32, &ToolName)> {
+        let requested: Vec<String> = normal_forms(requested).collect();
         let mut best: BTreeMap<&ToolName, f32> = BTreeMap::new();
         for (form, tools) in &self.0 {
-            let ratios = asked.iter().filter_map(|asked| suggest::ratio_above(asked, form, suggest::MEANT));
+            let ratios = requested
+                .iter()
+                .filter_map(|requested| suggest::ratio_above(requested, form, suggest::MIN_MEANT_RATIO));
             let Some(ratio) = ratios.max_by(f32::total_cmp) else { continue };
             for tool in tools.iter().filter(|tool| usable(tool)) {
                 let known = best.entry(tool).or_default();
@@ -109,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn case_separators_and_known_prefixes_are_spelling_and_nothing_else_is() {
+    fn spelling_covers_case_separators_and_prefixes() {
         for other in [
             "get_weather",
             "Get-Weather",
@@ -123,7 +128,7 @@ mod tests {
         ] {
             assert!(is_spelling_of(other, "get_weather"), "{other}");
         }
-        let padded = format!("get_weather{}", " ".repeat(LONGEST));
+        let padded = format!("get_weather{}", " ".repeat(MAX_SPELLING_LEN));
         for other in [
             "getweather",
             "get__weather",
@@ -142,42 +147,43 @@ mod tests {
     }
 
     #[test]
-    fn a_declared_name_goes_before_a_prefix() {
+    fn declared_name_takes_precedence_over_prefix() {
         let name = |text| ToolName::parse(text).unwrap();
         let mut spellings = Spellings::default();
         for tool in ["list", "tools.list"] {
             spellings.insert(&name(tool), &name(tool));
         }
-        assert_eq!(spellings.of("Tools-List", |_| true), [&name("tools.list")]);
-        assert_eq!(spellings.of("TOOLS.LIST", |_| true), [&name("tools.list")]);
-        assert_eq!(spellings.of("TOOLS.LIST", |tool| tool.as_str() == "list"), [&name("list")]);
+        assert_eq!(spellings.matching_tools("Tools-List", |_| true), [&name("tools.list")]);
+        assert_eq!(spellings.matching_tools("TOOLS.LIST", |_| true), [&name("tools.list")]);
+        assert_eq!(spellings.matching_tools("TOOLS.LIST", |tool| tool.as_str() == "list"), [&name("list")]);
         spellings.remove("tools.list");
-        assert_eq!(spellings.of("TOOLS.LIST", |_| true), [&name("list")]);
-        assert!(spellings.of("frobnicate", |_| true).is_empty());
+        assert_eq!(spellings.matching_tools("TOOLS.LIST", |_| true), [&name("list")]);
+        assert!(spellings.matching_tools("frobnicate", |_| true).is_empty());
     }
 
     #[test]
-    fn aliases_are_spelt_otherwise_too() {
+    fn alias_spellings_match_too() {
         let name = |text| ToolName::parse(text).unwrap();
         let (real, aliases) = (name("send_mail"), [name("mailer")]);
         let spellings: Spellings = [(&real, &aliases[..])].into_iter().collect();
-        for asked in ["Send-Mail", "MAILER", "tools.mailer"] {
-            assert_eq!(spellings.of(asked, |_| true), [&real], "{asked}");
+        for requested in ["Send-Mail", "MAILER", "tools.mailer"] {
+            assert_eq!(spellings.matching_tools(requested, |_| true), [&real], "{requested}");
         }
-        let padded = format!("send_mail{}", " ".repeat(LONGEST - 9));
-        assert_eq!((spellings.of(&padded, |_| true), LONGEST), (vec![&real], 256));
-        assert!(spellings.of(&format!("{padded} "), |_| true).is_empty());
+        let padded = format!("send_mail{}", " ".repeat(MAX_SPELLING_LEN - 9));
+        assert_eq!((spellings.matching_tools(&padded, |_| true), MAX_SPELLING_LEN), (vec![&real], 256));
+        assert!(spellings.matching_tools(&format!("{padded} "), |_| true).is_empty());
     }
 
     #[test]
-    fn what_is_most_alike_comes_first_and_each_tool_once() {
+    fn similar_tools_are_sorted_and_unique() {
         let name = |text| ToolName::parse(text).unwrap();
         let mut spellings = Spellings::default();
         for (spelt, real) in [("get_weather", "a"), ("get_weathers", "a"), ("got_weathers", "b"), ("other", "c")] {
             spellings.insert(&name(spelt), &name(real));
         }
-        let found =
-            |asked| spellings.like(asked, |_| true).into_iter().map(|(_, tool)| tool.as_str()).collect::<Vec<_>>();
+        let found = |requested| {
+            spellings.similar_tools(requested, |_| true).into_iter().map(|(_, tool)| tool.as_str()).collect::<Vec<_>>()
+        };
         assert_eq!(found("functions.Get-Weathers"), ["a", "b"]);
         assert_eq!(found("frobnicate"), [""; 0]);
     }

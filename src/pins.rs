@@ -12,21 +12,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::call::canonical::canonical;
+use crate::call::canonical::canonical_json;
 use crate::tools::{DefinitionFingerprint, DiscoveredTool};
 
 /// Version of the file format.
-pub const VERSION: u64 = 1;
+pub const FORMAT_VERSION: u64 = 1;
 /// The manifest keys that define how a server is reached.
-pub const REACH: [&str; 3] = ["command", "environment", "url"];
+pub const REACH_KEYS: [&str; 3] = ["command", "environment", "url"];
 /// Hex digits that are kept of the hash of a part. They only name the part that changed; the full hash decides.
-const SHORT: usize = 16;
+const SHORT_HASH_DIGITS: usize = 16;
 
 /// The contents of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pins {
-    /// The version of the format: [`VERSION`].
+    /// The version of the format: [`FORMAT_VERSION`].
     pub version: u64,
     /// The pins of each server, by its name in the manifest.
     pub servers: BTreeMap<String, ServerPins>,
@@ -63,8 +63,8 @@ pub struct ToolPin {
 pub struct Hash(String);
 
 impl Hash {
-    fn of(value: &Value) -> Self {
-        Self(hex::encode(Sha256::digest(canonical(value))))
+    fn from_json(value: &Value) -> Self {
+        Self(hex::encode(Sha256::digest(canonical_json(value))))
     }
 }
 
@@ -106,7 +106,7 @@ impl fmt::Display for Mismatch {
 }
 
 /// Path of the pins of a manifest: beside it, `toolcrib.lock` for `toolcrib.yaml`.
-pub fn file_of(manifest: &Path) -> PathBuf {
+pub fn pins_path(manifest: &Path) -> PathBuf {
     if manifest.extension().is_some_and(|extension| extension == "lock") {
         // The manifest itself has this extension, so its pins need another name.
         return manifest.with_extension("lock.lock");
@@ -115,56 +115,58 @@ pub fn file_of(manifest: &Path) -> PathBuf {
 }
 
 impl ServerPins {
-    /// The pins of the current state. `written` is the server's entry in the manifest.
-    pub fn of(written: &Value, offers: &[DiscoveredTool]) -> Self {
-        let pin = |offer: &DiscoveredTool| Some((offer.name.clone(), ToolPin::of(&offer.said.as_ref()?.prints)));
+    /// The pins of the current state. `declaration` is the server's entry in the manifest.
+    pub fn new(declaration: &Value, offers: &[DiscoveredTool]) -> Self {
+        let pin = |offer: &DiscoveredTool| {
+            Some((offer.name.clone(), ToolPin::from_fingerprint(&offer.snapshot.as_ref()?.fingerprint)))
+        };
         let tools = offers.iter().filter_map(pin).collect();
-        Self { reach: reach_of(written), tools, is_missing: false }
+        Self { reach: reach_hash(declaration), tools, is_missing: false }
     }
 
     /// The pins of a server that is not in the file.
-    pub fn missing(written: &Value) -> Self {
-        Self { is_missing: true, ..Self::of(written, &[]) }
+    pub fn for_missing_server(declaration: &Value) -> Self {
+        Self { is_missing: true, ..Self::new(declaration, &[]) }
     }
 
     /// Whether the server is reached as it was approved.
-    pub fn has_reach(&self, written: &Value) -> bool {
-        self.reach == reach_of(written)
+    pub fn matches_reach(&self, declaration: &Value) -> bool {
+        self.reach == reach_hash(declaration)
     }
 
     /// Why this tool is not the one that was approved; `None` if it is.
-    pub fn mismatch(&self, written: &Value, offer: &DiscoveredTool) -> Option<Mismatch> {
+    pub fn find_mismatch(&self, declaration: &Value, offer: &DiscoveredTool) -> Option<Mismatch> {
         if self.is_missing {
             return Some(Mismatch::Unpinned);
         }
-        if !self.has_reach(written) {
+        if !self.matches_reach(declaration) {
             return Some(Mismatch::Reach);
         }
         let Some(pinned) = self.tools.get(&offer.name) else { return Some(Mismatch::New) };
-        let Some(now) = offer.said.as_ref().map(|said| ToolPin::of(&said.prints)) else {
+        let Some(now) = offer.snapshot.as_ref().map(|snapshot| ToolPin::from_fingerprint(&snapshot.fingerprint)) else {
             return Some(Mismatch::Changed(vec!["definition".into()]));
         };
-        (pinned.sha256 != now.sha256).then(|| Mismatch::Changed(pinned.changed(&now)))
+        (pinned.sha256 != now.sha256).then(|| Mismatch::Changed(pinned.changed_parts(&now)))
     }
 }
 
 /// A hash of `command` and `environment`, or of `url`, as written. Variables count because they can decide what runs:
 /// the program is searched in PATH, and interpreters and package managers read variables of their own.
-fn reach_of(written: &Value) -> Hash {
-    let part = |name: &&str| Some(((*name).to_owned(), written.get(*name)?.clone()));
-    Hash::of(&REACH.iter().filter_map(part).collect())
+fn reach_hash(declaration: &Value) -> Hash {
+    let part = |name: &&str| Some(((*name).to_owned(), declaration.get(*name)?.clone()));
+    Hash::from_json(&REACH_KEYS.iter().filter_map(part).collect())
 }
 
 impl ToolPin {
     /// The pin of a tool with these hashes.
-    pub fn of(prints: &DefinitionFingerprint) -> Self {
-        let short = |hash: &[u8; 32]| hex::encode(hash)[..SHORT].to_owned();
-        let parts = prints.parts.iter().map(|(part, hash)| ((*part).to_owned(), short(hash))).collect();
-        Self { sha256: Hash(hex::encode(prints.whole)), parts }
+    pub fn from_fingerprint(prints: &DefinitionFingerprint) -> Self {
+        let short = |hash: &[u8; 32]| hex::encode(hash)[..SHORT_HASH_DIGITS].to_owned();
+        let parts = prints.part_hashes.iter().map(|(part, hash)| ((*part).to_owned(), short(hash))).collect();
+        Self { sha256: Hash(hex::encode(prints.full_hash)), parts }
     }
 
     /// The names of the parts that differ in `now`.
-    pub fn changed(&self, now: &Self) -> Vec<String> {
+    pub fn changed_parts(&self, now: &Self) -> Vec<String> {
         let names: BTreeSet<&String> = self.parts.keys().chain(now.parts.keys()).collect();
         let differs = |name: &&String| self.parts.get(*name) != now.parts.get(*name);
         let changed: Vec<String> = names.into_iter().filter(differs).cloned().collect();
@@ -192,7 +194,7 @@ mod tests {
             max_calls: None,
             env: Vec::new(),
             runner: Arc::new(UnavailableTool::new(|| (String::new(), None))),
-            said: None,
+            snapshot: None,
         };
         change(&mut offer);
         let annotations = (!offer.annotations.is_empty()).then(|| json!(offer.annotations));
@@ -202,25 +204,25 @@ mod tests {
             ("outputSchema", offer.output_schema.clone()),
             ("annotations", annotations),
         ];
-        let prints = Arc::new(DefinitionFingerprint::of(&offer.name, parts));
-        offer.said = Some(ToolDefinitionSnapshot { prints, runner: offer.runner.clone() });
+        let prints = Arc::new(DefinitionFingerprint::new(&offer.name, parts));
+        offer.snapshot = Some(ToolDefinitionSnapshot { fingerprint: prints, runner: offer.runner.clone() });
         offer
     }
 
     #[test]
-    fn the_hash_can_be_worked_out_by_anybody() {
+    fn pin_hash_is_sha256_of_canonical_json() {
         // printf '%s' '{"description":"Weather for a city.","inputSchema":{…},"name":"get_weather"}' | sha256sum
         let text = r#"{"description":"Weather for a city.","inputSchema":{"properties":{"city":{"type":"string"}},"type":"object"},"name":"get_weather"}"#;
-        let said = offer(|_| {}).said.unwrap();
-        assert_eq!(ToolPin::of(&said.prints).sha256.0, hex::encode(Sha256::digest(text)));
+        let snapshot = offer(|_| {}).snapshot.unwrap();
+        assert_eq!(ToolPin::from_fingerprint(&snapshot.fingerprint).sha256.0, hex::encode(Sha256::digest(text)));
     }
 
     #[test]
-    fn whatever_a_model_or_a_client_sees_is_part_of_the_pin() {
-        let written = json!({"command": ["npx", "server"], "environment": {"A": "${env:A}"}});
-        let pins = ServerPins::of(&written, &[offer(|_| {})]);
-        assert_eq!(pins.mismatch(&written, &offer(|_| {})), None);
-        let changed = |change: fn(&mut DiscoveredTool)| match pins.mismatch(&written, &offer(change)) {
+    fn pin_covers_the_whole_definition() {
+        let declaration = json!({"command": ["npx", "server"], "environment": {"A": "${env:A}"}});
+        let pins = ServerPins::new(&declaration, &[offer(|_| {})]);
+        assert_eq!(pins.find_mismatch(&declaration, &offer(|_| {})), None);
+        let changed = |change: fn(&mut DiscoveredTool)| match pins.find_mismatch(&declaration, &offer(change)) {
             Some(Mismatch::Changed(parts)) => parts,
             other => panic!("{other:?}"),
         };
@@ -235,18 +237,18 @@ mod tests {
         };
         assert_eq!(changed(both), ["annotations", "description"]);
         let other = offer(|offer| offer.name = "get_more".into());
-        assert_eq!(pins.mismatch(&written, &other), Some(Mismatch::New));
+        assert_eq!(pins.find_mismatch(&declaration, &other), Some(Mismatch::New));
     }
 
     #[test]
-    fn how_a_server_is_reached_is_its_command_with_its_environment_or_its_url_as_written() {
-        let pins =
-            ServerPins::of(&json!({"command": ["npx", "server@1"], "environment": {"PATH": "/a"}, "headers": {}}), &[]);
-        assert!(
-            pins.has_reach(
-                &json!({"command": ["npx", "server@1"], "environment": {"PATH": "/a"}, "headers": {"a": "b"}})
-            )
+    fn reach_covers_command_environment_and_url() {
+        let pins = ServerPins::new(
+            &json!({"command": ["npx", "server@1"], "environment": {"PATH": "/a"}, "headers": {}}),
+            &[],
         );
+        assert!(pins.matches_reach(
+            &json!({"command": ["npx", "server@1"], "environment": {"PATH": "/a"}, "headers": {"a": "b"}})
+        ));
         for other in [
             json!({"command": ["npx", "server@2"], "environment": {"PATH": "/a"}}),
             json!({"command": ["npx", "server@1"], "environment": {"PATH": "/b:/a"}}),
@@ -254,20 +256,20 @@ mod tests {
             json!({"url": "https://e.example"}),
             json!({}),
         ] {
-            assert!(!pins.has_reach(&other), "{other}");
-            assert_eq!(pins.mismatch(&other, &offer(|_| {})), Some(Mismatch::Reach));
+            assert!(!pins.matches_reach(&other), "{other}");
+            assert_eq!(pins.find_mismatch(&other, &offer(|_| {})), Some(Mismatch::Reach));
         }
     }
 
     #[test]
-    fn the_file_stands_beside_the_manifest() {
+    fn pins_path_is_beside_the_manifest() {
         for (manifest, lock) in [
             ("toolcrib.yaml", "toolcrib.lock"),
             ("/etc/crib/prod.json", "/etc/crib/prod.lock"),
             ("manifest", "manifest.lock"),
             ("odd.lock", "odd.lock.lock"),
         ] {
-            assert_eq!(file_of(Path::new(manifest)), Path::new(lock));
+            assert_eq!(pins_path(Path::new(manifest)), Path::new(lock));
         }
     }
 }

@@ -46,7 +46,7 @@ impl Provider {
     /// 2025). Bedrock, ToolSpecification: `[a-zA-Z0-9_-]+`, 1 to 64. Gemini, error text: begins with a letter or
     /// underscore; letters, digits, `_`, `.`, `:`, `-`; at most 64 (the API reference of 2026 says 128). (MCP
     /// 2025-11-25 allows 1 to 128 of letters, digits, `_`, `-`, `.`, which every name in Toolcrib satisfies.)
-    pub fn takes_name(self, name: &str) -> bool {
+    pub fn accepts_name(self, name: &str) -> bool {
         let plain =
             |also: &[u8]| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b) || also.contains(&b));
         match self {
@@ -62,7 +62,7 @@ impl Provider {
     ///
     /// Anthropic, error text: `^[a-zA-Z0-9_.-]{1,64}$`, checked only in the root's `properties`. Bedrock passes the
     /// schema to the maker of the model, so there the rule applies to Anthropic's models.
-    pub fn takes_parameter(self, name: &str) -> bool {
+    pub fn accepts_parameter(self, name: &str) -> bool {
         match self {
             Self::OpenAi | Self::Gemini => true,
             Self::Anthropic | Self::Bedrock => {
@@ -77,7 +77,7 @@ impl Provider {
     /// From the error texts: OpenAI "schema must have type 'object' and not have
     /// 'oneOf'/'anyOf'/'allOf'/'enum'/'const'/'not' at the top level"; Anthropic (and its models on Bedrock)
     /// "`input_schema` does not support oneOf, allOf, or anyOf at the top level".
-    pub fn refused_at_root(self) -> &'static [&'static str] {
+    pub fn forbidden_root_keywords(self) -> &'static [&'static str] {
         match self {
             Self::OpenAi => &["oneOf", "anyOf", "allOf", "enum", "const", "not"],
             Self::Anthropic | Self::Bedrock => &["oneOf", "anyOf", "allOf"],
@@ -87,14 +87,14 @@ impl Provider {
 
     /// The longest description of a tool in characters, if there is a bound. OpenAI documents 1,024. It refuses more
     /// for some models and resellers ("string too long. Expected a string with maximum length 1024"), not for all.
-    pub fn longest_description(self) -> Option<usize> {
+    pub fn max_description_len(self) -> Option<usize> {
         (self == Self::OpenAi).then_some(1024)
     }
 }
 
 /// The fields of Gemini's `Schema`. For any other key, the API returns "Unknown name …: Cannot find field" (API
 /// reference, Schema).
-const GEMINI_FIELDS: [&str; 22] = [
+const GEMINI_SCHEMA_FIELDS: [&str; 22] = [
     "type",
     "format",
     "title",
@@ -120,7 +120,7 @@ const GEMINI_FIELDS: [&str; 22] = [
 ];
 
 /// Keywords that OpenAI's guide to structured outputs does not list as supported.
-const OPENAI_STRICT_REFUSES: [&str; 19] = [
+const OPENAI_STRICT_REFUSED: [&str; 19] = [
     "allOf",
     "oneOf",
     "not",
@@ -155,15 +155,15 @@ impl Subset {
     }
 
     /// Whether `type` may be a list. Gemini, error text: "Proto field is not repeating, cannot start list".
-    pub fn takes_type_lists(self) -> bool {
+    pub fn accepts_type_lists(self) -> bool {
         self != Self::GeminiParameters
     }
 
     /// Whether a schema with this keyword is refused, at any position.
-    pub fn refuses(self, keyword: &str) -> bool {
+    pub fn refuses_keyword(self, keyword: &str) -> bool {
         match self {
-            Self::OpenAiStrict => OPENAI_STRICT_REFUSES.contains(&keyword),
-            Self::GeminiParameters => !GEMINI_FIELDS.contains(&keyword),
+            Self::OpenAiStrict => OPENAI_STRICT_REFUSED.contains(&keyword),
+            Self::GeminiParameters => !GEMINI_SCHEMA_FIELDS.contains(&keyword),
         }
     }
 }
@@ -173,24 +173,26 @@ mod tests {
     use super::*;
 
     fn refusing(name: &str) -> Vec<Provider> {
-        Provider::ALL.into_iter().filter(|provider| !provider.takes_name(name)).collect()
+        Provider::ALL.into_iter().filter(|provider| !provider.accepts_name(name)).collect()
     }
 
     #[test]
-    fn each_provider_has_its_own_idea_of_a_name() {
+    fn provider_name_rules_differ() {
         use Provider::{Anthropic, Bedrock, Gemini, OpenAi};
         assert_eq!(refusing("get_weather-2"), []);
         assert_eq!(refusing("weather.get"), [OpenAi, Anthropic, Bedrock]);
         assert_eq!(refusing("3d_render"), [Gemini]);
         assert_eq!(refusing(&"x".repeat(65)), [OpenAi, Gemini, Bedrock]);
         assert_eq!(refusing(&"x".repeat(128)), [OpenAi, Gemini, Bedrock]);
-        assert!(!Anthropic.takes_parameter("filter[id]") && Anthropic.takes_parameter("filter.id"));
-        assert!(OpenAi.takes_parameter("filter[id]") && !Bedrock.takes_parameter(&"x".repeat(65)));
+        assert!(!Anthropic.accepts_parameter("filter[id]") && Anthropic.accepts_parameter("filter.id"));
+        assert!(OpenAi.accepts_parameter("filter[id]") && !Bedrock.accepts_parameter(&"x".repeat(65)));
     }
 
     #[test]
     fn subsets_refuse_keywords() {
-        assert!(Subset::GeminiParameters.refuses("const") && !Subset::GeminiParameters.refuses("anyOf"));
-        assert!(Subset::OpenAiStrict.refuses("oneOf") && !Subset::OpenAiStrict.refuses("anyOf"));
+        assert!(
+            Subset::GeminiParameters.refuses_keyword("const") && !Subset::GeminiParameters.refuses_keyword("anyOf")
+        );
+        assert!(Subset::OpenAiStrict.refuses_keyword("oneOf") && !Subset::OpenAiStrict.refuses_keyword("anyOf"));
     }
 }

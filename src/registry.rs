@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::blocking;
-use crate::cached_results::Shelves;
+use crate::cached_results::CachedResults;
 use crate::call::json::{parse_strict, type_name};
 use crate::call::{
     Answer, CallError, CallSettings, Caller, Charged, InvalidArguments, Invocation, JsonObject, Origin, OwnResults,
@@ -17,22 +17,22 @@ use crate::call::{
 };
 use crate::callers::Callers;
 use crate::catalog::BuildEnv;
-pub use crate::catalog::{Catalog, Entry, How, NotFound, Unlisted};
+pub use crate::catalog::{Catalog, Entry, NameMatch, ResolveError, UnlistedSource};
 use crate::environment::Environment;
 use crate::formats::Format;
-use crate::ledger::{Error, Registered, Switch};
+use crate::ledger::{Error, RegisteredTool, Switch};
 use crate::name_allocation::NameAllocator;
-pub(crate) use crate::name_allocation::way_out;
+pub(crate) use crate::name_allocation::conflict_advice;
 pub use crate::name_allocation::{Placement, RejectedTool, SourceTools};
-use crate::recorded::Recorded;
-use crate::stack::Shared;
-use crate::subcalls::Others;
-use crate::tools::introductions::Introductions;
+use crate::recorded_calls::RecordedResults;
+use crate::stack::SharedParts;
+use crate::tool_invoker::CatalogInvoker;
+use crate::tools::agent_directory::AgentDirectory;
 use crate::tools::{BuildError, Tool};
 
 /// The tools of one service.
 pub struct Registry {
-    shared: Shared,
+    shared: SharedParts,
     services: Services,
     /// The environment variables that tools of [`Registry::register`] may name.
     environment: Environment,
@@ -41,7 +41,7 @@ pub struct Registry {
     /// lost.
     added: Mutex<Added>,
     /// Makes changes of switches and registered tools one by one, so that ledger and memory agree on them.
-    deciding: tokio::sync::Mutex<()>,
+    change_lock: tokio::sync::Mutex<()>,
     /// Notified whenever the set of callable tools may have changed.
     changes: watch::Sender<()>,
 }
@@ -52,11 +52,11 @@ struct Added {
     /// Tools that the program added after the start.
     tools: Vec<Tool>,
     /// Agents and coworker tools, whose descriptions name each other.
-    introductions: Introductions,
+    introductions: AgentDirectory,
 }
 
 /// Maximum number of registered tools. Each of them is rebuilt at every start and reload.
-pub const MOST_REGISTERED: usize = 1000;
+pub const MAX_REGISTERED: usize = 1000;
 
 /// Why a change was refused. Nothing has changed then.
 #[derive(Debug, thiserror::Error)]
@@ -65,16 +65,16 @@ pub enum ChangeError {
     #[error(transparent)]
     Tool(#[from] BuildError),
     /// A name or alias belongs to another tool.
-    #[error("`{name}` {whose}")]
+    #[error("`{name}` {holder}")]
     Taken {
         /// The name or alias in conflict.
         name: String,
         /// The tool that holds the name, as the rest of the sentence.
-        whose: String,
+        holder: String,
     },
-    /// [`MOST_REGISTERED`] other tools are registered.
+    /// [`MAX_REGISTERED`] other tools are registered.
     #[error(
-        "`{0}` has no room: {MOST_REGISTERED} tools are registered, which is the most there may be; DELETE one first"
+        "`{0}` cannot be registered: {MAX_REGISTERED} tools are registered, which is the maximum; DELETE one first"
     )]
     TooMany(String),
     /// There is no registered tool with this name.
@@ -91,10 +91,10 @@ pub struct SkippedTool {
     /// The tool's name.
     pub name: String,
     /// Why it is not served, as a sentence.
-    pub why: String,
+    pub reason: String,
 }
 
-/// The state that [`Registry::replace`] brings about.
+/// The state that [`Registry::replace_catalog`] brings about.
 pub struct DesiredState {
     /// The callers with their grants and limits.
     pub callers: Arc<Callers>,
@@ -103,41 +103,41 @@ pub struct DesiredState {
     /// Tools of program and manifest.
     pub tools: Vec<Tool>,
     /// Tools of sources, one group for each source.
-    pub groups: Vec<SourceTools>,
+    pub sources: Vec<SourceTools>,
     /// Tools that were registered over HTTP.
     pub registered: Vec<Tool>,
 }
 
-/// The result of [`Registry::replace`].
+/// The result of [`Registry::replace_catalog`].
 pub struct Replaced {
     /// Which tools of each group are served.
-    pub seated: Vec<Placement>,
+    pub placements: Vec<Placement>,
     /// Registered tools that are not served.
-    pub aside: Vec<SkippedTool>,
+    pub skipped: Vec<SkippedTool>,
 }
 
 impl Registry {
     /// Makes an empty registry. Every native tool gets `services`.
-    pub fn new(shared: Shared, callers: Arc<Callers>, mut services: Services) -> Self {
+    pub fn new(shared: SharedParts, callers: Arc<Callers>, mut services: Services) -> Self {
         let current = Arc::new(ArcSwap::from_pointee(Catalog::new(callers, CallSettings::default())));
-        services.insert::<Arc<dyn StoredResults>>(Arc::new(Shelves(Arc::downgrade(&current))));
-        let others = Others { catalog: Arc::downgrade(&current), clock: shared.clock.clone() };
-        services.insert::<Arc<dyn ToolInvoker>>(Arc::new(others));
-        let recorded = Recorded { shared: shared.clone(), catalog: Arc::downgrade(&current) };
-        services.insert::<Arc<dyn OwnResults>>(Arc::new(recorded));
-        let (added, deciding) = (Mutex::default(), tokio::sync::Mutex::default());
+        services.insert::<Arc<dyn StoredResults>>(Arc::new(CachedResults(Arc::downgrade(&current))));
+        let invoker = CatalogInvoker { catalog: Arc::downgrade(&current), clock: shared.clock.clone() };
+        services.insert::<Arc<dyn ToolInvoker>>(Arc::new(invoker));
+        let own_results = RecordedResults { shared: shared.clone(), catalog: Arc::downgrade(&current) };
+        services.insert::<Arc<dyn OwnResults>>(Arc::new(own_results));
+        let (added, change_lock) = (Mutex::default(), tokio::sync::Mutex::default());
         let (environment, changes) = (Environment::default(), watch::Sender::new(()));
-        Self { shared, services, environment, current, added, deciding, changes }
+        Self { shared, services, environment, current, added, change_lock, changes }
     }
 
     /// The same registry with these variables, for tools that [`Registry::register`] adds.
     #[must_use]
-    pub fn in_environment(self, environment: Environment) -> Self {
+    pub fn with_environment(self, environment: Environment) -> Self {
         Self { environment, ..self }
     }
 
     /// The parts that all stacks share.
-    pub fn shared(&self) -> &Shared {
+    pub fn shared(&self) -> &SharedParts {
         &self.shared
     }
 
@@ -148,25 +148,25 @@ impl Registry {
 
     /// Receives a notification after each change of the current catalog or of a switch. Several changes may give one
     /// notification.
-    pub fn changes(&self) -> watch::Receiver<()> {
+    pub fn watch_changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    fn serve(&self, next: Catalog) {
+    fn swap_catalog(&self, next: Catalog) {
         self.current.store(Arc::new(next));
         self.changes.send_replace(());
     }
 
-    fn added(&self) -> MutexGuard<'_, Added> {
+    fn lock_added(&self) -> MutexGuard<'_, Added> {
         self.added.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bench<'a>(&'a self, before: &'a Catalog, switches: &'a HashMap<String, bool>) -> BuildEnv<'a> {
+    fn build_env<'a>(&'a self, before: &'a Catalog, switches: &'a HashMap<String, bool>) -> BuildEnv<'a> {
         BuildEnv { shared: &self.shared, services: &self.services, switches, before }
     }
 
-    async fn switches(&self) -> Result<HashMap<String, bool>, Error> {
-        let switches = self.shared.ledger.switches().await?;
+    async fn load_switches(&self) -> Result<HashMap<String, bool>, Error> {
+        let switches = self.shared.ledger.list_switches().await?;
         Ok(switches.into_iter().map(|Switch { tool, enabled }| (tool, enabled)).collect())
     }
 
@@ -176,25 +176,25 @@ impl Registry {
     /// # Errors
     /// [`BuildError`]: the name is taken, a schema is invalid, or a variable is missing.
     pub fn register(&self, tool: Tool) -> Result<(), BuildError> {
-        let tool = tool.with_variables(&self.environment)?;
-        self.shared.redactor.learn(tool.secrets());
-        let mut added = self.added();
+        let tool = tool.with_env_values(&self.environment)?;
+        self.shared.redactor.learn(tool.secret_values());
+        let mut added = self.lock_added();
         let current = self.catalog();
         let mut next = Catalog::clone(&current);
         let mut introductions = added.introductions.clone();
-        let (described, others) = introductions.add(&tool, |agent, to| current.covers(agent, to));
-        let entry = next.build(described, &self.bench(&current, &HashMap::new()))?;
+        let (described, rebuilt) = introductions.add_tool(&tool, |agent, to| current.covers(agent, to));
+        let entry = next.build(described, &self.build_env(&current, &HashMap::new()))?;
         next.insert(entry)?;
-        for tool in others {
+        for tool in rebuilt {
             // The rebuilt tool keeps the switch that an admin has set.
             let switches = current.get(tool.name()).map(|entry| (tool.name().to_owned(), entry.is_enabled()));
             next.remove(tool.name());
-            let entry = next.build(tool, &self.bench(&current, &switches.into_iter().collect()))?;
+            let entry = next.build(tool, &self.build_env(&current, &switches.into_iter().collect()))?;
             next.insert(entry)?;
         }
         added.tools.push(tool);
         added.introductions = introductions;
-        self.serve(next);
+        self.swap_catalog(next);
         Ok(())
     }
 
@@ -205,80 +205,80 @@ impl Registry {
     ///
     /// # Errors
     /// What is invalid in the new state, or why the ledger failed. The current catalog then stays.
-    pub async fn replace(self: &Arc<Self>, world: DesiredState) -> Result<Replaced, ChangeError> {
+    pub async fn replace_catalog(self: &Arc<Self>, desired: DesiredState) -> Result<Replaced, ChangeError> {
         // This lock keeps switches and registered tools unchanged between the read of the ledger and the swap.
         // Otherwise the new entries could bring back a state that an admin has just changed.
-        let _one_at_a_time = self.deciding.lock().await;
-        let switches = self.switches().await?;
+        let _one_at_a_time = self.change_lock.lock().await;
+        let switches = self.load_switches().await?;
         let registry = self.clone();
         let work = move || -> Result<Replaced, ChangeError> {
-            let DesiredState { callers, calls, tools, groups, registered } = world;
+            let DesiredState { callers, calls, tools, sources, registered } = desired;
             // Held until the swap: otherwise a tool that `register` adds meanwhile would be missing in the new catalog.
-            let mut added = registry.added();
+            let mut added = registry.lock_added();
             let before = registry.catalog();
-            let bench = registry.bench(&before, &switches);
+            let env = registry.build_env(&before, &switches);
             let mut next = Catalog::new(callers, calls);
-            let brought = groups.iter().flat_map(|group| group.choices.iter().flatten().chain(&group.otherwise));
-            next.announce(tools.iter().chain(&added.tools).chain(brought).chain(&registered));
+            let source_tools = sources.iter().flat_map(|group| group.choices.iter().flatten().chain(&group.fallback));
+            next.set_declared_names(tools.iter().chain(&added.tools).chain(source_tools).chain(&registered));
             let mut tools: Vec<Tool> = tools.into_iter().chain(added.tools.iter().cloned()).collect();
-            let introductions = Introductions::of(&tools);
-            introductions.introduce(&mut tools, |agent, to| next.covers(agent, to));
+            let introductions = AgentDirectory::from_tools(&tools);
+            introductions.append_agent_lists(&mut tools, |agent, to| next.covers(agent, to));
             for tool in tools {
-                let entry = next.build(tool, &bench)?;
+                let entry = next.build(tool, &env)?;
                 next.insert(entry)?;
             }
             // Names are given in order of precedence: first to the tools above, then to the groups, then to registered
-            // tools. `seat_last` gives quarantined tools only names that remain free.
-            let mut seats = NameAllocator::new(&groups, &registered, &before);
-            let mut seated = seats.seat(groups, &mut next, &bench);
-            let mut aside = Vec::new();
+            // tools. `place_deferred` gives quarantined tools only names that remain free.
+            let mut allocator = NameAllocator::new(&sources, &registered, &before);
+            let mut placements = allocator.place_all(sources, &mut next, &env);
+            let mut skipped = Vec::new();
             for tool in registered {
                 let name = tool.name().to_owned();
-                let kept = next.build(tool, &bench).map_err(ChangeError::from).and_then(|entry| {
-                    next = with(&next, &entry)?;
+                let served = next.build(tool, &env).map_err(ChangeError::from).and_then(|entry| {
+                    next = with_registered(&next, &entry)?;
                     Ok(())
                 });
-                aside.extend(kept.err().map(|error| SkippedTool { name, why: error.to_string() }));
+                skipped.extend(served.err().map(|error| SkippedTool { name, reason: error.to_string() }));
             }
-            seats.seat_last(&mut seated, &mut next, &bench);
-            registry.serve(next);
+            allocator.place_deferred(&mut placements, &mut next, &env);
+            registry.swap_catalog(next);
             added.introductions = introductions;
-            Ok(Replaced { seated, aside })
+            Ok(Replaced { placements, skipped })
         };
         // Compiling the schemas of many tools takes a while. On this thread it does not delay calls.
-        blocking::on_a_thread(work).await.ok_or(Error::Closed)?
+        blocking::run_blocking(work).await.ok_or(Error::Closed)?
     }
 
     /// Removes every tool. The processes and connections of the runners then end with the last call under way.
     pub fn clear(&self) {
-        let _one_at_a_time = self.added();
+        let _one_at_a_time = self.lock_added();
         let current = self.catalog();
-        self.serve(current.without_tools());
+        self.swap_catalog(current.without_tools());
     }
 
-    /// Adds a registered tool, or replaces the one of the same name. `kept` is its row in the ledger. Returns the
+    /// Adds a registered tool, or replaces the one of the same name. `record` is its row in the ledger. Returns the
     /// entry, and whether the name is new.
     ///
     /// # Errors
-    /// When a name is taken, [`MOST_REGISTERED`] other tools are registered, the tool cannot be built, or the ledger
+    /// When a name is taken, [`MAX_REGISTERED`] other tools are registered, the tool cannot be built, or the ledger
     /// cannot write.
-    pub async fn put(&self, tool: Tool, kept: Registered) -> Result<(Arc<Entry>, bool), ChangeError> {
-        let _one_at_a_time = self.deciding.lock().await;
-        let switches = self.switches().await?;
+    pub async fn put_registered(&self, tool: Tool, record: RegisteredTool) -> Result<(Arc<Entry>, bool), ChangeError> {
+        let _one_at_a_time = self.change_lock.lock().await;
+        let switches = self.load_switches().await?;
         let before = self.catalog();
-        let entry = before.build(tool, &self.bench(&before, &switches))?;
+        let entry = before.build(tool, &self.build_env(&before, &switches))?;
         // Checked before the ledger stores the tool, and again below, because the program may add a tool meanwhile.
-        with(&before, &entry)?;
+        with_registered(&before, &entry)?;
         // Registered tools that are not served count too, because the ledger keeps them.
-        let there = self.shared.ledger.registered().await?;
-        if there.len() >= MOST_REGISTERED && !there.iter().any(|other| other.name == kept.name) {
-            return Err(ChangeError::TooMany(kept.name));
+        let registered_tools = self.shared.ledger.registered_tools().await?;
+        if registered_tools.len() >= MAX_REGISTERED && !registered_tools.iter().any(|other| other.name == record.name) {
+            return Err(ChangeError::TooMany(record.name));
         }
-        self.shared.ledger.register(kept).await?;
-        let _one_at_a_time = self.added();
+        self.shared.ledger.register_tool(record).await?;
+        let _one_at_a_time = self.lock_added();
         let current = self.catalog();
         let is_new = current.get(entry.definition.name.as_str()).is_none();
-        self.serve(with(&current, &entry)?);
+        self.swap_catalog(with_registered(&current, &entry)?);
         Ok((entry, is_new))
     }
 
@@ -286,23 +286,23 @@ impl Registry {
     ///
     /// # Errors
     /// When there is no tool of this name, the tool is not a registered one, or the ledger cannot write.
-    pub async fn delete(&self, name: &str) -> Result<(), ChangeError> {
-        let _one_at_a_time = self.deciding.lock().await;
-        let was_kept = self.shared.ledger.unregister(name).await?;
+    pub async fn delete_registered(&self, name: &str) -> Result<(), ChangeError> {
+        let _one_at_a_time = self.change_lock.lock().await;
+        let was_kept = self.shared.ledger.unregister_tool(name).await?;
         match self.catalog().get(name) {
             // The registered tool was not served, because this tool of program or manifest has the name. This tool
             // stays.
             Some(entry) if entry.origin != Origin::Registered && was_kept => return Ok(()),
             Some(entry) if entry.origin != Origin::Registered => {
-                return Err(ChangeError::Taken { name: name.to_owned(), whose: whose(name, entry) });
+                return Err(ChangeError::Taken { name: name.to_owned(), holder: describe_holder(name, entry) });
             }
             _ if !was_kept => return Err(ChangeError::Unknown(name.to_owned())),
             _ => {}
         }
-        let _one_at_a_time = self.added();
+        let _one_at_a_time = self.lock_added();
         let mut next = Catalog::clone(&self.current.load());
         next.remove(name);
-        self.serve(next);
+        self.swap_catalog(next);
         Ok(())
     }
 
@@ -312,7 +312,7 @@ impl Registry {
     }
 
     /// Whether there is a tool with this name or alias.
-    pub fn has(&self, name: &str) -> bool {
+    pub fn has_tool(&self, name: &str) -> bool {
         self.current.load().get(name).is_some()
     }
 
@@ -344,14 +344,14 @@ impl Registry {
     /// `meta.overflow` tells how; an [`Invocation`] with a `page` gets other parts.
     pub async fn execute(&self, name: &str, arguments: impl Into<Value>) -> Option<Result<Answer, CallError>> {
         let entry = self.get(name)?;
-        let (arguments, unreadable) = match read_arguments(arguments.into()) {
+        let (arguments, invalid) = match parse_arguments(arguments.into()) {
             Ok(arguments) => (arguments, None),
-            Err(unreadable) => (JsonObject::new(), Some(unreadable)),
+            Err(invalid) => (JsonObject::new(), Some(invalid)),
         };
         let caller = Arc::new(Caller::anonymous());
         let now = self.shared.clock.now();
         let mut invocation = Invocation::new(entry.definition.name.clone(), arguments, caller, now);
-        invocation.unreadable = unreadable.map(Into::into);
+        invocation.invalid_arguments = invalid.map(Into::into);
         Some(self.invoke(&entry, invocation).await)
     }
 
@@ -359,15 +359,15 @@ impl Registry {
     ///
     /// # Errors
     /// When the ledger cannot write. Nothing has changed then.
-    pub async fn switch(&self, entry: &Entry, enabled: bool) -> Result<(), Error> {
-        let _one_at_a_time = self.deciding.lock().await;
+    pub async fn set_enabled(&self, entry: &Entry, enabled: bool) -> Result<(), Error> {
+        let _one_at_a_time = self.change_lock.lock().await;
         let name = &entry.definition.name;
-        self.shared.ledger.switch(Switch { tool: name.to_string(), enabled }).await?;
-        entry.enable(enabled);
+        self.shared.ledger.set_switch(Switch { tool: name.to_string(), enabled }).await?;
+        entry.set_enabled(enabled);
         // The catalog may have been replaced since the caller found `entry`. Then the current entry needs the switch as
         // well.
         if let Some(current) = self.get(name.as_str()).filter(|current| current.definition.name == *name) {
-            current.enable(enabled);
+            current.set_enabled(enabled);
         }
         self.changes.send_replace(());
         Ok(())
@@ -377,9 +377,9 @@ impl Registry {
     ///
     /// # Errors
     /// When the ledger cannot be read.
-    pub async fn used(&self, entry: &Entry, caller: &Caller) -> Result<Vec<Charged>, Error> {
-        let charges = entry.tariff.charges(&caller.name, None);
-        self.shared.ledger.used(&charges, self.shared.clock.now()).await
+    pub async fn limit_usage(&self, entry: &Entry, caller: &Caller) -> Result<Vec<Charged>, Error> {
+        let charges = entry.charge_rules.charges_for(&caller.name, None);
+        self.shared.ledger.units_used(&charges, self.shared.clock.now()).await
     }
 
     /// Resets the counters of the tool's limits. With a caller, it resets only that caller's counters, including those
@@ -388,52 +388,52 @@ impl Registry {
     /// # Errors
     /// When the ledger cannot write. Nothing has changed then.
     pub async fn reset_usage(&self, entry: &Entry, caller: Option<&str>) -> Result<(), Error> {
-        self.shared.ledger.reset(entry.definition.name.as_str(), caller).await
+        self.shared.ledger.reset_counters(entry.definition.name.as_str(), caller).await
     }
 
     /// Closes a registry that belongs to no service: refuses new calls, waits for the calls under way, writes all
     /// pending rows, and closes the ledger.
     pub async fn close(&self) {
-        self.shared.running.close();
-        self.shared.running.drained().await;
+        self.shared.in_flight_calls.close();
+        self.shared.in_flight_calls.wait_until_empty().await;
         self.shared.ledger.close().await;
         self.shared.call_log.flush().await;
     }
 }
 
 /// Reads arguments that are an object or the text that a model wrote.
-fn read_arguments(arguments: Value) -> Result<JsonObject, InvalidArguments> {
-    let unreadable = |what: String| {
+fn parse_arguments(arguments: Value) -> Result<JsonObject, InvalidArguments> {
+    let invalid = |detail: String| {
         let correction =
-            format!("The tool did not run: {what}. Send the whole call again, its arguments as one JSON object.");
-        InvalidArguments { what, correction }
+            format!("The tool did not run: {detail}. Send the whole call again, its arguments as one JSON object.");
+        InvalidArguments { detail, correction }
     };
     let value = match arguments {
         // Some models write an empty text for "no arguments".
         Value::String(text) if text.trim().is_empty() => return Ok(JsonObject::new()),
         Value::String(text) => {
-            parse_strict(text.as_bytes()).map_err(|error| unreadable(format!("they are no JSON: {error}")))?
+            parse_strict(text.as_bytes()).map_err(|error| invalid(format!("they are not JSON: {error}")))?
         }
         other => other,
     };
     match value {
         Value::Object(arguments) => Ok(arguments),
-        other => Err(unreadable(format!("they are a JSON {}, not an object", type_name(&other)))),
+        other => Err(invalid(format!("they are a JSON {}, not an object", type_name(&other)))),
     }
 }
 
 /// The catalog with this registered tool, which replaces a registered tool of the same name. An error if another tool
 /// has one of its names or another spelling of one.
-fn with(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
+fn with_registered(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
     let own = &entry.definition.name;
     for name in entry.names() {
         if let Some(holder) = catalog.get(name.as_str())
             && !(holder.origin == Origin::Registered && holder.definition.name == *own)
         {
-            return Err(ChangeError::Taken { name: name.to_string(), whose: whose(name.as_str(), holder) });
+            return Err(ChangeError::Taken { name: name.to_string(), holder: describe_holder(name.as_str(), holder) });
         }
-        if let Some(holder) = catalog.spelled_like(name, own) {
-            return Err(ChangeError::Taken { name: name.to_string(), whose: whose(name.as_str(), holder) });
+        if let Some(holder) = catalog.find_spelling_conflict(name, own) {
+            return Err(ChangeError::Taken { name: name.to_string(), holder: describe_holder(name.as_str(), holder) });
         }
     }
     let mut next = catalog.clone();
@@ -443,16 +443,16 @@ fn with(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
 }
 
 /// The tool that holds a name, as the rest of a sentence.
-fn whose(name: &str, holder: &Entry) -> String {
+fn describe_holder(name: &str, holder: &Entry) -> String {
     let real = holder.definition.name.as_str();
-    let what = match real == name {
+    let detail = match real == name {
         true => "is a tool".to_owned(),
         false if holder.names().any(|own| own.as_str() == name) => format!("is an alias of `{real}`, a tool"),
         false => format!("is another spelling of `{real}`, a tool"),
     };
     match holder.origin {
-        Origin::Manifest => format!("{what} of the manifest, which the API does not change"),
-        Origin::Program => format!("{what} of the program, which the API does not change"),
-        Origin::Registered => format!("{what} that is registered already"),
+        Origin::Manifest => format!("{detail} of the manifest, which the API does not change"),
+        Origin::Program => format!("{detail} of the program, which the API does not change"),
+        Origin::Registered => format!("{detail} that is registered already"),
     }
 }

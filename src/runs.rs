@@ -10,13 +10,13 @@ use jiff::{SignedDuration, Timestamp};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
-use crate::call::json::digest;
+use crate::call::json::hash_parts;
 use crate::call::{Clock, InvocationId};
 
 /// Maximum number of runs, about 300 bytes each. Beyond it, the run that was idle for the longest time is forgotten.
-const MOST: u64 = 100_000;
+const MAX_RUNS: u64 = 100_000;
 /// A run without events for this long is forgotten.
-const IDLE: SignedDuration = SignedDuration::from_hours(1);
+const MAX_IDLE: SignedDuration = SignedDuration::from_hours(1);
 
 /// Identifies equal calls: a digest of the tool and of everything on which its answer depends.
 pub type CallDigest = [u8; 32];
@@ -31,93 +31,95 @@ pub struct Runs {
 #[derive(Default)]
 struct Run {
     /// Time of the last event in the run.
-    seen_at: Timestamp,
-    last: Option<(CallDigest, InvocationId)>,
-    misread: u32,
-    used: u32,
+    last_event_at: Timestamp,
+    last_answered: Option<(CallDigest, InvocationId)>,
+    malformed_messages: u32,
+    text_tool_uses: u32,
 }
 
 impl Runs {
     /// Makes an empty history. `clock` decides which runs are idle.
     pub fn new(clock: Clock) -> Self {
-        Self::with_room(MOST, clock)
+        Self::with_capacity(MAX_RUNS, clock)
     }
 
-    fn with_room(most: u64, clock: Clock) -> Self {
+    fn with_capacity(most: u64, clock: Clock) -> Self {
         // The newest runs matter. A policy by frequency of use, moka's default, would not admit them.
         let memory = Cache::builder()
             .eviction_policy(EvictionPolicy::lru())
             .max_capacity(most)
-            .time_to_idle(IDLE.unsigned_abs());
+            .time_to_idle(MAX_IDLE.unsigned_abs());
         Self { memory: memory.build(), clock }
     }
 
     /// Counts a malformed message of this caller. Returns the number of malformed messages in a row in this run,
     /// including this one. Without a run it is always 1, because different conversations must not be counted together.
-    pub fn misread(&self, caller: &str, run_id: Option<&str>) -> u32 {
+    pub fn count_malformed(&self, caller: &str, run_id: Option<&str>) -> u32 {
         run_id.map_or(1, |_| {
-            self.change(caller, run_id, |run| {
-                run.misread = run.misread.saturating_add(1);
-                run.misread
+            self.update_run(caller, run_id, |run| {
+                run.malformed_messages = run.malformed_messages.saturating_add(1);
+                run.malformed_messages
             })
         })
     }
 
     /// Notes a valid message of this caller, so the count of malformed messages starts again.
-    pub fn understood(&self, caller: &str, run_id: Option<&str>) {
-        if let Some(run) = run_id.and_then(|_| self.memory.get(&key(caller, run_id))) {
-            lock(&run).misread = 0;
+    pub fn reset_malformed(&self, caller: &str, run_id: Option<&str>) {
+        if let Some(run) = run_id.and_then(|_| self.memory.get(&run_key(caller, run_id))) {
+            lock_run(&run).malformed_messages = 0;
         }
     }
 
     /// Counts a use of a tool in a text dialect. Returns the number of uses in this run, including this one. Without a
     /// run, it counts in the caller's unnamed run.
-    pub fn used(&self, caller: &str, run_id: Option<&str>) -> u32 {
-        self.change(caller, run_id, |run| {
-            run.used = run.used.saturating_add(1);
-            run.used
+    pub fn count_text_use(&self, caller: &str, run_id: Option<&str>) -> u32 {
+        self.update_run(caller, run_id, |run| {
+            run.text_tool_uses = run.text_tool_uses.saturating_add(1);
+            run.text_tool_uses
         })
     }
 
     /// The invocation that this call repeats, if the call was the last one answered in the run.
-    pub fn last_was(&self, caller: &str, run_id: &str, call: &CallDigest) -> Option<InvocationId> {
-        let run = self.memory.get(&key(caller, Some(run_id)))?;
-        let run = lock(&run);
-        run.last.filter(|(last, _)| last == call && !run.is_idle(self.clock.now())).map(|(_, invocation)| invocation)
+    pub fn find_repeated(&self, caller: &str, run_id: &str, call: &CallDigest) -> Option<InvocationId> {
+        let run = self.memory.get(&run_key(caller, Some(run_id)))?;
+        let run = lock_run(&run);
+        run.last_answered
+            .filter(|(last, _)| last == call && !run.is_idle(self.clock.now()))
+            .map(|(_, invocation)| invocation)
     }
 
     /// Notes that this call was answered. It is now the last call of the run.
-    pub fn answered(&self, caller: &str, run_id: &str, call: CallDigest, invocation: InvocationId) {
-        self.change(caller, Some(run_id), |run| run.last = Some((call, invocation)));
+    pub fn set_last_answered(&self, caller: &str, run_id: &str, call: CallDigest, invocation: InvocationId) {
+        self.update_run(caller, Some(run_id), |run| run.last_answered = Some((call, invocation)));
     }
 
-    fn change<T>(&self, caller: &str, run_id: Option<&str>, change: impl FnOnce(&mut Run) -> T) -> T {
+    fn update_run<T>(&self, caller: &str, run_id: Option<&str>, change: impl FnOnce(&mut Run) -> T) -> T {
         let now = self.clock.now();
-        let run = self.memory.get_with(key(caller, run_id), Arc::default);
-        let mut run = lock(&run);
+        let run = self.memory.get_with(run_key(caller, run_id), Arc::default);
+        let mut run = lock_run(&run);
         // moka removes idle runs late, and by its own clock. So the run is checked against our clock here.
         if run.is_idle(now) {
             *run = Run::default();
         }
-        run.seen_at = now;
+        run.last_event_at = now;
         change(&mut run)
     }
 }
 
 impl Run {
     fn is_idle(&self, now: Timestamp) -> bool {
-        now.duration_since(self.seen_at) > IDLE
+        now.duration_since(self.last_event_at) > MAX_IDLE
     }
 }
 
 /// Locked only briefly, never across an await.
-fn lock(run: &Mutex<Run>) -> std::sync::MutexGuard<'_, Run> {
+fn lock_run(run: &Mutex<Run>) -> std::sync::MutexGuard<'_, Run> {
     run.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The key of a caller's run. The unnamed run differs from every named run, even from an empty name.
-fn key(caller: &str, run_id: Option<&str>) -> [u8; 32] {
-    digest(std::iter::once(caller).chain(run_id).map(str::as_bytes))
+fn run_key(caller: &str, run_id: Option<&str>) -> [u8; 32] {
+    hash_parts(std::iter::once(caller).chain(run_id).map(str::as_bytes))
 }
 
 #[cfg(test)]
@@ -127,73 +129,74 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misreadings_are_counted_in_a_row_and_by_run() {
+    fn malformed_messages_are_counted_by_run() {
         let runs = Runs::new(Clock::system());
-        assert_eq!([1, 2, 3].map(|_| runs.misread("ann", Some("r"))), [1, 2, 3]);
-        assert_eq!(runs.misread("ann", Some("s")), 1);
-        assert_eq!(runs.misread("bob", Some("r")), 1);
-        runs.understood("ann", Some("r"));
-        assert_eq!(runs.misread("ann", Some("r")), 1);
-        assert_eq!(runs.misread("bob", Some("r")), 2, "that was another's");
-        assert_eq!([1, 2].map(|_| runs.misread("ann", None)), [1, 1]);
-        runs.understood("ann", None);
+        assert_eq!([1, 2, 3].map(|_| runs.count_malformed("ann", Some("r"))), [1, 2, 3]);
+        assert_eq!(runs.count_malformed("ann", Some("s")), 1);
+        assert_eq!(runs.count_malformed("bob", Some("r")), 1);
+        runs.reset_malformed("ann", Some("r"));
+        assert_eq!(runs.count_malformed("ann", Some("r")), 1);
+        assert_eq!(runs.count_malformed("bob", Some("r")), 2, "another caller");
+        assert_eq!([1, 2].map(|_| runs.count_malformed("ann", None)), [1, 1]);
+        runs.reset_malformed("ann", None);
     }
 
     #[test]
-    fn uses_are_counted_by_run_and_the_unnamed_one_is_a_run() {
+    fn text_uses_are_counted_by_run() {
         let runs = Runs::new(Clock::system());
-        assert_eq!([1, 2].map(|_| runs.used("ann", Some("r"))), [1, 2]);
-        assert_eq!([1, 2].map(|_| runs.used("ann", None)), [1, 2]);
-        assert_eq!(runs.used("ann", Some("")), 1, "an empty name is a name");
-        assert_eq!(runs.used("bob", None), 1);
-        runs.understood("ann", Some("r"));
-        assert_eq!(runs.used("ann", Some("r")), 3, "understanding is no use");
+        assert_eq!([1, 2].map(|_| runs.count_text_use("ann", Some("r"))), [1, 2]);
+        assert_eq!([1, 2].map(|_| runs.count_text_use("ann", None)), [1, 2]);
+        assert_eq!(runs.count_text_use("ann", Some("")), 1, "an empty name is a name");
+        assert_eq!(runs.count_text_use("bob", None), 1);
+        runs.reset_malformed("ann", Some("r"));
+        assert_eq!(runs.count_text_use("ann", Some("r")), 3, "a valid message is not a tool use");
     }
 
     #[test]
-    fn only_the_last_call_of_a_run_is_remembered() {
+    fn only_the_last_call_is_remembered() {
         let runs = Runs::new(Clock::system());
         let (one, other) = (InvocationId::new(), InvocationId::new());
-        assert_eq!(runs.last_was("ann", "r", &[1; 32]), None);
-        runs.answered("ann", "r", [1; 32], one);
-        assert_eq!(runs.last_was("ann", "r", &[1; 32]), Some(one));
-        assert_eq!(runs.last_was("ann", "s", &[1; 32]), None);
-        assert_eq!(runs.last_was("bob", "r", &[1; 32]), None);
-        runs.answered("ann", "r", [2; 32], other);
-        assert_eq!(runs.last_was("ann", "r", &[1; 32]), None);
-        assert_eq!(runs.last_was("ann", "r", &[2; 32]), Some(other));
+        assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), None);
+        runs.set_last_answered("ann", "r", [1; 32], one);
+        assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), Some(one));
+        assert_eq!(runs.find_repeated("ann", "s", &[1; 32]), None);
+        assert_eq!(runs.find_repeated("bob", "r", &[1; 32]), None);
+        runs.set_last_answered("ann", "r", [2; 32], other);
+        assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), None);
+        assert_eq!(runs.find_repeated("ann", "r", &[2; 32]), Some(other));
     }
 
     #[test]
-    fn a_quiet_run_is_forgotten() {
-        let (clock, hand) = Clock::manual("2026-06-15T12:00:00Z".parse().unwrap());
+    fn idle_run_is_forgotten() {
+        let (clock, clock_ms) = Clock::manual("2026-06-15T12:00:00Z".parse().unwrap());
         let runs = Runs::new(clock);
         let id = InvocationId::new();
-        let pass = |time: SignedDuration| hand.fetch_add(i64::try_from(time.as_millis()).unwrap(), Ordering::SeqCst);
-        runs.answered("ann", "r", [1; 32], id);
-        assert_eq!((runs.misread("ann", Some("r")), runs.used("ann", Some("r"))), (1, 1));
-        pass(IDLE);
-        assert_eq!(runs.last_was("ann", "r", &[1; 32]), Some(id));
-        assert_eq!(runs.used("ann", Some("r")), 2, "and now it is not quiet");
-        pass(IDLE);
-        assert_eq!(runs.misread("ann", Some("r")), 2);
-        pass(IDLE + SignedDuration::from_millis(1));
-        assert_eq!(runs.last_was("ann", "r", &[1; 32]), None);
-        assert_eq!((runs.misread("ann", Some("r")), runs.used("ann", Some("r"))), (1, 1));
+        let pass =
+            |time: SignedDuration| clock_ms.fetch_add(i64::try_from(time.as_millis()).unwrap(), Ordering::SeqCst);
+        runs.set_last_answered("ann", "r", [1; 32], id);
+        assert_eq!((runs.count_malformed("ann", Some("r")), runs.count_text_use("ann", Some("r"))), (1, 1));
+        pass(MAX_IDLE);
+        assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), Some(id));
+        assert_eq!(runs.count_text_use("ann", Some("r")), 2, "the run is active again");
+        pass(MAX_IDLE);
+        assert_eq!(runs.count_malformed("ann", Some("r")), 2);
+        pass(MAX_IDLE + SignedDuration::from_millis(1));
+        assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), None);
+        assert_eq!((runs.count_malformed("ann", Some("r")), runs.count_text_use("ann", Some("r"))), (1, 1));
         // A clock that goes back makes no run older.
-        pass(-IDLE - IDLE);
-        assert_eq!(runs.used("ann", Some("r")), 2);
+        pass(-MAX_IDLE - MAX_IDLE);
+        assert_eq!(runs.count_text_use("ann", Some("r")), 2);
     }
 
     #[test]
-    fn there_is_room_for_so_many_and_the_newest_have_it() {
-        let runs = Runs::with_room(10, Clock::system());
+    fn oldest_runs_are_evicted() {
+        let runs = Runs::with_capacity(10, Clock::system());
         for n in 0..1000 {
-            runs.used("ann", Some(&n.to_string()));
+            runs.count_text_use("ann", Some(&n.to_string()));
         }
         runs.memory.run_pending_tasks();
         assert_eq!(runs.memory.entry_count(), 10);
-        assert_eq!(runs.used("ann", Some("999")), 2);
-        assert_eq!(runs.used("ann", Some("0")), 1);
+        assert_eq!(runs.count_text_use("ann", Some("999")), 2);
+        assert_eq!(runs.count_text_use("ann", Some("0")), 1);
     }
 }

@@ -12,7 +12,7 @@ use crate::call::{Content, ToolError, ToolResult};
 
 /// The text without ANSI escape sequences and without C0 and C1 control characters. Line ends `\r\n` and `\r` become
 /// `\n`; tabs stay. An unfinished sequence ends with its line.
-pub fn text(text: &str) -> Cow<'_, str> {
+pub fn clean_text(text: &str) -> Cow<'_, str> {
     let is_clean = match text.is_ascii() {
         true => text.bytes().all(|byte| !is_control(byte.into())),
         false => !text.contains(is_control),
@@ -37,7 +37,7 @@ fn is_control(character: char) -> bool {
 
 /// The text with escapes (`\u{1b}`) for every character that a reader cannot see or that a terminal obeys. Line ends
 /// stay. Use it for text that a person has to judge.
-pub fn visible(text: &str) -> String {
+pub fn escape_invisible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         if character != '\n' && (character.is_control() || is_invisible(character)) {
@@ -66,43 +66,43 @@ pub fn is_blank(text: &str) -> bool {
 }
 
 /// Cleans a text in place.
-pub fn string(words: &mut String) {
-    if let Cow::Owned(clean) = text(words) {
-        *words = clean;
+pub fn clean_in_place(text: &mut String) {
+    if let Cow::Owned(clean) = clean_text(text) {
+        *text = clean;
     }
 }
 
 /// Cleans the texts of a result. Returns a warning, one sentence each, for kinds of text that a reader cannot see.
-pub fn result(result: &mut ToolResult) -> Vec<&'static str> {
-    let said = result.content.iter_mut().filter_map(|block| match block {
+pub fn clean_result(result: &mut ToolResult) -> Vec<&'static str> {
+    let texts = result.content.iter_mut().filter_map(|block| match block {
         Content::Text { text } => Some(text),
         Content::Resource { resource } => resource.text.as_mut(),
         Content::Image { .. } | Content::Audio { .. } => None,
     });
-    texts(said.chain(&mut result.hint))
+    clean_texts(texts.chain(&mut result.hint))
 }
 
-/// Cleans the messages of an error result or a failure. Returns warnings as [`result`].
-pub fn error(error: &mut ToolError) -> Vec<&'static str> {
+/// Cleans the messages of an error result or a failure. Returns warnings as [`clean_result`].
+pub fn clean_error(error: &mut ToolError) -> Vec<&'static str> {
     match error {
-        ToolError::Said(words) | ToolError::Unavailable { message: words, .. } | ToolError::BadOutput(words) => {
-            texts([words])
+        ToolError::Rejected(text) | ToolError::Unavailable { message: text, .. } | ToolError::BadOutput(text) => {
+            clean_texts([text])
         }
-        ToolError::Upstream { message, .. } | ToolError::InvalidContext(message) => texts([message]),
-        ToolError::Changed => Vec::new(),
-        ToolError::InvalidArguments(violations) => texts(violations.iter_mut().map(|one| &mut one.message)),
+        ToolError::Upstream { message, .. } | ToolError::InvalidContext(message) => clean_texts([message]),
+        ToolError::DefinitionChanged => Vec::new(),
+        ToolError::InvalidArguments(violations) => clean_texts(violations.iter_mut().map(|one| &mut one.message)),
     }
 }
 
 /// Cleans texts in place. Returns a warning, one sentence each, for kinds of text that a reader cannot see.
-pub fn texts<'w>(words: impl IntoIterator<Item = &'w mut String>) -> Vec<&'static str> {
+pub fn clean_texts<'w>(texts: impl IntoIterator<Item = &'w mut String>) -> Vec<&'static str> {
     let (mut turns, mut tags) = (false, false);
-    for words in words {
-        string(words);
-        if !words.is_ascii() {
+    for text in texts {
+        clean_in_place(text);
+        if !text.is_ascii() {
             // Unicode's bidirectional embeddings, overrides and isolates ("Trojan Source", CVE-2021-42574).
-            turns |= words.contains(|c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'));
-            tags |= words.contains(|c| matches!(c, '\u{e0000}'..='\u{e007f}'));
+            turns |= text.contains(|c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'));
+            tags |= text.contains(|c| matches!(c, '\u{e0000}'..='\u{e007f}'));
         }
     }
     let turns = turns
@@ -119,8 +119,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sequences_and_control_characters_go_and_words_stay() {
-        for (said, clean) in [
+    fn escape_sequences_are_removed() {
+        for (input, clean) in [
             ("\u{1b}[1;31mred\u{1b}[0m, \u{1b}[38;2;1;2;3mgreen\u{1b}[m", "red, green"),
             ("\u{1b}]0;a title\u{7}text", "text"),
             ("\u{1b}]8;;https://example.com\u{1b}\\a link\u{1b}]8;;\u{1b}\\", "a link"),
@@ -132,46 +132,46 @@ mod tests {
             // Unfinished sequences do not remove the following lines.
             ("\u{1b}]0;no end\nnext \u{1b}Pq\nlast\u{1b}", "\nnext \nlast"),
         ] {
-            assert_eq!(text(said), clean, "{said:?}");
+            assert_eq!(clean_text(input), clean, "{input:?}");
         }
         for clean in ["", "plain\n\twords", "ÆØÅ \u{200d} 日本語", "[31m is no sequence"] {
-            assert!(matches!(text(clean), Cow::Borrowed(_)), "{clean:?}");
+            assert!(matches!(clean_text(clean), Cow::Borrowed(_)), "{clean:?}");
         }
     }
 
     #[test]
-    fn who_judges_a_text_sees_all_of_it() {
-        for (said, shown) in [
+    fn invisible_characters_are_escaped() {
+        for (input, shown) in [
             ("plain ÆØÅ 日本語\nnext", "plain ÆØÅ 日本語\nnext"),
             ("\u{1b}[31mred\r\u{7}\u{9b}1m", "\\u{1b}[31mred\\u{d}\\u{7}\\u{9b}1m"),
             ("a\u{202e}b\u{200b}c\u{e0041}\u{2028}", "a\\u{202e}b\\u{200b}c\\u{e0041}\\u{2028}"),
         ] {
-            assert_eq!(visible(said), shown, "{said:?}");
+            assert_eq!(escape_invisible(input), shown, "{input:?}");
         }
     }
 
     #[test]
-    fn data_is_left_alone() {
-        let mut said = ToolResult::json(json!({"log": "\u{1b}[31mred"}));
-        let before = said.clone();
-        assert_eq!((result(&mut said).len(), said), (0, before));
+    fn structured_content_is_not_cleaned() {
+        let mut input = ToolResult::json(json!({"log": "\u{1b}[31mred"}));
+        let before = input.clone();
+        assert_eq!((clean_result(&mut input).len(), input), (0, before));
     }
 
     #[test]
-    fn what_cannot_be_seen_is_told() {
-        let told = |text: &str| result(&mut ToolResult::text(text)).len();
-        assert_eq!(told("plain, ÆØÅ, עברית, 👩‍👩‍👧"), 0);
-        assert_eq!(told("a\u{202e}b"), 1);
-        assert_eq!(told("a\u{2066}b\u{e0041}\u{e0042}"), 2);
-        assert_eq!(error(&mut ToolError::Said("a\u{202e}b".into())).len(), 1);
+    fn invisible_text_gives_a_warning() {
+        let warnings = |text: &str| clean_result(&mut ToolResult::text(text)).len();
+        assert_eq!(warnings("plain, ÆØÅ, עברית, 👩‍👩‍👧"), 0);
+        assert_eq!(warnings("a\u{202e}b"), 1);
+        assert_eq!(warnings("a\u{2066}b\u{e0041}\u{e0042}"), 2);
+        assert_eq!(clean_error(&mut ToolError::Rejected("a\u{202e}b".into())).len(), 1);
     }
 
     proptest! {
         #[test]
-        fn no_control_character_is_left_and_clean_text_is_not_touched(said in "(\\PC|[\u{0}-\u{9f}]|\u{1b}[\\[\\]P()])*") {
-            let clean = text(&said);
+        fn cleaning_is_complete_and_idempotent(input in "(\\PC|[\u{0}-\u{9f}]|\u{1b}[\\[\\]P()])*") {
+            let clean = clean_text(&input);
             prop_assert!(!clean.contains(is_control), "{clean:?}");
-            prop_assert_eq!(text(&clean), &*clean);
+            prop_assert_eq!(clean_text(&clean), &*clean);
         }
     }
 }

@@ -15,21 +15,21 @@ use crate::log::CallLog;
 use crate::metrics::Metrics;
 use crate::middleware::attempt::Attempt;
 use crate::middleware::authorize::Authorize;
-use crate::middleware::cache::{Cached, PageShelf, ResultCache, ToolCache};
+use crate::middleware::cache::{Cached, PageCache, ResultCache, ToolCache};
 use crate::middleware::circuit_breaker::{Breaker, CircuitBreaker};
 use crate::middleware::concurrency::{ConcurrencyLimit, ToolPermits};
 use crate::middleware::deadline::Deadline;
-use crate::middleware::further_page::FurtherPage;
-use crate::middleware::output::OutputCheck;
-use crate::middleware::record::{Observers, RecordLayer, Recorded};
+use crate::middleware::output_check::OutputCheck;
+use crate::middleware::page_guard::PageGuard;
+use crate::middleware::paginate::PaginateLayer;
+use crate::middleware::record::{CaptureRules, Observers, RecordLayer};
 use crate::middleware::repeat_guard::RepeatGuard;
-use crate::middleware::replay::{Replay, Replays};
+use crate::middleware::replay::{Replay, ReplayCache};
 use crate::middleware::retry;
 use crate::middleware::run::Run;
 use crate::middleware::usage_limit::{ChargeRules, UsageLimit};
 use crate::middleware::validate::{ArgumentRules, Validate};
-use crate::middleware::validation::ValidationPool;
-use crate::middleware::view::ViewLayer;
+use crate::middleware::validation_pool::ValidationPool;
 use crate::runs::Runs;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
@@ -39,21 +39,21 @@ pub type ToolService = BoxCloneSyncService<Invocation, Answer, CallError>;
 
 /// The parts that all stacks share.
 #[derive(Clone)]
-pub struct Shared {
+pub struct SharedParts {
     /// The record of all calls.
     pub ledger: Arc<dyn Ledger>,
     /// The stored results of all tools.
     pub cache: ResultCache,
     /// In-memory answers for idempotency keys of calls whose rows hold digests only.
-    pub replays: Replays,
+    pub replay_cache: ReplayCache,
     /// The table of running calls.
-    pub running: InFlightCalls,
+    pub in_flight_calls: InFlightCalls,
     /// The recent history of runs.
     pub runs: Runs,
     /// The global permits, over all tools.
-    pub in_flight: Arc<Semaphore>,
+    pub global_permits: Arc<Semaphore>,
     /// The pool that validates large values.
-    pub validations: ValidationPool,
+    pub validation_pool: ValidationPool,
     /// Removes secrets from the output of tools.
     pub redactor: Arc<Redactor>,
     /// Wall-clock time.
@@ -68,7 +68,7 @@ pub struct Shared {
     pub metrics: Metrics,
 }
 
-/// The parts of one tool from which [`build`] makes its stack.
+/// The parts of one tool from which [`build_stack`] makes its stack.
 pub struct ToolLayers {
     /// The registered name.
     pub name: ToolName,
@@ -91,14 +91,14 @@ pub struct ToolLayers {
     /// Whether the tool is enabled.
     pub enabled: Arc<AtomicBool>,
     /// Whether the tool is quarantined, because it is not as approved.
-    pub stopped: bool,
+    pub quarantined: bool,
     /// The circuit breaker. `None` if the arguments select the backend, so that one failure predicts nothing about the
     /// next call.
     pub breaker: Option<Arc<Breaker>>,
     /// The permits for calls that run. All stacks that the tool has had share them.
-    pub places: ToolPermits,
+    pub permits: ToolPermits,
     /// The limits that count the tool's calls.
-    pub tariff: Arc<ChargeRules>,
+    pub charge_rules: Arc<ChargeRules>,
 }
 
 /// Builds a tool's stack, outermost layer first. It is built once, at registration: a layer gets its settings here, and
@@ -106,61 +106,81 @@ pub struct ToolLayers {
 /// unless the reason no longer holds.
 ///
 /// Also returns the tool's stored results, for tools that read them without a call.
-pub fn build(tool: ToolLayers, shared: &Shared) -> (ToolService, Option<Arc<ToolCache>>) {
-    let Shared { ledger, cache, replays, running, runs, in_flight, redactor, clock, capture, .. } = shared;
-    let Shared { digest_key, call_log, metrics, validations, .. } = shared;
+pub fn build_stack(tool: ToolLayers, shared: &SharedParts) -> (ToolService, Option<Arc<ToolCache>>) {
+    let SharedParts {
+        ledger,
+        cache,
+        replay_cache,
+        in_flight_calls,
+        runs,
+        global_permits,
+        redactor,
+        clock,
+        capture,
+        ..
+    } = shared;
+    let SharedParts { digest_key, call_log, metrics, validation_pool, .. } = shared;
     let ToolLayers {
         name, definition_hash, generation, policy, rules, output_schema, settings, grants, enabled, ..
     } = tool;
-    let ToolLayers { stopped, breaker, places, tariff, paging, .. } = tool;
+    let ToolLayers { quarantined, breaker, permits, charge_rules, paging, .. } = tool;
     let runner = rules.runner.clone();
-    let withholds = policy.capture.unwrap_or(*capture) == Capture::Digest;
-    let digests = withholds.then(|| digest_key.clone());
-    let secret = (withholds || rules.schema.has_write_only()).then(|| digest_key.clone());
+    let redact_capture = policy.capture.unwrap_or(*capture) == Capture::Digest;
+    let capture_key = redact_capture.then(|| digest_key.clone());
+    let fingerprint_key = (redact_capture || rules.schema.has_write_only()).then(|| digest_key.clone());
     // Data that must not be recorded must not reach the stored results in the ledger. Their keys are plain hashes of
     // the arguments, so the keys must not get there either.
-    let cache = if withholds || rules.schema.has_write_only() { &cache.in_memory() } else { cache };
+    let cache = if redact_capture || rules.schema.has_write_only() { &cache.memory_only() } else { cache };
     let sees_agent = runner.sees_agent();
-    let shelf = ToolCache::of(cache, &policy, &*runner, &name, generation);
-    let metrics = metrics.tool(&name, policy.cache.is_some());
-    let told = Observers { log: call_log.clone(), metrics: metrics.clone() };
-    let recorded = Recorded { schema: rules.schema.clone(), digests, redactor: redactor.clone() };
-    let output = output_schema.map(|schema| OutputCheck::new(schema, validations.clone()));
+    let tool_cache = ToolCache::for_tool(cache, &policy, &*runner, &name, generation);
+    let metrics = metrics.tool_metrics(&name, policy.cache.is_some());
+    let observers = Observers { log: call_log.clone(), metrics: metrics.clone() };
+    let capture_rules =
+        CaptureRules { schema: rules.schema.clone(), digest_key: capture_key, redactor: redactor.clone() };
+    let output = output_schema.map(|schema| OutputCheck::new(schema, validation_pool.clone()));
 
-    let view = ViewLayer::new(paging, &rules, output.clone(), !withholds);
-    let pages = || PageShelf::new(cache, &name, generation, view.longest(), sees_agent);
+    let paginate = PaginateLayer::new(paging, &rules, output.clone(), !redact_capture);
+    let page_cache = || PageCache::new(cache, &name, generation, paginate.max_chars(), sees_agent);
 
     let stack = ServiceBuilder::new()
         // Cuts a long result to the requested page. The layers below see whole results only.
-        .layer(view.clone())
+        .layer(paginate.clone())
         // Writes the row of each call, also of a refused one.
-        .layer(RecordLayer::new(ledger, running, &policy, recorded, replays, told))
+        .layer(RecordLayer::new(ledger, in_flight_calls, &policy, capture_rules, replay_cache, observers))
         // Checks that the caller may use the tool, and that the tool is enabled and approved.
-        .layer(Authorize::layer(grants, enabled, stopped))
+        .layer(Authorize::layer(grants, enabled, quarantined))
         // Repeats the answer of an earlier call with the same idempotency key. Above all layers that could refuse the
         // call now.
-        .option_layer(Replay::layer(ledger, &policy, &name, &definition_hash, &settings.context, secret, replays))
+        .option_layer(Replay::layer(
+            ledger,
+            &policy,
+            &name,
+            &definition_hash,
+            &settings.context,
+            fingerprint_key,
+            replay_cache,
+        ))
         // Validates the arguments. An invalid call uses nothing of what is below.
         .layer(Validate::layer(rules))
         // Refuses the call that its run made last. Above the cache, which would give the same answer again.
         .layer(RepeatGuard::layer(runs, &policy, &definition_hash, &settings.context))
         // Stored results, and a single flight for equal calls. Above the limits, so a stored result is free.
-        .option_layer(Cached::layer(shelf.as_ref(), &policy))
+        .option_layer(Cached::layer(tool_cache.as_ref(), &policy))
         // Later pages come from a stored result; without one, the call is refused.
-        .option_layer(FurtherPage::layer(paging, pages))
+        .option_layer(PageGuard::layer(paging, page_cache))
         // Refuses calls while the runner is unavailable. Stored results are still served.
         .option_layer(CircuitBreaker::layer(breaker, &name, &policy, &metrics))
         // One permit covers all attempts. A full tool refuses before anything is reserved.
-        .layer(ConcurrencyLimit::layer(policy.concurrency, places, in_flight.clone(), &metrics))
+        .layer(ConcurrencyLimit::layer(policy.concurrency, permits, global_permits.clone(), &metrics))
         // Commits row, units and key together before the tool runs. `record` settles them.
-        .layer(UsageLimit::layer(ledger, &tariff, policy.effect, clock))
+        .layer(UsageLimit::layer(ledger, &charge_rules, policy.effect, clock))
         // The deadline of the whole call. Below the limits, so dropping the work never drops the settlement.
         .layer(Deadline::layer())
         // tower's retry with our policy, only for tools whose effect permits it.
         .option_layer(retry::layer(&policy))
         // One attempt: its timeout, its panic, and its row if it failed.
-        .layer(Attempt::layer(ledger, redactor, policy.timeout, withholds))
+        .layer(Attempt::layer(ledger, redactor, policy.timeout, redact_capture))
         // The tool itself; removes secrets from its output.
         .service(Run::new(runner, settings, output, redactor.clone(), policy.timeout));
-    (BoxCloneSyncService::new(stack), shelf)
+    (BoxCloneSyncService::new(stack), tool_cache)
 }

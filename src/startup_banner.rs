@@ -14,10 +14,10 @@ use crate::manifest;
 use crate::registry::Registry;
 
 /// The output for a person.
-pub(crate) type Person = Box<dyn io::Write + Send + Sync>;
+pub(crate) type HumanOutput = Box<dyn io::Write + Send + Sync>;
 
 /// The facts of the banner, each in its printed form.
-pub(crate) struct Start {
+pub(crate) struct StartupBanner {
     address: SocketAddr,
     tools: usize,
     tools_off: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Start {
     demo: bool,
 }
 
-impl Start {
+impl StartupBanner {
     pub(crate) fn new(
         address: SocketAddr,
         registry: &Registry,
@@ -43,30 +43,30 @@ impl Start {
     ) -> Self {
         // As the operator, who sees every tool.
         let catalog = registry.catalog();
-        let tools = catalog.list(&Caller::anonymous());
+        let tools = catalog.tools_for(&Caller::anonymous());
         let of_kind = |kind: Kind| tools.iter().filter(|entry| entry.kind == kind).count();
         let kinds = Kind::ALL.into_iter().map(|kind| (of_kind(kind), kind)).filter(|(count, _)| *count > 0);
-        let tools_by_kind = joined(kinds.map(|(count, kind)| format!("{count} {}", kind.as_str())), "none");
+        let tools_by_kind = join_or(kinds.map(|(count, kind)| format!("{count} {}", kind.as_str())), "none");
         let ledger = &registry.shared().ledger;
         let durability = if ledger.is_strict() { "every answer waits for its commit" } else { "tiered durability" };
         let named = |caller: &Caller| format!("{}{}", caller.name, if caller.admin { " (admin)" } else { "" });
-        let alone = catalog.callers().is_empty();
+        let has_no_callers = catalog.callers().is_empty();
         Self {
             address,
             tools: tools.len(),
             tools_off: tools.iter().filter(|entry| !entry.is_enabled()).count(),
             tools_by_kind,
-            registered: catalog.count(Origin::Registered),
-            sources: sources.iter().map(in_words).collect(),
+            registered: catalog.count_by_origin(Origin::Registered),
+            sources: sources.iter().map(describe_source).collect(),
             ledger: format!("{}, {durability}", ledger.describe()),
-            callers: joined(catalog.callers().iter().map(named), "none"),
-            open: match (alone, manifest::is_loopback(&address)) {
+            callers: join_or(catalog.callers().iter().map(named), "none"),
+            open: match (has_no_callers, manifest::is_loopback(&address)) {
                 (true, true) => "everything, to everybody on this machine: there are no callers",
                 (true, false) => "everything, to everybody who reaches this address: there are no callers",
                 (false, _) => "/livez, /readyz, /openapi.json and /docs; all else needs a key",
             },
-            hosts: joined(settings.allowed_hosts.iter().cloned(), "this address only"),
-            origins: joined(settings.allowed_origins.iter().cloned(), "this service's own only"),
+            hosts: join_or(settings.allowed_hosts.iter().cloned(), "this address only"),
+            origins: join_or(settings.allowed_origins.iter().cloned(), "this service's own only"),
             limits: format!(
                 "{} at once, bodies up to {}, {} to drain",
                 Count(settings.max_in_flight, "call"),
@@ -79,20 +79,20 @@ impl Start {
 
     /// Prints the banner. The first line goes to standard output, for scripts. The other facts are a block of text
     /// for a person, or one event.
-    pub(crate) fn say(&self, person: Option<Person>) {
+    pub(crate) fn print(&self, output: Option<HumanOutput>) {
         let mut out = io::stdout();
         let _ = writeln!(out, "listening on http://{}", self.address);
         let _ = out.flush();
-        match person {
-            Some(mut person) if tracing::enabled!(tracing::Level::INFO) => {
+        match output {
+            Some(mut output) if tracing::enabled!(tracing::Level::INFO) => {
                 // A single write, so that no other output comes between the lines.
-                let _ = person.write_all(self.to_string().as_bytes());
+                let _ = output.write_all(self.to_string().as_bytes());
             }
-            _ => self.emit(),
+            _ => self.log_event(),
         }
     }
 
-    fn emit(&self) {
+    fn log_event(&self) {
         tracing::info!(
             address = %self.address,
             version = env!("CARGO_PKG_VERSION"),
@@ -109,7 +109,7 @@ impl Start {
             limits = self.limits,
             docs = format!("{}/docs", self.url()),
             metrics = format!("{}/metrics", self.url()),
-            r#try = self.demo.then(|| self.curl()),
+            r#try = self.demo.then(|| self.example_command()),
             "ready"
         );
     }
@@ -123,7 +123,7 @@ impl Start {
         format!("http://{address}")
     }
 
-    fn curl(&self) -> String {
+    fn example_command(&self) -> String {
         let url = self.url();
         format!(
             "curl -s {url}/tools/calculator/invoke -H 'content-type: application/json' \
@@ -132,16 +132,17 @@ impl Start {
     }
 }
 
-impl Display for Start {
+impl Display for StartupBanner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = self.url();
         writeln!(f, "Toolcrib {}", env!("CARGO_PKG_VERSION"))?;
-        let off = if self.tools_off > 0 { format!("; {} switched off", self.tools_off) } else { String::new() };
-        let late = match self.registered {
+        let disabled_note =
+            if self.tools_off > 0 { format!("; {} switched off", self.tools_off) } else { String::new() };
+        let registered_note = match self.registered {
             0 => String::new(),
             count => format!("; {count} registered at run time"),
         };
-        writeln!(f, "  tools    {} ({}{late}{off})", self.tools, self.tools_by_kind)?;
+        writeln!(f, "  tools    {} ({}{registered_note}{disabled_note})", self.tools, self.tools_by_kind)?;
         for (at, source) in self.sources.iter().enumerate() {
             writeln!(f, "  {:<8} {source}", if at == 0 { "sources" } else { "" })?;
         }
@@ -152,15 +153,15 @@ impl Display for Start {
         writeln!(f, "  limits   {}", self.limits)?;
         writeln!(f, "  see      {url}/docs and {url}/metrics")?;
         if self.demo {
-            let said = "No manifest: serving the built-in demo tools. Try";
-            writeln!(f, "\n{said}\n\n  {}\n", self.curl())?;
+            let intro = "No manifest: serving the built-in demo tools. Try";
+            writeln!(f, "\n{intro}\n\n  {}\n", self.example_command())?;
         }
         Ok(())
     }
 }
 
 /// A source with the number of its tools, or the reason why it has none.
-fn in_words(source: &SourceView) -> String {
+fn describe_source(source: &SourceView) -> String {
     let SourceView { name, tools, doing, fault, .. } = source;
     let kind = source.kind.as_str();
     match (source.state, fault, doing) {
@@ -172,7 +173,7 @@ fn in_words(source: &SourceView) -> String {
     }
 }
 
-fn joined(texts: impl Iterator<Item = String>, or: &str) -> String {
+fn join_or(texts: impl Iterator<Item = String>, or: &str) -> String {
     let texts: Vec<String> = texts.collect();
     if texts.is_empty() { or.to_owned() } else { texts.join(", ") }
 }

@@ -15,23 +15,23 @@ pub(crate) struct ToolPattern {
     text: String,
     exact: WildMatch,
     /// The normal form of the entry, then of the entry without its prefix.
-    normal: Vec<WildMatch>,
+    normal_forms: Vec<WildMatch>,
 }
 
 impl ToolPattern {
     /// The entry with this text, without white space around it.
     pub(crate) fn new(text: &str) -> Self {
         let text = text.trim();
-        let forms = std::iter::once(text).chain(names::unprefixed(text)).map(names::normal);
+        let forms = std::iter::once(text).chain(names::strip_known_prefix(text)).map(names::normalize_name);
         Self {
             exact: WildMatch::new(text),
-            normal: forms.map(|form| WildMatch::new(&form)).collect(),
+            normal_forms: forms.map(|form| WildMatch::new(&form)).collect(),
             text: text.to_owned(),
         }
     }
 
     /// The entries of a list.
-    pub(crate) fn list<T: AsRef<str>>(texts: &[T]) -> Vec<Self> {
+    pub(crate) fn parse_list<T: AsRef<str>>(texts: &[T]) -> Vec<Self> {
         texts.iter().map(|text| Self::new(text.as_ref())).collect()
     }
 
@@ -48,15 +48,15 @@ impl ToolPattern {
 
     /// Decides without other spellings. `true` if the entry matches the name as written. `false` if the entry is the
     /// exact name of another tool (`exists`). `None` if other spellings decide.
-    fn is_decided(&self, name: &str, exists: impl Fn(&str) -> bool) -> Option<bool> {
+    fn match_exactly(&self, name: &str, exists: impl Fn(&str) -> bool) -> Option<bool> {
         match self.exact.matches(name) {
             true => Some(true),
             false => (!self.is_glob() && exists(&self.text)).then_some(false),
         }
     }
 
-    fn is_like(&self, normal: &str) -> bool {
-        self.normal.iter().any(|form| form.matches(normal))
+    fn matches_normalized(&self, normal: &str) -> bool {
+        self.normal_forms.iter().any(|form| form.matches(normal))
     }
 }
 
@@ -69,9 +69,10 @@ pub(crate) fn any_denies<'n>(
 ) -> bool {
     !patterns.is_empty()
         && names.into_iter().any(|name| {
-            let normal = names::normal(name);
-            let denies =
-                |pattern: &ToolPattern| pattern.is_decided(name, &exists).unwrap_or_else(|| pattern.is_like(&normal));
+            let normal = names::normalize_name(name);
+            let denies = |pattern: &ToolPattern| {
+                pattern.match_exactly(name, &exists).unwrap_or_else(|| pattern.matches_normalized(&normal))
+            };
             patterns.iter().any(denies)
         })
 }
@@ -83,10 +84,10 @@ pub(crate) fn any_grants<'n>(
     exists: impl Fn(&str) -> bool,
 ) -> bool {
     names.into_iter().any(|name| {
-        let normal = names::normal(name);
+        let normal = names::normalize_name(name);
         let grants = |pattern: &ToolPattern| {
-            let is_like = || !pattern.is_glob() && pattern.is_like(&normal);
-            pattern.is_decided(name, &exists).unwrap_or_else(is_like)
+            let is_like = || !pattern.is_glob() && pattern.matches_normalized(&normal);
+            pattern.match_exactly(name, &exists).unwrap_or_else(is_like)
         };
         patterns.iter().any(grants)
     })
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn names_count_in_every_spelling() {
+    fn names_match_in_every_spelling() {
         for spelling in ["send_mail", "Send-Mail", "send.mail", "SEND MAIL", " send_mail\n", "functions.send_mail"] {
             assert!(denies(spelling, "send_mail") && grants(spelling, "send_mail"), "{spelling}");
         }
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_loose_only_in_denials() {
+    fn only_deny_patterns_match_other_spellings() {
         for pattern in ["send_*", "*_mail", "s*l", "*"] {
             assert!(denies(pattern, "send_mail") && grants(pattern, "send_mail"), "{pattern}");
         }
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_tools_mean_no_other() {
+    fn exact_tool_name_matches_no_other() {
         let patterns = [ToolPattern::new("tools.list")];
         let exists = |name: &str| name == "tools.list";
         assert!(any_grants(&patterns, ["list"], |_| false) && any_denies(&patterns, ["list"], |_| false));

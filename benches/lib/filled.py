@@ -1,9 +1,6 @@
-"""A ledger as it looks after a long time of use: many callers, tools, runs and ends, in the order of time.
-
-The service makes the file and its schema; the rows go in by bulk, the indexes of the calls are made again behind them.
-Everything a row would have left is there: failed tries, totals, latencies. The same seed gives the same ledger, up to
-the time it ends at.
-"""
+"""A ledger as it looks after long use: many callers, tools, runs and outcomes, in order of time. The service makes the file and its
+schema. The rows are inserted in bulk, and the indexes of the calls are rebuilt afterwards. Everything that a row leaves behind is
+there: failed attempts, totals, latencies. The same seed gives the same ledger, up to the time at which it ends."""
 
 import collections
 import contextlib
@@ -34,8 +31,8 @@ WORDS = ("account balance city contract customer date detail forecast hour invoi
 
 
 def fill(file, rows, also=(), say=lambda line: None):
-    """Puts `rows` calls into a ledger that the service has made and closed. `also` are (caller, tool) that must be
-    among those who called, as often as the busiest."""
+    """Puts `rows` calls into a ledger that the service has made and closed. `also` are (caller, tool) pairs that must be among the
+    calls, as often as the busiest pair."""
     chance = random.Random(2718)
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as db:
         db.execute("pragma synchronous = off")

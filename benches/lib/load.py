@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 
-from lib.service import fail, say
+from lib.service import fail, print_status
 
-UNAVAILABLE = 69  # sysexits' EX_UNAVAILABLE: no wrk here. tests/run tells it from a failure.
+UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits: wrk is missing. tests/run distinguishes this from a failure.
 BODY = '{"arguments": {"expression": "2 + 3 * 4"}}'
 
 # wrk counts a status above 399 as an error and reports its latencies in microseconds.
@@ -34,13 +34,13 @@ def need_wrk():
     if shutil.which("wrk"):
         return
     if os.geteuid() == 0 and shutil.which("apt-get"):
-        say("installing wrk with apt-get")
+        print_status("installing wrk with apt-get")
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         quiet["env"] = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         subprocess.run(["apt-get", "update"], check=False, **quiet)
         subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "wrk"], check=False, **quiet)
     if not shutil.which("wrk"):
-        say("wrk is missing: install the package `wrk` (apt, dnf, brew) and run this again")
+        print_status("wrk is missing: install the package `wrk` (apt, dnf, brew) and run this again")
         sys.exit(UNAVAILABLE)
 
 
@@ -53,15 +53,14 @@ def command(server, path, connections, seconds, folder, lua="", body=BODY, heade
 
 
 def measure(server, path, connections, seconds, folder, cache=None, lua="", body=BODY, headers=None):
-    """One load: requests per second, latencies, CPU of the server, its rows written included. `cache` is what
-    meta.cache must say before and after: a tool that began to say no would still be a fast 200. `lua` may say what each
-    request is."""
+    """One load: requests per second, latencies, CPU of the server, its rows included. `cache` is the value that meta.cache must have
+    before and after: a tool that returns error results would still be a fast 200. `lua` may define each request."""
     check(server, path, cache, body, headers)
     cpu = server.cpu_seconds()
     done = subprocess.run(command(server, path, connections, seconds, folder, lua, body, headers),
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds + 60)
     sample = result_of(done.stdout, done.stderr, done.returncode, path)
-    server.settle()
+    server.wait_until_idle()
     sample["cpu_us"] = (server.cpu_seconds() - cpu) * 1e6 / sample["requests"]
     check(server, path, cache, body, headers)
     return sample
@@ -99,7 +98,7 @@ def result_of(output, errors, status, path):
 
 
 def check(server, path, cache, body=BODY, headers=None):
-    answer = said(server.ask("POST", path, body, headers=headers))
+    answer = last_json(server.ask("POST", path, body, headers=headers))
     if "results" in answer:
         answer = answer["results"][0]
     elif "jsonrpc" in answer:
@@ -109,7 +108,7 @@ def check(server, path, cache, body=BODY, headers=None):
         fail(f"{path} should answer with meta.cache {cache}, not: {json.dumps(answer)}")
 
 
-def said(answered):
+def last_json(answered):
     """The JSON of an answer, or of the last event of a stream."""
     events = [line.removeprefix(b"data:") for line in answered.splitlines() if line.startswith(b"data:") and line[5:].strip()]
     return json.loads(events[-1] if events else answered)

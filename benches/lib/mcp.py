@@ -1,4 +1,4 @@
-"""What MCP costs: `tools/call` of a cached tool beside the invoke route."""
+"""The cost of MCP: `tools/call` of a cached tool compared with the invoke route."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ NEW, OLD = "2026-07-28", "2025-11-25"
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "sum_cached", **json.loads(load.BODY)}}
 META = {f"io.modelcontextprotocol/{key}": value for key, value in
         {"protocolVersion": NEW, "clientInfo": {"name": "bench", "version": "1"}, "clientCapabilities": {}}.items()}
-# On one session no two requests under way may have the same id.
+# One session may not have two running requests with the same id.
 IDS = """\
 local number = 1
 function request()
@@ -21,8 +21,8 @@ ACCEPT = {"accept": "application/json, text/event-stream"}
 
 
 def mcp(options, programs, folder):
-    """A cached tool by `tools/call` beside the same call by the invoke route: asked for are 0.6 of its requests per second at
-    least, by the newest version of the protocol. The last one with sessions is there for comparison."""
+    """A cached tool by `tools/call` compared with the same call by the invoke route. The goal is at least 0.6 of its requests per
+    second, by the newest protocol version. The last version with sessions is measured for comparison."""
     samples = {}
     with parts.in_folder(folder / "mcp") as own, contextlib.ExitStack() as stack:
         server = stack.enter_context(service.toolcrib(programs.toolcrib, "toolcrib", own, parts.MANIFEST))
@@ -31,18 +31,18 @@ def mcp(options, programs, folder):
         rounds = options.pairs * 2
         for number in range(rounds):
             for connections in options.connections:
-                for case in parts.turned(list(cases), number):
+                for case in parts.rotated(list(cases), number):
                     path, body, headers = cases[case]
                     lua = IDS if case == OLD else ""
                     sample = load.measure(server, path, connections, 1, own, "hit", lua, body, headers)
                     samples.setdefault((connections, case), []).append(sample)
-                    parts.tell(f"mcp {number + 1}/{rounds}", case, connections, sample)
-    return [parts.compared(case, connections, samples[connections, case], samples[connections, "invoke"])
+                    parts.print_sample(f"mcp {number + 1}/{rounds}", case, connections, sample)
+    return [parts.comparison(case, connections, samples[connections, case], samples[connections, "invoke"])
             for connections in options.connections for case in cases]
 
 
 def stateless():
-    """Every request says all there is to know."""
+    """Every request is complete in itself."""
     body = json.dumps(CALL | {"params": CALL["params"] | {"_meta": META}})
     return "/mcp", body, ACCEPT | {"mcp-protocol-version": NEW, "mcp-method": "tools/call", "mcp-name": "sum_cached"}
 

@@ -1,4 +1,4 @@
-"""What Toolcrib adds to a tool of an MCP server: its calls over HTTP beside the same calls made directly over the server's pipes."""
+"""The overhead of Toolcrib for a tool of an MCP server: calls over HTTP compared with calls made directly over the server's pipes."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import sys
 import time
 
 from lib import load, parts, python, service
-from lib.service import fail, say
+from lib.service import fail, print_status
 
 # As little as a server can be, so that what is added is seen.
 SERVER = '''\
@@ -40,7 +40,7 @@ ARGUMENTS = {"a": 40, "b": 2}
 
 
 def mcp_client(options, programs, folder):
-    """One caller, a tool of a server that is kept, uncached. Asked for is at most a millisecond more, at p50."""
+    """One caller and a tool of a persistent server, uncached. The goal is at most one millisecond more at p50."""
     with parts.in_folder(folder / "mcp-client") as own:
         file = own / "server.py"
         file.write_text(SERVER)
@@ -50,8 +50,8 @@ def mcp_client(options, programs, folder):
             rounds = []
             for number in range(options.pairs):
                 cases = [("pipe", lambda: of_pipe(command, options)), ("invoke", lambda: of_toolcrib(server, options, own))]
-                found = {case: measure() for case, measure in parts.turned(cases, number)}
-                say(f"mcp_client {number + 1}/{options.pairs}: pipe p50 {found['pipe']} µs, invoke {found['invoke']} µs")
+                found = {case: measure() for case, measure in parts.rotated(cases, number)}
+                print_status(f"mcp_client {number + 1}/{options.pairs}: pipe p50 {found['pipe']} µs, invoke {found['invoke']} µs")
                 rounds.append(found)
     median = lambda figures: round(statistics.median(figures))  # noqa: E731
     return {"pipe_p50_us": median(one["pipe"] for one in rounds), "invoke_p50_us": median(one["invoke"] for one in rounds),

@@ -1,4 +1,4 @@
-"""What `POST /calls` adds: a model's message with one cached call beside the invoke route, and how long calls side by side take."""
+"""The overhead of `POST /calls`: a model's message with one cached call compared with the invoke route, and the time of parallel calls."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ MANIFEST = parts.MANIFEST + "".join(
 
 
 def calls(options, programs, folder):
-    """A message with one cached call beside the same call by the invoke route: asked for are 1.3 times its cost at most. The two
+    """A message with one cached call compared with the same call by the invoke route. The goal is at most 1.3 times its cost. The two
     differ by little, so the rounds are short and many."""
     samples = {}
     with parts.in_folder(folder / "calls") as own, contextlib.ExitStack() as stack:
@@ -27,12 +27,12 @@ def calls(options, programs, folder):
         rounds = options.pairs * 3
         for number in range(rounds):
             for connections in options.connections:
-                for case in parts.turned(list(CASES), number):
+                for case in parts.rotated(list(CASES), number):
                     path, body = CASES[case]
                     sample = load.measure(server, path, connections, 1, own, "hit", body=body)
                     samples.setdefault((connections, case), []).append(sample)
-                    parts.tell(f"calls {number + 1}/{rounds}", case, connections, sample)
-    return [parts.compared(case, connections, samples[connections, case], samples[connections, "invoke"])
+                    parts.print_sample(f"calls {number + 1}/{rounds}", case, connections, sample)
+    return [parts.comparison(case, connections, samples[connections, case], samples[connections, "invoke"])
             for connections in options.connections for case in CASES]
 
 

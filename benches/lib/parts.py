@@ -1,8 +1,5 @@
-"""The parts of benches/run: each measures one promise, in rounds, and gives its rows.
-
-Whatever is compared is measured side by side: one load after the other within a round, the order turned from round to
-round, every ratio taken within its round. So a machine that slows down slows both sides.
-"""
+"""The parts of benches/run: each measures one promise, in rounds, and returns its rows. Compared loads run one after the other within a
+round. The order changes from round to round, and every ratio is taken within its round. So a machine that slows down slows both sides."""
 
 import contextlib
 import os
@@ -11,7 +8,7 @@ import statistics
 import time
 
 from lib import filled, load, service
-from lib.service import say
+from lib.service import print_status
 
 # One tool under three policies. `read` is calculator's own effect; it is said here because the figures depend on it.
 # As many running at once as there are connections: the default bulkhead of 16 would bound the limited call, which
@@ -25,7 +22,7 @@ tools:
   sum_limited: {kind: native, use: calculator, effect: read, limits: [{calls: 1000000000, per: day}]}
 """
 
-# case -> (path, what meta.cache must say once warm). No run_id, so the repeat guard stays out of it.
+# case -> (path, value of meta.cache once warm). No run_id, so the repeat guard does not apply.
 CASES = {
     "bare": ("/bare", None),
     "cached": ("/tools/sum_cached/invoke", "hit"),
@@ -38,7 +35,7 @@ MANY_TOOLS, OF_THEM_HTTP = 1000, 200
 
 
 def policies(options, programs, folder):
-    """A call that is cached, runs, or is counted against a limit, beside the bare handler."""
+    """A call that is cached, runs, or counts against a limit, compared with the bare handler."""
     samples = {}
     for number in range(options.rounds):
         # Servers and ledger of the round's own: one that grew over the whole run would slow the later rounds.
@@ -50,27 +47,27 @@ def policies(options, programs, folder):
             answer.write_bytes(served.ask("POST", CASES["cached"][0], load.BODY))
             bare = stack.enter_context(service.Server("bare", [programs.bare, "--body", answer], own))
             for connections in options.connections:
-                for case in turned(list(CASES), number):
+                for case in rotated(list(CASES), number):
                     server = bare if case == "bare" else served
                     sample = measure(server, case, connections, options.seconds, own)
                     samples.setdefault((connections, case), []).append(sample)
-                    tell(f"policies {number + 1}/{options.rounds}", case, connections, sample)
+                    print_sample(f"policies {number + 1}/{options.rounds}", case, connections, sample)
     rows = []
     for connections in options.connections:
         for case in CASES:
-            rows.append(compared(case, connections, samples[connections, case], samples[connections, "bare"]))
+            rows.append(comparison(case, connections, samples[connections, case], samples[connections, "bare"]))
     return rows
 
 
 def tools(options, programs, folder):
-    """The cached call of a service with 1,000 tools beside that of one with three."""
+    """The cached call of a service with 1,000 tools compared with that of one with three."""
     with in_folder(folder / "tools") as own, contextlib.ExitStack() as stack:
         few = stack.enter_context(service.toolcrib(programs.toolcrib, "few", own, MANIFEST))
         many = stack.enter_context(service.toolcrib(programs.toolcrib, "many", own, MANIFEST + more_tools()))
         registered = len(service.parsed(many.ask("GET", "/tools"))["tools"])
         if registered != MANY_TOOLS:
             service.fail(f"{registered} tools are there instead of {MANY_TOOLS}")
-        return side_by_side(options, own, ["cached"], ("3 tools", few), ("1,000 tools", many))
+        return measure_alternately(options, own, ["cached"], ("3 tools", few), ("1,000 tools", many))
 
 
 def more_tools():
@@ -90,18 +87,18 @@ def more_tools():
 
 
 def ledger(options, programs, folder):
-    """Calls over a ledger of 1,000,000 rows beside the same over an empty one, rows and commits included."""
+    """Calls over a ledger of 1,000,000 rows compared with calls over an empty one, rows and commits included."""
     manifest, key = manifest_of_many(), key_of("bench")
     with in_folder(folder / "ledger") as own, contextlib.ExitStack() as stack:
         file = own / "full.db"
         with service.toolcrib(programs.toolcrib, "maker", own, manifest, file, key):
             pass
-        say(f"filling a ledger with {options.rows:,} rows")
+        print_status(f"filling a ledger with {options.rows:,} rows")
         filled.fill(file, options.rows, [("bench", "sum_cached"), ("bench", "sum_limited")])
         empty = stack.enter_context(service.toolcrib(programs.toolcrib, "empty", own, manifest, key=key))
         full = stack.enter_context(service.toolcrib(programs.toolcrib, "full", own, manifest, file, key))
         cases = ["limited of many"] if options.smoke else ["limited", "limited of many", "cached"]
-        return side_by_side(options, own, cases, ("empty", empty), (f"{options.rows:,} rows", full))
+        return measure_alternately(options, own, cases, ("empty", empty), (f"{options.rows:,} rows", full))
 
 
 def manifest_of_many():
@@ -132,25 +129,25 @@ end
 """
 
 
-def side_by_side(options, folder, cases, before, after):
+def measure_alternately(options, folder, cases, before, after):
     samples = {}
     for _, server in (before, after):
         server.ask("POST", CASES["cached"][0], load.BODY)
     for number in range(options.pairs):
         for case in cases:
-            for name, server in turned([before, after], number):
+            for name, server in rotated([before, after], number):
                 sample = measure(server, case, 16, max(1, options.seconds - 1), folder)
                 samples.setdefault((case, name), []).append(sample)
-                tell(f"{after[0]} {number + 1}/{options.pairs}", f"{case}, {name}", 16, sample)
+                print_sample(f"{after[0]} {number + 1}/{options.pairs}", f"{case}, {name}", 16, sample)
     rows = []
     for case in cases:
         for name, _ in (before, after):
-            rows.append(compared(f"{case}, {name}", 16, samples[case, name], samples[case, before[0]]))
+            rows.append(comparison(f"{case}, {name}", 16, samples[case, name], samples[case, before[0]]))
     return rows
 
 
 def idle(options, programs, folder):
-    """Start to ready with a new ledger, memory at rest, size of the program."""
+    """Time from start to ready with a new ledger, idle memory, size of the program."""
     starts, fresh, used = [], [], []
     with in_folder(folder / "idle") as own:
         for number in range(options.starts):
@@ -180,7 +177,7 @@ def measure(server, case, connections, seconds, folder):
     return load.measure(server, path, connections, seconds, folder, cache, MANY_LUA if of_many else "")
 
 
-def compared(name, connections, mine, base):
+def comparison(name, connections, mine, base):
     """Medians of the figures, and of the ratios to the base in the same round."""
     row = {"case": name, "connections": connections}
     for figure in FIGURES:
@@ -201,11 +198,11 @@ def in_folder(folder):
         shutil.rmtree(folder, ignore_errors=True)  # a ledger holds a row for every call
 
 
-def turned(things, number):
-    """Nobody always comes first."""
+def rotated(things, number):
+    """Rotates the order, so that no side always runs first."""
     at = number % len(things)
     return things[at:] + things[:at]
 
 
-def tell(where, case, connections, sample):
-    say(f"{where}: {case}, {connections} connections: {sample['requests_per_s']:.0f} req/s")
+def print_sample(where, case, connections, sample):
+    print_status(f"{where}: {case}, {connections} connections: {sample['requests_per_s']:.0f} req/s")

@@ -12,7 +12,7 @@ import time
 
 
 def drive(source, file, seconds):
-    """Says `warm`, waits for a line, asks for so many seconds, and prints what it found."""
+    """Prints `warm`, waits for a line, calls for so many seconds, and prints the result."""
     environment = {"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8"}
     worker = subprocess.Popen([os.path.realpath(sys.executable), "-X", "utf8", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               env=environment, bufsize=0)

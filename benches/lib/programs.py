@@ -1,4 +1,4 @@
-"""The programs that are measured, the machine they run on, and what a command line may say of them."""
+"""The measured programs, the machine they run on, and the options of the command line."""
 
 import argparse
 import os
@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 
-from lib.service import fail, say
+from lib.service import fail, print_status
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")  # an absolute one wins over ROOT
 
 
 def build(name, *features):
-    say(f"building {name} (release)")
+    print_status(f"building {name} (release)")
     command = ["cargo", "build", "--quiet", "--release", "--bin", name, *features]
     if os.environ.get("CI"):
         command.append("--locked")
@@ -31,7 +31,7 @@ def end_on_sigterm():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
-def within(low, high):
+def int_between(low, high):
     def parse(text):
         number = int(text)
         if not low <= number <= high:

@@ -1,4 +1,4 @@
-"""What HTTP costs a Python function: its calls through Toolcrib beside the bare pipe to the same worker, and beside a FastMCP server."""
+"""The cost of HTTP for a Python function: its calls through Toolcrib compared with the bare pipe to the same worker and with a FastMCP server."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ import time
 
 from lib import load, parts, service
 from lib.programs import ROOT, TARGET
-from lib.service import fail, say
+from lib.service import fail, print_status
 
 FASTMCP = "fastmcp==4.1.2"
 FUNCTION = '''\
@@ -44,7 +44,7 @@ CONNECTIONS = 16
 
 
 def python(options, programs, folder):
-    """A warm synchronous function, uncached, with one worker and with one for each core. Asked for are half the requests of the bare
+    """A warm synchronous function, uncached, with one worker and with one for each core. The goal is half the requests of the bare
     pipe, and three times those of FastMCP."""
     samples = {}
     counts = [1] if options.smoke else sorted({1, len(os.sched_getaffinity(0))})
@@ -64,18 +64,18 @@ def python(options, programs, folder):
                          ("toolcrib", lambda: of_toolcrib(servers[workers], options, own))]
                 if other and workers == 1:
                     cases.append(("fastmcp", lambda: of_fastmcp(other, options, own)))
-                for case, measure in parts.turned(cases, number):
+                for case, measure in parts.rotated(cases, number):
                     sample = measure()
                     samples.setdefault((case, workers), []).append(sample)
-                    parts.tell(f"python {number + 1}/{options.pairs}", f"{case}, {workers} worker(s)", CONNECTIONS, sample)
+                    parts.print_sample(f"python {number + 1}/{options.pairs}", f"{case}, {workers} worker(s)", CONNECTIONS, sample)
     rows = []
     for workers in counts:
         word = "1 worker" if workers == 1 else f"{workers} workers"
-        rows.append(parts.compared(f"bare pipe, {word}", workers, samples["pipe", workers], samples["pipe", workers]))
-        rows.append(parts.compared(f"invoke, {word}", CONNECTIONS, samples["toolcrib", workers], samples["pipe", workers]))
+        rows.append(parts.comparison(f"bare pipe, {word}", workers, samples["pipe", workers], samples["pipe", workers]))
+        rows.append(parts.comparison(f"invoke, {word}", CONNECTIONS, samples["toolcrib", workers], samples["pipe", workers]))
     if other:
-        rows.append(parts.compared("FastMCP", CONNECTIONS, samples["fastmcp", 1], samples["fastmcp", 1]))
-        rows.append(parts.compared("invoke, beside FastMCP", CONNECTIONS, samples["toolcrib", 1], samples["fastmcp", 1]))
+        rows.append(parts.comparison("FastMCP", CONNECTIONS, samples["fastmcp", 1], samples["fastmcp", 1]))
+        rows.append(parts.comparison("invoke, beside FastMCP", CONNECTIONS, samples["toolcrib", 1], samples["fastmcp", 1]))
     return rows
 
 
@@ -104,7 +104,7 @@ def of_toolcrib(server, options, folder):
 # ---- the bare pipe -------------------------------------------------------------------------------------------------------
 
 class Pipes:
-    """Workers as Toolcrib starts them, each asked by a loop of its own that does nothing else: a line out, a line in."""
+    """Workers as Toolcrib starts them, each called by its own loop: a line out, a line in."""
 
     def __init__(self, file, workers):
         self.file, self.workers = file, workers
@@ -128,12 +128,12 @@ class Pipes:
 # ---- FastMCP -------------------------------------------------------------------------------------------------------------
 
 def environment(options):
-    """The interpreter of an environment with FastMCP, kept under target/; `None` when it cannot be had and this is only a smoke test."""
+    """The interpreter of an environment with FastMCP, kept under target/; `None` when it cannot be installed and this is only a smoke test."""
     folder = TARGET / "venv-fastmcp"
     python, mark = folder / "bin" / "python", folder / "wanted"
     if mark.exists() and mark.read_text() == FASTMCP and subprocess.run([python, "-c", "import fastmcp"]).returncode == 0:
         return python
-    say(f"installing {FASTMCP} under {folder}")
+    print_status(f"installing {FASTMCP} under {folder}")
     quiet = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     base = os.path.realpath(sys.executable) if sys.prefix != sys.base_prefix else sys.executable
     for command in ([base, "-m", "venv", "--clear", folder], [python, "-m", "pip", "install", "--quiet", FASTMCP]):
@@ -144,7 +144,7 @@ def environment(options):
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines()[-1:]
             if options.smoke:
-                say(f"without FastMCP, which cannot be had: {said}")
+                print_status(f"without FastMCP, which cannot be had: {said}")
                 return None
             fail(f"{FASTMCP} cannot be installed: {said}")
     mark.write_text(FASTMCP)

@@ -16,9 +16,8 @@ SETTLE_S, REST_S = 10, 0.05  # CPU time is counted in hundredths of a second
 
 
 class Server:
-    """A child for the length of a `with`. Where it listens it prints (`listening on http://ADDR`), unless its port is
-    given: then it is there when its /readyz says so. Its output goes to a file: a pipe that nobody empties would stop
-    it."""
+    """A child process for the length of a `with`. It prints its address (`listening on http://ADDR`), unless its port is given: then
+    its /readyz is polled. Its output goes to a file: a pipe that is not read would block it."""
 
     def __init__(self, name, command, folder, key=None, port=None):
         self.name, self.command, self.folder, self.key, self.port = name, command, pathlib.Path(folder), key, port
@@ -39,13 +38,13 @@ class Server:
     def await_start(self):
         until = time.monotonic() + START_S
         while time.monotonic() < until and self.child.poll() is None:
-            if self.is_ready() if self.port else self.has_said_where():
+            if self.is_ready() if self.port else self.has_printed_address():
                 self.ready_at = time.perf_counter()
                 return
             time.sleep(PAUSE_S)
         fail(f"{self.name} did not start (exit status {self.child.poll()}):\n{self.log()}")
 
-    def has_said_where(self):
+    def has_printed_address(self):
         for line in self.log().splitlines():
             _, found, url = line.partition("listening on http://")
             if found:
@@ -67,7 +66,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self.child.kill()
             self.child.wait()
-            say(f"{self.name} was still there 30 s after SIGTERM and was killed")
+            print_status(f"{self.name} was still there 30 s after SIGTERM and was killed")
 
     def log(self):
         with open(self.folder / f"{self.name}.log", errors="replace") as log:
@@ -95,8 +94,8 @@ class Server:
             fail(f"{method} {path} at {self.name}: {answer.status}\n{answered.decode(errors='replace')}\n{self.log()}")
         return answered
 
-    def settle(self):
-        """Waits until it is at rest: rows are written behind their answers, and are part of what these cost."""
+    def wait_until_idle(self):
+        """Waits until the server is idle: rows are written behind their answers, and belong to the cost of the calls."""
         until, before = time.monotonic() + SETTLE_S, -1
         while time.monotonic() < until and before != self.cpu_seconds():
             before = self.cpu_seconds()
@@ -135,7 +134,7 @@ def parsed(answer):
     return json.loads(answer)
 
 
-def say(line):
+def print_status(line):
     print(f"{pathlib.Path(sys.argv[0]).name}: {line}", file=sys.stderr, flush=True)
 
 

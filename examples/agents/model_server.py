@@ -22,36 +22,36 @@ class Refused(Exception):
     """What the API would answer with 400."""
 
 
-def need(holds, why):
+def require(holds, why):
     if not holds:
         raise Refused(why)
 
 
-def fields(value, where, required, optional=""):
+def check_fields(value, where, required, optional=""):
     """An object with all of `required`, maybe some of `optional`, and nothing else."""
-    need(isinstance(value, dict), f"{where}: an object is needed, not {json.dumps(value)}")
+    require(isinstance(value, dict), f"{where}: an object is needed, not {json.dumps(value)}")
     for name in required.split():
-        need(name in value, f"{where}.{name}: field required")
+        require(name in value, f"{where}.{name}: field required")
     for name in value:
-        need(name in f"{required} {optional}".split(), f"{where}.{name}: extra fields are not permitted")
+        require(name in f"{required} {optional}".split(), f"{where}.{name}: extra fields are not permitted")
 
 
-def a_text(value, where):
-    need(isinstance(value, str) and value.strip(), f"{where}: a text that is not empty is needed, not {json.dumps(value)}")
+def non_empty_text(value, where):
+    require(isinstance(value, str) and value.strip(), f"{where}: a text that is not empty is needed, not {json.dumps(value)}")
     return value
 
 
 def tool(provider, where, name, description, schema):
-    need(re.fullmatch(NAME[provider], name), f"{where}: {name!r} does not match {NAME[provider]}")
-    a_text(description, f"{where}.description")
+    require(re.fullmatch(NAME[provider], name), f"{where}: {name!r} does not match {NAME[provider]}")
+    non_empty_text(description, f"{where}.description")
     kinds = ("object", "OBJECT") if provider == "gemini" else ("object",)
-    need(isinstance(schema, dict) and schema.get("type") in kinds, f"{where}: the schema's type must be object")
+    require(isinstance(schema, dict) and schema.get("type") in kinds, f"{where}: the schema's type must be object")
     return name
 
 
-def answered(asked, told, where):
+def check_answered(asked, told, where):
     """Every call was answered exactly once, by its id."""
-    need(sorted(asked) == sorted(told), f"{where}: calls {sorted(asked)} were answered as {sorted(told)}")
+    require(sorted(asked) == sorted(told), f"{where}: calls {sorted(asked)} were answered as {sorted(told)}")
 
 
 def script(rounds):
@@ -60,8 +60,8 @@ def script(rounds):
     if not rounds:
         return [{"expression": "6 * 7"}, {"expression": "1 / 0"}]
     (failed, product), (broken, complaint) = rounds[0]
-    need(not failed and "42" in product, f"6 * 7 gave {rounds[0][0]}")
-    need(broken is not False and "zero" in complaint, f"1 / 0 should have failed: {rounds[0][1]}")
+    require(not failed and "42" in product, f"6 * 7 gave {rounds[0][0]}")
+    require(broken is not False and "zero" in complaint, f"1 / 0 should have failed: {rounds[0][1]}")
     if len(rounds) == 1:
         return [{"expression": "42 ** 2"}]
     return f"6 * 7 is {product}, its square is {rounds[1][0][1]}, and nobody divides by zero."
@@ -70,31 +70,31 @@ def script(rounds):
 # ---- the APIs: each checks a request, and gives the results so far and a function that words the answer ----------------------
 
 def openai(body):
-    fields(body, "body", "model messages", "tools tool_choice parallel_tool_calls max_completion_tokens max_tokens temperature stream stream_options")
-    need(body.get("tools") != [], "tools: [] is too short - 'tools'")
-    need("stream_options" not in body or body.get("stream"), "stream_options: only allowed when stream is enabled")
+    check_fields(body, "body", "model messages", "tools tool_choice parallel_tool_calls max_completion_tokens max_tokens temperature stream stream_options")
+    require(body.get("tools") != [], "tools: [] is too short - 'tools'")
+    require("stream_options" not in body or body.get("stream"), "stream_options: only allowed when stream is enabled")
     names = []
     for n, one in enumerate(body.get("tools", [])):
-        fields(one, f"tools[{n}]", "type function")
-        fields(one["function"], f"tools[{n}].function", "name parameters", "description strict")
+        check_fields(one, f"tools[{n}]", "type function")
+        check_fields(one["function"], f"tools[{n}].function", "name parameters", "description strict")
         names.append(tool("openai", f"tools[{n}]", one["function"]["name"], one["function"].get("description"), one["function"]["parameters"]))
     rounds, open_calls = [], []
     for n, message in enumerate(body["messages"]):
         where = f"messages[{n}]"
-        need(message.get("role") in ("system", "user", "assistant", "tool"), f"{where}.role")
-        need(message["role"] == "tool" or not open_calls, f"{where}: tool calls {open_calls} did not have response messages")
+        require(message.get("role") in ("system", "user", "assistant", "tool"), f"{where}.role")
+        require(message["role"] == "tool" or not open_calls, f"{where}: tool calls {open_calls} did not have response messages")
         if message["role"] == "tool":
-            fields(message, where, "role tool_call_id content")
-            need(message["tool_call_id"] in open_calls, f"{where}: no call {message['tool_call_id']} is open")
+            check_fields(message, where, "role tool_call_id content")
+            require(message["tool_call_id"] in open_calls, f"{where}: no call {message['tool_call_id']} is open")
             open_calls.remove(message["tool_call_id"])
-            rounds[-1].append((None, a_text(message["content"], where)))
+            rounds[-1].append((None, non_empty_text(message["content"], where)))
         elif message["role"] == "assistant":
-            fields(message, where, "role", "content tool_calls refusal annotations")
+            check_fields(message, where, "role", "content tool_calls refusal annotations")
             open_calls = [call["id"] for call in message.get("tool_calls", [])]
             rounds.append([])
         else:
-            a_text(message["content"], where)
-    need(not open_calls, f"tool calls {open_calls} did not have response messages")
+            non_empty_text(message["content"], where)
+    require(not open_calls, f"tool calls {open_calls} did not have response messages")
 
     def word(said, ids):
         message = {"role": "assistant", "content": said, "refusal": None, "annotations": []}
@@ -108,30 +108,30 @@ def openai(body):
 
 
 def openai_responses(body):
-    fields(body, "body", "model input tools", "instructions tool_choice parallel_tool_calls include store max_output_tokens")
+    check_fields(body, "body", "model input tools", "instructions tool_choice parallel_tool_calls include store max_output_tokens")
     names = []
     for n, one in enumerate(body["tools"]):
-        fields(one, f"tools[{n}]", "type name parameters", "description strict")
+        check_fields(one, f"tools[{n}]", "type name parameters", "description strict")
         names.append(tool("openai-responses", f"tools[{n}]", one["name"], one.get("description"), one["parameters"]))
     rounds, calls, told, thought = [], [], [], False
     for n, item in enumerate(body["input"]):
         where, kind = f"input[{n}]", item.get("type", "message")
-        need(not thought or kind == "function_call", f"{where}: a reasoning item was provided without its required following item")
+        require(not thought or kind == "function_call", f"{where}: a reasoning item was provided without its required following item")
         thought = kind == "reasoning"
         if kind == "reasoning":
-            fields(item, where, "type id summary", "encrypted_content status")
+            check_fields(item, where, "type id summary", "encrypted_content status")
             rounds.append([])
         elif kind == "function_call":
-            fields(item, where, "type call_id name arguments", "id status")
+            check_fields(item, where, "type call_id name arguments", "id status")
             calls.append(item["call_id"])
         elif kind == "function_call_output":
-            fields(item, where, "type call_id output", "id status")
-            need(item["call_id"] in calls, f"{where}: no tool call found for function call output with call_id {item['call_id']}")
+            check_fields(item, where, "type call_id output", "id status")
+            require(item["call_id"] in calls, f"{where}: no tool call found for function call output with call_id {item['call_id']}")
             told.append(item["call_id"])
-            rounds[-1].append((None, a_text(item["output"], where)))
+            rounds[-1].append((None, non_empty_text(item["output"], where)))
         else:
-            need(kind == "message" and item["role"] in ("user", "assistant", "system", "developer"), f"{where}: {kind}")
-    answered(calls, told, "input")
+            require(kind == "message" and item["role"] in ("user", "assistant", "system", "developer"), f"{where}: {kind}")
+    check_answered(calls, told, "input")
 
     def word(said, ids):
         if isinstance(said, list):
@@ -147,32 +147,32 @@ def openai_responses(body):
 
 
 def anthropic(body):
-    fields(body, "body", "model max_tokens messages tools", "system tool_choice thinking temperature")
+    check_fields(body, "body", "model max_tokens messages tools", "system tool_choice thinking temperature")
     names = []
     for n, one in enumerate(body["tools"]):
-        fields(one, f"tools[{n}]", "name input_schema", "description type strict cache_control input_examples")
+        check_fields(one, f"tools[{n}]", "name input_schema", "description type strict cache_control input_examples")
         names.append(tool("anthropic", f"tools[{n}]", one["name"], one.get("description"), one["input_schema"]))
     rounds, open_calls = [], []
     for n, message in enumerate(body["messages"]):
         where = f"messages.{n}"
-        fields(message, where, "role content")
-        need(message["role"] == ("assistant" if n % 2 else "user"), f"{where}: roles must alternate, and begin with user")
+        check_fields(message, where, "role content")
+        require(message["role"] == ("assistant" if n % 2 else "user"), f"{where}: roles must alternate, and begin with user")
         blocks = [{"type": "text", "text": message["content"]}] if isinstance(message["content"], str) else message["content"]
-        need(blocks, f"{where}: content must not be empty")
+        require(blocks, f"{where}: content must not be empty")
         told = [block.get("tool_use_id") for block in blocks if block["type"] == "tool_result"]
         if message["role"] == "user":
-            answered(open_calls, told, where)
-            need(all(block["type"] == "tool_result" for block in blocks[: len(told)]), f"{where}: tool results come first")
+            check_answered(open_calls, told, where)
+            require(all(block["type"] == "tool_result" for block in blocks[: len(told)]), f"{where}: tool results come first")
             rounds += [[]] if told else []
         for block in blocks:
             if block["type"] == "tool_result":
-                fields(block, where, "type tool_use_id content", "is_error cache_control")
+                check_fields(block, where, "type tool_use_id content", "is_error cache_control")
                 content = block["content"] if isinstance(block["content"], list) else [{"type": "text", "text": block["content"]}]
-                rounds[-1].append((block.get("is_error", False), " ".join(a_text(part["text"], where) for part in content)))
+                rounds[-1].append((block.get("is_error", False), " ".join(non_empty_text(part["text"], where) for part in content)))
             elif block["type"] == "thinking":
-                need(block == {"type": "thinking", "thinking": "I need a calculator.", "signature": "c2lnbmVk"}, f"{where}: thinking blocks cannot be modified")
+                require(block == {"type": "thinking", "thinking": "I need a calculator.", "signature": "c2lnbmVk"}, f"{where}: thinking blocks cannot be modified")
             elif block["type"] == "text":
-                a_text(block["text"], f"{where}: text content blocks must be non-empty")
+                non_empty_text(block["text"], f"{where}: text content blocks must be non-empty")
         open_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
 
     def word(said, ids):
@@ -186,29 +186,29 @@ def anthropic(body):
 
 
 def gemini(body):
-    fields(body, "body", "contents tools", "systemInstruction toolConfig generationConfig safetySettings")
+    check_fields(body, "body", "contents tools", "systemInstruction toolConfig generationConfig safetySettings")
     names = []
     for n, group in enumerate(body["tools"]):
-        fields(group, f"tools[{n}]", "functionDeclarations")
+        check_fields(group, f"tools[{n}]", "functionDeclarations")
         for one in group["functionDeclarations"]:
-            fields(one, f"tools[{n}]", "name description", "parameters parametersJsonSchema response responseJsonSchema behavior")
-            need(("parameters" in one) != ("parametersJsonSchema" in one), f"{one['name']}: one of parameters and parametersJsonSchema")
+            check_fields(one, f"tools[{n}]", "name description", "parameters parametersJsonSchema response responseJsonSchema behavior")
+            require(("parameters" in one) != ("parametersJsonSchema" in one), f"{one['name']}: one of parameters and parametersJsonSchema")
             names.append(tool("gemini", f"tools[{n}]", one["name"], one["description"], one.get("parametersJsonSchema", one.get("parameters"))))
     rounds, open_calls = [], []
     for n, content in enumerate(body["contents"]):
         where = f"contents[{n}]"
-        fields(content, where, "role parts")
-        need(content["role"] == ("model" if n % 2 else "user") and content["parts"], f"{where}: role or parts")
+        check_fields(content, where, "role parts")
+        require(content["role"] == ("model" if n % 2 else "user") and content["parts"], f"{where}: role or parts")
         told = [part["functionResponse"] for part in content["parts"] if "functionResponse" in part]
-        need(len(told) == len(open_calls), "Please ensure that the number of function response parts is equal to the number of function call parts of "
+        require(len(told) == len(open_calls), "Please ensure that the number of function response parts is equal to the number of function call parts of "
              "the function call turn.")
-        answered([f"{one.get('id')} {one['name']}" for one in open_calls], [f"{one.get('id')} {one.get('name')}" for one in told], where)
+        check_answered([f"{one.get('id')} {one['name']}" for one in open_calls], [f"{one.get('id')} {one.get('name')}" for one in told], where)
         for one in told:
-            fields(one, where, "name response", "id parts")
-            need(isinstance(one["response"], dict), f"{where}: response must be an object")
+            check_fields(one, where, "name response", "id parts")
+            require(isinstance(one["response"], dict), f"{where}: response must be an object")
         rounds += [[("error" in one["response"], json.dumps(one["response"])) for one in told]] if told else []
         open_calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
-        need(not open_calls or content["parts"][0].get("thoughtSignature") == "c2lnbmVk", f"{where}: function call is missing a thought_signature")
+        require(not open_calls or content["parts"][0].get("thoughtSignature") == "c2lnbmVk", f"{where}: function call is missing a thought_signature")
 
     def word(said, ids):
         parts = [{"text": said}]
@@ -221,30 +221,30 @@ def gemini(body):
 
 
 def bedrock(body):
-    fields(body, "body", "messages toolConfig", "system inferenceConfig")
-    fields(body["toolConfig"], "toolConfig", "tools", "toolChoice")
+    check_fields(body, "body", "messages toolConfig", "system inferenceConfig")
+    check_fields(body["toolConfig"], "toolConfig", "tools", "toolChoice")
     names = []
     for n, one in enumerate(body["toolConfig"]["tools"]):
-        fields(one, f"tools[{n}]", "toolSpec")
-        fields(one["toolSpec"], f"tools[{n}].toolSpec", "name inputSchema", "description strict")
-        fields(one["toolSpec"]["inputSchema"], f"tools[{n}].inputSchema", "json")
+        check_fields(one, f"tools[{n}]", "toolSpec")
+        check_fields(one["toolSpec"], f"tools[{n}].toolSpec", "name inputSchema", "description strict")
+        check_fields(one["toolSpec"]["inputSchema"], f"tools[{n}].inputSchema", "json")
         names.append(tool("bedrock", f"tools[{n}]", one["toolSpec"]["name"], one["toolSpec"].get("description"), one["toolSpec"]["inputSchema"]["json"]))
     rounds, open_calls = [], []
     for n, message in enumerate(body["messages"]):
         where = f"messages.{n}"
-        fields(message, where, "role content")
-        need(message["role"] == ("assistant" if n % 2 else "user") and message["content"], f"{where}: role or content")
+        check_fields(message, where, "role content")
+        require(message["role"] == ("assistant" if n % 2 else "user") and message["content"], f"{where}: role or content")
         told = [block["toolResult"] for block in message["content"] if "toolResult" in block]
         if message["role"] == "user":
-            answered(open_calls, [one.get("toolUseId") for one in told], where)
+            check_answered(open_calls, [one.get("toolUseId") for one in told], where)
         for one in told:
-            fields(one, where, "toolUseId content", "status")
-            need(one.get("status", "success") in ("success", "error"), f"{where}: status")
-            need(all(len(part) == 1 for part in one["content"]), f"{where}: each content block has one member")
+            check_fields(one, where, "toolUseId content", "status")
+            require(one.get("status", "success") in ("success", "error"), f"{where}: status")
+            require(all(len(part) == 1 for part in one["content"]), f"{where}: each content block has one member")
         rounds += [[(one.get("status") == "error", json.dumps(one["content"])) for one in told]] if told else []
         for block in message["content"]:
-            need(len(block) == 1, f"{where}: each content block has one member")
-            a_text(block.get("text", "-"), where)
+            require(len(block) == 1, f"{where}: each content block has one member")
+            non_empty_text(block.get("text", "-"), where)
         open_calls = [block["toolUse"]["toolUseId"] for block in message["content"] if "toolUse" in block]
 
     def word(said, ids):
@@ -280,11 +280,11 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, body):
         for path, keys, api in ROUTES:
             if re.fullmatch(path, self.path):
-                need(any(self.headers.get(key) for key in keys.split()), f"the key is missing: no header {keys.replace(' ', ' or ')}")
-                need(api is not anthropic or self.headers.get("anthropic-version"), "anthropic-version: header is required")
+                require(any(self.headers.get(key) for key in keys.split()), f"the key is missing: no header {keys.replace(' ', ' or ')}")
+                require(api is not anthropic or self.headers.get("anthropic-version"), "anthropic-version: header is required")
                 names, rounds, word = api(body)
-                need(len(set(names)) == len(names), "tools: names must be unique")
-                need(TOOL in names, f"tools: this script calls {TOOL}, which is not there")
+                require(len(set(names)) == len(names), "tools: names must be unique")
+                require(TOOL in names, f"tools: this script calls {TOOL}, which is not there")
                 rounds = [one for one in rounds if one]
                 return word(script(rounds), [f"r{len(rounds)}n{n}" for n in range(2)])
         raise Refused(f"no API at {self.path}")

@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::declared::venvs;
-use super::shared::shared;
+use super::declared::venv_folder;
+use super::shared::build_shared;
 use super::{App, Error};
 use crate::call::{Clock, Services};
 use crate::callers::Callers;
 use crate::environment::Environment;
 use crate::ledger;
-use crate::live::{Live, ManifestReading, Plan};
+use crate::live::{LiveTools, ManifestReading, ServiceConfig};
 use crate::log::CallLog;
 use crate::manifest::{self, DeclaredSource, Finding};
 use crate::metrics::Metrics;
 use crate::registry::Registry;
-use crate::startup_banner::Person;
+use crate::startup_banner::HumanOutput;
 use crate::tool_pattern::ToolPattern;
-use crate::tools::{Agent, Clients, OwnPorts, Source, SourceSettings, Tool, builtin};
+use crate::tools::{Agent, HttpClients, OwnPorts, Source, SourceSettings, Tool, builtin};
 
 /// Collects the parts of a service.
 #[derive(Default)]
@@ -37,10 +37,10 @@ pub struct AppBuilder {
     allow_open: bool,
     deny: Vec<String>,
     demo: bool,
-    is_alone: bool,
+    manifest_only: bool,
     clock: Option<Clock>,
     call_log: Option<CallLog>,
-    person: Option<Person>,
+    banner_output: Option<HumanOutput>,
 }
 
 impl AppBuilder {
@@ -64,7 +64,7 @@ impl AppBuilder {
     #[must_use]
     pub fn source(mut self, name: impl Into<String>, source: Arc<dyn Source>) -> Self {
         let settings = SourceSettings::Program { name: name.into(), source };
-        self.sources.push(DeclaredSource::of_program(settings));
+        self.sources.push(DeclaredSource::from_program(settings));
         self
     }
 
@@ -82,8 +82,8 @@ impl AppBuilder {
     pub fn manifest(mut self, path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         if let Err(error) = std::fs::metadata(path) {
-            let place = manifest::Place { file: path.into(), line: 1, column: 1 };
-            return Err(Error::Manifest(vec![Finding::error(place, "", format!("cannot be read: {error}"))]));
+            let location = manifest::Location { file: path.into(), line: 1, column: 1 };
+            return Err(Error::Manifest(vec![Finding::error(location, "", format!("cannot be read: {error}"))]));
         }
         self.manifest = Some(path.to_owned());
         Ok(self)
@@ -142,8 +142,8 @@ impl AppBuilder {
     /// Declares that the program adds no tools to those of the manifest. A name in the manifest that matches no tool
     /// is then an error.
     #[must_use]
-    pub(crate) fn alone(mut self) -> Self {
-        self.is_alone = true;
+    pub(crate) fn manifest_only(mut self) -> Self {
+        self.manifest_only = true;
         self
     }
 
@@ -163,13 +163,13 @@ impl AppBuilder {
 
     /// Writes the startup banner to `out` as a block of text for a person, instead of an event.
     #[must_use]
-    pub fn to_person(mut self, out: impl io::Write + Send + Sync + 'static) -> Self {
-        self.person = Some(Box::new(out));
+    pub fn print_banner_to(mut self, out: impl io::Write + Send + Sync + 'static) -> Self {
+        self.banner_output = Some(Box::new(out));
         self
     }
 
     /// Opens the ledger and builds every tool's stack. Sources are started and continue in the background: see
-    /// [`App::sources_listed`].
+    /// [`App::wait_for_sources`].
     ///
     /// # Errors
     /// [`Error`]: the reason why the service cannot be built. It contains all findings of the manifest.
@@ -187,49 +187,61 @@ impl AppBuilder {
             allow_open,
             deny,
             demo,
-            is_alone,
+            manifest_only,
             clock,
             call_log,
-            person,
+            banner_output,
         } = self;
-        let own = OwnPorts::default();
-        let clients = Clients::new(own.clone());
+        let own_ports = OwnPorts::default();
+        let clients = HttpClients::new(own_ports.clone());
         for agent in agents {
             tools.push(agent.build_with(&clients)?);
         }
-        let mut plan = Plan {
+        let mut config = ServiceConfig {
             manifest,
-            is_alone: is_alone && sources.is_empty() && tools.is_empty(),
-            sources,
-            own: own.clone(),
-            environment: environment.unwrap_or_else(Environment::of_this_process),
-            venvs: PathBuf::new(),
-            program: tools.into_iter().chain(demo.then(|| builtin::demo(&own)).into_iter().flatten()).collect(),
-            deny: ToolPattern::list(&deny),
+            manifest_only: manifest_only && sources.is_empty() && tools.is_empty(),
+            program_sources: sources,
+            own_ports: own_ports.clone(),
+            environment: environment.unwrap_or_else(Environment::from_process),
+            venv_folder: PathBuf::new(),
+            program_tools: tools
+                .into_iter()
+                .chain(demo.then(|| builtin::demo_tools(&own_ports)).into_iter().flatten())
+                .collect(),
+            deny_patterns: ToolPattern::parse_list(&deny),
             allow_open,
             listen: listen.clone(),
-            ledger_given: ledger.is_some(),
+            has_ledger_override: ledger.is_some(),
         };
-        let ManifestReading { outcome, seen } = plan.read();
+        let ManifestReading { outcome, files } = config.read_manifest();
         let manifest = outcome.map_err(Error::Manifest)?;
         let mut settings = manifest.server.clone();
         settings.allow_open |= allow_open;
-        let mut place = match ledger {
+        let mut ledger_settings = match ledger {
             Some(url) => ledger::Settings { url, base: PathBuf::new(), ..manifest.ledger.clone() },
             None => manifest.ledger.clone(),
         };
-        place.accept_loss = accept_loss;
-        plan.venvs = venvs(&place);
+        ledger_settings.accept_loss = accept_loss;
+        config.venv_folder = venv_folder(&ledger_settings);
         let listen = listen.unwrap_or_else(|| manifest.listen.clone());
         let clock = clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::new()?;
-        let ledger = ledger::open_watched(&place, clock.now(), metrics.commits()).await?;
-        let shared = shared(&manifest, ledger, clock, call_log, metrics)?;
-        let retention = place.retention;
+        let ledger = ledger::open_with_observer(&ledger_settings, clock.now(), metrics.commit_metrics()).await?;
+        let shared = build_shared(&manifest, ledger, clock, call_log, metrics)?;
+        let retention = ledger_settings.retention;
         let registry = Arc::new(
-            Registry::new(shared, Arc::new(Callers::default()), services).in_environment(plan.environment.clone()),
+            Registry::new(shared, Arc::new(Callers::default()), services).with_environment(config.environment.clone()),
         );
-        let live = Live::start(registry, plan, manifest, seen).await?;
-        Ok(App { live, settings, listen, own, retention, demo, person, ending: CancellationToken::new() })
+        let live = LiveTools::start(registry, config, manifest, files).await?;
+        Ok(App {
+            live,
+            settings,
+            listen,
+            own_ports,
+            retention,
+            demo,
+            banner_output,
+            close_streams: CancellationToken::new(),
+        })
     }
 }

@@ -13,15 +13,15 @@ use crate::tools::{ProcessEnv, Tool};
 use crate::{ledger, sanitize};
 
 /// The folder of virtual environments, beside the ledger.
-const VENVS: &str = "toolcrib-venvs";
+const VENV_FOLDER: &str = "toolcrib-venvs";
 
 /// The folder of virtual environments. It is beside the ledger, because the service may write there.
-pub(super) fn venvs(ledger: &ledger::Settings) -> PathBuf {
-    ledger::folder(ledger).unwrap_or_default().join(VENVS)
+pub(super) fn venv_folder(ledger: &ledger::Settings) -> PathBuf {
+    ledger::ledger_folder(ledger).unwrap_or_default().join(VENV_FOLDER)
 }
 
 /// The tools of a manifest, for a command that only shows them.
-pub(crate) struct Declared {
+pub(crate) struct DeclaredTools {
     /// The manifest's own tools, then those of its sources.
     pub(crate) tools: Vec<Tool>,
     /// `calls:`
@@ -30,19 +30,24 @@ pub(crate) struct Declared {
     pub(crate) faults: Vec<String>,
 }
 
-/// Reads a manifest and lists its sources once. `told` is called with the source and its current step if that step
+/// Reads a manifest and lists its sources once. Calls `on_progress` with the source and its current step, if that step
 /// takes long.
-pub(crate) async fn declared(path: &Path, environment: &Environment, told: fn(&str, &str)) -> Result<Declared, Error> {
-    let host = manifest::Host { is_alone: true, ..manifest::Host::default() };
-    let manifest = manifest::load_for(path, &manifest::Process::new(environment), &host).map_err(Error::Manifest)?;
+pub(crate) async fn load_declared(
+    path: &Path,
+    environment: &Environment,
+    on_progress: fn(&str, &str),
+) -> Result<DeclaredTools, Error> {
+    let host = manifest::Host { is_standalone: true, ..manifest::Host::default() };
+    let manifest =
+        manifest::load_for_host(path, &manifest::ProcessInput::new(environment), &host).map_err(Error::Manifest)?;
     let Manifest { mut tools, mut sources, calls, ledger, secrets, .. } = manifest;
     for source in &mut sources {
-        source.settings.keep_venvs_in(&venvs(&ledger));
+        source.settings.set_venv_dir(&venv_folder(&ledger));
     }
     let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
-    let surroundings = ProcessEnv::new(redactor.clone(), environment);
-    let LoadOutcome { tools: brought, faults } = live::once(sources, &tools, &surroundings, told).await;
-    tools.extend(brought);
-    let faults = faults.iter().map(|fault| redactor.text(&sanitize::text(fault)).into_owned()).collect();
-    Ok(Declared { tools, calls, faults })
+    let process_env = ProcessEnv::new(redactor.clone(), environment);
+    let LoadOutcome { tools: source_tools, faults } = live::list_once(sources, &tools, &process_env, on_progress).await;
+    tools.extend(source_tools);
+    let faults = faults.iter().map(|fault| redactor.redact_text(&sanitize::clean_text(fault)).into_owned()).collect();
+    Ok(DeclaredTools { tools, calls, faults })
 }

@@ -29,15 +29,15 @@ pub enum Error {
     /// Other machines could reach the service, and it has no keys.
     #[error(
         "{0} can be reached from other machines and there are no callers, so anybody could run these tools: declare \
-         callers with keys in the manifest, listen on 127.0.0.1, or say --allow-open (server.allow_open: true)"
+         callers with keys in the manifest, listen on 127.0.0.1, or use --allow-open (server.allow_open: true)"
     )]
-    Open(SocketAddr),
+    Unprotected(SocketAddr),
     /// The metrics cannot be set up.
     #[error("the metrics cannot be set up: {0}")]
     Metrics(#[from] metrics::Error),
     /// A reload would have removed all callers of a service that has some.
-    #[error("the manifest has no callers any more; start the service anew if that is meant")]
-    Unguarded,
+    #[error("the manifest no longer has callers; restart the service if this is intended")]
+    CallersRemoved,
     /// The process cannot watch for signals.
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
@@ -52,7 +52,7 @@ impl From<live::Error> for Error {
             live::Error::Manifest(findings) => Self::Manifest(findings),
             live::Error::Tool(error) => Self::Tool(error),
             live::Error::Ledger(error) => Self::Ledger(error),
-            live::Error::Unguarded => Self::Unguarded,
+            live::Error::CallersRemoved => Self::CallersRemoved,
         }
     }
 }

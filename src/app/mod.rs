@@ -21,28 +21,28 @@ use axum::Router;
 use tokio_util::sync::CancellationToken;
 
 pub use self::builder::AppBuilder;
-pub(crate) use self::declared::{Declared, declared};
+pub(crate) use self::declared::{DeclaredTools, load_declared};
 pub use self::error::Error;
 pub use self::registry_builder::RegistryBuilder;
-pub use self::signals::stopped;
+pub use self::signals::wait_for_stop;
 use crate::http::{self, ServerSettings};
-use crate::live::{Live, SourceView};
+use crate::live::{LiveTools, SourceView};
 use crate::registry::Registry;
-use crate::startup_banner::Person;
+use crate::startup_banner::HumanOutput;
 use crate::tools::OwnPorts;
 
 /// A service that is built but does not listen yet.
 pub struct App {
-    live: Arc<Live>,
+    live: Arc<LiveTools>,
     settings: ServerSettings,
     listen: String,
     /// The service's own ports, which its tools may not call.
-    own: OwnPorts,
+    own_ports: OwnPorts,
     retention: Option<Duration>,
     demo: bool,
-    person: Option<Person>,
+    banner_output: Option<HumanOutput>,
     /// Cancelled when long-lived streams of clients must end.
-    ending: CancellationToken,
+    close_streams: CancellationToken,
 }
 
 impl App {
@@ -66,8 +66,8 @@ impl App {
     }
 
     /// Returns when every source was listed once or failed once. Before that, tools may be missing.
-    pub async fn sources_listed(&self) {
-        self.live.sources_listed().await;
+    pub async fn wait_for_sources(&self) {
+        self.live.wait_for_sources().await;
     }
 
     /// The state of every source.
@@ -79,28 +79,28 @@ impl App {
     /// address of this machine at that port, whatever the manifest allows. [`App::serve`] does this itself. In other
     /// programs only the program knows the port.
     pub fn listens_at(&self, address: SocketAddr) {
-        self.own.add(address.port());
+        self.own_ports.add(address.port());
     }
 
     /// The HTTP service without a socket, for calls in process or for mounting elsewhere. See [`App::listens_at`].
     pub fn router(&self) -> Router {
-        http::router(self.live.clone(), &self.settings, &self.ending)
+        http::router(self.live.clone(), &self.settings, &self.close_streams)
     }
 
     /// Returns when the process gets a signal to stop (SIGTERM, SIGINT).
     ///
     /// # Errors
     /// Signals cannot be watched.
-    pub async fn stopped(&self) -> Result<(), Error> {
-        stopped().await
+    pub async fn wait_for_stop(&self) -> Result<(), Error> {
+        wait_for_stop().await
     }
 
     /// Ends an app that does not serve: waits for its calls, and closes the ledger.
     pub async fn close(self) {
         let shared = self.registry().shared();
-        shared.running.close();
-        shared.running.drained().await;
-        self.ending.cancel();
+        shared.in_flight_calls.close();
+        shared.in_flight_calls.wait_until_empty().await;
+        self.close_streams.cancel();
         self.live.stop_sources().await;
         shared.ledger.close().await;
         shared.call_log.flush().await;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Error;
-use super::shared::shared;
+use super::shared::build_shared;
 use crate::call::{Clock, Services};
 use crate::callers::Callers;
 use crate::environment::Environment;
@@ -13,7 +13,7 @@ use crate::log::CallLog;
 use crate::manifest::Manifest;
 use crate::metrics::Metrics;
 use crate::registry::{ChangeError, DesiredState, Registry};
-use crate::tools::{Agent, BuildError, Clients, Tool};
+use crate::tools::{Agent, BuildError, HttpClients, Tool};
 
 /// Collects the parts of a [`Registry`] without a server. [`Registry::builder`] starts one.
 #[derive(Default)]
@@ -114,40 +114,40 @@ impl RegistryBuilder {
     /// [`Error::Ledger`]: the ledger cannot be opened.
     pub async fn build(self) -> Result<Arc<Registry>, Error> {
         let Self { mut tools, agents, services, ledger, environment, clock, call_log } = self;
-        let environment = environment.unwrap_or_else(Environment::of_this_process);
-        let clients = Clients::default();
+        let environment = environment.unwrap_or_else(Environment::from_process);
+        let clients = HttpClients::default();
         for agent in agents {
             tools.push(agent.build_with(&clients)?);
         }
         let tools: Vec<Tool> =
-            tools.into_iter().map(|tool| tool.with_variables(&environment)).collect::<Result<_, BuildError>>()?;
+            tools.into_iter().map(|tool| tool.with_env_values(&environment)).collect::<Result<_, BuildError>>()?;
         let (manifest, metrics) = (Manifest::default(), Metrics::new()?);
         let clock = clock.unwrap_or_else(Clock::system);
         let ledger = match ledger {
             Some(url) => {
-                let place = ledger::Settings { url, base: PathBuf::new(), ..manifest.ledger.clone() };
-                ledger::open_watched(&place, clock.now(), metrics.commits()).await?
+                let ledger_settings = ledger::Settings { url, base: PathBuf::new(), ..manifest.ledger.clone() };
+                ledger::open_with_observer(&ledger_settings, clock.now(), metrics.commit_metrics()).await?
             }
-            None => ledger::open_temporary(&manifest.ledger, clock.now(), metrics.commits()).await?,
+            None => ledger::open_temporary(&manifest.ledger, clock.now(), metrics.commit_metrics()).await?,
         };
-        let shared = shared(&manifest, ledger, clock, call_log, metrics)?;
-        shared.redactor.learn(tools.iter().flat_map(Tool::secrets));
-        let registry = Registry::new(shared, Arc::new(Callers::default()), services).in_environment(environment);
+        let shared = build_shared(&manifest, ledger, clock, call_log, metrics)?;
+        shared.redactor.learn(tools.iter().flat_map(Tool::secret_values));
+        let registry = Registry::new(shared, Arc::new(Callers::default()), services).with_environment(environment);
         let registry = Arc::new(registry);
-        let world = DesiredState {
+        let desired_state = DesiredState {
             callers: Arc::default(),
             calls: manifest.calls,
             tools,
-            groups: Vec::new(),
+            sources: Vec::new(),
             registered: Vec::new(),
         };
-        match registry.replace(world).await {
+        match registry.replace_catalog(desired_state).await {
             Ok(_) => Ok(registry),
             Err(ChangeError::Tool(error)) => Err(error.into()),
             Err(ChangeError::Ledger(error)) => Err(error.into()),
             // Only a registration over HTTP can fail in this way.
             Err(ChangeError::Taken { name, .. } | ChangeError::TooMany(name) | ChangeError::Unknown(name)) => {
-                Err(BuildError::Duplicate(name).into())
+                Err(BuildError::DuplicateTool(name).into())
             }
         }
     }

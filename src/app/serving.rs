@@ -10,23 +10,23 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::signals::Signals;
+use super::signals::StopSignals;
 use super::{App, Error};
 use crate::ledger::{self, Ledger};
-use crate::startup_banner::Start;
+use crate::startup_banner::StartupBanner;
 use crate::{http, manifest, mcp};
 
 /// The maximum time that the start waits for sources before the service is announced without them.
-const SOURCES_TIME: Duration = Duration::from_secs(5);
+const SOURCES_TIMEOUT: Duration = Duration::from_secs(5);
 /// After the ledger has failed permanently: the time to kill running tools and to send the last answers.
-const FAILED_TIME: Duration = Duration::from_millis(700);
+const LEDGER_FAILURE_DRAIN: Duration = Duration::from_millis(700);
 
 /// The background work of a running service.
-struct Beside {
+struct BackgroundWork {
     /// The signals to stop.
-    stop: Signals,
+    stop_signals: StopSignals,
     /// Ends at the second signal.
-    hurry: AbortOnDropHandle<()>,
+    second_signal: AbortOnDropHandle<()>,
     /// Tasks that end when the service stops.
     tasks: Vec<AbortOnDropHandle<()>>,
 }
@@ -47,35 +47,37 @@ impl App {
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         self.listens_at(address);
-        let alone = self.registry().catalog().callers().is_empty();
-        let open = alone && !manifest::is_loopback(&address);
-        if open && !self.settings.allow_open {
-            return Err(Error::Open(address));
+        let has_no_callers = self.registry().catalog().callers().is_empty();
+        let is_unprotected = has_no_callers && !manifest::is_loopback(&address);
+        if is_unprotected && !self.settings.allow_open {
+            return Err(Error::Unprotected(address));
         }
-        let Beside { mut stop, hurry, tasks } = self.beside()?;
-        let (person, app) = (self.person.take(), &self);
+        let BackgroundWork { mut stop_signals, second_signal, tasks } = self.start_background_work()?;
+        let (banner_output, app) = (self.banner_output.take(), &self);
         // A client that reads the line and calls at once should find its tools.
-        let announced = async move {
-            let _ = timeout(SOURCES_TIME, app.sources_listed()).await;
-            Start::new(address, app.registry(), &app.sources(), &app.settings, app.demo).say(person);
-            if open {
+        let announce = async move {
+            let _ = timeout(SOURCES_TIMEOUT, app.wait_for_sources()).await;
+            StartupBanner::new(address, app.registry(), &app.sources(), &app.settings, app.demo).print(banner_output);
+            if is_unprotected {
                 tracing::warn!(%address, "open to other machines without any key");
             }
             std::future::pending::<()>().await;
         };
         let shared = self.registry().shared();
         let ledger = &*shared.ledger;
-        let (stopped, hurried) = (or_failed(ledger, stop.next()), or_failed(ledger, hurry.map(drop)));
-        let (running, ending) = (shared.running.clone(), self.ending.clone());
-        let served = http::serve(listener, self.router(), running, &self.settings, stopped, hurried, ending);
-        // `served` ends when the service has drained. `announced` never ends: it is here only to run meanwhile. After a
+        let (stopped, shortened) =
+            (or_ledger_failure(ledger, stop_signals.next()), or_ledger_failure(ledger, second_signal.map(drop)));
+        let (in_flight_calls, close_streams) = (shared.in_flight_calls.clone(), self.close_streams.clone());
+        let served =
+            http::serve(listener, self.router(), in_flight_calls, &self.settings, stopped, shortened, close_streams);
+        // `served` ends when the service has drained. `announce` never ends: it is here only to run meanwhile. After a
         // permanent failure of the ledger, calls could wait for it forever, so the time to drain is bounded.
         tokio::select! {
             () = served => {}
-            () = announced => {}
-            () = ledger.failed().then(|_| tokio::time::sleep(FAILED_TIME)) => {}
+            () = announce => {}
+            () = ledger.wait_for_failure().then(|_| tokio::time::sleep(LEDGER_FAILURE_DRAIN)) => {}
         }
-        self.end(tasks).await
+        self.shut_down(tasks).await
     }
 
     /// Serves one MCP client on standard input and output, and listens on no port. It ends at the end of standard
@@ -88,55 +90,55 @@ impl App {
     /// # Errors
     /// As [`App::serve`], except the errors of an address.
     pub async fn serve_stdio(self) -> Result<(), Error> {
-        let Beside { mut stop, hurry, tasks } = self.beside()?;
+        let BackgroundWork { mut stop_signals, second_signal, tasks } = self.start_background_work()?;
         let shared = self.registry().shared().clone();
         let ledger = &*shared.ledger;
-        let mut stopped = pin!(or_failed(ledger, stop.next()));
-        let is_heard = tokio::select! {
-            _ = timeout(SOURCES_TIME, self.sources_listed()) => true,
+        let mut stopped = pin!(or_ledger_failure(ledger, stop_signals.next()));
+        let is_listed = tokio::select! {
+            _ = timeout(SOURCES_TIMEOUT, self.wait_for_sources()) => true,
             () = &mut stopped => false,
         };
-        if is_heard {
+        if is_listed {
             tracing::info!(tools = self.registry().catalog().len(), "serving MCP on standard input and output");
-            let (handler, streams) = (mcp::Handler::new(self.registry().clone()), mcp::stdio::streams());
+            let (handler, streams) = (mcp::Handler::new(self.registry().clone()), mcp::stdio::stdio_streams());
             let limits = mcp::stdio::Limits { max_message: self.settings.max_body, drain: self.settings.drain };
-            let hurried = or_failed(ledger, hurry.map(drop));
+            let shortened = or_ledger_failure(ledger, second_signal.map(drop));
             tokio::select! {
-                () = mcp::stdio::serve(handler, streams, &shared.running, limits, stopped, hurried) => {}
-                () = ledger.failed().then(|_| tokio::time::sleep(FAILED_TIME)) => {}
+                () = mcp::stdio::serve(handler, streams, &shared.in_flight_calls, limits, stopped, shortened) => {}
+                () = ledger.wait_for_failure().then(|_| tokio::time::sleep(LEDGER_FAILURE_DRAIN)) => {}
             }
         }
-        self.end(tasks).await
+        self.shut_down(tasks).await
     }
 
     /// Starts the background work of the service.
-    fn beside(&self) -> Result<Beside, Error> {
-        let (stop, mut signals) = (Signals::new()?, Signals::new()?);
+    fn start_background_work(&self) -> Result<BackgroundWork, Error> {
+        let (stop_signals, mut signals) = (StopSignals::new()?, StopSignals::new()?);
         // Counting starts here: two signals that arrive before a receiver polls count as one.
-        let hurry = AbortOnDropHandle::new(tokio::spawn(async move { signals.second().await }));
+        let second_signal = AbortOnDropHandle::new(tokio::spawn(async move { signals.wait_for_two().await }));
         let hangups = signal(SignalKind::hangup()).map_err(Error::Signals)?;
         let shared = self.registry().shared();
-        let (ledger, clock, commits) = (&shared.ledger, &shared.clock, shared.metrics.commits());
+        let (ledger, clock, commits) = (&shared.ledger, &shared.clock, shared.metrics.commit_metrics());
         let tasks = vec![
-            AbortOnDropHandle::new(tokio::spawn(self.live.clone().watch(hangups))),
-            AbortOnDropHandle::new(tokio::spawn(ledger::verify(ledger.clone(), commits.clone()))),
-            AbortOnDropHandle::new(tokio::spawn(ledger::mind_the_clock(clock.clone(), commits))),
+            AbortOnDropHandle::new(tokio::spawn(self.live.clone().watch_for_changes(hangups))),
+            AbortOnDropHandle::new(tokio::spawn(ledger::verify_counters(ledger.clone(), commits.clone()))),
+            AbortOnDropHandle::new(tokio::spawn(ledger::watch_clock(clock.clone(), commits))),
         ];
-        if let Some(keep) = self.retention {
+        if let Some(retention) = self.retention {
             // Ends when the ledger is closed.
-            tokio::spawn(ledger::retain(ledger.clone(), clock.clone(), keep));
+            tokio::spawn(ledger::run_retention(ledger.clone(), clock.clone(), retention));
         }
-        Ok(Beside { stop, hurry, tasks })
+        Ok(BackgroundWork { stop_signals, second_signal, tasks })
     }
 
     /// Ends the sources and closes the ledger, after all calls have ended.
-    async fn end(self, tasks: Vec<AbortOnDropHandle<()>>) -> Result<(), Error> {
+    async fn shut_down(self, tasks: Vec<AbortOnDropHandle<()>>) -> Result<(), Error> {
         drop(tasks);
         self.live.stop_sources().await;
         let shared = self.registry().shared();
         shared.ledger.close().await;
         shared.call_log.flush().await;
-        if let Some(error) = shared.ledger.failed().now_or_never() {
+        if let Some(error) = shared.ledger.wait_for_failure().now_or_never() {
             return Err(error.into());
         }
         tracing::info!("stopped");
@@ -144,11 +146,11 @@ impl App {
     }
 }
 
-/// Waits for `told` or for a permanent failure of the ledger. Such a failure ends the service like a signal, and
+/// Waits for `signal` or for a permanent failure of the ledger. Such a failure ends the service like a signal, and
 /// shortens the end.
-async fn or_failed(ledger: &dyn Ledger, told: impl Future<Output = ()>) {
+async fn or_ledger_failure(ledger: &dyn Ledger, signal: impl Future<Output = ()>) {
     tokio::select! {
-        () = told => {}
-        _ = ledger.failed() => {}
+        () = signal => {}
+        _ = ledger.wait_for_failure() => {}
     }
 }

@@ -12,28 +12,28 @@ use crate::log::CallLog;
 use crate::manifest::Manifest;
 use crate::metrics::Metrics;
 use crate::middleware::cache::ResultCache;
-use crate::middleware::replay::Replays;
-use crate::middleware::validation::ValidationPool;
+use crate::middleware::replay::ReplayCache;
+use crate::middleware::validation_pool::ValidationPool;
 use crate::runs::Runs;
 use crate::secrets::Redactor;
-use crate::stack::Shared;
+use crate::stack::SharedParts;
 
 /// The shared part of all stacks, with the settings of this manifest.
-pub(super) fn shared(
+pub(super) fn build_shared(
     manifest: &Manifest,
     ledger: Arc<dyn Ledger>,
     clock: Clock,
     call_log: Option<CallLog>,
     metrics: Metrics,
-) -> Result<Shared, Error> {
-    Ok(Shared {
+) -> Result<SharedParts, Error> {
+    Ok(SharedParts {
         cache: ResultCache::new(manifest.cache_bytes, ledger.clone(), clock.clone()),
-        replays: Replays::default(),
+        replay_cache: ReplayCache::default(),
         ledger,
-        running: InFlightCalls::default(),
+        in_flight_calls: InFlightCalls::default(),
         runs: Runs::new(clock.clone()),
-        in_flight: Arc::new(Semaphore::new(manifest.server.max_in_flight.min(Semaphore::MAX_PERMITS))),
-        validations: ValidationPool::default(),
+        global_permits: Arc::new(Semaphore::new(manifest.server.max_in_flight.min(Semaphore::MAX_PERMITS))),
+        validation_pool: ValidationPool::default(),
         redactor: Arc::new(Redactor::new([])),
         clock,
         capture: manifest.capture,

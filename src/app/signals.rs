@@ -8,18 +8,18 @@ use super::Error;
 ///
 /// # Errors
 /// Signals cannot be watched.
-pub async fn stopped() -> Result<(), Error> {
-    Signals::new()?.next().await;
+pub async fn wait_for_stop() -> Result<(), Error> {
+    StopSignals::new()?.next().await;
     Ok(())
 }
 
 /// SIGTERM and SIGINT. Both have the same meaning.
-pub(super) struct Signals {
+pub(super) struct StopSignals {
     term: Signal,
     int: Signal,
 }
 
-impl Signals {
+impl StopSignals {
     pub(super) fn new() -> Result<Self, Error> {
         let term = signal(SignalKind::terminate()).map_err(Error::Signals)?;
         let int = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
@@ -34,7 +34,7 @@ impl Signals {
     }
 
     /// Waits for two signals. The first one stops the service; the second one shortens the end.
-    pub(super) async fn second(&mut self) {
+    pub(super) async fn wait_for_two(&mut self) {
         self.next().await;
         self.next().await;
     }

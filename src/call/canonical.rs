@@ -14,7 +14,7 @@ use super::json::JsonObject;
 ///
 /// RFC 8785 would print numbers as doubles. Then different integers above 2^53 would be equal, and two different calls
 /// would share a cache entry. Ledgers and lock files hold hashes of these bytes, so the form must not change.
-pub fn canonical<'a, T: ?Sized>(value: &'a T) -> Vec<u8>
+pub fn canonical_json<'a, T: ?Sized>(value: &'a T) -> Vec<u8>
 where
     Sorted<'a, T>: Serialize,
 {
@@ -75,17 +75,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sorts_keys_at_any_depth() {
+    fn canonical_json_sorts_keys_at_any_depth() {
         let text = br#"{"b":{"d":[{"z":1,"y":2}],"c":"x"},"a":null}"#;
         let value = parse_strict(text).unwrap();
         assert_eq!(serde_json::to_vec(&value).unwrap(), text);
-        assert_eq!(canonical(&value), br#"{"a":null,"b":{"c":"x","d":[{"y":2,"z":1}]}}"#);
-        assert_eq!(canonical(value.as_object().unwrap()), canonical(&value));
+        assert_eq!(canonical_json(&value), br#"{"a":null,"b":{"c":"x","d":[{"y":2,"z":1}]}}"#);
+        assert_eq!(canonical_json(value.as_object().unwrap()), canonical_json(&value));
     }
 
     #[test]
-    fn keeps_integers_above_two_to_the_53() {
+    fn canonical_json_keeps_large_integers() {
         let value = parse_strict(br#"{"b": 9007199254740993, "a": 18446744073709551615}"#).unwrap();
-        assert_eq!(canonical(&value), br#"{"a":18446744073709551615,"b":9007199254740993}"#);
+        assert_eq!(canonical_json(&value), br#"{"a":18446744073709551615,"b":9007199254740993}"#);
     }
 }

@@ -12,11 +12,12 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use sha2::Sha256;
 
-use super::canonical::{Sorted, canonical};
-use super::error::{Failure, Violation};
+use super::canonical::{Sorted, canonical_json};
+use super::error::Failure;
 use super::kind::ErrorKind;
 use super::result::ToolResult;
 use super::truncated;
+use super::violation::Violation;
 
 /// What the ledger keeps of arguments and results.
 #[derive(
@@ -31,29 +32,29 @@ pub enum Capture {
     Digest,
 }
 
-/// What stands for arguments or a result that are not kept.
+/// Replaces arguments or a result that are not recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Digest {
-    /// HMAC-SHA-256 (RFC 2104), in hex, over the JSON that would have been kept: keys sorted, no white space.
+    /// HMAC-SHA-256 (RFC 2104), in hex, over the JSON that the digest replaces: keys sorted, no white space.
     pub hmac_sha256: String,
     /// Length of that JSON.
     pub bytes: u64,
 }
 
 /// Marks a digest in a column of the ledger.
-const MARK: &str = "hmac-sha256";
+const MARKER: &str = "hmac-sha256";
 
 impl Digest {
     /// The text in the ledger: a JSON array, because the value that it replaces is always an object.
     pub fn to_column(&self) -> String {
-        serde_json::to_string(&(MARK, &self.hmac_sha256, self.bytes)).unwrap_or_default()
+        serde_json::to_string(&(MARKER, &self.hmac_sha256, self.bytes)).unwrap_or_default()
     }
 
     /// Reads the text of [`Digest::to_column`]; `None` for any other text.
     pub fn from_column(text: &str) -> Option<Self> {
         let (mark, hmac_sha256, bytes): (String, String, u64) =
             text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten()?;
-        (mark == MARK).then_some(Self { hmac_sha256, bytes })
+        (mark == MARKER).then_some(Self { hmac_sha256, bytes })
     }
 }
 
@@ -62,7 +63,7 @@ impl Digest {
 pub struct DigestKey(Hmac<Sha256>);
 
 /// Minimum length in bytes; a shorter secret could be guessed.
-const SHORTEST_SECRET: usize = 16;
+const MIN_SECRET_LEN: usize = 16;
 
 impl DigestKey {
     /// A random key that is lost when the process ends. After that, no digest can be matched to its text.
@@ -78,7 +79,7 @@ impl DigestKey {
     /// A key from a secret that is stored elsewhere. So digests can be compared over restarts, and checked with the
     /// secret. `None` if the secret has fewer than sixteen bytes.
     pub fn from_secret(secret: &str) -> Option<Self> {
-        let secret = Some(secret.as_bytes()).filter(|secret| secret.len() >= SHORTEST_SECRET)?;
+        let secret = Some(secret.as_bytes()).filter(|secret| secret.len() >= MIN_SECRET_LEN)?;
         Hmac::new_from_slice(secret).ok().map(Self)
     }
 
@@ -87,7 +88,7 @@ impl DigestKey {
     where
         Sorted<'a, T>: Serialize,
     {
-        let json = canonical(value);
+        let json = canonical_json(value);
         let mut hmac = self.0.clone();
         hmac.update(&json);
         Digest { hmac_sha256: hex::encode(hmac.finalize().into_bytes()), bytes: json.len() as u64 }
@@ -130,53 +131,53 @@ impl fmt::Debug for DigestKey {
 /// The arguments of a call in the form in which the ledger stores them. Only the text is kept: it needs a fiftieth of
 /// the memory that parsed large arguments need.
 #[derive(Debug, Clone, Default)]
-pub enum Received {
+pub enum RecordedArguments {
     /// The call has not reached `record` yet.
     #[default]
-    Nothing,
+    Pending,
     /// The arguments as received, as JSON, without the values that must not be recorded.
-    Whole(Arc<str>),
+    Full(Arc<str>),
     /// A digest of the same JSON.
     Digest(Digest),
 }
 
-impl Received {
+impl RecordedArguments {
     /// The text for the ledger.
     pub fn to_column(&self) -> Arc<str> {
         match self {
-            Self::Nothing => "null".into(),
-            Self::Whole(text) => text.clone(),
+            Self::Pending => "null".into(),
+            Self::Full(text) => text.clone(),
             Self::Digest(digest) => digest.to_column().into(),
         }
     }
 
     /// The text for the row of a refused call: more than 1 KiB becomes a [`Truncated`](super::Truncated).
-    pub fn to_short_column(&self) -> Arc<str> {
+    pub fn to_truncated_column(&self) -> Arc<str> {
         match self {
-            Self::Whole(text) => truncated::short_column(text).map_or_else(|| text.clone(), Into::into),
+            Self::Full(text) => truncated::truncate_column(text).map_or_else(|| text.clone(), Into::into),
             other => other.to_column(),
         }
     }
 }
 
 /// Maximum length of a text in the record of a refusal, in bytes.
-const LONGEST_WORDS: usize = 512;
+const MAX_TEXT_BYTES: usize = 512;
 /// Maximum size of all violations in that record, in bytes. Further violations are left out.
-const VIOLATION_BYTES: usize = 4 << 10;
+const MAX_VIOLATION_BYTES: usize = 4 << 10;
 
-fn shorten(text: &mut String) {
-    if text.len() > LONGEST_WORDS {
-        text.truncate(text.floor_char_boundary(LONGEST_WORDS));
+fn truncate_text(text: &mut String) {
+    if text.len() > MAX_TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
         text.push('…');
     }
 }
 
 /// Replaces a message that is not recorded.
-pub const WITHHELD: &str = "what was said is not kept (capture: digest)";
+pub const WITHHELD: &str = "the message is not recorded (capture: digest)";
 
 impl ErrorKind {
     /// Whether the message of such a failure may quote the arguments or the output of the tool.
-    pub fn quotes(self) -> bool {
+    pub fn may_quote_call(self) -> bool {
         match self {
             Self::InvalidArguments | Self::ToolUnavailable | Self::UpstreamFailed | Self::BadOutput => true,
             Self::InvalidRequest
@@ -205,8 +206,8 @@ impl Failure {
     /// The failure as stored for a tool with `capture: digest`: its kind and the advice for the caller stay. A digest
     /// replaces messages that may quote the call.
     #[must_use]
-    pub fn withheld(mut self, key: &DigestKey) -> Self {
-        if self.kind.quotes() {
+    pub fn with_digest(mut self, key: &DigestKey) -> Self {
+        if self.kind.may_quote_call() {
             self.digest = Some(Box::new(key.digest::<Self>(&self)));
             self.violations.clear();
             (self.detail, self.for_model) = (WITHHELD.into(), WITHHELD.into());
@@ -217,16 +218,16 @@ impl Failure {
     /// The failure as stored for a refused call. Its texts are cut, because they may quote arguments of any length.
     #[must_use]
     pub fn shortened(mut self) -> Self {
-        let mut room = VIOLATION_BYTES;
+        let mut room = MAX_VIOLATION_BYTES;
         self.violations.retain_mut(|violation| {
             let Violation { pointer, keyword, message, schema_pointer } = violation;
-            [&mut *pointer, &mut *message, &mut *schema_pointer].into_iter().for_each(shorten);
+            [&mut *pointer, &mut *message, &mut *schema_pointer].into_iter().for_each(truncate_text);
             let bytes = pointer.len() + keyword.len() + message.len() + schema_pointer.len();
             room = room.saturating_sub(bytes);
             room > 0
         });
-        shorten(&mut self.detail);
-        shorten(&mut self.for_model);
+        truncate_text(&mut self.detail);
+        truncate_text(&mut self.for_model);
         self
     }
 }
@@ -239,7 +240,7 @@ mod tests {
     use crate::call::{CallError, Effect};
 
     #[test]
-    fn a_digest_is_the_hmac_of_the_canonical_json() {
+    fn digest_is_hmac_of_canonical_json() {
         // printf '%s' '{"city":"Oslo","n":1}' | openssl dgst -sha256 -hmac 'a-secret-of-length'
         let key = DigestKey::from_secret("a-secret-of-length").unwrap();
         let digest = key.digest(&json!({"n": 1, "city": "Oslo"}));
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_key_is_another_each_time_and_a_short_secret_is_none() {
+    fn random_keys_differ_and_short_secrets_fail() {
         let (one, other) = (DigestKey::random().unwrap(), DigestKey::random().unwrap());
         assert_eq!(one.digest("x"), one.clone().digest("x"));
         assert_ne!(one.digest("x"), other.digest("x"));
@@ -257,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn arguments_and_results_are_never_taken_for_digests() {
+    fn arguments_and_results_do_not_parse_as_digests() {
         for text in [r#"{"hmac_sha256":"x","bytes":1}"#, "null", "", r#"["hmac-sha256"]"#, r#"["md5","x",1]"#] {
             assert_eq!(Digest::from_column(text), None, "{text}");
         }
     }
 
     #[test]
-    fn a_refusal_is_short_whatever_it_quotes() {
+    fn refusal_records_are_bounded() {
         let long = "☃".repeat(100_000);
         let violation = |at: usize| Violation {
             pointer: format!("/{at}/{long}"),
@@ -273,25 +274,30 @@ mod tests {
             schema_pointer: "/type".into(),
         };
         let error = CallError::InvalidArguments((0..50).map(violation).collect());
-        let kept = Failure::of(&error, Effect::Read).shortened();
-        let json = serde_json::to_string(&kept).unwrap();
+        let recorded = Failure::from_error(&error, Effect::Read).shortened();
+        let json = serde_json::to_string(&recorded).unwrap();
         assert!(json.len() < 8 << 10, "{}", json.len());
-        assert!(kept.violations.len() > 2 && kept.violations[0].pointer.starts_with("/0/☃"));
-        let short = Failure::of(&CallError::Cancelled { started: true }, Effect::Read);
+        assert!(recorded.violations.len() > 2 && recorded.violations[0].pointer.starts_with("/0/☃"));
+        let short = Failure::from_error(&CallError::Cancelled { started: true }, Effect::Read);
         assert_eq!(short.clone().shortened(), short);
     }
 
     #[test]
-    fn words_that_may_quote_the_call_are_withheld_and_others_kept() {
+    fn only_quoting_messages_are_replaced() {
         let key = DigestKey::random().unwrap();
         let message = "no user Ann".into();
-        let said =
-            CallError::UpstreamFailed { message, retryable: true, down: true, untouched: false, retry_after: None };
-        let kept = Failure::of(&said, Effect::Read).withheld(&key);
-        assert!(!serde_json::to_string(&kept).unwrap().contains("Ann"));
-        assert_eq!((kept.kind, kept.retryable), (ErrorKind::UpstreamFailed, true));
-        assert!(kept.digest.is_some());
-        let own = Failure::of(&CallError::Cancelled { started: true }, Effect::Read);
-        assert_eq!(own.clone().withheld(&key), own);
+        let error = CallError::UpstreamFailed {
+            message,
+            retryable: true,
+            unavailable: true,
+            not_delivered: false,
+            retry_after: None,
+        };
+        let recorded = Failure::from_error(&error, Effect::Read).with_digest(&key);
+        assert!(!serde_json::to_string(&recorded).unwrap().contains("Ann"));
+        assert_eq!((recorded.kind, recorded.retryable), (ErrorKind::UpstreamFailed, true));
+        assert!(recorded.digest.is_some());
+        let own = Failure::from_error(&CallError::Cancelled { started: true }, Effect::Read);
+        assert_eq!(own.clone().with_digest(&key), own);
     }
 }

@@ -24,7 +24,7 @@ pub struct Charge {
 
 impl Charge {
     /// Whether both charges use the same counter.
-    pub fn counts_with(&self, other: &Self) -> bool {
+    pub fn shares_counter(&self, other: &Self) -> bool {
         (&self.tool, &self.caller, &self.run, self.per) == (&other.tool, &other.caller, &other.run, other.per)
     }
 }
@@ -43,7 +43,7 @@ pub struct Charged {
 impl Charged {
     /// The charge in the window at `now`. `stored` is the counter's last window start and its units. The window never
     /// goes back: if the clock does, the calls count in the later window.
-    pub fn at(charge: Charge, stored: Option<(i64, u64)>, now: Timestamp) -> Self {
+    pub fn from_counter(charge: Charge, stored: Option<(i64, u64)>, now: Timestamp) -> Self {
         let current = charge.per.window_start(now);
         let (window_start, used) = match stored {
             Some((start, used)) if start >= current => (start, used),
@@ -53,7 +53,7 @@ impl Charged {
     }
 
     /// The state of the limit, in the form of answers.
-    pub fn usage(&self) -> LimitUsage {
+    pub fn to_usage(&self) -> LimitUsage {
         LimitUsage {
             limit: self.charge.limit,
             calls: self.charge.limit,

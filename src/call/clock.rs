@@ -18,9 +18,9 @@ impl Clock {
     /// A clock that stands still. Tests move it by its second value, in Unix milliseconds.
     pub fn manual(start: Timestamp) -> (Self, Arc<AtomicI64>) {
         let hand = Arc::new(AtomicI64::new(start.as_millisecond()));
-        let read = hand.clone();
+        let shared = hand.clone();
         let clock = Self(Arc::new(move || {
-            Timestamp::from_millisecond(read.load(Ordering::SeqCst)).unwrap_or(Timestamp::UNIX_EPOCH)
+            Timestamp::from_millisecond(shared.load(Ordering::SeqCst)).unwrap_or(Timestamp::UNIX_EPOCH)
         }));
         (clock, hand)
     }

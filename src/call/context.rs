@@ -14,11 +14,11 @@ use super::context_fields::ContextFields;
 use super::definition::ToolName;
 use super::invocation::{Caller, Invocation, InvocationId};
 use super::json::JsonObject;
+use super::nested_calls::CallChain;
 use super::policy::Effect;
 use super::progress::{ProgressSink, Reporter};
-use super::redact::{Between, Redact, Torn, decode, shorten};
+use super::redact::{CutEnds, Redact, SurroundedPart, decode_lossy, shorten_text};
 use super::report::{CallReport, ModelUsage};
-use super::subcalls::CallChain;
 use super::trace::TraceContext;
 
 /// Values that the embedding program shares with its tools, one of each type: a pool, a client, a project root.
@@ -76,16 +76,16 @@ pub struct ToolContext {
     /// Canceled when the tool must stop. An async tool is dropped then. A blocking tool should check the token from
     /// time to time.
     pub cancelled: CancellationToken,
-    left: CancellationToken,
-    notes: Arc<CallReport>,
+    disconnected: CancellationToken,
+    report: Arc<CallReport>,
     settings: Arc<ToolSettings>,
     reporter: Option<Reporter>,
     redactor: Option<Arc<dyn Redact>>,
-    pub(super) lineage: CallChain,
+    pub(super) call_chain: CallChain,
     pub(super) request_id: Option<Arc<str>>,
     pub(super) trace: Option<Arc<TraceContext>>,
     pub(super) progress: Option<ProgressSink>,
-    pub(super) cancel: CancellationToken,
+    pub(super) call_cancelled: CancellationToken,
 }
 
 impl ToolContext {
@@ -97,32 +97,32 @@ impl ToolContext {
             caller: invocation.caller.clone(),
             run_id: invocation.run_id.clone(),
             tool_use_id: invocation.tool_use_id.clone(),
-            context: settings.context.narrow(&invocation.context),
+            context: settings.context.filter_context(&invocation.context),
             attempt: invocation.attempt,
             deadline,
-            cancelled: invocation.stop.clone(),
-            left: invocation.left.clone(),
-            notes: invocation.notes.clone(),
+            cancelled: invocation.aborted.clone(),
+            disconnected: invocation.disconnected.clone(),
+            report: invocation.report.clone(),
             settings,
             reporter: None,
             redactor: None,
-            lineage: invocation.lineage.clone(),
+            call_chain: invocation.call_chain.clone(),
             request_id: invocation.request_id.clone(),
             trace: invocation.trace.clone(),
             progress: invocation.progress.clone(),
-            cancel: invocation.cancel.clone(),
+            call_cancelled: invocation.cancelled.clone(),
         }
     }
 
     /// Adds a sink for progress messages.
     #[must_use]
-    pub fn reporting(self, reporter: Option<Reporter>) -> Self {
+    pub fn with_reporter(self, reporter: Option<Reporter>) -> Self {
         Self { reporter, ..self }
     }
 
     /// Adds the redactor for texts that the tool cuts.
     #[must_use]
-    pub fn redacting(self, redactor: Arc<dyn Redact>) -> Self {
+    pub fn with_redactor(self, redactor: Arc<dyn Redact>) -> Self {
         Self { redactor: Some(redactor), ..self }
     }
 
@@ -159,28 +159,28 @@ impl ToolContext {
 
     /// Waits for a resource that the attempt needs, such as a free worker. If the call is canceled meanwhile, the
     /// attempt does not count. If the caller disconnects meanwhile, the tool does not start.
-    pub(crate) async fn waiting<T>(&self, what: impl Future<Output = T>) -> T {
+    pub(crate) async fn wait_for<T>(&self, resource: impl Future<Output = T>) -> T {
         // `record` drops this future once the token is canceled. Until then it must not return, or the tool would
         // start.
-        let left = async {
-            self.left.cancelled().await;
+        let disconnected = async {
+            self.disconnected.cancelled().await;
             self.cancelled.cancel();
             pending().await
         };
-        self.notes.lock().waits = true;
-        let what = tokio::select! {
+        self.report.lock().queued = true;
+        let resource = tokio::select! {
             biased;
-            what = what => what,
-            never = left => never,
+            resource = resource => resource,
+            never = disconnected => never,
         };
-        self.notes.lock().waits = false;
-        what
+        self.report.lock().queued = false;
+        resource
     }
 
     /// Notes whether the attempt failed because another call ended the process that both used. Such a failure does not
     /// count toward the circuit breaker: one crash of a runner counts once, however many calls it affected.
-    pub(crate) fn fell_with_another(&self, so: bool) {
-        self.notes.lock().fell_with_another = so;
+    pub(crate) fn set_shared_failure(&self, is_shared: bool) {
+        self.report.lock().shared_failure = is_shared;
     }
 
     /// A value that the embedding program shares with its tools, one of each type. If something differs from call to
@@ -233,78 +233,78 @@ impl ToolContext {
 
     /// Bytes of a text that was cut, as text: without secrets, and without the part of a secret that the cut has left.
     /// Such a part cannot be recognized later. So a tool that shortens foreign output must use this method.
-    pub fn excerpt(&self, bytes: &[u8], torn: Torn) -> String {
-        let text = decode(bytes, torn);
+    pub fn excerpt(&self, bytes: &[u8], cut_ends: CutEnds) -> String {
+        let text = decode_lossy(bytes, cut_ends);
         match &self.redactor {
-            Some(redactor) => redactor.excerpt(&text, torn).into_owned(),
+            Some(redactor) => redactor.excerpt(&text, cut_ends).into_owned(),
             None => text.into_owned(),
         }
     }
 
     /// The part as text, as [`ToolContext::excerpt`] gives it. The bytes beside the part show secrets that lie across
     /// its ends.
-    pub(crate) fn excerpt_between(&self, bytes: Between<'_>) -> String {
+    pub(crate) fn excerpt_between(&self, bytes: SurroundedPart<'_>) -> String {
         bytes.excerpt(self.redactor.as_deref())
     }
 
     /// Number of bytes beside a part that [`ToolContext::excerpt_between`] needs.
-    pub(crate) fn reach(&self) -> usize {
-        self.redactor.as_ref().map_or(0, |redactor| redactor.reach())
+    pub(crate) fn max_secret_len(&self) -> usize {
+        self.redactor.as_ref().map_or(0, |redactor| redactor.max_secret_len())
     }
 
-    /// The text without secrets, then cut after `most` bytes with a note about the rest.
-    pub(crate) fn shortened(&self, text: &str, most: usize) -> String {
-        let mut text = self.excerpt(text.as_bytes(), Torn::NOWHERE);
-        shorten(&mut text, most);
+    /// The text without secrets, then cut after `max_bytes` bytes with a note about the rest.
+    pub(crate) fn redact_and_shorten(&self, text: &str, max_bytes: usize) -> String {
+        let mut text = self.excerpt(text.as_bytes(), CutEnds::NONE);
+        shorten_text(&mut text, max_bytes);
         text
     }
 
     /// Where a text that will grow may be divided: at `end` or before it, so that no secret lies across the position.
-    pub(crate) fn settled(&self, text: &str, end: usize) -> usize {
-        self.redactor.as_ref().map_or(end, |redactor| redactor.settled(text, end))
+    pub(crate) fn safe_split(&self, text: &str, end: usize) -> usize {
+        self.redactor.as_ref().map_or(end, |redactor| redactor.safe_split(text, end))
     }
 
     /// Reports progress, in any text or data: a `progress` event of the caller's stream. It never waits, is dropped if
     /// no client listens, and is not recorded. Secrets of the manifest are removed, texts end after 4 KiB, and data of
     /// more than 16 KiB is left out.
     pub fn progress(&self, data: impl Into<Value>) {
-        self.progress_after(0, data);
+        self.progress_with_missed(0, data);
     }
 
     /// Reports progress, with the number of events that the tool itself has left out since the last one.
-    pub(crate) fn progress_after(&self, missed: u64, data: impl Into<Value>) {
-        if let Some(reporter) = self.reporter.as_ref().filter(|reporter| reporter.is_heard()) {
+    pub(crate) fn progress_with_missed(&self, missed: u64, data: impl Into<Value>) {
+        if let Some(reporter) = self.reporter.as_ref().filter(|reporter| reporter.has_listener()) {
             reporter.report(data.into(), missed);
         }
     }
 
     /// Whether a client listens to [`ToolContext::progress`]. Check it before computing costly progress data.
-    pub fn is_watched(&self) -> bool {
-        self.reporter.as_ref().is_some_and(Reporter::is_heard)
+    pub fn has_listener(&self) -> bool {
+        self.reporter.as_ref().is_some_and(Reporter::has_listener)
     }
 
     /// Patterns of tools that the request denies, as the request wrote them.
-    pub(crate) fn denied(&self) -> &[String] {
-        &self.lineage.deny
+    pub(crate) fn denied_patterns(&self) -> &[String] {
+        &self.call_chain.deny
     }
 
     /// The model usage of this call so far, over all attempts.
     pub(crate) fn model_usage(&self) -> ModelUsage {
-        self.notes.lock().meta.model.unwrap_or_default()
+        self.report.lock().meta.model.unwrap_or_default()
     }
 
     /// Sets the model usage of this call, which becomes the answer's `meta.model`.
-    pub(crate) fn used_model(&self, usage: ModelUsage) {
-        self.notes.lock().meta.model = Some(usage);
+    pub(crate) fn set_model_usage(&self, usage: ModelUsage) {
+        self.report.lock().meta.model = Some(usage);
     }
 
     /// Notes the call whose recorded result is the answer, so that this call's row need not hold it again.
-    pub(crate) fn answered_by(&self, origin: InvocationId) {
-        self.notes.lock().origin = Some(origin);
+    pub(crate) fn set_origin(&self, origin: InvocationId) {
+        self.report.lock().origin = Some(origin);
     }
 
     /// Adds a sentence to the answer's `meta.warnings`.
     pub fn warn(&self, text: impl Into<String>) {
-        self.notes.lock().meta.warnings.push(text.into());
+        self.report.lock().meta.warnings.push(text.into());
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::json::JsonObject;
 
 /// Maximum number of fields that one tool declares.
-const MOST_FIELDS: usize = 32;
+const MAX_FIELDS: usize = 32;
 /// Maximum length of a field's name, in characters.
-const LONGEST_NAME: usize = 64;
+const MAX_NAME_LEN: usize = 64;
 /// Maximum number of names that one warning quotes; the others are counted.
-const MOST_QUOTED: usize = 5;
+const MAX_QUOTED: usize = 5;
 
 /// The fields of the caller's `context` that reach a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,14 +31,14 @@ impl ContextFields {
     ///
     /// # Errors
     /// The position of the first invalid name, and what would be valid.
-    pub fn check(names: &[String]) -> Result<(), (usize, String)> {
-        if names.len() > MOST_FIELDS {
-            return Err((MOST_FIELDS, format!("a tool takes at most {MOST_FIELDS} fields of the context")));
+    pub fn validate_names(names: &[String]) -> Result<(), (usize, String)> {
+        if names.len() > MAX_FIELDS {
+            return Err((MAX_FIELDS, format!("a tool takes at most {MAX_FIELDS} fields of the context")));
         }
         for (at, name) in names.iter().enumerate() {
             if !is_field_name(name) {
                 let message = format!(
-                    "the name of a context field has 1 to {LONGEST_NAME} characters of A-Z a-z 0-9 _ - and begins with a \
+                    "the name of a context field has 1 to {MAX_NAME_LEN} characters of A-Z a-z 0-9 _ - and begins with a \
                      letter or _"
                 );
                 return Err((at, message));
@@ -51,18 +51,20 @@ impl ContextFields {
     }
 
     /// The context with only those fields that the tool takes.
-    pub fn narrow(&self, context: &Arc<JsonObject>) -> Arc<JsonObject> {
+    pub fn filter_context(&self, context: &Arc<JsonObject>) -> Arc<JsonObject> {
         match self {
-            Self::Named(names) if context.keys().any(|key| !names.contains(key)) => Arc::new(picked(names, context)),
+            Self::Named(names) if context.keys().any(|key| !names.contains(key)) => {
+                Arc::new(pick_fields(names, context))
+            }
             Self::All | Self::Named(_) => context.clone(),
         }
     }
 
     /// The declared fields that the context has. `None`: the tool declares no field, or the context has none of them.
-    pub fn declared(&self, context: &JsonObject) -> Option<JsonObject> {
+    pub fn declared_in(&self, context: &JsonObject) -> Option<JsonObject> {
         match self {
             Self::Named(names) if !names.is_empty() && !context.is_empty() => {
-                Some(picked(names, context)).filter(|picked| !picked.is_empty())
+                Some(pick_fields(names, context)).filter(|picked| !picked.is_empty())
             }
             Self::All | Self::Named(_) => None,
         }
@@ -70,11 +72,11 @@ impl ContextFields {
 
     /// A warning about fields of the context that the tool does not take. Fields in `keyed` are part of the cache key,
     /// so they are not ignored.
-    pub fn ignored(&self, context: &JsonObject, keyed: &[String]) -> Option<String> {
+    pub fn ignored_warning(&self, context: &JsonObject, keyed: &[String]) -> Option<String> {
         let Self::Named(names) = self else { return None };
         let mut ignored = context.keys().filter(|key| !names.contains(key) && !keyed.contains(key)).peekable();
         ignored.peek()?;
-        let mut quoted: Vec<String> = ignored.by_ref().take(MOST_QUOTED).map(|name| quote(name)).collect();
+        let mut quoted: Vec<String> = ignored.by_ref().take(MAX_QUOTED).map(|name| quote_name(name)).collect();
         match ignored.count() {
             0 => {}
             more => quoted.push(format!("{more} more")),
@@ -89,19 +91,19 @@ impl ContextFields {
 
 /// Whether this is a valid name for a field.
 pub fn is_field_name(name: &str) -> bool {
-    name.len() <= LONGEST_NAME
+    name.len() <= MAX_NAME_LEN
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 
-fn picked(names: &[String], context: &JsonObject) -> JsonObject {
+fn pick_fields(names: &[String], context: &JsonObject) -> JsonObject {
     let field = |name: &String| context.get(name).map(|value| (name.clone(), value.clone()));
     names.iter().filter_map(field).collect()
 }
 
 /// Quotes a name from a request: shortened, and without control characters.
-fn quote(name: &str) -> String {
-    let shown: String = name.chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect();
+fn quote_name(name: &str) -> String {
+    let shown: String = name.chars().filter(|c| !c.is_control()).take(MAX_NAME_LEN).collect();
     format!("`{shown}`")
 }
 
@@ -120,46 +122,50 @@ mod tests {
     }
 
     #[test]
-    fn narrowing_keeps_declared_fields_alone() {
+    fn filter_keeps_only_declared_fields() {
         let whole = context(json!({"tenant": "acme", "user": 7}));
-        assert_eq!(*named(&["tenant", "region"]).narrow(&whole), *context(json!({"tenant": "acme"})));
-        assert!(ContextFields::none().narrow(&whole).is_empty());
-        assert!(Arc::ptr_eq(&ContextFields::All.narrow(&whole), &whole));
-        assert!(Arc::ptr_eq(&named(&["user", "tenant"]).narrow(&whole), &whole), "nothing is copied");
+        assert_eq!(*named(&["tenant", "region"]).filter_context(&whole), *context(json!({"tenant": "acme"})));
+        assert!(ContextFields::none().filter_context(&whole).is_empty());
+        assert!(Arc::ptr_eq(&ContextFields::All.filter_context(&whole), &whole));
+        assert!(Arc::ptr_eq(&named(&["user", "tenant"]).filter_context(&whole), &whole), "nothing is copied");
     }
 
     #[test]
-    fn only_declared_fields_that_are_there_count() {
+    fn declared_fields_must_be_present() {
         let whole = context(json!({"tenant": "acme", "user": 7}));
-        assert_eq!(named(&["tenant"]).declared(&whole), Some(JsonObject::clone(&context(json!({"tenant": "acme"})))));
+        assert_eq!(
+            named(&["tenant"]).declared_in(&whole),
+            Some(JsonObject::clone(&context(json!({"tenant": "acme"}))))
+        );
         for fields in [named(&["region"]), ContextFields::none(), ContextFields::All] {
-            assert_eq!(fields.declared(&whole), None, "{fields:?}");
+            assert_eq!(fields.declared_in(&whole), None, "{fields:?}");
         }
     }
 
     #[test]
-    fn ignored_fields_are_named_in_bounds() {
+    fn ignored_fields_warning_is_bounded() {
         let fields = named(&["tenant"]);
-        assert_eq!(fields.ignored(&context(json!({"tenant": 1})), &[]), None);
-        assert_eq!(fields.ignored(&context(json!({"tenant": 1, "user": 1})), &["user".to_owned()]), None);
-        assert_eq!(ContextFields::All.ignored(&context(json!({"user": 1})), &[]), None);
-        let says = fields.ignored(&context(json!({"a\nb": 1})), &[]).unwrap();
-        assert_eq!(says, "of the context this tool takes tenant; not passed on: `ab`");
+        assert_eq!(fields.ignored_warning(&context(json!({"tenant": 1})), &[]), None);
+        assert_eq!(fields.ignored_warning(&context(json!({"tenant": 1, "user": 1})), &["user".to_owned()]), None);
+        assert_eq!(ContextFields::All.ignored_warning(&context(json!({"user": 1})), &[]), None);
+        let warning = fields.ignored_warning(&context(json!({"a\nb": 1})), &[]).unwrap();
+        assert_eq!(warning, "of the context this tool takes tenant; not passed on: `ab`");
         let many: JsonObject = (0..9).map(|n| (format!("{n}{}", "x".repeat(1000)), json!(n))).collect();
-        let says = ContextFields::none().ignored(&many, &[]).unwrap();
-        assert!(says.starts_with("this tool takes no context; not passed on: `0xxx"), "{says}");
-        assert!(says.ends_with("x`, 4 more") && says.len() < 500, "{says}");
+        let warning = ContextFields::none().ignored_warning(&many, &[]).unwrap();
+        assert!(warning.starts_with("this tool takes no context; not passed on: `0xxx"), "{warning}");
+        assert!(warning.ends_with("x`, 4 more") && warning.len() < 500, "{warning}");
     }
 
     #[test]
-    fn names_fit_every_place_that_they_are_written_in() {
-        let check = |names: &[&str]| ContextFields::check(&names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>());
+    fn field_names_are_validated() {
+        let check =
+            |names: &[&str]| ContextFields::validate_names(&names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>());
         assert_eq!(check(&["tenant", "user-id", "_x9"]), Ok(()));
         for bad in ["", "user.id", "a b", "größe", "9x", "-x", "${env:KEY}", &"x".repeat(65)] {
             assert_eq!(check(&["fine", bad]).unwrap_err().0, 1, "{bad}");
         }
         assert!(check(&["a", "b", "a"]).unwrap_err().1.contains("twice"));
         let many: Vec<String> = (0..33).map(|n| format!("f{n}")).collect();
-        assert_eq!(ContextFields::check(&many).unwrap_err().0, 32);
+        assert_eq!(ContextFields::validate_names(&many).unwrap_err().0, 32);
     }
 }

@@ -16,21 +16,21 @@ use std::ops::Range;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::page::{Detail, Overflow, Page, Rest, Unit};
+use super::page::{Detail, Overflow, Page, RestHint, Unit};
 use super::result::{Content, ToolResult};
 use super::units::Count;
 
 /// Default number of items in a preview, and on a page (the contract's numbers).
-const EXPLORED: usize = 200;
-const PAGED: usize = 50;
+const PREVIEW_ITEMS: usize = 200;
+const PAGE_ITEMS: usize = 50;
 
 /// Default for the maximum length of a text that is shown whole, in characters: the limit of Claude Code for the output
 /// of a tool.
-pub const LONGEST_TEXT: usize = 50_000;
+pub const MAX_TEXT_CHARS: usize = 50_000;
 
 /// A part of a result.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cut {
+pub struct CutResult {
     /// The result with this part of its list or its texts, and everything else.
     pub result: ToolResult,
     /// Number of items or characters in this part.
@@ -43,38 +43,38 @@ pub struct Cut {
     pub next_offset: Option<usize>,
 }
 
-impl Cut {
+impl CutResult {
     /// The description of the rest, for the answer.
-    pub fn overflow(&self, hint: String) -> Overflow {
+    pub fn to_overflow(&self, hint: String) -> Overflow {
         let Self { shown, total, unit, next_offset, .. } = *self;
-        Overflow { shown, total, unit, hint, next_offset, for_model: Rest::default() }
+        Overflow { shown, total, unit, hint, next_offset, for_model: RestHint::default() }
     }
 }
 
 /// The part that `page` requests; `None` if that is the whole result.
 ///
-/// Texts of up to `longest` characters are whole, whatever the `limit`. A `limit` is mostly meant for a list, and must
-/// not cut the sentence that a tool returns instead of a list. Likewise, `longest: 0` does not cut the text beside
-/// structured content, if it has at most [`LONGEST_TEXT`] characters. Without a `limit`, a page holds up to `longest`
+/// Texts of up to `max_chars` characters are whole, whatever the `limit`. A `limit` is mostly meant for a list, and must
+/// not cut the sentence that a tool returns instead of a list. Likewise, `max_chars: 0` does not cut the text beside
+/// structured content, if it has at most [`MAX_TEXT_CHARS`] characters. Without a `limit`, a page holds up to `max_chars`
 /// characters, also of a list, but at least one item.
-pub fn cut(result: &ToolResult, page: Page, longest: usize) -> Option<Cut> {
-    if fits(result, page, longest) {
+pub fn cut_result(result: &ToolResult, page: Page, max_chars: usize) -> Option<CutResult> {
+    if fits_whole(result, page, max_chars) {
         return None;
     }
-    match list_of(result) {
-        Some(list) => items_of(result, &list, page, longest),
-        None => characters_of(result, page, longest),
+    match find_list(result) {
+        Some(list) => cut_items(result, &list, page, max_chars),
+        None => cut_characters(result, page, max_chars),
     }
 }
 
-/// Whether a page may be less than the whole result, by a quick check. `longest` is as for [`cut`].
-pub fn may_be_cut(result: &ToolResult, limit: Option<usize>, longest: usize) -> bool {
-    !fits(result, Page { detail: Detail::Full, offset: 0, limit }, longest)
+/// Whether a page may be less than the whole result, by a quick check. `max_chars` is as for [`cut_result`].
+pub fn may_be_cut(result: &ToolResult, limit: Option<usize>, max_chars: usize) -> bool {
+    !fits_whole(result, Page { detail: Detail::Full, offset: 0, limit }, max_chars)
 }
 
 /// The quick check that is enough for most results. It counts and serializes nothing that is short.
-fn fits(result: &ToolResult, page: Page, longest: usize) -> bool {
-    let most = most_items(page);
+fn fits_whole(result: &ToolResult, page: Page, max_chars: usize) -> bool {
+    let most = max_items(page);
     let longer = |value: &Value| value.as_array().is_some_and(|items| items.len() > most);
     let has_longer = match &result.structured_content {
         Some(Value::Object(object)) => object.values().any(longer),
@@ -82,18 +82,18 @@ fn fits(result: &ToolResult, page: Page, longest: usize) -> bool {
         None => false,
     };
     // A character has at least one byte, so the number of bytes is an upper bound.
-    let bytes: usize = texts(result).map(str::len).sum();
-    !page.is_further() && !has_longer && bytes <= longest
+    let bytes: usize = text_blocks(result).map(str::len).sum();
+    !page.is_further() && !has_longer && bytes <= max_chars
 }
 
-fn most_items(page: Page) -> usize {
+fn max_items(page: Page) -> usize {
     page.limit.unwrap_or(match page.detail {
-        Detail::Exploring => EXPLORED,
-        Detail::Full => PAGED,
+        Detail::Exploring => PREVIEW_ITEMS,
+        Detail::Full => PAGE_ITEMS,
     })
 }
 
-fn texts(result: &ToolResult) -> impl Iterator<Item = &str> {
+fn text_blocks(result: &ToolResult) -> impl Iterator<Item = &str> {
     result.content.iter().filter_map(|block| match block {
         Content::Text { text } => Some(text.as_str()),
         Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => None,
@@ -102,10 +102,10 @@ fn texts(result: &ToolResult) -> impl Iterator<Item = &str> {
 
 /// A result that is a list.
 struct List<'r> {
-    place: ListLocation,
+    location: ListLocation,
     items: &'r [Value],
     /// For each block the JSON value that it holds, if it holds the same list.
-    said: Vec<Option<Value>>,
+    block_values: Vec<Option<Value>>,
 }
 
 /// The location of the list in a value.
@@ -124,7 +124,7 @@ impl ListLocation {
     }
 
     /// The value with only these items. The keys of an object keep their order.
-    fn with(&self, value: &Value, items: &[Value]) -> Value {
+    fn with_items(&self, value: &Value, items: &[Value]) -> Value {
         let items = Value::Array(items.to_vec());
         match (self, value) {
             (Self::Member(list), Value::Object(object)) => {
@@ -140,48 +140,51 @@ impl ListLocation {
     }
 
     /// The JSON value of a block, if it has a list of the same length in the same location.
-    fn said_by(&self, block: &Content, items: &[Value]) -> Option<Value> {
+    fn parse_block(&self, block: &Content, items: &[Value]) -> Option<Value> {
         let Content::Text { text } = block else { return None };
         let value: Value =
             text.trim_start().starts_with(['{', '[']).then(|| serde_json::from_str(text).ok()).flatten()?;
-        self.items(&value).is_some_and(|said| said.len() == items.len()).then_some(value)
+        self.items(&value).is_some_and(|block_value| block_value.len() == items.len()).then_some(value)
     }
 }
 
 /// The list of a result. `None` if there is none, or if the text beside it is the long part.
-fn list_of(result: &ToolResult) -> Option<List<'_>> {
+fn find_list(result: &ToolResult) -> Option<List<'_>> {
     let value = result.structured_content.as_ref()?;
-    let place = match value {
+    let location = match value {
         Value::Array(_) => ListLocation::Root,
         Value::Object(object) => {
-            let whole = characters(value);
-            let most = |member: &&Value| member.is_array() && characters(member) * 2 > whole;
+            let total_chars = count_characters(value);
+            let most = |member: &&Value| member.is_array() && count_characters(member) * 2 > total_chars;
             ListLocation::Member(object.iter().find(|(_, member)| most(member))?.0.clone())
         }
         _ => return None,
     };
-    let items = place.items(value).filter(|items| items.len() > 1)?;
-    let said: Vec<_> = result.content.iter().map(|block| place.said_by(block, items)).collect();
-    let beside = result.content.iter().zip(&said).filter(|(_, said)| said.is_none()).map(|(block, _)| match block {
-        Content::Text { text } => text.chars().count(),
-        Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => 0,
-    });
-    (beside.sum::<usize>() <= LONGEST_TEXT).then_some(List { place, items, said })
+    let items = location.items(value).filter(|items| items.len() > 1)?;
+    let block_values: Vec<_> = result.content.iter().map(|block| location.parse_block(block, items)).collect();
+    let other_chars =
+        result.content.iter().zip(&block_values).filter(|(_, block_value)| block_value.is_none()).map(|(block, _)| {
+            match block {
+                Content::Text { text } => text.chars().count(),
+                Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => 0,
+            }
+        });
+    (other_chars.sum::<usize>() <= MAX_TEXT_CHARS).then_some(List { location, items, block_values })
 }
 
-fn items_of(result: &ToolResult, list: &List<'_>, page: Page, longest: usize) -> Option<Cut> {
-    let List { place, items, said } = list;
+fn cut_items(result: &ToolResult, list: &List<'_>, page: Page, max_chars: usize) -> Option<CutResult> {
+    let List { location, items, block_values } = list;
     let value = result.structured_content.as_ref()?;
     let total = items.len();
     let offset = page.offset.min(total);
-    let mut shown = most_items(page).min(total - offset);
+    let mut shown = max_items(page).min(total - offset);
     if page.limit.is_none() {
         // The content beside the list is on every page, so it reduces the room for items.
-        let mut room = longest.saturating_sub(characters(&place.with(value, &[])));
+        let mut room = max_chars.saturating_sub(count_characters(&location.with_items(value, &[])));
         let fit = items[offset..offset + shown].iter().take_while(|item| {
-            let taken = characters(item) + 1;
-            let fits = taken <= room;
-            room = room.saturating_sub(taken);
+            let item_chars = count_characters(item) + 1;
+            let fits = item_chars <= room;
+            room = room.saturating_sub(item_chars);
             fits
         });
         shown = fit.count().max(shown.min(1));
@@ -190,32 +193,34 @@ fn items_of(result: &ToolResult, list: &List<'_>, page: Page, longest: usize) ->
         return None;
     }
     let part = offset..offset + shown;
-    let blocks = result.content.iter().zip(said).filter_map(|(block, said)| match (block, said) {
-        (Content::Text { text }, Some(said)) => {
-            Some(Content::text(written_as(text, &place.with(said, &place.items(said)?[part.clone()]))))
-        }
-        (Content::Text { .. }, None) => Some(block.clone()),
-        _ => (!page.is_further()).then(|| block.clone()),
-    });
-    let structured_content = Some(place.with(value, &items[part.clone()]));
+    let blocks =
+        result.content.iter().zip(block_values).filter_map(|(block, block_value)| match (block, block_value) {
+            (Content::Text { text }, Some(block_value)) => Some(Content::text(format_like(
+                text,
+                &location.with_items(block_value, &location.items(block_value)?[part.clone()]),
+            ))),
+            (Content::Text { .. }, None) => Some(block.clone()),
+            _ => (!page.is_further()).then(|| block.clone()),
+        });
+    let structured_content = Some(location.with_items(value, &items[part.clone()]));
     let result = ToolResult { content: blocks.collect(), structured_content, ..result.without_content() };
-    let next_offset = next(page, offset + shown, total);
-    Some(Cut { result, shown, total, unit: Unit::Items, next_offset })
+    let next_offset = offset_after(page, offset + shown, total);
+    Some(CutResult { result, shown, total, unit: Unit::Items, next_offset })
 }
 
 /// Serializes JSON on one line or on several, as the original text.
-fn written_as(text: &str, value: &Value) -> String {
+fn format_like(text: &str, value: &Value) -> String {
     match text.trim_end().contains('\n') {
         true => serde_json::to_string_pretty(value).unwrap_or_default(),
         false => value.to_string(),
     }
 }
 
-fn characters_of(result: &ToolResult, page: Page, longest: usize) -> Option<Cut> {
-    let total = texts(result).map(|text| text.chars().count()).sum::<usize>();
-    let whole = if result.structured_content.is_some() { longest.max(LONGEST_TEXT) } else { longest };
-    let most = page.limit.unwrap_or(longest);
-    if !page.is_further() && (total <= whole || total <= most) {
+fn cut_characters(result: &ToolResult, page: Page, max_chars: usize) -> Option<CutResult> {
+    let total = text_blocks(result).map(|text| text.chars().count()).sum::<usize>();
+    let max_whole = if result.structured_content.is_some() { max_chars.max(MAX_TEXT_CHARS) } else { max_chars };
+    let most = page.limit.unwrap_or(max_chars);
+    if !page.is_further() && (total <= max_whole || total <= most) {
         return None;
     }
     let offset = page.offset.min(total);
@@ -234,38 +239,44 @@ fn characters_of(result: &ToolResult, page: Page, longest: usize) -> Option<Cut>
             content.extend((!page.is_further()).then(|| block.clone()));
             continue;
         };
-        let here = at..at + text.chars().count();
-        at = here.end;
-        let mut kept = slice(text, &here, &head).to_owned();
-        if page.detail == Detail::Exploring && here.contains(&head.end) {
-            kept.push_str(&gap);
+        let block_range = at..at + text.chars().count();
+        at = block_range.end;
+        let mut part = slice_characters(text, &block_range, &head).to_owned();
+        if page.detail == Detail::Exploring && block_range.contains(&head.end) {
+            part.push_str(&gap);
         }
-        kept.push_str(slice(text, &here, &tail));
-        content.extend((!kept.is_empty()).then(|| Content::text(kept)));
+        part.push_str(slice_characters(text, &block_range, &tail));
+        content.extend((!part.is_empty()).then(|| Content::text(part)));
     }
     let structured_content = result.structured_content.clone();
     let result = ToolResult { content, structured_content, ..result.without_content() };
-    Some(Cut { result, shown, total, unit: Unit::Characters, next_offset: next(page, offset + shown, total) })
+    Some(CutResult {
+        result,
+        shown,
+        total,
+        unit: Unit::Characters,
+        next_offset: offset_after(page, offset + shown, total),
+    })
 }
 
 /// The part of a text in `range`. The text has the characters `here` of the whole sequence.
-fn slice<'t>(text: &'t str, here: &Range<usize>, range: &Range<usize>) -> &'t str {
-    let (from, to) = (range.start.max(here.start), range.end.min(here.end));
+fn slice_characters<'t>(text: &'t str, block_range: &Range<usize>, range: &Range<usize>) -> &'t str {
+    let (from, to) = (range.start.max(block_range.start), range.end.min(block_range.end));
     if from >= to {
         return "";
     }
-    let mut places = text.char_indices().map(|(place, _)| place);
-    let begin = places.nth(from - here.start).unwrap_or(text.len());
-    let end = places.nth(to - from - 1).unwrap_or(text.len());
+    let mut indices = text.char_indices().map(|(index, _)| index);
+    let begin = indices.nth(from - block_range.start).unwrap_or(text.len());
+    let end = indices.nth(to - from - 1).unwrap_or(text.len());
     &text[begin..end]
 }
 
-fn next(page: Page, end: usize, total: usize) -> Option<usize> {
+fn offset_after(page: Page, end: usize, total: usize) -> Option<usize> {
     (page.detail == Detail::Full && end < total).then_some(end)
 }
 
 /// The number of characters in the JSON of a value, without building the text.
-fn characters(value: &impl Serialize) -> usize {
+fn count_characters(value: &impl Serialize) -> usize {
     struct Count(usize);
     impl io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -300,35 +311,35 @@ mod tests {
         (0..n).map(|n| json!({"id": n, "name": format!("row {n}")})).collect()
     }
 
-    fn of(result: &ToolResult, page: Page) -> Option<Cut> {
-        cut(result, page, LONGEST_TEXT)
+    fn cut_default(result: &ToolResult, page: Page) -> Option<CutResult> {
+        cut_result(result, page, MAX_TEXT_CHARS)
     }
 
-    fn numbers(cut: &Cut) -> (usize, usize, Unit, Option<usize>) {
+    fn numbers(cut: &CutResult) -> (usize, usize, Unit, Option<usize>) {
         (cut.shown, cut.total, cut.unit, cut.next_offset)
     }
 
     #[test]
-    fn a_list_is_explored_by_two_hundred_and_paged_by_fifty() {
+    fn list_previews_and_pages_have_defaults() {
         let result = ToolResult::json(rows(1423));
-        let explored = of(&result, EXPLORING).unwrap();
+        let explored = cut_default(&result, EXPLORING).unwrap();
         assert_eq!(numbers(&explored), (200, 1423, Unit::Items, None));
-        let first = of(&result, full(0, None)).unwrap();
+        let first = cut_default(&result, full(0, None)).unwrap();
         assert_eq!(numbers(&first), (50, 1423, Unit::Items, Some(50)));
-        let last = of(&result, full(1400, None)).unwrap();
+        let last = cut_default(&result, full(1400, None)).unwrap();
         assert_eq!(numbers(&last), (23, 1423, Unit::Items, None));
         assert_eq!(last.result.structured_content.as_ref().unwrap()[0]["id"], 1400);
         assert_eq!(last.result, ToolResult::json(last.result.structured_content.clone().unwrap()));
-        let few = of(&result, Page { limit: Some(3), ..EXPLORING }).unwrap();
+        let few = cut_default(&result, Page { limit: Some(3), ..EXPLORING }).unwrap();
         assert_eq!(numbers(&few), (3, 1423, Unit::Items, None));
-        assert_eq!(of(&ToolResult::json(rows(200)), EXPLORING), None);
-        assert_eq!(of(&ToolResult::json(rows(50)), full(0, None)), None);
+        assert_eq!(cut_default(&ToolResult::json(rows(200)), EXPLORING), None);
+        assert_eq!(cut_default(&ToolResult::json(rows(50)), full(0, None)), None);
     }
 
     #[test]
-    fn the_list_of_an_object_is_the_array_that_most_of_it_is() {
+    fn object_list_is_its_largest_array() {
         let result = ToolResult::json(json!({"columns": ["id", "name"], "rows": rows(300), "total": 300}));
-        let page = of(&result, full(290, Some(20))).unwrap();
+        let page = cut_default(&result, full(290, Some(20))).unwrap();
         assert_eq!(numbers(&page), (10, 300, Unit::Items, None));
         let shown = page.result.structured_content.unwrap();
         assert_eq!(
@@ -338,21 +349,21 @@ mod tests {
         // Of two arrays of the same size neither is the list, nor is a short array beside a long text.
         for value in [
             json!({"a": rows(2000), "b": rows(2000)}),
-            json!({"tags": ["x", "y"], "body": "y".repeat(LONGEST_TEXT)}),
-            json!(["y".repeat(LONGEST_TEXT)]),
+            json!({"tags": ["x", "y"], "body": "y".repeat(MAX_TEXT_CHARS)}),
+            json!(["y".repeat(MAX_TEXT_CHARS)]),
         ] {
             let result = ToolResult::json(value);
-            let shown = of(&result, EXPLORING).unwrap();
-            assert_eq!((shown.unit, shown.shown), (Unit::Characters, LONGEST_TEXT));
+            let shown = cut_default(&result, EXPLORING).unwrap();
+            assert_eq!((shown.unit, shown.shown), (Unit::Characters, MAX_TEXT_CHARS));
             assert_eq!(shown.result.structured_content, result.structured_content);
         }
     }
 
     #[test]
-    fn a_cut_list_keeps_its_place_among_the_keys() {
+    fn cut_list_keeps_its_key_position() {
         let result = ToolResult::json(json!({"zulu": 1, "results": rows(300), "note": "n", "alpha": 2}));
         for page in [EXPLORING, full(0, None), full(100, Some(5)), full(300, None)] {
-            let shown = of(&result, page).unwrap().result;
+            let shown = cut_default(&result, page).unwrap().result;
             let text: Value = serde_json::from_str(&shown.as_text()).unwrap();
             for value in [shown.structured_content.unwrap(), text] {
                 let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
@@ -362,81 +373,89 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_large_items_ends_early_and_a_limit_is_what_was_asked_for() {
+    fn large_items_shorten_pages_without_a_limit() {
         let result = ToolResult::json((0..40).map(|n| json!(format!("{n:10000}"))).collect());
-        let page = of(&result, full(0, None)).unwrap();
+        let page = cut_default(&result, full(0, None)).unwrap();
         assert_eq!(numbers(&page), (4, 40, Unit::Items, Some(4)));
-        assert!(page.result.as_text().len() <= LONGEST_TEXT);
-        assert_eq!(numbers(&of(&result, full(4, Some(30))).unwrap()), (30, 40, Unit::Items, Some(34)));
+        assert!(page.result.as_text().len() <= MAX_TEXT_CHARS);
+        assert_eq!(numbers(&cut_default(&result, full(4, Some(30))).unwrap()), (30, 40, Unit::Items, Some(34)));
         let huge = ToolResult::json(json!(["x".repeat(60_000), "y"]));
-        assert_eq!(numbers(&of(&huge, EXPLORING).unwrap()), (1, 2, Unit::Items, None));
+        assert_eq!(numbers(&cut_default(&huge, EXPLORING).unwrap()), (1, 2, Unit::Items, None));
     }
 
     #[test]
-    fn a_text_block_that_says_the_same_is_cut_in_its_own_form_and_another_is_left_alone() {
+    fn equal_text_block_is_cut_in_its_format() {
         let pretty = serde_json::to_string_pretty(&rows(60)).unwrap();
         let picture = Content::Image { data: "iVBO".into(), mime_type: "image/png".into() };
         let content = vec![Content::text("60 rows:"), Content::text(pretty), picture.clone()];
         let result = ToolResult { content, structured_content: Some(rows(60)), ..ToolResult::default() };
-        let first = of(&result, full(0, None)).unwrap().result;
+        let first = cut_default(&result, full(0, None)).unwrap().result;
         let fifty: Value = (0..50).map(|n| rows(60)[n].clone()).collect();
         let expected = serde_json::to_string_pretty(&fifty).unwrap();
         assert_eq!(first.content, [Content::text("60 rows:"), Content::text(expected), picture]);
-        assert_eq!(of(&result, full(50, None)).unwrap().result.content.len(), 2, "the picture came with the first");
+        assert_eq!(
+            cut_default(&result, full(50, None)).unwrap().result.content.len(),
+            2,
+            "the picture came with the first"
+        );
     }
 
     #[test]
-    fn a_long_text_beside_a_short_list_is_what_is_cut() {
-        let content = vec![Content::text("é".repeat(LONGEST_TEXT + 1))];
+    fn long_text_beside_a_list_is_cut() {
+        let content = vec![Content::text("é".repeat(MAX_TEXT_CHARS + 1))];
         let result = ToolResult { content, structured_content: Some(json!(["a", "b"])), ..ToolResult::default() };
-        let shown = of(&result, EXPLORING).unwrap();
-        assert_eq!((shown.unit, shown.total), (Unit::Characters, LONGEST_TEXT + 1));
+        let shown = cut_default(&result, EXPLORING).unwrap();
+        assert_eq!((shown.unit, shown.total), (Unit::Characters, MAX_TEXT_CHARS + 1));
         assert_eq!(shown.result.structured_content, Some(json!(["a", "b"])));
     }
 
     #[test]
-    fn exploring_a_text_shows_both_ends_and_says_what_is_between() {
+    fn text_preview_shows_both_ends() {
         let result = ToolResult::text(format!("begin{}end", "ø".repeat(100_000)));
-        let shown = of(&result, EXPLORING).unwrap();
-        assert_eq!(numbers(&shown), (LONGEST_TEXT, 100_008, Unit::Characters, None));
+        let shown = cut_default(&result, EXPLORING).unwrap();
+        assert_eq!(numbers(&shown), (MAX_TEXT_CHARS, 100_008, Unit::Characters, None));
         let text = shown.result.as_text();
         assert!(text.starts_with("beginø") && text.ends_with("øend"));
         assert!(text.contains("ø\n[… 50008 characters left out …]\nø"));
-        assert_eq!(of(&ToolResult::text("ø".repeat(LONGEST_TEXT)), EXPLORING), None, "characters, not bytes");
+        assert_eq!(
+            cut_default(&ToolResult::text("ø".repeat(MAX_TEXT_CHARS)), EXPLORING),
+            None,
+            "characters, not bytes"
+        );
         // Blocks form one text. A block completely between the two ends is left out.
         let content = ["aaaa", "bbbb", "cccc"].map(Content::text).to_vec();
         let blocks = ToolResult { content, ..ToolResult::default() };
-        let ends = cut(&blocks, Page { limit: Some(5), ..EXPLORING }, 0).unwrap().result.content;
+        let ends = cut_result(&blocks, Page { limit: Some(5), ..EXPLORING }, 0).unwrap().result.content;
         assert_eq!(ends, [Content::text("aaa\n[… 7 characters left out …]\n"), Content::text("cc")]);
     }
 
     #[test]
-    fn a_limit_that_was_meant_for_a_list_does_not_tear_a_sentence() {
+    fn list_limit_does_not_cut_short_texts() {
         let page = full(0, Some(5));
-        assert_eq!(of(&ToolResult::error("there is no table of that name"), page), None);
+        assert_eq!(cut_default(&ToolResult::error("there is no table of that name"), page), None);
         let none = ToolResult::json(json!({"rows": [], "total": 0, "query": "select 1"}));
-        assert_eq!(of(&none, page), None);
-        assert_eq!(cut(&none, page, 0), None);
+        assert_eq!(cut_default(&none, page), None);
+        assert_eq!(cut_result(&none, page, 0), None);
         assert_eq!(
-            numbers(&cut(&ToolResult::text("a sentence"), page, 0).unwrap()),
+            numbers(&cut_result(&ToolResult::text("a sentence"), page, 0).unwrap()),
             (5, 10, Unit::Characters, Some(5))
         );
-        let long = ToolResult::text("x".repeat(LONGEST_TEXT + 1));
-        assert_eq!(numbers(&of(&long, page).unwrap()), (5, LONGEST_TEXT + 1, Unit::Characters, Some(5)));
+        let long = ToolResult::text("x".repeat(MAX_TEXT_CHARS + 1));
+        assert_eq!(numbers(&cut_default(&long, page).unwrap()), (5, MAX_TEXT_CHARS + 1, Unit::Characters, Some(5)));
     }
 
     #[test]
-    fn behind_the_end_there_is_nothing() {
-        let list = of(&ToolResult::json(rows(60)), full(60, None)).unwrap();
+    fn offset_beyond_the_end_is_empty() {
+        let list = cut_default(&ToolResult::json(rows(60)), full(60, None)).unwrap();
         assert_eq!((numbers(&list), list.result.as_text()), ((0, 60, Unit::Items, None), "[]".to_owned()));
-        let text = of(&ToolResult::text("abc"), full(usize::MAX, None)).unwrap();
+        let text = cut_default(&ToolResult::text("abc"), full(usize::MAX, None)).unwrap();
         assert_eq!((numbers(&text), text.result.content.len()), ((0, 3, Unit::Characters, None), 0));
     }
 
     proptest! {
         /// All pages together are the whole result, for any length of page: no item or character twice or missing.
         #[test]
-        fn pages_put_together_are_the_whole(
+        fn all_pages_together_equal_the_result(
             texts in prop::collection::vec("\\PC{0,40}", 0..4), items in 0..120_usize, limit in 1..70_usize, is_list: bool,
         ) {
             let content = texts.into_iter().map(Content::text).collect();
@@ -446,7 +465,7 @@ mod tests {
             };
             let (mut text, mut list, mut offset, mut pages) = (String::new(), Vec::new(), Some(0), 0);
             while let Some(from) = offset {
-                let page = cut(&result, full(from, Some(limit)), 0);
+                let page = cut_result(&result, full(from, Some(limit)), 0);
                 offset = page.as_ref().and_then(|page| page.next_offset);
                 let part = page.map_or_else(|| result.clone(), |page| page.result);
                 list.extend(part.structured_content.iter().flat_map(|value| value["rows"].as_array().unwrap().clone()));

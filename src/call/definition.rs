@@ -46,7 +46,7 @@ impl ToolName {
     }
 
     /// The name as shared text.
-    pub fn shared(&self) -> Arc<str> {
+    pub fn to_arc(&self) -> Arc<str> {
         self.0.clone()
     }
 }
@@ -126,7 +126,7 @@ pub struct EnvVar {
     #[schemars(extend("examples" = ["Key for the weather API"]))]
     pub description: String,
     /// Whether the service refuses to start without it. A variable with a default is always optional.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     #[schemars(extend("examples" = [false]))]
     pub required: bool,
     /// Value when the variable is not set. It is shown, so it must not be a secret.
@@ -142,7 +142,7 @@ impl EnvVar {
     }
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -152,7 +152,7 @@ fn yes() -> bool {
 pub enum Origin {
     /// In the manifest.
     Manifest,
-    /// By the program: a built-in of the demo, or a tool of the program that embeds the crate.
+    /// In the program: a built-in tool of the demo, or a tool of the program that embeds the crate.
     #[default]
     Program,
     /// By an admin, at run time.
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_bounded_and_plain() {
+    fn tool_names_are_bounded_and_plain() {
         assert!(ToolName::parse("get_weather-2.x").is_ok());
         for bad in ["", "../etc", "a b", "a\0b", "naïve", &"x".repeat(129)] {
             assert_eq!(ToolName::parse(bad), Err(NameError), "{bad:?}");

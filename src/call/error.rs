@@ -9,25 +9,18 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::capture::Digest;
-use super::error_words::{another_context, count_violations, in_words, not_on_record, overloaded};
+use super::error_messages::{
+    format_duration, invalid_context_message, overloaded_message, unrecorded_message, violations_message,
+};
+use super::invalid_arguments::InvalidArguments;
 use super::invocation::InvocationId;
 use super::kind::ErrorKind;
 use super::policy::{Effect, Per};
 use super::units::Count;
-use super::unreadable::InvalidArguments;
+use super::violation::Violation;
 
-/// One place where arguments break the schema.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct Violation {
-    /// JSON Pointer (RFC 6901) into the arguments; for a missing or unexpected property, to that property.
-    pub pointer: String,
-    /// The schema keyword that is broken.
-    pub keyword: String,
-    /// What is wrong and what would be right.
-    pub message: String,
-    /// JSON Pointer into the input schema.
-    pub schema_pointer: String,
-}
+/// Follows the message to the model when a failed call may have changed something.
+const MAY_HAVE_EFFECT: &str = " It may have had an effect; check before you try again.";
 
 /// Why a call failed. `Display` is the problem's `detail`.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -53,16 +46,16 @@ pub enum CallError {
         tool: String,
     },
     /// The tool's definition differs from the one that was pinned.
-    #[error("tool `{tool}` is stopped: it is not the one that was pinned; `toolcrib pin` approves it as it is now")]
+    #[error("tool `{tool}` is quarantined: its definition differs from its pin; approve it with `toolcrib pin`")]
     DefinitionChanged {
         /// Name of the tool.
         tool: String,
     },
     /// The tool requires an idempotency key, and the call has none.
     #[error(
-        "tool `{tool}` wants an Idempotency-Key header: the same key with every repetition of a call, another for each new call"
+        "tool `{tool}` requires an Idempotency-Key header: the same key for each repetition of a call, and a new key for each new call"
     )]
-    KeyMissing {
+    IdempotencyKeyMissing {
         /// Name of the tool.
         tool: String,
     },
@@ -86,7 +79,7 @@ pub enum CallError {
     },
     /// The call requests a page after the first one, and no stored result has it.
     #[error(
-        "there is no stored result to take the page at offset {offset} from, and a further page never runs the tool: use \
+        "no stored result has the page at offset {offset}, and a request for a later page never runs the tool: use \
          GET /invocations/{{id}}/result?offset={offset} with the invocation_id of the answer that had the first page"
     )]
     NoStoredResult {
@@ -95,13 +88,13 @@ pub enum CallError {
     },
     /// The call with this key failed, and each repetition gets the same failure.
     #[error("{}", failure.detail)]
-    Kept {
+    StoredFailure {
         /// The failure as stored in the row.
         failure: Box<Failure>,
         /// The call that holds the key.
         invocation: InvocationId,
         /// Whether this is a repetition, and not the call itself.
-        again: bool,
+        replayed: bool,
     },
     /// The call repeats the last answered call of its run.
     #[error(
@@ -114,10 +107,10 @@ pub enum CallError {
         earlier: InvocationId,
     },
     /// The model's text for the arguments is not a JSON object that can be validated.
-    #[error("the arguments cannot be read: {}", .0.what)]
+    #[error("the arguments cannot be read: {}", .0.detail)]
     UnreadableArguments(InvalidArguments),
     /// The arguments break the schema. All violations are listed.
-    #[error("{}", count_violations(.0))]
+    #[error("{}", violations_message(.0))]
     InvalidArguments(Vec<Violation>),
     /// A field of the request's `context` is invalid for this tool.
     #[error("{0}")]
@@ -135,7 +128,7 @@ pub enum CallError {
         retry_after: Option<Duration>,
     },
     /// The tool or the service has no free permit and no free slot in its queue.
-    #[error("{}", overloaded(*per_caller))]
+    #[error("{}", overloaded_message(*per_caller))]
     Overloaded {
         /// How long the caller should wait.
         retry_after: Duration,
@@ -146,7 +139,7 @@ pub enum CallError {
     #[error("the service is shutting down")]
     Draining,
     /// The ledger cannot write, so no tool may run.
-    #[error("{}: {reason}", if *started { "the tool ran, but its end is not on record yet" } else { "the ledger cannot write" })]
+    #[error("{}: {reason}", if *started { "the tool ran, but the ledger does not have its end yet" } else { "the ledger cannot write" })]
     LedgerUnavailable {
         /// The reason.
         reason: String,
@@ -164,7 +157,7 @@ pub enum CallError {
         retry_after: Option<Duration>,
     },
     /// The whole call took longer than its deadline.
-    #[error("the call was not done within its deadline of {}", in_words(*after))]
+    #[error("the call did not end within its deadline of {}", format_duration(*after))]
     DeadlineExceeded {
         /// The time that the call had.
         after: Duration,
@@ -172,7 +165,7 @@ pub enum CallError {
         started: bool,
     },
     /// The last attempt timed out.
-    #[error("the tool did not answer within {}", in_words(*after))]
+    #[error("the tool did not answer within {}", format_duration(*after))]
     AttemptTimedOut {
         /// The time that the attempt had.
         after: Duration,
@@ -191,9 +184,9 @@ pub enum CallError {
         /// Whether a further attempt may succeed.
         retryable: bool,
         /// Whether the backend is unavailable for any call.
-        down: bool,
+        unavailable: bool,
         /// Whether the call did not reach the backend at all, so it cannot have had an effect.
-        untouched: bool,
+        not_delivered: bool,
         /// The minimum wait that the backend asked for.
         retry_after: Option<Duration>,
     },
@@ -201,7 +194,7 @@ pub enum CallError {
     #[error("{0}")]
     BadOutput(String),
     /// A fault of the service. Its details are in the log only.
-    #[error("the service failed; its log says why")]
+    #[error("the service failed; its log has the cause")]
     Internal,
 }
 
@@ -212,13 +205,13 @@ impl CallError {
             Self::Forbidden { .. } | Self::Denied { .. } => ErrorKind::Forbidden,
             Self::ToolDisabled { .. } => ErrorKind::ToolDisabled,
             Self::DefinitionChanged { .. } => ErrorKind::DefinitionChanged,
-            Self::KeyMissing { .. } | Self::NoStoredResult { .. } | Self::InvalidContext(_) => {
+            Self::IdempotencyKeyMissing { .. } | Self::NoStoredResult { .. } | Self::InvalidContext(_) => {
                 ErrorKind::InvalidRequest
             }
             Self::IdempotencyInProgress { .. } => ErrorKind::IdempotencyInProgress,
             Self::IdempotencyMismatch { .. } => ErrorKind::IdempotencyMismatch,
             Self::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
-            Self::Kept { failure, .. } => failure.kind,
+            Self::StoredFailure { failure, .. } => failure.kind,
             Self::RepeatedCall { .. } => ErrorKind::RepeatedCall,
             Self::InvalidArguments(_) | Self::UnreadableArguments(_) => ErrorKind::InvalidArguments,
             Self::UsageLimitReached { .. } => ErrorKind::UsageLimitReached,
@@ -244,12 +237,12 @@ impl CallError {
             | Self::Denied { .. }
             | Self::ToolDisabled { .. }
             | Self::DefinitionChanged { .. }
-            | Self::KeyMissing { .. }
+            | Self::IdempotencyKeyMissing { .. }
             | Self::NoStoredResult { .. }
             | Self::IdempotencyInProgress { .. }
             | Self::IdempotencyMismatch { .. }
             | Self::OutcomeUnknown { .. }
-            | Self::Kept { .. }
+            | Self::StoredFailure { .. }
             | Self::RepeatedCall { .. }
             | Self::InvalidArguments(_)
             | Self::UnreadableArguments(_)
@@ -272,7 +265,7 @@ impl CallError {
             | Self::Draining
             | Self::IdempotencyInProgress { .. }
             | Self::LedgerUnavailable { started: false, .. } => true,
-            Self::Kept { failure, .. } => failure.retryable,
+            Self::StoredFailure { failure, .. } => failure.retryable,
             Self::UsageLimitReached { resets_at, .. } => resets_at.is_some(),
             other => other.is_transient(),
         }
@@ -289,7 +282,7 @@ impl CallError {
             Self::Draining | Self::IdempotencyInProgress { .. } | Self::LedgerUnavailable { started: false, .. } => {
                 Some(Duration::from_secs(1))
             }
-            Self::Kept { failure, .. } => failure.retry_after_ms.map(Duration::from_millis),
+            Self::StoredFailure { failure, .. } => failure.retry_after_ms.map(Duration::from_millis),
             _ => None,
         }
     }
@@ -301,7 +294,7 @@ impl CallError {
             | Self::Denied { .. }
             | Self::ToolDisabled { .. }
             | Self::DefinitionChanged { .. }
-            | Self::KeyMissing { .. }
+            | Self::IdempotencyKeyMissing { .. }
             | Self::NoStoredResult { .. }
             | Self::IdempotencyInProgress { .. }
             | Self::IdempotencyMismatch { .. }
@@ -313,7 +306,7 @@ impl CallError {
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
             | Self::Draining => true,
-            Self::Kept { failure, .. } => !failure.started,
+            Self::StoredFailure { failure, .. } => !failure.started,
             Self::ToolUnavailable { started, .. } | Self::LedgerUnavailable { started, .. } => !started,
             Self::DeadlineExceeded { .. }
             | Self::AttemptTimedOut { .. }
@@ -325,25 +318,25 @@ impl CallError {
     }
 
     /// Whether the call did not reach the backend, so it cannot have had an effect.
-    pub fn is_untouched(&self) -> bool {
-        matches!(self, Self::UpstreamFailed { untouched: true, .. })
+    pub fn is_not_delivered(&self) -> bool {
+        matches!(self, Self::UpstreamFailed { not_delivered: true, .. })
     }
 
     /// The call that the error is about, if that is another call than the failed one.
-    pub fn speaks_of(&self) -> Option<InvocationId> {
+    pub fn related_invocation(&self) -> Option<InvocationId> {
         match self {
             Self::IdempotencyInProgress { invocation }
             | Self::IdempotencyMismatch { invocation }
             | Self::OutcomeUnknown { invocation }
-            | Self::Kept { invocation, .. } => Some(*invocation),
+            | Self::StoredFailure { invocation, .. } => Some(*invocation),
             _ => None,
         }
     }
 
     /// The call whose row records this failure. `None` if the call was turned away before it got a row.
-    pub fn on_record(&self, id: InvocationId) -> Option<InvocationId> {
+    pub fn recorded_invocation(&self, id: InvocationId) -> Option<InvocationId> {
         let turned_away = matches!(self, Self::Draining | Self::LedgerUnavailable { started: false, .. });
-        (!turned_away).then(|| self.speaks_of().unwrap_or(id))
+        (!turned_away).then(|| self.related_invocation().unwrap_or(id))
     }
 
     /// The message for a model, in one or two sentences.
@@ -352,9 +345,9 @@ impl CallError {
             Self::Forbidden { tool, .. } | Self::Denied { tool } => format!("You are not allowed to use `{tool}`. Try another tool."),
             Self::ToolDisabled { tool } => format!("The tool `{tool}` is switched off. Try another tool."),
             Self::DefinitionChanged { tool } => format!(
-                "The tool `{tool}` has changed and did not run: somebody has to approve it first. Go on without it."
+                "The tool `{tool}` has changed and did not run: an operator must approve it first. Continue without it."
             ),
-            Self::KeyMissing { .. } => {
+            Self::IdempotencyKeyMissing { .. } => {
                 "The tool did not run: the program that calls it must send an Idempotency-Key with this tool.".into()
             }
             Self::NoStoredResult { .. } => {
@@ -367,29 +360,29 @@ impl CallError {
             }
             Self::IdempotencyMismatch { .. } => {
                 "The tool did not run: its key belongs to an earlier call with other arguments or context, or the tool has changed since. \
-                 Look what that call did before you make a new one."
+                 Check what that call did before you make a new one."
                     .into()
             }
             Self::OutcomeUnknown { .. } => {
-                "The same call was interrupted before. It may have had its effect; look before you call the tool again."
+                "The same call was interrupted before. It may have had its effect; check before you call the tool again."
                     .into()
             }
-            Self::Kept { failure, .. } => failure.for_model.clone(),
+            Self::StoredFailure { failure, .. } => failure.for_model.clone(),
             Self::RepeatedCall { tool, .. } => format!(
-                "You have called `{tool}` with the same arguments just before, and have its answer: use that. To get \
-                 on, change the arguments or try something else."
+                "You have called `{tool}` with the same arguments just before, and have its answer: use that. To \
+                 continue, change the arguments or try something else."
             ),
             Self::UnreadableArguments(unreadable) => unreadable.correction.clone(),
             Self::InvalidArguments(violations) => {
-                let said: Vec<&str> = violations.iter().take(10).map(|v| v.message.as_str()).collect();
-                format!("The arguments do not fit. {} Correct them and call the tool again.", said.join(" "))
+                let messages: Vec<&str> = violations.iter().take(10).map(|v| v.message.as_str()).collect();
+                format!("The arguments do not fit. {} Correct them and call the tool again.", messages.join(" "))
             }
-            Self::InvalidContext(what) => another_context(what),
+            Self::InvalidContext(what) => invalid_context_message(what),
             Self::UsageLimitReached { limit, per, resets_at, .. } => {
                 let used_up = format!("The limit of {} per {} is used up", Count(*limit, "call"), per.as_str());
                 match resets_at {
-                    Some(at) => format!("{used_up} until {at}. Go on without this tool for now."),
-                    None => format!("{used_up}. Go on without this tool."),
+                    Some(at) => format!("{used_up} until {at}. Continue without this tool for now."),
+                    None => format!("{used_up}. Continue without this tool."),
                 }
             }
             Self::Overloaded { per_caller: None, .. } => {
@@ -399,18 +392,18 @@ impl CallError {
                 "The tool is busy with other calls of yours and did not run. Wait until one of them ends, then try again."
                     .into()
             }
-            Self::LedgerUnavailable { started: true, .. } => not_on_record(self),
+            Self::LedgerUnavailable { started: true, .. } => unrecorded_message(self),
             Self::Draining | Self::LedgerUnavailable { .. } => {
                 format!("The tool did not run: {self}. Try again in a moment.")
             }
             Self::DeadlineExceeded { started: false, .. } => format!("The tool did not run: {self}."),
             Self::DeadlineExceeded { .. } | Self::AttemptTimedOut { .. } => {
-                format!("There is no result: {self}. It may have had an effect; look before you try again.")
+                format!("There is no result: {self}.{MAY_HAVE_EFFECT}")
             }
             Self::Cancelled { started: false } => "The call was cancelled and the tool did not run.".into(),
-            Self::Cancelled { started: true } => "The call was cancelled before it was done.".into(),
+            Self::Cancelled { started: true } => "The call was cancelled before it ended.".into(),
             Self::ToolUnavailable { started: false, .. } => {
-                format!("The tool did not run: {self}. Try again later, or go on without it.")
+                format!("The tool did not run: {self}. Try again later, or continue without it.")
             }
             Self::ToolUnavailable { .. } | Self::UpstreamFailed { .. } | Self::BadOutput(_) => {
                 format!("The tool failed: {self}.")
@@ -450,15 +443,15 @@ pub struct Failure {
 impl Failure {
     /// The failure of a call of a tool with this effect. If the tool was started and may have had an effect, the call
     /// is not retryable: the caller should check first.
-    pub fn of(error: &CallError, effect: Effect) -> Self {
-        if let CallError::Kept { failure, .. } = error {
+    pub fn from_error(error: &CallError, effect: Effect) -> Self {
+        if let CallError::StoredFailure { failure, .. } = error {
             return Self::clone(failure);
         }
         let mut failure = Self::from(error);
         if effect == Effect::Read {
-            failure.for_model = failure.for_model.replace(" It may have had an effect; look before you try again.", "");
+            failure.for_model = failure.for_model.replace(MAY_HAVE_EFFECT, "");
         }
-        if failure.started && !effect.may_repeat() && !error.is_untouched() {
+        if failure.started && !effect.may_repeat() && !error.is_not_delivered() {
             failure.retryable = false;
             if matches!(
                 error,
@@ -467,7 +460,7 @@ impl Failure {
                     | CallError::ToolUnavailable { .. }
                     | CallError::Cancelled { started: true }
             ) {
-                failure.for_model.push_str(" It may have had an effect; look before you try again.");
+                failure.for_model.push_str(MAY_HAVE_EFFECT);
             }
         }
         failure
@@ -493,8 +486,4 @@ impl From<&CallError> for Failure {
             digest: None,
         }
     }
-}
-
-pub(super) fn first_message(violations: &[Violation]) -> &str {
-    violations.first().map_or("", |v| v.message.as_str())
 }

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::canonical::canonical;
+use super::canonical::canonical_json;
 use super::capture::DigestKey;
-use super::json::{JsonObject, digest};
+use super::json::{JsonObject, hash_parts};
 
 /// How long a key is kept after its call has ended.
-pub const KEY_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+pub const KEY_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Maximum length of a key, in bytes.
-const LONGEST: usize = 255;
+const MAX_KEY_LEN: usize = 255;
 
 /// Whether calls of a tool may or must carry a key.
 #[derive(
@@ -43,14 +43,14 @@ impl IdempotencyKey {
     /// What is wrong with the value, as the rest of a sentence that starts with the header's name.
     pub fn parse(value: &[u8]) -> Result<Self, &'static str> {
         let bare = match value {
-            [b'"', quoted @ .., b'"'] => unescaped(quoted)?,
+            [b'"', quoted @ .., b'"'] => unescape_quoted(quoted)?,
             [b'"', ..] => return Err("begins with a quotation mark and does not end with one"),
             bare => bare.to_vec(),
         };
         if !bare.iter().all(u8::is_ascii_graphic) {
             return Err("consists of visible ASCII characters, without spaces");
         }
-        if bare.is_empty() || bare.len() > LONGEST {
+        if bare.is_empty() || bare.len() > MAX_KEY_LEN {
             return Err("has 1 to 255 characters");
         }
         let text = String::from_utf8(bare).map_err(|_| "consists of visible ASCII characters, without spaces")?;
@@ -58,18 +58,18 @@ impl IdempotencyKey {
     }
 
     /// A key for a name that is too long for a key, or has characters that a key cannot have.
-    pub fn of_digest(digest: [u8; 32]) -> Self {
+    pub fn from_digest(digest: [u8; 32]) -> Self {
         Self(hex::encode(digest).into())
     }
 
     /// The key as shared text.
-    pub fn shared(&self) -> Arc<str> {
+    pub fn to_arc(&self) -> Arc<str> {
         self.0.clone()
     }
 }
 
 /// RFC 8941, 3.3.3: a backslash precedes only a quotation mark or another backslash.
-fn unescaped(quoted: &[u8]) -> Result<Vec<u8>, &'static str> {
+fn unescape_quoted(quoted: &[u8]) -> Result<Vec<u8>, &'static str> {
     let wrong = "has a quotation mark or a backslash without a backslash before it";
     let mut bytes = quoted.iter().copied();
     let mut plain = Vec::with_capacity(quoted.len());
@@ -96,10 +96,10 @@ impl Fingerprint {
         context: Option<&JsonObject>,
         secret: Option<&DigestKey>,
     ) -> Self {
-        let (hash, given) = (definition_hash.as_bytes(), || canonical(arguments));
+        let (hash, given) = (definition_hash.as_bytes(), || canonical_json(arguments));
         Self(match (secret, context) {
-            (None, None) => hex::encode(digest([hash, &given()])).into(),
-            (None, Some(context)) => hex::encode(digest([hash, &given(), &canonical(context)])).into(),
+            (None, None) => hex::encode(hash_parts([hash, &given()])).into(),
+            (None, Some(context)) => hex::encode(hash_parts([hash, &given(), &canonical_json(context)])).into(),
             (Some(key), context) => {
                 let name = key.digest("the name of this key").hmac_sha256;
                 let digest = match context {
@@ -119,7 +119,7 @@ impl Fingerprint {
     /// Whether `stored` may be the fingerprint of the same payload. Fingerprints of different keys, or with and without
     /// a key, cannot be compared. Then the idempotency key alone decides: to run a call twice is worse than to answer
     /// another payload with the first answer.
-    pub fn may_be(&self, stored: &str) -> bool {
+    pub fn may_match(&self, stored: &str) -> bool {
         let name = |text: &str| text.split_once(':').map(|(name, _)| name.to_owned());
         name(&self.0) != name(stored) || *self.0 == *stored
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_bare_or_a_structured_string() {
+    fn key_is_bare_or_structured_string() {
         let long = "k".repeat(255);
         for (value, key) in [
             ("k-1", "k-1"),
@@ -151,29 +151,29 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_tells_payloads_apart_unless_another_key_made_it() {
+    fn fingerprints_compare_payloads_under_one_key() {
         let arguments = |value| json!({"n": value, "a": [1, 2.5]}).as_object().unwrap().clone();
         let of = |value, key: Option<&DigestKey>| Fingerprint::new("hash", &arguments(value), None, key);
-        assert!(of(1, None).may_be(&of(1, None).0));
-        assert!(!of(1, None).may_be(&of(2, None).0));
-        assert!(!of(1, None).may_be(&Fingerprint::new("other", &arguments(1), None, None).0));
+        assert!(of(1, None).may_match(&of(1, None).0));
+        assert!(!of(1, None).may_match(&of(2, None).0));
+        assert!(!of(1, None).may_match(&Fingerprint::new("other", &arguments(1), None, None).0));
         let (one, other) = (DigestKey::random().unwrap(), DigestKey::random().unwrap());
-        assert!(of(1, Some(&one)).may_be(&of(1, Some(&one)).0));
-        assert!(!of(1, Some(&one)).may_be(&of(2, Some(&one)).0));
-        assert!(of(1, Some(&one)).may_be(&of(2, Some(&other)).0));
-        assert!(of(1, Some(&one)).may_be(&of(1, None).0));
+        assert!(of(1, Some(&one)).may_match(&of(1, Some(&one)).0));
+        assert!(!of(1, Some(&one)).may_match(&of(2, Some(&one)).0));
+        assert!(of(1, Some(&one)).may_match(&of(2, Some(&other)).0));
+        assert!(of(1, Some(&one)).may_match(&of(1, None).0));
     }
 
     #[test]
-    fn declared_fields_are_part_of_a_payload() {
+    fn declared_context_fields_are_part_of_payloads() {
         let arguments = json!({"n": 1}).as_object().unwrap().clone();
         let context = |tenant: &str| json!({"tenant": tenant}).as_object().unwrap().clone();
         let key = DigestKey::random().unwrap();
         for key in [None, Some(&key)] {
             let of = |context: Option<&JsonObject>| Fingerprint::new("hash", &arguments, context, key);
-            assert!(of(Some(&context("a"))).may_be(&of(Some(&context("a"))).0));
-            assert!(!of(Some(&context("a"))).may_be(&of(Some(&context("b"))).0));
-            assert!(!of(Some(&context("a"))).may_be(&of(None).0));
+            assert!(of(Some(&context("a"))).may_match(&of(Some(&context("a"))).0));
+            assert!(!of(Some(&context("a"))).may_match(&of(Some(&context("b"))).0));
+            assert!(!of(Some(&context("a"))).may_match(&of(None).0));
         }
     }
 }

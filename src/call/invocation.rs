@@ -10,16 +10,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::capture::Received;
+use super::capture::RecordedArguments;
 use super::definition::ToolName;
 use super::idempotency::IdempotencyKey;
+use super::invalid_arguments::InvalidArguments;
 use super::json::JsonObject;
+use super::nested_calls::CallChain;
 use super::page::{Page, PageArguments};
 use super::progress::ProgressSink;
 use super::report::CallReport;
-use super::subcalls::CallChain;
 use super::trace::TraceContext;
-use super::unreadable::InvalidArguments;
 
 /// The id of a call and the key of its row: a UUIDv7 (RFC 9562), so ids sort by the start of the calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -33,13 +33,13 @@ impl InvocationId {
     }
 
     /// The smallest possible id of a call that started at `at`: a lower bound for time filters.
-    pub fn floor(at: Timestamp) -> Self {
+    pub fn lower_bound(at: Timestamp) -> Self {
         let millis = u64::try_from(at.as_millisecond()).unwrap_or(0);
         Self(Uuid::from_u128(u128::from(millis) << 80))
     }
 
     /// When the id was made, to the millisecond; `None` if it is not a UUIDv7.
-    pub fn made_at(&self) -> Option<Timestamp> {
+    pub fn created_at(&self) -> Option<Timestamp> {
         let (seconds, nanos) = self.0.get_timestamp().filter(|_| self.0.get_version_num() == 7)?.to_unix();
         Timestamp::new(i64::try_from(seconds).ok()?, i32::try_from(nanos).ok()?).ok()
     }
@@ -101,16 +101,16 @@ impl Caller {
     }
 }
 
-/// How a call wants the cache to take part.
+/// How a call uses the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheMode {
-    /// A stored result will do.
+    /// A stored result may be the answer.
     #[default]
     Use,
     /// Run, and replace what is stored.
     Refresh,
-    /// Run, and leave the store alone.
+    /// Run, and do not store the result.
     Bypass,
 }
 
@@ -122,12 +122,12 @@ pub struct Invocation {
     /// The tool's name, with aliases resolved.
     pub tool: ToolName,
     /// The arguments as received, in the form in which they are recorded.
-    pub received: Received,
+    pub recorded_arguments: RecordedArguments,
     /// The arguments that the tool gets: coerced, with defaults filled in. They are shared, because every retry needs
     /// them. No layer above `validate` keeps a reference; otherwise large arguments would be in memory twice.
     pub arguments: Arc<JsonObject>,
     /// Why there are no arguments: the model's text could not be parsed.
-    pub unreadable: Option<Arc<InvalidArguments>>,
+    pub invalid_arguments: Option<Arc<InvalidArguments>>,
     /// The caller of the tool.
     pub caller: Arc<Caller>,
     /// The run that the caller has named.
@@ -147,11 +147,11 @@ pub struct Invocation {
     /// The arguments by which a model requested that part.
     pub page_arguments: Option<Arc<PageArguments>>,
     /// The calls of tools that led to this one.
-    pub lineage: CallChain,
+    pub call_chain: CallChain,
     /// Whether the request denies this tool to the model.
     pub denied: bool,
     /// The idempotency key of the request.
-    pub key: Option<IdempotencyKey>,
+    pub idempotency_key: Option<IdempotencyKey>,
     /// When the whole call must have ended. It only ever moves nearer.
     pub deadline: Option<Instant>,
     /// Number of the attempt, from 1. Only the retry policy changes it.
@@ -161,21 +161,21 @@ pub struct Invocation {
     /// The same moment on the monotonic clock.
     pub started: Instant,
     /// Canceled when the call is canceled. The nested calls hold child tokens of it.
-    pub cancel: CancellationToken,
+    pub cancelled: CancellationToken,
     /// Canceled when the tool must stop: the call was canceled, or its caller disconnected and `on_disconnect` is
     /// `cancel`. The nested calls are then dropped, and for each of them its own tool's `on_disconnect` applies.
-    pub stop: CancellationToken,
+    pub aborted: CancellationToken,
     /// Canceled when the caller has disconnected. A tool that has not started then never starts.
-    pub left: CancellationToken,
+    pub disconnected: CancellationToken,
     /// Canceled when the first attempt starts, for a task that waits for that.
-    pub begun: Option<CancellationToken>,
+    pub attempt_started: Option<CancellationToken>,
     /// Whether the caller fetches the answer later. The row is then committed before the tool runs, whatever the tool's
     /// effect.
     pub detached: bool,
     /// The sink for the tool's progress. `None` if no client listens.
     pub progress: Option<ProgressSink>,
-    /// The notes of the layers about this call.
-    pub notes: Arc<CallReport>,
+    /// The report of the layers about this call.
+    pub report: Arc<CallReport>,
 }
 
 impl Invocation {
@@ -187,9 +187,9 @@ impl Invocation {
         Self {
             id: InvocationId::new(),
             tool,
-            received: Received::Nothing,
+            recorded_arguments: RecordedArguments::Pending,
             arguments: Arc::new(arguments),
-            unreadable: None,
+            invalid_arguments: None,
             caller,
             run_id: None,
             tool_use_id: None,
@@ -199,25 +199,25 @@ impl Invocation {
             cache: CacheMode::default(),
             page: None,
             page_arguments: None,
-            lineage: CallChain::default(),
+            call_chain: CallChain::default(),
             denied: false,
-            key: None,
+            idempotency_key: None,
             deadline: None,
             attempt: 1,
             started_at,
             started: Instant::now(),
-            stop: cancel.child_token(),
-            cancel,
-            left: CancellationToken::new(),
-            begun: None,
+            aborted: cancel.child_token(),
+            cancelled: cancel,
+            disconnected: CancellationToken::new(),
+            attempt_started: None,
             detached: false,
             progress: None,
-            notes: Arc::default(),
+            report: Arc::default(),
         }
     }
 
     /// The total time of the call, from its acceptance to its deadline.
-    pub fn allowed(&self) -> std::time::Duration {
+    pub fn time_budget(&self) -> std::time::Duration {
         self.deadline.map_or(std::time::Duration::MAX, |deadline| deadline - self.started)
     }
 

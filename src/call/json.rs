@@ -40,10 +40,15 @@ fn oversized_integer(text: &[u8]) -> Option<&[u8]> {
                 let rest = &text[at..];
                 let part = |b: &u8| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E');
                 let number = &rest[..rest.iter().position(|b| !part(b)).unwrap_or(rest.len())];
-                let written = std::str::from_utf8(number).unwrap_or_default();
-                let whole = written.bytes().enumerate().all(|(i, b)| b.is_ascii_digit() || (i == 0 && b == b'-'));
+                let number_text = std::str::from_utf8(number).unwrap_or_default();
+                let is_integer =
+                    number_text.bytes().enumerate().all(|(i, b)| b.is_ascii_digit() || (i == 0 && b == b'-'));
                 // Up to eighteen characters always fit 64 bits, so shorter numbers are not parsed.
-                if number.len() > 18 && whole && written.parse::<i64>().is_err() && written.parse::<u64>().is_err() {
+                if number.len() > 18
+                    && is_integer
+                    && number_text.parse::<i64>().is_err()
+                    && number_text.parse::<u64>().is_err()
+                {
                     return Some(number);
                 }
                 at += number.len();
@@ -57,7 +62,7 @@ fn oversized_integer(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// SHA-256 over the parts. The length of each part precedes it, so different lists of parts have different hashes.
-pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
+pub fn hash_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
@@ -80,12 +85,12 @@ pub fn type_name(value: &Value) -> &'static str {
 }
 
 /// Escapes one reference token of a JSON Pointer (RFC 6901).
-pub fn pointer_token(token: &str) -> String {
+pub fn escape_pointer_token(token: &str) -> String {
     token.replace('~', "~0").replace('/', "~1")
 }
 
 /// The unescaped reference tokens of a JSON Pointer.
-pub fn pointer_tokens(pointer: &str) -> impl Iterator<Item = String> {
+pub fn parse_pointer(pointer: &str) -> impl Iterator<Item = String> {
     pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"))
 }
 
@@ -159,21 +164,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn duplicate_keys_are_refused_at_any_depth() {
+    fn duplicate_keys_are_rejected_at_any_depth() {
         for text in [r#"{"a":1,"a":1}"#, r#"[{"x":{"b":1,"c":2,"b":3}}]"#] {
-            let said = parse_strict(text.as_bytes()).unwrap_err().to_string();
-            assert!(said.contains("duplicate key"), "{said}");
+            let error = parse_strict(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("duplicate key"), "{error}");
         }
     }
 
     #[test]
-    fn deep_nesting_is_an_error_and_not_a_crash() {
+    fn deep_nesting_is_an_error() {
         let text = "[".repeat(100_000);
         assert!(parse_strict(text.as_bytes()).unwrap_err().to_string().contains("recursion limit"));
     }
 
     #[test]
-    fn integers_beyond_64_bits_are_refused_rather_than_changed() {
+    fn integers_beyond_64_bits_are_rejected() {
         for bad in
             ["18446744073709551616", r#"{"a":[1,-9223372036854775809]}"#, r#"{"\\":1,"x":12345678901234567890123}"#]
         {
@@ -191,12 +196,12 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_tells_apart_what_concatenation_would_merge() {
-        assert_ne!(digest([b"ab".as_slice(), b"c"]), digest([b"a".as_slice(), b"bc"]));
+    fn hash_depends_on_part_boundaries() {
+        assert_ne!(hash_parts([b"ab".as_slice(), b"c"]), hash_parts([b"a".as_slice(), b"bc"]));
     }
 
     #[test]
-    fn trailing_text_is_refused() {
+    fn trailing_text_is_rejected() {
         assert!(parse_strict(b"{} {}").is_err());
     }
 }

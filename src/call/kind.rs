@@ -16,7 +16,7 @@ pub enum ErrorKind {
     UnknownTool,
     /// The tool is switched off.
     ToolDisabled,
-    /// The tool is not the one that was approved.
+    /// The tool's definition differs from the approved one.
     DefinitionChanged,
     /// The arguments break the tool's schema.
     InvalidArguments,
@@ -34,19 +34,19 @@ pub enum ErrorKind {
     Draining,
     /// The ledger cannot write.
     LedgerUnavailable,
-    /// The tool's source is down.
+    /// The tool's source is unavailable.
     ToolUnavailable,
     /// The whole call took too long.
     DeadlineExceeded,
-    /// The last try took too long.
+    /// The last attempt took too long.
     AttemptTimedOut,
     /// The call was cancelled.
     Cancelled,
-    /// What the tool depends on failed.
+    /// The backend of the tool failed.
     UpstreamFailed,
     /// The tool's output is not what it should be.
     BadOutput,
-    /// The first call with this idempotency key was a write that was interrupted: nobody knows whether it happened.
+    /// The first call with this idempotency key was a write that was interrupted: its outcome is unknown.
     OutcomeUnknown,
     /// A fault of the service.
     Internal,
@@ -139,6 +139,6 @@ impl ErrorKind {
 pub enum Source {
     /// Toolcrib itself refused or failed.
     Service,
-    /// The tool, or what it depends on, failed.
+    /// The tool or its backend failed.
     Tool,
 }

@@ -1,6 +1,6 @@
 //! The data types of a tool call. The rest of the crate uses them; this module imports nothing from it.
 
-mod calls;
+mod call_settings;
 pub mod canonical;
 mod capture;
 mod charge;
@@ -10,52 +10,56 @@ mod context_fields;
 mod cut;
 mod definition;
 mod error;
-mod error_words;
-pub mod fields;
+mod error_messages;
 mod idempotency;
+mod invalid_arguments;
 mod invocation;
 pub mod json;
 mod kind;
+mod nested_calls;
 mod page;
 mod policy;
 mod progress;
 mod redact;
 mod report;
+pub mod request_fields;
 mod result;
-mod stored;
-mod subcalls;
+mod stored_results;
 mod tool_error;
 mod trace;
 mod truncated;
 pub mod units;
-mod unreadable;
+mod violation;
 
-pub use calls::{CallSettings, NameMatching};
-pub use capture::{Capture, Digest, DigestKey, Received, WITHHELD};
+pub use call_settings::{CallSettings, NameMatching};
+pub use capture::{Capture, Digest, DigestKey, RecordedArguments, WITHHELD};
 pub use charge::{Charge, Charged};
 pub use clock::Clock;
 pub use context::{Services, ToolContext, ToolSettings};
 pub use context_fields::{ContextFields, is_field_name};
-pub use cut::{Cut, LONGEST_TEXT, cut, may_be_cut};
+pub use cut::{CutResult, MAX_TEXT_CHARS, cut_result, may_be_cut};
 pub use definition::{Definition, EnvVar, Kind, NameError, Origin, ToolName};
-pub use error::{CallError, Failure, Violation};
-pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_KEPT};
+pub use error::{CallError, Failure};
+pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_RETENTION};
+pub use invalid_arguments::InvalidArguments;
 pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;
 pub use kind::{ErrorKind, Source};
-pub use page::{Detail, Overflow, Page, PageArguments, Paging, Rest, Unit};
+pub use nested_calls::{
+    AvailableTool, CallChain, DEFAULT_MAX_DEPTH, NestedAnswer, NestedCall, NestedCallError, ToolFilter, ToolInvoker,
+};
+pub use page::{Detail, Overflow, Page, PageArguments, Paging, RestHint, Unit};
 pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
 };
-pub use progress::{Clean, Event, Listener, Progress, ProgressSink, Reporter};
-pub(crate) use redact::Between;
-pub(crate) use redact::decode;
-pub use redact::{Redact, Torn, shorten};
+pub use progress::{Event, Listener, Progress, ProgressSink, RedactFn, Reporter};
+pub(crate) use redact::SurroundedPart;
+pub(crate) use redact::decode_lossy;
+pub use redact::{CutEnds, Redact, shorten_text};
 pub use report::{CacheStatus, CallReport, Coercion, LimitUsage, Meta, ModelUsage, ReplayedFrom};
-pub use result::{Answer, Content, FAILED_SILENTLY, RESULT_AS_ANSWER, Resource, ToolResult};
-pub use stored::{NotRead, NotStored, OwnResult, OwnResults, StoredResults};
-pub use subcalls::{AvailableTool, CallChain, LEVELS, NoAnswer, SubAnswer, SubCall, ToolFilter, ToolInvoker};
+pub use result::{Answer, Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, ToolResult};
+pub use stored_results::{OwnResult, OwnResultError, OwnResults, StoredResultError, StoredResults};
 pub use tool_error::ToolError;
 pub use trace::TraceContext;
 pub use truncated::Truncated;
-pub use unreadable::InvalidArguments;
+pub use violation::Violation;

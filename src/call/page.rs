@@ -3,18 +3,18 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::error::Violation;
 use super::json::{JsonObject, type_name};
 use super::report::Coercion;
+use super::violation::Violation;
 
-/// Which part of a long result a call asks for. A view: the tool runs, and its result is kept, as if nothing were said.
+/// The requested part of a long result. It affects only the answer: the tool runs and its result is stored as usual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Page {
     /// `full` for everything, page by page; anything else for the first items, or beginning and end.
     #[schema(value_type = Option<String>, required = false)]
     pub detail: Detail,
-    /// Items of a list, or characters of a text, to leave out before the first that is shown. Only with `detail: full`.
+    /// Items of a list, or characters of a text, to skip before the first one shown. Only with `detail: full`.
     #[schema(value_type = Option<u64>, required = false, maximum = 18446744073709551615_u64)]
     pub offset: usize,
     /// Items of a list, or characters of a text, to show: 1 to 100000.
@@ -33,10 +33,10 @@ pub enum Paging {
     Caller,
     /// The model, too. The schema that a model sees has `detail_level`, `offset` and `limit`.
     Model,
-    /// The model, and every answer is one of several pages: for tools that read what is there already.
+    /// The model, and every answer is one of several pages: for tools that read existing data.
     #[serde(rename(serialize = "model"), skip_deserializing)]
     #[schema(ignore)]
-    Pages,
+    PagedReader,
 }
 
 impl Paging {
@@ -44,7 +44,7 @@ impl Paging {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Caller => "caller",
-            Self::Model | Self::Pages => "model",
+            Self::Model | Self::PagedReader => "model",
         }
     }
 }
@@ -53,13 +53,13 @@ impl Paging {
 #[derive(Debug, Default, PartialEq)]
 pub struct PageArguments {
     /// The arguments as received, for the record.
-    pub written: JsonObject,
+    pub raw: JsonObject,
     /// The requested part.
     pub page: Page,
     /// Strings that were converted to numbers.
     pub coercions: Vec<Coercion>,
     /// Violations in these arguments.
-    pub faults: Vec<Violation>,
+    pub violations: Vec<Violation>,
 }
 
 /// How much of a long result is shown.
@@ -81,7 +81,7 @@ impl Page {
     ///
     /// # Errors
     /// What is wrong, and what would be valid.
-    pub fn read(value: Value) -> Result<Option<Self>, String> {
+    pub fn from_json(value: Value) -> Result<Option<Self>, String> {
         let fields = match value {
             Value::Null => return Ok(None),
             Value::Object(fields) => fields,
@@ -103,11 +103,11 @@ impl Page {
                 }
                 ("detail", _) => return Err("page.detail is a text: \"full\", or \"exploring\"".into()),
                 ("offset", value) => {
-                    let offset = Self::whole(&value).and_then(|offset| usize::try_from(offset).ok());
+                    let offset = Self::parse_integer(&value).and_then(|offset| usize::try_from(offset).ok());
                     page.offset = offset.ok_or("page.offset is a whole number from 0")?;
                 }
                 ("limit", value) => {
-                    let limit = Self::whole(&value).filter(|limit| (1..=MAX_LIMIT).contains(limit));
+                    let limit = Self::parse_integer(&value).filter(|limit| (1..=MAX_LIMIT).contains(limit));
                     let limit = limit.and_then(|limit| usize::try_from(limit).ok());
                     page.limit =
                         Some(limit.ok_or_else(|| format!("page.limit is a whole number from 1 to {MAX_LIMIT}"))?);
@@ -129,7 +129,7 @@ impl Page {
     }
 
     /// An integer in any notation: in JSON Schema, `50.0` is an integer (2020-12, section 6.1.1).
-    pub(crate) fn whole(value: &Value) -> Option<u64> {
+    pub(crate) fn parse_integer(value: &Value) -> Option<u64> {
         // Above 2^53 a float cannot represent every integer.
         const MOST: f64 = 9_007_199_254_740_992.0;
         let float = || value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=MOST).contains(number));
@@ -147,7 +147,7 @@ pub enum Unit {
     Characters,
 }
 
-/// What is not shown of a result.
+/// The part of a result that is not shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Overflow {
     /// Items or characters in this answer.
@@ -156,20 +156,20 @@ pub struct Overflow {
     pub total: usize,
     /// What is counted.
     pub unit: Unit,
-    /// How to come by the rest.
+    /// How to get the rest.
     pub hint: String,
-    /// Where the next page begins; null on the last one, and where no pages were asked for.
+    /// Offset of the next page; null on the last page, and if the call requested no pages.
     #[schema(required)]
     pub next_offset: Option<usize>,
-    /// What a model is told of the rest. Not part of an answer's `meta`.
+    /// What a model learns about the rest. Not part of an answer's `meta`.
     #[serde(skip)]
     #[schema(ignore)]
-    pub for_model: Rest,
+    pub for_model: RestHint,
 }
 
 /// How a model gets the rest of a result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Rest {
+pub enum RestHint {
     /// Not at all: the model is asked to narrow its call.
     #[default]
     Narrow,
@@ -181,9 +181,9 @@ pub enum Rest {
         hint: Option<String>,
     },
     /// As this text says.
-    Said(String),
+    Text(String),
     /// Nothing is left.
-    End,
+    LastPage,
 }
 
 #[cfg(test)]
@@ -193,9 +193,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_read_as_the_contract_writes_it() {
+    fn page_is_parsed_as_in_the_contract() {
         let full = |offset, limit| Page { detail: Detail::Full, offset, limit };
-        for (written, page) in [
+        for (input, page) in [
             (json!({"detail": "full", "offset": 0, "limit": 50}), full(0, Some(50))),
             (json!({"detail": "full", "offset": 100}), full(100, None)),
             (json!({"detail": "full", "offset": 2.0, "limit": 5e1}), full(2, Some(50))),
@@ -203,14 +203,14 @@ mod tests {
             (json!({"detail": null, "offset": null, "limit": null}), Page::default()),
             (json!({}), Page::default()),
         ] {
-            assert_eq!(Page::read(written.clone()), Ok(Some(page)), "{written}");
+            assert_eq!(Page::from_json(input.clone()), Ok(Some(page)), "{input}");
         }
-        assert_eq!(Page::read(Value::Null), Ok(None));
+        assert_eq!(Page::from_json(Value::Null), Ok(None));
     }
 
     #[test]
-    fn what_is_no_page_is_told_what_would_be() {
-        for (written, says) in [
+    fn invalid_page_errors_state_what_is_valid() {
+        for (input, expected) in [
             (json!([0, 50]), "page is an object"),
             (json!({"detail": true}), "page.detail is a text"),
             (json!({"offset": 50}), "goes with \"detail\": \"full\""),
@@ -220,8 +220,8 @@ mod tests {
             (json!({"detail": "full", "limit": 100_001}), "from 1 to 100000"),
             (json!({"page": 2}), "there are detail, offset and limit"),
         ] {
-            let said = Page::read(written.clone()).unwrap_err();
-            assert!(said.contains(says), "{written}: {said}");
+            let error = Page::from_json(input.clone()).unwrap_err();
+            assert!(error.contains(expected), "{input}: {error}");
         }
     }
 }

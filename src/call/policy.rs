@@ -12,7 +12,7 @@ use super::capture::Capture;
 use super::idempotency::Idempotency;
 use super::json::JsonObject;
 use super::result::ToolResult;
-use super::units::LONGEST_TIME;
+use super::units::MAX_DURATION;
 
 /// What a call changes. It decides what may be repeated, cached or replayed.
 #[derive(
@@ -45,7 +45,7 @@ impl Effect {
     }
 }
 
-/// The span a usage limit counts in. Windows are fixed and start at UTC boundaries.
+/// The period in which a usage limit counts. Windows are fixed and start at UTC boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Per {
@@ -137,7 +137,7 @@ pub struct Limit {
     pub scope: LimitScope,
 }
 
-/// Who shares a cached result.
+/// Which callers share a cached result.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
 )]
@@ -162,28 +162,28 @@ pub struct CachePolicy {
     pub context: Option<Vec<String>>,
 }
 
-type Holds = dyn Fn(&JsonObject, &ToolResult) -> Result<bool, String> + Send + Sync;
+type Predicate = dyn Fn(&JsonObject, &ToolResult) -> Result<bool, String> + Send + Sync;
 
 /// Decides which results are stored. It is evaluated once for each result, with the arguments as the tool got them.
 #[derive(Clone)]
 pub struct CacheWhen {
     text: Option<Arc<str>>,
-    holds: Arc<Holds>,
+    predicate: Arc<Predicate>,
 }
 
 impl CacheWhen {
     /// A predicate of the embedding program.
-    pub fn function(keep: impl Fn(&JsonObject, &ToolResult) -> bool + Send + Sync + 'static) -> Self {
+    pub fn from_function(keep: impl Fn(&JsonObject, &ToolResult) -> bool + Send + Sync + 'static) -> Self {
         let holds = move |arguments: &JsonObject, result: &ToolResult| Ok(keep(arguments, result));
-        Self { text: None, holds: Arc::new(holds) }
+        Self { text: None, predicate: Arc::new(holds) }
     }
 
     /// A predicate from an expression, and the function that evaluates it. Its errors are sentences.
-    pub fn expression(
+    pub fn from_expression(
         text: &str,
         holds: impl Fn(&JsonObject, &ToolResult) -> Result<bool, String> + Send + Sync + 'static,
     ) -> Self {
-        Self { text: Some(text.into()), holds: Arc::new(holds) }
+        Self { text: Some(text.into()), predicate: Arc::new(holds) }
     }
 
     /// The text of the expression; `None` for a function.
@@ -195,8 +195,9 @@ impl CacheWhen {
     ///
     /// # Errors
     /// Why there is no decision: the expression failed, or the function panicked.
-    pub fn holds(&self, arguments: &JsonObject, result: &ToolResult) -> Result<bool, String> {
-        catch_unwind(AssertUnwindSafe(|| (self.holds)(arguments, result))).unwrap_or_else(|_| Err("it panicked".into()))
+    pub fn evaluate(&self, arguments: &JsonObject, result: &ToolResult) -> Result<bool, String> {
+        catch_unwind(AssertUnwindSafe(|| (self.predicate)(arguments, result)))
+            .unwrap_or_else(|_| Err("it panicked".into()))
     }
 }
 
@@ -205,7 +206,7 @@ impl PartialEq for CacheWhen {
     fn eq(&self, other: &Self) -> bool {
         match (&self.text, &other.text) {
             (Some(one), Some(other)) => one == other,
-            _ => Arc::ptr_eq(&self.holds, &other.holds),
+            _ => Arc::ptr_eq(&self.predicate, &other.predicate),
         }
     }
 }
@@ -262,13 +263,13 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What happens to a running call when its caller leaves.
+/// What happens to a running call when its caller disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDisconnect {
     /// The call is cancelled.
     Cancel,
-    /// The call finishes, and the ledger has the result.
+    /// The call finishes, and the ledger records the result.
     Finish,
 }
 
@@ -330,18 +331,18 @@ impl Default for Policy {
 impl Policy {
     /// The policy with all times bounded, so that no clock overflows.
     #[must_use]
-    pub fn bounded(mut self) -> Self {
-        self.timeout = self.timeout.min(LONGEST_TIME);
-        self.deadline = self.deadline.map(|deadline| deadline.min(LONGEST_TIME));
-        self.concurrency.wait = self.concurrency.wait.min(LONGEST_TIME);
+    pub fn with_bounded_times(mut self) -> Self {
+        self.timeout = self.timeout.min(MAX_DURATION);
+        self.deadline = self.deadline.map(|deadline| deadline.min(MAX_DURATION));
+        self.concurrency.wait = self.concurrency.wait.min(MAX_DURATION);
         if let Some(cache) = &mut self.cache {
-            cache.ttl = cache.ttl.min(LONGEST_TIME);
+            cache.ttl = cache.ttl.min(MAX_DURATION);
         }
         self
     }
 
     /// What happens when the caller disconnects. By default, a started write finishes, and any other call is canceled.
-    pub fn on_disconnect(&self) -> OnDisconnect {
+    pub fn disconnect_action(&self) -> OnDisconnect {
         self.on_disconnect.unwrap_or(match self.effect {
             Effect::Write => OnDisconnect::Finish,
             Effect::Read | Effect::Idempotent => OnDisconnect::Cancel,
@@ -349,7 +350,7 @@ impl Policy {
     }
 
     /// Maximum number of attempts that the effect permits.
-    pub fn attempts(&self) -> u32 {
+    pub fn max_attempts(&self) -> u32 {
         if self.effect.may_repeat() { self.retry.attempts.max(1) } else { 1 }
     }
 }
@@ -359,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_start_at_utc_boundaries_and_end_where_the_next_begins() {
+    fn windows_start_and_end_at_utc_boundaries() {
         let now: Timestamp = "2026-02-28T23:59:30.5Z".parse().unwrap();
         for (per, start, end) in [
             (Per::Minute, "2026-02-28T23:59:00Z", "2026-03-01T00:00:00Z"),

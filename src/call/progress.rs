@@ -15,12 +15,12 @@ use super::definition::ToolName;
 use super::invocation::{Invocation, InvocationId};
 
 /// Maximum number of events that wait for a slow listener.
-const WAITING: usize = 64;
+const CHANNEL_CAPACITY: usize = 64;
 /// Maximum length of a text inside a tool's data, in bytes. With 64 events of at most 16 KiB, a listener holds at most
 /// 1 MiB.
-const LONGEST_TEXT: usize = 4 << 10;
+const MAX_TEXT_BYTES: usize = 4 << 10;
 /// Maximum size of the data of one progress event, in bytes of JSON.
-const LARGEST: usize = 16 << 10;
+const MAX_DATA_BYTES: usize = 16 << 10;
 
 /// One progress event of a tool.
 #[derive(Debug, Clone, Serialize)]
@@ -65,19 +65,19 @@ pub struct Listener {
 impl ProgressSink {
     /// Makes a sink and its listener.
     pub fn channel() -> (Self, Listener) {
-        let (sender, events) = tokio::sync::broadcast::channel(WAITING);
+        let (sender, events) = tokio::sync::broadcast::channel(CHANNEL_CAPACITY);
         (Self(sender), Listener { events, missed: 0 })
     }
 
     /// Whether the listener still exists.
-    pub fn is_heard(&self) -> bool {
+    pub fn has_listener(&self) -> bool {
         self.0.receiver_count() > 0
     }
 
     /// Sends an event that is not progress of a tool. Its size is not bounded and secrets are not removed, so it is for
     /// the service's own data only.
-    pub fn tell(&self, name: &'static str, data: &impl Serialize) {
-        if self.is_heard()
+    pub fn send_event(&self, name: &'static str, data: &impl Serialize) {
+        if self.has_listener()
             && let Ok(data) = to_raw_value(data)
         {
             self.send(Event::Named(name, data.into()));
@@ -95,7 +95,7 @@ impl Listener {
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             match self.events.recv().await {
-                Ok(event) => return Some(self.heard(event)),
+                Ok(event) => return Some(self.add_missed(event)),
                 Err(RecvError::Lagged(missed)) => self.missed += missed,
                 Err(RecvError::Closed) => return None,
             }
@@ -106,14 +106,14 @@ impl Listener {
     pub fn try_next(&mut self) -> Option<Event> {
         loop {
             match self.events.try_recv() {
-                Ok(event) => return Some(self.heard(event)),
+                Ok(event) => return Some(self.add_missed(event)),
                 Err(TryRecvError::Lagged(missed)) => self.missed += missed,
                 Err(TryRecvError::Empty | TryRecvError::Closed) => return None,
             }
         }
     }
 
-    fn heard(&mut self, mut event: Event) -> Event {
+    fn add_missed(&mut self, mut event: Event) -> Event {
         if let Event::Progress(progress) = &mut event {
             progress.missed += std::mem::take(&mut self.missed);
         }
@@ -122,7 +122,7 @@ impl Listener {
 }
 
 /// Removes secrets from progress data.
-pub type Clean = Box<dyn Fn(&mut Value) + Send + Sync>;
+pub type RedactFn = Box<dyn Fn(&mut Value) + Send + Sync>;
 
 /// The sink of one call, as its tool sees it.
 #[derive(Clone)]
@@ -133,34 +133,34 @@ struct Inner {
     invocation_id: InvocationId,
     tool_use_id: Option<Arc<str>>,
     tool: ToolName,
-    clean: Clean,
+    redact: RedactFn,
 }
 
 impl Reporter {
     /// Reports to the call's sink, after `clean` has removed secrets. `None` if the call has no sink.
-    pub fn of(invocation: &Invocation, clean: impl FnOnce() -> Clean) -> Option<Self> {
+    pub fn for_invocation(invocation: &Invocation, clean: impl FnOnce() -> RedactFn) -> Option<Self> {
         let sink = invocation.progress.clone()?;
         Some(Self(Arc::new(Inner {
             sink,
             invocation_id: invocation.id,
             tool_use_id: invocation.tool_use_id.clone(),
             tool: invocation.tool.clone(),
-            clean: clean(),
+            redact: clean(),
         })))
     }
 
-    pub(super) fn is_heard(&self) -> bool {
-        self.0.sink.is_heard()
+    pub(super) fn has_listener(&self) -> bool {
+        self.0.sink.has_listener()
     }
 
     /// Sends an event. `missed` is the number of events that the tool itself has left out before.
     pub(super) fn report(&self, mut data: Value, mut missed: u64) {
-        let Inner { sink, invocation_id, tool_use_id, tool, clean } = &*self.0;
+        let Inner { sink, invocation_id, tool_use_id, tool, redact: clean } = &*self.0;
         // The order matters: cutting first could leave half a secret, which is no longer found.
         clean(&mut data);
-        shorten(&mut data);
+        shorten_texts(&mut data);
         let data = to_raw_value(&data).unwrap_or_default();
-        let data = if data.get().len() <= LARGEST {
+        let data = if data.get().len() <= MAX_DATA_BYTES {
             data
         } else {
             missed += 1;
@@ -177,11 +177,11 @@ impl Reporter {
 }
 
 /// Cuts long texts.
-fn shorten(value: &mut Value) {
+fn shorten_texts(value: &mut Value) {
     match value {
-        Value::String(text) => super::redact::shorten(text, LONGEST_TEXT),
-        Value::Array(items) => items.iter_mut().for_each(shorten),
-        Value::Object(object) => object.values_mut().for_each(shorten),
+        Value::String(text) => super::redact::shorten_text(text, MAX_TEXT_BYTES),
+        Value::Array(items) => items.iter_mut().for_each(shorten_texts),
+        Value::Object(object) => object.values_mut().for_each(shorten_texts),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -200,7 +200,7 @@ mod tests {
         let caller = Arc::new(Caller::anonymous());
         let mut invocation = Invocation::new(tool, JsonObject::new(), caller, jiff::Timestamp::UNIX_EPOCH);
         invocation.progress = Some(sink);
-        (Reporter::of(&invocation, || Box::new(|_| {})).unwrap(), listener)
+        (Reporter::for_invocation(&invocation, || Box::new(|_| {})).unwrap(), listener)
     }
 
     fn next(listener: &mut Listener) -> Value {
@@ -211,16 +211,16 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_listener_misses_the_oldest_and_is_told_how_many() {
+    fn slow_listener_learns_the_missed_count() {
         let (reporter, mut listener) = reporter();
-        for n in 0..WAITING + 10 {
+        for n in 0..CHANNEL_CAPACITY + 10 {
             reporter.report(json!(n), 0);
         }
         let first = next(&mut listener);
         assert_eq!((&first["data"], &first["missed"]), (&json!(10), &json!(10)));
         let second = next(&mut listener);
         assert_eq!((&second["data"], second.get("missed")), (&json!(11), None));
-        for _ in 2..WAITING {
+        for _ in 2..CHANNEL_CAPACITY {
             next(&mut listener);
         }
         assert!(listener.try_next().is_none());
@@ -229,35 +229,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missed_is_said_with_the_next_progress_whatever_comes_between() {
+    fn missed_count_waits_for_progress_events() {
         let (reporter, mut listener) = reporter();
-        (0..WAITING).for_each(|n| reporter.report(json!(n), 0));
-        (0..WAITING).for_each(|n| reporter.0.sink.tell("call_result", &n));
+        (0..CHANNEL_CAPACITY).for_each(|n| reporter.report(json!(n), 0));
+        (0..CHANNEL_CAPACITY).for_each(|n| reporter.0.sink.send_event("call_result", &n));
         reporter.report(json!("last"), 0);
         assert_eq!(next(&mut listener), json!({"call_result": 1}));
-        (2..WAITING).for_each(|n| assert_eq!(next(&mut listener), json!({"call_result": n})));
-        assert_eq!(next(&mut listener)["missed"], WAITING + 1);
+        (2..CHANNEL_CAPACITY).for_each(|n| assert_eq!(next(&mut listener), json!({"call_result": n})));
+        assert_eq!(next(&mut listener)["missed"], CHANNEL_CAPACITY + 1);
     }
 
     #[test]
-    fn much_data_is_cut_or_left_out() {
+    fn large_progress_data_is_cut_or_dropped() {
         let (reporter, mut listener) = reporter();
-        reporter.report(json!({"text": ["é".repeat(LONGEST_TEXT)], "n": 1}), 0);
+        reporter.report(json!({"text": ["é".repeat(MAX_TEXT_BYTES)], "n": 1}), 0);
         let cut = next(&mut listener);
         let text = cut["data"]["text"][0].as_str().unwrap();
-        assert!(text.ends_with(&format!("é[… {LONGEST_TEXT} bytes left out …]")), "{text}");
+        assert!(text.ends_with(&format!("é[… {MAX_TEXT_BYTES} bytes left out …]")), "{text}");
         assert_eq!((&cut["data"]["n"], cut.get("missed")), (&json!(1), None));
-        reporter.report(json!(vec![1; LARGEST]), 0);
+        reporter.report(json!(vec![1; MAX_DATA_BYTES]), 0);
         let left_out = next(&mut listener);
         assert_eq!((&left_out["data"], &left_out["missed"]), (&Value::Null, &json!(1)));
     }
 
     #[tokio::test]
-    async fn who_has_gone_is_told_nothing() {
+    async fn dropped_listener_gets_no_events() {
         let (reporter, listener) = reporter();
-        assert!(reporter.is_heard());
+        assert!(reporter.has_listener());
         drop(listener);
-        assert!(!reporter.is_heard());
+        assert!(!reporter.has_listener());
         reporter.report(json!(1), 0);
         let (sink, mut listener) = ProgressSink::channel();
         drop(sink);

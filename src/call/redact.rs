@@ -6,16 +6,16 @@ use super::units::Count;
 
 /// Which ends of a text are cuts. A secret that a cut has divided is not found as a whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Torn {
+pub struct CutEnds {
     /// Whether text before the start was left out.
     pub start: bool,
     /// Whether text after the end was left out.
     pub end: bool,
 }
 
-impl Torn {
+impl CutEnds {
     /// The text is whole.
-    pub const NOWHERE: Self = Self { start: false, end: false };
+    pub const NONE: Self = Self { start: false, end: false };
     /// The end was left out.
     pub const END: Self = Self { start: false, end: true };
     /// The beginning was left out.
@@ -25,37 +25,37 @@ impl Torn {
 /// Removes secrets.
 pub trait Redact: Send + Sync {
     /// The text without control characters, without secrets, and without the part of a secret that a cut has left.
-    fn excerpt<'t>(&self, text: &'t str, torn: Torn) -> Cow<'t, str>;
+    fn excerpt<'t>(&self, text: &'t str, cut_ends: CutEnds) -> Cow<'t, str>;
 
     /// Like `excerpt`, for a text between two known texts. A secret across one of its ends is seen as a whole, so
-    /// nothing else is removed there. `torn` describes the outer ends of `before` and `after`.
-    fn excerpt_between<'t>(&self, before: &str, text: &'t str, after: &str, torn: Torn) -> Cow<'t, str>;
+    /// nothing else is removed there. `cut_ends` describes the outer ends of `before` and `after`.
+    fn excerpt_between<'t>(&self, before: &str, text: &'t str, after: &str, cut_ends: CutEnds) -> Cow<'t, str>;
 
     /// Length of the longest secret in its longest encoding, in bytes. This much context beside a text shows every
     /// secret across its ends.
-    fn reach(&self) -> usize;
+    fn max_secret_len(&self) -> usize;
 
     /// Where a text that will grow may be divided: at `end` or before it, so that no secret lies across the position,
     /// whatever follows.
-    fn settled(&self, text: &str, end: usize) -> usize;
+    fn safe_split(&self, text: &str, end: usize) -> usize;
 }
 
 /// Decodes bytes of a text. A character that a cut has divided is left out; other invalid UTF-8 is replaced.
-pub(crate) fn decode(mut bytes: &[u8], torn: Torn) -> Cow<'_, str> {
-    if torn.start {
+pub(crate) fn decode_lossy(mut bytes: &[u8], cut_ends: CutEnds) -> Cow<'_, str> {
+    if cut_ends.start {
         // A character has at most three continuation bytes.
         let rest = bytes.iter().take(3).take_while(|byte| **byte & 0xC0 == 0x80).count();
         bytes = &bytes[rest..];
     }
-    if torn.end {
-        bytes = &bytes[..whole_characters(bytes)];
+    if cut_ends.end {
+        bytes = &bytes[..complete_utf8_len(bytes)];
     }
     String::from_utf8_lossy(bytes)
 }
 
 /// A part of some bytes, with the known bytes beside it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Between<'b> {
+pub(crate) struct SurroundedPart<'b> {
     /// The bytes before the part.
     pub(crate) before: &'b [u8],
     /// The part that is shown.
@@ -63,45 +63,47 @@ pub(crate) struct Between<'b> {
     /// The bytes after the part.
     pub(crate) after: &'b [u8],
     /// Whether unknown bytes exist before `before` and after `after`.
-    pub(crate) torn: Torn,
+    pub(crate) cut_ends: CutEnds,
 }
 
-impl Between<'_> {
+impl SurroundedPart<'_> {
     /// The part as text, without secrets. A character across an end of the part is left out.
     pub(crate) fn excerpt(self, redactor: Option<&dyn Redact>) -> String {
-        let Self { before, part, after, torn } = self;
-        let start = match before.is_empty() && !torn.start {
+        let Self { before, part, after, cut_ends } = self;
+        let start = match before.is_empty() && !cut_ends.start {
             true => 0,
             // A character has at most three continuation bytes.
             false => part.iter().take(3).take_while(|byte| **byte & 0xC0 == 0x80).count(),
         };
-        let end = match after.is_empty() && !torn.end {
+        let end = match after.is_empty() && !cut_ends.end {
             true => part.len(),
-            false => start + whole_characters(&part[start..]),
+            false => start + complete_utf8_len(&part[start..]),
         };
         let text = String::from_utf8_lossy(&part[start..end]);
         let Some(redactor) = redactor else { return text.into_owned() };
         let before = [before, &part[..start]].concat();
         let after = [&part[end..], after].concat();
-        let (before, after) =
-            (decode(&before, Torn { end: false, ..torn }), decode(&after, Torn { start: false, ..torn }));
-        redactor.excerpt_between(&before, &text, &after, torn).into_owned()
+        let (before, after) = (
+            decode_lossy(&before, CutEnds { end: false, ..cut_ends }),
+            decode_lossy(&after, CutEnds { start: false, ..cut_ends }),
+        );
+        redactor.excerpt_between(&before, &text, &after, cut_ends).into_owned()
     }
 }
 
 /// The number of bytes that form whole characters: all, unless the last character is incomplete.
-fn whole_characters(bytes: &[u8]) -> usize {
+fn complete_utf8_len(bytes: &[u8]) -> usize {
     let last = bytes.utf8_chunks().last();
-    let begun = last.map_or(&[][..], |chunk| chunk.invalid());
-    match std::str::from_utf8(begun) {
-        Err(error) if error.error_len().is_none() => bytes.len() - begun.len(),
+    let incomplete = last.map_or(&[][..], |chunk| chunk.invalid());
+    match std::str::from_utf8(incomplete) {
+        Err(error) if error.error_len().is_none() => bytes.len() - incomplete.len(),
         _ => bytes.len(),
     }
 }
 
-/// Cuts a text after `most` bytes, and appends how much was left out.
-pub fn shorten(text: &mut String, most: usize) {
-    let end = text.floor_char_boundary(most);
+/// Cuts a text after `max_bytes` bytes, and appends how much was left out.
+pub fn shorten_text(text: &mut String, max_bytes: usize) {
+    let end = text.floor_char_boundary(max_bytes);
     let rest = text.len() - end;
     if rest > 0 {
         text.truncate(end);

@@ -1,4 +1,4 @@
-//! What the layers note about a call, for the answer's `meta` and the row in the ledger.
+//! What the layers report about a call, for the answer's `meta` and the row in the ledger.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,19 +13,19 @@ use super::invocation::InvocationId;
 use super::page::Overflow;
 use super::policy::{LimitScope, Per};
 
-/// How the cache took part.
+/// How the cache was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheStatus {
     /// Answered from a stored result.
     Hit,
-    /// Nothing stored: the tool ran, and its result may be stored.
+    /// No result was stored: the tool ran, and its result may be stored.
     Miss,
     /// An equal call was running: its result is the answer.
     Joined,
-    /// The caller asked to leave the cache alone.
+    /// The cache was not used, because the call requested that.
     Bypass,
-    /// The caller asked for a fresh result; it replaces the stored one.
+    /// The call requested a new result; it replaces the stored one.
     Refresh,
     /// The tool has no cache.
     #[default]
@@ -49,7 +49,7 @@ impl CacheStatus {
     }
 
     /// The status with this name. An unknown name is [`CacheStatus::Off`].
-    pub fn from_word(word: &str) -> Self {
+    pub fn from_name(word: &str) -> Self {
         Self::ALL.into_iter().find(|status| status.as_str() == word).unwrap_or_default()
     }
 }
@@ -65,7 +65,7 @@ pub struct Coercion {
     pub to: String,
 }
 
-/// Where one usage limit stands.
+/// The state of one usage limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct LimitUsage {
     /// Calls allowed in the window.
@@ -74,7 +74,7 @@ pub struct LimitUsage {
     pub calls: u64,
     /// The window.
     pub per: Per,
-    /// Counted for whom.
+    /// Whose calls are counted together.
     pub scope: LimitScope,
     /// Calls counted so far, this one included.
     pub used: u64,
@@ -85,61 +85,61 @@ pub struct LimitUsage {
     pub resets_at: Option<Timestamp>,
 }
 
-/// What a model was asked for one call.
+/// The use of a model for one call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ModelUsage {
-    /// Requests that it answered.
+    /// Requests that the model answered.
     pub requests: u32,
-    /// Tokens that it read.
+    /// Tokens that the model read.
     pub input_tokens: u64,
-    /// Tokens that it wrote.
+    /// Tokens that the model wrote.
     pub output_tokens: u64,
-    /// All of these, and those of the calls that were made for this one.
+    /// All these tokens, and the tokens of nested calls.
     pub total_tokens: u64,
-    /// Its server did not always count: some are estimated, four bytes to a token.
+    /// Whether some numbers are estimated at four bytes per token, because the model's server did not report them.
     pub estimated: bool,
 }
 
-/// How an answer came about.
+/// How a call was answered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Meta {
-    /// How the cache took part.
+    /// How the cache was used.
     pub cache: CacheStatus,
-    /// Tries made; 0 when the tool did not run.
+    /// Number of attempts; 0 when the tool did not run.
     pub attempts: u32,
     /// Milliseconds from the call's acceptance to its end.
     pub duration_ms: f64,
-    /// Where the limits that this call was counted against stand.
+    /// The state of the limits that counted this call.
     pub usage: Vec<LimitUsage>,
     /// Arguments that were changed to fit the schema.
     pub coercions: Vec<Coercion>,
-    /// Stands for a result that is asked for again and was not kept (`capture: digest`).
+    /// Replaces the result of a replay, if the result was not recorded (`capture: digest`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub result_digest: Option<Digest>,
-    /// What an agent's model was asked; absent where there is none.
+    /// The use of an agent's model; absent for other tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub model: Option<ModelUsage>,
     /// Set when the result was cut; null when it is whole.
     #[schema(required)]
     pub overflow: Option<Overflow>,
-    /// Anything else worth knowing.
+    /// Warnings about the call or its result.
     pub warnings: Vec<String>,
 }
 
-/// The notes of one call. All its layers and attempts share them.
+/// The report of one call. All its layers and attempts share it.
 #[derive(Debug, Default)]
 pub struct CallReport {
-    inner: Mutex<NotesInner>,
+    inner: Mutex<CallReportData>,
     /// Held while a reservation commits. A cancellation waits for it, so the charged units are known and can be
     /// refunded.
-    pub reserving: tokio::sync::Mutex<()>,
+    pub reservation_lock: tokio::sync::Mutex<()>,
 }
 
-/// The data of [`Notes`].
+/// The data of a [`CallReport`].
 #[derive(Debug, Default, Clone)]
-pub struct NotesInner {
+pub struct CallReportData {
     /// Becomes the answer's `meta`.
     pub meta: Meta,
     /// Whether the ledger holds a committed row for this call, which must be settled.
@@ -147,18 +147,18 @@ pub struct NotesInner {
     /// The units that were charged for the call.
     pub charged: Vec<Charged>,
     /// When the current attempt started; `None` between attempts and after the last one.
-    pub trying: Option<Instant>,
+    pub attempt_started_at: Option<Instant>,
     /// Whether the current attempt still waits for something to run on. Then no code of the tool has run.
-    pub waits: bool,
+    pub queued: bool,
     /// Whether the attempt failed because another call ended their shared runner. That other call's end already counts
     /// for the circuit breaker.
-    pub fell_with_another: bool,
+    pub shared_failure: bool,
     /// The call whose stored result answered this one.
     pub origin: Option<InvocationId>,
     /// The fingerprint of the request, once its idempotency key is to be claimed.
     pub fingerprint: Option<Fingerprint>,
     /// The call that this call repeats with its idempotency key.
-    pub earlier: Option<ReplayedFrom>,
+    pub replayed_from: Option<ReplayedFrom>,
 }
 
 /// An ended call that was repeated with its idempotency key.
@@ -173,8 +173,8 @@ pub struct ReplayedFrom {
 }
 
 impl CallReport {
-    /// The notes, to read or to write. Locked only briefly, never across an await.
-    pub fn lock(&self) -> MutexGuard<'_, NotesInner> {
+    /// The data of the report, to read or to write. Locked only briefly, never across an await.
+    pub fn lock(&self) -> MutexGuard<'_, CallReportData> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::definition::ToolName;
 use super::invocation::InvocationId;
-use super::page::{Overflow, Rest, Unit};
+use super::page::{Overflow, RestHint, Unit};
 use super::report::Meta;
 
 /// One block of a result (MCP content block).
@@ -49,17 +49,17 @@ pub enum Content {
 /// A file inside a result (MCP `TextResourceContents`, `BlobResourceContents`).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Resource {
-    /// Where it is from; its last segment is its name.
+    /// The URI of the file; its last segment is the file's name.
     pub uri: String,
     /// Media type, e.g. `application/pdf`.
     #[serde(rename = "mimeType", default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub mime_type: Option<String>,
-    /// What it holds, if that is text.
+    /// The content of the file, if it is text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub text: Option<String>,
-    /// What it holds, as base64, if that is bytes.
+    /// The content of the file as base64, if it is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub blob: Option<String>,
@@ -67,7 +67,7 @@ pub struct Resource {
 
 impl Content {
     /// Whether this is a text without visible characters.
-    pub fn is_silent(&self) -> bool {
+    pub fn is_blank_text(&self) -> bool {
         matches!(self, Self::Text { text } if text.trim().is_empty())
     }
 
@@ -78,10 +78,10 @@ impl Content {
 }
 
 /// The message for an error result without a message: a model could not learn anything from an empty one.
-pub const FAILED_SILENTLY: &str = "The tool failed without a message.";
+pub const EMPTY_ERROR_MESSAGE: &str = "The tool failed without a message.";
 
 /// The key in MCP's `_meta` that marks a result as the agent's final answer.
-pub const RESULT_AS_ANSWER: &str = "toolcrib/resultAsAnswer";
+pub const RESULT_AS_ANSWER_KEY: &str = "toolcrib/resultAsAnswer";
 
 /// The result of a tool, also if it is an error result.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -191,7 +191,7 @@ impl From<Value> for ToolResult {
     }
 }
 
-/// The output of a tool's stack: the result, shared with the cache, and the notes of the layers.
+/// The output of a tool's stack: the result, shared with the cache, and the report of the layers.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// The id of the call. For a replay, the id of the earlier call.
@@ -209,7 +209,7 @@ pub struct Answer {
 impl Answer {
     /// The blocks that a model sees of a cut result: the shown part, and how to get the rest. `reader` gives the tool
     /// that reads stored results, if there is one. `None`: the result is whole.
-    pub fn with_overflow(&self, reader: impl FnOnce() -> Option<ToolName>) -> Option<Vec<Content>> {
+    pub fn model_content(&self, reader: impl FnOnce() -> Option<ToolName>) -> Option<Vec<Content>> {
         let overflow = self.meta.overflow.as_ref()?;
         let Overflow { shown, total, unit, for_model, .. } = overflow;
         let unit = match unit {
@@ -217,11 +217,11 @@ impl Answer {
             Unit::Characters => "characters",
         };
         let rest = match for_model {
-            Rest::End => String::new(),
-            Rest::Said(words) => format!(" {words}"),
-            Rest::Narrow => format!(" {NARROW}"),
-            Rest::Stored { offset, hint } => {
-                let narrow = hint.as_deref().unwrap_or(NARROW);
+            RestHint::LastPage => String::new(),
+            RestHint::Text(note) => format!(" {note}"),
+            RestHint::Narrow => format!(" {NARROW_ADVICE}"),
+            RestHint::Stored { offset, hint } => {
+                let narrow = hint.as_deref().unwrap_or(NARROW_ADVICE);
                 match reader() {
                     Some(reader) => format!(
                         " {narrow} To read on call {reader} with {{\"invocation_id\": \"{}\", \"offset\": {offset}}}.",
@@ -231,21 +231,21 @@ impl Answer {
                 }
             }
         };
-        let words = match for_model {
-            Rest::End if *shown == 0 => format!("[Behind the end: there are {total} {unit}.]"),
-            Rest::End => format!("[This is the last page: {shown} of {total} {unit}.]"),
+        let note = match for_model {
+            RestHint::LastPage if *shown == 0 => format!("[Beyond the end: there are {total} {unit}.]"),
+            RestHint::LastPage => format!("[This is the last page: {shown} of {total} {unit}.]"),
             _ => format!("[Only {shown} of {total} {unit} are shown.{rest}]"),
         };
         let ToolResult { content, structured_content, .. } = &*self.result;
         // If there are text blocks, they show the data as well. Otherwise the data would be missing for the model.
-        let is_said = content.iter().any(|block| matches!(block, Content::Text { .. }));
-        let data = structured_content.as_ref().filter(|_| !is_said).map(|data| Content::text(data.to_string()));
-        Some(content.iter().cloned().chain(data).chain([Content::text(words)]).collect())
+        let has_text = content.iter().any(|block| matches!(block, Content::Text { .. }));
+        let data = structured_content.as_ref().filter(|_| !has_text).map(|data| Content::text(data.to_string()));
+        Some(content.iter().cloned().chain(data).chain([Content::text(note)]).collect())
     }
 }
 
 /// The advice if there is no better one.
-const NARROW: &str = "If the rest matters, narrow the call.";
+const NARROW_ADVICE: &str = "If the rest matters, narrow the call.";
 
 #[cfg(test)]
 mod tests {
@@ -281,7 +281,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_result_is_the_same_after_it_was_written_and_read(result in result()) {
+        fn result_survives_a_json_round_trip(result in result()) {
             let text = serde_json::to_string(&result).unwrap();
             prop_assert_eq!(serde_json::from_str::<ToolResult>(&text).unwrap(), result.clone());
             prop_assert_eq!(serde_json::from_value::<ToolResult>(json!(result)).unwrap(), result);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_those_of_mcp() {
+    fn content_blocks_match_mcp() {
         let resource = Resource { uri: "f:///r.pdf".into(), blob: Some("aGk=".into()), ..Resource::default() };
         let blocks = [
             Content::text("x"),

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use super::error::{Violation, first_message};
+use super::violation::{Violation, first_violation_message};
 
 /// Why a tool failed.
 ///
-/// `Err("text".into())` inside a tool function is [`ToolError::Said`]: an ordinary error result.
+/// `Err("text".into())` inside a tool function is [`ToolError::Rejected`]: an ordinary error result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ToolError {
     /// The tool ran and reports a failure of its own. It becomes a result with `is_error: true` and is never retried.
     #[error("{0}")]
-    Said(String),
+    Rejected(String),
     /// The tool finds violations that its schema cannot express. Nothing was started.
-    #[error("the arguments do not fit: {}", first_message(.0))]
+    #[error("the arguments do not fit: {}", first_violation_message(.0))]
     InvalidArguments(Vec<Violation>),
     /// A field of the caller's `context` is invalid. Nothing was started. The message is a sentence that names the
     /// field.
@@ -37,9 +37,9 @@ pub enum ToolError {
         /// Whether a further attempt may succeed.
         retryable: bool,
         /// Whether the backend is unavailable for any call. Such failures count for the tool's circuit breaker.
-        down: bool,
+        unavailable: bool,
         /// Whether the call did not reach the backend at all, so it cannot have had an effect.
-        untouched: bool,
+        not_delivered: bool,
         /// The minimum wait that the backend asked for.
         retry_after: Option<Duration>,
     },
@@ -48,7 +48,7 @@ pub enum ToolError {
     BadOutput(String),
     /// The tool that would run is not the approved one. Nothing was started.
     #[error("it is not what was approved")]
-    Changed,
+    DefinitionChanged,
 }
 
 impl ToolError {
@@ -58,25 +58,37 @@ impl ToolError {
     }
 
     /// The runner is unavailable, and the call has not reached it.
-    pub fn unavailable_before(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
+    pub fn unavailable_before_start(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
         Self::Unavailable { message: message.into(), started: false, retry_after }
     }
 
     /// The backend is unavailable. The failure may be retried, and counts for the circuit breaker.
     pub fn upstream(message: impl Into<String>) -> Self {
-        Self::Upstream { message: message.into(), retryable: true, down: true, untouched: false, retry_after: None }
+        Self::Upstream {
+            message: message.into(),
+            retryable: true,
+            unavailable: true,
+            not_delivered: false,
+            retry_after: None,
+        }
     }
 
     /// The backend failed in a way that a further attempt would meet again.
-    pub fn upstream_final(message: impl Into<String>) -> Self {
-        Self::Upstream { message: message.into(), retryable: false, down: false, untouched: false, retry_after: None }
+    pub fn upstream_permanent(message: impl Into<String>) -> Self {
+        Self::Upstream {
+            message: message.into(),
+            retryable: false,
+            unavailable: false,
+            not_delivered: false,
+            retry_after: None,
+        }
     }
 
     /// The same failure, but the call did not reach the backend.
     #[must_use]
-    pub fn before_anything(mut self) -> Self {
-        if let Self::Upstream { untouched, .. } = &mut self {
-            *untouched = true;
+    pub fn not_delivered(mut self) -> Self {
+        if let Self::Upstream { not_delivered, .. } = &mut self {
+            *not_delivered = true;
         }
         self
     }
@@ -84,30 +96,30 @@ impl ToolError {
 
 impl From<String> for ToolError {
     fn from(text: String) -> Self {
-        Self::Said(text)
+        Self::Rejected(text)
     }
 }
 
 impl From<&str> for ToolError {
     fn from(text: &str) -> Self {
-        Self::Said(text.to_owned())
+        Self::Rejected(text.to_owned())
     }
 }
 
 impl From<std::io::Error> for ToolError {
     fn from(error: std::io::Error) -> Self {
-        Self::Said(error.to_string())
+        Self::Rejected(error.to_string())
     }
 }
 
 impl From<serde_json::Error> for ToolError {
     fn from(error: serde_json::Error) -> Self {
-        Self::Said(error.to_string())
+        Self::Rejected(error.to_string())
     }
 }
 
 impl From<Box<dyn std::error::Error + Send + Sync>> for ToolError {
     fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
-        Self::Said(error.to_string())
+        Self::Rejected(error.to_string())
     }
 }

@@ -2,14 +2,14 @@
 
 /// Length of `VERSION-TRACE_ID-PARENT_ID-FLAGS` in version 00. Each later version starts with the same fields (section
 /// 3.2.2).
-const LENGTH: usize = 55;
+const TRACEPARENT_LEN: usize = 55;
 /// Position of the trace id.
 const TRACE_ID: std::ops::Range<usize> = 3..35;
 /// Position of the parent id.
 const PARENT_ID: std::ops::Range<usize> = 36..52;
 /// Maximum length of a `tracestate` that is passed on: the length that every service should at least support (section
 /// 3.3.1.5).
-const LONGEST_STATE: usize = 512;
+const MAX_TRACESTATE_LEN: usize = 512;
 
 /// A valid `traceparent` with its `tracestate` (<https://www.w3.org/TR/trace-context/>). The service opens no spans of
 /// its own, so both are passed on unchanged.
@@ -23,13 +23,13 @@ impl TraceContext {
     /// Reads all `traceparent` and `tracestate` headers of a request. The parts of `tracestate` form one list. `None`
     /// if there is no valid `traceparent`; an invalid one counts as absent (section 4.3). A `tracestate` means nothing
     /// without a `traceparent`, and is dropped if it cannot be passed on.
-    pub fn read<'a>(
+    pub fn from_headers<'a>(
         traceparents: impl IntoIterator<Item = &'a [u8]>,
         tracestates: impl IntoIterator<Item = &'a [u8]>,
     ) -> Option<Self> {
         let mut all = traceparents.into_iter();
-        let (Some(one), None) = (all.next(), all.next()) else { return None };
-        Some(Self { traceparent: traceparent(one)?, tracestate: tracestate(tracestates) })
+        let (Some(header), None) = (all.next(), all.next()) else { return None };
+        Some(Self { traceparent: parse_traceparent(header)?, tracestate: parse_tracestate(tracestates) })
     }
 
     /// The `traceparent`: 55 characters of version 00.
@@ -48,31 +48,31 @@ impl TraceContext {
     }
 }
 
-fn traceparent(sent: &[u8]) -> Option<Box<str>> {
-    let known = std::str::from_utf8(sent.get(..LENGTH)?).ok()?;
+fn parse_traceparent(header: &[u8]) -> Option<Box<str>> {
+    let prefix = std::str::from_utf8(header.get(..TRACEPARENT_LEN)?).ok()?;
     let is_hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_id = |part: &str| is_hex(part) && part.bytes().any(|byte| byte != b'0');
-    let (version, flags) = (known.get(..2)?, known.get(53..)?);
-    let dashes = [2, 35, 52].iter().all(|&at| sent[at] == b'-');
-    let ids = is_id(known.get(TRACE_ID)?) && is_id(known.get(PARENT_ID)?);
+    let (version, flags) = (prefix.get(..2)?, prefix.get(53..)?);
+    let dashes = [2, 35, 52].iter().all(|&at| header[at] == b'-');
+    let ids = is_id(prefix.get(TRACE_ID)?) && is_id(prefix.get(PARENT_ID)?);
     if !(dashes && ids && is_hex(version) && is_hex(flags)) || version == "ff" {
         return None;
     }
-    match (version, sent.get(LENGTH)) {
-        ("00", None) => Some(known.into()),
+    match (version, header.get(TRACEPARENT_LEN)) {
+        ("00", None) => Some(prefix.into()),
         ("00", _) => None,
         // A later version is passed on as version 00, with the flags that this version defines: sampled, random.
         (_, None | Some(b'-')) => {
             let flags = u8::from_str_radix(flags, 16).ok()? & 0b11;
-            Some(format!("00{}{flags:02x}", known.get(2..53)?).into())
+            Some(format!("00{}{flags:02x}", prefix.get(2..53)?).into())
         }
         _ => None,
     }
 }
 
-fn tracestate<'a>(sent: impl IntoIterator<Item = &'a [u8]>) -> Option<Box<str>> {
+fn parse_tracestate<'a>(header: impl IntoIterator<Item = &'a [u8]>) -> Option<Box<str>> {
     let mut list = String::new();
-    for part in sent {
+    for part in header {
         let part = std::str::from_utf8(part).ok()?.trim_matches([' ', '\t']);
         if !part.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~')) {
             return None;
@@ -81,7 +81,7 @@ fn tracestate<'a>(sent: impl IntoIterator<Item = &'a [u8]>) -> Option<Box<str>> 
             list.push(',');
         }
         list.push_str(part);
-        if list.len() > LONGEST_STATE {
+        if list.len() > MAX_TRACESTATE_LEN {
             return None;
         }
     }
@@ -95,7 +95,10 @@ mod tests {
     const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     fn read(parents: &[&str], states: &[&str]) -> Option<TraceContext> {
-        TraceContext::read(parents.iter().map(|text| text.as_bytes()), states.iter().map(|text| text.as_bytes()))
+        TraceContext::from_headers(
+            parents.iter().map(|text| text.as_bytes()),
+            states.iter().map(|text| text.as_bytes()),
+        )
     }
 
     fn sent_on(parent: &str) -> Option<String> {
@@ -103,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_valid_traceparent_goes_on_as_it_came() {
+    fn valid_traceparent_is_passed_unchanged() {
         for good in [GOOD, &GOOD.replace("-01", "-00"), &GOOD.replace("-01", "-ff")] {
             assert_eq!(sent_on(good).as_deref(), Some(good));
         }
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_goes_on_as_the_known_one() {
+    fn later_traceparent_versions_become_version_00() {
         let later = |version: &str, rest: &str| format!("{version}{}{rest}", &GOOD[2..]);
         assert_eq!(sent_on(&later("cc", "")).as_deref(), Some(GOOD));
         assert_eq!(sent_on(&later("01", "-what-the-future-will-be-like")).as_deref(), Some(GOOD));
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_valid_is_not_there() {
+    fn invalid_traceparent_counts_as_absent() {
         let zero_trace = GOOD.replace("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32));
         let zero_parent = GOOD.replace("00f067aa0ba902b7", &"0".repeat(16));
         for bad in [
@@ -148,14 +151,14 @@ mod tests {
         ] {
             assert_eq!(sent_on(bad), None, "{bad}");
         }
-        assert_eq!(TraceContext::read([&[0xff; 55][..]], []), None);
+        assert_eq!(TraceContext::from_headers([&[0xff; 55][..]], []), None);
         assert_eq!(read(&[GOOD, GOOD], &[]), None, "there is one");
         assert_eq!(read(&[], &["a=1"]), None);
     }
 
     #[test]
-    fn a_tracestate_goes_on_whole_or_not_at_all() {
-        let state = |sent: &[&str]| read(&[GOOD], sent).unwrap().tracestate().map(str::to_owned);
+    fn tracestate_is_passed_whole_or_dropped() {
+        let state = |header: &[&str]| read(&[GOOD], header).unwrap().tracestate().map(str::to_owned);
         assert_eq!(
             state(&["rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"]).as_deref(),
             Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")

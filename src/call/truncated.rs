@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// What stands for the arguments of a refused call that are longer than 1 KiB.
+/// Replaces the arguments of a refused call, if they are longer than 1 KiB.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Truncated {
     /// SHA-256, in hex, of the whole JSON text.
@@ -17,30 +17,30 @@ pub struct Truncated {
 
 /// Maximum length of arguments that are kept whole for a refused call, in bytes of JSON. Longer arguments keep a
 /// beginning of this length.
-const KEPT: usize = 1 << 10;
+const MAX_LEN: usize = 1 << 10;
 
 /// Marks a truncated text in the ledger.
-const MARK: &str = "sha-256";
+const MARKER: &str = "sha-256";
 
 impl Truncated {
     /// The text in the ledger: a JSON array, because the arguments that it replaces are always an object.
     pub fn to_column(&self) -> String {
-        serde_json::to_string(&(MARK, &self.sha256, self.bytes, &self.beginning)).unwrap_or_default()
+        serde_json::to_string(&(MARKER, &self.sha256, self.bytes, &self.beginning)).unwrap_or_default()
     }
 
     /// Reads the text of [`Truncated::to_column`]; `None` for any other text.
     pub fn from_column(text: &str) -> Option<Self> {
         let (mark, sha256, bytes, beginning): (String, String, u64, String) =
             text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten()?;
-        (mark == MARK).then_some(Self { sha256, bytes, beginning })
+        (mark == MARKER).then_some(Self { sha256, bytes, beginning })
     }
 }
 
 /// The replacement for a JSON text; `None` if the text is short enough to be kept whole.
-pub(super) fn short_column(text: &str) -> Option<String> {
-    (text.len() > KEPT).then(|| {
+pub(super) fn truncate_column(text: &str) -> Option<String> {
+    (text.len() > MAX_LEN).then(|| {
         let sha256 = hex::encode(Sha256::digest(text.as_bytes()));
-        let beginning = text[..text.floor_char_boundary(KEPT)].to_owned();
+        let beginning = text[..text.floor_char_boundary(MAX_LEN)].to_owned();
         Truncated { sha256, bytes: text.len() as u64, beginning }.to_column()
     })
 }
@@ -52,12 +52,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_arguments_are_kept_whole() {
-        let longest = json!({"a": "x".repeat(KEPT - 8)});
+    fn short_arguments_are_not_truncated() {
+        let longest = json!({"a": "x".repeat(MAX_LEN - 8)});
         for value in [json!({}), json!({"a": "☃", "b": [1, null]}), longest] {
             let text = value.to_string();
-            assert!(text.len() <= KEPT);
-            assert_eq!(short_column(&text), None);
+            assert!(text.len() <= MAX_LEN);
+            assert_eq!(truncate_column(&text), None);
             assert_eq!(Truncated::from_column(&text), None);
         }
     }
@@ -68,18 +68,23 @@ mod tests {
         for shift in 0..3 {
             let value = json!({"a": format!("{}{}", "x".repeat(shift), "☃".repeat(10_000)), "z": "\"\\\n"});
             let text = value.to_string();
-            let column = short_column(&text).unwrap();
-            assert!(column.len() < 2 * KEPT, "{}", column.len());
-            let kept = Truncated::from_column(&column).unwrap();
-            assert_eq!((kept.bytes, kept.sha256), (text.len() as u64, hex::encode(Sha256::digest(text.as_bytes()))));
-            assert!(text.starts_with(&kept.beginning) && (KEPT - 2..=KEPT).contains(&kept.beginning.len()));
+            let column = truncate_column(&text).unwrap();
+            assert!(column.len() < 2 * MAX_LEN, "{}", column.len());
+            let truncated = Truncated::from_column(&column).unwrap();
+            assert_eq!(
+                (truncated.bytes, truncated.sha256),
+                (text.len() as u64, hex::encode(Sha256::digest(text.as_bytes())))
+            );
+            assert!(
+                text.starts_with(&truncated.beginning) && (MAX_LEN - 2..=MAX_LEN).contains(&truncated.beginning.len())
+            );
         }
     }
 
     #[test]
-    fn one_byte_too_many_is_truncated() {
-        let value = json!({"a": "x".repeat(KEPT - 7)});
-        let kept = Truncated::from_column(&short_column(&value.to_string()).unwrap()).unwrap();
-        assert_eq!((kept.bytes, kept.beginning.len()), (KEPT as u64 + 1, KEPT));
+    fn one_byte_over_the_limit_is_truncated() {
+        let value = json!({"a": "x".repeat(MAX_LEN - 7)});
+        let truncated = Truncated::from_column(&truncate_column(&value.to_string()).unwrap()).unwrap();
+        assert_eq!((truncated.bytes, truncated.beginning.len()), (MAX_LEN as u64 + 1, MAX_LEN));
     }
 }

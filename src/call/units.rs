@@ -17,7 +17,7 @@ pub struct Time(#[schemars(with = "String")] pub Duration);
 pub struct Size(#[schemars(with = "String")] pub u64);
 
 /// Maximum of every duration. It is longer than any real wait, and far below the range in which clocks overflow.
-pub const LONGEST_TIME: Duration = Duration::from_secs(10 * 366 * 86_400);
+pub const MAX_DURATION: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 /// A number of things as text: `1 call`, `2 calls`. The noun is in the singular, and gets an `s` in the plural.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +38,9 @@ impl Time {
     /// A sentence that says what would be valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         match humantime::parse_duration(text.trim()) {
-            Ok(duration) if duration > LONGEST_TIME => Err(format!("`{text}` is too long: ten years is the most")),
+            Ok(duration) if duration > MAX_DURATION => Err(format!("`{text}` is too long: the maximum is ten years")),
             Ok(duration) => Ok(Self(duration)),
-            Err(_) => Err(format!("`{text}` is no duration: write a number with a unit, e.g. 250ms, 30s, 5m, 24h")),
+            Err(_) => Err(format!("`{text}` is not a duration: write a number with a unit, e.g. 250ms, 30s, 5m, 24h")),
         }
     }
 }
@@ -54,7 +54,7 @@ impl Size {
         let has_unit = text.trim().ends_with(|c: char| c.is_ascii_alphabetic());
         match text.trim().parse::<bytesize::ByteSize>() {
             Ok(size) if has_unit => Ok(Self(size.as_u64())),
-            _ => Err(format!("`{text}` is no size: write a number with a unit, e.g. 64KiB, 1MiB")),
+            _ => Err(format!("`{text}` is not a size: write a number with a unit, e.g. 64KiB, 1MiB")),
         }
     }
 
@@ -66,18 +66,18 @@ impl Size {
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::parse(&scalar(deserializer)?).map_err(D::Error::custom)
+        Self::parse(&deserialize_scalar(deserializer)?).map_err(D::Error::custom)
     }
 }
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::parse(&scalar(deserializer)?).map_err(D::Error::custom)
+        Self::parse(&deserialize_scalar(deserializer)?).map_err(D::Error::custom)
     }
 }
 
 /// A string, or the text of a bare number, which is then refused because it has no unit.
-fn scalar<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+fn deserialize_scalar<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     match serde_json::Value::deserialize(deserializer)? {
         serde_json::Value::String(text) => Ok(text),
         other => Ok(other.to_string()),
@@ -89,13 +89,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_thing_is_in_the_singular() {
+    fn count_uses_singular_for_one() {
         let shown = [0_u64, 1, 2].map(|number| Count(number, "call").to_string());
         assert_eq!(shown, ["0 calls", "1 call", "2 calls"]);
     }
 
     #[test]
-    fn units_are_required() {
+    fn durations_and_sizes_require_units() {
         assert_eq!(Time::parse("250ms"), Ok(Time(Duration::from_millis(250))));
         assert_eq!(Time::parse("30d"), Ok(Time(Duration::from_secs(30 * 86_400))));
         assert!(Time::parse("200000000000000d").is_err());

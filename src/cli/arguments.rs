@@ -11,7 +11,7 @@ use crate::environment::Environment;
 use crate::formats::Format;
 
 /// The default manifest, if it exists in the working folder.
-pub(super) const MANIFEST: &str = "toolcrib.yaml";
+pub(super) const DEFAULT_MANIFEST: &str = "toolcrib.yaml";
 
 /// Executes the tool calls of software agents: validated, limited, cached, retried and recorded.
 #[derive(Parser)]
@@ -22,7 +22,7 @@ pub(super) struct Cli {
     // by this crate.
     #[arg(long, env = "TOOLCRIB_LOG", global = true, default_value = "warn,toolcrib=info,rmcp=off")]
     pub(super) log: String,
-    /// How the log looks: for people on a terminal and JSON elsewhere, or always one of them.
+    /// Format of the log. By default, text on a terminal and JSON elsewhere.
     #[arg(long, env = "TOOLCRIB_LOG_FORMAT", global = true, value_enum, default_value_t)]
     pub(super) log_format: LogFormat,
     #[command(subcommand)]
@@ -36,10 +36,10 @@ pub(super) enum Command {
         #[command(flatten)]
         manifest: ManifestArg,
         #[command(flatten)]
-        how: ServeArgs,
+        options: ServeArgs,
     },
-    /// Read a manifest and say what is wrong with it. Runs nothing.
-    #[command(after_long_help = check::rules())]
+    /// Check a manifest and print its errors. Runs nothing.
+    #[command(after_long_help = check::rules_help())]
     Check(check::CheckArgs),
     /// Print the tools that a manifest declares.
     Tools {
@@ -54,17 +54,17 @@ pub(super) enum Command {
     /// Print totals per tool and caller.
     Usage {
         #[command(flatten)]
-        from: report::From,
+        source: report::LedgerSource,
     },
     /// Print recorded calls, newest first.
     Invocations(report::InvocationArgs),
-    /// Keep what the tools of MCP servers are now, in a file beside the manifest: what is another later is stopped.
+    /// Pin the current tools of MCP servers in a file beside the manifest. A tool that changes later is quarantined.
     Pin(pin::PinArgs),
     /// Copy the ledger to a new file, while the service runs or not.
     Backup(backup::BackupArgs),
     /// Print the OpenAPI document of the fixed routes, or with a manifest also of its tools.
     Openapi {
-        /// The manifest whose tools to print too.
+        /// The manifest whose tools are included.
         #[arg(long, short)]
         manifest: Option<PathBuf>,
     },
@@ -72,13 +72,13 @@ pub(super) enum Command {
     Schema,
     /// Exit 0 when the service is ready: for images without a shell.
     Healthcheck {
-        /// The server to ask.
+        /// The server to check.
         #[arg(long, env = "TOOLCRIB_SERVER")]
         server: Option<String>,
-        /// Where it listens, when no server is named.
+        /// The address of the server, if --server is not given.
         #[arg(long, env = "TOOLCRIB_LISTEN", hide = true)]
         listen: Option<String>,
-        /// Ask only whether it answers at all, whatever its ledger says: when not, a restart would help.
+        /// Check only that the server responds, in any state of its ledger. If it does not, a restart may help.
         #[arg(long)]
         live: bool,
     },
@@ -89,7 +89,7 @@ impl Command {
     pub(super) fn starts_programs(&self) -> bool {
         match self {
             Self::Serve { .. } | Self::Tools { .. } | Self::Pin(_) => true,
-            Self::Call(args) => args.runs_here(),
+            Self::Call(args) => args.runs_in_process(),
             Self::Openapi { manifest } => manifest.is_some(),
             Self::Check(_)
             | Self::Usage { .. }
@@ -103,13 +103,13 @@ impl Command {
 
 #[derive(Args)]
 pub(super) struct ServeArgs {
-    /// Address to listen on; port 0 takes a free one.
+    /// Address to listen on. Port 0 selects a free port.
     #[arg(long, env = "TOOLCRIB_LISTEN")]
     pub(super) listen: Option<String>,
-    /// Serve one MCP client on standard input and output, and listen nowhere.
+    /// Serve one MCP client on standard input and output, and open no port.
     #[arg(long)]
     pub(super) stdio: bool,
-    /// Where the ledger is: sqlite://FILE.
+    /// The ledger: sqlite://FILE.
     #[arg(long, env = "TOOLCRIB_LEDGER")]
     pub(super) ledger: Option<String>,
     /// Start although the ledger has lost acknowledged commits.
@@ -123,30 +123,30 @@ pub(super) struct ServeArgs {
 impl ServeArgs {
     /// Whether an address was given to a service that does not listen. An address in the environment does not count,
     /// because it is not meant for this start alone.
-    pub(super) fn listens_nowhere(&self, environment: &Environment) -> bool {
-        let variable = environment.text("TOOLCRIB_LISTEN");
+    pub(super) fn has_unused_address(&self, environment: &Environment) -> bool {
+        let variable = environment.get_text("TOOLCRIB_LISTEN");
         self.stdio && (self.allow_open || self.listen.is_some() && self.listen.as_deref() != variable)
     }
 }
 
 #[derive(Args)]
 pub(super) struct ManifestArg {
-    /// The manifest; toolcrib.yaml in this folder when there is one, else the built-in demo.
+    /// The manifest. Default: toolcrib.yaml in this folder if it exists, else the built-in demo.
     #[arg(long, short, env = "TOOLCRIB_MANIFEST")]
     pub(super) manifest: Option<PathBuf>,
 }
 
 impl ManifestArg {
     pub(super) fn path(&self) -> Option<PathBuf> {
-        let here = PathBuf::from(MANIFEST);
+        let here = PathBuf::from(DEFAULT_MANIFEST);
         self.manifest.clone().or_else(|| here.exists().then_some(here))
     }
 
     /// A builder with the manifest, or with the tools of the demo.
-    pub(super) fn builder(&self, environment: &Environment) -> Result<AppBuilder, Error> {
+    pub(super) fn app_builder(&self, environment: &Environment) -> Result<AppBuilder, Error> {
         let builder = App::builder().environment(environment.clone());
         match self.path() {
-            Some(path) => builder.alone().manifest(path),
+            Some(path) => builder.manifest_only().manifest(path),
             None => Ok(builder.demo()),
         }
     }

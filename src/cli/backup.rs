@@ -10,31 +10,31 @@ use super::{Failure, print_json};
 use crate::app::{self, Error};
 use crate::environment::Environment;
 use crate::ledger;
-use crate::manifest::{self, Manifest, Process};
+use crate::manifest::{self, Manifest, ProcessInput};
 
 /// Arguments of `backup`.
 #[derive(clap::Args)]
 pub(super) struct BackupArgs {
-    /// The new file; one that is there is never overwritten.
+    /// The new file. An existing file is never overwritten.
     to: PathBuf,
     #[command(flatten)]
     manifest: ManifestArg,
-    /// The ledger: sqlite://FILE. If it is not named: the manifest's, as `serve` would take it.
+    /// The ledger: sqlite://FILE. By default, the ledger of the manifest, as for `serve`.
     #[arg(long, env = "TOOLCRIB_LEDGER")]
     ledger: Option<String>,
 }
 
 /// Copies the ledger, and prints the path and the size of the copy.
-pub(super) async fn backup(args: BackupArgs, environment: &Environment) -> Result<(), Failure> {
-    let settings = settings(&args, environment)?;
+pub(super) async fn run(args: BackupArgs, environment: &Environment) -> Result<(), Failure> {
+    let settings = ledger_settings(&args, environment)?;
     let failed = |error: ledger::Error| Failure::from(Error::Ledger(error));
     let copied = async {
-        let ledger = ledger::open_to_read(&settings).await.map_err(failed)?;
+        let ledger = ledger::open_read_only(&settings).await.map_err(failed)?;
         ledger.backup(&args.to).await.map_err(failed)
     };
     let bytes = tokio::select! {
         copied = copied => copied?,
-        stopped = app::stopped() => {
+        stopped = app::wait_for_stop() => {
             stopped?;
             return Err(Failure::Failed("toolcrib: stopped".into()));
         }
@@ -44,16 +44,14 @@ pub(super) async fn backup(args: BackupArgs, environment: &Environment) -> Resul
 }
 
 /// The ledger that `serve` would open here.
-fn settings(args: &BackupArgs, environment: &Environment) -> Result<ledger::Settings, Failure> {
+fn ledger_settings(args: &BackupArgs, environment: &Environment) -> Result<ledger::Settings, Failure> {
     let named = match (&args.ledger, args.manifest.path()) {
         (Some(_), _) | (None, None) => Manifest::default().ledger,
-        (None, Some(path)) => match manifest::load(&path, &Process::new(environment), &HashMap::new()) {
+        (None, Some(path)) => match manifest::load(&path, &ProcessInput::new(environment), &HashMap::new()) {
             Ok(manifest) => manifest.ledger,
             Err(findings) => {
-                let said = Error::Manifest(findings);
-                return Err(Failure::Usage(format!(
-                    "{said}\nname the ledger with --ledger to do without the manifest"
-                )));
+                let errors = Error::Manifest(findings);
+                return Err(Failure::Usage(format!("{errors}\nuse --ledger to back up without the manifest")));
             }
         },
     };

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::arguments::{MANIFEST, ManifestArg};
-use super::{Failure, print};
+use super::arguments::{DEFAULT_MANIFEST, ManifestArg};
+use super::{Failure, print_line};
 use crate::call::Kind;
 use crate::call::units::Count;
 use crate::environment::Environment;
 use crate::manifest::{
-    self, Checked, DeclaredVariable, Finding, Manifest, Place, Process, Rule, Severity, Source as _,
+    self, Checked, DeclaredVariable, Finding, Location, Manifest, ManifestInput as _, ProcessInput, Rule, Severity,
 };
 
 /// How findings are printed.
@@ -29,7 +29,7 @@ pub(super) enum CheckFormat {
 pub(super) struct CheckArgs {
     #[command(flatten)]
     manifest: ManifestArg,
-    /// How to print what is found.
+    /// Format of the output.
     #[arg(long, value_enum, default_value_t)]
     format: CheckFormat,
     /// Exit 64 for warnings too. Hints never count.
@@ -39,7 +39,7 @@ pub(super) struct CheckArgs {
 
 /// The output of `--format json`.
 #[derive(Serialize)]
-struct Document<'a> {
+struct CheckDocument<'a> {
     /// The manifest. Findings name the included files.
     file: String,
     /// Whether the exit code is 0.
@@ -53,7 +53,7 @@ struct Document<'a> {
     /// The number of MCP servers. Their tools are unknown here.
     servers: usize,
     callers: usize,
-    environment: Vec<Variable<'a>>,
+    environment: Vec<VariableView<'a>>,
     findings: Vec<FindingView<'a>>,
 }
 
@@ -70,7 +70,7 @@ struct FindingView<'a> {
 
 /// A variable that a tool or a source of tools declares.
 #[derive(Serialize)]
-struct Variable<'a> {
+struct VariableView<'a> {
     /// The tool; null if a source declares it.
     tool: Option<&'a str>,
     /// The Python module or MCP server; null if a tool declares it.
@@ -96,7 +96,7 @@ enum VariableState {
 }
 
 impl VariableState {
-    fn words(self) -> &'static str {
+    fn describe(self) -> &'static str {
         match self {
             Self::Set => "set",
             Self::Default => "not set, has a default",
@@ -107,32 +107,33 @@ impl VariableState {
 }
 
 /// The rules, for `check --help`.
-pub(super) fn rules() -> String {
-    let lines: Vec<String> = Rule::ALL.iter().map(|rule| format!("  {:<22}{}", rule.as_str(), rule.says())).collect();
-    format!("Rules (a warning where nothing else is said):\n{}", lines.join("\n"))
+pub(super) fn rules_help() -> String {
+    let lines: Vec<String> =
+        Rule::ALL.iter().map(|rule| format!("  {:<22}{}", rule.as_str(), rule.description())).collect();
+    format!("Rules (warnings, unless stated otherwise):\n{}", lines.join("\n"))
 }
 
-pub(super) fn check(args: &CheckArgs, environment: &Environment) -> Result<(), Failure> {
+pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<(), Failure> {
     let path = args.manifest.path();
     let checked = match &path {
-        Some(path) => manifest::check(path, &Process::new(environment), &HashMap::new()),
-        None => no_manifest(),
+        Some(path) => manifest::check(path, &ProcessInput::new(environment), &HashMap::new()),
+        None => missing_manifest(),
     };
-    let path = path.as_deref().unwrap_or(Path::new(MANIFEST));
-    let worst = if args.strict { Severity::Warning } else { Severity::Error };
-    let ok = checked.findings.iter().all(|finding| finding.severity > worst);
-    let variables = variables(&checked.variables, &Process::new(environment));
+    let path = path.as_deref().unwrap_or(Path::new(DEFAULT_MANIFEST));
+    let threshold = if args.strict { Severity::Warning } else { Severity::Error };
+    let ok = checked.findings.iter().all(|finding| finding.severity > threshold);
+    let variables = variable_views(&checked.variables, &ProcessInput::new(environment));
     match args.format {
         CheckFormat::Json => {
-            let document = document(path, &checked, variables, ok);
+            let document = build_document(path, &checked, variables, ok);
             let text = serde_json::to_string_pretty(&document).map_err(|error| Failure::Failed(error.to_string()))?;
-            print(&text);
-            if ok { Ok(()) } else { Err(Failure::Said) }
+            print_line(&text);
+            if ok { Ok(()) } else { Err(Failure::Reported) }
         }
         CheckFormat::Text => {
-            let text = text(path, &checked, &variables, ok);
+            let text = format_text(path, &checked, &variables, ok);
             if ok {
-                print(&text);
+                print_line(&text);
                 Ok(())
             } else {
                 Err(Failure::Usage(text))
@@ -141,26 +142,26 @@ pub(super) fn check(args: &CheckArgs, environment: &Environment) -> Result<(), F
     }
 }
 
-fn no_manifest() -> Checked {
-    let place = Place { file: Path::new(MANIFEST).into(), line: 1, column: 1 };
-    let message = format!("there is no manifest to check: name one with --manifest, or write {MANIFEST}");
-    let findings = vec![Finding::error(place, "", message).rule(Rule::Unreadable)];
+fn missing_manifest() -> Checked {
+    let place = Location { file: Path::new(DEFAULT_MANIFEST).into(), line: 1, column: 1 };
+    let message = format!("there is no manifest to check: name one with --manifest, or write {DEFAULT_MANIFEST}");
+    let findings = vec![Finding::error(place, "", message).with_rule(Rule::Unreadable)];
     Checked { findings, manifest: Manifest::default(), variables: Vec::new() }
 }
 
-fn text(path: &Path, checked: &Checked, variables: &[Variable<'_>], ok: bool) -> String {
+fn format_text(path: &Path, checked: &Checked, variables: &[VariableView<'_>], ok: bool) -> String {
     let count = |severity, noun| Count(checked.count(severity), noun);
     let mut lines: Vec<String> = checked.findings.iter().map(ToString::to_string).collect();
-    for Variable { tool, source, name, state, .. } in variables {
-        let whose = tool.or(*source).unwrap_or_default();
-        lines.push(format!("{whose}: environment variable {name}: {}", state.words()));
+    for VariableView { tool, source, name, state, .. } in variables {
+        let owner = tool.or(*source).unwrap_or_default();
+        lines.push(format!("{owner}: environment variable {name}: {}", state.describe()));
     }
     let found = format!("{}, {}", count(Severity::Warning, "warning"), count(Severity::Hint, "hint"));
     lines.push(if ok {
         let Manifest { tools, callers, .. } = &checked.manifest;
         // Their tools are unknown, because `check` does not run their code.
         let sources: Vec<String> = [(Kind::Python, "module"), (Kind::Mcp, "MCP server")]
-            .map(|(kind, word)| (sources_of(&checked.manifest, kind), word))
+            .map(|(kind, word)| (count_sources(&checked.manifest, kind), word))
             .into_iter()
             .filter(|(many, _)| *many > 0)
             .map(|(many, word)| format!(", {}", Count(many, word)))
@@ -175,46 +176,51 @@ fn text(path: &Path, checked: &Checked, variables: &[Variable<'_>], ok: bool) ->
     lines.join("\n")
 }
 
-fn document<'a>(path: &Path, checked: &'a Checked, environment: Vec<Variable<'a>>, ok: bool) -> Document<'a> {
+fn build_document<'a>(
+    path: &Path,
+    checked: &'a Checked,
+    environment: Vec<VariableView<'a>>,
+    ok: bool,
+) -> CheckDocument<'a> {
     let view = |finding: &'a Finding| FindingView {
-        file: finding.place.file.display().to_string(),
-        line: finding.place.line,
-        column: finding.place.column,
+        file: finding.location.file.display().to_string(),
+        line: finding.location.line,
+        column: finding.location.column,
         path: &finding.path,
         severity: finding.severity,
         rule: finding.rule,
         message: &finding.message,
     };
-    Document {
+    CheckDocument {
         file: path.display().to_string(),
         ok,
         errors: checked.count(Severity::Error),
         warnings: checked.count(Severity::Warning),
         hints: checked.count(Severity::Hint),
         tools: checked.manifest.tools.len(),
-        modules: sources_of(&checked.manifest, Kind::Python),
-        servers: sources_of(&checked.manifest, Kind::Mcp),
+        modules: count_sources(&checked.manifest, Kind::Python),
+        servers: count_sources(&checked.manifest, Kind::Mcp),
         callers: checked.manifest.callers.len(),
         environment,
         findings: checked.findings.iter().map(view).collect(),
     }
 }
 
-fn sources_of(manifest: &Manifest, kind: Kind) -> usize {
+fn count_sources(manifest: &Manifest, kind: Kind) -> usize {
     manifest.sources.iter().filter(|source| source.settings.kind() == kind).count()
 }
 
-fn variables<'a>(declared: &'a [DeclaredVariable], environment: &Process) -> Vec<Variable<'a>> {
+fn variable_views<'a>(declared: &'a [DeclaredVariable], environment: &ProcessInput) -> Vec<VariableView<'a>> {
     let view = |declared: &'a DeclaredVariable| {
         let DeclaredVariable { tool, source, variable } = declared;
-        let state = match environment.env(&variable.name) {
+        let state = match environment.env_var(&variable.name) {
             Some(_) => VariableState::Set,
             None if variable.default.is_some() => VariableState::Default,
             None if variable.required => VariableState::Missing,
             None => VariableState::Unset,
         };
         let set = matches!(state, VariableState::Set);
-        Variable { tool: tool.as_deref(), source: source.as_deref(), name: &variable.name, set, state }
+        VariableView { tool: tool.as_deref(), source: source.as_deref(), name: &variable.name, set, state }
     };
     declared.iter().map(view).collect()
 }

@@ -24,7 +24,7 @@ pub(super) struct ServerArgs {
     pub(super) key: Option<String>,
 }
 
-fn client(timeout: Option<Duration>) -> Result<reqwest::Client, Failure> {
+fn build_client(timeout: Option<Duration>) -> Result<reqwest::Client, Failure> {
     // It fails only if a provider is installed already.
     let _ = ring::default_provider().install_default();
     let builder = || {
@@ -40,19 +40,20 @@ fn client(timeout: Option<Duration>) -> Result<reqwest::Client, Failure> {
 }
 
 /// Reads a resource of a server, whatever the status.
-pub(super) async fn look(args: &ServerArgs, server: &str, path: &str) -> Result<(StatusCode, Value), Failure> {
-    send(args, server, client(None)?.get(url(server, path))).await
+pub(super) async fn get_json(args: &ServerArgs, server: &str, path: &str) -> Result<(StatusCode, Value), Failure> {
+    send_request(args, server, build_client(None)?.get(join_url(server, path))).await
 }
 
 /// Calls a tool on a server, with an idempotency key if there is one.
-pub(super) async fn invoke(
+pub(super) async fn invoke_tool(
     args: &ServerArgs,
     server: &str,
     path: &str,
     body: &Value,
     key: Option<&IdempotencyKey>,
 ) -> Result<(StatusCode, Value), Failure> {
-    send(args, server, keyed(client(None)?.post(url(server, path)).json(body), key)).await
+    send_request(args, server, with_idempotency_key(build_client(None)?.post(join_url(server, path)).json(body), key))
+        .await
 }
 
 /// Lets a server run the calls of a model's message, which is JSON or text.
@@ -67,49 +68,53 @@ pub(super) async fn send_message(
     let kind = if is_json { "application/json" } else { "text/plain; charset=utf-8" };
     let options = options.into_iter().filter_map(|(name, value)| Some((name, value?)));
     let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(options).finish();
-    let address = url(server, &format!("/calls?{query}"));
-    let request = client(None)?.post(address).header(CONTENT_TYPE, kind).body(message);
-    send(args, server, keyed(request, key)).await
+    let address = join_url(server, &format!("/calls?{query}"));
+    let request = build_client(None)?.post(address).header(CONTENT_TYPE, kind).body(message);
+    send_request(args, server, with_idempotency_key(request, key)).await
 }
 
-fn keyed(request: RequestBuilder, key: Option<&IdempotencyKey>) -> RequestBuilder {
+fn with_idempotency_key(request: RequestBuilder, key: Option<&IdempotencyKey>) -> RequestBuilder {
     match key {
-        Some(key) => request.header("idempotency-key", &*key.shared()),
+        Some(key) => request.header("idempotency-key", &*key.to_arc()),
         None => request,
     }
 }
 
-fn url(server: &str, path: &str) -> String {
+fn join_url(server: &str, path: &str) -> String {
     format!("{}{path}", server.trim_end_matches('/'))
 }
 
 /// Sends a request and reads its JSON answer, whatever the status.
-async fn send(args: &ServerArgs, server: &str, mut request: RequestBuilder) -> Result<(StatusCode, Value), Failure> {
+async fn send_request(
+    args: &ServerArgs,
+    server: &str,
+    mut request: RequestBuilder,
+) -> Result<(StatusCode, Value), Failure> {
     if let Some(key) = &args.key {
         request = request.bearer_auth(key);
     }
     let unreachable = |error: reqwest::Error| {
-        let mut said = format!("toolcrib: no answer from {server}");
+        let mut message = format!("toolcrib: no answer from {server}");
         let mut cause: Option<&dyn std::error::Error> = Some(&error);
         while let Some(error) = cause {
-            said.push_str(&format!(": {error}"));
+            message.push_str(&format!(": {error}"));
             cause = error.source();
         }
-        Failure::Failed(said)
+        Failure::Failed(message)
     };
     let response = request.send().await.map_err(unreachable)?;
     let status = response.status();
     let text = response.text().await.map_err(unreachable)?;
     let value = serde_json::from_str(&text)
-        .map_err(|_| Failure::Failed(format!("toolcrib: {server} answered {status}, and no JSON: is it Toolcrib?")))?;
+        .map_err(|_| Failure::Failed(format!("toolcrib: {server} answered {status} without JSON: is it Toolcrib?")))?;
     Ok((status, value))
 }
 
 /// Maximum duration of a health check: probes come every few seconds.
-const HEALTH_TIME: Duration = Duration::from_secs(5);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Succeeds if the server is ready or, with `live`, alive.
-pub(super) async fn healthcheck(server: Option<String>, listen: Option<String>, live: bool) -> Result<(), Failure> {
+pub(super) async fn check_health(server: Option<String>, listen: Option<String>, live: bool) -> Result<(), Failure> {
     let (path, state) = if live { ("livez", "alive") } else { ("readyz", "ready") };
     let server = server.unwrap_or_else(|| {
         let listen = listen.unwrap_or_else(|| DEFAULT_LISTEN.into());
@@ -118,7 +123,7 @@ pub(super) async fn healthcheck(server: Option<String>, listen: Option<String>, 
         format!("http://{listen}")
     });
     let url = format!("{}/{path}", server.trim_end_matches('/'));
-    match client(Some(HEALTH_TIME))?.get(&url).send().await {
+    match build_client(Some(HEALTH_TIMEOUT))?.get(&url).send().await {
         Ok(response) if response.status() == StatusCode::OK => Ok(()),
         Ok(response) => Err(Failure::Failed(format!("toolcrib: {server} is not {state}: {}", response.status()))),
         Err(error) => Err(Failure::Failed(format!("toolcrib: no answer from {server}: {error}"))),

@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::log::{Format, LogWriter};
 
-/// How the log looks.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(super) enum LogFormat {
     /// For people on a terminal, JSON elsewhere.
@@ -19,9 +19,9 @@ pub(super) enum LogFormat {
 }
 
 /// Starts the log. The returned writer is for other lines of the log.
-pub(super) fn start(filter: EnvFilter, wanted: LogFormat) -> io::Result<LogWriter> {
+pub(super) fn start(filter: EnvFilter, requested: LogFormat) -> io::Result<LogWriter> {
     let colour = io::stderr().is_terminal();
-    let format = match wanted {
+    let format = match requested {
         LogFormat::Auto if !colour => Format::Json,
         LogFormat::Json => Format::Json,
         LogFormat::Auto | LogFormat::Human => Format::Human { colour },

@@ -8,9 +8,9 @@ mod client;
 mod commands;
 mod failure;
 mod log;
+mod option_variables;
 mod pin;
 mod report;
-mod variables;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -21,8 +21,8 @@ use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 
 use self::arguments::{Cli, Command};
-use self::commands::{openapi, serve, tools};
-use self::failure::{Failure, USAGE};
+use self::commands::{print_openapi, print_tools, serve};
+use self::failure::{EXIT_USAGE, Failure};
 use crate::environment::Environment;
 
 /// Whether a program with these arguments would start other programs. Its environment should then be concealed from
@@ -33,23 +33,23 @@ pub fn starts_programs(arguments: impl IntoIterator<Item = OsString>) -> bool {
 
 /// Runs the program with these variables and arguments. The first argument is the program's own name.
 pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Environment) -> ExitCode {
-    let arguments = variables::complete(arguments.into_iter().collect(), &environment);
+    let arguments = option_variables::add_variables(arguments.into_iter().collect(), &environment);
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+            return if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
         }
     };
     // The log of rmcp shows whole messages with arguments and results, which our own lines never contain.
     let quiet = if cli.log.contains("rmcp") { "" } else { ",rmcp=off" };
     let filter = match EnvFilter::try_new(format!("{}{quiet}", cli.log)) {
         Ok(filter) => filter,
-        Err(error) => return fail(&format!("--log {}: {error}", cli.log), USAGE),
+        Err(error) => return exit_with(&format!("--log {}: {error}", cli.log), EXIT_USAGE),
     };
     let log = match log::start(filter, cli.log_format) {
         Ok(log) => log,
-        Err(error) => return fail(&format!("toolcrib: the log cannot be written: {error}"), 1),
+        Err(error) => return exit_with(&format!("toolcrib: the log cannot be written: {error}"), 1),
     };
 
     // The message of a panic may contain anything that a tool was given. The log needs only its position.
@@ -57,42 +57,42 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Env
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(place, "panicked");
     }));
-    let done = match cli.command {
-        Command::Serve { manifest, how } => serve(&manifest, how, &environment, &log).await,
-        Command::Check(args) => check::check(&args, &environment),
-        Command::Tools { manifest, format } => tools(&manifest, format, &environment).await,
-        Command::Call(args) => call::call(args, &environment).await,
-        Command::Usage { from } => report::usage(from).await,
-        Command::Invocations(args) => report::invocations(args).await,
-        Command::Backup(args) => backup::backup(args, &environment).await,
-        Command::Pin(args) => pin::pin(args, &environment).await,
-        Command::Openapi { manifest } => openapi(manifest.as_deref(), &environment).await,
+    let result = match cli.command {
+        Command::Serve { manifest, options } => serve(&manifest, options, &environment, &log).await,
+        Command::Check(args) => check::run(&args, &environment),
+        Command::Tools { manifest, format } => print_tools(&manifest, format, &environment).await,
+        Command::Call(args) => call::run(args, &environment).await,
+        Command::Usage { source } => report::print_usage(source).await,
+        Command::Invocations(args) => report::print_invocations(args).await,
+        Command::Backup(args) => backup::run(args, &environment).await,
+        Command::Pin(args) => pin::run(args, &environment).await,
+        Command::Openapi { manifest } => print_openapi(manifest.as_deref(), &environment).await,
         Command::Schema => {
-            print_json(&crate::manifest::schema());
+            print_json(&crate::manifest::json_schema());
             Ok(())
         }
-        Command::Healthcheck { server, listen, live } => client::healthcheck(server, listen, live).await,
+        Command::Healthcheck { server, listen, live } => client::check_health(server, listen, live).await,
     };
     log.flush().await;
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Usage(message)) => fail(&message, USAGE),
-        Err(Failure::Failed(message)) => fail(&message, 1),
-        Err(Failure::Said) => ExitCode::from(USAGE),
-        Err(Failure::No) => ExitCode::FAILURE,
+        Err(Failure::Usage(message)) => exit_with(&message, EXIT_USAGE),
+        Err(Failure::Failed(message)) => exit_with(&message, 1),
+        Err(Failure::Reported) => ExitCode::from(EXIT_USAGE),
+        Err(Failure::NegativeResult) => ExitCode::FAILURE,
     }
 }
 
-fn fail(message: &str, code: u8) -> ExitCode {
+fn exit_with(message: &str, code: u8) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "{message}");
     ExitCode::from(code)
 }
 
 /// Prints to standard output. If the reader has closed it, that is not our failure.
-fn print(text: &str) {
+fn print_line(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 fn print_json(value: &Value) {
-    print(&serde_json::to_string_pretty(value).unwrap_or_default());
+    print_line(&serde_json::to_string_pretty(value).unwrap_or_default());
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::client::{ServerArgs, look};
+use super::client::{ServerArgs, get_json};
 use super::{Failure, print_json};
 use crate::http::{InvocationView, ToolUsage};
 use crate::ledger::{self, Query, State};
@@ -13,16 +13,16 @@ use crate::manifest::DEFAULT_LEDGER;
 
 /// Where to read.
 #[derive(clap::Args)]
-pub(super) struct From {
+pub(super) struct LedgerSource {
     #[command(flatten)]
     server: ServerArgs,
-    /// The ledger to read when no server is named: sqlite://FILE.
+    /// The ledger to read if no server is given: sqlite://FILE.
     #[arg(long, env = "TOOLCRIB_LEDGER", conflicts_with = "server")]
     ledger: Option<String>,
 }
 
-impl From {
-    async fn open(&self) -> Result<std::sync::Arc<dyn ledger::Ledger>, Failure> {
+impl LedgerSource {
+    async fn open_ledger(&self) -> Result<std::sync::Arc<dyn ledger::Ledger>, Failure> {
         let url = self.ledger.clone().unwrap_or_else(|| DEFAULT_LEDGER.into());
         let durability = ledger::Durability::default();
         let settings = ledger::Settings {
@@ -33,7 +33,7 @@ impl From {
             max_bytes: None,
             accept_loss: false,
         };
-        ledger::open_to_read(&settings).await.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))
+        ledger::open_read_only(&settings).await.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))
     }
 }
 
@@ -41,43 +41,43 @@ impl From {
 #[derive(clap::Args)]
 pub(super) struct InvocationArgs {
     #[command(flatten)]
-    from: From,
-    /// Of this tool.
+    source: LedgerSource,
+    /// Only calls of this tool.
     #[arg(long)]
     tool: Option<String>,
-    /// Of this caller.
+    /// Only calls of this caller.
     #[arg(long)]
     caller: Option<String>,
-    /// Of this run.
+    /// Only calls of this run.
     #[arg(long)]
     run_id: Option<String>,
-    /// In this state.
+    /// Only calls in this state.
     #[arg(long)]
     state: Option<String>,
-    /// At most so many.
+    /// Maximum number of calls.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
 }
 
-async fn from_server(from: &ServerArgs, server: &str, path: &str) -> Result<(), Failure> {
-    let (status, answer) = look(from, server, path).await?;
+async fn print_from_server(from: &ServerArgs, server: &str, path: &str) -> Result<(), Failure> {
+    let (status, answer) = get_json(from, server, path).await?;
     print_json(&answer);
-    if status.is_success() { Ok(()) } else { Err(Failure::No) }
+    if status.is_success() { Ok(()) } else { Err(Failure::NegativeResult) }
 }
 
-pub(super) async fn usage(from: From) -> Result<(), Failure> {
-    if let Some(server) = &from.server.server {
-        return from_server(&from.server, server, "/usage").await;
+pub(super) async fn print_usage(source: LedgerSource) -> Result<(), Failure> {
+    if let Some(server) = &source.server.server {
+        return print_from_server(&source.server, server, "/usage").await;
     }
-    let ledger = from.open().await?;
-    let rows = ledger.usage(None).await.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))?;
+    let ledger = source.open_ledger().await?;
+    let rows = ledger.usage_totals(None).await.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))?;
     let tools: Vec<ToolUsage> = rows.into_iter().map(ToolUsage::from).collect();
     print_json(&json!({"tools": tools}));
     Ok(())
 }
 
-pub(super) async fn invocations(args: InvocationArgs) -> Result<(), Failure> {
-    if let Some(server) = &args.from.server.server {
+pub(super) async fn print_invocations(args: InvocationArgs) -> Result<(), Failure> {
+    if let Some(server) = &args.source.server.server {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query.append_pair("limit", &args.limit.to_string());
         for (name, value) in
@@ -87,11 +87,11 @@ pub(super) async fn invocations(args: InvocationArgs) -> Result<(), Failure> {
                 query.append_pair(name, value);
             }
         }
-        return from_server(&args.from.server, server, &format!("/invocations?{}", query.finish())).await;
+        return print_from_server(&args.source.server, server, &format!("/invocations?{}", query.finish())).await;
     }
     let state = match args.state.as_deref() {
         Some(word) => {
-            Some(State::from_word(word).ok_or_else(|| Failure::Usage(format!("--state: there is no state `{word}`")))?)
+            Some(State::from_name(word).ok_or_else(|| Failure::Usage(format!("--state: there is no state `{word}`")))?)
         }
         None => None,
     };
@@ -103,8 +103,8 @@ pub(super) async fn invocations(args: InvocationArgs) -> Result<(), Failure> {
         limit: args.limit + 1,
         ..Query::default()
     };
-    let ledger = args.from.open().await?;
-    let mut rows = ledger.list(&query).await.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))?;
+    let ledger = args.source.open_ledger().await?;
+    let mut rows = ledger.list_calls(&query).await.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))?;
     let more = rows.len() > args.limit as usize;
     rows.truncate(args.limit as usize);
     let next = rows.last().filter(|_| more).map(|row| row.id.to_string());

@@ -4,12 +4,12 @@
 use serde_json::{Value, json};
 
 use super::blocks;
-use super::found_calls::{FoundCalls, take, text};
+use super::found_calls::{FoundCalls, take_field, text_field};
 use super::reply::AnsweredCall;
 use crate::call::{Content, JsonObject, Resource};
 
 /// Stop reasons after which the model's output is incomplete.
-const CUT: [&str; 6] = [
+const CUT_OFF_REASONS: [&str; 6] = [
     "max_tokens",
     "model_context_window_exceeded",
     "guardrail_intervened",
@@ -19,7 +19,7 @@ const CUT: [&str; 6] = [
 ];
 
 /// Names of block contents that need no result.
-const NO_CALL: [&str; 9] = [
+const NON_CALL_KEYS: [&str; 9] = [
     "text",
     "reasoningContent",
     "citationsContent",
@@ -32,19 +32,19 @@ const NO_CALL: [&str; 9] = [
 ];
 
 /// Finds the calls. Returns false if the body is not a Bedrock message.
-pub(super) fn find(body: &mut Value, found: &mut FoundCalls) -> bool {
+pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
     match body {
-        Value::Array(all) => found.each(all, false, is_block, one),
+        Value::Array(all) => found.visit_parts(all, false, is_block, read_block),
         Value::Object(fields) => {
-            let is_cut = text(fields, "stopReason").is_some_and(|reason| CUT.contains(&reason));
+            let is_cut = text_field(fields, "stopReason").is_some_and(|reason| CUT_OFF_REASONS.contains(&reason));
             let message = match fields.get_mut("output").and_then(|output| output.get_mut("message")) {
                 Some(Value::Object(message)) => message,
                 _ => fields,
             };
-            let is_assistant = text(message, "role") == Some("assistant");
+            let is_assistant = text_field(message, "role") == Some("assistant");
             match message.get_mut("content") {
-                Some(Value::Array(all)) if is_assistant => found.each(all, is_cut, is_block, one),
-                _ => is_block(body) && found.each(std::slice::from_mut(body), false, is_block, one),
+                Some(Value::Array(all)) if is_assistant => found.visit_parts(all, is_cut, is_block, read_block),
+                _ => is_block(body) && found.visit_parts(std::slice::from_mut(body), false, is_block, read_block),
             }
         }
         _ => false,
@@ -54,22 +54,22 @@ pub(super) fn find(body: &mut Value, found: &mut FoundCalls) -> bool {
 /// Whether the value is a Bedrock block. Its only key names its content; unlike an Anthropic block it has no `type`.
 fn is_block(value: &Value) -> bool {
     value.get("type").is_none()
-        && (value.get("toolUse").is_some() || NO_CALL.into_iter().any(|name| value.get(name).is_some()))
+        && (value.get("toolUse").is_some() || NON_CALL_KEYS.into_iter().any(|name| value.get(name).is_some()))
 }
 
 /// Adds the block to `found` if it is a call. Returns whether it is a call.
-fn one(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
-    match take(fields, &["toolUse"]) {
+fn read_block(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
+    match take_field(fields, &["toolUse"]) {
         // The provider has run this tool itself.
-        Some(Value::Object(call)) if text(&call, "type") == Some("server_tool_use") => return false,
+        Some(Value::Object(call)) if text_field(&call, "type") == Some("server_tool_use") => return false,
         Some(Value::Object(mut call)) => {
-            let (id, name) = (take(&mut call, &["toolUseId"]), take(&mut call, &["name"]));
-            found.call_with_id(id, name, take(&mut call, &["input"]));
+            let (id, name) = (take_field(&mut call, &["toolUseId"]), take_field(&mut call, &["name"]));
+            found.add_call_with_id(id, name, take_field(&mut call, &["input"]));
         }
-        Some(_) => found.call_with_id(None, None, None),
+        Some(_) => found.add_call_with_id(None, None, None),
         None => {
-            if let Some(other) = fields.keys().find(|key| !NO_CALL.contains(&key.as_str())) {
-                found.left_alone(&format!("a block with `{other}`"));
+            if let Some(other) = fields.keys().find(|key| !NON_CALL_KEYS.contains(&key.as_str())) {
+                found.warn_ignored(&format!("a block with `{other}`"));
             }
             return false;
         }
@@ -78,35 +78,35 @@ fn one(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
 }
 
 /// Makes one message with all results.
-pub(super) fn reply<'a>(told: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
-    let mut names = Names::default();
-    let results: Vec<Value> = told.map(|told| json!({"toolResult": result(told, &mut names)})).collect();
+pub(super) fn write_results<'a>(answered: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
+    let mut names = DocumentNames::default();
+    let results: Vec<Value> = answered.map(|call| json!({"toolResult": write_result(call, &mut names)})).collect();
     vec![json!({"role": "user", "content": results})]
 }
 
-fn result(told: AnsweredCall<'_>, names: &mut Names) -> Value {
-    let said = told.said;
-    let mut content = Vec::with_capacity(said.content.len() + 1);
+fn write_result(answered: AnsweredCall<'_>, names: &mut DocumentNames) -> Value {
+    let reply = answered.reply;
+    let mut content = Vec::with_capacity(reply.content.len() + 1);
     // The API refuses data that is not an object ("Provide a json object for the field").
-    let written = blocks::data_of(said).unwrap_or_default();
-    content.extend(blocks::unsaid(said).map(|text| match said.structured.filter(|data| data.is_object()) {
+    let data_texts = blocks::find_data_texts(reply).unwrap_or_default();
+    content.extend(blocks::unstated_data(reply).map(|text| match reply.structured.filter(|data| data.is_object()) {
         Some(data) => json!({"json": data}),
         None => json!({"text": text}),
     }));
-    for (index, block) in said.content.iter().enumerate() {
-        match written.iter().find(|(at, data)| *at == index && data.is_object()) {
+    for (index, block) in reply.content.iter().enumerate() {
+        match data_texts.iter().find(|(at, data)| *at == index && data.is_object()) {
             Some((_, data)) => content.push(json!({"json": data})),
-            None => heard(block, told.id, names, &mut content),
+            None => convert_block(block, answered.id, names, &mut content),
         }
     }
     if content.is_empty() {
-        content.push(json!({"text": blocks::no_words(said.is_error)}));
+        content.push(json!({"text": blocks::empty_result_text(reply.is_error)}));
     }
-    json!({"toolUseId": told.id, "content": content, "status": if said.is_error { "error" } else { "success" }})
+    json!({"toolUseId": answered.id, "content": content, "status": if reply.is_error { "error" } else { "success" }})
 }
 
 /// Converts a block for the API. The API refuses blank texts, and documents without a text block beside them.
-fn heard(block: &Content, id: Option<&Value>, names: &mut Names, content: &mut Vec<Value>) {
+fn convert_block(block: &Content, id: Option<&Value>, names: &mut DocumentNames, content: &mut Vec<Value>) {
     match block {
         Content::Image { data, mime_type } => {
             if let Some(format) = image_format(blocks::media_type(mime_type)) {
@@ -115,10 +115,10 @@ fn heard(block: &Content, id: Option<&Value>, names: &mut Names, content: &mut V
             }
         }
         Content::Resource { resource } => {
-            let bytes = blocks::bytes_of(resource).filter(|bytes| !bytes.is_empty());
+            let bytes = blocks::resource_bytes(resource).filter(|bytes| !bytes.is_empty());
             if let (Some(format), Some(bytes)) = (document_format(resource), bytes) {
                 let file = blocks::file_name(resource);
-                let name = names.name(&file, id);
+                let name = names.unique_name(&file, id);
                 content.push(json!({"text": format!("{file} is the document \"{name}\".")}));
                 content.push(json!({"document": {"format": format, "name": name, "source": {"bytes": bytes}}}));
                 return;
@@ -126,9 +126,9 @@ fn heard(block: &Content, id: Option<&Value>, names: &mut Names, content: &mut V
         }
         Content::Text { .. } | Content::Audio { .. } => {}
     }
-    let words = blocks::in_words(block, blocks::NO_FORM);
-    if !words.trim().is_empty() {
-        content.push(json!({"text": words}));
+    let text = blocks::block_as_text(block, blocks::UNSUPPORTED);
+    if !text.trim().is_empty() {
+        content.push(json!({"text": text}));
     }
 }
 
@@ -154,13 +154,13 @@ fn document_format(resource: &Resource) -> Option<&'static str> {
 
 /// The document names of one reply. They must be unique.
 #[derive(Default)]
-struct Names(Vec<String>);
+struct DocumentNames(Vec<String>);
 
-impl Names {
+impl DocumentNames {
     /// Makes a document name that the API accepts (DocumentBlock): letters, digits, hyphens, brackets and single
     /// spaces, at most 200 characters. It must be unique in the whole conversation, so it ends with the end of the
     /// call's id.
-    fn name(&mut self, file: &str, id: Option<&Value>) -> String {
+    fn unique_name(&mut self, file: &str, id: Option<&Value>) -> String {
         let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
         let plain = |c: char| if c.is_ascii_alphanumeric() || "-()[]".contains(c) { c } else { ' ' };
         let stem: String = stem.chars().map(plain).collect();

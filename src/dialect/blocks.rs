@@ -7,40 +7,40 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::message::ToolReply;
-use crate::call::{Content, FAILED_SILENTLY, Resource};
+use crate::call::{Content, EMPTY_ERROR_MESSAGE, Resource};
 
 /// The text for a result without text. An API may refuse an empty result, and a model learns nothing from it.
-pub(super) fn no_words(is_error: bool) -> &'static str {
-    if is_error { FAILED_SILENTLY } else { "(no output)" }
+pub(super) fn empty_result_text(is_error: bool) -> &'static str {
+    if is_error { EMPTY_ERROR_MESSAGE } else { "(no output)" }
 }
 
 /// Image types that every provider accepts. Exception: Gemini does not accept GIF.
-pub(super) const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
+pub(super) const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
 
 /// The reason for leaving a block out: the API has no form for it in a tool's result.
-pub(super) const NO_FORM: &str = "this API does not take it in a tool result";
+pub(super) const UNSUPPORTED: &str = "this API does not take it in a tool result";
 
 /// The media type without parameters, as providers write it.
-pub(super) fn media_type(written: &str) -> &str {
-    match written.split(';').next().unwrap_or_default().trim() {
+pub(super) fn media_type(mime_type: &str) -> &str {
+    match mime_type.split(';').next().unwrap_or_default().trim() {
         "image/jpg" => "image/jpeg",
         plain => plain,
     }
 }
 
 /// A block as text. Content that is not text is replaced by a note, such as "[audio/wav, 12.0 KiB: left out, …]".
-pub(super) fn in_words<'a>(block: &'a Content, why: &str) -> Cow<'a, str> {
+pub(super) fn block_as_text<'a>(block: &'a Content, why: &str) -> Cow<'a, str> {
     match block {
         Content::Text { text } => text.into(),
         Content::Image { data, mime_type } | Content::Audio { data, mime_type } => {
-            format!("[{mime_type}, {}: left out, {why}]", size(data)).into()
+            format!("[{mime_type}, {}: left out, {why}]", decoded_size(data)).into()
         }
         Content::Resource { resource } => {
             let name = file_name(resource);
             let kind = resource.mime_type.as_deref().unwrap_or("unknown type");
-            match (text_of(resource), &resource.blob) {
+            match (resource_text(resource), &resource.blob) {
                 (Some(text), _) => format!("[{name}, {kind}]\n{text}").into(),
-                (None, Some(blob)) => format!("[{name}, {kind}, {}: left out, {why}]", size(blob)).into(),
+                (None, Some(blob)) => format!("[{name}, {kind}, {}: left out, {why}]", decoded_size(blob)).into(),
                 (None, None) => format!("[{name}, {kind}: empty]").into(),
             }
         }
@@ -48,27 +48,28 @@ pub(super) fn in_words<'a>(block: &'a Content, why: &str) -> Cow<'a, str> {
 }
 
 /// All blocks as text, one per line. Never empty.
-pub(super) fn all_in_words(said: &ToolReply<'_>) -> String {
-    words_but(said, |_| false)
+pub(super) fn result_as_text(reply: &ToolReply<'_>) -> String {
+    text_except(reply, |_| false)
 }
 
 /// The blocks for which `is_elsewhere` is false, as text. Empty only if other blocks are elsewhere in the reply.
-pub(super) fn words_but(said: &ToolReply<'_>, is_elsewhere: impl Fn(&Content) -> bool) -> String {
-    let blocks = said.content.iter().filter(|block| !is_elsewhere(block)).map(|block| in_words(block, NO_FORM));
-    let words: Vec<Cow<'_, str>> = unsaid(said).map(Cow::Owned).into_iter().chain(blocks).collect();
-    let words = words.join("\n");
-    let is_silent = words.trim().is_empty() && !said.content.iter().any(is_elsewhere);
-    if is_silent { no_words(said.is_error).to_owned() } else { words }
+pub(super) fn text_except(reply: &ToolReply<'_>, is_elsewhere: impl Fn(&Content) -> bool) -> String {
+    let blocks =
+        reply.content.iter().filter(|block| !is_elsewhere(block)).map(|block| block_as_text(block, UNSUPPORTED));
+    let texts: Vec<Cow<'_, str>> = unstated_data(reply).map(Cow::Owned).into_iter().chain(blocks).collect();
+    let text = texts.join("\n");
+    let is_blank = text.trim().is_empty() && !reply.content.iter().any(is_elsewhere);
+    if is_blank { empty_result_text(reply.is_error).to_owned() } else { text }
 }
 
 /// The structured data as JSON, if the result has no text block. Otherwise the text already states the data.
-pub(super) fn unsaid(said: &ToolReply<'_>) -> Option<String> {
-    let is_said = said.content.iter().any(|block| matches!(block, Content::Text { .. }));
-    said.structured.filter(|_| !is_said).map(Value::to_string)
+pub(super) fn unstated_data(reply: &ToolReply<'_>) -> Option<String> {
+    let is_stated = reply.content.iter().any(|block| matches!(block, Content::Text { .. }));
+    reply.structured.filter(|_| !is_stated).map(Value::to_string)
 }
 
 /// The content of a file, if that is text.
-pub(super) fn text_of(resource: &Resource) -> Option<Cow<'_, str>> {
+pub(super) fn resource_text(resource: &Resource) -> Option<Cow<'_, str>> {
     if let Some(text) = &resource.text {
         return Some(text.into());
     }
@@ -80,7 +81,7 @@ pub(super) fn text_of(resource: &Resource) -> Option<Cow<'_, str>> {
 }
 
 /// The bytes of a file as base64.
-pub(super) fn bytes_of(resource: &Resource) -> Option<Cow<'_, str>> {
+pub(super) fn resource_bytes(resource: &Resource) -> Option<Cow<'_, str>> {
     match (&resource.blob, &resource.text) {
         (Some(blob), _) => Some(blob.into()),
         (None, Some(text)) => Some(STANDARD.encode(text).into()),
@@ -107,16 +108,16 @@ pub(super) fn data_url(media_type: &str, base64: &str) -> String {
 /// Finds the result data for an API that has a field for data. Returns the texts that repeat the data, each with its
 /// position and the data it repeats: the whole data, or one item of a list. The caller leaves these texts out.
 /// Returns `None` if the texts say something else, because the tool then wrote them for the model.
-pub(super) fn data_of<'a>(said: &ToolReply<'a>) -> Option<Vec<(usize, &'a Value)>> {
-    let data = said.structured?;
+pub(super) fn find_data_texts<'a>(reply: &ToolReply<'a>) -> Option<Vec<(usize, &'a Value)>> {
+    let data = reply.structured?;
     let mut items = data.as_array().map(Vec::as_slice).unwrap_or_default().iter().peekable();
     let (mut has_texts, mut found) = (false, Vec::new());
-    for (index, block) in said.content.iter().enumerate() {
+    for (index, block) in reply.content.iter().enumerate() {
         let Content::Text { text } = block else { continue };
         has_texts = true;
-        if is_written_as(data, text) {
+        if is_json_of(data, text) {
             found.push((index, data));
-        } else if let Some(item) = items.next_if(|item| is_written_as(item, text)) {
+        } else if let Some(item) = items.next_if(|item| is_json_of(item, text)) {
             found.push((index, item));
         }
     }
@@ -124,13 +125,13 @@ pub(super) fn data_of<'a>(said: &ToolReply<'a>) -> Option<Vec<(usize, &'a Value)
 }
 
 /// Whether the text is this data as JSON, in any layout.
-fn is_written_as(data: &Value, text: &str) -> bool {
-    let begins_alike = text.trim_start().starts_with(['{', '[']) == (data.is_object() || data.is_array());
-    begins_alike && serde_json::from_str::<Value>(text).is_ok_and(|said| said == *data)
+fn is_json_of(data: &Value, text: &str) -> bool {
+    let has_same_start = text.trim_start().starts_with(['{', '[']) == (data.is_object() || data.is_array());
+    has_same_start && serde_json::from_str::<Value>(text).is_ok_and(|value| value == *data)
 }
 
 /// The number of bytes that the base64 text encodes.
-fn size(base64: &str) -> bytesize::ByteSize {
+fn decoded_size(base64: &str) -> bytesize::ByteSize {
     let padding = base64.bytes().rev().take_while(|byte| *byte == b'=').count();
     bytesize::ByteSize((base64.len() / 4 * 3).saturating_sub(padding) as u64)
 }

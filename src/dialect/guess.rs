@@ -7,7 +7,7 @@ use super::{gemini, native, openai};
 use crate::call::JsonObject;
 
 /// The dialect, if a typical field is present.
-pub(super) fn guess(body: &Value) -> Option<Dialect> {
+pub(super) fn guess_dialect(body: &Value) -> Option<Dialect> {
     match body {
         Value::String(_) => Some(Dialect::Text),
         // An empty list has no typical field. Any dialect will do, because there are no calls.
@@ -15,28 +15,30 @@ pub(super) fn guess(body: &Value) -> Option<Dialect> {
         Value::Array(items) => {
             let objects = || items.iter().filter_map(Value::as_object);
             // The list may mix items and plain messages. Plain messages are less typical, so they are examined last.
-            let marked = objects().filter(|fields| !fields.contains_key("role")).find_map(of);
-            let marked = marked.or_else(|| objects().find_map(of));
+            let marked = objects().filter(|fields| !fields.contains_key("role")).find_map(dialect_of_object);
+            let marked = marked.or_else(|| objects().find_map(dialect_of_object));
             // A Bedrock block is recognized only by the name of its content.
             marked.or_else(|| items.iter().all(|item| item.get("text").is_some()).then_some(Dialect::Bedrock))
         }
-        Value::Object(fields) if fields.len() == 1 && is(fields, "text", Value::is_string) => Some(Dialect::Text),
-        Value::Object(fields) => of(fields),
+        Value::Object(fields) if fields.len() == 1 && has_field_of(fields, "text", Value::is_string) => {
+            Some(Dialect::Text)
+        }
+        Value::Object(fields) => dialect_of_object(fields),
         Value::Null | Value::Bool(_) | Value::Number(_) => None,
     }
 }
 
-fn of(fields: &JsonObject) -> Option<Dialect> {
+fn dialect_of_object(fields: &JsonObject) -> Option<Dialect> {
     let has = |name: &str| fields.get(name).is_some_and(|value| !value.is_null());
-    let object = |name: &str| is(fields, name, Value::is_object);
-    let array = |name: &str| is(fields, name, Value::is_array);
-    let text = |name: &str| is(fields, name, Value::is_string);
+    let object = |name: &str| has_field_of(fields, name, Value::is_object);
+    let array = |name: &str| has_field_of(fields, name, Value::is_array);
+    let text = |name: &str| has_field_of(fields, name, Value::is_string);
     let role = fields.get("role").and_then(Value::as_str);
     // The most reliable fields come first.
     if has("jsonrpc") || text("method") {
         return Some(Dialect::Mcp);
     }
-    if array("choices") || openai::CALLS.into_iter().any(array) || openai::is_choice(fields) {
+    if array("choices") || openai::CALL_KEYS.into_iter().any(array) || openai::is_choice(fields) {
         return Some(Dialect::Openai);
     }
     if let Some(call) = fields.get("function_call").or_else(|| fields.get("functionCall")).and_then(Value::as_object) {
@@ -47,7 +49,7 @@ fn of(fields: &JsonObject) -> Option<Dialect> {
     if array("candidates") || array("parts") || role == Some("model") || has("finishReason") || has("finish_reason") {
         return Some(Dialect::Gemini);
     }
-    if gemini::BESIDE.into_iter().any(object) {
+    if gemini::RESPONSE_FIELDS.into_iter().any(object) {
         return Some(Dialect::Gemini);
     }
     if array("output") {
@@ -60,7 +62,7 @@ fn of(fields: &JsonObject) -> Option<Dialect> {
         return Some(Dialect::Bedrock);
     }
     if let Some(kind) = fields.get("type").and_then(Value::as_str) {
-        let by_type = of_type(kind, fields);
+        let by_type = dialect_of_type(kind, fields);
         if by_type.is_some() {
             return by_type;
         }
@@ -71,7 +73,7 @@ fn of(fields: &JsonObject) -> Option<Dialect> {
     }
     if role == Some("assistant") {
         return Some(match fields.get("content") {
-            Some(Value::Array(blocks)) => of_content(blocks),
+            Some(Value::Array(blocks)) => dialect_of_content(blocks),
             _ => Dialect::Openai,
         });
     }
@@ -87,14 +89,14 @@ fn of(fields: &JsonObject) -> Option<Dialect> {
 }
 
 /// Guesses from the `type` of an Anthropic block or an OpenAI item.
-fn of_type(kind: &str, fields: &JsonObject) -> Option<Dialect> {
+fn dialect_of_type(kind: &str, fields: &JsonObject) -> Option<Dialect> {
     match kind {
-        "function" | "custom" if is(fields, kind, Value::is_object) => {
+        "function" | "custom" if has_field_of(fields, kind, Value::is_object) => {
             let declares = fields[kind].get("description").is_some();
             (!declares).then_some(Dialect::Openai)
         }
         "message" => Some(match fields.get("content") {
-            Some(Value::Array(blocks)) => of_content(blocks),
+            Some(Value::Array(blocks)) => dialect_of_content(blocks),
             _ => Dialect::Anthropic,
         }),
         "text" | "thinking" | "redacted_thinking" | "container_upload" => Some(Dialect::Anthropic),
@@ -110,7 +112,7 @@ fn of_type(kind: &str, fields: &JsonObject) -> Option<Dialect> {
 
 /// Guesses from the content of a message. OpenAI items contain `output_text`, Anthropic blocks have a `type`, and
 /// Bedrock blocks have none.
-fn of_content(blocks: &[Value]) -> Dialect {
+fn dialect_of_content(blocks: &[Value]) -> Dialect {
     match blocks.first().map(|block| block.get("type").and_then(Value::as_str)) {
         None => Dialect::Anthropic,
         Some(Some("output_text" | "refusal")) => Dialect::OpenaiResponses,
@@ -121,7 +123,7 @@ fn of_content(blocks: &[Value]) -> Dialect {
 
 /// Explains why a body is not a message of any dialect, if the reason is known. The text completes a sentence that
 /// begins with "the body is".
-pub(super) fn is_no_message(body: &Value) -> Option<&'static str> {
+pub(super) fn describe_non_message(body: &Value) -> Option<&'static str> {
     match body {
         Value::Array(items) => {
             let is_message = |item: &Value| {
@@ -130,38 +132,38 @@ pub(super) fn is_no_message(body: &Value) -> Option<&'static str> {
             };
             let messages = items.iter().filter(|item| is_message(item)).count();
             (messages > 1 && items.len() == messages)
-                .then_some("a list of messages, of which only the last, what the model said, may have calls to run")
+                .then_some("a list of messages: send only the last one, which is the model's message")
         }
-        Value::Object(fields) => of_other_things(fields),
+        Value::Object(fields) => describe_object(fields),
         Value::String(_) => None,
         Value::Null | Value::Bool(_) | Value::Number(_) => Some("neither an object, an array nor a text"),
     }
 }
 
-fn of_other_things(fields: &JsonObject) -> Option<&'static str> {
+fn describe_object(fields: &JsonObject) -> Option<&'static str> {
     let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
     let has = |name: &str| fields.get(name).is_some_and(|value| !value.is_null());
     let first_choice = fields.get("choices").and_then(|choices| choices.get(0));
     let is_chunk = text("object").ends_with(".chunk")
         || first_choice.is_some_and(|choice| choice.get("delta").is_some() && choice.get("message").is_none())
         || text("type").starts_with("response.")
-        || STREAMED.contains(&text("type"))
-        || STREAMED_BY_BEDROCK.into_iter().any(has);
+        || STREAM_EVENT_TYPES.contains(&text("type"))
+        || BEDROCK_STREAM_KEYS.into_iter().any(has);
     if is_chunk {
         return Some("one piece of a stream: put the stream together first, and send the whole message");
     }
     if matches!(text("role"), "user" | "system" | "developer" | "tool" | "function") {
-        return Some("what was said to the model: send what the model said, whose role is `assistant` or `model`");
+        return Some("a message to the model: send the model's message, which has the role `assistant` or `model`");
     }
     if fields.get("messages").is_some_and(Value::is_array) {
-        return Some("a request to a model: send what the model said to it");
+        return Some("a request to a model: send the model's answer to it");
     }
     let is_failure = has("error") && !["jsonrpc", "output", "choices", "candidates"].into_iter().any(has);
-    is_failure.then_some("a provider's error, in which a model says nothing")
+    is_failure.then_some("a provider's error, which has no message of a model")
 }
 
 /// The types of Anthropic's stream events.
-const STREAMED: [&str; 6] = [
+const STREAM_EVENT_TYPES: [&str; 6] = [
     "message_start",
     "content_block_start",
     "content_block_delta",
@@ -170,10 +172,10 @@ const STREAMED: [&str; 6] = [
     "message_stop",
 ];
 
-const STREAMED_BY_BEDROCK: [&str; 5] =
+const BEDROCK_STREAM_KEYS: [&str; 5] =
     ["messageStart", "contentBlockStart", "contentBlockDelta", "contentBlockStop", "messageStop"];
 
-fn is(fields: &JsonObject, name: &str, shape: impl Fn(&Value) -> bool) -> bool {
+fn has_field_of(fields: &JsonObject, name: &str, shape: impl Fn(&Value) -> bool) -> bool {
     fields.get(name).is_some_and(shape)
 }
 
@@ -185,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dialects_are_told_by_their_marks() {
+    fn typical_fields_identify_the_dialect() {
         for (body, dialect) in [
             (json!("x"), Text),
             (json!({"text": "x"}), Text),
@@ -241,12 +243,12 @@ mod tests {
             (json!({"action": "f", "action_input": {}}), Native),
             (json!([{"action": "f", "action_input": null}]), Native),
         ] {
-            assert_eq!(guess(&body), Some(dialect), "{body}");
+            assert_eq!(guess_dialect(&body), Some(dialect), "{body}");
         }
     }
 
     #[test]
-    fn bodies_without_a_mark_are_no_dialects() {
+    fn bodies_without_typical_fields_have_no_dialect() {
         for body in [
             json!(null),
             json!(1),
@@ -268,12 +270,12 @@ mod tests {
             json!({"action": {}, "action_input": {}}),
             json!({"action_input": {}}),
         ] {
-            assert_eq!(guess(&body), None, "{body}");
+            assert_eq!(guess_dialect(&body), None, "{body}");
         }
     }
 
     #[test]
-    fn other_things_than_messages_are_named() {
+    fn non_messages_are_described() {
         for (body, what) in [
             (json!([{"role": "user"}, {"role": "assistant"}]), Some("a list of messages")),
             (json!([{"choices": []}, {"candidates": []}]), Some("a list of messages")),
@@ -286,7 +288,7 @@ mod tests {
             (json!({"type": "message_start"}), Some("one piece of a stream")),
             (json!({"messageStart": {}}), Some("one piece of a stream")),
             (json!({"messageStart": null}), None),
-            (json!({"role": "user"}), Some("what was said to the model")),
+            (json!({"role": "user"}), Some("a message to the model")),
             (json!({"role": "assistant"}), None),
             (json!({"messages": []}), Some("a request to a model")),
             (json!({"messages": 1}), None),
@@ -296,9 +298,9 @@ mod tests {
             (json!(1), Some("neither an object, an array nor a text")),
             (json!("x"), None),
         ] {
-            let said = is_no_message(&body);
-            assert_eq!(said.is_some(), what.is_some(), "{body}: {said:?}");
-            assert!(said.is_none_or(|said| said.starts_with(what.unwrap())), "{body}: {said:?}");
+            let description = describe_non_message(&body);
+            assert_eq!(description.is_some(), what.is_some(), "{body}: {description:?}");
+            assert!(description.is_none_or(|text| text.starts_with(what.unwrap())), "{body}: {description:?}");
         }
     }
 }

@@ -55,7 +55,7 @@ impl Dialect {
     }
 
     /// The dialect with that name.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn from_name(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dialect| dialect.as_str() == word)
     }
 }
@@ -82,10 +82,10 @@ pub struct Message {
     /// The dialect of the message, and of the reply.
     pub dialect: Dialect,
     /// The syntax of its calls, if the dialect is `text`. Otherwise the default.
-    pub form: TextSyntax,
+    pub syntax: TextSyntax,
     /// The calls, in the order in which the model wrote them. Something that looks like a call but cannot be read is
     /// included.
-    pub asks: Vec<Result<ToolCall, MalformedCall>>,
+    pub calls: Vec<Result<ToolCall, MalformedCall>>,
     /// Notes for the client that sent the message.
     pub warnings: Vec<String>,
 }
@@ -113,7 +113,7 @@ pub enum RawArguments {
     /// A text that should contain JSON.
     Text(String),
     /// The call has no arguments.
-    Nothing,
+    Missing,
     /// JSON of another type.
     Other(Value),
 }
@@ -126,7 +126,7 @@ pub struct MalformedCall {
     /// The tool's name, if it could be read.
     pub name: Option<String>,
     /// The fault, for people. It completes a sentence.
-    pub what: String,
+    pub fault: String,
     /// What the model should do, in whole sentences.
     pub correction: String,
     /// The message requests something other than a tool call.
@@ -143,8 +143,8 @@ pub struct ToolReply<'a> {
     /// The tool returned an error result, or did not run.
     pub is_error: bool,
     /// The result is the agent's final answer.
-    pub is_answer: bool,
+    pub is_final_answer: bool,
     /// The tool does not exist, or the call could not be read. Dialects with protocol errors (MCP) reply with such an
     /// error.
-    pub is_no_call: bool,
+    pub is_invalid_call: bool,
 }

@@ -1,8 +1,8 @@
 //! Translates between providers' message formats and calls. From a provider's message it reads calls; from results it
 //! writes the messages to append.
 //!
-//! Nothing here runs a tool or knows one. [`read()`] guesses the dialect (`guess`), and the file of that dialect
-//! finds the calls. [`reply()`] lets the same file write the results. Content that a dialect cannot carry is replaced
+//! Nothing here runs a tool or knows one. [`read_message`] guesses the dialect (`guess`), and the file of that dialect
+//! finds the calls. [`write_replies`] lets the same file write the results. Content that a dialect cannot carry is replaced
 //! by text (`blocks`).
 
 mod anthropic;
@@ -14,6 +14,7 @@ mod guess;
 pub mod json_repair;
 mod mcp;
 mod message;
+mod message_texts;
 mod native;
 mod openai;
 mod read;
@@ -22,10 +23,9 @@ mod responses;
 #[cfg(test)]
 mod tests;
 pub mod text;
-mod words;
 
-pub use found_calls::{id_of, name_of};
-pub use json_repair::{Repaired, arguments};
+pub use found_calls::{call_id, tool_name};
+pub use json_repair::{Repaired, read_arguments};
 pub use message::{Dialect, MalformedCall, Message, RawArguments, TextSyntax, ToolCall, ToolReply};
-pub use read::{Unread, read};
-pub use reply::reply;
+pub use read::{ReadError, read_message};
+pub use reply::write_replies;

@@ -5,25 +5,25 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::blocks::{self, IMAGES};
-use super::found_calls::{FoundCalls, take, text};
+use super::blocks::{self, IMAGE_TYPES};
+use super::found_calls::{FoundCalls, take_field, text_field};
 use super::reply::AnsweredCall;
 use crate::call::{Content, JsonObject};
 
 /// The keys of a message that hold its calls.
-pub(super) const CALLS: [&str; 2] = ["tool_calls", "toolCalls"];
+pub(super) const CALL_KEYS: [&str; 2] = ["tool_calls", "toolCalls"];
 
 /// The keys that hold the reason why the model stopped.
-const REASON: [&str; 3] = ["finish_reason", "finishReason", "done_reason"];
+const STOP_REASON_KEYS: [&str; 3] = ["finish_reason", "finishReason", "done_reason"];
 
 /// Finish reasons after which the model's output is incomplete. `content_filter` also cuts the output.
-const CUT: [&str; 2] = ["length", "content_filter"];
+const CUT_OFF_REASONS: [&str; 2] = ["length", "content_filter"];
 
 /// Finds the calls. Returns false if the body is not an OpenAI message.
-pub(super) fn find(body: &mut Value, found: &mut FoundCalls) -> bool {
+pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
     match body {
         Value::Array(calls) if calls.is_empty() || calls.iter().any(is_call) => {
-            calls.iter_mut().for_each(|call| one(call, found));
+            calls.iter_mut().for_each(|call| read_call(call, found));
             true
         }
         Value::Object(fields) => {
@@ -31,16 +31,19 @@ pub(super) fn find(body: &mut Value, found: &mut FoundCalls) -> bool {
                 if choices.len() > 1 {
                     found.warn(format!("the completion has {} choices, of which the first is read", choices.len()));
                 }
-                return choices.iter_mut().find_map(Value::as_object_mut).is_some_and(|first| choice(first, found));
+                return choices
+                    .iter_mut()
+                    .find_map(Value::as_object_mut)
+                    .is_some_and(|first| read_choice(first, found));
             }
             if is_choice(fields) {
-                return choice(fields, found);
+                return read_choice(fields, found);
             }
             if is_call(body) {
-                one(body, found);
+                read_call(body, found);
                 return true;
             }
-            body.as_object_mut().is_some_and(|fields| message(fields, found))
+            body.as_object_mut().is_some_and(|fields| read_message(fields, found))
         }
         _ => false,
     }
@@ -54,28 +57,31 @@ pub(super) fn is_choice(fields: &JsonObject) -> bool {
         && ["finish_reason", "finishReason", "index", "logprobs", "done", "created_at"].iter().any(has)
 }
 
-fn choice(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
-    let is_cut = REASON.into_iter().filter_map(|name| text(fields, name)).any(|reason| CUT.contains(&reason));
+fn read_choice(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
+    let is_cut = STOP_REASON_KEYS
+        .into_iter()
+        .filter_map(|name| text_field(fields, name))
+        .any(|reason| CUT_OFF_REASONS.contains(&reason));
     let is_message =
-        fields.get_mut("message").and_then(Value::as_object_mut).is_some_and(|inner| message(inner, found));
+        fields.get_mut("message").and_then(Value::as_object_mut).is_some_and(|inner| read_message(inner, found));
     if is_cut {
-        found.cut_off();
+        found.mark_cut_off();
     }
     is_message
 }
 
-fn message(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
-    let is_assistant = text(fields, "role") == Some("assistant");
-    match take(fields, &CALLS) {
-        Some(Value::Array(mut calls)) if !calls.is_empty() => calls.iter_mut().for_each(|call| one(call, found)),
-        Some(mut call @ Value::Object(_)) => one(&mut call, found),
+fn read_message(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
+    let is_assistant = text_field(fields, "role") == Some("assistant");
+    match take_field(fields, &CALL_KEYS) {
+        Some(Value::Array(mut calls)) if !calls.is_empty() => calls.iter_mut().for_each(|call| read_call(call, found)),
+        Some(mut call @ Value::Object(_)) => read_call(&mut call, found),
         // Some servers fill in both keys.
-        _ => match take(fields, &["function_call", "functionCall"]) {
+        _ => match take_field(fields, &["function_call", "functionCall"]) {
             Some(Value::Object(mut call)) => {
-                let (name, arguments) = (take(&mut call, &["name"]), take(&mut call, &["arguments"]));
-                found.call(None, name, arguments);
+                let (name, arguments) = (take_field(&mut call, &["name"]), take_field(&mut call, &["arguments"]));
+                found.add_call(None, name, arguments);
             }
-            _ => return is_assistant || CALLS.into_iter().any(|name| fields.contains_key(name)),
+            _ => return is_assistant || CALL_KEYS.into_iter().any(|name| fields.contains_key(name)),
         },
     }
     true
@@ -87,67 +93,69 @@ fn is_call(value: &Value) -> bool {
     value.get("function").is_some_and(Value::is_object) || matches!(kind, Some("function" | "custom")) && !has("role")
 }
 
-fn one(call: &mut Value, found: &mut FoundCalls) {
+fn read_call(call: &mut Value, found: &mut FoundCalls) {
     let Some(fields) = call.as_object_mut() else {
-        found.call_with_id(None, None, None);
+        found.add_call_with_id(None, None, None);
         return;
     };
-    let id = take(fields, &["id"]);
-    if let Some(kind) = text(fields, "type").filter(|kind| *kind != "function" && !fields.contains_key("function")) {
+    let id = take_field(fields, &["id"]);
+    if let Some(kind) =
+        text_field(fields, "type").filter(|kind| *kind != "function" && !fields.contains_key("function"))
+    {
         let id = id.as_ref().and_then(Value::as_str).unwrap_or("without id");
-        found.left_alone(&format!("the `{kind}` call {id}"));
+        found.warn_ignored(&format!("the `{kind}` call {id}"));
         return;
     }
     let function = match fields.get_mut("function") {
         Some(Value::Object(function)) => function,
         _ => fields,
     };
-    let (name, arguments) = (take(function, &["name"]), take(function, &["arguments"]));
-    found.call_with_id(id, name, arguments);
+    let (name, arguments) = (take_field(function, &["name"]), take_field(function, &["arguments"]));
+    found.add_call_with_id(id, name, arguments);
 }
 
 /// Makes one message for each call. Such a message cannot contain images and PDFs, so a message of the user with them
 /// follows.
-pub(super) fn reply<'a>(told: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
-    let mut shown = Vec::new();
-    let mut messages: Vec<Value> = told
-        .map(|told| {
-            let content = words_and_shown(told, &mut shown);
-            match told.id {
+pub(super) fn write_messages<'a>(answered: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
+    let mut media = Vec::new();
+    let mut messages: Vec<Value> = answered
+        .map(|call| {
+            let content = text_and_media(call, &mut media);
+            match call.id {
                 Some(id) => json!({"role": "tool", "tool_call_id": id, "content": content}),
-                None => json!({"role": "function", "name": told.name.unwrap_or_default(), "content": content}),
+                None => json!({"role": "function", "name": call.name.unwrap_or_default(), "content": content}),
             }
         })
         .collect();
-    if !shown.is_empty() {
-        messages.push(json!({"role": "user", "content": shown}));
+    if !media.is_empty() {
+        messages.push(json!({"role": "user", "content": media}));
     }
     messages
 }
 
-/// The reply as text. Images and files are added to `shown`.
-fn words_and_shown(told: AnsweredCall<'_>, shown: &mut Vec<Value>) -> String {
-    let name = told.name.unwrap_or("the tool");
-    let mut words: Vec<Cow<'_, str>> = blocks::unsaid(told.said).map(Cow::Owned).into_iter().collect();
-    for block in told.said.content {
-        if let Some(part) = part(block) {
-            let number = shown.len() / 2 + 1;
-            words.push(format!("[attachment {number}: in the user's message that follows]").into());
-            shown.push(json!({"type": "text", "text": format!("Attachment {number}, from the result of {name}:")}));
-            shown.push(part);
+/// The reply as text. Images and files are added to `media`.
+fn text_and_media(answered: AnsweredCall<'_>, media: &mut Vec<Value>) -> String {
+    let name = answered.name.unwrap_or("the tool");
+    let mut texts: Vec<Cow<'_, str>> = blocks::unstated_data(answered.reply).map(Cow::Owned).into_iter().collect();
+    for block in answered.reply.content {
+        if let Some(part) = media_part(block) {
+            let number = media.len() / 2 + 1;
+            texts.push(format!("[attachment {number}: in the user's message that follows]").into());
+            media.push(json!({"type": "text", "text": format!("Attachment {number}, from the result of {name}:")}));
+            media.push(part);
         } else {
-            words.push(blocks::in_words(block, blocks::NO_FORM));
+            texts.push(blocks::block_as_text(block, blocks::UNSUPPORTED));
         }
     }
-    let words = words.join("\n");
-    if words.trim().is_empty() { blocks::no_words(told.said.is_error).to_owned() } else { words }
+    let text = texts.join("\n");
+    if text.trim().is_empty() { blocks::empty_result_text(answered.reply.is_error).to_owned() } else { text }
 }
 
-fn part(block: &Content) -> Option<Value> {
+fn media_part(block: &Content) -> Option<Value> {
     match block {
         Content::Image { data, mime_type } => {
             let kind = blocks::media_type(mime_type);
-            let url = IMAGES.contains(&kind).then(|| blocks::data_url(kind, data))?;
+            let url = IMAGE_TYPES.contains(&kind).then(|| blocks::data_url(kind, data))?;
             Some(json!({"type": "image_url", "image_url": {"url": url}}))
         }
         Content::Resource { resource } if resource.mime_type.as_deref() == Some("application/pdf") => {

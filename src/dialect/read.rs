@@ -3,16 +3,16 @@
 use serde_json::Value;
 
 use super::found_calls::FoundCalls;
-use super::guess::{guess, is_no_message};
+use super::guess::{describe_non_message, guess_dialect};
 use super::message::{Dialect, Message};
-use super::{anthropic, bedrock, gemini, mcp, native, openai, responses, text, words};
+use super::{anthropic, bedrock, gemini, mcp, message_texts, native, openai, responses, text};
 
 /// Why a body is not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct Unread {
+#[error("{message}")]
+pub struct ReadError {
     /// The fault and the correct form, for people, in one sentence.
-    pub what: String,
+    pub message: String,
 }
 
 /// Finds the calls in a provider's message. If `named` is given, the dialect is not guessed.
@@ -21,27 +21,27 @@ pub struct Unread {
 ///
 /// # Errors
 /// The body is not a message of any dialect, or not of the named dialect.
-pub fn read(mut body: Value, named: Option<Dialect>) -> Result<Message, Unread> {
-    if let Some(what) = is_no_message(&body) {
-        return Err(Unread { what: format!("the body is {what}") });
+pub fn read_message(mut body: Value, named: Option<Dialect>) -> Result<Message, ReadError> {
+    if let Some(what) = describe_non_message(&body) {
+        return Err(ReadError { message: format!("the body is {what}") });
     }
-    alone(&mut body);
-    let guessed = guess(&body);
+    unwrap_single_message(&mut body);
+    let guessed = guess_dialect(&body);
     let Some(dialect) = named.or(guessed) else {
         let known = Dialect::ALL.map(Dialect::as_str).join(", ");
         let what = format!(
-            "the body is a message of no dialect that is known here ({known}): send what the model said as it came, \
-             or name its dialect with `dialect=`"
+            "the body matches no dialect ({known}): send the model's message unchanged, or name its dialect with \
+             `dialect=`"
         );
-        return Err(Unread { what });
+        return Err(ReadError { message: what });
     };
     if dialect == Dialect::Text {
         return Ok(match &body {
-            Value::String(text) => text::read(text),
+            Value::String(text) => text::read_text(text),
             message => {
-                let mut read = text::read(&words::said_in(message));
-                if let Some(Ok(last)) = read.asks.last_mut()
-                    && words::is_cut(message)
+                let mut read = text::read_text(&message_texts::join_texts(message));
+                if let Some(Ok(last)) = read.calls.last_mut()
+                    && message_texts::is_cut_off(message)
                 {
                     last.cut_off = true;
                 }
@@ -50,36 +50,37 @@ pub fn read(mut body: Value, named: Option<Dialect>) -> Result<Message, Unread> 
         });
     }
     let other = guessed.filter(|other| *other != dialect && *other != Dialect::Text);
-    if let Some(found) = find(dialect, &mut body) {
+    if let Some(found) = find_calls(dialect, &mut body) {
         // The named dialect finds no calls, but the guessed dialect may find some. Then the named dialect is an
         // error.
-        let mut has_others = || other.and_then(|other| find(other, &mut body)).is_some_and(|found| !found.is_empty());
-        if !found.is_empty() || !has_others() {
+        let mut has_other_calls =
+            || other.and_then(|other| find_calls(other, &mut body)).is_some_and(|found| !found.is_empty());
+        if !found.is_empty() || !has_other_calls() {
             return Ok(found.into_message(&body));
         }
     }
-    let looks = other.map(|other| format!("; it looks like {}", other.as_str())).unwrap_or_default();
-    let (name, right) = (dialect.as_str(), right(dialect));
-    Err(Unread { what: format!("the body is no message of the dialect {name}, which would be {right}{looks}") })
+    let hint = other.map(|other| format!("; it looks like {}", other.as_str())).unwrap_or_default();
+    let (name, expected) = (dialect.as_str(), expected_form(dialect));
+    Err(ReadError { message: format!("the body is not a message of the dialect {name}, which is {expected}{hint}") })
 }
 
 /// The calls in the body, if it is a message of the dialect.
-fn find(dialect: Dialect, body: &mut Value) -> Option<FoundCalls> {
+fn find_calls(dialect: Dialect, body: &mut Value) -> Option<FoundCalls> {
     let mut found = FoundCalls::new(dialect);
     let is_message = match dialect {
-        Dialect::Openai => openai::find(body, &mut found),
-        Dialect::OpenaiResponses => responses::find(body, &mut found),
-        Dialect::Anthropic => anthropic::find(body, &mut found),
-        Dialect::Gemini => gemini::find(body, &mut found),
-        Dialect::Bedrock => bedrock::find(body, &mut found),
-        Dialect::Mcp => mcp::find(body, &mut found),
-        Dialect::Native | Dialect::Text => native::find(body, &mut found),
+        Dialect::Openai => openai::find_calls(body, &mut found),
+        Dialect::OpenaiResponses => responses::find_calls(body, &mut found),
+        Dialect::Anthropic => anthropic::find_calls(body, &mut found),
+        Dialect::Gemini => gemini::find_calls(body, &mut found),
+        Dialect::Bedrock => bedrock::find_calls(body, &mut found),
+        Dialect::Mcp => mcp::find_calls(body, &mut found),
+        Dialect::Native | Dialect::Text => native::find_calls(body, &mut found),
     };
     is_message.then_some(found)
 }
 
 /// Unwraps a list that contains only one message.
-fn alone(body: &mut Value) {
+fn unwrap_single_message(body: &mut Value) {
     if let Value::Array(items) = body
         && let [item] = items.as_mut_slice()
         && let Some(fields) = item.as_object()
@@ -91,7 +92,7 @@ fn alone(body: &mut Value) {
     }
 }
 
-fn right(dialect: Dialect) -> &'static str {
+fn expected_form(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Openai => {
             "a message with `tool_calls`, a completion with `choices`, a choice, or an array of tool calls"

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::found_calls::{id_of, name_of};
+use super::found_calls::{call_id, tool_name};
 use super::message::{Dialect, Message, ToolReply};
 use super::{anthropic, bedrock, gemini, mcp, native, openai, responses, text};
 
@@ -14,28 +14,36 @@ pub(super) struct AnsweredCall<'a> {
     /// The tool's name as the model wrote it.
     pub(super) name: Option<&'a str>,
     /// The reply to the call.
-    pub(super) said: &'a ToolReply<'a>,
+    pub(super) reply: &'a ToolReply<'a>,
 }
 
-/// Writes the messages to append to the conversation, in the message's dialect. `said` has one entry for each call,
+/// Writes the messages to append to the conversation, in the message's dialect. `replies` has one entry for each call,
 /// in order.
 ///
 /// Every call gets a reply under its id, also a call that could not be read. Providers refuse a conversation in which
 /// a call has no result.
-pub fn reply(message: &Message, said: &[ToolReply<'_>]) -> Vec<Value> {
-    if message.asks.is_empty() {
+pub fn write_replies(message: &Message, replies: &[ToolReply<'_>]) -> Vec<Value> {
+    if message.calls.is_empty() {
         return Vec::new();
     }
-    let told =
-        message.asks.iter().zip(said).map(|(ask, said)| AnsweredCall { id: id_of(ask), name: name_of(ask), said });
+    let answered_calls = message.calls.iter().zip(replies).map(|(call, reply)| AnsweredCall {
+        id: call_id(call),
+        name: tool_name(call),
+        reply,
+    });
     match message.dialect {
-        Dialect::Openai => openai::reply(told),
-        Dialect::OpenaiResponses => told.map(responses::reply).collect(),
-        Dialect::Anthropic => anthropic::reply(told),
-        Dialect::Gemini => gemini::reply(told),
-        Dialect::Bedrock => bedrock::reply(told),
-        Dialect::Mcp => message.asks.iter().zip(told).map(|(ask, told)| mcp::reply(ask, told)).collect(),
-        Dialect::Native => told.map(native::reply).collect(),
-        Dialect::Text => text::reply(message, said),
+        Dialect::Openai => openai::write_messages(answered_calls),
+        Dialect::OpenaiResponses => answered_calls.map(responses::write_output).collect(),
+        Dialect::Anthropic => anthropic::write_results(answered_calls),
+        Dialect::Gemini => gemini::write_responses(answered_calls),
+        Dialect::Bedrock => bedrock::write_results(answered_calls),
+        Dialect::Mcp => message
+            .calls
+            .iter()
+            .zip(answered_calls)
+            .map(|(call, answered)| mcp::write_response(call, answered))
+            .collect(),
+        Dialect::Native => answered_calls.map(native::write_reply).collect(),
+        Dialect::Text => text::write_reply(message, replies),
     }
 }

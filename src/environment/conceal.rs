@@ -16,7 +16,7 @@ use super::Environment;
 /// Variables that some library reads by itself and that cannot be passed to it in another way. The new start keeps
 /// them. They contain paths, names, numbers and switches, never secrets.
 #[cfg(target_os = "linux")]
-const KEPT: [&str; 16] = [
+const KEPT_VARIABLES: [&str; 16] = [
     // The dynamic loader, when the program starts again. Without them it may fail to start, or load other libraries.
     "GLIBC_TUNABLES",
     "LD_LIBRARY_PATH",
@@ -74,7 +74,7 @@ pub fn conceal(settings: &[(&str, &str)]) -> Environment {
     #[cfg(not(target_os = "linux"))]
     {
         let _ = settings;
-        Environment::of_this_process()
+        Environment::from_process()
     }
 }
 
@@ -113,7 +113,8 @@ pub(crate) fn pass_to_child(_: &Environment) -> io::Result<Option<std::os::fd::O
 
 #[cfg(target_os = "linux")]
 fn is_kept(name: &OsStr) -> bool {
-    let is_kept = |name: &str| KEPT.contains(&name) || KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let is_kept =
+        |name: &str| KEPT_VARIABLES.contains(&name) || KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     name.to_str().is_some_and(is_kept)
 }
 
@@ -135,23 +136,23 @@ mod linux {
     use crate::environment::Environment;
 
     /// The name of the memfd.
-    const NAME: &str = "toolcrib-environment";
+    const MEMFD_NAME: &str = "toolcrib-environment";
     /// The name of its link in `/proc/self/fd`.
-    const LINK: &str = "/memfd:toolcrib-environment (deleted)";
+    const MEMFD_LINK: &str = "/memfd:toolcrib-environment (deleted)";
     /// This program, even if its file was moved or replaced since the start.
-    const PROGRAM: &str = "/proc/self/exe";
+    const SELF_EXE: &str = "/proc/self/exe";
 
     pub(super) fn conceal(settings: &[(&str, &str)]) -> Environment {
         if let Some(environment) = take_copy() {
             restore_name();
             return environment;
         }
-        let environment = Environment::of_this_process();
+        let environment = Environment::from_process();
         // There is nothing to hide. This also prevents a third start: the second one has only kept variables.
         if environment.iter().all(|(name, _)| is_kept(name)) {
             return environment;
         }
-        let error = start_again(&environment, settings);
+        let error = restart_program(&environment, settings);
         let _ = writeln!(
             io::stderr(),
             "toolcrib: the environment stays visible to programs that tools start, since the program cannot be \
@@ -161,7 +162,7 @@ mod linux {
     }
 
     /// Starts the program again. It returns only if that fails.
-    fn start_again(environment: &Environment, settings: &[(&str, &str)]) -> io::Error {
+    fn restart_program(environment: &Environment, settings: &[(&str, &str)]) -> io::Error {
         let copy = match write_copy(environment) {
             Ok(copy) => copy,
             Err(error) => return error,
@@ -171,19 +172,19 @@ mod linux {
             return io::Error::other("/proc is not there");
         }
         let mut arguments = std::env::args_os();
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(SELF_EXE);
         if let Some(name) = arguments.next() {
             command.arg0(name);
         }
-        let kept = environment.iter().filter(|(name, _)| is_kept(name));
-        command.args(arguments).env_clear().envs(settings.iter().copied()).envs(kept).exec()
+        let kept_variables = environment.iter().filter(|(name, _)| is_kept(name));
+        command.args(arguments).env_clear().envs(settings.iter().copied()).envs(kept_variables).exec()
     }
 
     /// Makes a memfd that the new program inherits. It contains `NAME=VALUE` and a zero byte for each variable.
     pub(super) fn write_copy(environment: &Environment) -> io::Result<OwnedFd> {
         // Kernels before 6.3 do not know the flag. Some later kernels require it.
-        let copy = match memfd_create(NAME, MemfdFlags::NOEXEC_SEAL) {
-            Err(Errno::INVAL) => memfd_create(NAME, MemfdFlags::empty()),
+        let copy = match memfd_create(MEMFD_NAME, MemfdFlags::NOEXEC_SEAL) {
+            Err(Errno::INVAL) => memfd_create(MEMFD_NAME, MemfdFlags::empty()),
             created => created,
         }?;
         let mut file = File::from(copy);
@@ -204,18 +205,18 @@ mod linux {
         let entries = fs::read_dir("/proc/self/fd").ok()?;
         let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
         let copies: Vec<RawFd> = numbers.filter(|number| is_copy(*number)).collect();
-        let copies: Vec<OwnedFd> = copies.into_iter().filter_map(confine::take_inherited).collect();
+        let copies: Vec<OwnedFd> = copies.into_iter().filter_map(confine::take_inherited_fd).collect();
         let mut bytes = Vec::new();
         let mut file = File::from(copies.into_iter().next()?);
         file.rewind().and_then(|()| file.read_to_end(&mut bytes)).ok()?;
-        Some(parse(&bytes))
+        Some(parse_copy(&bytes))
     }
 
     fn is_copy(number: RawFd) -> bool {
-        fs::read_link(format!("/proc/self/fd/{number}")).is_ok_and(|link| link.as_os_str() == LINK)
+        fs::read_link(format!("/proc/self/fd/{number}")).is_ok_and(|link| link.as_os_str() == MEMFD_LINK)
     }
 
-    fn parse(bytes: &[u8]) -> Environment {
+    fn parse_copy(bytes: &[u8]) -> Environment {
         let entries = bytes.split(|byte| *byte == 0).filter_map(|entry| {
             // The standard library also allows a name that begins with `=`.
             let at = entry.iter().skip(1).position(|byte| *byte == b'=')? + 1;
@@ -240,7 +241,7 @@ mod linux {
         use super::*;
 
         #[test]
-        fn a_copy_reads_as_it_was_written() {
+        fn environment_copy_round_trips() {
             let odd = OsString::from_vec(vec![0xff, b'=', b'\n']);
             let variables = [("A", OsString::from("1")), ("EMPTY", OsString::new()), ("B", odd), ("C", "x=y".into())];
             let environment: Environment = variables.into_iter().collect();
@@ -248,13 +249,13 @@ mod linux {
             assert!(is_copy(copy.as_raw_fd()));
             let mut bytes = Vec::new();
             File::from(copy).read_to_end(&mut bytes).unwrap();
-            let read = parse(&bytes);
+            let read = parse_copy(&bytes);
             assert!(read.iter().eq(environment.iter()));
             assert!(read.is_concealed && !environment.is_concealed);
         }
 
         #[test]
-        fn names_that_may_be_secrets_are_not_kept() {
+        fn secret_variable_names_are_not_kept() {
             for (name, expected) in [
                 ("TMPDIR", true),
                 ("MIMALLOC_PURGE_DELAY", true),

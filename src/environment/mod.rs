@@ -22,7 +22,7 @@ pub struct Environment {
 
 impl Environment {
     /// The variables that the process has now.
-    pub fn of_this_process() -> Self {
+    pub fn from_process() -> Self {
         #[expect(clippy::disallowed_methods, reason = "the one place where the environment is read")]
         std::env::vars_os().collect()
     }
@@ -33,7 +33,7 @@ impl Environment {
     }
 
     /// The value of a variable, if it is UTF-8.
-    pub fn text(&self, name: &str) -> Option<&str> {
+    pub fn get_text(&self, name: &str) -> Option<&str> {
         self.get(name)?.to_str()
     }
 

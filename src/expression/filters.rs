@@ -25,12 +25,12 @@ pub(super) const TESTS: &[&str] = &[
 ];
 
 /// The budget of one evaluation for all copies, in bytes: several copies of the largest result (4 MiB).
-const BUDGET: usize = 32 << 20;
+const MAX_COPIED_BYTES: usize = 32 << 20;
 /// The key of the used budget in the state of an evaluation. No expression can contain this name.
-const SPENT: &str = "bytes copied";
+const SPENT_KEY: &str = "bytes copied";
 
 /// Adds all filters and tests.
-pub(super) fn add(environment: &mut Environment<'_>) {
+pub(super) fn add_all(environment: &mut Environment<'_>) {
     add_filters(environment);
     add_tests(environment);
 }
@@ -50,12 +50,14 @@ fn add_filters(environment: &mut Environment<'_>) {
     environment.add_filter("max", filters::max);
     environment.add_filter("min", filters::min);
     environment.add_filter("round", filters::round);
-    environment.add_filter("string", string);
-    environment.add_filter("sum", sum);
-    environment.add_filter("lower", |state: &mut State<'_, '_>, value: &Value| copy(state, value, str::to_lowercase));
-    environment.add_filter("upper", |state: &mut State<'_, '_>, value: &Value| copy(state, value, str::to_uppercase));
+    environment.add_filter("string", to_text);
+    environment.add_filter("sum", sum_numbers);
+    environment
+        .add_filter("lower", |state: &mut State<'_, '_>, value: &Value| copy_text(state, value, str::to_lowercase));
+    environment
+        .add_filter("upper", |state: &mut State<'_, '_>, value: &Value| copy_text(state, value, str::to_uppercase));
     environment.add_filter("trim", |state: &mut State<'_, '_>, value: &Value| {
-        copy(state, value, |text| text.trim().to_owned())
+        copy_text(state, value, |text| text.trim().to_owned())
     });
     environment.add_filter("map", |state: &mut State<'_, '_>, value: Value, rest: Rest<_>| {
         spend_items(state, &value)?;
@@ -136,48 +138,48 @@ fn add_tests(environment: &mut Environment<'_>) {
 }
 
 /// A changed copy of a text. An undefined value counts as an empty text, as everywhere in expressions.
-fn copy(state: &mut State<'_, '_>, value: &Value, change: fn(&str) -> String) -> Result<String, Error> {
+fn copy_text(state: &mut State<'_, '_>, value: &Value, change: fn(&str) -> String) -> Result<String, Error> {
     if value.is_undefined() {
         return Ok(String::new());
     }
-    let text = value.as_str().ok_or_else(|| wrong("a text", value))?;
-    spend(state, text.len())?;
+    let text = value.as_str().ok_or_else(|| type_error("a text", value))?;
+    spend_bytes(state, text.len())?;
     Ok(change(text))
 }
 
 /// A number or boolean as text. That is enough to compare it with a text.
-fn string(value: &Value) -> Result<Value, Error> {
+fn to_text(value: &Value) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::String => Ok(value.clone()),
         ValueKind::Bool | ValueKind::Number => Ok(Value::from(value.to_string())),
-        _ => Err(wrong("a text, a number or a boolean", value)),
+        _ => Err(type_error("a text, a number or a boolean", value)),
     }
 }
 
 /// The sum of a list of numbers. The filter of minijinja would also join texts and lists.
-fn sum(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
+fn sum_numbers(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
     if let Some(item) = value.try_iter()?.find(|item| !item.is_number()) {
-        return Err(wrong("a list of numbers", &item));
+        return Err(type_error("a list of numbers", &item));
     }
     filters::sum(state, value, None, None, Kwargs::from_iter(std::iter::empty::<(String, Value)>()))
 }
 
-fn wrong(wanted: &str, found: &Value) -> Error {
-    Error::new(ErrorKind::InvalidOperation, format!("the filter takes {wanted}, not {}", found.kind()))
+fn type_error(expected: &str, found: &Value) -> Error {
+    Error::new(ErrorKind::InvalidOperation, format!("the filter takes {expected}, not {}", found.kind()))
 }
 
 /// Charges the budget for a list with an entry for each item.
 fn spend_items(state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
-    spend(state, value.len().unwrap_or(0).saturating_mul(size_of::<Value>()))
+    spend_bytes(state, value.len().unwrap_or(0).saturating_mul(size_of::<Value>()))
 }
 
-fn spend(state: &mut State<'_, '_>, bytes: usize) -> Result<(), Error> {
-    let before = state.get_temp(SPENT).and_then(|spent| spent.as_usize()).unwrap_or(0);
+fn spend_bytes(state: &mut State<'_, '_>, bytes: usize) -> Result<(), Error> {
+    let before = state.get_temp(SPENT_KEY).and_then(|spent| spent.as_usize()).unwrap_or(0);
     let spent = before.saturating_add(bytes);
-    if spent > BUDGET {
-        let message = format!("the filters of an expression copy at most {BUDGET} bytes");
+    if spent > MAX_COPIED_BYTES {
+        let message = format!("the filters of an expression copy at most {MAX_COPIED_BYTES} bytes");
         return Err(Error::new(ErrorKind::InvalidOperation, message));
     }
-    state.set_temp(SPENT, Value::from(spent));
+    state.set_temp(SPENT_KEY, Value::from(spent));
     Ok(())
 }

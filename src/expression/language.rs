@@ -4,85 +4,85 @@ use minijinja::Error;
 use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, UnaryOpKind};
 use minijinja::machinery::parse_expr;
 
-use super::NAMES;
+use super::VARIABLES;
 use super::filters::{FILTERS, NUMERIC, TESTS};
 
 /// Maximum number of slices (`x[1:]`) in one expression, because each slice makes a copy.
-const MOST_SLICES: usize = 4;
+const MAX_SLICES: usize = 4;
 
 /// Whether the text is an expression of the language.
 ///
 /// # Errors
 /// A sentence about what is invalid or unknown, and what is allowed.
-pub(super) fn check(text: &str) -> Result<(), String> {
-    let expression = parse_expr(text).map_err(|error| no_expression(&error))?;
+pub(super) fn check_syntax(text: &str) -> Result<(), String> {
+    let expression = parse_expr(text).map_err(|error| syntax_error(&error))?;
     let mut slices = 0;
-    visit(&expression, &mut slices)?;
-    if slices > MOST_SLICES {
-        return Err(format!("an expression has at most {MOST_SLICES} slices such as `x[1:]`"));
+    check_node(&expression, &mut slices)?;
+    if slices > MAX_SLICES {
+        return Err(format!("an expression has at most {MAX_SLICES} slices such as `x[1:]`"));
     }
     Ok(())
 }
 
 /// The message for a text that is not an expression.
-pub(super) fn no_expression(error: &Error) -> String {
+pub(super) fn syntax_error(error: &Error) -> String {
     let why = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
-    format!("not an expression: {why}; one is, e.g. `result.temperature is defined`")
+    format!("not an expression: {why}; an example is `result.temperature is defined`")
 }
 
-fn visit(expression: &Expr<'_>, slices: &mut usize) -> Result<(), String> {
+fn check_node(expression: &Expr<'_>, slices: &mut usize) -> Result<(), String> {
     match expression {
         Expr::Const(_) => Ok(()),
-        Expr::Var(name) if NAMES.contains(&name.id) => Ok(()),
-        Expr::Var(name) => Err(unknown_name(name.id)),
+        Expr::Var(name) if VARIABLES.contains(&name.id) => Ok(()),
+        Expr::Var(name) => Err(unknown_name_error(name.id)),
         Expr::Slice(slice) => {
             *slices += 1;
             let bounds = [&slice.start, &slice.stop, &slice.step].into_iter().flatten();
-            all(std::iter::once(&slice.expr).chain(bounds), slices)
+            check_nodes(std::iter::once(&slice.expr).chain(bounds), slices)
         }
-        Expr::UnaryOp(operation) => visit(&operation.expr, slices),
+        Expr::UnaryOp(operation) => check_node(&operation.expr, slices),
         Expr::BinOp(operation) => {
-            all([&operation.left, &operation.right], slices)?;
-            grows(operation.op, &operation.left, &operation.right)
+            check_nodes([&operation.left, &operation.right], slices)?;
+            check_operator(operation.op, &operation.left, &operation.right)
         }
         Expr::Compare(comparison) => {
-            all(std::iter::once(&comparison.expr).chain(comparison.ops.iter().map(|next| &next.expr)), slices)
+            check_nodes(std::iter::once(&comparison.expr).chain(comparison.ops.iter().map(|next| &next.expr)), slices)
         }
         Expr::IfExpr(choice) => {
-            all([&choice.test_expr, &choice.true_expr].into_iter().chain(&choice.false_expr), slices)
+            check_nodes([&choice.test_expr, &choice.true_expr].into_iter().chain(&choice.false_expr), slices)
         }
         Expr::Filter(filter) => {
-            known("filter", filter.name, FILTERS)?;
-            all(&filter.expr, slices)?;
-            arguments(&filter.args, slices)
+            check_known("filter", filter.name, FILTERS)?;
+            check_nodes(&filter.expr, slices)?;
+            check_arguments(&filter.args, slices)
         }
         Expr::Test(test) => {
-            known("test", test.name, TESTS)?;
-            visit(&test.expr, slices)?;
-            arguments(&test.args, slices)
+            check_known("test", test.name, TESTS)?;
+            check_node(&test.expr, slices)?;
+            check_arguments(&test.args, slices)
         }
-        Expr::GetAttr(field) => visit(&field.expr, slices),
-        Expr::GetItem(item) => all([&item.expr, &item.subscript_expr], slices),
-        Expr::Call(call) => Err(called(call)),
-        Expr::List(list) => constants(&list.items),
-        Expr::Tuple(tuple) => constants(&tuple.items),
-        Expr::Map(map) => constants(&map.keys).and_then(|()| constants(&map.values)),
+        Expr::GetAttr(field) => check_node(&field.expr, slices),
+        Expr::GetItem(item) => check_nodes([&item.expr, &item.subscript_expr], slices),
+        Expr::Call(call) => Err(call_error(call)),
+        Expr::List(list) => check_constants(&list.items),
+        Expr::Tuple(tuple) => check_constants(&tuple.items),
+        Expr::Map(map) => check_constants(&map.keys).and_then(|()| check_constants(&map.values)),
     }
 }
 
-fn all<'e>(expressions: impl IntoIterator<Item = &'e Expr<'e>>, slices: &mut usize) -> Result<(), String> {
-    expressions.into_iter().try_for_each(|expression| visit(expression, slices))
+fn check_nodes<'e>(expressions: impl IntoIterator<Item = &'e Expr<'e>>, slices: &mut usize) -> Result<(), String> {
+    expressions.into_iter().try_for_each(|expression| check_node(expression, slices))
 }
 
-fn arguments(arguments: &[CallArg<'_>], slices: &mut usize) -> Result<(), String> {
+fn check_arguments(arguments: &[CallArg<'_>], slices: &mut usize) -> Result<(), String> {
     arguments.iter().try_for_each(|argument| match argument {
-        CallArg::Pos(value) | CallArg::Kwarg(_, value) => visit(value, slices),
+        CallArg::Pos(value) | CallArg::Kwarg(_, value) => check_node(value, slices),
         CallArg::PosSplat(_) | CallArg::KwargSplat(_) => Err("`*` and `**` before an argument: write it out".into()),
     })
 }
 
 /// Accepts only constants in a list. Variables could make the list many times as large as their values.
-fn constants(items: &[Expr<'_>]) -> Result<(), String> {
+fn check_constants(items: &[Expr<'_>]) -> Result<(), String> {
     fn is_constant(item: &Expr<'_>) -> bool {
         match item {
             Expr::Const(_) => true,
@@ -100,7 +100,7 @@ fn constants(items: &[Expr<'_>]) -> Result<(), String> {
 
 /// Refuses operators that may join or repeat texts and lists. `+` fails on a number and any other type, so one number
 /// is enough. `*` repeats a text by a number, so both operands must be numbers.
-fn grows(operator: BinOpKind, left: &Expr<'_>, right: &Expr<'_>) -> Result<(), String> {
+fn check_operator(operator: BinOpKind, left: &Expr<'_>, right: &Expr<'_>) -> Result<(), String> {
     let (sign, is_bounded) = match operator {
         BinOpKind::Add => ("+", is_number(left) || is_number(right)),
         BinOpKind::Mul => ("*", is_number(left) && is_number(right)),
@@ -109,7 +109,7 @@ fn grows(operator: BinOpKind, left: &Expr<'_>, right: &Expr<'_>) -> Result<(), S
     };
     match is_bounded {
         true => Ok(()),
-        false => Err(format!("`{sign}` takes numbers: say so with a filter, e.g. `args.a|float {sign} args.b|float`")),
+        false => Err(format!("`{sign}` takes numbers: convert with a filter, e.g. `args.a|float {sign} args.b|float`")),
     }
 }
 
@@ -135,19 +135,19 @@ fn is_number(expression: &Expr<'_>) -> bool {
     }
 }
 
-fn unknown_name(name: &str) -> String {
-    format!("there is no `{name}`: an expression knows {}", NAMES.join(" and "))
+fn unknown_name_error(name: &str) -> String {
+    format!("there is no `{name}`: an expression knows {}", VARIABLES.join(" and "))
 }
 
-fn called(call: &Call<'_>) -> String {
+fn call_error(call: &Call<'_>) -> String {
     match &call.expr {
-        Expr::Var(name) if !NAMES.contains(&name.id) => unknown_name(name.id),
+        Expr::Var(name) if !VARIABLES.contains(&name.id) => unknown_name_error(name.id),
         Expr::GetAttr(field) => format!("values have no methods, and so no `{}()`: use a filter", field.name),
         _ => "values cannot be called".into(),
     }
 }
 
-fn known(what: &str, name: &str, all: &[&str]) -> Result<(), String> {
+fn check_known(what: &str, name: &str, all: &[&str]) -> Result<(), String> {
     match all.contains(&name) {
         true => Ok(()),
         false => Err(format!("there is no {what} `{name}`: there are {}", all.join(", "))),

@@ -16,47 +16,47 @@ use minijinja::{Environment, UndefinedBehavior, context};
 use crate::call::{CacheWhen, JsonObject, ToolResult};
 
 /// The variables that an expression may use.
-const NAMES: [&str; 2] = ["args", "result"];
+const VARIABLES: [&str; 2] = ["args", "result"];
 /// The longest expression, in bytes. It is a condition, not a program.
-const LONGEST: usize = 4096;
+const MAX_EXPRESSION_LEN: usize = 4096;
 /// Instructions of one evaluation, in case the language ever gets loops. The longest expression needs fewer.
-const FUEL: u64 = 50_000;
+const MAX_INSTRUCTIONS: u64 = 50_000;
 /// The name of the only template in an environment.
-const ONLY: &str = "when";
+const TEMPLATE_NAME: &str = "when";
 
 /// Compiles an expression. `result` is the structured content if there is one, else the text.
 ///
 /// # Errors
 /// A sentence about what is invalid or unknown, and what is allowed.
-pub fn compile(text: &str) -> Result<CacheWhen, String> {
-    let environment = environment(text)?;
+pub fn compile_predicate(text: &str) -> Result<CacheWhen, String> {
+    let environment = build_environment(text)?;
     let holds = move |arguments: &JsonObject, result: &ToolResult| {
         let result = match &result.structured_content {
             Some(value) => Value::from(Serde(value)),
             None => Value::from(result.as_text()),
         };
-        let names = context! { args => Value::from(Serde(arguments)), result => result };
-        let template = environment.get_template(ONLY).map_err(|error| error.to_string())?;
-        template.render(names).map(|said| !said.is_empty()).map_err(|error| error.to_string())
+        let variables = context! { args => Value::from(Serde(arguments)), result => result };
+        let template = environment.get_template(TEMPLATE_NAME).map_err(|error| error.to_string())?;
+        template.render(variables).map(|output| !output.is_empty()).map_err(|error| error.to_string())
     };
-    Ok(CacheWhen::expression(text, holds))
+    Ok(CacheWhen::from_expression(text, holds))
 }
 
-fn environment(text: &str) -> Result<Environment<'static>, String> {
-    if text.len() > LONGEST {
-        return Err(format!("an expression has at most {LONGEST} bytes"));
+fn build_environment(text: &str) -> Result<Environment<'static>, String> {
+    if text.len() > MAX_EXPRESSION_LEN {
+        return Err(format!("an expression has at most {MAX_EXPRESSION_LEN} bytes"));
     }
     // The check must come before compilation: the compiler evaluates constants, such as a text times a large number.
-    language::check(text)?;
+    language::check_syntax(text)?;
     let mut environment = Environment::empty();
-    filters::add(&mut environment);
+    filters::add_all(&mut environment);
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);
-    environment.set_fuel(Some(FUEL));
-    environment.compile_expression(text).map(drop).map_err(|error| language::no_expression(&error))?;
+    environment.set_fuel(Some(MAX_INSTRUCTIONS));
+    environment.compile_expression(text).map(drop).map_err(|error| language::syntax_error(&error))?;
     // An expression borrows its environment, so the two cannot be kept together. A template is stored inside the
     // environment. A valid expression cannot end the block around it.
     let template = format!("{{% if ({text}) %}}yes{{% endif %}}");
-    environment.add_template_owned(ONLY, template).map_err(|error| error.to_string())?;
+    environment.add_template_owned(TEMPLATE_NAME, template).map_err(|error| error.to_string())?;
     Ok(environment)
 }
 

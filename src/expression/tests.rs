@@ -6,13 +6,13 @@ use super::*;
 
 fn holds(text: &str, result: Json) -> Result<bool, String> {
     let arguments = json!({"city": "Oslo", "days": 3});
-    compile(text).unwrap().holds(arguments.as_object().unwrap(), &ToolResult::json(result))
+    compile_predicate(text).unwrap().evaluate(arguments.as_object().unwrap(), &ToolResult::json(result))
 }
 
 #[test]
-fn a_condition_is_about_arguments_and_result() {
+fn condition_sees_arguments_and_result() {
     let weather = json!({"temperature": 0, "place": {"name": "Oslo"}, "list": [1, 2], "id": 9_007_199_254_740_993_u64});
-    for (text, keeps) in [
+    for (text, expected) in [
         ("result.temperature is defined", true),
         ("result.temprature is defined", false),
         ("result.temperature", false),
@@ -26,7 +26,7 @@ fn a_condition_is_about_arguments_and_result() {
         ("'%} is|no(' != result.place.name", true),
         ("true", true),
     ] {
-        assert_eq!(holds(text, weather.clone()), Ok(keeps), "{text}");
+        assert_eq!(holds(text, weather.clone()), Ok(expected), "{text}");
     }
     assert_eq!(holds("result is string and 'sun' in result", json!("a sunny day")), Ok(true));
     assert_eq!(holds("result.temperature is defined", json!("a text has no fields")), Ok(false));
@@ -34,8 +34,8 @@ fn a_condition_is_about_arguments_and_result() {
 }
 
 #[test]
-fn what_is_no_condition_is_refused_with_what_there_is() {
-    for (text, says) in [
+fn invalid_condition_error_lists_valid_names() {
+    for (text, expected) in [
         ("", "not an expression"),
         ("result.", "not an expression"),
         ("result.temperature is", "not an expression"),
@@ -47,27 +47,27 @@ fn what_is_no_condition_is_refused_with_what_there_is() {
         ("result is not definde", "there is no test `definde`"),
         ("result.items()", "no methods"),
     ] {
-        let said = compile(text).unwrap_err();
-        assert!(said.contains(says), "{text}: {said}");
+        let error = compile_predicate(text).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
     }
-    assert!(compile(&format!("'{}' == result", "x".repeat(LONGEST))).is_err());
+    assert!(compile_predicate(&format!("'{}' == result", "x".repeat(MAX_EXPRESSION_LEN))).is_err());
 }
 
 #[test]
-fn what_fails_says_why_and_grows_no_further_than_it_may() {
-    let said = holds("result|abs > 1", json!({"a": 1})).unwrap_err();
-    assert!(said.contains("abs"), "{said}");
+fn failing_expression_gives_a_reason() {
+    let error = holds("result|abs > 1", json!({"a": 1})).unwrap_err();
+    assert!(error.contains("abs"), "{error}");
     let most = ["result.a == 1"; 200].join(" and ");
     assert_eq!(holds(&most, json!({"a": 1})), Ok(true));
     let deep = format!("{}result{}", "(".repeat(1000), ")".repeat(1000));
-    assert!(compile(&deep).is_err());
+    assert!(compile_predicate(&deep).is_err());
 }
 
 #[test]
-fn arithmetic_is_for_numbers() {
+fn arithmetic_accepts_only_numbers() {
     let result =
         json!({"a": 3, "b": 4, "list": [{"price": 2, "ok": true}, {"price": 5, "ok": false}], "text": " Yes "});
-    for (text, keeps) in [
+    for (text, expected) in [
         ("result.a|float + result.b|float == 7", true),
         ("result.a + 1 == 4 and 1 + result.a == 4", true),
         ("result.a|int * 2 == 6", true),
@@ -82,7 +82,7 @@ fn arithmetic_is_for_numbers() {
         ("result.a|string == '3' and args.city in ['Oslo', 'Rome'] and args.days not in [-1, (1, 2)]", true),
         ("result.nothing|lower == '' and result.nothing|default(1) == 1", true),
     ] {
-        assert_eq!(holds(text, result.clone()), Ok(keeps), "{text}");
+        assert_eq!(holds(text, result.clone()), Ok(expected), "{text}");
     }
     for text in ["result.text + 1 == 2", "result.list|sum > 1", "result.list|string == ''", "result.list|lower == ''"] {
         assert!(holds(text, result.clone()).is_err(), "{text}");
@@ -90,7 +90,7 @@ fn arithmetic_is_for_numbers() {
 }
 
 #[test]
-fn copies_draw_on_a_budget() {
+fn copying_filters_share_a_budget() {
     let text = json!("x".repeat(4 << 20));
     let nested = |times: usize| format!("{}true{}", "(result|lower) == (".repeat(times), ")".repeat(times));
     assert_eq!(holds(&nested(7), text.clone()), Ok(false));
@@ -134,11 +134,11 @@ fn every_filter_is_bounded() {
         texts.push(format!("args.n {operator} args.n {operator} args.n"));
     }
     for text in texts {
-        let Ok(when) = compile(&text) else { continue };
+        let Ok(when) = compile_predicate(&text) else { continue };
         for result in &results {
             let result = ToolResult::json(result.clone());
             let began = std::time::Instant::now();
-            let _ = when.holds(&arguments, &result);
+            let _ = when.evaluate(&arguments, &result);
             // A debug build on a busy machine needs seconds. An unbounded filter would take minutes, or all memory.
             assert!(began.elapsed().as_secs() < 20, "{text}: {:?}", began.elapsed());
         }

@@ -7,12 +7,12 @@ use crate::call::{Definition, Effect, JsonObject};
 use crate::schema;
 
 /// The hints that can be derived from an effect.
-const HINTS: [&str; 3] = ["readOnlyHint", "destructiveHint", "idempotentHint"];
+const EFFECT_HINTS: [&str; 3] = ["readOnlyHint", "destructiveHint", "idempotentHint"];
 
 /// A tool as `tools/list` of the MCP server shows it. The input schema is unchanged, with `$schema`, `$defs` and all
 /// of 2020-12, because every MCP client must accept that. The output schema may have any type, which 2026-07-28
 /// allows.
-pub(crate) fn written(offer: &ListedTool<'_>) -> JsonObject {
+pub(crate) fn render_tool(offer: &ListedTool<'_>) -> JsonObject {
     let Definition { name, description, input_schema, output_schema, .. } = offer.definition;
     let mut tool = JsonObject::new();
     tool.insert("name".into(), name.as_str().into());
@@ -21,24 +21,24 @@ pub(crate) fn written(offer: &ListedTool<'_>) -> JsonObject {
     }
     // MCP requires `type: object` at the root itself.
     let is_object = input_schema.get("type") == Some(&Value::from("object"));
-    let plain = (!is_object).then(|| schema::standalone(input_schema)).flatten();
+    let plain = (!is_object).then(|| schema::to_standalone(input_schema)).flatten();
     tool.insert("inputSchema".into(), plain.unwrap_or_else(|| Value::clone(input_schema)));
-    complete(&mut tool, offer);
-    if let Some(output) = output_schema.as_deref().and_then(schema::standalone) {
+    add_mcp_fields(&mut tool, offer);
+    if let Some(output) = output_schema.as_deref().and_then(schema::to_standalone) {
         tool.insert("outputSchema".into(), output);
     }
     tool
 }
 
 /// Adds title, output schema and annotations.
-pub(super) fn complete(tool: &mut JsonObject, offer: &ListedTool<'_>) {
-    let annotations = annotations(offer);
+pub(super) fn add_mcp_fields(tool: &mut JsonObject, offer: &ListedTool<'_>) {
+    let annotations = annotations_with_hints(offer);
     // Clients before 2025-06-18 read the title only from the annotations.
     if let Some(title) = annotations.get("title") {
         tool.insert("title".into(), title.clone());
     }
     // Before 2026-07-28, structured content must be an object, and so must the root of its schema.
-    let output = offer.definition.output_schema.as_deref().and_then(schema::standalone);
+    let output = offer.definition.output_schema.as_deref().and_then(schema::to_standalone);
     if let Some(output) = output.filter(|output| output.get("type") == Some(&Value::from("object"))) {
         tool.insert("outputSchema".into(), output);
     }
@@ -47,17 +47,17 @@ pub(super) fn complete(tool: &mut JsonObject, offer: &ListedTool<'_>) {
 
 /// The annotations that the tool declares, completed with hints derived from its effect. A hint of a type that MCP
 /// does not allow is left out: a client would refuse the whole list because of it.
-fn annotations(offer: &ListedTool<'_>) -> JsonObject {
+fn annotations_with_hints(offer: &ListedTool<'_>) -> JsonObject {
     let fits = |(name, value): &(&String, &Value)| match name.as_str() {
         "title" => value.is_string(),
         name => !name.ends_with("Hint") || value.is_boolean(),
     };
-    let said = offer.definition.annotations.iter().filter(fits);
-    let mut annotations: JsonObject = said.map(|(name, value)| (name.clone(), value.clone())).collect();
-    let reads = annotations.get("readOnlyHint").and_then(Value::as_bool).unwrap_or(offer.effect == Effect::Read);
-    let repeatable = reads || offer.effect == Effect::Idempotent;
-    // What a write does to existing data is unknown. MCP's default assumes the worst.
-    for (name, hint) in HINTS.into_iter().zip([reads, !reads, repeatable]) {
+    let declared = offer.definition.annotations.iter().filter(fits);
+    let mut annotations: JsonObject = declared.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let read_only = annotations.get("readOnlyHint").and_then(Value::as_bool).unwrap_or(offer.effect == Effect::Read);
+    let repeatable = read_only || offer.effect == Effect::Idempotent;
+    // The effect of a write on existing data is unknown. MCP's default assumes the worst.
+    for (name, hint) in EFFECT_HINTS.into_iter().zip([read_only, !read_only, repeatable]) {
         annotations.entry(name).or_insert(hint.into());
     }
     annotations

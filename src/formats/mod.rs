@@ -1,7 +1,7 @@
 //! Writes tool definitions in the formats of model APIs, ready to paste into a request.
 //!
 //! A format follows the types of the provider's own SDK (`tests/clients/test_formats.py` compares them). Schemas use
-//! basic keywords of JSON Schema 2020-12 (`schema::standalone`), and names follow the provider's rules (`names`).
+//! basic keywords of JSON Schema 2020-12 (`schema::to_standalone`), and names follow the provider's rules (`names`).
 //! Problems that no format can solve are reported by `toolcrib check`, from the same table (`crate::providers`).
 
 pub(crate) mod mcp;
@@ -10,7 +10,7 @@ mod shape;
 
 use serde_json::Value;
 
-pub use self::names::Names;
+pub use self::names::NameRules;
 use crate::call::{Definition, Effect};
 use crate::providers::Provider;
 use crate::tools::Tool;
@@ -49,7 +49,7 @@ impl Format {
     ];
 
     /// The format with that name.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn from_name(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(name, _)| *name == word).map(|(_, format)| format)
     }
 
@@ -85,17 +85,17 @@ impl<'a> From<&'a Tool> for ListedTool<'a> {
 
 /// The available tools in the format of an API. Their names lead back to the tools. The native format has only the
 /// definition here; the code that knows the state of tools adds it.
-pub fn render<'a>(format: Format, offers: impl IntoIterator<Item = ListedTool<'a>>, names: Names<'_>) -> Value {
+pub fn render<'a>(format: Format, offers: impl IntoIterator<Item = ListedTool<'a>>, names: NameRules<'_>) -> Value {
     let usable = offers.into_iter().filter(|offer| offer.available);
     let shown = usable.map(|offer| {
         let Definition { name, aliases, .. } = offer.definition;
         let name = match format.provider() {
-            Some(provider) => names.shown(provider, name, aliases),
+            Some(provider) => names.name_for(provider, name, aliases),
             None => name.as_str().into(),
         };
-        shape::tool(format, &name, &offer)
+        shape::render_tool(format, &name, &offer)
     });
-    shape::list(format, shown.collect())
+    shape::render_list(format, shown.collect())
 }
 
 #[cfg(test)]

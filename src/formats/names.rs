@@ -11,14 +11,14 @@ use crate::providers::Provider;
 
 /// The names of all tools, including those that are not shown, and the setting for other spellings.
 #[derive(Clone, Copy)]
-pub struct Names<'a> {
+pub struct NameRules<'a> {
     /// Names and aliases.
     pub spellings: &'a Spellings,
     /// `calls.name_matching`.
     pub matching: NameMatching,
 }
 
-impl Names<'_> {
+impl NameRules<'_> {
     /// The tool name sent to a provider:
     ///
     /// - its own name if valid;
@@ -28,22 +28,23 @@ impl Names<'_> {
     ///
     /// A tool that is left out would be missed without notice. For an invalid name, `toolcrib check` has already
     /// given a warning.
-    pub fn shown<'n>(&self, provider: Provider, tool: &'n ToolName, aliases: &'n [ToolName]) -> Cow<'n, str> {
-        let taken = |name: &str| provider.takes_name(name);
+    pub fn name_for<'n>(&self, provider: Provider, tool: &'n ToolName, aliases: &'n [ToolName]) -> Cow<'n, str> {
+        let is_valid = |name: &str| provider.accepts_name(name);
         let name = tool.as_str();
-        if taken(name) {
+        if is_valid(name) {
             return name.into();
         }
-        if self.means_one(tool)
-            && let Some(plain) = [name.replace('.', "_"), name.replace(['.', '-'], "_")].into_iter().find(|n| taken(n))
+        if self.is_unambiguous(tool)
+            && let Some(plain) =
+                [name.replace('.', "_"), name.replace(['.', '-'], "_")].into_iter().find(|n| is_valid(n))
         {
             return plain.into();
         }
-        aliases.iter().map(ToolName::as_str).find(|alias| taken(alias)).unwrap_or(name).into()
+        aliases.iter().map(ToolName::as_str).find(|alias| is_valid(alias)).unwrap_or(name).into()
     }
 
     /// Whether the other spellings of a tool's name mean this tool only.
-    pub fn means_one(&self, tool: &ToolName) -> bool {
-        self.matching != NameMatching::Exact && self.spellings.of(tool.as_str(), |_| true) == [tool]
+    pub fn is_unambiguous(&self, tool: &ToolName) -> bool {
+        self.matching != NameMatching::Exact && self.spellings.matching_tools(tool.as_str(), |_| true) == [tool]
     }
 }

@@ -7,12 +7,12 @@ use crate::call::{Definition, JsonObject};
 use crate::schema;
 
 /// One tool in a format.
-pub(super) fn tool(format: Format, name: &str, offer: &ListedTool<'_>) -> Value {
+pub(super) fn render_tool(format: Format, name: &str, offer: &ListedTool<'_>) -> Value {
     let Definition { description, input_schema, .. } = offer.definition;
     if format == Format::Native {
         return json!({"name": name, "description": description, "input_schema": input_schema});
     }
-    let parameters = parameters(input_schema);
+    let parameters = portable_parameters(input_schema);
     let mut tool = JsonObject::new();
     tool.insert("name".into(), name.into());
     // Bedrock refuses an empty text, and it is useless anyway.
@@ -41,7 +41,7 @@ pub(super) fn tool(format: Format, name: &str, offer: &ListedTool<'_>) -> Value 
             // additionalProperties. This field is JSON Schema. API reference, FunctionDeclaration: "For function with
             // no parameters, this can be left unset". An object without properties was refused ("should be non-empty
             // for OBJECT type").
-            if !is_empty(&parameters) {
+            if !has_no_parameters(&parameters) {
                 tool.insert("parametersJsonSchema".into(), parameters);
             }
             tool.into()
@@ -52,7 +52,7 @@ pub(super) fn tool(format: Format, name: &str, offer: &ListedTool<'_>) -> Value 
         }
         Format::Mcp => {
             tool.insert("inputSchema".into(), parameters);
-            mcp::complete(&mut tool, offer);
+            mcp::add_mcp_fields(&mut tool, offer);
             tool.into()
         }
     }
@@ -60,7 +60,7 @@ pub(super) fn tool(format: Format, name: &str, offer: &ListedTool<'_>) -> Value 
 
 /// All tools. Without tools, the result is whatever the API accepts. OpenAI and Bedrock refuse an empty list, so a
 /// client must leave `tools` or `toolConfig` out of the request.
-pub(super) fn list(format: Format, tools: Vec<Value>) -> Value {
+pub(super) fn render_list(format: Format, tools: Vec<Value>) -> Value {
     match format {
         Format::Native | Format::Openai | Format::OpenaiResponses | Format::Anthropic => tools.into(),
         // An empty list of declarations is refused. An empty list of tools is accepted.
@@ -72,8 +72,8 @@ pub(super) fn list(format: Format, tools: Vec<Value>) -> Value {
 
 /// The input schema in keywords that all providers accept. A schema that cannot be converted (a nested `$id`) stays
 /// as it is.
-fn parameters(input_schema: &Value) -> Value {
-    let mut parameters = schema::standalone(input_schema).unwrap_or_else(|| input_schema.clone());
+fn portable_parameters(input_schema: &Value) -> Value {
+    let mut parameters = schema::to_standalone(input_schema).unwrap_or_else(|| input_schema.clone());
     if let Some(root) = parameters.as_object_mut() {
         // Error text of OpenAI: "object schema missing properties".
         root.entry("properties").or_insert_with(|| json!({}));
@@ -82,7 +82,7 @@ fn parameters(input_schema: &Value) -> Value {
 }
 
 /// Whether only an empty object fits, or the schema states only that the value is an object.
-fn is_empty(parameters: &Value) -> bool {
+fn has_no_parameters(parameters: &Value) -> bool {
     let mut words = parameters.as_object().into_iter().flatten();
     words.all(|(word, value)| match word.as_str() {
         "type" | "title" | "description" => true,

@@ -21,32 +21,36 @@ fn definition(name: &str, input_schema: Value) -> Definition {
     }
 }
 
-fn rendered(format: Format, definitions: &[Definition]) -> Value {
+fn render_definitions(format: Format, definitions: &[Definition]) -> Value {
     let offers = definitions.iter().map(|definition| ListedTool { definition, effect: Effect::Write, available: true });
-    offered(format, offers, NameMatching::Normalized)
+    render_offers(format, offers, NameMatching::Normalized)
 }
 
-fn offered<'a>(format: Format, offers: impl Iterator<Item = ListedTool<'a>> + Clone, matching: NameMatching) -> Value {
+fn render_offers<'a>(
+    format: Format,
+    offers: impl Iterator<Item = ListedTool<'a>> + Clone,
+    matching: NameMatching,
+) -> Value {
     let names = offers.clone().map(|offer| (&offer.definition.name, offer.definition.aliases.as_slice()));
-    render(format, offers, Names { spellings: &names.collect(), matching })
+    render(format, offers, NameRules { spellings: &names.collect(), matching })
 }
 
 /// The names under which the tools are sent.
-fn names(format: Format, tools: &[(&str, &[&str])]) -> Vec<String> {
+fn shown_names(format: Format, tools: &[(&str, &[&str])]) -> Vec<String> {
     let made = tools.iter().map(|(name, aliases)| {
         let aliases = aliases.iter().map(|alias| ToolName::parse(alias).unwrap()).collect();
         Definition { aliases, ..definition(name, json!({"type": "object"})) }
     });
-    let list = rendered(format, &made.collect::<Vec<_>>());
+    let list = render_definitions(format, &made.collect::<Vec<_>>());
     let list = if format == Format::Gemini { list[0]["functionDeclarations"].clone() } else { list };
     let name = |tool: &Value| tool["name"].as_str().map(str::to_owned);
     list.as_array().unwrap().iter().map(|tool| name(tool).or_else(|| name(&tool["function"])).unwrap()).collect()
 }
 
 #[test]
-fn each_api_gets_its_own_shape() {
+fn render_uses_the_shape_of_each_api() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
-    let one = |format| rendered(format, &[definition("add", schema.clone())]);
+    let one = |format| render_definitions(format, &[definition("add", schema.clone())]);
     assert_eq!(
         one(Format::Openai),
         json!([{"type": "function", "function": {"name": "add", "description": "Does it.", "parameters": schema}}])
@@ -72,7 +76,7 @@ fn each_api_gets_its_own_shape() {
 }
 
 #[test]
-fn none_is_said_as_the_api_takes_it() {
+fn render_of_no_tools_is_a_valid_list() {
     for (format, none) in [
         (Format::Openai, json!([])),
         (Format::OpenaiResponses, json!([])),
@@ -81,16 +85,16 @@ fn none_is_said_as_the_api_takes_it() {
         (Format::Bedrock, json!({"tools": []})),
         (Format::Mcp, json!({"tools": []})),
     ] {
-        assert_eq!(rendered(format, &[]), none);
+        assert_eq!(render_definitions(format, &[]), none);
     }
 }
 
 #[test]
-fn a_tool_that_is_off_is_not_shown_and_its_name_stays_its_own() {
+fn disabled_tool_is_hidden_and_keeps_its_name() {
     let (dotted, off) = (definition("a.b", json!({"type": "object"})), definition("a_b", json!({"type": "object"})));
     let offer = |definition, available| ListedTool { definition, effect: Effect::Read, available };
     let offers = [offer(&dotted, true), offer(&off, false)].into_iter();
-    let list = offered(Format::Anthropic, offers, NameMatching::Normalized);
+    let list = render_offers(Format::Anthropic, offers, NameMatching::Normalized);
     assert_eq!(
         list,
         json!([{"name": "a.b", "description": "Does it.", "input_schema": {"type": "object", "properties": {}}}])
@@ -98,24 +102,24 @@ fn a_tool_that_is_off_is_not_shown_and_its_name_stays_its_own() {
 }
 
 #[test]
-fn a_name_is_changed_only_into_one_that_leads_back() {
-    assert_eq!(names(Format::Openai, &[("weather.get", &[])]), ["weather_get"]);
-    assert_eq!(names(Format::Gemini, &[("weather.get", &[])]), ["weather.get"], "which Gemini takes");
-    assert_eq!(names(Format::Gemini, &[("-x", &[])]), ["_x"]);
+fn changed_name_is_unambiguous() {
+    assert_eq!(shown_names(Format::Openai, &[("weather.get", &[])]), ["weather_get"]);
+    assert_eq!(shown_names(Format::Gemini, &[("weather.get", &[])]), ["weather.get"], "which Gemini takes");
+    assert_eq!(shown_names(Format::Gemini, &[("-x", &[])]), ["_x"]);
     // `weather_get` would be a name of the other tool, and so would `Weather-Get`. The name would be ambiguous.
     for other in ["weather_get", "Weather-Get"] {
-        assert_eq!(names(Format::Openai, &[("weather.get", &[]), (other, &[])]), ["weather.get", other]);
-        assert_eq!(names(Format::Openai, &[("weather.get", &[]), ("b", &[other])]), ["weather.get", "b"]);
+        assert_eq!(shown_names(Format::Openai, &[("weather.get", &[]), (other, &[])]), ["weather.get", other]);
+        assert_eq!(shown_names(Format::Openai, &[("weather.get", &[]), ("b", &[other])]), ["weather.get", "b"]);
     }
-    assert_eq!(names(Format::Openai, &[("weather.get", &["weather_get"])]), ["weather_get"], "its own alias");
+    assert_eq!(shown_names(Format::Openai, &[("weather.get", &["weather_get"])]), ["weather_get"], "its own alias");
 }
 
 #[test]
-fn no_name_is_changed_where_other_spellings_are_not_understood() {
+fn exact_matching_changes_no_name() {
     let mut one = definition("a.b", json!({"type": "object"}));
     let name = |one: &Definition| {
         let offer = ListedTool { definition: one, effect: Effect::Read, available: true };
-        offered(Format::Anthropic, std::iter::once(offer), NameMatching::Exact)[0]["name"].clone()
+        render_offers(Format::Anthropic, std::iter::once(offer), NameMatching::Exact)[0]["name"].clone()
     };
     assert_eq!(name(&one), "a.b");
     one.aliases.push(ToolName::parse("ab").unwrap());
@@ -123,46 +127,46 @@ fn no_name_is_changed_where_other_spellings_are_not_understood() {
 }
 
 #[test]
-fn an_alias_stands_in_for_a_name_that_cannot_be_changed() {
-    assert_eq!(names(Format::Gemini, &[("3d_render", &["3d", "render_3d"])]), ["render_3d"]);
-    assert_eq!(names(Format::Anthropic, &[("3d_render", &["render_3d"])]), ["3d_render"]);
+fn alias_replaces_an_invalid_name() {
+    assert_eq!(shown_names(Format::Gemini, &[("3d_render", &["3d", "render_3d"])]), ["render_3d"]);
+    assert_eq!(shown_names(Format::Anthropic, &[("3d_render", &["render_3d"])]), ["3d_render"]);
     let long = "x".repeat(65);
-    assert_eq!(names(Format::Openai, &[(&long, &["short"])]), ["short"]);
-    assert_eq!(names(Format::Openai, &[(&long, &[])]), [long.as_str()], "rather refused than missed");
+    assert_eq!(shown_names(Format::Openai, &[(&long, &["short"])]), ["short"]);
+    assert_eq!(shown_names(Format::Openai, &[(&long, &[])]), [long.as_str()], "rather refused than missed");
 }
 
 #[test]
-fn no_parameters_at_all() {
+fn empty_parameters_follow_each_api() {
     let (none, any) =
         (json!({"type": "object"}), json!({"type": "object", "additionalProperties": {"type": "string"}}));
     let closed = json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false});
     let gemini = |schema: &Value| {
-        rendered(Format::Gemini, &[definition("t", schema.clone())])[0]["functionDeclarations"][0].clone()
+        render_definitions(Format::Gemini, &[definition("t", schema.clone())])[0]["functionDeclarations"][0].clone()
     };
     assert_eq!(gemini(&none), json!({"name": "t", "description": "Does it."}));
     assert_eq!(gemini(&closed), json!({"name": "t", "description": "Does it."}));
     assert_eq!(gemini(&any)["parametersJsonSchema"]["additionalProperties"], json!({"type": "string"}));
-    let openai = rendered(Format::Openai, &[definition("t", none)]);
+    let openai = render_definitions(Format::Openai, &[definition("t", none)]);
     assert_eq!(openai[0]["function"]["parameters"], json!({"type": "object", "properties": {}}));
 }
 
 #[test]
-fn an_empty_description_is_left_out() {
+fn empty_description_is_omitted() {
     let mut silent = definition("t", json!({"type": "object"}));
     silent.description = " ".into();
-    let list = rendered(Format::Bedrock, &[silent]);
+    let list = render_definitions(Format::Bedrock, &[silent]);
     assert_eq!(list["tools"][0]["toolSpec"].get("description"), None);
 }
 
 #[test]
-fn mcp_hints_come_from_the_effect_where_the_tool_says_nothing() {
-    let hints = |effect, said: Value| {
+fn mcp_hints_default_to_the_effect() {
+    let hints = |effect, annotations: Value| {
         let mut one = definition("t", json!({"type": "object"}));
-        one.annotations = said.as_object().unwrap().clone();
+        one.annotations = annotations.as_object().unwrap().clone();
         let offer = ListedTool { definition: &one, effect, available: true };
-        offered(Format::Mcp, std::iter::once(offer), NameMatching::Normalized)["tools"][0]["annotations"].clone()
+        render_offers(Format::Mcp, std::iter::once(offer), NameMatching::Normalized)["tools"][0]["annotations"].clone()
     };
-    let all = |reads, destroys, repeatable| json!({"readOnlyHint": reads, "destructiveHint": destroys, "idempotentHint": repeatable});
+    let all = |read_only, destructive, idempotent| json!({"readOnlyHint": read_only, "destructiveHint": destructive, "idempotentHint": idempotent});
     assert_eq!(hints(Effect::Read, json!({})), all(true, false, true));
     assert_eq!(hints(Effect::Idempotent, json!({})), all(false, true, true));
     assert_eq!(hints(Effect::Write, json!({})), all(false, true, false));
@@ -173,11 +177,11 @@ fn mcp_hints_come_from_the_effect_where_the_tool_says_nothing() {
 }
 
 #[test]
-fn mcp_gets_an_output_schema_if_it_is_an_objects() {
+fn mcp_output_schema_must_be_an_object() {
     let output = |schema: Value| {
         let mut one = definition("t", json!({"type": "object"}));
         one.output_schema = Some(Arc::new(schema));
-        rendered(Format::Mcp, &[one])["tools"][0].get("outputSchema").cloned()
+        render_definitions(Format::Mcp, &[one])["tools"][0].get("outputSchema").cloned()
     };
     assert_eq!(output(json!({"type": "array", "items": {}})), None);
     let object = json!({"type": "object", "properties": {"n": {"type": "integer"}}});

@@ -31,7 +31,7 @@ pub(super) struct Admin;
 pub(super) struct OptionalAuth(pub Option<Authenticated>);
 
 /// The key of a request: `authorization: Bearer …`, or `x-api-key: …`.
-fn key(headers: &HeaderMap) -> Option<&str> {
+fn key_from_headers(headers: &HeaderMap) -> Option<&str> {
     if let Some(value) = headers.get(AUTHORIZATION) {
         let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
         return scheme.eq_ignore_ascii_case("bearer").then_some(key.trim());
@@ -40,11 +40,11 @@ fn key(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Identifies the caller. Without callers in the manifest, every client is `anonymous`, with the operator's rights.
-pub(super) fn authenticate(callers: &Callers, headers: &HeaderMap) -> Result<Arc<Caller>, ApiError> {
+pub(super) fn authenticate_caller(callers: &Callers, headers: &HeaderMap) -> Result<Arc<Caller>, ApiError> {
     if callers.is_empty() {
         return Ok(Arc::new(Caller::anonymous()));
     }
-    key(headers).and_then(|key| callers.authenticate(key)).ok_or(ApiError::Unauthenticated)
+    key_from_headers(headers).and_then(|key| callers.authenticate(key)).ok_or(ApiError::Unauthenticated)
 }
 
 impl FromRequestParts<AppState> for Principal {
@@ -61,7 +61,7 @@ impl FromRequestParts<AppState> for Authenticated {
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let catalog = state.registry.catalog();
-        let caller = authenticate(catalog.callers(), &parts.headers)?;
+        let caller = authenticate_caller(catalog.callers(), &parts.headers)?;
         Ok(Self { caller, catalog })
     }
 }
@@ -70,11 +70,11 @@ impl FromRequestParts<AppState> for OptionalAuth {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        let comes_with_none = !parts.headers.contains_key(AUTHORIZATION) && !parts.headers.contains_key("x-api-key");
-        if comes_with_none && !state.registry.catalog().callers().is_empty() {
+        let has_no_key = !parts.headers.contains_key(AUTHORIZATION) && !parts.headers.contains_key("x-api-key");
+        if has_no_key && !state.registry.catalog().callers().is_empty() {
             return Ok(Self(None));
         }
-        Authenticated::from_request_parts(parts, state).await.map(|visit| Self(Some(visit)))
+        Authenticated::from_request_parts(parts, state).await.map(|authenticated| Self(Some(authenticated)))
     }
 }
 
@@ -86,6 +86,6 @@ impl FromRequestParts<AppState> for Admin {
         if caller.admin {
             return Ok(Admin);
         }
-        Err(ApiError::Forbidden(format!("caller `{}` is no admin", caller.name)))
+        Err(ApiError::Forbidden(format!("caller `{}` is not an admin", caller.name)))
     }
 }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::calls::Said;
+use super::calls::MessageBody;
 use super::memory::{MemoryBudget, Reservation};
 use super::problem::ApiError;
 use super::settings::{BODY_IDLE_TIME, BODY_TIME, LINGER_BYTES, LINGER_TIME};
@@ -26,7 +26,8 @@ impl FromRequest<AppState> for StrictJson {
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let (value, reserved) = strict(json(&parts.headers, body, state.max_body).await?, &state.memory).await?;
+        let (value, reserved) =
+            parse_strict_json(read_json_body(&parts.headers, body, state.max_body).await?, &state.memory).await?;
         Ok(Self(value, reserved))
     }
 }
@@ -43,68 +44,69 @@ impl FromRequest<AppState> for DefinitionJson {
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let body = json(&parts.headers, body, state.max_body.min(LONGEST_DEFINITION)).await?;
-        let (value, reserved) = strict(body, &state.memory).await?;
+        let body = read_json_body(&parts.headers, body, state.max_body.min(LONGEST_DEFINITION)).await?;
+        let (value, reserved) = parse_strict_json(body, &state.memory).await?;
         Ok(Self(value, reserved))
     }
 }
 
 /// A model's message, as JSON without duplicate keys or as text, and the reservation for its memory.
-pub(super) struct ModelSaid(pub(super) Said, pub(super) Reservation);
+pub(super) struct ModelMessage(pub(super) MessageBody, pub(super) Reservation);
 
-impl FromRequest<AppState> for ModelSaid {
+impl FromRequest<AppState> for ModelMessage {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let (Parts { headers, .. }, body) = request.into_parts();
         let media_type = media_type(&headers);
         if media_type == "text/plain" {
-            let body = whole(&headers, body, state.max_body).await?;
+            let body = read_body(&headers, body, state.max_body).await?;
             let reserved = state.memory.reserve(&body, 1).await?;
             let text = String::from_utf8(body.into());
             let text = text.map_err(|error| ApiError::Malformed(format!("the body is not UTF-8: {error}")))?;
-            return Ok(Self(Said::Text(text), reserved));
+            return Ok(Self(MessageBody::Text(text), reserved));
         }
-        if !is_json(&media_type) {
-            return Err(ApiError::MediaType);
+        if !is_json_type(&media_type) {
+            return Err(ApiError::UnsupportedMediaType);
         }
-        let (json, reserved) = strict(whole(&headers, body, state.max_body).await?, &state.memory).await?;
-        Ok(Self(Said::Json(json), reserved))
+        let (json, reserved) =
+            parse_strict_json(read_body(&headers, body, state.max_body).await?, &state.memory).await?;
+        Ok(Self(MessageBody::Json(json), reserved))
     }
 }
 
-async fn strict(body: Bytes, memory: &MemoryBudget) -> Result<(Value, Reservation), ApiError> {
+async fn parse_strict_json(body: Bytes, memory: &MemoryBudget) -> Result<(Value, Reservation), ApiError> {
     let reserved = memory.reserve_json(&body, 1).await?;
     let parse =
         move || parse_strict(&body).map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")));
-    Ok((reserved.read(parse).await?, reserved))
+    Ok((reserved.parse_with(parse).await?, reserved))
 }
 
 /// Reads the whole body, if its `Content-Type` is JSON.
-pub(super) async fn json(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, ApiError> {
-    if !is_json(&media_type(headers)) {
-        return Err(ApiError::MediaType);
+pub(super) async fn read_json_body(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
+    if !is_json_type(&media_type(headers)) {
+        return Err(ApiError::UnsupportedMediaType);
     }
-    whole(headers, body, most).await
+    read_body(headers, body, max_bytes).await
 }
 
-/// Reads the whole body. A body with a declared length over `most` is refused at once.
-async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, ApiError> {
+/// Reads the whole body. A body with a declared length over `max_bytes` is refused at once.
+async fn read_body(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
     let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if let Some(length) = declared.filter(|length| *length > most as u64) {
+    if let Some(length) = declared.filter(|length| *length > max_bytes as u64) {
         // Many clients read the answer only after they have sent the body. They would find the connection reset, not
         // the problem. So read and discard the body first. A client with `Expect` sends no body before our answer.
         if length <= LINGER_BYTES && !headers.contains_key(EXPECT) {
-            let _ = tokio::time::timeout(LINGER_TIME, discard(body)).await;
+            let _ = tokio::time::timeout(LINGER_TIME, discard_body(body)).await;
         }
-        return Err(ApiError::TooLarge(most));
+        return Err(ApiError::BodyTooLarge(max_bytes));
     }
-    collect(body, most).await
+    collect_frames(body, max_bytes).await
 }
 
 /// Reads the whole body, unless it becomes too large or takes too long.
-async fn collect(body: Body, most: usize) -> Result<Bytes, ApiError> {
-    let mut body = Limited::new(body, most);
+async fn collect_frames(body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
+    let mut body = Limited::new(body, max_bytes);
     let end = Instant::now() + BODY_TIME;
     // Most bodies are one piece, which is not copied.
     let (mut piece, mut pieces) = (Bytes::new(), Vec::new());
@@ -113,7 +115,7 @@ async fn collect(body: Body, most: usize) -> Result<Bytes, ApiError> {
         // times counts, and the problem names its limit.
         let (by, limit) = (Instant::now() + BODY_IDLE_TIME, BODY_IDLE_TIME);
         let (by, limit) = if by < end { (by, limit) } else { (end, BODY_TIME) };
-        let frame = timeout_at(by, body.frame()).await.map_err(|_| ApiError::SlowBody(limit))?;
+        let frame = timeout_at(by, body.frame()).await.map_err(|_| ApiError::BodyTimeout(limit))?;
         match frame.map(|frame| frame.map(Frame::into_data)) {
             None if pieces.is_empty() => return Ok(piece),
             None => return Ok(pieces.into()),
@@ -122,20 +124,20 @@ async fn collect(body: Body, most: usize) -> Result<Bytes, ApiError> {
                 if pieces.is_empty() {
                     // Reserve the exact length. A vector that grows by doubling could take twice as much.
                     let rest = body.size_hint().upper().and_then(|rest| usize::try_from(rest).ok()).unwrap_or_default();
-                    pieces.reserve_exact(piece.len() + next.len() + rest.min(most));
+                    pieces.reserve_exact(piece.len() + next.len() + rest.min(max_bytes));
                 }
                 pieces.extend_from_slice(&std::mem::take(&mut piece));
                 pieces.extend_from_slice(&next);
             }
             // Trailers are ignored.
             Some(Ok(Err(_))) => {}
-            Some(Err(error)) if error.is::<LengthLimitError>() => return Err(ApiError::TooLarge(most)),
-            Some(Err(error)) => return Err(ApiError::Malformed(format!("the body broke off: {error}"))),
+            Some(Err(error)) if error.is::<LengthLimitError>() => return Err(ApiError::BodyTooLarge(max_bytes)),
+            Some(Err(error)) => return Err(ApiError::Malformed(format!("the body ended early: {error}"))),
         }
     }
 }
 
-async fn discard(mut body: Body) {
+async fn discard_body(mut body: Body) {
     while let Some(Ok(_)) = body.frame().await {}
 }
 
@@ -143,11 +145,11 @@ async fn discard(mut body: Body) {
 /// more than one.
 fn media_type(headers: &HeaderMap) -> String {
     let mut all = headers.get_all(CONTENT_TYPE).iter();
-    let written = all.next().filter(|_| all.next().is_none()).and_then(|value| value.to_str().ok());
-    written.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    let value = all.next().filter(|_| all.next().is_none()).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-fn is_json(essence: &str) -> bool {
+fn is_json_type(essence: &str) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
@@ -158,8 +160,8 @@ impl FromRequestParts<AppState> for PathPart {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        let read = Path::<String>::from_request_parts(parts, state).await;
-        read.map(|Path(part)| Self(part)).map_err(|error| ApiError::Malformed(error.body_text()))
+        let part = Path::<String>::from_request_parts(parts, state).await;
+        part.map(|Path(part)| Self(part)).map_err(|error| ApiError::Malformed(error.body_text()))
     }
 }
 
@@ -170,7 +172,7 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryParams<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, ApiError> {
-        let read = Query::<T>::try_from_uri(&parts.uri);
-        read.map(|Query(asked)| Self(asked)).map_err(|error| ApiError::Malformed(error.body_text()))
+        let params = Query::<T>::try_from_uri(&parts.uri);
+        params.map(|Query(params)| Self(params)).map_err(|error| ApiError::Malformed(error.body_text()))
     }
 }

@@ -16,15 +16,15 @@ use utoipa_swagger_ui::Config;
 
 use super::auth::OptionalAuth;
 use super::documented::Duration;
-use super::etag::Tagged;
-use super::openapi::Fixed;
+use super::etag::TaggedBody;
+use super::openapi::FixedRoutes;
 use super::problem::{ApiError, Problem};
 use super::responses;
 use super::state::AppState;
-use crate::call::json::digest;
+use crate::call::json::hash_parts;
 use crate::formats::Format;
 
-/// The frame of the document, to which `api()` adds the routes.
+/// The base of the document, to which `api_router()` adds the routes.
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Toolcrib", description = "Executes the tool calls of software agents: validated, limited, cached, \
@@ -33,19 +33,19 @@ use crate::formats::Format;
         (name = "tools", description = "List tools and run them."),
         (name = "invoke", description = "Each tool with its own types."),
         (name = "mcp", description = "The same tools for MCP clients."),
-        (name = "ledger", description = "What was called, by whom, with what result."),
-        (name = "operator", description = "For admins; without callers in the manifest everybody is one."),
+        (name = "ledger", description = "The calls, their callers and their results."),
+        (name = "operator", description = "For admins. Without callers in the manifest, every client is an admin."),
         (name = "health", description = "For probes."),
     ),
     components(schemas(Problem, Format, Duration)),
-    modifiers(&CallersKey, &Problems),
+    modifiers(&CallerKeySchemes, &ProblemResponses),
 )]
-pub(super) struct Frame;
+pub(super) struct BaseDocument;
 
 /// Declares the two headers in which every route takes a caller's key.
-struct CallersKey;
+struct CallerKeySchemes;
 
-impl Modify for CallersKey {
+impl Modify for CallerKeySchemes {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A caller's key.")).build();
         let header = ApiKeyValue::with_description("x-api-key", "A caller's key.");
@@ -58,16 +58,16 @@ impl Modify for CallersKey {
 }
 
 /// Adds the problems that routes refer to.
-struct Problems;
+struct ProblemResponses;
 
-impl Modify for Problems {
+impl Modify for ProblemResponses {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        document.components.get_or_insert_default().responses.extend(responses::components());
+        document.components.get_or_insert_default().responses.extend(responses::problem_components());
     }
 }
 
 /// The page may load files of this service and send requests to it, and nothing else.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                       connect-src 'self'; frame-ancestors 'none'; base-uri 'self'";
 
 /// `/openapi.json`, `/docs` and the files of the page.
@@ -75,52 +75,52 @@ pub(super) fn routes(document: &utoipa::openapi::OpenApi) -> Router<AppState> {
     let documents = Documents::new(document);
     let config = Arc::new(Config::from("/openapi.json"));
     let index = config.clone();
-    let document = move |visitor: OptionalAuth, headers: HeaderMap| async move {
-        documents.get(visitor).await.map(|document| document.answer(&headers))
+    let document = move |auth: OptionalAuth, headers: HeaderMap| async move {
+        documents.document_for(auth).await.map(|document| document.respond_to(&headers))
     };
     Router::new()
         .route("/openapi.json", get(document))
-        .route("/docs", get(move || async move { file("", index) }))
+        .route("/docs", get(move || async move { serve_file("", index) }))
         .route("/docs/", get(|| async { axum::response::Redirect::permanent("/docs") }))
-        .route("/docs/{*file}", get(move |Path(name): Path<String>| async move { file(&name, config) }))
+        .route("/docs/{*file}", get(move |Path(name): Path<String>| async move { serve_file(&name, config) }))
 }
 
 /// Most bytes of cached documents. A document takes some 4 KB for each tool.
-const KEPT: u64 = 16 << 20;
+const MAX_CACHED_BYTES: u64 = 16 << 20;
 
 /// The documents of `/openapi.json`. A document is made on the first request for it, which takes a tenth of a second
 /// for a thousand tools. Callers with the same tools share it.
 #[derive(Clone)]
 struct Documents {
-    fixed: Arc<Fixed>,
-    made: Cache<[u8; 32], Tagged>,
+    fixed: Arc<FixedRoutes>,
+    cache: Cache<[u8; 32], TaggedBody>,
 }
 
 impl Documents {
     fn new(document: &utoipa::openapi::OpenApi) -> Self {
-        let size = |_: &[u8; 32], document: &Tagged| u32::try_from(document.len()).unwrap_or(u32::MAX);
-        let made = Cache::builder().max_capacity(KEPT).weigher(size).build();
-        Self { fixed: Arc::new(Fixed::new(document)), made }
+        let size = |_: &[u8; 32], document: &TaggedBody| u32::try_from(document.len()).unwrap_or(u32::MAX);
+        let cache = Cache::builder().max_capacity(MAX_CACHED_BYTES).weigher(size).build();
+        Self { fixed: Arc::new(FixedRoutes::new(document)), cache }
     }
 
     /// The document: the fixed routes for every client, and with a valid key also the caller's enabled tools.
-    async fn get(&self, OptionalAuth(visit): OptionalAuth) -> Result<Tagged, ApiError> {
-        let mut tools = visit.map(|visit| visit.catalog.list(&visit.caller)).unwrap_or_default();
+    async fn document_for(&self, OptionalAuth(auth): OptionalAuth) -> Result<TaggedBody, ApiError> {
+        let mut tools = auth.map(|auth| auth.catalog.tools_for(&auth.caller)).unwrap_or_default();
         tools.retain(|entry| entry.is_available());
         // `shown` has all parts of a tool that the document shows, except its tags.
-        let shown = tools.iter().map(|entry| (&entry.shown, &entry.definition.tags));
-        let key = digest([serde_json::to_vec(&shown.collect::<Vec<_>>()).unwrap_or_default().as_slice()]);
+        let shown = tools.iter().map(|entry| (&entry.shown_hash, &entry.definition.tags));
+        let key = hash_parts([serde_json::to_vec(&shown.collect::<Vec<_>>()).unwrap_or_default().as_slice()]);
         let fixed = self.fixed.clone();
-        let make = move || Tagged::new(&fixed.with_tools(tools.iter().map(|entry| &entry.definition)));
-        let made = self.made.try_get_with(key, tokio::task::spawn_blocking(make)).await;
-        made.map_err(|error| {
+        let make = move || TaggedBody::new(&fixed.with_tools(tools.iter().map(|entry| &entry.definition)));
+        let document = self.cache.try_get_with(key, tokio::task::spawn_blocking(make)).await;
+        document.map_err(|error| {
             tracing::error!(%error, "the OpenAPI document cannot be made");
             ApiError::Internal
         })
     }
 }
 
-fn file(name: &str, config: Arc<Config<'static>>) -> Response {
+fn serve_file(name: &str, config: Arc<Config<'static>>) -> Response {
     match utoipa_swagger_ui::serve(name, config) {
         Ok(Some(file)) => {
             let mut bytes = file.bytes.into_owned();
@@ -130,7 +130,8 @@ fn file(name: &str, config: Arc<Config<'static>>) -> Response {
                 let page = String::from_utf8_lossy(&bytes).replace("\"./", "\"/docs/");
                 bytes = page.replace("\"index.css", "\"/docs/index.css").into_bytes();
             }
-            ([(CONTENT_TYPE, file.content_type), (CONTENT_SECURITY_POLICY, POLICY.into())], bytes).into_response()
+            ([(CONTENT_TYPE, file.content_type), (CONTENT_SECURITY_POLICY, CONTENT_POLICY.into())], bytes)
+                .into_response()
         }
         _ => ApiError::NotFound("there is no such page".into()).into_response(),
     }

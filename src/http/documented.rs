@@ -14,8 +14,8 @@ use crate::call::{CacheScope, Capture, Effect, Idempotency, Limit, OnDisconnect,
 
 /// The spellings of a duration in the document. The service accepts more, such as `2min 30sec`. It refuses no duration
 /// that fits this pattern: three parts are less than the ten years of
-/// [`LONGEST_TIME`](crate::call::units::LONGEST_TIME).
-const DURATION: &str =
+/// [`MAX_DURATION`](crate::call::units::MAX_DURATION).
+const DURATION_PATTERN: &str =
     "^(([1-9][0-9]{0,8} ?ms|[1-9][0-9]{0,6} ?s|[1-9][0-9]{0,5} ?m|[1-9][0-9]{0,3} ?h|[1-9][0-9]{0,2} ?d) ?){1,3}$";
 
 /// A time with its unit: `250ms`, `30s`, `1h 30m`.
@@ -26,7 +26,7 @@ impl PartialSchema for Duration {
         ObjectBuilder::new()
             .schema_type(Type::String)
             .description(Some("A time with its unit: 250ms, 30s, 5m, 24h, 30d, or some of these in a row: 1h 30m."))
-            .pattern(Some(DURATION))
+            .pattern(Some(DURATION_PATTERN))
             .examples(["5s"])
             .into()
     }
@@ -83,7 +83,7 @@ type Object = HashMap<String, Value>;
 /// A tool of kind `http`, with the keys of an entry of a manifest's `tools:`.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "the manifest's reader reads it; the test below holds the two together")]
+#[expect(dead_code, reason = "the manifest's reader reads it; the test below compares the two")]
 pub(super) struct RegisteredTool {
     /// `http`.
     kind: HttpKind,
@@ -97,7 +97,7 @@ pub(super) struct RegisteredTool {
     output_schema: Option<Object>,
     /// MCP annotations.
     annotations: Option<Object>,
-    /// Other names it answers to.
+    /// Other names of the tool.
     #[schema(required = false)]
     aliases: Vec<String>,
     /// Labels.
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn registered_tool_has_the_readers_keys() {
+    fn registered_tool_has_the_manifest_keys() {
         let refused = ["env", "allow_private"];
         let read = |section: &str| -> BTreeSet<String> {
             let keys = registered_keys(section).into_iter().filter(|key| !refused.contains(key));
@@ -271,9 +271,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn documented_durations_are_taken(text in DURATION.trim_start_matches('^').trim_end_matches('$')) {
+        fn documented_durations_are_valid(text in DURATION_PATTERN.trim_start_matches('^').trim_end_matches('$')) {
             let time = Time::parse(&text);
             prop_assert!(time.is_ok_and(|time| !time.0.is_zero()), "{text}");
         }
     }
 }
+
+/// The two forms of `arguments`.
+#[derive(utoipa::ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "parse_arguments reads both, with better messages for other values")]
+pub(super) enum Arguments {
+    /// The arguments by name.
+    Object(HashMap<String, Value>),
+    /// The JSON text of an object.
+    Text(String),
+}
+
+/// Facts about a call that the caller knows beside the arguments, by name.
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "gives the shape a name of its own, for generated clients")]
+pub(super) struct Context(HashMap<String, Value>);

@@ -6,19 +6,19 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-use crate::call::json::digest;
+use crate::call::json::hash_parts;
 
 /// A body and its ETag.
 #[derive(Clone)]
-pub(super) struct Tagged {
+pub(super) struct TaggedBody {
     tag: String,
     body: Bytes,
 }
 
-impl Tagged {
+impl TaggedBody {
     pub(super) fn new(body: &Value) -> Self {
         let body = body.to_string();
-        let tag = format!("\"{}\"", &hex::encode(digest([body.as_bytes()]))[..32]);
+        let tag = format!("\"{}\"", &hex::encode(hash_parts([body.as_bytes()]))[..32]);
         Self { tag, body: body.into() }
     }
 
@@ -28,10 +28,10 @@ impl Tagged {
     }
 
     /// The body, or 304 if these request headers name its ETag.
-    pub(super) fn answer(self, request: &HeaderMap) -> Response {
+    pub(super) fn respond_to(self, request: &HeaderMap) -> Response {
         let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-        let mut known = known.flat_map(|list| list.split(',')).map(|one| one.trim().trim_start_matches("W/"));
-        let mut response = if known.any(|one| one == self.tag || one == "*") {
+        let mut known = known.flat_map(|list| list.split(',')).map(|tag| tag.trim().trim_start_matches("W/"));
+        let mut response = if known.any(|tag| tag == self.tag || tag == "*") {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
             ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], self.body).into_response()

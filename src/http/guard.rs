@@ -35,16 +35,16 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LocalAddress {
     /// The address and port at which the connection arrived.
-    pub at: SocketAddr,
+    pub address: SocketAddr,
     /// The service listens on all addresses (`0.0.0.0` or `[::]`).
-    pub is_everywhere: bool,
+    pub listens_everywhere: bool,
 }
 
 /// The allowed hosts and origins. Clones share them.
 #[derive(Clone)]
-pub(super) struct Guard(Arc<Names>);
+pub(super) struct Guard(Arc<AllowedNames>);
 
-struct Names {
+struct AllowedNames {
     hosts: Vec<String>,
     origins: Vec<String>,
 }
@@ -52,15 +52,18 @@ struct Names {
 impl Guard {
     pub(super) fn new(settings: &ServerSettings) -> Self {
         let lower = |names: &[String]| names.iter().map(|name| name.trim_end_matches('/').to_lowercase()).collect();
-        Self(Arc::new(Names { hosts: lower(&settings.allowed_hosts), origins: lower(&settings.allowed_origins) }))
+        Self(Arc::new(AllowedNames {
+            hosts: lower(&settings.allowed_hosts),
+            origins: lower(&settings.allowed_origins),
+        }))
     }
 
     /// Whether `Host` names this service: a name of loopback, its own address and port, or an allowed name.
-    fn knows_host(&self, authority: &Authority, local: Option<LocalAddress>) -> bool {
+    fn is_own_host(&self, authority: &Authority, local: Option<LocalAddress>) -> bool {
         let host = authority.host().to_lowercase();
         let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let whole = authority.as_str().to_lowercase();
-        if self.0.hosts.iter().any(|name| *name == host || *name == whole) {
+        let with_port = authority.as_str().to_lowercase();
+        if self.0.hosts.iter().any(|name| *name == host || *name == with_port) {
             return true;
         }
         // DNS cannot give these names to a page of another machine. The port is not checked: `kubectl port-forward`,
@@ -70,10 +73,10 @@ impl Guard {
         }
         // A user may type the listen address that the service shows, and systems connect it to this machine. This is as
         // safe as 127.0.0.1: a page from elsewhere does not have this address as its host, so its `Origin` differs.
-        if local.is_some_and(|local| local.is_everywhere) && matches!(bare, "0.0.0.0" | "::") {
+        if local.is_some_and(|local| local.listens_everywhere) && matches!(bare, "0.0.0.0" | "::") {
             return true;
         }
-        let local = local.map(|local| local.at);
+        let local = local.map(|local| local.address);
         let port_fits = match (authority.port_u16(), local) {
             (Some(port), Some(local)) => port == local.port(),
             (None, Some(local)) => local.port() == 80,
@@ -89,29 +92,33 @@ impl Guard {
         if fields.sum::<usize>() + request.uri().path_and_query().map_or(0, |target| target.as_str().len())
             > HEADER_BYTES
         {
-            return Err(ApiError::LargeHeader(HEADER_BYTES));
+            return Err(ApiError::HeaderTooLarge(HEADER_BYTES));
         }
-        let refuse = |what: &str| Err(ApiError::Forbidden(what.to_owned()));
+        let refuse = |detail: &str| Err(ApiError::Forbidden(detail.to_owned()));
         let local = request.extensions().get::<LocalAddress>().copied();
         let headers = request.headers();
         let mut hosts = headers.get_all(HOST).iter();
-        let (Some(host), None) = (hosts.next(), hosts.next()) else { return refuse("exactly one Host is needed") };
+        let (Some(host), None) = (hosts.next(), hosts.next()) else { return refuse("send exactly one Host") };
         let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else {
             return refuse("this Host cannot be read");
         };
-        if authority.as_str().contains('@') || !self.knows_host(&authority, local) {
-            return refuse("this Host is not answered; server.allowed_hosts names others than the listen address");
+        if authority.as_str().contains('@') || !self.is_own_host(&authority, local) {
+            return refuse(
+                "this Host is not allowed; server.allowed_hosts lists the names allowed besides the listen address",
+            );
         }
         // A target in absolute form must name the service too.
-        if request.uri().authority().is_some_and(|target| !self.knows_host(target, local)) {
-            return refuse("this request target is not answered");
+        if request.uri().authority().is_some_and(|target| !self.is_own_host(target, local)) {
+            return refuse("this request target is not allowed");
         }
         let mut origins = headers.get_all(ORIGIN).iter();
         let origin = match (origins.next(), origins.next()) {
             (Some(origin), None) => origin,
-            (Some(_), Some(_)) => return refuse("at most one Origin is answered"),
-            (None, _) if is_from_elsewhere(headers) && !is_navigation(request.method(), headers) => {
-                return refuse("pages of other sites are not answered; server.allowed_origins names those that are");
+            (Some(_), Some(_)) => return refuse("send at most one Origin"),
+            (None, _) if is_cross_site(headers) && !is_navigation(request.method(), headers) => {
+                return refuse(
+                    "pages of other sites are not allowed; server.allowed_origins lists the allowed origins",
+                );
             }
             (None, _) => return Ok(()),
         };
@@ -120,30 +127,30 @@ impl Guard {
         if own || self.0.origins.contains(&origin) {
             return Ok(());
         }
-        refuse("this Origin is not answered; server.allowed_origins names those that are")
+        refuse("this Origin is not allowed; server.allowed_origins lists the allowed origins")
     }
 }
 
 /// Whether a browser declares that a page of another origin sent the request. Unknown values are ignored, as the
 /// standard requires.
-fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+fn is_cross_site(headers: &HeaderMap) -> bool {
     headers.get_all(SEC_FETCH_SITE).iter().any(|site| site == "cross-site" || site == "same-site")
 }
 
 /// Whether the user follows a link into a whole tab, not a frame. This is safe: the page with the link sees nothing of
 /// the answer, and GET and HEAD change nothing.
 fn is_navigation(method: &Method, headers: &HeaderMap) -> bool {
-    let says = |name, word: &str| headers.get_all(name).iter().all(|value| value == word);
+    let all_are = |name, word: &str| headers.get_all(name).iter().all(|value| value == word);
     matches!(*method, Method::GET | Method::HEAD)
         && headers.contains_key(SEC_FETCH_MODE)
-        && says(SEC_FETCH_MODE, "navigate")
+        && all_are(SEC_FETCH_MODE, "navigate")
         // The first browsers with fetch metadata did not send this header, so it may be missing.
-        && says(SEC_FETCH_DEST, "document")
+        && all_are(SEC_FETCH_DEST, "document")
 }
 
 /// Adds the headers that limit what browsers may do with an answer. hyper's own answers to invalid HTTP lack them, but
 /// have no body.
-pub(super) fn restrict(mut response: Response) -> Response {
+pub(super) fn add_security_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
     headers.insert(CROSS_ORIGIN_RESOURCE_POLICY, SAME_ORIGIN);
@@ -151,7 +158,7 @@ pub(super) fn restrict(mut response: Response) -> Response {
 }
 
 /// The middleware: refuses a request that fails the checks.
-pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+pub(super) async fn check_request(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     match guard.check(&request) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
@@ -163,15 +170,15 @@ mod tests {
     use super::*;
 
     fn local(address: &str) -> Option<LocalAddress> {
-        address.parse().ok().map(|at| LocalAddress { at, is_everywhere: false })
+        address.parse().ok().map(|at| LocalAddress { address: at, listens_everywhere: false })
     }
 
     #[test]
-    fn unspecified_address_passes_where_it_listens() {
+    fn unspecified_host_needs_an_unspecified_listener() {
         let guard = Guard::new(&ServerSettings::default());
-        let knows = |host: &str, is_everywhere| {
+        let knows = |host: &str, listens_everywhere| {
             let at = "127.0.0.1:7411".parse().unwrap();
-            guard.knows_host(&host.parse().unwrap(), Some(LocalAddress { at, is_everywhere }))
+            guard.is_own_host(&host.parse().unwrap(), Some(LocalAddress { address: at, listens_everywhere }))
         };
         for host in ["0.0.0.0:7411", "0.0.0.0", "0.0.0.0:8080", "[::]:7411"] {
             assert!(knows(host, true) && !knows(host, false), "{host}");
@@ -186,23 +193,23 @@ mod tests {
         let guard = Guard::new(&ServerSettings::default());
         for local in ["127.0.0.1:7411", "[::1]:7411", "10.0.0.7:7411", "[fd00::7]:7411"] {
             for host in ["localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:8080", "[::1]", "[::1]:1"] {
-                assert!(guard.knows_host(&host.parse().unwrap(), self::local(local)), "{host} at {local}");
+                assert!(guard.is_own_host(&host.parse().unwrap(), self::local(local)), "{host} at {local}");
             }
             for other in ["localhost.x.test", "x.localhost", "127.0.0.1.x.test:7411", "x.test:7411", "0.0.0.0:7411"] {
-                assert!(!guard.knows_host(&other.parse().unwrap(), self::local(local)), "{other} at {local}");
+                assert!(!guard.is_own_host(&other.parse().unwrap(), self::local(local)), "{other} at {local}");
             }
         }
     }
 
     /// DNS rebinding names the page's host; a page on another port of this machine names that port.
     #[test]
-    fn its_address_needs_its_port() {
+    fn own_address_needs_the_port() {
         let guard = Guard::new(&ServerSettings::default());
-        let knows = |host: &str, local: &str| guard.knows_host(&host.parse().unwrap(), self::local(local));
+        let knows = |host: &str, local: &str| guard.is_own_host(&host.parse().unwrap(), self::local(local));
         assert!(knows("10.0.0.7:7411", "10.0.0.7:7411") && knows("127.0.0.2:7411", "127.0.0.2:7411"));
         for other in ["10.0.0.7:7412", "10.0.0.7", "10.0.0.8:7411", "127.0.0.2:7411"] {
             assert!(!knows(other, "10.0.0.7:7411"), "{other}");
         }
-        assert!(knows("10.0.0.7", "10.0.0.7:80"), "80 is the port that nobody writes");
+        assert!(knows("10.0.0.7", "10.0.0.7:80"), "80 is the default port");
     }
 }

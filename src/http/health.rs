@@ -10,15 +10,15 @@ use axum::http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-use super::auth::authenticate;
+use super::auth::authenticate_caller;
 use super::body::QueryParams;
-use super::metrics::may_read_metrics;
+use super::metrics::check_metrics_access;
 use super::problem::ApiError;
-use super::responses::{Always, Asking, Keyed, Recording};
-use super::sources::{SourceView, views};
+use super::responses::{AuthResponses, CommonResponses, LedgerResponses, QueryResponses};
+use super::sources::{SourceView, source_views};
 use crate::call::{CallError, Failure};
 use crate::catalog::{Catalog, Entry};
-use crate::live::{self, Live, Status};
+use crate::live::{self, LiveTools, ReloadStatus};
 use crate::middleware::circuit_breaker::BreakerState;
 
 /// The answer to a probe.
@@ -71,8 +71,8 @@ pub(super) struct BreakerView {
 }
 
 impl BreakerView {
-    fn of(entry: &Entry) -> Option<Self> {
-        let breaker = entry.breaker().filter(|breaker| breaker.state != BreakerState::Closed)?;
+    fn from_entry(entry: &Entry) -> Option<Self> {
+        let breaker = entry.breaker_status().filter(|breaker| breaker.state != BreakerState::Closed)?;
         Some(Self {
             tool: entry.definition.name.to_string(),
             state: breaker.state.as_str(),
@@ -92,36 +92,36 @@ pub(super) struct Reloads {
 }
 
 impl Readiness {
-    fn of(status: Option<&Status>) -> Self {
-        let manifest = status.map(|status| status.kept.clone().unwrap_or_else(|| "current".into()));
-        let reloads = status.map(|status| Reloads { taken: status.taken, refused: status.refused });
+    fn from_status(status: Option<&ReloadStatus>) -> Self {
+        let manifest = status.map(|status| status.refusal.clone().unwrap_or_else(|| "current".into()));
+        let reloads = status.map(|status| Reloads { taken: status.accepted, refused: status.refused });
         Self { status: "ready", manifest, reloads, ledger: None, breakers: None, sources: None }
     }
 
     /// Adds the parts that name tools.
-    fn in_full(self, catalog: &Catalog, sources: Vec<SourceView>) -> Self {
-        let breakers = catalog.entries().filter_map(BreakerView::of).collect();
+    fn with_details(self, catalog: &Catalog, sources: Vec<SourceView>) -> Self {
+        let breakers = catalog.entries().filter_map(BreakerView::from_entry).collect();
         Self { ledger: Some("up"), breakers: Some(breakers), sources: Some(sources), ..self }
     }
 }
 
 /// The process answers. Depends on nothing.
 #[utoipa::path(get, operation_id = "is_alive", path = "/livez", tag = "health", responses(
-    (status = 200, description = "Alive", body = Health), Always))]
-pub(super) async fn alive() -> Json<Health> {
+    (status = 200, description = "Alive", body = Health), CommonResponses))]
+pub(super) async fn livez() -> Json<Health> {
     Json(Health { status: "alive" })
 }
 
 /// The query of a probe. Unknown parameters are ignored, so that no probe fails because of one.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct AskHealth {
+pub(super) struct ReadinessQuery {
     /// `true`, or just `?verbose`: also the state of the ledger, the circuit breakers and the sources.
     #[param(pattern = "^(true|false|1|0)?$")]
     verbose: Option<String>,
 }
 
-impl AskHealth {
+impl ReadinessQuery {
     fn is_verbose(&self) -> Result<bool, ApiError> {
         match self.verbose.as_deref() {
             Some("" | "true" | "1") => Ok(true),
@@ -137,39 +137,39 @@ impl AskHealth {
 /// why.
 ///
 /// `?verbose` names tools. With callers it needs the key of an admin or of a caller with `metrics: true`.
-#[utoipa::path(get, operation_id = "is_ready", path = "/readyz", tag = "health", params(AskHealth), responses(
-    (status = 200, description = "Ready", body = Readiness), Always, Keyed, Asking, Recording))]
-pub(super) async fn ready(
-    State(live): State<Arc<Live>>,
-    QueryParams(asked): QueryParams<AskHealth>,
+#[utoipa::path(get, operation_id = "is_ready", path = "/readyz", tag = "health", params(ReadinessQuery), responses(
+    (status = 200, description = "Ready", body = Readiness), CommonResponses, AuthResponses, QueryResponses, LedgerResponses))]
+pub(super) async fn readyz(
+    State(live): State<Arc<LiveTools>>,
+    QueryParams(params): QueryParams<ReadinessQuery>,
     headers: HeaderMap,
 ) -> Result<Json<Readiness>, ApiError> {
     let catalog = live.registry().catalog();
-    let is_verbose = asked.is_verbose()?;
+    let is_verbose = params.is_verbose()?;
     if is_verbose {
-        may_read_metrics(catalog.callers(), &*authenticate(catalog.callers(), &headers)?)?;
+        check_metrics_access(catalog.callers(), &*authenticate_caller(catalog.callers(), &headers)?)?;
     }
     let shared = live.registry().shared();
-    let fault = if shared.running.is_leaving() {
+    let fault = if shared.in_flight_calls.is_draining() {
         Some(CallError::Draining)
     } else {
-        shared.ledger.health().err().map(|reason| CallError::LedgerUnavailable { reason, started: false })
+        shared.ledger.check_health().err().map(|reason| CallError::LedgerUnavailable { reason, started: false })
     };
     if let Some(error) = fault {
         return Err(ApiError::Call { failure: Failure::from(&error), invocation: None });
     }
-    let awaited = live.awaited();
+    let awaited = live.awaited_sources();
     if !awaited.is_empty() {
-        let caller = authenticate(catalog.callers(), &headers);
-        let may_see_names = caller.is_ok_and(|caller| may_read_metrics(catalog.callers(), &caller).is_ok());
-        return Err(ApiError::Loading(in_words(&awaited, may_see_names)));
+        let caller = authenticate_caller(catalog.callers(), &headers);
+        let may_see_names = caller.is_ok_and(|caller| check_metrics_access(catalog.callers(), &caller).is_ok());
+        return Err(ApiError::SourcesLoading(describe_loading(&awaited, may_see_names)));
     }
-    let ready = Readiness::of(live.status().as_deref());
-    Ok(Json(if is_verbose { ready.in_full(&catalog, views(&live)) } else { ready }))
+    let ready = Readiness::from_status(live.reload_status().as_deref());
+    Ok(Json(if is_verbose { ready.with_details(&catalog, source_views(&live)) } else { ready }))
 }
 
 /// The text that tells which sources are still loading. Only callers that may read metrics see the names.
-fn in_words(awaited: &[live::SourceView], named: bool) -> String {
+fn describe_loading(awaited: &[live::SourceView], named: bool) -> String {
     let names: Vec<String> =
         awaited.iter().map(|source| format!("source `{}` is still loading", source.name)).collect();
     match names.len() {

@@ -6,36 +6,36 @@ use axum::response::Response;
 use super::problem::ApiError;
 use crate::call::IdempotencyKey;
 
-/// What a request may say of itself.
+/// The `Idempotency-Key` header of a request, for the OpenAPI document.
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "`key` reads the header, and says more of what is none")]
-pub(super) struct Asking {
+#[expect(dead_code, reason = "`key_from_headers` reads the header, with better messages for an invalid one")]
+pub(super) struct IdempotencyHeader {
     /// The caller's own name for this call: the same with every repetition, another for each new call.
     #[param(rename = "idempotency-key", required = false, pattern = r#"^([!#-~][!-~]{0,254}|"[!#-\[\]-~]{1,253}")$"#)]
     key: String,
 }
 
 /// Marks the replayed answer of an earlier call.
-const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const REPLAYED_HEADER: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// The key of a request, if it has one.
 ///
 /// # Errors
 /// 400, if the key is invalid or there are several.
-pub(super) fn key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiError> {
+pub(super) fn key_from_headers(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiError> {
     let mut all = headers.get_all("idempotency-key").iter();
     let (Some(value), None) = (all.next(), all.next()) else {
         return match headers.contains_key("idempotency-key") {
-            true => Err(ApiError::Malformed("Idempotency-Key stands there more than once: send one".into())),
+            true => Err(ApiError::Malformed("there is more than one Idempotency-Key: send one".into())),
             false => Ok(None),
         };
     };
-    let wrong = |why| ApiError::Malformed(format!("Idempotency-Key {why}; a random UUID is a good one"));
-    IdempotencyKey::parse(value.as_bytes()).map(Some).map_err(wrong)
+    let invalid = |reason| ApiError::Malformed(format!("Idempotency-Key {reason}; a random UUID is a good one"));
+    IdempotencyKey::parse(value.as_bytes()).map(Some).map_err(invalid)
 }
 
 /// Marks an answer as replayed.
-pub(super) fn mark(response: &mut Response) {
-    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+pub(super) fn mark_replayed(response: &mut Response) {
+    response.headers_mut().insert(REPLAYED_HEADER, HeaderValue::from_static("true"));
 }

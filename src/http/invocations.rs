@@ -16,21 +16,23 @@ use super::auth::Principal;
 use super::body::{PathPart, QueryParams};
 use super::documented::Since;
 use super::problem::{ApiError, Problem};
-use super::responses::{Always, Asking, Keyed, Naming, Recording, Stopping};
+use super::responses::{
+    AuthResponses, CancelResponses, CommonResponses, LedgerResponses, LookupResponses, QueryResponses,
+};
 use super::wire::{InvocationView, InvokeAnswer};
 use crate::call::units::Time;
 use crate::call::{Answer, Caller, Digest, ErrorKind, InvocationId};
-use crate::ledger::{AttemptRow, End, LISTED_ARGUMENTS, Query, RecordedCall, Row, State as CallState, Unreadable};
-use crate::recorded;
+use crate::ledger::{AttemptRow, End, LISTED_ARGUMENTS, Query, RecordedCall, Row, State as CallState, UnreadableRow};
+use crate::recorded_calls;
 use crate::registry::Registry;
 
 /// Default number of calls on a page.
-const PAGE: u32 = 50;
+const PAGE_SIZE: u32 = 50;
 /// Most calls on a page.
-const MAX_PAGE: u32 = 500;
+const MAX_PAGE_SIZE: u32 = 500;
 /// How long a cancellation waits for the call's end. The call itself is dropped at once; its row must still be
 /// committed.
-const LONGEST_STOP: Duration = Duration::from_secs(3);
+const MAX_CANCEL_WAIT: Duration = Duration::from_secs(3);
 
 /// Which calls to list; everything given must match.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -73,28 +75,32 @@ pub(super) struct InvocationPage {
 
 /// Calls, running ones included, newest first.
 #[utoipa::path(get, operation_id = "list_invocations", path = "/invocations", tag = "ledger", params(ListInvocations), responses(
-    (status = 200, description = "A page", body = InvocationPage), Always, Keyed, Asking, Recording))]
-pub(super) async fn list(
+    (status = 200, description = "A page", body = InvocationPage), CommonResponses, AuthResponses, QueryResponses, LedgerResponses))]
+pub(super) async fn list_invocations(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,
-    QueryParams(asked): QueryParams<ListInvocations>,
+    QueryParams(params): QueryParams<ListInvocations>,
 ) -> Result<Json<InvocationPage>, ApiError> {
-    let limit = asked.limit.unwrap_or(PAGE);
-    if !(1..=MAX_PAGE).contains(&limit) {
-        return Err(ApiError::Malformed(format!("limit is 1 to {MAX_PAGE}")));
+    let limit = params.limit.unwrap_or(PAGE_SIZE);
+    if !(1..=MAX_PAGE_SIZE).contains(&limit) {
+        return Err(ApiError::Malformed(format!("limit is 1 to {MAX_PAGE_SIZE}")));
     }
-    let is_of_another = !caller.admin && asked.caller.as_deref().is_some_and(|other| *other != *caller.name);
+    let is_of_another = !caller.admin && params.caller.as_deref().is_some_and(|other| *other != *caller.name);
     let query = Query {
-        caller: if caller.admin { asked.caller } else { Some(caller.name.to_string()) },
-        tool: asked.tool,
-        run_id: asked.run_id,
-        idempotency_key: asked.idempotency_key,
-        parent: asked.parent.map(|id| id.parse().map_err(|_| no_id("parent"))).transpose()?,
-        state: asked.state,
-        since: asked.since.map(|text| since(&text, registry.shared().clock.now())).transpose()?,
-        before: asked
+        caller: if caller.admin { params.caller } else { Some(caller.name.to_string()) },
+        tool: params.tool,
+        run_id: params.run_id,
+        idempotency_key: params.idempotency_key,
+        parent: params.parent.map(|id| id.parse().map_err(|_| invalid_id("parent"))).transpose()?,
+        state: params.state,
+        since: params.since.map(|text| parse_since(&text, registry.shared().clock.now())).transpose()?,
+        before: params
             .cursor
-            .map(|cursor| cursor.parse().map_err(|_| ApiError::Malformed("this cursor is none of ours".into())))
+            .map(|cursor| {
+                cursor.parse().map_err(|_| {
+                    ApiError::Malformed("invalid cursor: send next_cursor of the previous page unchanged".into())
+                })
+            })
             .transpose()?,
         limit: limit + 1,
     };
@@ -102,17 +108,17 @@ pub(super) async fn list(
     if is_of_another {
         return Ok(Json(InvocationPage { invocations: Vec::new(), next_cursor: None }));
     }
-    let mut rows = merged(&registry, &query).await?;
+    let mut rows = merge_running_and_stored(&registry, &query).await?;
     let more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
     let next_cursor = rows.last().filter(|_| more).map(|row| row.id.to_string());
     // The ledger's list leaves long arguments out. A row of the table of running calls has all of them, so they are
     // removed here.
-    let short = |row: Arc<Row>| match row.arguments.len() {
+    let without_long_arguments = |row: Arc<Row>| match row.arguments.len() {
         0..=LISTED_ARGUMENTS => row,
         _ => Arc::new(Row { arguments: "null".into(), ..Row::clone(&row) }),
     };
-    let rows: Vec<Arc<Row>> = rows.into_iter().map(short).collect();
+    let rows: Vec<Arc<Row>> = rows.into_iter().map(without_long_arguments).collect();
     Ok(Json(InvocationPage { invocations: rows.iter().map(|row| InvocationView::from(&**row)).collect(), next_cursor }))
 }
 
@@ -121,16 +127,16 @@ pub(super) async fn list(
 /// For a call under way, the table of running calls knows more than the ledger's row, so the table's entry is used. The
 /// table is read before the ledger. A call that ends between the two reads is then in one of them at least; in the
 /// other order it could be in neither.
-async fn merged(registry: &Registry, query: &Query) -> Result<Vec<Arc<Row>>, ApiError> {
+async fn merge_running_and_stored(registry: &Registry, query: &Query) -> Result<Vec<Arc<Row>>, ApiError> {
     let shared = registry.shared();
-    let under_way = shared.running.list();
+    let under_way = shared.in_flight_calls.list();
     let known: HashSet<InvocationId> = under_way.iter().map(|row| row.id).collect();
     let mut rows: Vec<Arc<Row>> = under_way.into_iter().filter(|row| query.matches(row)).collect();
     // Stored rows of running calls are skipped, but the ledger has counted them toward the page. So read on until the
     // page has enough other rows. Otherwise it would look like the last page.
     let (mut rest, page, mut others) = (query.clone(), query.limit as usize, 0);
     loop {
-        let stored = shared.ledger.list(&rest).await?;
+        let stored = shared.ledger.list_calls(&rest).await?;
         let is_last = stored.len() < page;
         rest.before = stored.last().map(|row| row.id).or(rest.before);
         let before = rows.len();
@@ -144,7 +150,7 @@ async fn merged(registry: &Registry, query: &Query) -> Result<Vec<Arc<Row>>, Api
     Ok(rows)
 }
 
-fn since(text: &str, now: Timestamp) -> Result<Timestamp, ApiError> {
+fn parse_since(text: &str, now: Timestamp) -> Result<Timestamp, ApiError> {
     let ago = || Time::parse(text).ok().and_then(|time| now.checked_sub(time.0).ok());
     // A query string decodes `+` as a space, but time zone offsets are written with `+`.
     let at = text.replace(' ', "+").parse().ok().or_else(ago);
@@ -200,13 +206,13 @@ impl From<AttemptRow> for AttemptError {
 /// One call.
 #[utoipa::path(get, operation_id = "get_invocation", path = "/invocations/{id}", tag = "ledger",
     params(("id" = String, Path, description = "The invocation's id")), responses(
-    (status = 200, description = "The call", body = InvocationDetail), Always, Keyed, Naming, Recording))]
-pub(super) async fn get(
+    (status = 200, description = "The call", body = InvocationDetail), CommonResponses, AuthResponses, LookupResponses, LedgerResponses))]
+pub(super) async fn get_invocation(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,
     PathPart(id): PathPart,
 ) -> Result<Json<InvocationDetail>, ApiError> {
-    look(&registry, &caller, id.parse().map_err(|_| missing())?).await.map(Json)
+    load_detail(&registry, &caller, id.parse().map_err(|_| not_found())?).await.map(Json)
 }
 
 /// Cancel a running call, whatever its tool's `on_disconnect` says.
@@ -216,20 +222,20 @@ pub(super) async fn get(
 /// call that was cancelled before gets the same answer again.
 #[utoipa::path(delete, operation_id = "cancel_invocation", path = "/invocations/{id}", tag = "ledger",
     params(("id" = String, Path, description = "The invocation's id")), responses(
-    (status = 200, description = "Cancelled", body = InvocationDetail), Always, Keyed, Naming, Stopping, Recording))]
-pub(super) async fn cancel(
+    (status = 200, description = "Cancelled", body = InvocationDetail), CommonResponses, AuthResponses, LookupResponses, CancelResponses, LedgerResponses))]
+pub(super) async fn cancel_invocation(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,
     PathPart(id): PathPart,
 ) -> Result<Json<InvocationDetail>, ApiError> {
-    let id: InvocationId = id.parse().map_err(|_| missing())?;
-    let running = &registry.shared().running;
-    let runs_here = running.get(id).is_some_and(|row| may_see(&caller, &row));
-    if runs_here && let Some(gone) = running.cancel(id) {
+    let id: InvocationId = id.parse().map_err(|_| not_found())?;
+    let running = &registry.shared().in_flight_calls;
+    let runs_here = running.get(id).is_some_and(|row| can_see(&caller, &row));
+    if runs_here && let Some(ended) = running.cancel(id) {
         // After a timeout too, the answer is the call's current state.
-        let _ = timeout(LONGEST_STOP, gone.cancelled()).await;
+        let _ = timeout(MAX_CANCEL_WAIT, ended.cancelled()).await;
     }
-    let call = look(&registry, &caller, id).await?;
+    let call = load_detail(&registry, &caller, id).await?;
     match (call.invocation.state, call.invocation.kind) {
         (_, Some(ErrorKind::Cancelled)) => Ok(Json(call)),
         (CallState::Reserved | CallState::Running, _) if runs_here => Ok(Json(call)),
@@ -240,50 +246,50 @@ pub(super) async fn cancel(
     }
 }
 
-fn no_id(field: &str) -> ApiError {
+fn invalid_id(field: &str) -> ApiError {
     ApiError::Malformed(format!("{field} is the invocation_id of a call"))
 }
 
-pub(super) fn missing() -> ApiError {
+pub(super) fn not_found() -> ApiError {
     ApiError::NotFound("there is no such invocation".into())
 }
 
 /// A call may share a row that started this much earlier.
-const SHARED_FOR: SignedDuration = SignedDuration::from_secs(2);
+const SHARED_ROW_SPAN: SignedDuration = SignedDuration::from_secs(2);
 /// Most rows that are searched for a shared row.
-const LOOKED_AT: u32 = 300;
+const MAX_SEARCHED_ROWS: u32 = 300;
 
 /// The error for an id without a row. A refused call may share the row of another call; then the text names that row.
-async fn missing_or_shared(registry: &Registry, caller: &Caller, id: InvocationId) -> ApiError {
-    let Some(since) = id.made_at().and_then(|at| at.checked_sub(SHARED_FOR).ok()) else { return missing() };
+async fn not_found_or_shared(registry: &Registry, caller: &Caller, id: InvocationId) -> ApiError {
+    let Some(since) = id.created_at().and_then(|at| at.checked_sub(SHARED_ROW_SPAN).ok()) else { return not_found() };
     let query = Query {
         caller: (!caller.admin).then(|| caller.name.to_string()),
         state: Some(CallState::Refused),
         since: Some(since),
         before: Some(id),
-        limit: LOOKED_AT,
+        limit: MAX_SEARCHED_ROWS,
         ..Query::default()
     };
-    let rows = registry.shared().ledger.list(&query).await.unwrap_or_default();
+    let rows = registry.shared().ledger.list_calls(&query).await.unwrap_or_default();
     match rows.iter().find(|row| row.count > 1) {
         Some(shared) => ApiError::NotFound(format!(
             "there is no such invocation; of more than 100 refused calls in a second those of one tool share a row, such \
              as {} (see `count`)",
             shared.id
         )),
-        None => missing(),
+        None => not_found(),
     }
 }
 
 /// Whether this caller may see a call. Calls of others are reported as missing, so guessing ids reveals nothing.
-fn may_see(caller: &Caller, row: &Row) -> bool {
+fn can_see(caller: &Caller, row: &Row) -> bool {
     caller.admin || row.caller == caller.name
 }
 
 /// A call as this caller may see it, running or ended.
-async fn look(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<InvocationDetail, ApiError> {
-    let found = find(registry, caller, id).await?;
-    let (result, result_digest) = result(registry, &found.row, found.origin_result)?;
+async fn load_detail(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<InvocationDetail, ApiError> {
+    let found = find_visible(registry, caller, id).await?;
+    let (result, result_digest) = stored_result(registry, &found.row, found.origin_result)?;
     let attempt_errors = found.attempts.into_iter().map(AttemptError::from).collect();
     let invocation = InvocationView::from(&found.row);
     Ok(InvocationDetail { invocation, result, result_digest, attempt_errors })
@@ -293,25 +299,29 @@ async fn look(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<
 ///
 /// # Errors
 /// 404, if there is no such call, or the caller may not see it.
-pub(super) async fn find(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<RecordedCall, ApiError> {
-    let Some(found) = recorded::find(registry.shared(), id).await? else {
-        return Err(missing_or_shared(registry, caller, id).await);
+pub(super) async fn find_visible(
+    registry: &Registry,
+    caller: &Caller,
+    id: InvocationId,
+) -> Result<RecordedCall, ApiError> {
+    let Some(found) = recorded_calls::find_call(registry.shared(), id).await? else {
+        return Err(not_found_or_shared(registry, caller, id).await);
     };
-    if may_see(caller, &found.row) { Ok(found) } else { Err(missing()) }
+    if can_see(caller, &found.row) { Ok(found) } else { Err(not_found()) }
 }
 
 /// The answer or the problem, made again from the row, or the digest that replaces it.
-fn result(
+fn stored_result(
     registry: &Registry,
     row: &Row,
     origin_result: Option<Arc<str>>,
 ) -> Result<(Value, Option<Digest>), ApiError> {
-    Ok(match row.end(origin_result).map_err(|Unreadable| ApiError::Internal)? {
+    Ok(match row.decode_end(origin_result).map_err(|UnreadableRow| ApiError::Internal)? {
         End::Open => (Value::Null, None),
         End::Withheld(digest) => (Value::Null, Some(digest)),
         End::Failed(mut failure) => {
             let digest = failure.digest.take().map(|digest| *digest);
-            (json!(Problem::of_failure(failure, Some(row.id))), digest)
+            (json!(Problem::from_failure(failure, Some(row.id))), digest)
         }
         End::Answered { result, meta } => {
             let as_answer = registry.get(&row.tool).is_some_and(|entry| entry.definition.result_as_answer);

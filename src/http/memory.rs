@@ -14,7 +14,7 @@ use super::problem::ApiError;
 use crate::blocking;
 
 /// Memory for the values of all requests, in KiB: thirty bodies of 1 MiB that are long texts, or the densest one alone.
-const ALL_KIB: usize = 64 << 10;
+const BUDGET_KIB: usize = 64 << 10;
 /// Most memory that the unparsed bodies of waiting requests take, in KiB.
 const WAITING_KIB: usize = 32 << 10;
 /// A body may have one list or object for this many bytes of `max_body`. For comparison: a list of two digits, such as
@@ -26,15 +26,15 @@ const FREE_KIB: usize = 256;
 /// A body of this length takes less than `FREE_KIB` in any case, in bytes.
 const FREE_BYTES: usize = 1 << 10;
 /// How long a request waits for memory. Most calls have 30 seconds in all.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Memory for the values of requests. Clones share it.
 #[derive(Clone)]
 pub(super) struct MemoryBudget {
-    all: Arc<Semaphore>,
+    budget: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
-    kib: usize,
-    most_containers: usize,
+    budget_kib: usize,
+    max_containers: usize,
 }
 
 impl MemoryBudget {
@@ -43,14 +43,14 @@ impl MemoryBudget {
         // Several of the largest bodies fit at once, if they consist mostly of texts.
         let largest = max_body >> 10;
         Self {
-            most_containers: max_body / CONTAINER_BYTES,
-            ..Self::of(ALL_KIB.max(8 * largest), WAITING_KIB.max(4 * largest))
+            max_containers: max_body / CONTAINER_BYTES,
+            ..Self::with_kib(BUDGET_KIB.max(8 * largest), WAITING_KIB.max(4 * largest))
         }
     }
 
-    fn of(kib: usize, waiting: usize) -> Self {
-        let permits = |kib: usize| Arc::new(Semaphore::new(kib.min(Semaphore::MAX_PERMITS)));
-        Self { all: permits(kib), waiting: permits(waiting), kib, most_containers: usize::MAX }
+    fn with_kib(kib: usize, waiting: usize) -> Self {
+        let semaphore = |kib: usize| Arc::new(Semaphore::new(kib.min(Semaphore::MAX_PERMITS)));
+        Self { budget: semaphore(kib), waiting: semaphore(waiting), budget_kib: kib, max_containers: usize::MAX }
     }
 
     /// Reserves memory for the values of a JSON body, `copies` times.
@@ -58,8 +58,9 @@ impl MemoryBudget {
     /// # Errors
     /// 413, if the body has too many lists and objects; 503 as [`MemoryBudget::reserve`].
     pub(super) async fn reserve_json(&self, body: &[u8], copies: usize) -> Result<Reservation, ApiError> {
-        if containers(body) > self.most_containers && containers_outside_texts(body) > self.most_containers {
-            return Err(ApiError::TooManyValues(self.most_containers));
+        if count_containers(body) > self.max_containers && count_containers_outside_strings(body) > self.max_containers
+        {
+            return Err(ApiError::TooManyValues(self.max_containers));
         }
         self.reserve(body, copies).await
     }
@@ -73,24 +74,24 @@ impl MemoryBudget {
         if body.len() <= FREE_BYTES {
             return Ok(Reservation(None));
         }
-        let kib = (estimate(body) >> 10) * copies;
+        let kib = (estimate_memory(body) >> 10) * copies;
         if kib <= FREE_KIB {
             return Ok(Reservation(None));
         }
         // A body that needs more than the whole budget reserves the whole budget. Otherwise it would wait for ever.
-        let kib = permits(kib.min(self.kib));
-        if let Ok(permit) = self.all.clone().try_acquire_many_owned(kib) {
+        let kib = to_permits(kib.min(self.budget_kib));
+        if let Ok(permit) = self.budget.clone().try_acquire_many_owned(kib) {
             return Ok(Reservation(Some(Arc::new(permit))));
         }
-        let _waits = self.waiting.try_acquire_many(permits(body.len() >> 10)).map_err(|_| ApiError::NoMemory)?;
-        match timeout(PATIENCE, self.all.clone().acquire_many_owned(kib)).await {
+        let _waits = self.waiting.try_acquire_many(to_permits(body.len() >> 10)).map_err(|_| ApiError::OutOfMemory)?;
+        match timeout(MAX_WAIT, self.budget.clone().acquire_many_owned(kib)).await {
             Ok(Ok(permit)) => Ok(Reservation(Some(Arc::new(permit)))),
-            _ => Err(ApiError::NoMemory),
+            _ => Err(ApiError::OutOfMemory),
         }
     }
 }
 
-fn permits(kib: usize) -> u32 {
+fn to_permits(kib: usize) -> u32 {
     u32::try_from(kib).unwrap_or(u32::MAX)
 }
 
@@ -103,7 +104,7 @@ impl Reservation {
     ///
     /// The job holds the reservation itself. If the client disconnects, the thread still parses, and its memory stays
     /// reserved until it ends.
-    pub(super) async fn read<T: Send + 'static>(
+    pub(super) async fn parse_with<T: Send + 'static>(
         &self,
         read: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
@@ -113,7 +114,7 @@ impl Reservation {
             read()
         };
         // The thread pool takes no job while the service is stopping.
-        blocking::on_a_thread(job).await.unwrap_or(Err(ApiError::NoMemory))
+        blocking::run_blocking(job).await.unwrap_or(Err(ApiError::OutOfMemory))
     }
 }
 
@@ -124,15 +125,15 @@ impl Reservation {
 /// - A list or object has room for four values as soon as it has one.
 /// - Texts count twice: in the body and as values.
 /// - Brackets inside texts count too, because models send arguments as texts that hold JSON.
-fn estimate(text: &[u8]) -> usize {
-    2 * text.len() + 220 * (count(text, b',') + count(text, b':')) + 300 * containers(text)
+fn estimate_memory(text: &[u8]) -> usize {
+    2 * text.len() + 220 * (count_byte(text, b',') + count_byte(text, b':')) + 300 * count_containers(text)
 }
 
-fn containers(text: &[u8]) -> usize {
-    count(text, b'[') + count(text, b'{')
+fn count_containers(text: &[u8]) -> usize {
+    count_byte(text, b'[') + count_byte(text, b'{')
 }
 
-fn containers_outside_texts(text: &[u8]) -> usize {
+fn count_containers_outside_strings(text: &[u8]) -> usize {
     let (mut containers, mut in_text, mut bytes) = (0, false, text.iter());
     while let Some(byte) = bytes.next() {
         match byte {
@@ -145,7 +146,7 @@ fn containers_outside_texts(text: &[u8]) -> usize {
     containers
 }
 
-fn count(text: &[u8], wanted: u8) -> usize {
+fn count_byte(text: &[u8], wanted: u8) -> usize {
     text.iter().filter(|byte| **byte == wanted).count()
 }
 
@@ -153,75 +154,75 @@ fn count(text: &[u8], wanted: u8) -> usize {
 mod tests {
     use super::*;
 
-    fn dense(values: usize) -> Vec<u8> {
+    fn dense_body(values: usize) -> Vec<u8> {
         format!("[{}]", vec![r#"{"a":0}"#; values].join(",")).into_bytes()
     }
 
     #[tokio::test]
     async fn small_bodies_need_no_reservation() {
-        let budget = MemoryBudget::of(1024, 0);
-        let _all = budget.reserve(&dense(10_000), 1).await.unwrap();
-        assert!(budget.reserve(&dense(100), 1).await.is_ok());
+        let budget = MemoryBudget::with_kib(1024, 0);
+        let _all = budget.reserve(&dense_body(10_000), 1).await.unwrap();
+        assert!(budget.reserve(&dense_body(100), 1).await.is_ok());
         assert!(budget.reserve("x".repeat(100_000).as_bytes(), 1).await.is_ok());
-        assert!(matches!(budget.reserve(&dense(1000), 1).await, Err(ApiError::NoMemory)));
+        assert!(matches!(budget.reserve(&dense_body(1000), 1).await, Err(ApiError::OutOfMemory)));
     }
 
     #[tokio::test]
     async fn lists_and_objects_are_counted() {
         let budget = MemoryBudget::new(1 << 20);
-        let (most, more) = ("[".repeat(209_715), "{".repeat(209_716));
-        assert!(budget.reserve_json(most.as_bytes(), 1).await.is_ok());
-        let refused = budget.reserve_json(more.as_bytes(), 1).await;
+        let (allowed, too_many) = ("[".repeat(209_715), "{".repeat(209_716));
+        assert!(budget.reserve_json(allowed.as_bytes(), 1).await.is_ok());
+        let refused = budget.reserve_json(too_many.as_bytes(), 1).await;
         assert!(matches!(refused, Err(ApiError::TooManyValues(209_715))));
-        assert!(MemoryBudget::new(2 << 20).reserve_json(more.as_bytes(), 1).await.is_ok());
-        let text = format!(r#"["\"{more}"]"#);
+        assert!(MemoryBudget::new(2 << 20).reserve_json(too_many.as_bytes(), 1).await.is_ok());
+        let text = format!(r#"["\"{too_many}"]"#);
         assert!(budget.reserve_json(text.as_bytes(), 1).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_waits_for_the_one_before() {
-        let budget = MemoryBudget::of(1024, 1024);
-        let first = budget.reserve(&dense(10_000), 1).await.unwrap();
-        let body = dense(1000);
+    async fn body_waits_for_memory() {
+        let budget = MemoryBudget::with_kib(1024, 1024);
+        let first = budget.reserve(&dense_body(10_000), 1).await.unwrap();
+        let body = dense_body(1000);
         let mut second = Box::pin(budget.reserve(&body, 1));
-        assert!(timeout(PATIENCE / 2, &mut second).await.is_err());
+        assert!(timeout(MAX_WAIT / 2, &mut second).await.is_err());
         drop(first);
         assert!(second.await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waiting_ends_with_an_error() {
-        let budget = MemoryBudget::of(1024, 1024);
-        let kept = budget.reserve(&dense(10_000), 1).await.unwrap();
+    async fn wait_is_limited() {
+        let budget = MemoryBudget::with_kib(1024, 1024);
+        let held = budget.reserve(&dense_body(10_000), 1).await.unwrap();
         let began = tokio::time::Instant::now();
-        assert!(matches!(budget.reserve(&dense(1000), 1).await, Err(ApiError::NoMemory)));
-        assert_eq!(began.elapsed(), PATIENCE);
-        drop(kept);
-        assert!(budget.reserve(&dense(1000), 1).await.is_ok());
+        assert!(matches!(budget.reserve(&dense_body(1000), 1).await, Err(ApiError::OutOfMemory)));
+        assert_eq!(began.elapsed(), MAX_WAIT);
+        drop(held);
+        assert!(budget.reserve(&dense_body(1000), 1).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn few_bodies_wait_at_once() {
-        let budget = MemoryBudget::of(1024, 100);
-        let _kept = budget.reserve(&dense(10_000), 1).await.unwrap();
-        let body = dense(10_000);
+    async fn waiting_bodies_are_limited() {
+        let budget = MemoryBudget::with_kib(1024, 100);
+        let _held = budget.reserve(&dense_body(10_000), 1).await.unwrap();
+        let body = dense_body(10_000);
         let mut waiting = Box::pin(budget.reserve(&body, 1));
-        assert!(timeout(PATIENCE / 2, &mut waiting).await.is_err());
+        assert!(timeout(MAX_WAIT / 2, &mut waiting).await.is_err());
         let began = tokio::time::Instant::now();
-        assert!(matches!(budget.reserve(&body, 1).await, Err(ApiError::NoMemory)));
+        assert!(matches!(budget.reserve(&body, 1).await, Err(ApiError::OutOfMemory)));
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test]
-    async fn reading_keeps_the_memory_when_nobody_waits() {
-        let budget = MemoryBudget::of(1024, 1024);
-        let reserved = budget.reserve(&dense(10_000), 1).await.unwrap();
+    async fn parsing_holds_its_memory_after_disconnect() {
+        let budget = MemoryBudget::with_kib(1024, 1024);
+        let reserved = budget.reserve(&dense_body(10_000), 1).await.unwrap();
         let (release, held) = std::sync::mpsc::sync_channel::<()>(1);
-        let read = reserved.read(move || held.recv().map_err(|_| ApiError::Internal));
+        let read = reserved.parse_with(move || held.recv().map_err(|_| ApiError::Internal));
         assert!(timeout(Duration::from_millis(5), read).await.is_err());
         drop(reserved);
-        assert_eq!(budget.all.available_permits(), 0);
+        assert_eq!(budget.budget.available_permits(), 0);
         release.send(()).unwrap();
-        assert!(budget.reserve(&dense(10_000), 1).await.is_ok());
+        assert!(budget.reserve(&dense_body(10_000), 1).await.is_ok());
     }
 }

@@ -9,37 +9,37 @@ use axum::response::{IntoResponse, Response};
 
 use super::auth::Authenticated;
 use super::problem::ApiError;
-use super::responses::{Always, Keyed};
+use super::responses::{AuthResponses, CommonResponses};
 use crate::call::Caller;
 use crate::callers::Callers;
-use crate::live::{Live, SourceState, SourceView};
-use crate::metrics::{Metrics, Now, SourceLevel, TEXT_FORMAT};
+use crate::live::{LiveTools, SourceState, SourceView};
+use crate::metrics::{Metrics, ServiceState, SourceSample, TEXT_FORMAT};
 
 /// Metrics in Prometheus' text format. For admins and callers with `metrics: true`: they name every tool.
 #[utoipa::path(get, operation_id = "get_metrics", path = "/metrics", tag = "operator", responses(
     (status = 200, description = "Prometheus' text format, version 0.0.4", body = String, content_type = "text/plain"),
-    Always, Keyed))]
-pub(super) async fn get(
-    State(live): State<Arc<Live>>,
+    CommonResponses, AuthResponses))]
+pub(super) async fn get_metrics(
+    State(live): State<Arc<LiveTools>>,
     Authenticated { caller, catalog }: Authenticated,
 ) -> Result<Response, ApiError> {
-    may_read_metrics(catalog.callers(), &caller)?;
+    check_metrics_access(catalog.callers(), &caller)?;
     let shared = live.registry().shared();
     for entry in catalog.entries() {
-        if let Some(breaker) = entry.breaker() {
-            shared.metrics.breaker(&entry.definition.name, breaker.state.level());
+        if let Some(breaker) = entry.breaker_status() {
+            shared.metrics.set_breaker_state(&entry.definition.name, breaker.state.metric_value());
         }
     }
     let (cache_entries, cache_bytes) = shared.cache.size().await;
-    let now = Now {
-        calls: shared.running.len(),
+    let now = ServiceState {
+        calls: shared.in_flight_calls.len(),
         cache_entries,
         cache_bytes,
-        ledger_up: shared.ledger.health().is_ok(),
-        lines_lost: shared.call_log.lost(),
-        sources: live.sources().into_iter().map(level).collect(),
+        ledger_up: shared.ledger.check_health().is_ok(),
+        lines_lost: shared.call_log.lost_lines(),
+        sources: live.sources().into_iter().map(source_level).collect(),
     };
-    match shared.metrics.text(now) {
+    match shared.metrics.render(now) {
         Ok(text) => Ok(([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response()),
         Err(error) => {
             tracing::error!(%error, "the metrics cannot be written");
@@ -48,26 +48,26 @@ pub(super) async fn get(
     }
 }
 
-fn level(source: SourceView) -> SourceLevel {
-    let SourceView { name, state, replaced, stopped, .. } = source;
-    SourceLevel { name, up: state == SourceState::Up, replaced, stopped: stopped.len() }
+fn source_level(source: SourceView) -> SourceSample {
+    let SourceView { name, state, replaced, quarantined: stopped, .. } = source;
+    SourceSample { name, up: state == SourceState::Up, replaced, quarantined: stopped.len() }
 }
 
 /// Checks that this caller may read answers that name every tool.
 ///
 /// # Errors
 /// 403, if the caller is not an admin and has no `metrics: true`.
-pub(super) fn may_read_metrics(callers: &Callers, caller: &Caller) -> Result<(), ApiError> {
-    if callers.may_read_metrics(caller) {
+pub(super) fn check_metrics_access(callers: &Callers, caller: &Caller) -> Result<(), ApiError> {
+    if callers.can_read_metrics(caller) {
         return Ok(());
     }
-    Err(ApiError::Forbidden(format!("caller `{}` is no admin and has no `metrics: true`", caller.name)))
+    Err(ApiError::Forbidden(format!("caller `{}` is not an admin and has no `metrics: true`", caller.name)))
 }
 
 /// Counts every request under its route and its status, also if it reaches no handler.
-pub(super) async fn count(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
+pub(super) async fn count_request(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let response = next.run(request).await;
-    metrics.answered(route.as_ref().map_or("none", MatchedPath::as_str), response.status().as_str());
+    metrics.record_request(route.as_ref().map_or("none", MatchedPath::as_str), response.status().as_str());
     response
 }

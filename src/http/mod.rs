@@ -54,66 +54,66 @@ pub use wire::{DeclaredTool, InvocationView, ToolView};
 use self::guard::Guard;
 use self::state::AppState;
 use crate::call::Definition;
-use crate::live::Live;
+use crate::live::LiveTools;
 
-/// Makes the router: every route, inside the layers. The first layer of the list is the outermost. `ending` ends the
+/// Makes the router: every route, inside the layers. The first layer of the list is the outermost. `shutdown` ends the
 /// streams that clients keep open without a call.
-pub fn router(live: Arc<Live>, settings: &ServerSettings, ending: &CancellationToken) -> Router {
-    let (routes, document) = api().split_for_parts();
-    let ids = request_id::Ids { random: || fastrand::u128(..) };
+pub fn router(live: Arc<LiveTools>, settings: &ServerSettings, shutdown: &CancellationToken) -> Router {
+    let (routes, document) = api_router().split_for_parts();
+    let ids = request_id::RequestIdGenerator { random: || fastrand::u128(..) };
     let layers = ServiceBuilder::new()
-        .layer(MapResponseLayer::new(guard::restrict))
-        .layer(MapRequestLayer::new(request_id::vetted))
+        .layer(MapResponseLayer::new(guard::add_security_headers))
+        .layer(MapRequestLayer::new(request_id::remove_invalid_id))
         .layer(SetRequestIdLayer::x_request_id(ids))
         .layer(PropagateRequestIdLayer::x_request_id())
-        .layer(axum::middleware::from_fn_with_state(live.registry().shared().metrics.clone(), metrics::count))
-        .layer(CatchPanicLayer::custom(panicked))
-        .layer(axum::middleware::from_fn_with_state(Guard::new(settings), guard::guard));
+        .layer(axum::middleware::from_fn_with_state(live.registry().shared().metrics.clone(), metrics::count_request))
+        .layer(CatchPanicLayer::custom(panic_response))
+        .layer(axum::middleware::from_fn_with_state(Guard::new(settings), guard::check_request));
     routes
         .merge(docs::routes(&document))
-        .fallback(|| async { ApiError::NotFound("there is no such route; /docs shows those that are".into()) })
-        .method_not_allowed_fallback(|| async { ApiError::Method })
-        .with_state(AppState::new(live, settings.max_body, ending))
+        .fallback(|| async { ApiError::NotFound("there is no such route; /docs lists the routes".into()) })
+        .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
+        .with_state(AppState::new(live, settings.max_body, shutdown))
         .layer(layers)
 }
 
 /// The OpenAPI document of the fixed routes.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    api().split_for_parts().1
+    api_router().split_for_parts().1
 }
 
 /// The OpenAPI document with an operation for each of these tools.
-pub fn openapi_with<'a>(tools: impl IntoIterator<Item = &'a Definition>) -> Value {
-    openapi::Fixed::new(&openapi()).with_tools(tools)
+pub fn openapi_with_tools<'a>(tools: impl IntoIterator<Item = &'a Definition>) -> Value {
+    openapi::FixedRoutes::new(&openapi()).with_tools(tools)
 }
 
-fn api() -> OpenApiRouter<AppState> {
-    OpenApiRouter::with_openapi(docs::Frame::openapi())
-        .routes(routes!(tools::list))
-        .routes(routes!(tools::get))
-        .routes(routes!(registration::put))
-        .routes(routes!(registration::delete))
-        .routes(routes!(tools::invoke))
-        .routes(routes!(tools::validate))
-        .routes(routes!(tools::enable))
-        .routes(routes!(tools::disable))
+fn api_router() -> OpenApiRouter<AppState> {
+    OpenApiRouter::with_openapi(docs::BaseDocument::openapi())
+        .routes(routes!(tools::list_tools))
+        .routes(routes!(tools::get_tool))
+        .routes(routes!(registration::register_tool))
+        .routes(routes!(registration::remove_tool))
+        .routes(routes!(tools::invoke_tool))
+        .routes(routes!(tools::validate_arguments))
+        .routes(routes!(tools::enable_tool))
+        .routes(routes!(tools::disable_tool))
         .routes(routes!(tools::reset_usage))
-        .routes(routes!(tools::purge_one))
-        .routes(routes!(tools::purge_all))
-        .routes(routes!(calls::calls))
+        .routes(routes!(tools::purge_tool_cache))
+        .routes(routes!(tools::purge_cache))
+        .routes(routes!(calls::run_calls))
         .routes(routes!(mcp::post, mcp::get, mcp::delete))
-        .routes(routes!(invocations::list))
-        .routes(routes!(invocations::get, invocations::cancel))
-        .routes(routes!(results::get))
-        .routes(routes!(usage::get))
-        .routes(routes!(sources::list))
-        .routes(routes!(sources::restart))
-        .routes(routes!(health::alive))
-        .routes(routes!(health::ready))
-        .routes(routes!(metrics::get))
+        .routes(routes!(invocations::list_invocations))
+        .routes(routes!(invocations::get_invocation, invocations::cancel_invocation))
+        .routes(routes!(results::get_result))
+        .routes(routes!(usage::get_usage))
+        .routes(routes!(sources::list_sources))
+        .routes(routes!(sources::restart_source))
+        .routes(routes!(health::livez))
+        .routes(routes!(health::readyz))
+        .routes(routes!(metrics::get_metrics))
 }
 
-fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
+fn panic_response(panic: Box<dyn std::any::Any + Send>) -> Response {
     drop(panic);
     tracing::error!("a handler panicked");
     ApiError::Internal.into_response()

@@ -15,23 +15,23 @@ use crate::call::Definition;
 use crate::schema;
 
 /// The route that all tools share.
-const SHARED: &str = "/tools/{name}/invoke";
+const INVOKE_ROUTE: &str = "/tools/{name}/invoke";
 
 /// The document of the fixed routes, the same for every caller.
-pub(super) struct Fixed {
+pub(super) struct FixedRoutes {
     document: Value,
-    names: Names,
+    names: UsedNames,
 }
 
-impl Fixed {
+impl FixedRoutes {
     pub(super) fn new(document: &utoipa::openapi::OpenApi) -> Self {
         let document = json!(document);
-        let mut names = Names::default();
+        let mut names = UsedNames::default();
         let operations = document["paths"].as_object().into_iter().flatten().flat_map(|(_, path)| path.as_object());
         let ids = operations.flatten().filter_map(|(_, operation)| operation["operationId"].as_str());
         let schemas =
             document["components"]["schemas"].as_object().into_iter().flatten().map(|(name, _)| name.as_str());
-        names.0.extend(ids.chain(schemas).map(normal));
+        names.0.extend(ids.chain(schemas).map(normalize));
         Self { document, names }
     }
 
@@ -39,41 +39,41 @@ impl Fixed {
     pub(super) fn with_tools<'a>(&self, tools: impl IntoIterator<Item = &'a Definition>) -> Value {
         let mut tools: Vec<&Definition> = tools.into_iter().collect();
         // A tool whose name is already a valid identifier gets it first. Then no tool with a similar name can take it.
-        let comes_close = |tool: &Definition| schema::identifier(tool.name.as_str()) != tool.name.as_str();
-        tools.sort_by_key(|tool| (comes_close(tool), tool.name.as_str()));
+        let is_changed = |tool: &Definition| schema::to_identifier(tool.name.as_str()) != tool.name.as_str();
+        tools.sort_by_key(|tool| (is_changed(tool), tool.name.as_str()));
         let mut document = self.document.clone();
         let mut names = self.names.clone();
         let (mut paths, mut schemas) = (Map::new(), Map::new());
         for tool in tools {
-            let path = SHARED.replace("{name}", tool.name.as_str());
-            paths.insert(path, self.path(tool, &mut names, &mut schemas));
+            let path = INVOKE_ROUTE.replace("{name}", tool.name.as_str());
+            paths.insert(path, self.tool_path_item(tool, &mut names, &mut schemas));
         }
-        for (place, more) in [("/paths", paths), ("/components/schemas", schemas)] {
-            if let Some(Value::Object(there)) = document.pointer_mut(place) {
-                there.extend(more);
+        for (pointer, added) in [("/paths", paths), ("/components/schemas", schemas)] {
+            if let Some(Value::Object(existing)) = document.pointer_mut(pointer) {
+                existing.extend(added);
             }
         }
         document
     }
 
-    fn path(&self, tool: &Definition, names: &mut Names, schemas: &mut Map<String, Value>) -> Value {
+    fn tool_path_item(&self, tool: &Definition, names: &mut UsedNames, schemas: &mut Map<String, Value>) -> Value {
         let Definition { name, description, input_schema, output_schema, annotations, tags, .. } = tool;
-        let family = names.family(&schema::identifier(name.as_str()));
+        let stem = names.claim_stem(&schema::to_identifier(name.as_str()));
 
-        let arguments = format!("{family}_arguments");
-        place(tool, input_schema, &arguments, &family, names, schemas);
-        let request = format!("{family}_request");
-        schemas.insert(request.clone(), self.like("InvokeRequest", "arguments", reference(&arguments)));
+        let arguments = format!("{stem}_arguments");
+        add_schema(tool, input_schema, &arguments, &stem, names, schemas);
+        let request = format!("{stem}_request");
+        schemas.insert(request.clone(), self.copy_with_property("InvokeRequest", "arguments", schema_ref(&arguments)));
 
-        let mut operation = self.document["paths"][SHARED]["post"].clone();
+        let mut operation = self.document["paths"][INVOKE_ROUTE]["post"].clone();
         if let Some(output) = output_schema {
-            let result = format!("{family}_result");
-            place(tool, output, &result, &result, names, schemas);
-            let answer = format!("{family}_answer");
+            let result = format!("{stem}_result");
+            add_schema(tool, output, &result, &result, names, schemas);
+            let answer = format!("{stem}_answer");
             // Null if the result is an error.
-            let content = json!({"oneOf": [reference(&result), {"type": "null"}]});
-            schemas.insert(answer.clone(), self.like("InvokeAnswer", "structured_content", content));
-            operation["responses"]["200"]["content"]["application/json"]["schema"] = reference(&answer);
+            let content = json!({"oneOf": [schema_ref(&result), {"type": "null"}]});
+            schemas.insert(answer.clone(), self.copy_with_property("InvokeAnswer", "structured_content", content));
+            operation["responses"]["200"]["content"]["application/json"]["schema"] = schema_ref(&answer);
         }
         let title = annotations.get("title").and_then(Value::as_str);
         let first_sentence = description.lines().next().and_then(|line| line.split(". ").next());
@@ -81,8 +81,8 @@ impl Fixed {
         operation["tags"] = labels.collect();
         operation["summary"] = title.or(first_sentence).unwrap_or_default().into();
         operation["description"] = description.as_str().into();
-        operation["operationId"] = format!("invoke_{family}").into();
-        operation["requestBody"]["content"]["application/json"]["schema"] = reference(&request);
+        operation["operationId"] = format!("invoke_{stem}").into();
+        operation["requestBody"]["content"]["application/json"]["schema"] = schema_ref(&request);
         if let Some(parameters) = operation["parameters"].as_array_mut() {
             // The path has the name, and `respond-async` is documented at the fixed route only.
             parameters.retain(|parameter| parameter["in"] != "path" && parameter["name"] != "prefer");
@@ -97,7 +97,7 @@ impl Fixed {
     }
 
     /// A copy of a fixed schema, with another type for one property.
-    fn like(&self, shape: &str, property: &str, schema: Value) -> Value {
+    fn copy_with_property(&self, shape: &str, property: &str, schema: Value) -> Value {
         let mut like = self.document["components"]["schemas"][shape].clone();
         like["properties"][property] = schema;
         like
@@ -106,19 +106,19 @@ impl Fixed {
 
 /// Adds a tool's schema to the schemas of the document. If the schema cannot be moved there, the document says so, and
 /// accepts any value.
-fn place(
+fn add_schema(
     tool: &Definition,
     schema: &Value,
     root: &str,
     prefix: &str,
-    names: &mut Names,
+    names: &mut UsedNames,
     schemas: &mut Map<String, Value>,
 ) {
-    match schema::components(schema, root, prefix, |wanted| names.claim(wanted)) {
+    match schema::split_components(schema, root, prefix, |wanted| names.claim_name(wanted)) {
         Some(parts) => schemas.extend(parts),
         None => {
             let description = format!(
-                "GET /tools/{} has this schema: it refers to its parts in a way that has no place in this document.",
+                "GET /tools/{} has this schema. Its references cannot be expressed in this document.",
                 tool.name
             );
             schemas.insert(root.to_owned(), json!({"additionalProperties": true, "description": description}));
@@ -126,7 +126,7 @@ fn place(
     }
 }
 
-fn reference(name: &str) -> Value {
+fn schema_ref(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
@@ -135,20 +135,20 @@ fn reference(name: &str) -> Value {
 /// Generators make names of classes, functions and files of them. Each language changes case and underscores in its own
 /// way. So names that differ in nothing else count as equal.
 #[derive(Clone, Default)]
-struct Names(HashSet<String>);
+struct UsedNames(HashSet<String>);
 
-fn normal(name: &str) -> String {
+fn normalize(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-impl Names {
+impl UsedNames {
     /// Takes the name, or the name with the first number that makes it free.
-    fn claim(&mut self, wanted: &str) -> String {
+    fn claim_name(&mut self, wanted: &str) -> String {
         self.first_free(wanted, |name| vec![name.to_owned()])
     }
 
     /// Takes all names of one tool at once, and returns their common stem: `wanted`, or `wanted` with a number.
-    fn family(&mut self, wanted: &str) -> String {
+    fn claim_stem(&mut self, wanted: &str) -> String {
         self.first_free(wanted, |word| {
             let suffixes = ["arguments", "request", "result", "answer"].map(|suffix| format!("{word}_{suffix}"));
             suffixes.into_iter().chain([format!("invoke_{word}")]).collect()
@@ -159,7 +159,7 @@ impl Names {
         let mut word = wanted.to_owned();
         let mut number = 1;
         loop {
-            let made: Vec<String> = made_of(&word).iter().map(|name| normal(name)).collect();
+            let made: Vec<String> = made_of(&word).iter().map(|name| normalize(name)).collect();
             if !made.iter().any(|name| self.0.contains(name)) {
                 self.0.extend(made);
                 return word;

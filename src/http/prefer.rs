@@ -9,11 +9,11 @@ pub(super) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("prefe
 /// The preference for an early answer with a link to the result.
 pub(super) const RESPOND_ASYNC: HeaderValue = HeaderValue::from_static("respond-async");
 
-/// What a request may prefer.
+/// The `Prefer` header of a request, for the OpenAPI document.
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "`respond_async` reads the header")]
-pub(super) struct Asking {
+pub(super) struct PreferHeader {
     /// `respond-async`: the call is answered 202 and continues. With `wait=10`, only a call that takes longer than ten
     /// seconds. Other preferences are ignored (RFC 7240).
     #[param(rename = "prefer", required = false)]
@@ -26,8 +26,8 @@ pub(super) struct Asking {
 pub(super) fn respond_async(headers: &HeaderMap) -> Option<Duration> {
     let values = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
     let (mut is_async, mut wait) = (false, None);
-    for preference in values.flat_map(|value| split(value, ',')) {
-        let preference = split(preference, ';').next().unwrap_or_default();
+    for preference in values.flat_map(|value| split_unquoted(value, ',')) {
+        let preference = split_unquoted(preference, ';').next().unwrap_or_default();
         let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
         match name.trim().to_ascii_lowercase().as_str() {
             "respond-async" => is_async = true,
@@ -39,7 +39,7 @@ pub(super) fn respond_async(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Splits at separators outside quoted strings.
-fn split(text: &str, separator: char) -> impl Iterator<Item = &str> {
+fn split_unquoted(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped) = (false, false);
     text.split(move |c| {
         let was_escaped = std::mem::take(&mut escaped);
@@ -56,7 +56,7 @@ fn split(text: &str, separator: char) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    fn asked(values: &[&'static str]) -> Option<u64> {
+    fn wait_seconds(values: &[&'static str]) -> Option<u64> {
         let headers = values.iter().map(|value| (HeaderName::from_static("prefer"), HeaderValue::from_static(value)));
         respond_async(&headers.collect()).map(|wait| wait.as_secs())
     }
@@ -70,28 +70,28 @@ mod tests {
             &["return=minimal", "respond-async=\"\""],
             &[r#"foo="a,b;\",", respond-async ; x"#],
         ] {
-            assert_eq!(asked(values), Some(0), "{values:?}");
+            assert_eq!(wait_seconds(values), Some(0), "{values:?}");
         }
         for values in
             [&[][..], &["wait=5"], &["respond-asynchronously"], &["foo=\"respond-async\""], &["foo=\", respond-async"]]
         {
-            assert_eq!(asked(values), None, "{values:?}");
+            assert_eq!(wait_seconds(values), None, "{values:?}");
         }
     }
 
     #[test]
-    fn wait_is_a_number_of_seconds_or_nothing() {
-        assert_eq!(asked(&["respond-async, wait=10"]), Some(10));
-        assert_eq!(asked(&["WAIT = \"7\" ; x=1", "respond-async"]), Some(7));
-        assert_eq!(asked(&["respond-async; wait=10"]), Some(0), "a parameter of another preference");
-        assert_eq!(asked(&["wait=3, respond-async, wait=9"]), Some(3));
+    fn invalid_wait_is_ignored() {
+        assert_eq!(wait_seconds(&["respond-async, wait=10"]), Some(10));
+        assert_eq!(wait_seconds(&["WAIT = \"7\" ; x=1", "respond-async"]), Some(7));
+        assert_eq!(wait_seconds(&["respond-async; wait=10"]), Some(0), "a parameter of another preference");
+        assert_eq!(wait_seconds(&["wait=3, respond-async, wait=9"]), Some(3));
         for nonsense in [
             "wait=soon, respond-async",
             "wait=-1, respond-async",
             "wait=99999999999999999999, respond-async",
             "wait, respond-async",
         ] {
-            assert_eq!(asked(&[nonsense]), Some(0), "{nonsense}");
+            assert_eq!(wait_seconds(&[nonsense]), Some(0), "{nonsense}");
         }
     }
 }

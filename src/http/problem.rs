@@ -18,7 +18,7 @@ pub enum ApiError {
     /// Not JSON, or JSON of the wrong shape: 400.
     Malformed(String),
     /// A model's call cannot be read: 422.
-    Misread {
+    UnreadableCall {
         /// What is wrong with it.
         detail: String,
         /// What to do about it, for the model.
@@ -27,7 +27,7 @@ pub enum ApiError {
     /// Nothing with this name exists: 404.
     NotFound(String),
     /// A tool's definition cannot be used: 400.
-    Definition {
+    InvalidDefinition {
         /// The first few faults.
         detail: String,
         /// All faults.
@@ -36,21 +36,21 @@ pub enum ApiError {
     /// The request contradicts the current state, such as a name that is taken: 409.
     Conflict(String),
     /// The route has other methods: 405.
-    Method,
+    MethodNotAllowed,
     /// The body did not arrive in time: 408.
-    SlowBody(Duration),
+    BodyTimeout(Duration),
     /// The body is too large: 413.
-    TooLarge(usize),
+    BodyTooLarge(usize),
     /// The body has more lists and objects than this: 413.
     TooManyValues(usize),
     /// The header block is too large: 431.
-    LargeHeader(usize),
+    HeaderTooLarge(usize),
     /// All connections have requests under way: 503.
-    Crowded,
+    AtCapacity,
     /// Too many large bodies are being read: 503.
-    NoMemory,
+    OutOfMemory,
     /// The `Content-Type` of the body is not JSON: 415.
-    MediaType,
+    UnsupportedMediaType,
     /// No key, or a bad one: 401.
     Unauthenticated,
     /// This caller, host or origin is not allowed: 403.
@@ -70,10 +70,10 @@ pub enum ApiError {
         invocation: Option<InvocationId>,
     },
     /// Sources of tools are still loading: 503.
-    Loading(String),
+    SourcesLoading(String),
     /// The ledger failed: 503.
     Ledger(ledger::Error),
-    /// A fault of the service: 500.
+    /// Internal error: 500.
     Internal,
 }
 
@@ -119,7 +119,7 @@ pub struct Problem {
 }
 
 /// The status of a failed call.
-pub(super) fn status_of(kind: ErrorKind, started: bool) -> StatusCode {
+pub(super) fn status_of_kind(kind: ErrorKind, started: bool) -> StatusCode {
     match kind {
         ErrorKind::InvalidRequest => StatusCode::BAD_REQUEST,
         ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
@@ -142,21 +142,21 @@ pub(super) fn status_of(kind: ErrorKind, started: bool) -> StatusCode {
     }
 }
 
-fn status_for(failure: &Failure) -> StatusCode {
+fn status_of_failure(failure: &Failure) -> StatusCode {
     match failure.conflict {
         true => StatusCode::CONFLICT,
-        false => status_of(failure.kind, failure.started),
+        false => status_of_kind(failure.kind, failure.started),
     }
 }
 
 /// Gives a response in another shape, such as JSON-RPC, the status and the `Retry-After` of the failure's problem.
-pub(super) fn told(failure: &Failure, mut response: Response) -> Response {
-    *response.status_mut() = status_for(failure);
-    wait_first(failure.retry_after_ms, &mut response);
+pub(super) fn with_failure_status(failure: &Failure, mut response: Response) -> Response {
+    *response.status_mut() = status_of_failure(failure);
+    set_retry_after(failure.retry_after_ms, &mut response);
     response
 }
 
-fn wait_first(retry_after_ms: Option<u64>, response: &mut Response) {
+fn set_retry_after(retry_after_ms: Option<u64>, response: &mut Response) {
     if let Some(millis) = retry_after_ms {
         response.headers_mut().insert(header::RETRY_AFTER, millis.div_ceil(1000).max(1).into());
     }
@@ -165,7 +165,7 @@ fn wait_first(retry_after_ms: Option<u64>, response: &mut Response) {
 fn title_of(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::InvalidRequest => "The request cannot be read",
-        ErrorKind::Unauthenticated => "A key is needed",
+        ErrorKind::Unauthenticated => "A key is required",
         ErrorKind::Forbidden => "Not allowed",
         ErrorKind::UnknownTool => "No such tool",
         ErrorKind::ToolDisabled => "The tool is switched off",
@@ -173,8 +173,8 @@ fn title_of(kind: ErrorKind) -> &'static str {
         ErrorKind::InvalidArguments => "The arguments break the tool's schema",
         ErrorKind::IdempotencyInProgress => "The call with this key still runs",
         ErrorKind::IdempotencyMismatch => "The key belongs to another call",
-        ErrorKind::RepeatedCall => "The same call again",
-        ErrorKind::OutcomeUnknown => "Not known whether it happened",
+        ErrorKind::RepeatedCall => "The call repeats the previous call",
+        ErrorKind::OutcomeUnknown => "It is unknown whether the call had an effect",
         ErrorKind::UsageLimitReached => "A usage limit is reached",
         ErrorKind::Overloaded => "Too many calls",
         ErrorKind::Draining => "Shutting down",
@@ -183,27 +183,27 @@ fn title_of(kind: ErrorKind) -> &'static str {
         ErrorKind::DeadlineExceeded => "The deadline has passed",
         ErrorKind::AttemptTimedOut => "The tool took too long",
         ErrorKind::Cancelled => "Cancelled",
-        ErrorKind::UpstreamFailed => "What the tool depends on failed",
+        ErrorKind::UpstreamFailed => "The tool's backend failed",
         ErrorKind::BadOutput => "The tool's output cannot be used",
-        ErrorKind::Internal => "A fault of the service",
+        ErrorKind::Internal => "Internal error",
     }
 }
 
 impl Problem {
     /// The problem for a failed call.
-    pub fn of_failure(failure: Failure, invocation: Option<InvocationId>) -> Self {
-        let status = status_for(&failure);
+    pub fn from_failure(failure: Failure, invocation: Option<InvocationId>) -> Self {
+        let status = status_of_failure(&failure);
         Self {
             violations: failure.violations,
             retryable: failure.retryable,
             retry_after_ms: failure.retry_after_ms,
             invocation_id: invocation.map(|id| id.to_string()),
             content: vec![Content::text(failure.for_model)],
-            ..Self::plain(failure.kind, status, failure.detail)
+            ..Self::from_kind(failure.kind, status, failure.detail)
         }
     }
 
-    fn plain(kind: ErrorKind, status: StatusCode, detail: String) -> Self {
+    fn from_kind(kind: ErrorKind, status: StatusCode, detail: String) -> Self {
         Self {
             type_: format!("urn:toolcrib:problem:{}", kind.as_str()),
             title: title_of(kind).into(),
@@ -224,34 +224,34 @@ impl Problem {
 impl Problem {
     fn overloaded(detail: &str) -> Self {
         let kind = ErrorKind::Overloaded;
-        let plain = Self::plain(kind, status_of(kind, false), detail.into());
+        let plain = Self::from_kind(kind, status_of_kind(kind, false), detail.into());
         Self { retryable: true, retry_after_ms: Some(1000), ..plain }
     }
 }
 
 impl From<ApiError> for Problem {
     fn from(error: ApiError) -> Self {
-        let invalid = |status, detail| Self::plain(ErrorKind::InvalidRequest, status, detail);
+        let invalid = |status, detail| Self::from_kind(ErrorKind::InvalidRequest, status, detail);
         match error {
             ApiError::Malformed(detail) => invalid(StatusCode::BAD_REQUEST, detail),
-            ApiError::Misread { detail, correction } => {
-                let status = status_of(ErrorKind::InvalidArguments, false);
+            ApiError::UnreadableCall { detail, correction } => {
+                let status = status_of_kind(ErrorKind::InvalidArguments, false);
                 let content = vec![Content::text(correction)];
-                Self { content, ..Self::plain(ErrorKind::InvalidArguments, status, detail) }
+                Self { content, ..Self::from_kind(ErrorKind::InvalidArguments, status, detail) }
             }
-            ApiError::Definition { detail, violations } => {
+            ApiError::InvalidDefinition { detail, violations } => {
                 Self { violations, ..invalid(StatusCode::BAD_REQUEST, detail) }
             }
             ApiError::Conflict(detail) => invalid(StatusCode::CONFLICT, detail),
             ApiError::NotFound(detail) => invalid(StatusCode::NOT_FOUND, detail),
-            ApiError::Method => {
-                invalid(StatusCode::METHOD_NOT_ALLOWED, "this route is there, but not for this method".into())
+            ApiError::MethodNotAllowed => {
+                invalid(StatusCode::METHOD_NOT_ALLOWED, "this route does not support the method".into())
             }
-            ApiError::SlowBody(limit) => {
+            ApiError::BodyTimeout(limit) => {
                 let detail = format!("the body did not arrive within {}", humantime::format_duration(limit));
                 invalid(StatusCode::REQUEST_TIMEOUT, detail)
             }
-            ApiError::TooLarge(limit) => {
+            ApiError::BodyTooLarge(limit) => {
                 let detail = format!("the body is larger than {}", bytesize::ByteSize(limit as u64));
                 invalid(StatusCode::PAYLOAD_TOO_LARGE, detail)
             }
@@ -259,48 +259,50 @@ impl From<ApiError> for Problem {
                 let detail = format!("the body has more than {limit} lists and objects");
                 invalid(StatusCode::PAYLOAD_TOO_LARGE, detail)
             }
-            ApiError::LargeHeader(limit) => {
+            ApiError::HeaderTooLarge(limit) => {
                 let detail = format!("the header block is larger than {}", bytesize::ByteSize(limit as u64));
                 invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
             }
-            ApiError::Crowded => Self::overloaded("every connection has a request under way"),
-            ApiError::NoMemory => Self::overloaded("too many large requests at once: there is no memory for this one"),
-            ApiError::MediaType => {
+            ApiError::AtCapacity => Self::overloaded("every connection has a request under way"),
+            ApiError::OutOfMemory => {
+                Self::overloaded("too many large requests at once: no memory is free for this request")
+            }
+            ApiError::UnsupportedMediaType => {
                 invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send the body with content-type: application/json".into())
             }
             ApiError::Unauthenticated => {
                 let detail = "send a caller's key as `authorization: Bearer <key>`".into();
-                Self::plain(ErrorKind::Unauthenticated, StatusCode::UNAUTHORIZED, detail)
+                Self::from_kind(ErrorKind::Unauthenticated, StatusCode::UNAUTHORIZED, detail)
             }
-            ApiError::Forbidden(detail) => Self::plain(ErrorKind::Forbidden, StatusCode::FORBIDDEN, detail),
+            ApiError::Forbidden(detail) => Self::from_kind(ErrorKind::Forbidden, StatusCode::FORBIDDEN, detail),
             ApiError::UnknownTool { name, did_you_mean } => {
                 let shown: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
-                let mut said = format!("There is no tool `{shown}`.");
+                let mut text = format!("There is no tool `{shown}`.");
                 if !did_you_mean.is_empty() {
-                    said.push_str(&format!(" Did you mean `{}`?", did_you_mean.join("`, `")));
+                    text.push_str(&format!(" Did you mean `{}`?", did_you_mean.join("`, `")));
                 }
                 let detail = format!("there is no tool `{shown}`");
                 Self {
                     did_you_mean,
-                    content: vec![Content::text(said)],
-                    ..Self::plain(ErrorKind::UnknownTool, StatusCode::NOT_FOUND, detail)
+                    content: vec![Content::text(text)],
+                    ..Self::from_kind(ErrorKind::UnknownTool, StatusCode::NOT_FOUND, detail)
                 }
             }
-            ApiError::Call { failure, invocation } => Self::of_failure(failure, invocation),
-            ApiError::Loading(detail) => Self {
+            ApiError::Call { failure, invocation } => Self::from_failure(failure, invocation),
+            ApiError::SourcesLoading(detail) => Self {
                 retryable: true,
                 retry_after_ms: Some(1000),
-                ..Self::plain(ErrorKind::ToolUnavailable, status_of(ErrorKind::ToolUnavailable, false), detail)
+                ..Self::from_kind(ErrorKind::ToolUnavailable, status_of_kind(ErrorKind::ToolUnavailable, false), detail)
             },
             // A repeated request would fail again, so this is not a 503. The log names the row.
-            ApiError::Ledger(ledger::Error::Damaged(id)) => {
-                Self::of_failure(Failure::from(&CallError::Internal), Some(id))
+            ApiError::Ledger(ledger::Error::DamagedRow(id)) => {
+                Self::from_failure(Failure::from(&CallError::Internal), Some(id))
             }
             ApiError::Ledger(error) => {
                 let error = CallError::LedgerUnavailable { reason: error.to_string(), started: false };
-                Self::of_failure(Failure::from(&error), None)
+                Self::from_failure(Failure::from(&error), None)
             }
-            ApiError::Internal => Self::of_failure(Failure::from(&CallError::Internal), None),
+            ApiError::Internal => Self::from_failure(Failure::from(&CallError::Internal), None),
         }
     }
 }
@@ -316,7 +318,7 @@ impl IntoResponse for Problem {
         if unauthenticated {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        wait_first(wait, &mut response);
+        set_retry_after(wait, &mut response);
         response
     }
 }
@@ -334,11 +336,11 @@ mod tests {
     /// A client that waits for `Retry-After` must not come too early: the header is rounded up.
     #[test]
     fn retry_after_rounds_up() {
-        let told = |millis| {
+        let header = |millis| {
             let mut response = Response::default();
-            wait_first(Some(millis), &mut response);
+            set_retry_after(Some(millis), &mut response);
             response.headers()[header::RETRY_AFTER].to_str().unwrap().to_owned()
         };
-        assert_eq!([0, 1, 1000, 1001, 1500, 2000].map(told), ["1", "1", "1", "2", "2", "2"]);
+        assert_eq!([0, 1, 1000, 1001, 1500, 2000].map(header), ["1", "1", "1", "2", "2", "2"]);
     }
 }

@@ -12,22 +12,24 @@ use super::auth::{Admin, Principal};
 use super::body::{DefinitionJson, PathPart};
 use super::documented::RegisteredTool;
 use super::problem::ApiError;
-use super::responses::{Always, Claiming, Keyed, Naming, Reading, Recording};
-use super::tools::detail;
+use super::responses::{
+    AuthResponses, BodyResponses, CommonResponses, LedgerResponses, LookupResponses, RegistrationResponses,
+};
+use super::tools::detail_response;
 use super::wire::ToolDetail;
 use crate::call::{Caller, Violation};
-use crate::live::{Live, PutError};
+use crate::live::{LiveTools, RegisterError};
 use crate::manifest::{Finding, Severity};
 use crate::registry::ChangeError;
 
 /// Number of findings in a problem's detail; `violations` has all of them.
-const NAMED: usize = 3;
+const MAX_NAMED_FINDINGS: usize = 3;
 
-impl From<PutError> for ApiError {
-    fn from(error: PutError) -> Self {
+impl From<RegisterError> for ApiError {
+    fn from(error: RegisterError) -> Self {
         match error {
-            PutError::Definition(findings) => definition(findings),
-            PutError::Change(error) => error.into(),
+            RegisterError::Definition(findings) => invalid_definition(findings),
+            RegisterError::Change(error) => error.into(),
         }
     }
 }
@@ -43,25 +45,25 @@ impl From<ChangeError> for ApiError {
     }
 }
 
-fn definition(findings: Vec<Finding>) -> ApiError {
+fn invalid_definition(findings: Vec<Finding>) -> ApiError {
     let errors = findings.into_iter().filter(|finding| finding.severity == Severity::Error);
     let violations: Vec<Violation> = errors
         .map(|finding| Violation {
-            pointer: finding.place.pointer().unwrap_or_default(),
+            pointer: finding.location.pointer().unwrap_or_default(),
             keyword: "definition".into(),
             message: finding.message,
             schema_pointer: String::new(),
         })
         .collect();
-    let said = |violation: &Violation| match violation.pointer.as_str() {
+    let describe = |violation: &Violation| match violation.pointer.as_str() {
         "" => violation.message.clone(),
         pointer => format!("{pointer}: {}", violation.message),
     };
-    let mut detail = violations.iter().take(NAMED).map(said).collect::<Vec<_>>().join("; ");
-    if violations.len() > NAMED {
-        detail.push_str(&format!("; and {} more", violations.len() - NAMED));
+    let mut detail = violations.iter().take(MAX_NAMED_FINDINGS).map(describe).collect::<Vec<_>>().join("; ");
+    if violations.len() > MAX_NAMED_FINDINGS {
+        detail.push_str(&format!("; and {} more", violations.len() - MAX_NAMED_FINDINGS));
     }
-    ApiError::Definition { detail, violations }
+    ApiError::InvalidDefinition { detail, violations }
 }
 
 /// Register a tool, or replace the one that was registered under that name. Kept over restarts.
@@ -72,17 +74,17 @@ fn definition(findings: Vec<Finding>) -> ApiError {
     request_body(content = RegisteredTool, description = "A tool of kind `http`, with the keys of a manifest's entry"),
     params(("name" = String, Path, description = "The tool's name")), responses(
     (status = 200, description = "Replaced", body = ToolDetail<'_>),
-    (status = 201, description = "Registered", body = ToolDetail<'_>), Always, Keyed, Reading, Claiming, Recording))]
-pub(super) async fn put(
-    State(live): State<Arc<Live>>,
+    (status = 201, description = "Registered", body = ToolDetail<'_>), CommonResponses, AuthResponses, BodyResponses, RegistrationResponses, LedgerResponses))]
+pub(super) async fn register_tool(
+    State(live): State<Arc<LiveTools>>,
     _: Admin,
     Principal(caller): Principal,
     PathPart(name): PathPart,
     DefinitionJson(definition, _reserved): DefinitionJson,
 ) -> Result<Response, ApiError> {
-    let (entry, is_new) = live.put(&name, definition, &caller.name).await?;
+    let (entry, is_new) = live.register_tool(&name, definition, &caller.name).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, detail(live.registry(), &entry, &caller).await?).into_response())
+    Ok((status, detail_response(live.registry(), &entry, &caller).await?).into_response())
 }
 
 /// A tool that was removed.
@@ -97,14 +99,14 @@ pub(super) struct Deleted {
 /// Remove a tool that was registered at run time. Calls under way finish.
 #[utoipa::path(delete, operation_id = "remove_tool", path = "/tools/{name}", tag = "operator",
     params(("name" = String, Path, description = "The tool's name")), responses(
-    (status = 200, description = "Removed", body = Deleted), Always, Keyed, Naming, Claiming, Recording))]
-pub(super) async fn delete(
-    State(live): State<Arc<Live>>,
+    (status = 200, description = "Removed", body = Deleted), CommonResponses, AuthResponses, LookupResponses, RegistrationResponses, LedgerResponses))]
+pub(super) async fn remove_tool(
+    State(live): State<Arc<LiveTools>>,
     _: Admin,
     Principal(caller): Principal,
     PathPart(name): PathPart,
 ) -> Result<Json<Deleted>, ApiError> {
-    live.delete(&name, &caller.name).await.map_err(|error| match error {
+    live.delete_tool(&name, &caller.name).await.map_err(|error| match error {
         ChangeError::Unknown(name) => {
             let did_you_mean = live.registry().catalog().did_you_mean(&name, &Caller::anonymous());
             ApiError::UnknownTool { name, did_you_mean }

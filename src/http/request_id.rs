@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::call::TraceContext;
 
 /// Longest client id that is accepted, in bytes.
-const LONGEST: usize = 128;
+const MAX_ID_BYTES: usize = 128;
 
 /// The header of the id, with the name that proxies use.
 const X_REQUEST_ID: &str = "x-request-id";
@@ -22,18 +22,18 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// The trace that a request belongs to, if its headers name a valid one.
-pub(super) fn trace(headers: &HeaderMap) -> Option<Arc<TraceContext>> {
+pub(super) fn trace_from_headers(headers: &HeaderMap) -> Option<Arc<TraceContext>> {
     let all = |name| headers.get_all(name).iter().map(HeaderValue::as_bytes);
-    TraceContext::read(all(TRACEPARENT), all(TRACESTATE)).map(Arc::new)
+    TraceContext::from_headers(all(TRACEPARENT), all(TRACESTATE)).map(Arc::new)
 }
 
 /// Removes an id that must not appear in logs and answers: empty, too long, more than one, or not visible ASCII. The
 /// request then gets a generated id.
-pub(super) fn vetted(mut request: Request) -> Request {
+pub(super) fn remove_invalid_id(mut request: Request) -> Request {
     let mut ids = request.headers().get_all(X_REQUEST_ID).iter();
     if let Some(id) = ids.next()
         && (ids.next().is_some()
-            || id.len() > LONGEST
+            || id.len() > MAX_ID_BYTES
             || id.is_empty()
             || !id.as_bytes().iter().all(u8::is_ascii_graphic))
     {
@@ -45,11 +45,11 @@ pub(super) fn vetted(mut request: Request) -> Request {
 /// Generates ids: random UUIDs. They need not be secret, so `random` may be a fast generator. The system's source would
 /// cost a system call for each request.
 #[derive(Clone)]
-pub(super) struct Ids {
+pub(super) struct RequestIdGenerator {
     pub(super) random: fn() -> u128,
 }
 
-impl MakeRequestId for Ids {
+impl MakeRequestId for RequestIdGenerator {
     fn make_request_id<B>(&mut self, _: &axum::http::Request<B>) -> Option<RequestId> {
         let id = uuid::Builder::from_random_bytes((self.random)().to_be_bytes()).into_uuid();
         let mut text = Uuid::encode_buffer();

@@ -22,7 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::memory::Reservation;
 use super::prefer::{self, PREFERENCE_APPLIED, RESPOND_ASYNC};
 use super::problem::Problem;
-use super::tools::failed;
+use super::tools::api_error_for_call;
 use super::wire::InvokeAnswer;
 use super::{events, idempotency};
 use crate::call::{Answer, CallError, Capture, Invocation, InvocationId, ProgressSink};
@@ -30,28 +30,28 @@ use crate::ledger::State;
 use crate::registry::{Entry, Registry};
 
 /// A call that waits longer than this for a permit, or for an equal call, is answered like a running call.
-const UNBEGUN: Duration = Duration::from_secs(2);
+const MAX_START_WAIT: Duration = Duration::from_secs(2);
 /// Shortest wait before a 202. Calls that are refused or fail at once have ended by then, and get their problem.
-const AT_ONCE: Duration = Duration::from_millis(50);
+const MIN_ASYNC_WAIT: Duration = Duration::from_millis(50);
 
 /// How a call is to be answered.
 pub(super) enum ResponseMode {
     /// With the result, when the call has ended.
-    Done,
+    WhenEnded,
     /// As a stream of events.
-    Events,
+    EventStream,
     /// With the result if the call ends within this time, else with a link to it. With zero, always with a link.
-    Later(Duration),
+    Async(Duration),
 }
 
 impl ResponseMode {
     /// The mode that a request prefers. Events take precedence over `respond-async`, because a client that wants events
     /// wants to follow the call.
-    pub(super) fn asked(headers: &HeaderMap) -> Self {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Self {
         match prefer::respond_async(headers) {
-            _ if events::are_asked_for(headers) => Self::Events,
-            Some(wait) => Self::Later(wait),
-            None => Self::Done,
+            _ if events::are_preferred(headers) => Self::EventStream,
+            Some(wait) => Self::Async(wait),
+            None => Self::WhenEnded,
         }
     }
 }
@@ -71,64 +71,66 @@ pub(super) struct Accepted {
     pub state: State,
 }
 
-type Called = Result<Answer, CallError>;
+type InvokeResult = Result<Answer, CallError>;
 
 /// Makes the call and answers it.
-pub(super) async fn answer(
-    way: ResponseMode,
+pub(super) async fn call_and_respond(
+    mode: ResponseMode,
     registry: Arc<Registry>,
     entry: Arc<Entry>,
     invocation: Invocation,
     reserved: Reservation,
 ) -> Response {
     let id = invocation.id;
-    match way {
-        ResponseMode::Events => follow(registry, entry, invocation, reserved).await,
-        ResponseMode::Later(wait) if !is_lost(&registry, &entry, &invocation) => {
-            later(wait, registry, entry, invocation, reserved).await
+    match mode {
+        ResponseMode::EventStream => respond_with_events(registry, entry, invocation, reserved).await,
+        ResponseMode::Async(wait) if !would_lose_result(&registry, &entry, &invocation) => {
+            respond_async(wait, registry, entry, invocation, reserved).await
         }
-        ResponseMode::Done | ResponseMode::Later(_) => respond(&entry, id, registry.invoke(&entry, invocation).await),
+        ResponseMode::WhenEnded | ResponseMode::Async(_) => {
+            respond_with_result(&entry, id, registry.invoke(&entry, invocation).await)
+        }
     }
 }
 
 /// Whether the result could not be read later: the ledger keeps only its digest, and there is no key to repeat the call
 /// with. Then a 202 would lose the result.
-fn is_lost(registry: &Registry, entry: &Entry, invocation: &Invocation) -> bool {
+fn would_lose_result(registry: &Registry, entry: &Entry, invocation: &Invocation) -> bool {
     let capture = entry.policy.capture.unwrap_or(registry.shared().capture);
-    capture == Capture::Digest && invocation.key.is_none()
+    capture == Capture::Digest && invocation.idempotency_key.is_none()
 }
 
-async fn follow(
+async fn respond_with_events(
     registry: Arc<Registry>,
     entry: Arc<Entry>,
     mut invocation: Invocation,
     reserved: Reservation,
 ) -> Response {
-    let (id, begun) = (invocation.id, CancellationToken::new());
+    let (id, tool_started) = (invocation.id, CancellationToken::new());
     let (sink, listener) = ProgressSink::channel();
-    (invocation.begun, invocation.progress) = (Some(begun.clone()), Some(sink));
-    let mut call = AbortOnDropHandle::new(spawn(registry, entry.clone(), invocation, reserved)).map(ended);
+    (invocation.attempt_started, invocation.progress) = (Some(tool_started.clone()), Some(sink));
+    let mut call = AbortOnDropHandle::new(spawn_call(registry, entry.clone(), invocation, reserved)).map(join_result);
     let called = tokio::select! {
         biased;
         called = &mut call => called,
         // The tool runs, or the call has waited long. In both cases the answer is a stream from here on.
-        _ = timeout(UNBEGUN, begun.cancelled()) => {
-            return events::stream(listener, call.map(move |called| event(&entry, id, &called)));
+        _ = timeout(MAX_START_WAIT, tool_started.cancelled()) => {
+            return events::stream_events(listener, call.map(move |called| result_event(&entry, id, &called)));
         }
     };
     // Refused, or failed before the tool ran.
-    if called.is_err() && !begun.is_cancelled() {
-        return respond(&entry, id, called);
+    if called.is_err() && !tool_started.is_cancelled() {
+        return respond_with_result(&entry, id, called);
     }
     let replayed = is_replayed(&called);
-    let mut response = events::stream(listener, ready(event(&entry, id, &called)));
+    let mut response = events::stream_events(listener, ready(result_event(&entry, id, &called)));
     if replayed {
-        idempotency::mark(&mut response);
+        idempotency::mark_replayed(&mut response);
     }
     response
 }
 
-async fn later(
+async fn respond_async(
     wait: Duration,
     registry: Arc<Registry>,
     entry: Arc<Entry>,
@@ -136,28 +138,29 @@ async fn later(
     reserved: Reservation,
 ) -> Response {
     let (id, tool_use_id) = (invocation.id, invocation.tool_use_id.clone());
-    let begun = CancellationToken::new();
-    (invocation.begun, invocation.detached) = (Some(begun.clone()), true);
+    let tool_started = CancellationToken::new();
+    (invocation.attempt_started, invocation.detached) = (Some(tool_started.clone()), true);
     // Not aborted when the client disconnects. Only `DELETE` and the end of the service cancel this call.
-    let mut call = spawn(registry.clone(), entry.clone(), invocation, reserved);
+    let mut call = spawn_call(registry.clone(), entry.clone(), invocation, reserved);
     // Wait for both: the time that the client gives, and the start of the tool. A call in a queue can still be refused,
-    // and a 202 would then hide the status. `UNBEGUN` bounds that wait.
-    let patience = async { tokio::join!(sleep(wait.max(AT_ONCE)), timeout(UNBEGUN, begun.cancelled())) };
+    // and a 202 would then hide the status. `MAX_START_WAIT` bounds that wait.
+    let max_wait =
+        async { tokio::join!(sleep(wait.max(MIN_ASYNC_WAIT)), timeout(MAX_START_WAIT, tool_started.cancelled())) };
     let state = tokio::select! {
         biased;
-        called = &mut call => match ended(called) {
+        called = &mut call => match join_result(called) {
             // A client without `wait` does not expect a result here. So it gets the link even if the call has ended.
             Ok(answer) if wait.is_zero() && !answer.replayed && answer.result.is_error => State::Failed,
             Ok(answer) if wait.is_zero() && !answer.replayed => State::Succeeded,
-            called => return respond(&entry, id, called),
+            called => return respond_with_result(&entry, id, called),
         },
-        _ = patience => registry.shared().running.get(id).map_or(State::Running, |row| row.state),
+        _ = max_wait => registry.shared().in_flight_calls.get(id).map_or(State::Running, |row| row.state),
     };
     let accepted = Accepted { invocation_id: id, tool: entry.definition.name.to_string(), tool_use_id, state };
     let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();
     let headers = response.headers_mut();
-    if let Ok(place) = HeaderValue::try_from(format!("/invocations/{id}")) {
-        headers.insert(LOCATION, place);
+    if let Ok(location) = HeaderValue::try_from(format!("/invocations/{id}")) {
+        headers.insert(LOCATION, location);
     }
     headers.insert(PREFERENCE_APPLIED, RESPOND_ASYNC);
     headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
@@ -165,48 +168,48 @@ async fn later(
 }
 
 /// Starts the call in a task of its own, which may outlive its request.
-fn spawn(
+fn spawn_call(
     registry: Arc<Registry>,
     entry: Arc<Entry>,
     invocation: Invocation,
     reserved: Reservation,
-) -> JoinHandle<Called> {
+) -> JoinHandle<InvokeResult> {
     tokio::spawn(async move {
         let _reserved = reserved;
         registry.invoke(&entry, invocation).await
     })
 }
 
-fn ended(joined: Result<Called, JoinError>) -> Called {
+fn join_result(joined: Result<InvokeResult, JoinError>) -> InvokeResult {
     joined.unwrap_or_else(|error| {
         // The layers catch panics. So the panic was outside of them, or the runtime is shutting down.
-        tracing::error!(%error, "the task of a call broke off");
+        tracing::error!(%error, "the task of a call ended unexpectedly");
         Err(CallError::Internal)
     })
 }
 
-fn is_replayed(called: &Called) -> bool {
+fn is_replayed(called: &InvokeResult) -> bool {
     match called {
         Ok(answer) => answer.replayed,
-        Err(error) => matches!(error, CallError::Kept { again: true, .. }),
+        Err(error) => matches!(error, CallError::StoredFailure { replayed: true, .. }),
     }
 }
 
-fn respond(entry: &Entry, id: InvocationId, called: Called) -> Response {
+fn respond_with_result(entry: &Entry, id: InvocationId, called: InvokeResult) -> Response {
     let mut response = match &called {
-        Ok(answer) => Json(InvokeAnswer::of(entry, answer)).into_response(),
-        Err(error) => failed(error, entry, id).into_response(),
+        Ok(answer) => Json(InvokeAnswer::for_entry(entry, answer)).into_response(),
+        Err(error) => api_error_for_call(error, entry, id).into_response(),
     };
     if is_replayed(&called) {
-        idempotency::mark(&mut response);
+        idempotency::mark_replayed(&mut response);
     }
     response
 }
 
 /// The data of the `result` event: the same bytes as the body of a plain answer.
-fn event(entry: &Entry, id: InvocationId, called: &Called) -> Box<RawValue> {
+fn result_event(entry: &Entry, id: InvocationId, called: &InvokeResult) -> Box<RawValue> {
     match called {
-        Ok(answer) => events::text(&InvokeAnswer::of(entry, answer)),
-        Err(error) => events::text(&Problem::from(failed(error, entry, id))),
+        Ok(answer) => events::to_json_text(&InvokeAnswer::for_entry(entry, answer)),
+        Err(error) => events::to_json_text(&Problem::from(api_error_for_call(error, entry, id))),
     }
 }

@@ -10,12 +10,14 @@ use utoipa::IntoParams;
 
 use super::auth::Principal;
 use super::body::{PathPart, QueryParams};
-use super::invocations::{find, missing};
+use super::invocations::{find_visible, not_found};
 use super::problem::ApiError;
-use super::responses::{Always, Asking, Keyed, Naming, Recording, Running};
+use super::responses::{
+    AuthResponses, CallResponses, CommonResponses, LedgerResponses, LookupResponses, QueryResponses,
+};
 use super::wire::InvokeAnswer;
-use crate::call::{Answer, CallError, Detail, Failure, Page, cut};
-use crate::ledger::{End, Row, State as CallState, Unreadable};
+use crate::call::{Answer, CallError, Detail, Failure, Page, cut_result};
+use crate::ledger::{End, Row, State as CallState, UnreadableRow};
 use crate::registry::Registry;
 
 /// Which part to read; without either, all of it.
@@ -38,65 +40,66 @@ pub(super) struct ReadResult {
 /// the next part begins. All parts together are the whole result. A call that has not ended: 409.
 #[utoipa::path(get, operation_id = "get_result", path = "/invocations/{id}/result", tag = "ledger",
     params(("id" = String, Path, description = "The invocation's id"), ReadResult), responses(
-    (status = 200, description = "What the tool said", body = InvokeAnswer<'_>),
-    Always, Keyed, Asking, Naming, Running, Recording))]
-pub(super) async fn get(
+    (status = 200, description = "The tool's result", body = InvokeAnswer<'_>),
+    CommonResponses, AuthResponses, QueryResponses, LookupResponses, CallResponses, LedgerResponses))]
+pub(super) async fn get_result(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,
     PathPart(id): PathPart,
-    QueryParams(asked): QueryParams<ReadResult>,
+    QueryParams(params): QueryParams<ReadResult>,
 ) -> Result<Response, ApiError> {
-    if asked.limit == Some(0) {
+    if params.limit == Some(0) {
         return Err(ApiError::Malformed("limit is at least 1".into()));
     }
-    let found = find(&registry, &caller, id.parse().map_err(|_| missing())?).await?;
+    let found = find_visible(&registry, &caller, id.parse().map_err(|_| not_found())?).await?;
     let row = found.row;
-    match row.end(found.origin_result).map_err(|Unreadable| ApiError::Internal)? {
-        End::Open => Err(open(&row)),
-        End::Withheld(_) => Err(ApiError::NotFound("what this call answered is not kept (capture: digest)".into())),
+    match row.decode_end(found.origin_result).map_err(|UnreadableRow| ApiError::Internal)? {
+        End::Open => Err(no_result_error(&row)),
+        End::Withheld(_) => Err(ApiError::NotFound("the result of this call is not stored (capture: digest)".into())),
         End::Failed(failure) => Err(ApiError::Call { failure, invocation: Some(row.id) }),
         End::Answered { result, meta } => {
             let as_answer = registry.get(&row.tool).is_some_and(|entry| entry.definition.result_as_answer);
             let (result, tool_use_id) = (Arc::new(result), row.tool_use_id.clone());
             let answer = Answer { invocation: row.id, tool_use_id, result, meta, replayed: false };
-            let answer = part(answer, &asked);
+            let answer = select_part(answer, &params);
             Ok(Json(InvokeAnswer::new(&row.tool, as_answer, &answer)).into_response())
         }
     }
 }
 
-fn part(mut answer: Answer, asked: &ReadResult) -> Answer {
-    if asked.offset.is_none() && asked.limit.is_none() {
+fn select_part(mut answer: Answer, params: &ReadResult) -> Answer {
+    if params.offset.is_none() && params.limit.is_none() {
         return answer;
     }
-    let offset = asked.offset.unwrap_or_default();
-    let page = Page { detail: Detail::Full, offset, limit: Some(asked.limit.unwrap_or(usize::MAX)) };
-    if let Some(cut) = cut(&answer.result, page, 0) {
+    let offset = params.offset.unwrap_or_default();
+    let page = Page { detail: Detail::Full, offset, limit: Some(params.limit.unwrap_or(usize::MAX)) };
+    if let Some(cut) = cut_result(&answer.result, page, 0) {
         let hint = match cut.next_offset {
             Some(next) => {
-                let limit = asked.limit.map_or_else(String::new, |limit| format!("&limit={limit}"));
+                let limit = params.limit.map_or_else(String::new, |limit| format!("&limit={limit}"));
                 format!("For the next part GET /invocations/{}/result?offset={next}{limit}.", answer.invocation)
             }
-            None if cut.shown == 0 => format!("Behind the end: offset is below {}.", cut.total),
+            None if cut.shown == 0 => format!("The offset is past the end: it must be below {}.", cut.total),
             None => "This is the last part.".into(),
         };
-        answer.meta.overflow = Some(cut.overflow(hint));
+        answer.meta.overflow = Some(cut.to_overflow(hint));
         answer.result = Arc::new(cut.result);
     }
     answer
 }
 
 /// Why a call has no result.
-fn open(row: &Row) -> ApiError {
+fn no_result_error(row: &Row) -> ApiError {
     match row.state {
         CallState::Reserved | CallState::Running => {
             ApiError::Conflict("the call still runs: ask again when it has ended".into())
         }
         CallState::Unknown => {
-            let detail = "the service ended while this call ran, and it is not known whether it had its effect".into();
+            let detail =
+                "the service ended while this call ran, and it is unknown whether the call had an effect".into();
             let failure = Failure { detail, ..Failure::from(&CallError::OutcomeUnknown { invocation: row.id }) };
             ApiError::Call { failure, invocation: Some(row.id) }
         }
-        _ => ApiError::NotFound("what this call answered is not kept any more (ledger.retention)".into()),
+        _ => ApiError::NotFound("the result of this call is no longer stored (ledger.retention)".into()),
     }
 }

@@ -59,10 +59,10 @@ pub(super) const BODY_IDLE_TIME: Duration = Duration::from_secs(10);
 pub(super) const LINGER_BYTES: u64 = 16 << 20;
 pub(super) const LINGER_TIME: Duration = Duration::from_secs(1);
 /// Most connections at once, if there are enough file handles.
-const CONNECTIONS: usize = 1024;
+const MAX_CONNECTIONS: usize = 1024;
 
 /// Most connections at once. They may take half of the file handles. The ledger, tools and their programs need the
 /// others.
-pub(super) fn connections() -> usize {
-    file_handles::limit().map_or(CONNECTIONS, |handles| (handles / 2).clamp(8, CONNECTIONS))
+pub(super) fn max_connections() -> usize {
+    file_handles::current_limit().map_or(MAX_CONNECTIONS, |handles| (handles / 2).clamp(8, MAX_CONNECTIONS))
 }

@@ -13,12 +13,12 @@ use serde::Serialize;
 use super::auth::Admin;
 use super::body::PathPart;
 use super::problem::ApiError;
-use super::responses::{Always, Keyed, Naming};
+use super::responses::{AuthResponses, CommonResponses, LookupResponses};
 use crate::call::Kind;
-use crate::live::{self, Live};
+use crate::live::{self, LiveTools};
 
 /// A restart that takes longer is answered 202 and continues.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESTART_WAIT: Duration = Duration::from_secs(10);
 
 /// A source of tools.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -63,16 +63,28 @@ pub(super) struct StoppedView {
 
 impl From<live::SourceView> for SourceView {
     fn from(view: live::SourceView) -> Self {
-        let live::SourceView { name, kind, state, tools, workers, replaced, doing, fault, fault_at, warnings, stopped } =
-            view;
-        let stopped = stopped.into_iter().map(|live::Stopped { tool, why }| StoppedView { tool, why }).collect();
+        let live::SourceView {
+            name,
+            kind,
+            state,
+            tools,
+            workers,
+            replaced,
+            doing,
+            fault,
+            fault_at,
+            warnings,
+            quarantined: stopped,
+        } = view;
+        let stopped =
+            stopped.into_iter().map(|live::QuarantinedTool { tool, reason: why }| StoppedView { tool, why }).collect();
         let state = state.as_str();
         Self { name, kind, state, tools, workers, replaced, doing, fault, fault_at, warnings, stopped }
     }
 }
 
 /// Every source.
-pub(super) fn views(live: &Live) -> Vec<SourceView> {
+pub(super) fn source_views(live: &LiveTools) -> Vec<SourceView> {
     live.sources().into_iter().map(SourceView::from).collect()
 }
 
@@ -85,9 +97,9 @@ pub(super) struct SourceList {
 
 /// The sources of tools, and their state.
 #[utoipa::path(get, operation_id = "list_sources", path = "/sources", tag = "operator", responses(
-    (status = 200, description = "All sources", body = SourceList), Always, Keyed))]
-pub(super) async fn list(State(live): State<Arc<Live>>, _: Admin) -> Json<SourceList> {
-    Json(SourceList { sources: views(&live) })
+    (status = 200, description = "All sources", body = SourceList), CommonResponses, AuthResponses))]
+pub(super) async fn list_sources(State(live): State<Arc<LiveTools>>, _: Admin) -> Json<SourceList> {
+    Json(SourceList { sources: source_views(&live) })
 }
 
 /// Restart a source.
@@ -96,20 +108,20 @@ pub(super) async fn list(State(live): State<Arc<Live>>, _: Admin) -> Json<Source
 /// under way finish in the old one. If it fails, the old one is still served, and `fault` tells why.
 #[utoipa::path(post, operation_id = "restart_source", path = "/sources/{name}/restart", tag = "operator",
     params(("name" = String, Path, description = "The source's name")), responses(
-    (status = 200, description = "It was listed, or has failed: `fault` says so", body = SourceView),
-    (status = 202, description = "It takes longer than ten seconds, and goes on", body = SourceView), Always, Keyed, Naming))]
-pub(super) async fn restart(
-    State(live): State<Arc<Live>>,
+    (status = 200, description = "The source was listed, or it failed: see `fault`", body = SourceView),
+    (status = 202, description = "The restart takes longer than ten seconds, and continues", body = SourceView), CommonResponses, AuthResponses, LookupResponses))]
+pub(super) async fn restart_source(
+    State(live): State<Arc<LiveTools>>,
     _: Admin,
     PathPart(name): PathPart,
 ) -> Result<Response, ApiError> {
-    let Some(begun) = live.restart(&name).await else {
-        return Err(ApiError::NotFound("there is no source of this name; GET /sources shows those that are".into()));
+    let Some(restart) = live.restart_source(&name).await else {
+        return Err(ApiError::NotFound("there is no source with this name; GET /sources lists the sources".into()));
     };
-    tracing::info!(source = name, "a source is started anew");
-    let (status, view) = match live.restarted(&begun, PATIENCE).await {
+    tracing::info!(source = name, "a source is restarted");
+    let (status, view) = match live.wait_for_restart(&restart, RESTART_WAIT).await {
         Some(view) => (StatusCode::OK, view),
-        None => (StatusCode::ACCEPTED, live.view(&begun)),
+        None => (StatusCode::ACCEPTED, live.restart_view(&restart)),
     };
     Ok((status, Json(SourceView::from(view))).into_response())
 }

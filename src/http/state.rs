@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::mcp::McpService;
 use super::memory::MemoryBudget;
-use crate::live::Live;
+use crate::live::LiveTools;
 use crate::registry::Registry;
 
 /// Shared by all handlers; cheap to clone.
@@ -16,7 +16,7 @@ pub(super) struct AppState {
     /// The tools, and the parts of the service that all calls share.
     pub registry: Arc<Registry>,
     /// Reload and registration of tools.
-    pub live: Arc<Live>,
+    pub live: Arc<LiveTools>,
     /// The MCP server.
     pub mcp: McpService,
     /// Largest request body, in bytes.
@@ -26,10 +26,10 @@ pub(super) struct AppState {
 }
 
 impl AppState {
-    /// Makes the state. `ending` ends the MCP streams that clients keep open without a call.
-    pub(super) fn new(live: Arc<Live>, max_body: usize, ending: &CancellationToken) -> Self {
+    /// Makes the state. `shutdown` ends the MCP streams that clients keep open without a call.
+    pub(super) fn new(live: Arc<LiveTools>, max_body: usize, shutdown: &CancellationToken) -> Self {
         let registry = live.registry().clone();
-        let mcp = McpService::new(registry.clone(), max_body, ending);
+        let mcp = McpService::new(registry.clone(), max_body, shutdown);
         Self { registry, live, mcp, max_body, memory: MemoryBudget::new(max_body) }
     }
 }
@@ -40,7 +40,7 @@ impl FromRef<AppState> for Arc<Registry> {
     }
 }
 
-impl FromRef<AppState> for Arc<Live> {
+impl FromRef<AppState> for Arc<LiveTools> {
     fn from_ref(state: &AppState) -> Self {
         state.live.clone()
     }

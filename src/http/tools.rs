@@ -14,15 +14,18 @@ use utoipa::IntoParams;
 
 use super::auth::{Admin, Authenticated};
 use super::body::{PathPart, QueryParams, StrictJson};
-use super::etag::Tagged;
+use super::etag::TaggedBody;
 use super::problem::{ApiError, Problem};
 use super::respond::{self, Accepted, ResponseMode};
-use super::responses::{Always, Asking, Fitting, Keyed, Naming, Reading, Recording, Running};
+use super::responses::{
+    AuthResponses, BodyResponses, CallResponses, CommonResponses, LedgerResponses, LookupResponses, QueryResponses,
+    ValidationResponses,
+};
 use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolList, ToolView, Validated};
 use super::{idempotency, prefer, request_id};
 use crate::call::{CallError, Caller, Charged, Failure, Idempotency, IdempotencyKey, Invocation, InvocationId, Origin};
 use crate::formats::Format;
-use crate::registry::{Catalog, Entry, How, NotFound, Registry};
+use crate::registry::{Catalog, Entry, NameMatch, Registry, ResolveError};
 
 type Tools = State<Arc<Registry>>;
 
@@ -46,7 +49,7 @@ pub(super) struct ListTools {
 /// The answer of `GET /tools`.
 #[derive(utoipa::ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "what is answered in another format is known to its renderer only")]
+#[expect(dead_code, reason = "only the renderer of a format knows its shape")]
 enum Listed<'a> {
     /// Toolcrib's own shape.
     Native(ToolList<'a>),
@@ -60,7 +63,7 @@ enum Listed<'a> {
 #[derive(utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ForeignTools)]
-#[expect(dead_code, reason = "what is answered in another format is known to its renderer only")]
+#[expect(dead_code, reason = "only the renderer of a format knows its shape")]
 struct Inside {
     /// Definitions in another API's shape.
     tools: Vec<HashMap<String, Value>>,
@@ -68,41 +71,41 @@ struct Inside {
 
 /// The caller's tools.
 #[utoipa::path(get, operation_id = "list_tools", path = "/tools", tag = "tools", params(ListTools), responses(
-    (status = 200, description = "The tools that this caller may use; in another format that API's own shape", body = Listed<'_>),
-    (status = 304, description = "Not changed since the ETag in If-None-Match."), Always, Keyed, Asking))]
-pub(super) async fn list(
+    (status = 200, description = "The tools that this caller may use; in another format, the shape of that API", body = Listed<'_>),
+    (status = 304, description = "Not changed since the ETag in If-None-Match."), CommonResponses, AuthResponses, QueryResponses))]
+pub(super) async fn list_tools(
     Authenticated { caller, catalog }: Authenticated,
-    QueryParams(asked): QueryParams<ListTools>,
+    QueryParams(params): QueryParams<ListTools>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let format = match asked.format.as_deref() {
+    let format = match params.format.as_deref() {
         None => Format::Native,
-        Some(word) => Format::from_word(word).ok_or_else(|| {
+        Some(word) => Format::from_name(word).ok_or_else(|| {
             let known: Vec<&str> = Format::ALL.into_iter().map(|(name, _)| name).collect();
             ApiError::Malformed(format!("there is no format `{word}`; there are {}", known.join(", ")))
         })?,
     };
-    if asked.cursor.is_some_and(|cursor| !cursor.is_empty()) {
-        return Err(ApiError::Malformed("this cursor is none of ours: all tools are on the first page".into()));
+    if params.cursor.is_some_and(|cursor| !cursor.is_empty()) {
+        return Err(ApiError::Malformed("invalid cursor: all tools are on the first page".into()));
     }
-    let mut entries = catalog.list(&caller);
-    if let Some(origin) = asked.origin {
+    let mut entries = catalog.tools_for(&caller);
+    if let Some(origin) = params.origin {
         entries.retain(|entry| entry.origin == origin);
     }
-    if let Some(tag) = &asked.tag {
+    if let Some(tag) = &params.tag {
         entries.retain(|entry| entry.definition.tags.contains(tag));
     }
     let body = match format {
         Format::Native => {
-            let tools: Vec<ToolView<'_>> = entries.iter().map(|entry| view(entry)).collect();
+            let tools: Vec<ToolView<'_>> = entries.iter().map(|entry| tool_view(entry)).collect();
             json!(ToolList { tools, next_cursor: None })
         }
         other => catalog.render(other, &entries),
     };
-    Ok(Tagged::new(&body).answer(&headers))
+    Ok(TaggedBody::new(&body).respond_to(&headers))
 }
 
-fn view(entry: &Entry) -> ToolView<'_> {
+fn tool_view(entry: &Entry) -> ToolView<'_> {
     let Entry { definition, kind, origin, policy, .. } = entry;
     let (context, hash) = (&entry.rules.context, entry.definition_hash.clone());
     ToolView::new(definition, (*kind, *origin, policy.effect), context, entry.is_available(), hash)
@@ -110,7 +113,7 @@ fn view(entry: &Entry) -> ToolView<'_> {
 
 /// Finds the tool of a path by its name or an alias. Routes that change something accept no other spelling, so that
 /// they never change another tool.
-fn find(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
+fn find_by_name(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
     catalog.get(name).cloned().ok_or_else(|| ApiError::UnknownTool {
         name: name.to_owned(),
         did_you_mean: catalog.did_you_mean(name, caller),
@@ -121,53 +124,57 @@ fn find(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, Ap
 ///
 /// # Errors
 /// 404, if there is no such tool; 503, if a source that may have it is not up.
-pub(super) fn resolve(catalog: &Catalog, name: &str, caller: &Caller) -> Result<(Arc<Entry>, How), ApiError> {
+pub(super) fn resolve_tool(
+    catalog: &Catalog,
+    name: &str,
+    caller: &Caller,
+) -> Result<(Arc<Entry>, NameMatch), ApiError> {
     let found = catalog.resolve(name, caller).map(|(entry, how)| (entry.clone(), how));
     found.map_err(|error| match error {
-        NotFound::Unknown { did_you_mean } => ApiError::UnknownTool { name: name.to_owned(), did_you_mean },
-        NotFound::Unlisted { why, retry_after } => {
+        ResolveError::Unknown { did_you_mean } => ApiError::UnknownTool { name: name.to_owned(), did_you_mean },
+        ResolveError::Unlisted { reason: why, retry_after } => {
             let error = CallError::ToolUnavailable { message: why, started: false, retry_after };
             ApiError::Call { failure: Failure::from(&error), invocation: None }
         }
     })
 }
 
-/// Like [`resolve`], but also checks that the caller may use the tool.
+/// Like [`resolve_tool`], but also checks that the caller may use the tool.
 ///
 /// # Errors
-/// As [`resolve`]; 403, if the caller has no grant.
+/// As [`resolve_tool`]; 403, if the caller has no grant.
 fn resolve_allowed(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
-    let (entry, _) = resolve(catalog, name, caller)?;
+    let (entry, _) = resolve_tool(catalog, name, caller)?;
     if entry.allows(caller) {
         return Ok(entry);
     }
-    let (caller, tool) = (caller.name.to_string(), entry.name_for(caller, name).to_string());
+    let (caller, tool) = (caller.name.to_string(), entry.name_shown_to(caller, name).to_string());
     let failure = Failure::from(&CallError::Forbidden { caller, tool });
     Err(ApiError::Call { failure, invocation: None })
 }
 
 /// One tool with its policy, usage and declared environment.
 #[utoipa::path(get, operation_id = "get_tool", path = "/tools/{name}", tag = "tools",
-    params(("name" = String, Path, description = "The tool's name, an alias, or as far as calls.name_matching goes another spelling")), responses(
-    (status = 200, description = "The tool", body = ToolDetail<'_>), Always, Keyed, Naming, Recording))]
-pub(super) async fn get(
+    params(("name" = String, Path, description = "The tool's name, an alias, or another spelling that calls.name_matching allows")), responses(
+    (status = 200, description = "The tool", body = ToolDetail<'_>), CommonResponses, AuthResponses, LookupResponses, LedgerResponses))]
+pub(super) async fn get_tool(
     State(registry): Tools,
     Authenticated { caller, catalog }: Authenticated,
     PathPart(name): PathPart,
 ) -> Result<Response, ApiError> {
     let entry = resolve_allowed(&catalog, &name, &caller)?;
-    detail(&registry, &entry, &caller).await
+    detail_response(&registry, &entry, &caller).await
 }
 
 /// Answers with the details of one tool.
-pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) -> Result<Response, ApiError> {
-    let usage = registry.used(entry, caller).await?;
+pub(super) async fn detail_response(registry: &Registry, entry: &Entry, caller: &Caller) -> Result<Response, ApiError> {
+    let usage = registry.limit_usage(entry, caller).await?;
     let detail = ToolDetail {
-        tool: view(entry),
+        tool: tool_view(entry),
         policy: PolicyView::new(&entry.policy, entry.definition.paging, entry.is_enabled()),
-        usage: usage.iter().map(Charged::usage).collect(),
+        usage: usage.iter().map(Charged::to_usage).collect(),
         env: entry.definition.env.iter().map(EnvView::from).collect(),
-        breaker: entry.breaker().map(|breaker| breaker.state.as_str()),
+        breaker: entry.breaker_status().map(|breaker| breaker.state.as_str()),
     };
     Ok(Json(detail).into_response())
 }
@@ -186,16 +193,16 @@ pub(super) async fn detail(registry: &Registry, entry: &Entry, caller: &Caller) 
 /// With `Prefer: respond-async` a call is answered 202 and continues: `GET /invocations/{id}` shows it and keeps its
 /// result, `DELETE` cancels it.
 #[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
-    params(("name" = String, Path, description = "The tool's name, an alias, or as far as calls.name_matching goes another spelling"), idempotency::Asking, prefer::Asking),
+    params(("name" = String, Path, description = "The tool's name, an alias, or another spelling that calls.name_matching allows"), idempotency::IdempotencyHeader, prefer::PreferHeader),
     responses((status = 200, description = "The tool ran",
         content((InvokeAnswer<'_> = "application/json"), (String = "text/event-stream")),
         headers(("idempotent-replayed" = bool, description = "True when the call with this key ran before."))),
     (status = 202, description = "The call runs (`Prefer: respond-async`)", body = Accepted, headers(
-        ("location" = String, description = "Where it is looked at and cancelled: /invocations/{id}."),
+        ("location" = String, description = "Where the call is read and cancelled: /invocations/{id}."),
         ("preference-applied" = String, description = "respond-async"),
-        ("retry-after" = u64, description = "Seconds worth waiting before the first look."))),
-    Always, Keyed, Naming, Reading, Running))]
-pub(super) async fn invoke(
+        ("retry-after" = u64, description = "Seconds to wait before the first poll."))),
+    CommonResponses, AuthResponses, LookupResponses, BodyResponses, CallResponses))]
+pub(super) async fn invoke_tool(
     State(registry): Tools,
     Authenticated { caller, catalog }: Authenticated,
     PathPart(name): PathPart,
@@ -203,20 +210,20 @@ pub(super) async fn invoke(
     headers: HeaderMap,
     StrictJson(body, reserved): StrictJson,
 ) -> Result<Response, ApiError> {
-    let (entry, how) = resolve(&catalog, &name, &caller)?;
-    let key = idempotency::key(&headers)?;
-    let request = reserved.read(|| InvokeRequest::read(body)).await?;
+    let (entry, how) = resolve_tool(&catalog, &name, &caller)?;
+    let key = idempotency::key_from_headers(&headers)?;
+    let request = reserved.parse_with(|| InvokeRequest::from_json(body)).await?;
     let mut invocation = request.into_invocation(&registry, &entry, &name, caller);
-    invocation.notes.lock().meta.warnings.extend(how.warning(&name, &entry));
+    invocation.report.lock().meta.warnings.extend(how.warning(&name, &entry));
     invocation.request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
-    invocation.trace = request_id::trace(&headers);
+    invocation.trace = request_id::trace_from_headers(&headers);
     if key.is_some() && entry.policy.idempotency == Idempotency::Off {
         let warning = "this tool takes no Idempotency-Key (idempotency: off): the call was not protected by it";
-        invocation.notes.lock().meta.warnings.push(warning.into());
+        invocation.report.lock().meta.warnings.push(warning.into());
     } else {
-        invocation.key = key;
+        invocation.idempotency_key = key;
     }
-    Ok(respond::answer(ResponseMode::asked(&headers), registry, entry, invocation, reserved).await)
+    Ok(respond::call_and_respond(ResponseMode::from_headers(&headers), registry, entry, invocation, reserved).await)
 }
 
 /// Calls a tool without a server, as the operator. Returns the body that the route would have answered, and whether the
@@ -229,36 +236,39 @@ pub async fn call_in_process(
 ) -> (Value, bool) {
     let caller = Arc::new(Caller::anonymous());
     let called = async {
-        let (entry, how) = resolve(&registry.catalog(), name, &caller)?;
-        let request = InvokeRequest::read(json!({"arguments": arguments}))?;
+        let (entry, how) = resolve_tool(&registry.catalog(), name, &caller)?;
+        let request = InvokeRequest::from_json(json!({"arguments": arguments}))?;
         let mut invocation = request.into_invocation(registry, &entry, name, caller.clone());
-        invocation.notes.lock().meta.warnings.extend(how.warning(name, &entry));
-        invocation.key = key.filter(|_| entry.policy.idempotency != Idempotency::Off);
+        invocation.report.lock().meta.warnings.extend(how.warning(name, &entry));
+        invocation.idempotency_key = key.filter(|_| entry.policy.idempotency != Idempotency::Off);
         let id = invocation.id;
         let answer = registry.invoke(&entry, invocation).await;
-        let answer = answer.map_err(|error| failed(&error, &entry, id))?;
-        Ok::<_, ApiError>((json!(InvokeAnswer::of(&entry, &answer)), !answer.result.is_error))
+        let answer = answer.map_err(|error| api_error_for_call(&error, &entry, id))?;
+        Ok::<_, ApiError>((json!(InvokeAnswer::for_entry(&entry, &answer)), !answer.result.is_error))
     };
     called.await.unwrap_or_else(|error| (json!(Problem::from(error)), false))
 }
 
 /// The error for a failed call. It names the call's id, unless the call has no row (the service is draining, or the
 /// ledger is unavailable). If the failure is about another call, it names that call's id.
-pub(super) fn failed(error: &CallError, entry: &Entry, id: InvocationId) -> ApiError {
-    ApiError::Call { failure: Failure::of(error, entry.policy.effect), invocation: error.on_record(id) }
+pub(super) fn api_error_for_call(error: &CallError, entry: &Entry, id: InvocationId) -> ApiError {
+    ApiError::Call {
+        failure: Failure::from_error(error, entry.policy.effect),
+        invocation: error.recorded_invocation(id),
+    }
 }
 
 impl InvokeRequest {
-    /// Makes the invocation. `asked` is the name in the request, which may be an alias or another spelling.
+    /// Makes the invocation. `requested_name` is the name in the request, which may be an alias or another spelling.
     pub(super) fn into_invocation(
         self,
         registry: &Registry,
         entry: &Entry,
-        asked: &str,
+        requested_name: &str,
         caller: Arc<Caller>,
     ) -> Invocation {
         let now = registry.shared().clock.now();
-        let mut invocation = Invocation::new(entry.name_for(&caller, asked), self.arguments, caller, now);
+        let mut invocation = Invocation::new(entry.name_shown_to(&caller, requested_name), self.arguments, caller, now);
         invocation.run_id = self.run_id.map(Into::into);
         invocation.tool_use_id = self.tool_use_id.map(Into::into);
         invocation.context = self.context;
@@ -274,16 +284,16 @@ impl InvokeRequest {
 
 /// Check arguments. Nothing runs and nothing is recorded.
 #[utoipa::path(post, operation_id = "validate_arguments", path = "/tools/{name}/validate", tag = "tools", request_body = InvokeRequest,
-    params(("name" = String, Path, description = "The tool's name, an alias, or as far as calls.name_matching goes another spelling")), responses(
-    (status = 200, description = "The arguments fit", body = Validated), Always, Keyed, Naming, Reading, Fitting))]
-pub(super) async fn validate(
+    params(("name" = String, Path, description = "The tool's name, an alias, or another spelling that calls.name_matching allows")), responses(
+    (status = 200, description = "The arguments fit", body = Validated), CommonResponses, AuthResponses, LookupResponses, BodyResponses, ValidationResponses))]
+pub(super) async fn validate_arguments(
     Authenticated { caller, catalog }: Authenticated,
     PathPart(name): PathPart,
     StrictJson(body, reserved): StrictJson,
 ) -> Result<Json<Validated>, ApiError> {
     let entry = resolve_allowed(&catalog, &name, &caller)?;
-    let request = reserved.read(|| InvokeRequest::read(body)).await?;
-    match entry.rules.fit_shown(request.arguments, &request.context, None).await {
+    let request = reserved.parse_with(|| InvokeRequest::from_json(body)).await?;
+    match entry.rules.fit_model_arguments(request.arguments, &request.context, None).await {
         Ok(fitting) => Ok(Json(Validated {
             valid: true,
             arguments: fitting.arguments,
@@ -306,28 +316,28 @@ pub(super) struct Switched {
 /// Switch a tool on. Kept over restarts.
 #[utoipa::path(post, operation_id = "enable_tool", path = "/tools/{name}/enable", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
-    (status = 200, description = "Done", body = Switched), Always, Keyed, Naming, Recording))]
-pub(super) async fn enable(registry: Tools, admin: Admin, name: PathPart) -> Result<Json<Switched>, ApiError> {
-    switch(registry, admin, name, true).await
+    (status = 200, description = "Done", body = Switched), CommonResponses, AuthResponses, LookupResponses, LedgerResponses))]
+pub(super) async fn enable_tool(registry: Tools, admin: Admin, name: PathPart) -> Result<Json<Switched>, ApiError> {
+    set_enabled(registry, admin, name, true).await
 }
 
 /// Switch a tool off: calls are refused as `tool_disabled`. Kept over restarts.
 #[utoipa::path(post, operation_id = "disable_tool", path = "/tools/{name}/disable", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
-    (status = 200, description = "Done", body = Switched), Always, Keyed, Naming, Recording))]
-pub(super) async fn disable(registry: Tools, admin: Admin, name: PathPart) -> Result<Json<Switched>, ApiError> {
-    switch(registry, admin, name, false).await
+    (status = 200, description = "Done", body = Switched), CommonResponses, AuthResponses, LookupResponses, LedgerResponses))]
+pub(super) async fn disable_tool(registry: Tools, admin: Admin, name: PathPart) -> Result<Json<Switched>, ApiError> {
+    set_enabled(registry, admin, name, false).await
 }
 
-async fn switch(
+async fn set_enabled(
     State(registry): Tools,
     Admin: Admin,
     PathPart(name): PathPart,
     enabled: bool,
 ) -> Result<Json<Switched>, ApiError> {
-    let entry = find(&registry.catalog(), &name, &Caller::anonymous())?;
-    registry.switch(&entry, enabled).await?;
-    tracing::info!(tool = %entry.definition.name, enabled, "a tool was switched");
+    let entry = find_by_name(&registry.catalog(), &name, &Caller::anonymous())?;
+    registry.set_enabled(&entry, enabled).await?;
+    tracing::info!(tool = %entry.definition.name, enabled, "a tool was enabled or disabled");
     Ok(Json(Switched { tool: entry.definition.name.to_string(), enabled }))
 }
 
@@ -352,15 +362,15 @@ pub(super) struct Reset {
 /// Reset the counts of a tool's usage limits.
 #[utoipa::path(post, operation_id = "reset_usage", path = "/tools/{name}/usage/reset", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias"), ResetUsage), responses(
-    (status = 200, description = "Done", body = Reset), Always, Keyed, Naming, Recording))]
+    (status = 200, description = "Done", body = Reset), CommonResponses, AuthResponses, LookupResponses, LedgerResponses))]
 pub(super) async fn reset_usage(
     State(registry): Tools,
     Admin: Admin,
     PathPart(name): PathPart,
-    QueryParams(asked): QueryParams<ResetUsage>,
+    QueryParams(params): QueryParams<ResetUsage>,
 ) -> Result<Json<Reset>, ApiError> {
-    let entry = find(&registry.catalog(), &name, &Caller::anonymous())?;
-    registry.reset_usage(&entry, asked.caller.as_deref()).await?;
+    let entry = find_by_name(&registry.catalog(), &name, &Caller::anonymous())?;
+    registry.reset_usage(&entry, params.caller.as_deref()).await?;
     Ok(Json(Reset { tool: entry.definition.name.to_string(), reset: true }))
 }
 
@@ -378,13 +388,13 @@ pub(super) struct Purged {
 /// Purge one tool's stored results.
 #[utoipa::path(delete, operation_id = "purge_tool_cache", path = "/tools/{name}/cache", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
-    (status = 200, description = "Done", body = Purged), Always, Keyed, Naming, Recording))]
-pub(super) async fn purge_one(
+    (status = 200, description = "Done", body = Purged), CommonResponses, AuthResponses, LookupResponses, LedgerResponses))]
+pub(super) async fn purge_tool_cache(
     State(registry): Tools,
     _: Admin,
     PathPart(name): PathPart,
 ) -> Result<Json<Purged>, ApiError> {
-    let entry = find(&registry.catalog(), &name, &Caller::anonymous())?;
+    let entry = find_by_name(&registry.catalog(), &name, &Caller::anonymous())?;
     let tool = entry.definition.name.to_string();
     let purged = registry.shared().cache.purge(Some(&tool)).await?;
     Ok(Json(Purged { tool: Some(tool), purged }))
@@ -392,8 +402,8 @@ pub(super) async fn purge_one(
 
 /// Purge all stored results.
 #[utoipa::path(delete, operation_id = "purge_cache", path = "/cache", tag = "operator", responses(
-    (status = 200, description = "Done", body = Purged), Always, Keyed, Recording))]
-pub(super) async fn purge_all(State(registry): Tools, _: Admin) -> Result<Json<Purged>, ApiError> {
+    (status = 200, description = "Done", body = Purged), CommonResponses, AuthResponses, LedgerResponses))]
+pub(super) async fn purge_cache(State(registry): Tools, _: Admin) -> Result<Json<Purged>, ApiError> {
     let purged = registry.shared().cache.purge(None).await?;
     Ok(Json(Purged { tool: None, purged }))
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::auth::Principal;
 use super::body::QueryParams;
 use super::problem::ApiError;
-use super::responses::{Always, Asking, Keyed, Recording};
+use super::responses::{AuthResponses, CommonResponses, LedgerResponses, QueryResponses};
 use crate::call::{Caller, Charged, LimitUsage};
 use crate::ledger::UsageRow;
 use crate::registry::Registry;
@@ -23,7 +23,7 @@ pub struct ToolUsage {
     pub caller: String,
     /// All calls.
     pub calls: u64,
-    /// Calls whose tool succeeded.
+    /// Calls row_caller tool succeeded.
     pub succeeded: u64,
     /// Calls that failed, gave an error result, timed out, were cancelled, or are unknown.
     pub failed: u64,
@@ -58,25 +58,25 @@ pub(super) struct Usage {
 /// A query without parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Nothing {}
+pub(super) struct NoParameters {}
 
 /// Usage per tool and caller: a caller sees its own, an admin all.
 #[utoipa::path(get, operation_id = "get_usage", path = "/usage", tag = "ledger", responses(
-    (status = 200, description = "Totals", body = Usage), Always, Keyed, Asking, Recording))]
-pub(super) async fn get(
+    (status = 200, description = "Totals", body = Usage), CommonResponses, AuthResponses, QueryResponses, LedgerResponses))]
+pub(super) async fn get_usage(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,
-    QueryParams(Nothing {}): QueryParams<Nothing>,
+    QueryParams(NoParameters {}): QueryParams<NoParameters>,
 ) -> Result<Json<Usage>, ApiError> {
     let own = (!caller.admin).then(|| caller.name.to_string());
     let ledger = &registry.shared().ledger;
     ledger.flush().await?;
-    let rows = ledger.usage(own.as_deref()).await?;
+    let rows = ledger.usage_totals(own.as_deref()).await?;
     let mut tools = Vec::with_capacity(rows.len());
     for row in rows {
-        let whose = Caller { name: row.caller.as_str().into(), admin: false };
+        let row_caller = Caller { name: row.caller.as_str().into(), admin: false };
         let limits = match registry.get(&row.tool) {
-            Some(entry) => registry.used(&entry, &whose).await?.iter().map(Charged::usage).collect(),
+            Some(entry) => registry.limit_usage(&entry, &row_caller).await?.iter().map(Charged::to_usage).collect(),
             None => Vec::new(),
         };
         tools.push(ToolUsage { limits, ..ToolUsage::from(row) });

@@ -1,6 +1,5 @@
 //! The JSON shapes of requests and answers. Scripts rely on these fields: fields may be added, but never renamed.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use super::problem::ApiError;
 use crate::call::{
     Answer, CacheMode, CacheScope, CacheStatus, Capture, Coercion, Content, ContextFields, Definition, Digest, Effect,
     EnvVar, ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, Page,
-    Paging, ToolName, Truncated, fields, json as strict,
+    Paging, ToolName, Truncated, json as strict, request_fields,
 };
 use crate::catalog::{Entry, definition_hash};
 use crate::ledger::{Row, State};
@@ -24,16 +23,16 @@ use crate::tools::Tool;
 #[serde(deny_unknown_fields)]
 pub(super) struct InvokeRequest {
     /// The arguments: an object, or the JSON text of one, as OpenAI-style callers hold it.
-    #[schema(value_type = Arguments)]
+    #[schema(value_type = documented::Arguments)]
     pub arguments: JsonObject,
-    /// The model's id for this call; comes back with the answer.
+    /// The model's id for this call; it is part of the answer.
     #[schema(required = false, max_length = 256)]
     pub tool_use_id: Option<String>,
     /// Groups the calls of one agent run.
     #[schema(required = false, max_length = 256)]
     pub run_id: Option<String>,
     /// For tools that take a context; never part of the arguments.
-    #[schema(value_type = Option<Context>, required = false)]
+    #[schema(value_type = Option<documented::Context>, required = false)]
     pub context: Arc<JsonObject>,
     /// How the cache takes part.
     #[schema(value_type = Option<CacheMode>, required = false)]
@@ -46,31 +45,15 @@ pub(super) struct InvokeRequest {
     pub page: Option<Page>,
 }
 
-/// The two forms of `arguments`.
-#[derive(utoipa::ToSchema)]
-#[serde(untagged)]
-#[expect(dead_code, reason = "read_arguments reads both, and says more of what is neither")]
-enum Arguments {
-    /// The arguments by name.
-    Object(HashMap<String, Value>),
-    /// The JSON text of an object.
-    Text(String),
-}
-
-/// Facts about a call that the caller knows beside the arguments, by name.
-#[derive(utoipa::ToSchema)]
-#[expect(dead_code, reason = "gives the shape a name of its own, for generated clients")]
-struct Context(HashMap<String, Value>);
-
 impl InvokeRequest {
     /// Reads a request's body.
     ///
     /// # Errors
     /// 400, with what would be right.
-    pub(super) fn read(body: Value) -> Result<Self, ApiError> {
-        let bad = |message: String| ApiError::Malformed(message);
+    pub(super) fn from_json(body: Value) -> Result<Self, ApiError> {
+        let malformed = |message: String| ApiError::Malformed(message);
         let Value::Object(body) = body else {
-            return Err(bad(format!(
+            return Err(malformed(format!(
                 "the body is a JSON {}; send an object: {{\"arguments\": {{…}}}}",
                 strict::type_name(&body)
             )));
@@ -79,15 +62,15 @@ impl InvokeRequest {
         let mut arguments = None;
         for (field, value) in body {
             match field.as_str() {
-                "arguments" => arguments = Some(read_arguments(value)?),
-                "tool_use_id" => request.tool_use_id = fields::id(&field, value).map_err(bad)?,
-                "run_id" => request.run_id = fields::id(&field, value).map_err(bad)?,
-                "context" => request.context = Arc::new(fields::context(value).map_err(bad)?),
-                "cache" => request.cache = fields::cache(value).map_err(bad)?,
-                "timeout" => request.timeout = fields::timeout(value).map_err(bad)?,
-                "page" => request.page = Page::read(value).map_err(bad)?,
+                "arguments" => arguments = Some(parse_arguments(value)?),
+                "tool_use_id" => request.tool_use_id = request_fields::parse_id(&field, value).map_err(malformed)?,
+                "run_id" => request.run_id = request_fields::parse_id(&field, value).map_err(malformed)?,
+                "context" => request.context = Arc::new(request_fields::parse_context(value).map_err(malformed)?),
+                "cache" => request.cache = request_fields::parse_cache_mode(value).map_err(malformed)?,
+                "timeout" => request.timeout = request_fields::parse_timeout(value).map_err(malformed)?,
+                "page" => request.page = Page::from_json(value).map_err(malformed)?,
                 other => {
-                    return Err(bad(format!(
+                    return Err(malformed(format!(
                         "unknown field `{other}`: a tool's arguments go inside `arguments`, like \
                          {{\"arguments\": {{\"{other}\": …}}}}"
                     )));
@@ -95,13 +78,15 @@ impl InvokeRequest {
             }
         }
         request.arguments = arguments.ok_or_else(|| {
-            bad("`arguments` is missing: send {\"arguments\": {…}}, or {\"arguments\": {}} if there are none".into())
+            malformed(
+                "`arguments` is missing: send {\"arguments\": {…}}, or {\"arguments\": {}} if there are none".into(),
+            )
         })?;
         Ok(request)
     }
 }
 
-fn read_arguments(value: Value) -> Result<JsonObject, ApiError> {
+fn parse_arguments(value: Value) -> Result<JsonObject, ApiError> {
     match value {
         Value::Object(arguments) => Ok(arguments),
         // OpenAI-style callers have the arguments as JSON text. Some models send an empty text for no arguments.
@@ -147,7 +132,7 @@ pub(super) struct InvokeAnswer<'a> {
 
 impl<'a> InvokeAnswer<'a> {
     /// The answer for a call of this tool.
-    pub(super) fn of(entry: &'a Entry, answer: &'a Answer) -> Self {
+    pub(super) fn for_entry(entry: &'a Entry, answer: &'a Answer) -> Self {
         Self::new(entry.definition.name.as_str(), entry.definition.result_as_answer, answer)
     }
 
@@ -194,7 +179,7 @@ pub struct ToolView<'a> {
     pub result_as_answer: bool,
     /// Labels.
     pub tags: &'a [String],
-    /// Other names it answers to.
+    /// Other names of the tool.
     #[schema(value_type = Vec<String>)]
     pub aliases: &'a [ToolName],
     /// The fields of a request's `context` that it takes; null when it gets all of them.
@@ -236,7 +221,7 @@ impl<'a> ToolView<'a> {
     }
 
     /// The view of a tool that is not registered yet.
-    pub fn of_tool(tool: &'a Tool) -> Self {
+    pub fn from_tool(tool: &'a Tool) -> Self {
         let Tool { definition, kind, origin, policy, .. } = tool;
         let context = tool.context_fields();
         Self::new(definition, (*kind, *origin, policy.effect), &context, tool.is_available(), definition_hash(tool))
@@ -253,7 +238,7 @@ pub struct DeclaredTool<'a> {
 
 impl<'a> From<&'a Tool> for DeclaredTool<'a> {
     fn from(tool: &'a Tool) -> Self {
-        Self { tool: ToolView::of_tool(tool), env: tool.definition.env.iter().map(EnvView::from).collect() }
+        Self { tool: ToolView::from_tool(tool), env: tool.definition.env.iter().map(EnvView::from).collect() }
     }
 }
 
@@ -309,7 +294,7 @@ impl PolicyView {
             effect: policy.effect,
             timeout: text(policy.timeout),
             deadline: policy.deadline.map(text),
-            retry: RetryView { attempts: policy.attempts() },
+            retry: RetryView { attempts: policy.max_attempts() },
             limits: policy.limits.clone(),
             cache: policy.cache.as_ref().map(|cache| CacheView {
                 ttl: text(cache.ttl),
@@ -323,7 +308,7 @@ impl PolicyView {
                 wait: text(policy.concurrency.wait),
                 per_caller: policy.concurrency.per_caller,
             },
-            on_disconnect: policy.on_disconnect(),
+            on_disconnect: policy.disconnect_action(),
             idempotency: policy.idempotency,
             capture: policy.capture.unwrap_or_default(),
             repeatable: policy.repeatable,
@@ -476,7 +461,7 @@ impl From<&Row> for InvocationView {
     fn from(row: &Row) -> Self {
         let arguments_digest = Digest::from_column(&row.arguments);
         let arguments_truncated = Truncated::from_column(&row.arguments);
-        let kept = arguments_digest.is_none() && arguments_truncated.is_none() && &*row.arguments != "null";
+        let has_arguments = arguments_digest.is_none() && arguments_truncated.is_none() && &*row.arguments != "null";
         Self {
             invocation_id: row.id.to_string(),
             tool: row.tool.to_string(),
@@ -491,7 +476,7 @@ impl From<&Row> for InvocationView {
             attempts: row.attempts,
             started_at: row.started_at,
             duration_ms: row.duration_us.map(|us| us as f64 / 1000.0),
-            arguments: kept.then(|| RawValue::from_string(row.arguments.to_string()).ok()).flatten(),
+            arguments: has_arguments.then(|| RawValue::from_string(row.arguments.to_string()).ok()).flatten(),
             arguments_digest,
             arguments_truncated,
             count: row.count,

@@ -38,7 +38,7 @@ pub(super) fn row(tool: &str, caller: &str, at: Timestamp) -> Row {
     }
 }
 
-pub(super) fn ended(row: &Row, state: State) -> Arc<Row> {
+pub(super) fn ended_row(row: &Row, state: State) -> Arc<Row> {
     let result = Some(r#"{"content":[],"is_error":false}"#.into());
     Arc::new(Row { state, attempts: 1, duration_us: Some(1500), result, meta: Some("{}".into()), ..row.clone() })
 }
@@ -52,73 +52,73 @@ async fn rows_settle_once(ledger: &dyn Ledger) {
     let first = row("t", "a", now());
     ledger.reserve(first.clone(), vec![]).await.unwrap();
     assert_eq!(ledger.get(first.id).await.unwrap().unwrap().row.state, State::Reserved);
-    ledger.settle(ended(&first, State::Succeeded), vec![]).await.unwrap();
-    ledger.settle(ended(&first, State::Failed), vec![]).await.unwrap();
-    ledger.record(ended(&first, State::Failed)).await.unwrap();
+    ledger.settle(ended_row(&first, State::Succeeded), vec![]).await.unwrap();
+    ledger.settle(ended_row(&first, State::Failed), vec![]).await.unwrap();
+    ledger.record(ended_row(&first, State::Failed)).await.unwrap();
     let found = ledger.get(first.id).await.unwrap().unwrap().row;
     assert_eq!((found.state, found.attempts, found.duration_us), (State::Succeeded, 1, Some(1500)));
     assert_eq!((found.arguments, found.run_id.as_deref()), (first.arguments, Some("r1")));
     assert!(ledger.get(InvocationId::new()).await.unwrap().is_none());
 }
 
-async fn calls_of_a_tool_are_found_by_the_call_above(ledger: &dyn Ledger) {
-    let above = row("agent", "a", now());
-    let below = |tool: &str| Row { parent: Some(above.id), ..row(tool, "a", now()) };
-    let (ended_below, under_way, other) = (below("t"), below("u"), row("t", "a", now()));
-    for begun in [&above, &ended_below, &under_way, &other] {
-        ledger.reserve(begun.clone(), vec![]).await.unwrap();
+async fn nested_calls_are_found_by_parent(ledger: &dyn Ledger) {
+    let parent = row("agent", "a", now());
+    let nested = |tool: &str| Row { parent: Some(parent.id), ..row(tool, "a", now()) };
+    let (ended_nested, running, other) = (nested("t"), nested("u"), row("t", "a", now()));
+    for row in [&parent, &ended_nested, &running, &other] {
+        ledger.reserve(row.clone(), vec![]).await.unwrap();
     }
-    ledger.settle(ended(&ended_below, State::Succeeded), vec![]).await.unwrap();
-    let observed = ended(&below("t"), State::Failed);
+    ledger.settle(ended_row(&ended_nested, State::Succeeded), vec![]).await.unwrap();
+    let observed = ended_row(&nested("t"), State::Failed);
     ledger.record(observed.clone()).await.unwrap();
-    assert_eq!(ledger.get(ended_below.id).await.unwrap().unwrap().row.parent, Some(above.id));
-    assert_eq!(ledger.get(observed.id).await.unwrap().unwrap().row.parent, Some(above.id));
+    assert_eq!(ledger.get(ended_nested.id).await.unwrap().unwrap().row.parent, Some(parent.id));
+    assert_eq!(ledger.get(observed.id).await.unwrap().unwrap().row.parent, Some(parent.id));
     assert_eq!(ledger.get(other.id).await.unwrap().unwrap().row.parent, None);
-    let asked = Query { parent: Some(above.id), limit: 10, ..Query::default() };
-    let listed = ledger.list(&asked).await.unwrap();
-    assert_eq!(listed.iter().map(|row| row.id).collect::<Vec<_>>(), [observed.id, under_way.id, ended_below.id]);
-    assert!(listed.iter().all(|row| row.parent == Some(above.id)));
-    let narrower = Query { tool: Some("t".into()), state: Some(State::Succeeded), limit: 1, ..asked.clone() };
-    assert_eq!(ledger.list(&narrower).await.unwrap()[0].id, ended_below.id);
-    let older = Query { before: Some(observed.id), ..asked };
-    assert_eq!(ledger.list(&older).await.unwrap()[0].id, under_way.id);
+    let query = Query { parent: Some(parent.id), limit: 10, ..Query::default() };
+    let listed = ledger.list_calls(&query).await.unwrap();
+    assert_eq!(listed.iter().map(|row| row.id).collect::<Vec<_>>(), [observed.id, running.id, ended_nested.id]);
+    assert!(listed.iter().all(|row| row.parent == Some(parent.id)));
+    let narrower = Query { tool: Some("t".into()), state: Some(State::Succeeded), limit: 1, ..query.clone() };
+    assert_eq!(ledger.list_calls(&narrower).await.unwrap()[0].id, ended_nested.id);
+    let older = Query { before: Some(observed.id), ..query };
+    assert_eq!(ledger.list_calls(&older).await.unwrap()[0].id, running.id);
 }
 
-async fn failed_tries_and_origins_are_found_with_their_call(ledger: &dyn Ledger) {
+async fn attempts_and_origin_are_found_with_the_call(ledger: &dyn Ledger) {
     let (source, hit) = (row("t", "a", now()), row("t", "a", now()));
-    ledger.record(ended(&source, State::Succeeded)).await.unwrap();
-    let from = Row {
+    ledger.record(ended_row(&source, State::Succeeded)).await.unwrap();
+    let answered = Row {
         origin: Some(source.id),
         result: None,
         cache: CacheStatus::Hit,
-        ..(*ended(&hit, State::Succeeded)).clone()
+        ..(*ended_row(&hit, State::Succeeded)).clone()
     };
     for attempt in [1, 2] {
-        let message = format!("try {attempt}");
+        let message = format!("attempt {attempt}");
         let failed =
             AttemptRow { invocation: hit.id, attempt, kind: ErrorKind::UpstreamFailed, message, duration_us: 7 };
-        ledger.attempt(failed).await.unwrap();
+        ledger.record_attempt(failed).await.unwrap();
     }
-    ledger.record(Arc::new(from)).await.unwrap();
+    ledger.record(Arc::new(answered)).await.unwrap();
     let found = ledger.get(hit.id).await.unwrap().unwrap();
     let messages: Vec<_> = found.attempts.iter().map(|row| row.message.as_str()).collect();
-    assert_eq!(messages, ["try 1", "try 2"]);
+    assert_eq!(messages, ["attempt 1", "attempt 2"]);
     assert_eq!(found.origin_result.as_deref(), Some(r#"{"content":[],"is_error":false}"#));
 }
 
-async fn limits_hold_to_the_unit(ledger: &dyn Ledger) {
+async fn limits_are_exact_to_the_unit(ledger: &dyn Ledger) {
     let reserve =
         |limit, at| ledger.reserve(row("t", "a", at), vec![charge(limit, Per::Minute), charge(100, Per::Lifetime)]);
     for used in 1..=3 {
-        let made = reserve(3, now()).await.unwrap().charged;
-        assert_eq!((made[0].used, made[1].used), (used, used));
+        let charged = reserve(3, now()).await.unwrap().charged;
+        assert_eq!((charged[0].used, charged[1].used), (used, used));
     }
     let Err(ReserveError::LimitReached(full)) = reserve(3, now()).await else { panic!("a fourth of three") };
     assert_eq!((full.used, full.charge.per), (3, Per::Minute));
     assert_eq!(full.charge.per.resets_at(full.window_start).unwrap().to_string(), "2026-06-15T12:01:00Z");
     // A refused call counts nowhere.
-    let stands = ledger.used(&[charge(100, Per::Lifetime)], now()).await.unwrap();
-    assert_eq!(stands[0].used, 3);
+    let counters = ledger.units_used(&[charge(100, Per::Lifetime)], now()).await.unwrap();
+    assert_eq!(counters[0].used, 3);
     // The next window is empty. The window before never comes back.
     let later = now() + 1.minute();
     assert_eq!(reserve(3, later).await.unwrap().charged[0].used, 1);
@@ -127,27 +127,27 @@ async fn limits_hold_to_the_unit(ledger: &dyn Ledger) {
     assert!(reserve(2, later).await.is_err());
 }
 
-async fn refunds_give_back_one_unit_of_their_own_window(ledger: &dyn Ledger) {
-    let mut made = Vec::new();
+async fn refund_returns_one_unit_of_its_window(ledger: &dyn Ledger) {
+    let mut reserved = Vec::new();
     for _ in 0..3 {
         let row = row("t", "a", now());
         let charged = ledger.reserve(row.clone(), vec![charge(3, Per::Hour)]).await.unwrap().charged;
-        made.push((row, charged));
+        reserved.push((row, charged));
     }
-    for (row, charged) in made.drain(..2) {
-        ledger.settle(ended(&row, State::Cancelled), charged).await.unwrap();
+    for (row, charged) in reserved.drain(..2) {
+        ledger.settle(ended_row(&row, State::Cancelled), charged).await.unwrap();
     }
-    assert_eq!(ledger.used(&[charge(3, Per::Hour)], now()).await.unwrap()[0].used, 1);
+    assert_eq!(ledger.units_used(&[charge(3, Per::Hour)], now()).await.unwrap()[0].used, 1);
     let later = now() + 1.hour();
     ledger.reserve(row("t", "a", later), vec![charge(3, Per::Hour)]).await.unwrap();
-    let (row, charged) = made.remove(0);
-    ledger.settle(ended(&row, State::Cancelled), charged).await.unwrap();
-    assert_eq!(ledger.used(&[charge(3, Per::Hour)], later).await.unwrap()[0].used, 1);
-    ledger.reset("t", None).await.unwrap();
-    assert_eq!(ledger.used(&[charge(3, Per::Hour)], later).await.unwrap()[0].used, 0);
+    let (row, charged) = reserved.remove(0);
+    ledger.settle(ended_row(&row, State::Cancelled), charged).await.unwrap();
+    assert_eq!(ledger.units_used(&[charge(3, Per::Hour)], later).await.unwrap()[0].used, 1);
+    ledger.reset_counters("t", None).await.unwrap();
+    assert_eq!(ledger.units_used(&[charge(3, Per::Hour)], later).await.unwrap()[0].used, 0);
 }
 
-async fn a_thousand_at_once_get_exactly_the_limit(ledger: Arc<dyn Ledger>) {
+async fn a_thousand_concurrent_calls_get_the_limit(ledger: Arc<dyn Ledger>) {
     let tasks: Vec<_> = (0..1000)
         .map(|_| {
             let ledger = ledger.clone();
@@ -159,7 +159,7 @@ async fn a_thousand_at_once_get_exactly_the_limit(ledger: Arc<dyn Ledger>) {
         admitted += u32::from(task.await.unwrap());
     }
     assert_eq!(admitted, 100);
-    let rows = ledger.list(&Query { limit: 500, ..Query::default() }).await.unwrap();
+    let rows = ledger.list_calls(&Query { limit: 500, ..Query::default() }).await.unwrap();
     assert_eq!(rows.len(), 100, "a refused reservation leaves no row");
 }
 
@@ -173,11 +173,11 @@ async fn lists_are_newest_first_filtered_and_paged(ledger: &dyn Ledger) {
     ] {
         let row = row(tool, caller, Timestamp::now());
         ids.push(row.id);
-        ledger.record(ended(&row, state)).await.unwrap();
+        ledger.record(ended_row(&row, state)).await.unwrap();
     }
     ids.reverse();
     let list = async |query: Query| -> Vec<InvocationId> {
-        ledger.list(&query).await.unwrap().into_iter().map(|row| row.id).collect()
+        ledger.list_calls(&query).await.unwrap().into_iter().map(|row| row.id).collect()
     };
     let all = Query { limit: 10, ..Query::default() };
     assert_eq!(list(all.clone()).await, ids);
@@ -190,16 +190,16 @@ async fn lists_are_newest_first_filtered_and_paged(ledger: &dyn Ledger) {
     assert_eq!(list(Query { since: Some(Timestamp::now() - 1.hour()), ..all }).await, ids);
 
     ledger.flush().await.unwrap();
-    let usage = ledger.usage(None).await.unwrap();
+    let usage = ledger.usage_totals(None).await.unwrap();
     let [of_a, of_b, other] = usage.as_slice() else { panic!("{usage:?}") };
     assert_eq!((of_a.calls, of_a.succeeded, of_a.refused), (2, 1, 1));
     let p50 = of_a.p50_ms.unwrap();
     assert!((p50 - 1.5).abs() < 0.03, "{p50}");
     assert_eq!((of_b.caller.as_str(), other.tool.as_str(), other.failed), ("b", "u", 1));
-    assert_eq!(ledger.usage(Some("b")).await.unwrap().len(), 1);
+    assert_eq!(ledger.usage_totals(Some("b")).await.unwrap().len(), 1);
 }
 
-async fn results_are_kept_until_they_expire_or_are_purged(ledger: &dyn Ledger) {
+async fn results_are_stored_until_expired_or_purged(ledger: &dyn Ledger) {
     let result = |key: u8, tool: &str| StoredResult {
         key: [key; 32],
         tool: tool.into(),
@@ -209,39 +209,39 @@ async fn results_are_kept_until_they_expire_or_are_purged(ledger: &dyn Ledger) {
         expires_at: now() + 1.minute(),
     };
     for (key, tool) in [(1, "t"), (2, "u"), (1, "t")] {
-        ledger.store(result(key, tool)).await.unwrap();
+        ledger.store_result(result(key, tool)).await.unwrap();
     }
     ledger.flush().await.unwrap();
-    assert_eq!(ledger.stored(&[1; 32], now()).await.unwrap().unwrap().result, "{}");
-    assert!(ledger.stored(&[1; 32], now() + 1.minute()).await.unwrap().is_none());
-    assert_eq!(ledger.purge(Some("t")).await.unwrap(), 1);
-    assert!(ledger.stored(&[1; 32], now()).await.unwrap().is_none());
-    assert_eq!(ledger.purge(None).await.unwrap(), 1);
+    assert_eq!(ledger.find_result(&[1; 32], now()).await.unwrap().unwrap().result, "{}");
+    assert!(ledger.find_result(&[1; 32], now() + 1.minute()).await.unwrap().is_none());
+    assert_eq!(ledger.purge_results(Some("t")).await.unwrap(), 1);
+    assert!(ledger.find_result(&[1; 32], now()).await.unwrap().is_none());
+    assert_eq!(ledger.purge_results(None).await.unwrap(), 1);
 }
 
 /// Records a call that started and ended at `at`.
-pub(super) async fn record_at(ledger: &dyn Ledger, at: Timestamp) -> InvocationId {
+pub(super) async fn record_call_at(ledger: &dyn Ledger, at: Timestamp) -> InvocationId {
     let mut row = row("t", "a", at);
-    let mut id = *InvocationId::floor(at).as_bytes();
+    let mut id = *InvocationId::lower_bound(at).as_bytes();
     id[8..].copy_from_slice(&row.id.as_bytes()[8..]);
     row.id = InvocationId::from_bytes(id);
-    ledger.record(ended(&row, State::Succeeded)).await.unwrap();
+    ledger.record(ended_row(&row, State::Succeeded)).await.unwrap();
     row.id
 }
 
-async fn what_is_too_old_is_deleted_a_few_at_a_time(ledger: &dyn Ledger) {
+async fn prune_deletes_old_calls_in_batches(ledger: &dyn Ledger) {
     let (early, late) = (now(), now() + 1.hour());
     for _ in 0..5 {
-        let id = record_at(ledger, early).await;
+        let id = record_call_at(ledger, early).await;
         let kind = ErrorKind::UpstreamFailed;
         let failed = AttemptRow { invocation: id, attempt: 1, kind, message: "x".into(), duration_us: 7 };
-        ledger.attempt(failed).await.unwrap();
+        ledger.record_attempt(failed).await.unwrap();
     }
-    let kept = record_at(ledger, late).await;
+    let kept = record_call_at(ledger, late).await;
     let mut running = row("t", "a", early);
-    running.id = InvocationId::floor(early);
+    running.id = InvocationId::lower_bound(early);
     ledger.reserve(running.clone(), vec![charge(9, Per::Lifetime)]).await.unwrap();
-    let count = async || ledger.list(&Query { limit: 10, ..Query::default() }).await.unwrap().len();
+    let count = async || ledger.list_calls(&Query { limit: 10, ..Query::default() }).await.unwrap().len();
     ledger.prune(late, now(), 3).await.unwrap();
     assert_eq!(count().await, 4);
     ledger.prune(late, now(), 3).await.unwrap();
@@ -249,17 +249,17 @@ async fn what_is_too_old_is_deleted_a_few_at_a_time(ledger: &dyn Ledger) {
     assert_eq!(ledger.prune(late, now(), 3).await.unwrap(), 0);
     assert_eq!(count().await, 2);
     assert!(ledger.get(kept).await.unwrap().is_some());
-    ledger.settle(ended(&running, State::Succeeded), vec![]).await.unwrap();
+    ledger.settle(ended_row(&running, State::Succeeded), vec![]).await.unwrap();
     ledger.flush().await.unwrap();
-    let usage = ledger.usage(None).await.unwrap();
+    let usage = ledger.usage_totals(None).await.unwrap();
     assert_eq!((usage[0].calls, usage[0].succeeded), (7, 7), "totals are of all calls there were");
-    assert_eq!(ledger.used(&[charge(9, Per::Lifetime)], late).await.unwrap()[0].used, 1, "counters stay");
+    assert_eq!(ledger.units_used(&[charge(9, Per::Lifetime)], late).await.unwrap()[0].used, 1, "counters stay");
 }
 
 async fn refusals_beyond_a_hundred_a_second_share_rows(ledger: &dyn Ledger) {
     let refuse = async |caller: &str, tool: &str, at: Timestamp| {
         let refused =
-            Row { kind: Some(ErrorKind::Forbidden), ..Row::clone(&ended(&row(tool, caller, at), State::Refused)) };
+            Row { kind: Some(ErrorKind::Forbidden), ..Row::clone(&ended_row(&row(tool, caller, at), State::Refused)) };
         ledger.record(Arc::new(refused.clone())).await.unwrap();
         refused
     };
@@ -269,11 +269,11 @@ async fn refusals_beyond_a_hundred_a_second_share_rows(ledger: &dyn Ledger) {
             refuse(caller, if call % 2 == 0 { "t" } else { "u" }, now()).await;
         }
         // Calls that ran have rows of their own, however many they are.
-        ledger.record(ended(&row("t", caller, now()), State::Succeeded)).await.unwrap();
+        ledger.record(ended_row(&row("t", caller, now()), State::Succeeded)).await.unwrap();
         last = Some(refuse(caller, "t", now()).await);
     }
     let of_a = Query { caller: Some("a".into()), state: Some(State::Refused), limit: 500, ..Query::default() };
-    let rows = ledger.list(&of_a).await.unwrap();
+    let rows = ledger.list_calls(&of_a).await.unwrap();
     let counts: Vec<u64> = rows.iter().map(|row| row.count).collect();
     assert_eq!((counts.len(), &counts[..3]), (102, &[10, 11, 1][..]));
     assert_eq!((&*rows[0].tool, &*rows[1].tool), ("u", "t"));
@@ -287,14 +287,14 @@ async fn refusals_beyond_a_hundred_a_second_share_rows(ledger: &dyn Ledger) {
     let next = refuse("a", "t", now() + 1.second()).await;
     assert_eq!(ledger.get(next.id).await.unwrap().unwrap().row.count, 1);
     ledger.flush().await.unwrap();
-    let usage = ledger.usage(Some("a")).await.unwrap();
+    let usage = ledger.usage_totals(Some("a")).await.unwrap();
     let totals: Vec<_> = usage.iter().map(|of| (of.calls, of.succeeded, of.refused)).collect();
     assert_eq!(totals, [(63, 1, 62), (60, 0, 60)]);
 }
 
-async fn what_nothing_promises_is_trimmed_oldest_first(ledger: &dyn Ledger) {
-    let observed = async |state: State| {
-        let row = Row { effect: Effect::Read, ..Row::clone(&ended(&row("t", "a", now()), state)) };
+async fn trim_deletes_unprotected_calls_oldest_first(ledger: &dyn Ledger) {
+    let recorded = async |state: State| {
+        let row = Row { effect: Effect::Read, ..Row::clone(&ended_row(&row("t", "a", now()), state)) };
         ledger.record(Arc::new(row.clone())).await.unwrap();
         row.id
     };
@@ -302,23 +302,23 @@ async fn what_nothing_promises_is_trimmed_oldest_first(ledger: &dyn Ledger) {
         let row = row("t", "a", now());
         ledger.reserve(row.clone(), charges).await.unwrap();
         if state != State::Reserved {
-            ledger.settle(ended(&row, state), vec![]).await.unwrap();
+            ledger.settle(ended_row(&row, state), vec![]).await.unwrap();
         }
         row.id
     };
-    let there = async |id| ledger.get(id).await.unwrap().is_some();
-    let kept = [
+    let exists = async |id| ledger.get(id).await.unwrap().is_some();
+    let protected = [
         reserved(State::Succeeded, vec![charge(9, Per::Lifetime)]).await,
         reserved(State::Succeeded, vec![]).await,
         reserved(State::Reserved, vec![]).await,
         reserved(State::Unknown, vec![]).await,
     ];
-    let first = observed(State::Succeeded).await;
+    let first = recorded(State::Succeeded).await;
     let failed =
         AttemptRow { invocation: first, attempt: 1, kind: ErrorKind::Internal, message: "x".into(), duration_us: 7 };
-    ledger.attempt(failed).await.unwrap();
-    let refused = [observed(State::Refused).await, reserved(State::Refused, vec![]).await];
-    let last = observed(State::Failed).await;
+    ledger.record_attempt(failed).await.unwrap();
+    let refused = [recorded(State::Refused).await, reserved(State::Refused, vec![]).await];
+    let last = recorded(State::Failed).await;
     let stored = |key: u8, expires_at: Timestamp| StoredResult {
         key: [key; 32],
         tool: "t".into(),
@@ -328,43 +328,47 @@ async fn what_nothing_promises_is_trimmed_oldest_first(ledger: &dyn Ledger) {
         expires_at,
     };
     for result in [stored(1, now() + 1.minute()), stored(2, now() + 1.hour())] {
-        ledger.store(result).await.unwrap();
+        ledger.store_result(result).await.unwrap();
     }
     ledger.flush().await.unwrap();
     let later = now() + 30.minutes();
     assert_eq!(ledger.trim(later, 2).await.unwrap(), 1, "a result that has expired");
     assert_eq!(ledger.trim(later, 2).await.unwrap(), 2);
-    assert!(!there(first).await && !there(refused[0]).await && there(refused[1]).await);
+    assert!(!exists(first).await && !exists(refused[0]).await && exists(refused[1]).await);
     assert_eq!(ledger.trim(later, 2).await.unwrap(), 1);
-    assert!(!there(refused[1]).await && there(last).await, "the newest stays");
+    assert!(!exists(refused[1]).await && exists(last).await, "the newest stays");
     assert_eq!(ledger.trim(later, 2).await.unwrap(), 1, "the other result");
-    assert!(ledger.stored(&[2; 32], now()).await.unwrap().is_none());
+    assert!(ledger.find_result(&[2; 32], now()).await.unwrap().is_none());
     assert_eq!(ledger.trim(later, 2).await.unwrap(), 0);
-    for id in kept {
-        assert!(there(id).await);
+    for id in protected {
+        assert!(exists(id).await);
     }
-    let usage = ledger.usage(None).await.unwrap();
+    let usage = ledger.usage_totals(None).await.unwrap();
     assert_eq!((usage[0].calls, usage[0].refused), (8, 2), "totals are of all calls there were");
-    assert_eq!(ledger.used(&[charge(9, Per::Lifetime)], now()).await.unwrap()[0].used, 1);
-    assert_eq!(ledger.drift().await.unwrap(), 0);
+    assert_eq!(ledger.units_used(&[charge(9, Per::Lifetime)], now()).await.unwrap()[0].used, 1);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
 }
 
-async fn a_key_is_held_by_one_call_until_its_time_is_over(ledger: &dyn Ledger) {
+async fn key_is_held_by_one_call_until_expiry(ledger: &dyn Ledger) {
     let keyed = |caller: &str, at: Timestamp| {
         let (key, print) = (Some("k".into()), Some("f".into()));
         Row { idempotency_key: key, fingerprint: print, key_until: Some(Row::FOREVER), ..row("t", caller, at) }
     };
     let until = |row: &Row, until: Option<Timestamp>| {
-        Arc::new(Row { key_until: until, ..Row::clone(&ended(row, State::Succeeded)) })
+        Arc::new(Row { key_until: until, ..Row::clone(&ended_row(row, State::Succeeded)) })
     };
     let holder = async |caller: &str, at: Timestamp| {
-        ledger.claimed(caller, "t", "k", at).await.unwrap().map(|row| (row.id, row.fingerprint.unwrap().to_string()))
+        ledger
+            .find_key_holder(caller, "t", "k", at)
+            .await
+            .unwrap()
+            .map(|row| (row.id, row.fingerprint.unwrap().to_string()))
     };
     let first = keyed("a", now());
     ledger.reserve(first.clone(), vec![charge(9, Per::Lifetime)]).await.unwrap();
-    let taken = ledger.reserve(keyed("a", now()), vec![charge(9, Per::Lifetime)]).await;
-    assert!(matches!(taken, Err(ReserveError::Claimed(id)) if id == first.id), "{taken:?}");
-    assert_eq!(ledger.used(&[charge(9, Per::Lifetime)], now()).await.unwrap()[0].used, 1, "and costs nothing");
+    let second_claim = ledger.reserve(keyed("a", now()), vec![charge(9, Per::Lifetime)]).await;
+    assert!(matches!(second_claim, Err(ReserveError::KeyClaimed(id)) if id == first.id), "{second_claim:?}");
+    assert_eq!(ledger.units_used(&[charge(9, Per::Lifetime)], now()).await.unwrap()[0].used, 1, "and costs nothing");
     ledger.reserve(keyed("b", now()), vec![]).await.unwrap();
     ledger.settle(until(&first, Some(now() + 1.hour())), vec![]).await.unwrap();
     assert_eq!(holder("a", now()).await, Some((first.id, "f".into())));
@@ -383,56 +387,56 @@ async fn a_key_is_held_by_one_call_until_its_time_is_over(ledger: &dyn Ledger) {
     ledger.reserve(third.clone(), vec![]).await.unwrap();
     ledger.settle(until(&third, Some(now() + 3.hours())), vec![]).await.unwrap();
     let by_key = Query { idempotency_key: Some("k".into()), limit: 10, ..Query::default() };
-    assert_eq!(ledger.list(&by_key).await.unwrap().len(), 4);
+    assert_eq!(ledger.list_calls(&by_key).await.unwrap().len(), 4);
     let of_a = Query { caller: Some("a".into()), ..by_key };
-    let found = ledger.list(&of_a).await.unwrap();
+    let found = ledger.list_calls(&of_a).await.unwrap();
     assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), [third.id, second.id, first.id]);
     ledger.prune(later, now() + 4.hours(), 100).await.unwrap();
     assert!(ledger.get(first.id).await.unwrap().is_none());
 }
 
-async fn switches_are_kept(ledger: &dyn Ledger) {
+async fn switches_are_stored(ledger: &dyn Ledger) {
     let switch = |enabled| Switch { tool: "t".into(), enabled };
-    ledger.switch(switch(false)).await.unwrap();
-    ledger.switch(switch(true)).await.unwrap();
-    assert_eq!(ledger.switches().await.unwrap(), [switch(true)]);
+    ledger.set_switch(switch(false)).await.unwrap();
+    ledger.set_switch(switch(true)).await.unwrap();
+    assert_eq!(ledger.list_switches().await.unwrap(), [switch(true)]);
 }
 
-async fn registered_tools_are_kept_replaced_and_forgotten(ledger: &dyn Ledger) {
-    let tool = |name: &str, definition: &str| Registered {
+async fn registered_tools_are_stored_replaced_and_deleted(ledger: &dyn Ledger) {
+    let tool = |name: &str, definition: &str| RegisteredTool {
         name: name.into(),
         definition: definition.into(),
-        by: "it's \"quoted\"".into(),
-        at: now(),
+        registered_by: "it's \"quoted\"".into(),
+        registered_at: now(),
     };
-    for one in [tool("b", "{}"), tool("a", "{}"), tool("b", r#"{"n":"☃"}"#)] {
-        ledger.register(one).await.unwrap();
+    for registered in [tool("b", "{}"), tool("a", "{}"), tool("b", r#"{"n":"☃"}"#)] {
+        ledger.register_tool(registered).await.unwrap();
     }
-    assert_eq!(ledger.registered().await.unwrap(), [tool("a", "{}"), tool("b", r#"{"n":"☃"}"#)]);
-    assert!(ledger.unregister("a").await.unwrap());
-    assert!(!ledger.unregister("a").await.unwrap());
-    assert_eq!(ledger.registered().await.unwrap().len(), 1);
+    assert_eq!(ledger.registered_tools().await.unwrap(), [tool("a", "{}"), tool("b", r#"{"n":"☃"}"#)]);
+    assert!(ledger.unregister_tool("a").await.unwrap());
+    assert!(!ledger.unregister_tool("a").await.unwrap());
+    assert_eq!(ledger.registered_tools().await.unwrap().len(), 1);
 }
 
-async fn closed_means_no_more_writes(ledger: &dyn Ledger) {
+async fn closed_ledger_refuses_writes(ledger: &dyn Ledger) {
     ledger.close().await;
-    assert!(ledger.record(ended(&row("t", "a", now()), State::Succeeded)).await.is_err());
+    assert!(ledger.record(ended_row(&row("t", "a", now()), State::Succeeded)).await.is_err());
 }
 
 /// Runs the suite against ledgers made by `$open`, each with its own guard (for example a folder to delete).
 macro_rules! contract {
     ($open:expr) => {
-        contract!(@ $open, rows_settle_once, failed_tries_and_origins_are_found_with_their_call, calls_of_a_tool_are_found_by_the_call_above, limits_hold_to_the_unit,
-            refunds_give_back_one_unit_of_their_own_window, lists_are_newest_first_filtered_and_paged,
-            results_are_kept_until_they_expire_or_are_purged, a_key_is_held_by_one_call_until_its_time_is_over,
-            what_is_too_old_is_deleted_a_few_at_a_time, refusals_beyond_a_hundred_a_second_share_rows,
-            what_nothing_promises_is_trimmed_oldest_first,
-            switches_are_kept, registered_tools_are_kept_replaced_and_forgotten, closed_means_no_more_writes);
+        contract!(@ $open, rows_settle_once, attempts_and_origin_are_found_with_the_call, nested_calls_are_found_by_parent, limits_are_exact_to_the_unit,
+            refund_returns_one_unit_of_its_window, lists_are_newest_first_filtered_and_paged,
+            results_are_stored_until_expired_or_purged, key_is_held_by_one_call_until_expiry,
+            prune_deletes_old_calls_in_batches, refusals_beyond_a_hundred_a_second_share_rows,
+            trim_deletes_unprotected_calls_oldest_first,
+            switches_are_stored, registered_tools_are_stored_replaced_and_deleted, closed_ledger_refuses_writes);
 
         #[tokio::test(flavor = "multi_thread")]
-        async fn a_thousand_at_once_get_exactly_the_limit() {
+        async fn a_thousand_concurrent_calls_get_the_limit() {
             let (ledger, _guard) = $open.await;
-            super::a_thousand_at_once_get_exactly_the_limit(ledger).await;
+            super::a_thousand_concurrent_calls_get_the_limit(ledger).await;
         }
     };
     (@ $open:expr, $($test:ident),*) => {
@@ -472,7 +476,7 @@ mod memory {
     use super::*;
 
     async fn open() -> (Arc<dyn Ledger>, ()) {
-        (Arc::new(super::super::memory::Memory::default()), ())
+        (Arc::new(super::super::memory::MemoryLedger::default()), ())
     }
 
     contract!(open());

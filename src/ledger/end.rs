@@ -26,19 +26,19 @@ pub enum End {
 /// The text in a row is not what the service writes.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the row of this call cannot be read")]
-pub struct Unreadable;
+pub struct UnreadableRow;
 
 impl Row {
     /// How the call ended. `origin_result` is the result of the call that answered this one.
     ///
     /// # Errors
     /// When the stored text cannot be parsed. The cause is logged here.
-    pub fn end(&self, origin_result: Option<Arc<str>>) -> Result<End, Unreadable> {
+    pub fn decode_end(&self, origin_result: Option<Arc<str>>) -> Result<End, UnreadableRow> {
         let unreadable = |error: serde_json::Error| {
             // The message of the error may quote the text, so only its class and position are logged.
             let (fault, column) = (error.classify(), error.column());
             tracing::error!(id = %self.id, ?fault, column, "a stored result cannot be read");
-            Unreadable
+            UnreadableRow
         };
         let Some(text) = self.result.clone().or(origin_result) else { return Ok(End::Open) };
         if self.kind.is_some() {
@@ -53,23 +53,23 @@ impl Row {
     }
 
     /// Whether the tool returned an error result (`is_error`).
-    pub fn said_no(&self) -> bool {
+    pub fn is_error_result(&self) -> bool {
         self.kind.is_none() && self.state == State::Failed
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::contract::{ended, now, row};
+    use super::super::contract::{ended_row, now, row};
     use super::*;
     use crate::call::ErrorKind;
 
     #[test]
-    fn a_tool_says_no_without_a_kind() {
-        let begun = row("t", "a", now());
-        let end = |state, kind| Row { kind, ..(*ended(&begun, state)).clone() };
-        assert!(end(State::Failed, None).said_no());
-        assert!(!end(State::Failed, Some(ErrorKind::UpstreamFailed)).said_no());
-        assert!(!end(State::Succeeded, None).said_no());
+    fn error_result_has_no_kind() {
+        let started = row("t", "a", now());
+        let end = |state, kind| Row { kind, ..(*ended_row(&started, state)).clone() };
+        assert!(end(State::Failed, None).is_error_result());
+        assert!(!end(State::Failed, Some(ErrorKind::UpstreamFailed)).is_error_result());
+        assert!(!end(State::Succeeded, None).is_error_result());
     }
 }

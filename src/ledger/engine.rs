@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::{
-    AttemptRow, Error, Query, RecordedCall, Registered, Reservation, ReserveError, Row, StoredResult, Switch, UsageRow,
+    AttemptRow, Error, Query, RecordedCall, RegisteredTool, Reservation, ReserveError, Row, StoredResult, Switch,
+    UsageRow,
 };
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -26,7 +27,7 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Hands over the row of such a call and returns before its commit. `held` is dropped when the row is committed, or
     /// when it cannot be.
-    fn record_behind(&self, row: Arc<Row>, held: HeldUntilCommit);
+    fn record_in_background(&self, row: Arc<Row>, held: HeldUntilCommit);
 
     /// Writes the end of a reserved call. Only the first end counts; a later end changes nothing. `refunds` gives units
     /// back. The commit is done when this returns.
@@ -39,42 +40,42 @@ pub trait Ledger: Send + Sync + 'static {
     async fn flush(&self) -> Result<(), Error>;
 
     /// Hands over the row of a failed attempt, and returns before its commit.
-    async fn attempt(&self, row: AttemptRow) -> Result<(), Error>;
+    async fn record_attempt(&self, row: AttemptRow) -> Result<(), Error>;
 
     /// One call with its failed attempts.
     async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error>;
 
     /// The call of this caller and tool that holds the idempotency key at `now`.
-    async fn claimed(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error>;
+    async fn find_key_holder(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error>;
 
     /// Matching calls, newest first, without their results. Arguments over
     /// [`LISTED_ARGUMENTS`](super::LISTED_ARGUMENTS) are `null`.
-    async fn list(&self, query: &Query) -> Result<Vec<Row>, Error>;
+    async fn list_calls(&self, query: &Query) -> Result<Vec<Row>, Error>;
 
     /// Totals per tool and caller. With `caller`, only the totals of that caller.
-    async fn usage(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error>;
+    async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error>;
 
     /// How many units the counters of these charges have in the window of `now`.
-    async fn used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error>;
+    async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error>;
 
     /// Deletes the counters of a tool. With `caller`, it deletes only that caller's counters, including those of the
     /// caller's own limits over all tools.
-    async fn reset(&self, tool: &str, caller: Option<&str>) -> Result<(), Error>;
+    async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error>;
 
     /// A stored result that has not expired at `now`.
-    async fn stored(&self, key: &[u8; 32], now: Timestamp) -> Result<Option<StoredResult>, Error>;
+    async fn find_result(&self, key: &[u8; 32], now: Timestamp) -> Result<Option<StoredResult>, Error>;
 
     /// Hands over a result to be stored, and returns before its commit.
-    async fn store(&self, result: StoredResult) -> Result<(), Error>;
+    async fn store_result(&self, result: StoredResult) -> Result<(), Error>;
 
     /// Deletes the stored results of one tool, or of all. Returns their number.
-    async fn purge(&self, tool: Option<&str>) -> Result<u64, Error>;
+    async fn purge_results(&self, tool: Option<&str>) -> Result<u64, Error>;
 
     /// The switches that admins have set.
-    async fn switches(&self) -> Result<Vec<Switch>, Error>;
+    async fn list_switches(&self) -> Result<Vec<Switch>, Error>;
 
     /// Sets a switch. The commit is done when this returns.
-    async fn switch(&self, switch: Switch) -> Result<(), Error>;
+    async fn set_switch(&self, switch: Switch) -> Result<(), Error>;
 
     /// Deletes up to `at_most` calls with their failed attempts: those that started before `before`, have ended, and
     /// hold no idempotency key at `now`. It also deletes counters of runs that were not used since. Returns the number
@@ -87,29 +88,29 @@ pub trait Ledger: Send + Sync + 'static {
     async fn trim(&self, now: Timestamp, at_most: u32) -> Result<u64, Error>;
 
     /// The tools that were registered at run time, by name.
-    async fn registered(&self) -> Result<Vec<Registered>, Error>;
+    async fn registered_tools(&self) -> Result<Vec<RegisteredTool>, Error>;
 
     /// Stores a tool that was registered at run time, and replaces one of the same name. The commit is done when this
     /// returns.
-    async fn register(&self, tool: Registered) -> Result<(), Error>;
+    async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error>;
 
     /// Deletes a registered tool. The commit is done when this returns. Returns whether there was one.
-    async fn unregister(&self, name: &str) -> Result<bool, Error>;
+    async fn unregister_tool(&self, name: &str) -> Result<bool, Error>;
 
     /// By how many units the counters of limits differ from the rows that are charged to them. Any value but 0 is a
     /// fault.
-    async fn drift(&self) -> Result<u64, Error>;
+    async fn counter_drift(&self) -> Result<u64, Error>;
 
     /// Copies the current ledger to a new file, which is a ledger too. Returns its size in bytes. Calls continue
     /// meanwhile. If this future is dropped before its end, no file remains.
     async fn backup(&self, to: &Path) -> Result<u64, Error>;
 
     /// Whether the ledger can write now. The error is the reason.
-    fn health(&self) -> Result<(), String>;
+    fn check_health(&self) -> Result<(), String>;
 
     /// Waits until the ledger has stopped for good, because its file can no longer be trusted. Returns the reason
     /// ([`Error::Stopped`]). The process should end then.
-    async fn failed(&self) -> Error;
+    async fn wait_for_failure(&self) -> Error;
 
     /// Writes all pending operations and closes the files. After a final failure, it leaves the files as they are.
     async fn close(&self);

@@ -1,23 +1,23 @@
 //! Durations as a sketch: a bounded set of counters from which quantiles can be computed.
 //!
 //! This is a DDSketch (Masson, Rim and Lee, "DDSketch", VLDB 2019): bucket `i` counts durations above `g^(i-1)` up to
-//! `g^i`. So every quantile is within [`ERROR`] of the true one, however many durations were counted. Two sketches are
+//! `g^i`. So every quantile is within [`RELATIVE_ERROR`] of the true one, however many durations were counted. Two sketches are
 //! merged by adding the counters of their buckets, which suits a database table.
 
 use std::collections::BTreeMap;
 
 /// Relative error of a quantile.
-const ERROR: f64 = 0.02;
+const RELATIVE_ERROR: f64 = 0.02;
 /// How much wider each bucket is than the one before.
-const GROWTH: f64 = (1.0 + ERROR) / (1.0 - ERROR);
+const GROWTH: f64 = (1.0 + RELATIVE_ERROR) / (1.0 - RELATIVE_ERROR);
 
 /// The bucket that counts this duration, in microseconds.
-fn bucket(us: i64) -> i64 {
+fn bucket_index(us: i64) -> i64 {
     if us <= 1 { 0 } else { ((us as f64).ln() / GROWTH.ln()).ceil() as i64 }
 }
 
 /// The duration that represents all durations of a bucket, in microseconds.
-fn middle(bucket: i64) -> f64 {
+fn bucket_midpoint(bucket: i64) -> f64 {
     2.0 * GROWTH.powf(bucket as f64) / (GROWTH + 1.0)
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Latencies(BTreeMap<i64, u64>);
 impl Latencies {
     /// Counts a duration, in microseconds.
     pub(super) fn add(&mut self, us: i64) {
-        *self.0.entry(bucket(us)).or_default() += 1;
+        *self.0.entry(bucket_index(us)).or_default() += 1;
     }
 
     /// The buckets, with the number of calls in each.
@@ -46,7 +46,7 @@ impl Latencies {
             counted += **calls;
             counted >= rank
         });
-        found.map(|(bucket, _)| middle(*bucket).round() / 1000.0)
+        found.map(|(bucket, _)| bucket_midpoint(*bucket).round() / 1000.0)
     }
 }
 
@@ -66,14 +66,14 @@ mod tests {
                 let exact = all[(all.len() * percent).div_ceil(100) - 1] as f64 / 1000.0;
                 let found = sketch.quantile_ms(percent as u64).unwrap();
                 // The result is rounded to microseconds, so it may be off by half of one.
-                prop_assert!((found - exact).abs() <= exact * ERROR + 0.0006, "{found} for {exact}");
+                prop_assert!((found - exact).abs() <= exact * RELATIVE_ERROR + 0.0006, "{found} for {exact}");
             }
         }
     }
 
     #[test]
-    fn nothing_counted_has_no_quantile() {
+    fn empty_sketch_has_no_quantile() {
         assert_eq!(Latencies::default().quantile_ms(50), None);
-        assert_eq!((bucket(0), bucket(1), bucket(2)), (0, 0, 18));
+        assert_eq!((bucket_index(0), bucket_index(1), bucket_index(2)), (0, 0, 18));
     }
 }

@@ -14,7 +14,7 @@ use crate::call::{Charge, Charged, InvocationId};
 
 /// A ledger in memory, for tests.
 #[derive(Default)]
-pub(crate) struct Memory(Mutex<Tables>);
+pub(crate) struct MemoryLedger(Mutex<Tables>);
 
 type QuotaKey = (String, String, String, crate::call::Per);
 
@@ -26,49 +26,50 @@ struct Tables {
     results: HashMap<[u8; 32], StoredResult>,
     switches: BTreeMap<String, bool>,
     totals: BTreeMap<(Arc<str>, Arc<str>), (UsageRow, Latencies)>,
-    registered: BTreeMap<String, Registered>,
-    /// Calls that were committed before their tool ran. `trim` must keep them.
-    promised: HashSet<InvocationId>,
+    registered: BTreeMap<String, RegisteredTool>,
+    /// `trim` keeps these calls.
+    committed_before_run: HashSet<InvocationId>,
     refusals: Refusals<()>,
     drift: u64,
     closed: bool,
 }
 
 impl Tables {
-    fn total(&mut self, row: &Row) -> &mut (UsageRow, Latencies) {
+    fn total_mut(&mut self, row: &Row) -> &mut (UsageRow, Latencies) {
         let total = self.totals.entry((row.tool.clone(), row.caller.clone())).or_default();
         (total.0.tool, total.0.caller) = (row.tool.to_string(), row.caller.to_string());
         total
     }
 
-    fn begun(&mut self, row: &Row) {
-        self.total(row).0.calls += 1;
+    fn count_start(&mut self, row: &Row) {
+        self.total_mut(row).0.calls += 1;
     }
 
     fn record(&mut self, row: &Row) {
         if !self.rows.contains_key(&row.id) {
             if row.state == State::Refused
-                && let RefusalRow::Shared { row: shared, count, .. } = self.refusals.place(row, |_| ())
+                && let RefusalRow::Shared { row: shared, count, .. } = self.refusals.assign_row(row, |_| ())
             {
-                self.begun(row);
-                self.ended(row);
+                self.count_start(row);
+                self.count_end(row);
                 self.rows.entry(shared).and_modify(|shared| shared.count = count);
                 return;
             }
-            self.begun(row);
-            self.ended(row);
+            self.count_start(row);
+            self.count_end(row);
             self.rows.insert(row.id, row.clone());
         }
     }
 
-    fn holder(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Option<&Row> {
-        let held = |row: &&Row| row.key_until.is_some_and(|until| until > now);
-        let same = |row: &&Row| (&*row.caller, &*row.tool, row.idempotency_key.as_deref()) == (caller, tool, Some(key));
-        self.rows.values().filter(held).find(same)
+    fn key_holder(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Option<&Row> {
+        let is_held = |row: &&Row| row.key_until.is_some_and(|until| until > now);
+        let has_key =
+            |row: &&Row| (&*row.caller, &*row.tool, row.idempotency_key.as_deref()) == (caller, tool, Some(key));
+        self.rows.values().filter(is_held).find(has_key)
     }
 
-    fn ended(&mut self, row: &Row) {
-        let (total, latencies) = self.total(row);
+    fn count_end(&mut self, row: &Row) {
+        let (total, latencies) = self.total_mut(row);
         match row.state {
             State::Succeeded => total.succeeded += 1,
             State::Refused => total.refused += 1,
@@ -81,8 +82,8 @@ impl Tables {
     }
 }
 
-impl Memory {
-    /// Sets the number that `drift` returns.
+impl MemoryLedger {
+    /// Sets the number that `counter_drift` returns.
     pub(super) fn set_drift(&self, units: u64) {
         self.tables().drift = units;
     }
@@ -97,30 +98,32 @@ impl Memory {
     }
 }
 
-fn key(charge: &Charge) -> QuotaKey {
+fn quota_key(charge: &Charge) -> QuotaKey {
     (charge.tool.clone(), charge.caller.clone(), charge.run.clone(), charge.per)
 }
 
 #[async_trait]
-impl Ledger for Memory {
+impl Ledger for MemoryLedger {
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
         let mut tables = self.open_tables()?;
         if let Some(holder) =
-            row.idempotency_key.as_ref().and_then(|key| tables.holder(&row.caller, &row.tool, key, row.started_at))
+            row.idempotency_key.as_ref().and_then(|key| tables.key_holder(&row.caller, &row.tool, key, row.started_at))
         {
-            return Err(ReserveError::Claimed(holder.id));
+            return Err(ReserveError::KeyClaimed(holder.id));
         }
-        let at = |charge: &Charge| Charged::at(charge.clone(), tables.quota.get(&key(charge)).copied(), row.started_at);
-        let mut charged: Vec<Charged> = charges.iter().map(at).collect();
+        let charge_now = |charge: &Charge| {
+            Charged::from_counter(charge.clone(), tables.quota.get(&quota_key(charge)).copied(), row.started_at)
+        };
+        let mut charged: Vec<Charged> = charges.iter().map(charge_now).collect();
         if let Some(full) = charged.iter().find(|charged| charged.used >= charged.charge.limit) {
             return Err(ReserveError::LimitReached(full.clone()));
         }
-        for one in &mut charged {
-            one.used += 1;
-            tables.quota.insert(key(&one.charge), (one.window_start, one.used));
+        for charged_limit in &mut charged {
+            charged_limit.used += 1;
+            tables.quota.insert(quota_key(&charged_limit.charge), (charged_limit.window_start, charged_limit.used));
         }
-        tables.begun(&row);
-        tables.promised.insert(row.id);
+        tables.count_start(&row);
+        tables.committed_before_run.insert(row.id);
         tables.rows.insert(row.id, row);
         Ok(Reservation { charged })
     }
@@ -130,7 +133,7 @@ impl Ledger for Memory {
         Ok(())
     }
 
-    fn record_behind(&self, row: Arc<Row>, held: HeldUntilCommit) {
+    fn record_in_background(&self, row: Arc<Row>, held: HeldUntilCommit) {
         if let Ok(mut tables) = self.open_tables() {
             tables.record(&row);
         }
@@ -140,14 +143,14 @@ impl Ledger for Memory {
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
         let mut tables = self.open_tables()?;
         for refund in refunds {
-            if let Some((start, used)) = tables.quota.get_mut(&key(&refund.charge))
+            if let Some((start, used)) = tables.quota.get_mut(&quota_key(&refund.charge))
                 && *start == refund.window_start
             {
                 *used = used.saturating_sub(1);
             }
         }
-        if tables.rows.get(&row.id).is_some_and(|there| there.state == State::Reserved) {
-            tables.ended(&row);
+        if tables.rows.get(&row.id).is_some_and(|stored| stored.state == State::Reserved) {
+            tables.count_end(&row);
             tables.rows.insert(row.id, Row::clone(&row));
         }
         Ok(())
@@ -161,7 +164,7 @@ impl Ledger for Memory {
         Ok(())
     }
 
-    async fn attempt(&self, row: AttemptRow) -> Result<(), Error> {
+    async fn record_attempt(&self, row: AttemptRow) -> Result<(), Error> {
         self.open_tables()?.attempts.push(row);
         Ok(())
     }
@@ -174,33 +177,34 @@ impl Ledger for Memory {
         Ok(Some(RecordedCall { origin_result: origin.and_then(|row| row.result.clone()), row, attempts }))
     }
 
-    async fn claimed(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error> {
-        Ok(self.tables().holder(caller, tool, key, now).cloned())
+    async fn find_key_holder(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error> {
+        Ok(self.tables().key_holder(caller, tool, key, now).cloned())
     }
 
-    async fn list(&self, query: &Query) -> Result<Vec<Row>, Error> {
+    async fn list_calls(&self, query: &Query) -> Result<Vec<Row>, Error> {
         let tables = self.tables();
         let matching = tables.rows.values().rev().filter(|row| query.matches(row));
         Ok(matching.take(query.limit as usize).cloned().collect())
     }
 
-    async fn usage(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
+    async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
         let tables = self.tables();
-        let of = tables.totals.values().filter(|(total, _)| caller.is_none_or(|caller| caller == total.caller));
+        let matching = tables.totals.values().filter(|(total, _)| caller.is_none_or(|caller| caller == total.caller));
         let row = |(total, latencies): &(UsageRow, Latencies)| {
             let (p50_ms, p99_ms) = (latencies.quantile_ms(50), latencies.quantile_ms(99));
             UsageRow { p50_ms, p99_ms, ..total.clone() }
         };
-        Ok(of.map(row).collect())
+        Ok(matching.map(row).collect())
     }
 
-    async fn used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
+    async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
         let tables = self.tables();
-        let at = |charge: &Charge| Charged::at(charge.clone(), tables.quota.get(&key(charge)).copied(), now);
-        Ok(charges.iter().map(at).collect())
+        let charge_now =
+            |charge: &Charge| Charged::from_counter(charge.clone(), tables.quota.get(&quota_key(charge)).copied(), now);
+        Ok(charges.iter().map(charge_now).collect())
     }
 
-    async fn reset(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
+    async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
         let named = |key: &QuotaKey| caller.is_some_and(|caller| key.1 == caller);
         self.tables()
             .quota
@@ -208,36 +212,38 @@ impl Ledger for Memory {
         Ok(())
     }
 
-    async fn stored(&self, key: &[u8; 32], now: Timestamp) -> Result<Option<StoredResult>, Error> {
+    async fn find_result(&self, key: &[u8; 32], now: Timestamp) -> Result<Option<StoredResult>, Error> {
         Ok(self.tables().results.get(key).filter(|result| result.expires_at > now).cloned())
     }
 
-    async fn store(&self, result: StoredResult) -> Result<(), Error> {
+    async fn store_result(&self, result: StoredResult) -> Result<(), Error> {
         self.open_tables()?.results.insert(result.key, result);
         Ok(())
     }
 
-    async fn purge(&self, tool: Option<&str>) -> Result<u64, Error> {
+    async fn purge_results(&self, tool: Option<&str>) -> Result<u64, Error> {
         let mut tables = self.tables();
         let before = tables.results.len();
         tables.results.retain(|_, result| tool.is_some_and(|tool| tool != result.tool));
         Ok((before - tables.results.len()) as u64)
     }
 
-    async fn switches(&self) -> Result<Vec<Switch>, Error> {
+    async fn list_switches(&self) -> Result<Vec<Switch>, Error> {
         let switch = |(tool, enabled): (&String, &bool)| Switch { tool: tool.clone(), enabled: *enabled };
         Ok(self.tables().switches.iter().map(switch).collect())
     }
 
-    async fn switch(&self, switch: Switch) -> Result<(), Error> {
+    async fn set_switch(&self, switch: Switch) -> Result<(), Error> {
         self.open_tables()?.switches.insert(switch.tool, switch.enabled);
         Ok(())
     }
 
     async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
         let mut tables = self.open_tables()?;
-        let old =
-            tables.rows.values().filter(|row| row.id < InvocationId::floor(before) && row.state != State::Reserved);
+        let old = tables
+            .rows
+            .values()
+            .filter(|row| row.id < InvocationId::lower_bound(before) && row.state != State::Reserved);
         let old = old.filter(|row| row.key_until.is_none_or(|until| until <= now));
         let old: Vec<InvocationId> = old.take(at_most as usize).map(|row| row.id).collect();
         for id in &old {
@@ -249,58 +255,59 @@ impl Ledger for Memory {
 
     async fn trim(&self, now: Timestamp, at_most: u32) -> Result<u64, Error> {
         let mut tables = self.open_tables()?;
-        let is_free = |row: &&Row| {
+        let is_deletable = |row: &&Row| {
             let ended = !matches!(row.state, State::Reserved | State::Unknown);
-            ended && (row.state == State::Refused || !tables.promised.contains(&row.id))
+            ended && (row.state == State::Refused || !tables.committed_before_run.contains(&row.id))
         };
         let newest = tables.rows.keys().next_back().copied();
-        let free = tables.rows.values().filter(is_free).map(|row| row.id).filter(|id| Some(*id) != newest);
-        let mut free: Vec<InvocationId> = free.collect();
+        let deletable = tables.rows.values().filter(is_deletable).map(|row| row.id).filter(|id| Some(*id) != newest);
+        let mut deletable: Vec<InvocationId> = deletable.collect();
         let results = |tables: &Tables, expired: bool| -> Vec<[u8; 32]> {
-            let there = tables.results.values().filter(|result| !expired || result.expires_at <= now);
-            there.take(at_most as usize).map(|result| result.key).collect()
+            let matching = tables.results.values().filter(|result| !expired || result.expires_at <= now);
+            matching.take(at_most as usize).map(|result| result.key).collect()
         };
         let expired = results(&tables, true);
-        let gone = if expired.is_empty() && free.is_empty() { results(&tables, false) } else { expired };
-        if !gone.is_empty() {
-            gone.iter().for_each(|key| drop(tables.results.remove(key)));
-            return Ok(gone.len() as u64);
+        let deleted_results =
+            if expired.is_empty() && deletable.is_empty() { results(&tables, false) } else { expired };
+        if !deleted_results.is_empty() {
+            deleted_results.iter().for_each(|key| drop(tables.results.remove(key)));
+            return Ok(deleted_results.len() as u64);
         }
-        free.truncate(at_most as usize);
-        for id in &free {
+        deletable.truncate(at_most as usize);
+        for id in &deletable {
             tables.rows.remove(id);
             tables.attempts.retain(|attempt| attempt.invocation != *id);
         }
-        Ok(free.len() as u64)
+        Ok(deletable.len() as u64)
     }
 
-    async fn drift(&self) -> Result<u64, Error> {
+    async fn counter_drift(&self) -> Result<u64, Error> {
         Ok(self.tables().drift)
     }
 
-    async fn registered(&self) -> Result<Vec<Registered>, Error> {
+    async fn registered_tools(&self) -> Result<Vec<RegisteredTool>, Error> {
         Ok(self.tables().registered.values().cloned().collect())
     }
 
-    async fn register(&self, tool: Registered) -> Result<(), Error> {
+    async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error> {
         self.open_tables()?.registered.insert(tool.name.clone(), tool);
         Ok(())
     }
 
-    async fn unregister(&self, name: &str) -> Result<bool, Error> {
+    async fn unregister_tool(&self, name: &str) -> Result<bool, Error> {
         Ok(self.open_tables()?.registered.remove(name).is_some())
     }
 
     async fn backup(&self, to: &Path) -> Result<u64, Error> {
         let reason = "a ledger in memory cannot be copied".into();
-        Err(Error::Backup { place: to.display().to_string(), reason })
+        Err(Error::BackupFailed { place: to.display().to_string(), reason })
     }
 
-    fn health(&self) -> Result<(), String> {
+    fn check_health(&self) -> Result<(), String> {
         Ok(())
     }
 
-    async fn failed(&self) -> Error {
+    async fn wait_for_failure(&self) -> Error {
         std::future::pending().await
     }
 

@@ -7,23 +7,24 @@ mod contract;
 mod end;
 mod engine;
 mod latency;
+mod maintenance;
 #[cfg(test)]
 pub(crate) mod memory;
+mod observer;
 mod open;
 mod record;
 mod refusals;
 mod sqlite;
-mod upkeep;
-mod watch;
 
-pub use end::{End, Unreadable};
+pub use end::{End, UnreadableRow};
 pub use engine::{HeldUntilCommit, Ledger};
+pub use maintenance::{run_retention, verify_counters, watch_clock};
+pub use observer::{LedgerObserver, Size};
 pub use open::{
-    Durability, Error, SMALLEST, Settings, folder, is_in_memory, open, open_temporary, open_to_read, open_watched,
+    Durability, Error, MIN_SIZE_BOUND, Settings, is_in_memory_url, ledger_folder, open, open_read_only, open_temporary,
+    open_with_observer,
 };
 pub use record::{
-    AttemptRow, LISTED_ARGUMENTS, Query, RecordedCall, Registered, Reservation, ReserveError, Row, State, StoredResult,
-    Switch, UsageRow,
+    AttemptRow, LISTED_ARGUMENTS, Query, RecordedCall, RegisteredTool, Reservation, ReserveError, Row, State,
+    StoredResult, Switch, UsageRow,
 };
-pub use upkeep::{mind_the_clock, retain, verify};
-pub use watch::{Size, Watch};

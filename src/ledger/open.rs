@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Ledger, Watch, sqlite};
+use super::{Ledger, LedgerObserver, sqlite};
 use crate::call::InvocationId;
 
-/// When an answer may leave.
+/// When an answer may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// Answers of charged calls and of calls with an effect wait for their commit; other answers leave at once.
+    /// Answers of charged calls and of calls with an effect wait for their commit; other answers are sent at once.
     #[default]
     Tiered,
     /// Every answer waits for its commit.
@@ -21,7 +21,7 @@ pub enum Durability {
 }
 
 /// Minimum for the bound on the file, in bytes: several commits must fit into it.
-pub const SMALLEST: u64 = 16 << 20;
+pub const MIN_SIZE_BOUND: u64 = 16 << 20;
 
 /// Location and behavior of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,13 +30,13 @@ pub struct Settings {
     pub url: String,
     /// The folder from which relative file names start.
     pub base: PathBuf,
-    /// When an answer may leave.
+    /// When an answer may be sent.
     pub durability: Durability,
     /// How long calls are kept after their start; `None`: forever.
     pub retention: Option<Duration>,
-    /// Bound on the file, in bytes, at least [`SMALLEST`]; `None`: no bound.
+    /// Bound on the file, in bytes, at least [`MIN_SIZE_BOUND`]; `None`: no bound.
     pub max_bytes: Option<u64>,
-    /// Whether to use a ledger that has lost acknowledged commits ([`Error::Missing`]).
+    /// Whether to use a ledger that has lost acknowledged commits ([`Error::MissingCommits`]).
     pub accept_loss: bool,
 }
 
@@ -45,20 +45,20 @@ pub struct Settings {
 pub enum Error {
     /// The URL has no known form.
     #[error("ledger {0}: write sqlite://FILE")]
-    Url(String),
+    InvalidUrl(String),
     /// The URL names a database in memory.
     #[error(
-        "ledger {0}: there is no ledger in memory; name a file, sqlite://FILE, such as one in a temporary folder, or leave the URL out"
+        "ledger {0}: a ledger in memory is not supported; name a file, sqlite://FILE, for example in a temporary folder, or omit the URL"
     )]
     InMemory(String),
     /// The URL names an engine of a later release.
-    #[error("ledger {0}: postgres is not built yet; write sqlite://FILE")]
-    NotBuilt(String),
+    #[error("ledger {0}: PostgreSQL is not supported yet; write sqlite://FILE")]
+    UnsupportedEngine(String),
     /// A newer Toolcrib has written the file.
     #[error(
-        "ledger {place}: written by a newer Toolcrib (schema {found}, this one knows up to {known}); upgrade, or name another file"
+        "ledger {place}: written by a newer Toolcrib (schema {found}, this one supports up to {known}); upgrade, or name another file"
     )]
-    Newer {
+    NewerSchema {
         /// The ledger's file.
         place: String,
         /// Schema version of the file.
@@ -72,7 +72,7 @@ pub enum Error {
          older copy was put in its place; all files were left as they are. Restore a backup, or start once with \
          --accept-loss to go on without them"
     )]
-    Missing {
+    MissingCommits {
         /// The ledger's file.
         place: String,
         /// Number of missing commits.
@@ -80,7 +80,7 @@ pub enum Error {
     },
     /// The file cannot be used.
     #[error("ledger {place}: {reason}")]
-    Open {
+    Unusable {
         /// The ledger's file.
         place: String,
         /// The reason, and what would help.
@@ -88,7 +88,7 @@ pub enum Error {
     },
     /// No backup was made.
     #[error("backup {place}: {reason}")]
-    Backup {
+    BackupFailed {
         /// The file that the backup should have had.
         place: String,
         /// The reason, and what would help.
@@ -99,7 +99,7 @@ pub enum Error {
     OldSqlite(String),
     /// The row's content does not match its checksum, so what was written is unknown.
     #[error("the row of call {0} is damaged")]
-    Damaged(InvocationId),
+    DamagedRow(InvocationId),
     /// A statement failed.
     #[error("{0}")]
     Failed(String),
@@ -117,19 +117,19 @@ pub enum Error {
 /// When the file cannot be opened, is damaged, or belongs to a newer version. The error is a sentence with the
 /// location.
 pub async fn open(settings: &Settings, now: Timestamp) -> Result<Arc<dyn Ledger>, Error> {
-    open_watched(settings, now, Arc::new(())).await
+    open_with_observer(settings, now, Arc::new(())).await
 }
 
-/// Opens the ledger like [`open`]. `watch` gets events of the writer.
+/// Opens the ledger like [`open`]. `observer` gets events of the writer.
 ///
 /// # Errors
 /// As [`open`].
-pub async fn open_watched(
+pub async fn open_with_observer(
     settings: &Settings,
     now: Timestamp,
-    watch: Arc<dyn Watch>,
+    observer: Arc<dyn LedgerObserver>,
 ) -> Result<Arc<dyn Ledger>, Error> {
-    let ledger = sqlite::Sqlite::open(&sqlite_file(settings)?, settings, now, watch).await?;
+    let ledger = sqlite::SqliteLedger::open(&sqlite_path(settings)?, settings, now, observer).await?;
     Ok(Arc::new(ledger))
 }
 
@@ -140,47 +140,47 @@ pub async fn open_watched(
 pub async fn open_temporary(
     settings: &Settings,
     now: Timestamp,
-    watch: Arc<dyn Watch>,
+    observer: Arc<dyn LedgerObserver>,
 ) -> Result<Arc<dyn Ledger>, Error> {
-    let failed =
-        |error: std::io::Error| Error::Open { place: "in a temporary folder".into(), reason: error.to_string() };
+    let explain =
+        |error: std::io::Error| Error::Unusable { place: "in a temporary folder".into(), reason: error.to_string() };
     // The folder's mode excludes all other users.
-    let folder = tempfile::Builder::new().prefix("toolcrib-").tempdir().map_err(failed)?;
-    let ledger = sqlite::Sqlite::open(&folder.path().join("toolcrib.db"), settings, now, watch).await?;
-    Ok(Arc::new(ledger.in_folder(folder)))
+    let folder = tempfile::Builder::new().prefix("toolcrib-").tempdir().map_err(explain)?;
+    let ledger = sqlite::SqliteLedger::open(&folder.path().join("toolcrib.db"), settings, now, observer).await?;
+    Ok(Arc::new(ledger.with_temporary_folder(folder)))
 }
 
 /// Opens an existing ledger for reading only. No operation changes the file.
 ///
 /// # Errors
 /// As [`open`], and when there is no such file.
-pub async fn open_to_read(settings: &Settings) -> Result<Arc<dyn Ledger>, Error> {
-    Ok(Arc::new(sqlite::Sqlite::open_to_read(&sqlite_file(settings)?).await?))
+pub async fn open_read_only(settings: &Settings) -> Result<Arc<dyn Ledger>, Error> {
+    Ok(Arc::new(sqlite::SqliteLedger::open_read_only(&sqlite_path(settings)?).await?))
 }
 
 /// The folder of the ledger's file, in which the service must be able to write; `None` if the URL names no file.
-pub fn folder(settings: &Settings) -> Option<PathBuf> {
-    let file = std::path::absolute(sqlite_file(settings).ok()?).ok()?;
+pub fn ledger_folder(settings: &Settings) -> Option<PathBuf> {
+    let file = std::path::absolute(sqlite_path(settings).ok()?).ok()?;
     file.parent().map(PathBuf::from)
 }
 
-fn sqlite_file(settings: &Settings) -> Result<PathBuf, Error> {
+fn sqlite_path(settings: &Settings) -> Result<PathBuf, Error> {
     if settings.url.starts_with("postgres://") || settings.url.starts_with("postgresql://") {
         // The URL is not shown in full, because it may hold a password.
-        return Err(Error::NotBuilt("postgres://…".into()));
+        return Err(Error::UnsupportedEngine("postgres://…".into()));
     }
-    if is_in_memory(&settings.url) {
+    if is_in_memory_url(&settings.url) {
         return Err(Error::InMemory(settings.url.clone()));
     }
     match settings.url.strip_prefix("sqlite://").filter(|file| !file.is_empty()) {
         Some(file) => Ok(settings.base.join(file)),
-        None => Err(Error::Url(settings.url.clone())),
+        None => Err(Error::InvalidUrl(settings.url.clone())),
     }
 }
 
 /// Whether a URL means SQLite's database in memory, in any form that SQLite and its clients use
 /// (<https://www.sqlite.org/inmemorydb.html>). Taken as the name of a file, it would only surprise.
-pub fn is_in_memory(url: &str) -> bool {
+pub fn is_in_memory_url(url: &str) -> bool {
     let name = url.strip_prefix("sqlite:").unwrap_or(url).trim_start_matches('/');
     let name = name.strip_prefix("file:").unwrap_or(name);
     let (file, query) = name.split_once('?').unwrap_or((name, ""));
@@ -193,16 +193,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ledger_writes_into_its_folder() {
-        let of = |url: &str, base: &str| folder(&Settings { url: url.into(), base: base.into(), ..settings() });
-        assert_eq!(of("sqlite://x/test.db", "/data"), Some("/data/x".into()));
-        assert_eq!(of("sqlite:///var/test.db", "/data"), Some("/var".into()));
-        assert_eq!(of("sqlite://test.db", ""), std::env::current_dir().ok());
-        assert_eq!(of("mysql://test.db", "/data"), None);
+    fn folder_is_the_parent_of_the_file() {
+        let folder_of =
+            |url: &str, base: &str| ledger_folder(&Settings { url: url.into(), base: base.into(), ..settings() });
+        assert_eq!(folder_of("sqlite://x/test.db", "/data"), Some("/data/x".into()));
+        assert_eq!(folder_of("sqlite:///var/test.db", "/data"), Some("/var".into()));
+        assert_eq!(folder_of("sqlite://test.db", ""), std::env::current_dir().ok());
+        assert_eq!(folder_of("mysql://test.db", "/data"), None);
     }
 
     #[test]
-    fn a_ledger_in_memory_is_refused() {
+    fn in_memory_urls_are_refused() {
         for url in [
             "sqlite://:memory:",
             "sqlite::memory:",
@@ -210,11 +211,11 @@ mod tests {
             "sqlite://file::memory:?cache=shared",
             "sqlite://x?mode=memory",
         ] {
-            let found = sqlite_file(&Settings { url: url.into(), ..settings() });
+            let found = sqlite_path(&Settings { url: url.into(), ..settings() });
             assert!(matches!(found, Err(Error::InMemory(_))), "{url}: {found:?}");
         }
         for url in ["sqlite://memory.db", "sqlite://x/memory?", "sqlite://:memory:x"] {
-            assert!(!is_in_memory(url), "{url}");
+            assert!(!is_in_memory_url(url), "{url}");
         }
     }
 }

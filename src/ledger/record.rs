@@ -8,23 +8,23 @@ use serde::{Deserialize, Serialize};
 use super::Error;
 use crate::call::{CacheStatus, Charged, Effect, ErrorKind, Fingerprint, IdempotencyKey, Invocation, InvocationId};
 
-/// Where a call stands.
+/// The state of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Its row and its units are committed; the tool may be running.
+    /// The row and the units are committed; the tool may be running.
     Reserved,
-    /// Running.
+    /// The call is running.
     Running,
-    /// The tool answered.
+    /// The tool returned a result.
     Succeeded,
-    /// It failed, or the tool said no.
+    /// The call failed, or the tool returned an error result.
     Failed,
-    /// Its time was over.
+    /// The call exceeded its deadline.
     TimedOut,
-    /// Its caller stopped it.
+    /// The caller canceled the call.
     Cancelled,
-    /// Refused before the tool ran.
+    /// The call was refused before the tool ran.
     Refused,
     /// A write was interrupted: it may or may not have happened.
     Unknown,
@@ -46,7 +46,7 @@ impl State {
     }
 
     /// The state with this name.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn from_name(word: &str) -> Option<Self> {
         let all = [
             Self::Reserved,
             Self::Running,
@@ -113,10 +113,10 @@ impl Row {
     pub const FOREVER: Timestamp = Timestamp::constant(253_402_207_200, 0);
 
     /// The row of a call that has not ended. For `Refused`, with short arguments.
-    pub fn begun(invocation: &Invocation, effect: Effect, state: State) -> Self {
+    pub fn from_invocation(invocation: &Invocation, effect: Effect, state: State) -> Self {
         Self {
             id: invocation.id,
-            tool: invocation.tool.shared(),
+            tool: invocation.tool.to_arc(),
             caller: invocation.caller.name.clone(),
             run_id: invocation.run_id.clone(),
             tool_use_id: invocation.tool_use_id.clone(),
@@ -128,30 +128,30 @@ impl Row {
             started_at: invocation.started_at,
             duration_us: None,
             arguments: match state {
-                State::Refused => invocation.received.to_short_column(),
-                _ => invocation.received.to_column(),
+                State::Refused => invocation.recorded_arguments.to_truncated_column(),
+                _ => invocation.recorded_arguments.to_column(),
             },
             result: None,
             origin: None,
             meta: None,
-            idempotency_key: invocation.key.as_ref().map(IdempotencyKey::shared),
+            idempotency_key: invocation.idempotency_key.as_ref().map(IdempotencyKey::to_arc),
             fingerprint: None,
-            parent: invocation.lineage.parent,
+            parent: invocation.call_chain.parent,
             key_until: None,
             count: 1,
         }
     }
 
-    /// The row with a claim on its key for the request `asked`, held until `until`. `None`: the key is released.
+    /// The row with a claim on its key for this request, held until `until`. `None`: the key is released.
     #[must_use]
-    pub fn claiming(mut self, asked: Option<&Fingerprint>, until: Option<Timestamp>) -> Self {
-        self.fingerprint = asked.map(Fingerprint::shared);
-        self.key_until = asked.and(until);
+    pub fn with_claim(mut self, request: Option<&Fingerprint>, until: Option<Timestamp>) -> Self {
+        self.fingerprint = request.map(Fingerprint::shared);
+        self.key_until = request.and(until);
         self
     }
 
     /// Approximate memory of the row, in bytes.
-    pub fn weight(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let texts = [self.result.as_ref(), self.meta.as_ref()];
         512 + self.arguments.len() + texts.into_iter().flatten().map(|text| text.len()).sum::<usize>()
     }
@@ -201,7 +201,7 @@ pub enum ReserveError {
     LimitReached(Charged),
     /// This call holds the idempotency key.
     #[error("the idempotency key is taken")]
-    Claimed(InvocationId),
+    KeyClaimed(InvocationId),
     /// The ledger could not write.
     #[error(transparent)]
     Ledger(#[from] Error),
@@ -235,15 +235,15 @@ pub struct Switch {
 
 /// A tool that an admin registered at run time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registered {
+pub struct RegisteredTool {
     /// Name of the tool.
     pub name: String,
     /// The definition as received, as JSON.
     pub definition: String,
     /// Name of the caller that registered the tool.
-    pub by: String,
+    pub registered_by: String,
     /// Time of the registration, in milliseconds.
-    pub at: Timestamp,
+    pub registered_at: Timestamp,
 }
 
 /// Selects calls for a list. Each given filter must match.
@@ -272,7 +272,8 @@ pub struct Query {
 impl Query {
     /// Whether a call matches.
     pub fn matches(&self, row: &Row) -> bool {
-        let same = |asked: &Option<String>, is: Option<&str>| asked.as_deref().is_none_or(|want| Some(want) == is);
+        let same =
+            |filter: &Option<String>, value: Option<&str>| filter.as_deref().is_none_or(|wanted| Some(wanted) == value);
         same(&self.tool, Some(&row.tool))
             && same(&self.caller, Some(&row.caller))
             && same(&self.run_id, row.run_id.as_deref())

@@ -18,8 +18,8 @@ pub enum Error {
     #[error(transparent)]
     Ledger(#[from] ledger::Error),
     /// The manifest has no callers, but the current one has. Taking it would let every client in without a key.
-    #[error("it has no callers, so everybody who reaches the service would be trusted; start it anew if that is meant")]
-    Unguarded,
+    #[error("it has no callers, so every client would be trusted; restart the service if this is intended")]
+    CallersRemoved,
 }
 
 impl From<ChangeError> for Error {
@@ -28,7 +28,7 @@ impl From<ChangeError> for Error {
             ChangeError::Tool(error) => Self::Tool(error),
             ChangeError::Ledger(error) => Self::Ledger(error),
             ChangeError::Taken { name, .. } | ChangeError::Unknown(name) | ChangeError::TooMany(name) => {
-                Self::Tool(BuildError::Duplicate(name))
+                Self::Tool(BuildError::DuplicateTool(name))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Snapshots of files, to see whether they have changed: the manifest, what it includes, and the files of its
+//! Snapshots of files, to detect changes: the manifest, what it includes, and the files of its
 //! references.
 //!
 //! The files are polled. inotify does not work on network file systems and some bind mounts, and loses a file that is
@@ -11,80 +11,84 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::call::json::digest;
+use crate::call::json::hash_parts;
 use crate::environment::Environment;
-use crate::manifest::{Process, Source, matching, read_file};
+use crate::manifest::{ManifestInput, ProcessInput, matching_files, read_file};
 
 /// A file that changed within this time may change again without a new time stamp, because file systems count in ticks.
-const TICK: Duration = Duration::from_secs(2);
+const TIMESTAMP_TICK: Duration = Duration::from_secs(2);
 
 /// A snapshot of files, and of the paths that patterns match.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FileSnapshot {
-    files: BTreeMap<PathBuf, SeenFile>,
+    files: BTreeMap<PathBuf, FileState>,
     patterns: BTreeMap<String, Vec<PathBuf>>,
 }
 
 #[derive(Debug, Clone)]
-struct SeenFile {
+struct FileState {
     /// `None`: the file is missing, or so new that its contents must be compared again.
-    stamp: Option<Stamp>,
+    time_stamp: Option<Stamp>,
     /// SHA-256 of the contents; `None`: the file cannot be read.
-    content: Option<[u8; 32]>,
+    content_hash: Option<[u8; 32]>,
     blank: bool,
 }
 
 /// Device, inode, size, and the times of the last change of contents and of metadata. Links are followed.
 type Stamp = (u64, u64, u64, [i64; 4]);
 
-fn stamp(path: &Path) -> Option<Stamp> {
-    let found = std::fs::metadata(path).ok()?;
-    let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(found.ctime()).ok()?))?;
-    if SystemTime::now().duration_since(changed).is_ok_and(|age| age > TICK) {
-        let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
-        Some((found.dev(), found.ino(), found.len(), times))
+fn read_stamp(path: &Path) -> Option<Stamp> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(metadata.ctime()).ok()?))?;
+    if SystemTime::now().duration_since(changed).is_ok_and(|age| age > TIMESTAMP_TICK) {
+        let times = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
+        Some((metadata.dev(), metadata.ino(), metadata.len(), times))
     } else {
         None
     }
 }
 
-impl SeenFile {
-    fn of(stamp: Option<Stamp>, text: Option<&[u8]>) -> Self {
+impl FileState {
+    fn from_bytes(stamp: Option<Stamp>, text: Option<&[u8]>) -> Self {
         let blank = text.is_some_and(|text| text.trim_ascii().is_empty());
-        Self { stamp, content: text.map(|text| digest([text])), blank }
+        Self { time_stamp: stamp, content_hash: text.map(|text| hash_parts([text])), blank }
     }
 }
 
 impl FileSnapshot {
     /// A snapshot of these files.
-    pub(super) fn of<'a>(files: impl IntoIterator<Item = &'a Path>) -> Self {
-        let one = |path: &Path| {
-            let stamp = stamp(path);
-            (path.to_owned(), SeenFile::of(stamp, read_file(path).ok().as_deref()))
+    pub(super) fn from_files<'a>(files: impl IntoIterator<Item = &'a Path>) -> Self {
+        let snapshot_file = |path: &Path| {
+            let stamp = read_stamp(path);
+            (path.to_owned(), FileState::from_bytes(stamp, read_file(path).ok().as_deref()))
         };
-        Self { files: files.into_iter().map(one).collect(), patterns: BTreeMap::new() }
+        Self { files: files.into_iter().map(snapshot_file).collect(), patterns: BTreeMap::new() }
     }
 
     /// SHA-256 of each file's contents; `None` for a file that cannot be read.
-    pub(super) fn contents(&self) -> impl Iterator<Item = Option<[u8; 32]>> {
-        self.files.values().map(|file| file.content)
+    pub(super) fn content_hashes(&self) -> impl Iterator<Item = Option<[u8; 32]>> {
+        self.files.values().map(|file| file.content_hash)
     }
 
     /// A new snapshot of the same files and patterns.
-    pub(super) fn look_again(&self) -> Self {
-        let look = |(path, before): (&PathBuf, &SeenFile)| {
-            let stamp = stamp(path);
-            let known = stamp.is_some() && stamp == before.stamp;
-            let now = if known { before.clone() } else { SeenFile::of(stamp, read_file(path).ok().as_deref()) };
+    pub(super) fn refreshed(&self) -> Self {
+        let refresh = |(path, before): (&PathBuf, &FileState)| {
+            let stamp = read_stamp(path);
+            let is_unchanged = stamp.is_some() && stamp == before.time_stamp;
+            let now = if is_unchanged {
+                before.clone()
+            } else {
+                FileState::from_bytes(stamp, read_file(path).ok().as_deref())
+            };
             (path.clone(), now)
         };
-        let matched = |pattern: &String| (pattern.clone(), matching(pattern).unwrap_or_default());
-        Self { files: self.files.iter().map(look).collect(), patterns: self.patterns.keys().map(matched).collect() }
+        let matched = |pattern: &String| (pattern.clone(), matching_files(pattern).unwrap_or_default());
+        Self { files: self.files.iter().map(refresh).collect(), patterns: self.patterns.keys().map(matched).collect() }
     }
 
     /// Whether both snapshots have the same files with the same contents.
-    pub(super) fn says_the_same(&self, other: &Self) -> bool {
-        let same_files = self.files.keys().eq(other.files.keys()) && self.contents().eq(other.contents());
+    pub(super) fn has_same_content(&self, other: &Self) -> bool {
+        let same_files = self.files.keys().eq(other.files.keys()) && self.content_hashes().eq(other.content_hashes());
         self.patterns == other.patterns && same_files
     }
 
@@ -95,38 +99,38 @@ impl FileSnapshot {
 }
 
 /// Reads variables and files, and records which files were read.
-pub(super) struct Recorder {
-    from: Process,
-    seen: RefCell<FileSnapshot>,
+pub(super) struct FileRecorder {
+    process: ProcessInput,
+    snapshot: RefCell<FileSnapshot>,
 }
 
-impl Recorder {
+impl FileRecorder {
     pub(super) fn new(environment: &Environment) -> Self {
-        Self { from: Process::new(environment), seen: RefCell::default() }
+        Self { process: ProcessInput::new(environment), snapshot: RefCell::default() }
     }
 
-    pub(super) fn seen(self) -> FileSnapshot {
-        self.seen.into_inner()
+    pub(super) fn into_snapshot(self) -> FileSnapshot {
+        self.snapshot.into_inner()
     }
 }
 
-impl Source for Recorder {
-    fn env(&self, name: &str) -> Option<String> {
-        self.from.env(name)
+impl ManifestInput for FileRecorder {
+    fn env_var(&self, name: &str) -> Option<String> {
+        self.process.env_var(name)
     }
 
-    fn file(&self, path: &Path) -> std::io::Result<String> {
+    fn read_text(&self, path: &Path) -> std::io::Result<String> {
         // Take the stamp first. A write between the stamp and the read is then found by the next poll.
-        let stamp = stamp(path);
-        let read = self.from.file(path);
-        let seen = SeenFile::of(stamp, read.as_ref().ok().map(String::as_bytes));
-        self.seen.borrow_mut().files.insert(path.to_owned(), seen);
+        let stamp = read_stamp(path);
+        let read = self.process.read_text(path);
+        let state = FileState::from_bytes(stamp, read.as_ref().ok().map(String::as_bytes));
+        self.snapshot.borrow_mut().files.insert(path.to_owned(), state);
         read
     }
 
-    fn matching(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
-        let files = self.from.matching(pattern)?;
-        self.seen.borrow_mut().patterns.insert(pattern.to_owned(), files.clone());
+    fn matching_files(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
+        let files = self.process.matching_files(pattern)?;
+        self.snapshot.borrow_mut().patterns.insert(pattern.to_owned(), files.clone());
         Ok(files)
     }
 }
@@ -136,17 +140,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_reads_differently_is_a_change() {
+    fn snapshot_ignores_rewrites_of_same_content() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let pattern = at("*.yaml").to_string_lossy().into_owned();
         std::fs::write(at("a.yaml"), "one").unwrap();
-        let recorder = Recorder::new(&Environment::default());
-        assert_eq!(recorder.file(&at("a.yaml")).unwrap(), "one");
-        assert!(recorder.file(&at("missing")).is_err());
-        assert_eq!(recorder.matching(&pattern).unwrap(), [at("a.yaml")]);
-        let seen = recorder.seen();
-        let same = || seen.says_the_same(&seen.look_again());
+        let recorder = FileRecorder::new(&Environment::default());
+        assert_eq!(recorder.read_text(&at("a.yaml")).unwrap(), "one");
+        assert!(recorder.read_text(&at("missing")).is_err());
+        assert_eq!(recorder.matching_files(&pattern).unwrap(), [at("a.yaml")]);
+        let snapshot = recorder.into_snapshot();
+        let same = || snapshot.has_same_content(&snapshot.refreshed());
         assert!(same());
         // Write the same contents again, and replace the file by another with the same contents.
         std::fs::write(at("a.yaml"), "one").unwrap();
@@ -169,12 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_has_settled_is_not_read_again() {
+    fn recent_file_has_no_stamp() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a");
         std::fs::write(&file, "one").unwrap();
         // The file is too new, so it has no stamp.
-        assert_eq!(stamp(&file), None);
-        assert!(stamp(Path::new("/proc/self/exe")).is_some() || stamp(Path::new("/usr")).is_some());
+        assert_eq!(read_stamp(&file), None);
+        assert!(read_stamp(Path::new("/proc/self/exe")).is_some() || read_stamp(Path::new("/usr")).is_some());
     }
 }

@@ -7,46 +7,52 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch::Sender;
 
 use super::file_snapshot::FileSnapshot;
-use super::fixed::Fixed;
-use super::sources::{Sources, look};
-use super::{Error, Live, ManifestReading, Plan, Remembered, State, Status};
+use super::sources::{Sources, snapshot_files};
+use super::startup_settings::StartupSettings;
+use super::{DeclaredState, Error, LiveTools, ManifestReading, ReloadStatus, ServiceConfig, State};
 use crate::blocking;
 use crate::call::Origin;
 use crate::callers::Callers;
 use crate::ledger;
-use crate::manifest::{Finding, Manifest, Place, Severity};
+use crate::manifest::{Finding, Location, Manifest, Severity};
 use crate::pins;
 use crate::registry::{Registry, SkippedTool};
-use crate::tools::{Clients, ProcessEnv, Tool};
+use crate::tools::{HttpClients, ProcessEnv, Tool};
 
-impl Live {
+impl LiveTools {
     /// Fills an empty registry with the tools of program and manifest, and with the stored registered tools.
     ///
     /// # Errors
     /// Why the service cannot be built.
     pub(crate) async fn start(
         registry: Arc<Registry>,
-        plan: Plan,
+        config: ServiceConfig,
         manifest: Manifest,
-        seen: FileSnapshot,
+        files: FileSnapshot,
     ) -> Result<Arc<Self>, Error> {
-        let (world, sources) = (Remembered::default(), Sources::default());
-        let surroundings = ProcessEnv::new(registry.shared().redactor.clone(), &plan.environment);
-        let surroundings = surroundings.of_service_at(plan.own.clone());
+        let (declared_state, sources) = (DeclaredState::default(), Sources::default());
+        let process_env = ProcessEnv::new(registry.shared().redactor.clone(), &config.environment);
+        let process_env = process_env.with_own_ports(config.own_ports.clone());
         let live = Arc::new(Self {
-            _ends: surroundings.ends(),
-            surroundings,
+            _shutdown_guard: process_env.shutdown_guard(),
+            process_env,
             clients: ArcSwap::default(),
             registry,
-            plan: Arc::new(plan),
-            state: State { world, sources, fixed: Fixed::of(&manifest), seen }.into(),
-            status: ArcSwap::default(),
-            lists: Mutex::default(),
-            shown: ArcSwap::default(),
-            told: Sender::new(()),
+            config: Arc::new(config),
+            state: State {
+                declared_state,
+                sources,
+                startup_settings: StartupSettings::from_manifest(&manifest),
+                manifest_files: files,
+            }
+            .into(),
+            reload_status: ArcSwap::default(),
+            tool_lists: Mutex::default(),
+            source_statuses: ArcSwap::default(),
+            status_changed: Sender::new(()),
             has_started: AtomicBool::new(false),
         });
-        live.take(&mut *live.state.lock().await, manifest).await?;
+        live.apply_manifest(&mut *live.state.lock().await, manifest).await?;
         live.has_started.store(true, Ordering::Relaxed);
         Ok(live)
     }
@@ -65,80 +71,97 @@ impl Live {
     /// # Errors
     /// Why the old manifest was kept.
     pub async fn reload(self: &Arc<Self>) -> Result<(), Error> {
-        if self.plan.manifest.is_none() {
-            tracing::warn!("there is no manifest, so nothing was read again");
+        if self.config.manifest.is_none() {
+            tracing::warn!("there is no manifest to reload");
             return Ok(());
         }
         let mut state = self.state.lock().await;
-        let plan = self.plan.clone();
-        let read = blocking::on_a_thread(move || plan.read_again()).await;
-        let ManifestReading { outcome, seen } = read.ok_or(ledger::Error::Closed)?;
+        let config = self.config.clone();
+        let read = blocking::run_blocking(move || config.reread_manifest()).await;
+        let ManifestReading { outcome, files } = read.ok_or(ledger::Error::Closed)?;
         // Keep the snapshot even if the manifest has errors. Otherwise each poll would read the same errors again.
-        state.seen = seen;
-        let outcome = outcome.and_then(|manifest| with_pins(manifest, &state.world, &self.plan));
-        let done = match outcome {
-            Ok(manifest) => self.replace(&mut state, manifest).await,
+        state.manifest_files = files;
+        let outcome = outcome.and_then(|manifest| require_pins(manifest, &state.declared_state, &self.config));
+        let result = match outcome {
+            Ok(manifest) => self.replace_manifest(&mut state, manifest).await,
             Err(findings) => Err(Error::Manifest(findings)),
         };
-        let mut status = Status::clone(&self.status.load());
-        match &done {
+        let mut status = ReloadStatus::clone(&self.reload_status.load());
+        match &result {
             Ok(()) => {
-                status.taken += 1;
-                status.kept = None;
+                status.accepted += 1;
+                status.refusal = None;
             }
             Err(error) => {
                 status.refused += 1;
-                status.kept = Some(kept(error));
-                say_why(error);
+                status.refusal = Some(summarize_refusal(error));
+                log_refusal(error);
             }
         }
-        self.status.store(Arc::new(status));
-        done
+        self.reload_status.store(Arc::new(status));
+        result
     }
 
-    async fn replace(self: &Arc<Self>, state: &mut State, manifest: Manifest) -> Result<(), Error> {
-        let now = Fixed::of(&manifest);
+    async fn replace_manifest(self: &Arc<Self>, state: &mut State, manifest: Manifest) -> Result<(), Error> {
+        let new_settings = StartupSettings::from_manifest(&manifest);
         let before = self.registry.catalog();
-        self.take(state, manifest).await?;
+        self.apply_manifest(state, manifest).await?;
         let after = self.registry.catalog();
         let tools = after.changes_since(&before);
         let callers = after.callers().changes_since(before.callers());
         tracing::info!(count = after.len(), %tools, %callers, "a new manifest is served");
-        let late = state.fixed.changed(&now, &self.plan);
-        if !late.is_empty() {
-            tracing::warn!(keys = late.join(", "), "changed, and taken over at the next start");
+        let deferred = state.startup_settings.changed_keys(&new_settings, &self.config);
+        if !deferred.is_empty() {
+            tracing::warn!(keys = deferred.join(", "), "changed settings take effect at the next start");
         }
         Ok(())
     }
 
     /// Makes the manifest the current one.
-    async fn take(self: &Arc<Self>, state: &mut State, manifest: Manifest) -> Result<(), Error> {
+    async fn apply_manifest(self: &Arc<Self>, state: &mut State, manifest: Manifest) -> Result<(), Error> {
         // The order matters. First come the checks that can refuse the manifest. The redactor learns the new secrets
-        // before a tool can use them. Then the catalog is replaced. `state.world` follows only after that has
+        // before a tool can use them. Then the catalog is replaced. `state.declared_state` follows only after that has
         // succeeded, so a refused manifest leaves no trace in later changes.
-        let Manifest { defaults, callers, calls, tools, sources, taken, secrets, warnings, pins, lists, .. } = manifest;
+        let Manifest {
+            defaults,
+            callers,
+            calls,
+            tools,
+            sources,
+            replaced_natives,
+            secrets,
+            warnings,
+            pins,
+            tool_lists,
+            ..
+        } = manifest;
         // A truncated file, or one that is still being written, must not open the service to every client.
         if callers.is_empty() && !self.registry.catalog().callers().is_empty() {
-            return Err(Error::Unguarded);
+            return Err(Error::CallersRemoved);
         }
-        let tools = self.plan.tools(tools, &taken)?;
-        let sources = look(self.plan.sources(sources)?).await.ok_or(ledger::Error::Closed)?;
+        let tools = self.config.collect_tools(tools, &replaced_natives)?;
+        let sources = snapshot_files(self.config.collect_sources(sources)?).await.ok_or(ledger::Error::Closed)?;
         self.registry
             .shared()
             .redactor
-            .learn(secrets.iter().map(String::as_str).chain(tools.iter().flat_map(Tool::secrets)));
-        self.clients.store(Arc::new(Clients::new(self.plan.own.clone())));
-        let world =
-            Remembered { callers: Arc::new(Callers::new(callers)), calls, tools, defaults, is_pinned: pins.is_some() };
-        let aside = self.put_sources(&mut state.sources, &world, sources).await?;
-        state.world = world;
+            .learn(secrets.iter().map(String::as_str).chain(tools.iter().flat_map(Tool::secret_values)));
+        self.clients.store(Arc::new(HttpClients::new(self.config.own_ports.clone())));
+        let declared_state = DeclaredState {
+            callers: Arc::new(Callers::new(callers)),
+            calls,
+            tools,
+            defaults,
+            has_pins: pins.is_some(),
+        };
+        let skipped = self.replace_sources(&mut state.sources, &declared_state, sources).await?;
+        state.declared_state = declared_state;
         for warning in warnings {
             tracing::warn!("{warning}");
         }
-        warn_of(&aside);
-        self.seat_left_out(state).await;
-        self.take_lists(lists);
-        let registered = self.registry.catalog().count(Origin::Registered);
+        log_skipped_tools(&skipped);
+        self.place_rejected_tools(state).await;
+        self.replace_tool_lists(tool_lists);
+        let registered = self.registry.catalog().count_by_origin(Origin::Registered);
         tracing::debug!(registered, "registered tools");
         Ok(())
     }
@@ -146,44 +169,44 @@ impl Live {
 
 /// Refuses the manifest if its pins are gone while it has servers. Without this check, deleting the file of pins would
 /// serve every tool of those servers unapproved. An unreadable file is refused as well.
-fn with_pins(manifest: Manifest, before: &Remembered, plan: &Plan) -> Result<Manifest, Vec<Finding>> {
+fn require_pins(manifest: Manifest, before: &DeclaredState, config: &ServiceConfig) -> Result<Manifest, Vec<Finding>> {
     let has_servers = manifest.sources.iter().any(|source| source.settings.is_foreign());
-    match &plan.manifest {
-        Some(path) if before.is_pinned && has_servers && manifest.pins.is_none() => {
-            let place = Place { file: pins::file_of(path).into(), line: 1, column: 1 };
-            let message = "is gone, so the pins that were read from it stay; put it back, or start the service anew to serve \
-                           without it";
-            Err(vec![Finding::error(place, "", message)])
+    match &config.manifest {
+        Some(path) if before.has_pins && has_servers && manifest.pins.is_none() => {
+            let location = Location { file: pins::pins_path(path).into(), line: 1, column: 1 };
+            let message = "is missing, so the pins that were read from it stay in effect; restore the file, or restart the \
+                           service to serve without pins";
+            Err(vec![Finding::error(location, "", message)])
         }
         _ => Ok(manifest),
     }
 }
 
-pub(super) fn warn_of(aside: &[SkippedTool]) {
-    for SkippedTool { name, why } in aside {
-        tracing::warn!(tool = name, why, "a registered tool is set aside");
+pub(super) fn log_skipped_tools(skipped: &[SkippedTool]) {
+    for SkippedTool { name, reason: why } in skipped {
+        tracing::warn!(tool = name, why, "a registered tool is skipped");
     }
 }
 
 /// The reason in short, for `/readyz`. It has no details of the manifest.
-fn kept(error: &Error) -> String {
-    let what = match error {
+fn summarize_refusal(error: &Error) -> String {
+    let reason = match error {
         Error::Manifest(findings) => match findings.iter().filter(|found| is_error(found)).count() {
             1 => "it has an error".to_owned(),
             many => format!("it has {many} errors"),
         },
         Error::Tool(_) => "a tool in it cannot be built".into(),
         Error::Ledger(_) => "the ledger could not be read".into(),
-        Error::Unguarded => "it has no callers".into(),
+        Error::CallersRemoved => "it has no callers".into(),
     };
-    format!("kept the one before, not what is there now: {what}; the log says more")
+    format!("the previous manifest stays in use: {reason}; the log has the details")
 }
 
 fn is_error(finding: &Finding) -> bool {
     finding.severity == Severity::Error
 }
 
-fn say_why(error: &Error) {
+fn log_refusal(error: &Error) {
     match error {
         Error::Manifest(findings) => {
             for finding in findings {
@@ -196,5 +219,5 @@ fn say_why(error: &Error) {
         }
         other => tracing::error!("{other}"),
     }
-    tracing::error!("the manifest was not taken; the one before is served on");
+    tracing::error!("the manifest was refused; the previous one stays in use");
 }

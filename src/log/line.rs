@@ -7,7 +7,7 @@ use serde::Serialize;
 use tracing::Level;
 
 use super::TARGET;
-use super::ended::Ended;
+use super::ended_call::EndedCall;
 use crate::call::{CacheStatus, InvocationId};
 
 /// The format of log lines.
@@ -24,7 +24,7 @@ pub enum Format {
 
 /// The fields of a line, in this order.
 #[derive(Serialize)]
-struct Fields<'a> {
+struct LineFields<'a> {
     timestamp: Timestamp,
     level: &'static str,
     message: &'static str,
@@ -51,7 +51,7 @@ struct Fields<'a> {
 }
 
 #[derive(Serialize)]
-struct Lost {
+struct LostLines {
     timestamp: Timestamp,
     level: &'static str,
     message: &'static str,
@@ -61,11 +61,11 @@ struct Lost {
 
 impl Format {
     /// Appends the line of a call.
-    pub(super) fn call(self, out: &mut Vec<u8>, ended: &Ended) {
+    pub(super) fn append_call(self, out: &mut Vec<u8>, ended: &EndedCall) {
         match self {
-            Self::Json => json(
+            Self::Json => append_json(
                 out,
-                &Fields {
+                &LineFields {
                     timestamp: ended.at,
                     level: ended.level().as_str(),
                     message: "call",
@@ -85,19 +85,19 @@ impl Format {
                     target: TARGET,
                 },
             ),
-            Self::Human { colour } => human(out, colour, ended),
+            Self::Human { colour } => append_human(out, colour, ended),
         }
     }
 
     /// Appends a line with the number of lost lines.
-    pub(super) fn lost(self, out: &mut Vec<u8>, now: Timestamp, lines: u64) {
-        let (level, message) = (Level::WARN, "lines of calls were lost: nobody read them");
+    pub(super) fn append_lost(self, out: &mut Vec<u8>, now: Timestamp, lines: u64) {
+        let (level, message) = (Level::WARN, "log lines were lost: nothing read the output");
         match self {
             Self::Json => {
-                json(out, &Lost { timestamp: now, level: level.as_str(), message, lines, target: TARGET });
+                append_json(out, &LostLines { timestamp: now, level: level.as_str(), message, lines, target: TARGET });
             }
             Self::Human { colour } => {
-                begin(out, colour, now, level);
+                append_prefix(out, colour, now, level);
                 let _ = writeln!(out, "{message} lines={lines}");
             }
         }
@@ -105,12 +105,12 @@ impl Format {
 }
 
 /// Appends JSON. Writing to memory does not fail.
-fn json(out: &mut Vec<u8>, fields: &impl Serialize) {
+fn append_json(out: &mut Vec<u8>, fields: &impl Serialize) {
     let _ = serde_json::to_writer(&mut *out, fields);
     out.push(b'\n');
 }
 
-fn begin(out: &mut Vec<u8>, colour: bool, at: Timestamp, level: Level) {
+fn append_prefix(out: &mut Vec<u8>, colour: bool, at: Timestamp, level: Level) {
     let (dim, hue, plain) = match (colour, level) {
         (false, _) => ("", "", ""),
         (true, Level::ERROR) => ("\x1b[2m", "\x1b[31m", "\x1b[0m"),
@@ -120,8 +120,8 @@ fn begin(out: &mut Vec<u8>, colour: bool, at: Timestamp, level: Level) {
     let _ = write!(out, "{dim}{at:.6}{plain} {hue}{:>5}{plain} {dim}{TARGET}:{plain} ", level.as_str());
 }
 
-fn human(out: &mut Vec<u8>, colour: bool, ended: &Ended) {
-    begin(out, colour, ended.at, ended.level());
+fn append_human(out: &mut Vec<u8>, colour: bool, ended: &EndedCall) {
+    append_prefix(out, colour, ended.at, ended.level());
     let (tool, state, took) = (ended.tool.as_str(), ended.state.as_str(), ended.duration_ms());
     let _ = write!(out, "{tool} {state} in {took} ms");
     if let Some(kind) = ended.kind {
@@ -161,12 +161,12 @@ mod tests {
     use crate::call::{Caller, ErrorKind, ToolName, TraceContext};
     use crate::ledger::State;
 
-    fn ended() -> Ended {
-        Ended {
+    fn ended() -> EndedCall {
+        EndedCall {
             at: "2026-06-15T12:00:30.123Z".parse().unwrap(),
             id: "01902d5e-0000-7000-8000-000000000001".parse().unwrap(),
             request_id: Some("r-1".into()),
-            trace: TraceContext::read([&b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"[..]], [])
+            trace: TraceContext::from_headers([&b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"[..]], [])
                 .map(Arc::new),
             tool: ToolName::parse("get_weather").unwrap(),
             caller: Arc::new(Caller { name: "agent".into(), admin: false }),
@@ -182,9 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_json_has_the_names_of_the_ledger() {
+    fn json_line_uses_the_ledger_names() {
         let mut out = Vec::new();
-        Format::Json.call(&mut out, &ended());
+        Format::Json.append_call(&mut out, &ended());
         assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
         assert_eq!(
             serde_json::from_slice::<Value>(&out).unwrap(),
@@ -196,9 +196,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_sends_stays_on_its_line_and_moves_no_cursor() {
+    fn human_line_escapes_values_of_the_caller() {
         let mut out = Vec::new();
-        Format::Human { colour: false }.call(&mut out, &ended());
+        Format::Human { colour: false }.append_call(&mut out, &ended());
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "2026-06-15T12:00:30.123000Z  WARN toolcrib::call: get_weather failed in 12.4 ms kind=upstream_failed \

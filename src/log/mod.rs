@@ -7,15 +7,15 @@
 //! events by default.
 
 #[cfg(test)]
-pub(crate) mod captured;
-mod ended;
+pub(crate) mod captured_log;
+mod ended_call;
 mod line;
 mod writer;
 
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-use ended::Ended;
+use ended_call::EndedCall;
 pub use line::Format;
 pub use writer::LogWriter;
 
@@ -27,38 +27,38 @@ pub const TARGET: &str = "toolcrib::call";
 
 /// The destination of the log line of each call. Clones share it.
 #[derive(Clone)]
-pub struct CallLog(To);
+pub struct CallLog(Destination);
 
 #[derive(Clone)]
-enum To {
-    Nobody,
+enum Destination {
+    Discard,
     /// Emitted as tracing events.
     Events,
     Lines {
         writer: LogWriter,
         /// The least important level that is written.
-        least: LevelFilter,
+        min_level: LevelFilter,
     },
 }
 
 impl CallLog {
     /// Writes no lines.
     pub fn off() -> Self {
-        Self(To::Nobody)
+        Self(Destination::Discard)
     }
 
     /// Emits a tracing event for each call, under [`TARGET`].
     pub fn events() -> Self {
-        Self(To::Events)
+        Self(Destination::Events)
     }
 
-    /// Writes lines of text. Calls below `least` are left out.
-    pub fn lines(writer: LogWriter, least: LevelFilter) -> Self {
-        Self(To::Lines { writer, least })
+    /// Writes lines of text. Calls below `min_level` are left out.
+    pub fn lines(writer: LogWriter, min_level: LevelFilter) -> Self {
+        Self(Destination::Lines { writer, min_level })
     }
 
     /// The level up to which the program's subscriber accepts these lines.
-    pub fn wanted() -> LevelFilter {
+    pub fn enabled_level() -> LevelFilter {
         // One callsite for each level, because the level is part of a callsite.
         if tracing::enabled!(target: TARGET, Level::INFO) {
             LevelFilter::INFO
@@ -72,39 +72,39 @@ impl CallLog {
     }
 
     /// Logs a call that ended with this row.
-    pub fn ended(&self, invocation: &Invocation, row: &Row) {
+    pub fn log_ended(&self, invocation: &Invocation, row: &Row) {
         match &self.0 {
-            To::Nobody => {}
-            To::Events => Ended::new(invocation, row).emit(),
-            To::Lines { writer, least } => {
-                if ended::level_of(row.kind) <= *least {
-                    writer.call(Ended::new(invocation, row));
+            Destination::Discard => {}
+            Destination::Events => EndedCall::new(invocation, row).emit(),
+            Destination::Lines { writer, min_level } => {
+                if ended_call::level_for(row.kind) <= *min_level {
+                    writer.log_call(EndedCall::new(invocation, row));
                 }
             }
         }
     }
 
     /// Logs that the answer in this row was given again.
-    pub fn replayed(&self, invocation: &Invocation, row: &Row) {
-        let ended = || Ended { replayed: true, ..Ended::new(invocation, row) };
+    pub fn log_replayed(&self, invocation: &Invocation, row: &Row) {
+        let ended = || EndedCall { replayed: true, ..EndedCall::new(invocation, row) };
         match &self.0 {
-            To::Events => ended().emit(),
-            To::Lines { writer, least } if Level::INFO <= *least => writer.call(ended()),
-            To::Nobody | To::Lines { .. } => {}
+            Destination::Events => ended().emit(),
+            Destination::Lines { writer, min_level } if Level::INFO <= *min_level => writer.log_call(ended()),
+            Destination::Discard | Destination::Lines { .. } => {}
         }
     }
 
     /// The number of lines that were lost because nothing read the output.
-    pub fn lost(&self) -> u64 {
+    pub fn lost_lines(&self) -> u64 {
         match &self.0 {
-            To::Lines { writer, .. } => writer.lost(),
-            To::Nobody | To::Events => 0,
+            Destination::Lines { writer, .. } => writer.lost_lines(),
+            Destination::Discard | Destination::Events => 0,
         }
     }
 
     /// Returns when everything is written, or after a second if nothing reads the output.
     pub async fn flush(&self) {
-        if let To::Lines { writer, .. } = &self.0 {
+        if let Destination::Lines { writer, .. } = &self.0 {
             writer.flush().await;
         }
     }

@@ -10,14 +10,14 @@ use crate::call::{Caller, Effect, ErrorKind, JsonObject, ToolName};
 use crate::ledger::State;
 
 /// A writer whose reader reads only when allowed. Each write is one text.
-struct Slow {
+struct GatedWriter {
     written: SyncSender<String>,
-    may: Receiver<()>,
+    permits: Receiver<()>,
 }
 
-impl io::Write for Slow {
+impl io::Write for GatedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = self.may.recv();
+        let _ = self.permits.recv();
         let _ = self.written.send(String::from_utf8(bytes.to_vec()).unwrap());
         Ok(bytes.len())
     }
@@ -27,10 +27,10 @@ impl io::Write for Slow {
     }
 }
 
-fn log(least: LevelFilter) -> (CallLog, Receiver<String>, SyncSender<()>) {
-    let ((written, read), (may, wait)) = (sync_channel(4096), sync_channel(4096));
-    let writer = LogWriter::spawn(Slow { written, may: wait }, Format::Json).unwrap();
-    (CallLog::lines(writer, least), read, may)
+fn log(min_level: LevelFilter) -> (CallLog, Receiver<String>, SyncSender<()>) {
+    let ((written, read), (permit, wait)) = (sync_channel(4096), sync_channel(4096));
+    let writer = LogWriter::spawn(GatedWriter { written, permits: wait }, Format::Json).unwrap();
+    (CallLog::lines(writer, min_level), read, permit)
 }
 
 fn call(log: &CallLog, kind: Option<ErrorKind>) {
@@ -38,49 +38,49 @@ fn call(log: &CallLog, kind: Option<ErrorKind>) {
     let mut arguments = JsonObject::new();
     arguments.insert("password".into(), "an-argument".into());
     let invocation = Invocation::new(ToolName::parse("t").unwrap(), arguments, caller, Timestamp::UNIX_EPOCH);
-    let row = Row::begun(&invocation, Effect::Read, State::Succeeded);
-    log.ended(&invocation, &Row { kind, duration_us: Some(1500), result: Some("a-result".into()), ..row });
+    let row = Row::from_invocation(&invocation, Effect::Read, State::Succeeded);
+    log.log_ended(&invocation, &Row { kind, duration_us: Some(1500), result: Some("a-result".into()), ..row });
 }
 
 #[tokio::test]
-async fn lines_come_in_order_up_to_the_level_that_is_wanted() {
-    let (log, read, may) = log(LevelFilter::WARN);
-    drop(may);
+async fn lines_keep_order_and_respect_the_level() {
+    let (log, read, permit) = log(LevelFilter::WARN);
+    drop(permit);
     for kind in [None, Some(ErrorKind::Overloaded), Some(ErrorKind::InvalidArguments), Some(ErrorKind::Internal)] {
         call(&log, kind);
     }
     log.flush().await;
     let text: String = read.try_iter().collect();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let said: Vec<_> = lines.iter().map(|line| (&line["level"], &line["kind"])).collect();
-    assert_eq!(said, [(&"WARN".into(), &"overloaded".into()), (&"ERROR".into(), &"internal".into())]);
+    let levels: Vec<_> = lines.iter().map(|line| (&line["level"], &line["kind"])).collect();
+    assert_eq!(levels, [(&"WARN".into(), &"overloaded".into()), (&"ERROR".into(), &"internal".into())]);
     assert_eq!(lines[0]["timestamp"], "1970-01-01T00:00:00.0015Z");
     assert!(!text.contains("an-argument") && !text.contains("a-result"));
 }
 
 #[tokio::test]
-async fn a_reader_that_does_not_read_stops_nobody_and_is_told_what_it_missed() {
-    let (log, read, may) = log(LevelFilter::INFO);
-    let calls = 3 * writer::QUEUE;
+async fn slow_reader_loses_lines_and_gets_their_count() {
+    let (log, read, permit) = log(LevelFilter::INFO);
+    let calls = 3 * writer::QUEUE_CAPACITY;
     for _ in 0..calls {
         call(&log, None);
     }
-    let lost = log.lost();
+    let lost = log.lost_lines();
     // The thread may hold one batch, and another batch waits.
-    assert!(lost >= writer::QUEUE as u64, "{lost}");
-    drop(may);
+    assert!(lost >= writer::QUEUE_CAPACITY as u64, "{lost}");
+    drop(permit);
     log.flush().await;
     let text: String = read.try_iter().collect();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let (told, written): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line["lines"].is_u64());
+    let (reports, written): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line["lines"].is_u64());
     assert_eq!(written.len() as u64 + lost, calls as u64);
-    assert_eq!(told.iter().filter_map(|line| line["lines"].as_u64()).sum::<u64>(), lost);
+    assert_eq!(reports.iter().filter_map(|line| line["lines"].as_u64()).sum::<u64>(), lost);
 }
 
 #[test]
-fn every_kind_of_failure_has_the_level_of_who_must_act() {
+fn error_kinds_have_the_right_level() {
     use ErrorKind::{Cancelled, Internal, LedgerUnavailable, UpstreamFailed, UsageLimitReached};
-    let level = |kind| ended::level_of(kind);
+    let level = |kind| ended_call::level_for(kind);
     assert_eq!((level(None), level(Some(UsageLimitReached))), (Level::INFO, Level::INFO));
     assert_eq!((level(Some(Cancelled)), level(Some(UpstreamFailed))), (Level::INFO, Level::WARN));
     assert_eq!((level(Some(LedgerUnavailable)), level(Some(Internal))), (Level::ERROR, Level::ERROR));

@@ -11,19 +11,19 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
-use super::ended::Ended;
+use super::ended_call::EndedCall;
 use super::line::Format;
 
 /// Maximum number of entries that wait to be written: lines, or ends of calls, some hundred bytes each.
-pub(super) const QUEUE: usize = 4096;
+pub(super) const QUEUE_CAPACITY: usize = 4096;
 /// The thread sleeps this long after each write. So under load a call does not wake the thread, and one write takes
 /// everything that has collected.
-const COLLECT: Duration = Duration::from_millis(10);
+const BATCH_INTERVAL: Duration = Duration::from_millis(10);
 /// The maximum time that [`LogWriter::flush`] waits while nothing reads the output.
-const PATIENCE: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 enum WriterRequest {
-    Call(Ended),
+    Call(EndedCall),
     /// A line that is already formatted.
     Line(Box<[u8]>),
     Flush(oneshot::Sender<()>),
@@ -45,10 +45,10 @@ impl LogWriter {
     /// # Errors
     /// The thread cannot be started.
     pub fn spawn(out: impl io::Write + Send + 'static, format: Format) -> io::Result<Self> {
-        let (queue, asked) = mpsc::channel(QUEUE);
+        let (queue, requests) = mpsc::channel(QUEUE_CAPACITY);
         let lost = Arc::new(AtomicU64::new(0));
         let counted = lost.clone();
-        std::thread::Builder::new().name("log".into()).spawn(move || write(asked, out, format, &counted))?;
+        std::thread::Builder::new().name("log".into()).spawn(move || run_writer(requests, out, format, &counted))?;
         Ok(Self { queue, lost, format })
     }
 
@@ -58,7 +58,7 @@ impl LogWriter {
     }
 
     /// The number of lines that were lost because nothing read the output.
-    pub fn lost(&self) -> u64 {
+    pub fn lost_lines(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
@@ -70,15 +70,15 @@ impl LogWriter {
                 let _ = flushed.await;
             }
         };
-        let _ = tokio::time::timeout(PATIENCE, flush).await;
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, flush).await;
     }
 
-    pub(super) fn call(&self, ended: Ended) {
-        self.ask(WriterRequest::Call(ended));
+    pub(super) fn log_call(&self, ended: EndedCall) {
+        self.enqueue(WriterRequest::Call(ended));
     }
 
-    fn ask(&self, asked: WriterRequest) {
-        if self.queue.try_send(asked).is_err() {
+    fn enqueue(&self, request: WriterRequest) {
+        if self.queue.try_send(request).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -86,7 +86,7 @@ impl LogWriter {
 
 impl io::Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.ask(WriterRequest::Line(line.into()));
+        self.enqueue(WriterRequest::Line(line.into()));
         Ok(line.len())
     }
 
@@ -96,21 +96,21 @@ impl io::Write for LogWriter {
 }
 
 /// Writes until no sender remains.
-fn write(mut asked: mpsc::Receiver<WriterRequest>, mut out: impl io::Write, format: Format, lost: &AtomicU64) {
-    let (mut batch, mut text, mut told) = (Vec::with_capacity(QUEUE), Vec::new(), 0);
-    while asked.blocking_recv_many(&mut batch, QUEUE) > 0 {
+fn run_writer(mut requests: mpsc::Receiver<WriterRequest>, mut out: impl io::Write, format: Format, lost: &AtomicU64) {
+    let (mut batch, mut text, mut reported) = (Vec::with_capacity(QUEUE_CAPACITY), Vec::new(), 0);
+    while requests.blocking_recv_many(&mut batch, QUEUE_CAPACITY) > 0 {
         let mut waiting = Vec::new();
-        for one in batch.drain(..) {
-            match one {
-                WriterRequest::Call(ended) => format.call(&mut text, &ended),
+        for request in batch.drain(..) {
+            match request {
+                WriterRequest::Call(ended) => format.append_call(&mut text, &ended),
                 WriterRequest::Line(line) => text.extend_from_slice(&line),
                 WriterRequest::Flush(reply) => waiting.push(reply),
             }
         }
-        let gone = lost.load(Ordering::Relaxed);
-        if gone > told {
-            format.lost(&mut text, Timestamp::now(), gone - told);
-            told = gone;
+        let lost_now = lost.load(Ordering::Relaxed);
+        if lost_now > reported {
+            format.append_lost(&mut text, Timestamp::now(), lost_now - reported);
+            reported = lost_now;
         }
         // A failure cannot be reported anywhere.
         let _ = out.write_all(&text);
@@ -118,6 +118,6 @@ fn write(mut asked: mpsc::Receiver<WriterRequest>, mut out: impl io::Write, form
         for reply in waiting {
             let _ = reply.send(());
         }
-        std::thread::sleep(COLLECT);
+        std::thread::sleep(BATCH_INTERVAL);
     }
 }

@@ -3,20 +3,20 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::decode::{Findings, join};
+use super::decode::{Findings, join_path};
 use super::node::{Data, Node};
-use super::references::{References, Source};
+use super::references::{ManifestInput, References};
 use super::rule::Rule;
 use super::sections::Caller;
-use super::tool_lists::{List, ListEntry};
+use super::tool_lists::{ListEntry, ListKind};
 use crate::callers::{CallerSettings, hash_key};
 
 /// Keys are stored as a fast hash (`crate::callers`), so only their length protects them from guessing: 16 characters
 /// of base64 are 96 bits.
-const SHORTEST_KEY: usize = 16;
+const MIN_KEY_LENGTH: usize = 16;
 /// The longest blank text whose hash is recognized. Such a hash results from a variable that is not set.
-const LONGEST_BLANK: u32 = 3;
-const NO_KEY: &str = "one of key (not empty) and key_sha256 (64 hex digits) is needed";
+const MAX_BLANK_LENGTH: u32 = 3;
+const KEY_MISSING: &str = "one of key (not empty) and key_sha256 (64 hex digits) is needed";
 /// Keys of examples that people forget to replace: parts of these texts, once or repeated, ignoring case.
 const PLACEHOLDERS: [&str; 16] = [
     "changeme",
@@ -38,10 +38,10 @@ const PLACEHOLDERS: [&str; 16] = [
 ];
 
 /// The callers, and the entries of their lists.
-pub(super) fn read(
+pub(super) fn read_callers(
     root: &Node,
     base: &Path,
-    source: &dyn Source,
+    input: &dyn ManifestInput,
     secrets: &mut BTreeSet<String>,
     findings: &mut Findings,
 ) -> (Vec<CallerSettings>, Vec<ListEntry>) {
@@ -51,112 +51,115 @@ pub(super) fn read(
         return (Vec::new(), Vec::new());
     };
     let (mut callers, mut entries) = (Vec::<CallerSettings>::new(), Vec::new());
-    for (at, written) in items.iter().enumerate() {
-        let under = join("callers", &[at.to_string()]);
-        let mut item = written.clone();
+    for (at, unresolved) in items.iter().enumerate() {
+        let entry_path = join_path("callers", &[at.to_string()]);
+        let mut item = unresolved.clone();
         let before = findings.0.len();
-        let mut references = References::new(source, base, std::mem::take(secrets));
-        references.resolve(&mut item, &under, findings);
+        let mut references = References::new(input, base, std::mem::take(secrets));
+        references.resolve(&mut item, &entry_path, findings);
         *secrets = references.secrets;
-        let Some(said) = findings.decode::<Caller>(&item, &under) else { continue };
+        let Some(caller) = findings.decode::<Caller>(&item, &entry_path) else { continue };
         // A reference without a value was already reported, and its text is still in place of the key.
-        let is_whole = findings.0.len() == before;
-        let Some(key_sha256) = key(&said, is_whole, &item, &under, secrets, findings) else { continue };
+        let is_resolved = findings.0.len() == before;
+        let Some(key_sha256) = hash_caller_key(&caller, is_resolved, &item, &entry_path, secrets, findings) else {
+            continue;
+        };
         let plain = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
-        if said.name.is_empty() || said.name.len() > 128 || !said.name.chars().all(plain) {
+        if caller.name.is_empty() || caller.name.len() > 128 || !caller.name.chars().all(plain) {
             let message = "a caller's name has 1 to 128 characters of A-Z a-z 0-9 _ - . @";
-            findings.error(&item, &["name".into()], &under, message);
+            findings.error(&item, &["name".into()], &entry_path, message);
         }
-        if said.name == crate::call::Caller::ANONYMOUS {
+        if caller.name == crate::call::Caller::ANONYMOUS {
             let message = "this name stands for callers without a key: choose another";
-            findings.error(&item, &["name".into()], &under, message);
+            findings.error(&item, &["name".into()], &entry_path, message);
         }
-        if callers.iter().any(|other| other.name == said.name) {
-            let message = "this name is there twice: names are unique";
-            findings.error_of(Rule::DuplicateName, &item, &["name".into()], &under, message);
+        if callers.iter().any(|other| other.name == caller.name) {
+            let message = "this name is used twice: names must be unique";
+            findings.error_with_rule(Rule::DuplicateName, &item, &["name".into()], &entry_path, message);
         }
         if callers.iter().any(|other| other.key_sha256 == key_sha256) {
-            findings.error(&item, &["key".into()], &under, "another caller has the same key");
+            findings.error(&item, &["key".into()], &entry_path, "another caller has the same key");
         }
-        for (list, name, texts) in
-            [(List::Allow, "allow", said.allow.as_deref().unwrap_or_default()), (List::Deny, "deny", &said.deny)]
-        {
-            let Some(Node { data: Data::List(nodes), .. }) = written.get(name) else { continue };
+        for (list, name, texts) in [
+            (ListKind::Allow, "allow", caller.allow.as_deref().unwrap_or_default()),
+            (ListKind::Deny, "deny", &caller.deny),
+        ] {
+            let Some(Node { data: Data::List(nodes), .. }) = unresolved.get(name) else { continue };
             entries.extend(nodes.iter().zip(texts).enumerate().map(|(at, (node, text))| {
-                ListEntry::new(list, node, join(&under, &[name.to_owned(), at.to_string()]), text)
+                ListEntry::new(list, node, join_path(&entry_path, &[name.to_owned(), at.to_string()]), text)
             }));
         }
         callers.push(CallerSettings {
-            name: said.name,
+            name: caller.name,
             key_sha256,
-            allow: said.allow,
-            deny: said.deny,
-            limits: said.limits,
-            admin: said.admin,
-            metrics: said.metrics,
+            allow: caller.allow,
+            deny: caller.deny,
+            limits: caller.limits,
+            admin: caller.admin,
+            metrics: caller.metrics,
         });
     }
     (callers, entries)
 }
 
 /// The hash of a caller's key. Faults of the key are added to the findings.
-fn key(
-    said: &Caller,
-    is_whole: bool,
+fn hash_caller_key(
+    caller: &Caller,
+    is_resolved: bool,
     item: &Node,
-    under: &str,
+    entry_path: &str,
     secrets: &mut BTreeSet<String>,
     findings: &mut Findings,
 ) -> Option<[u8; 32]> {
-    let place = |name: &str| [name.to_owned()];
-    match (&said.key, &said.key_sha256) {
+    let path_of = |name: &str| [name.to_owned()];
+    match (&caller.key, &caller.key_sha256) {
         (Some(key), None) if !key.trim().is_empty() => {
             let plain = key.trim();
             secrets.extend([key.clone(), plain.to_owned()]);
             if plain.len() < key.len() {
                 let message = "white space around a key is not part of it: leave it out";
-                findings.warning(item, &place("key"), under, message);
+                findings.warning(item, &path_of("key"), entry_path, message);
             }
             if !plain.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
-                let message = "no request can bring this key: a header field holds printable ASCII characters only";
-                findings.error(item, &place("key"), under, message);
+                let message = "no request can send this key: a header field has only printable ASCII characters";
+                findings.error(item, &path_of("key"), entry_path, message);
                 return None;
             }
-            if let Some(why) = weakness(plain).filter(|_| is_whole) {
-                warn_of_weak_key(item, "key", under, &why, findings);
+            if let Some(weakness) = key_weakness(plain).filter(|_| is_resolved) {
+                warn_weak_key(item, "key", entry_path, &weakness, findings);
             }
             Some(hash_key(plain))
         }
         (None, Some(text)) => {
             let hash = hex::decode(text.trim()).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
             let Some(hash) = hash else {
-                findings.error(item, &[], under, NO_KEY);
+                findings.error(item, &[], entry_path, KEY_MISSING);
                 return None;
             };
-            if is_of_blank(&hash) {
-                let message = "this is the hash of an empty text: the variable that it was made of was not set";
-                findings.error(item, &place("key_sha256"), under, message);
+            if is_blank_hash(&hash) {
+                let message = "this is the hash of an empty text: its variable was not set when the hash was made";
+                findings.error(item, &path_of("key_sha256"), entry_path, message);
                 return None;
             }
             if PLACEHOLDERS.iter().any(|word| hash == hash_key(word) || hash == hash_key(&format!("{word}\n"))) {
-                warn_of_weak_key(item, "key_sha256", under, "the key is a placeholder of examples", findings);
+                warn_weak_key(item, "key_sha256", entry_path, "the key is a placeholder of examples", findings);
             }
             Some(hash)
         }
         _ => {
-            findings.error(item, &[], under, NO_KEY);
+            findings.error(item, &[], entry_path, KEY_MISSING);
             None
         }
     }
 }
 
-fn warn_of_weak_key(item: &Node, key: &str, under: &str, why: &str, findings: &mut Findings) {
-    let message = format!("{why}, so it could be guessed; make one with `openssl rand -base64 32`");
-    findings.warning_of(Rule::ShortKey, item, &[key.to_owned()], under, message);
+fn warn_weak_key(item: &Node, key: &str, entry_path: &str, weakness: &str, findings: &mut Findings) {
+    let message = format!("{weakness}, so it could be guessed; make one with `openssl rand -base64 32`");
+    findings.warning_with_rule(Rule::ShortKey, item, &[key.to_owned()], entry_path, message);
 }
 
 /// Why a key is easy to guess. The text begins a sentence.
-fn weakness(key: &str) -> Option<String> {
+fn key_weakness(key: &str) -> Option<String> {
     let lower = key.to_ascii_lowercase();
     let mut chars = lower.chars();
     let first = chars.next();
@@ -170,13 +173,13 @@ fn weakness(key: &str) -> Option<String> {
     if PLACEHOLDERS.iter().any(|word| is_made_of(word)) {
         return Some("a placeholder of examples".into());
     }
-    (key.chars().count() < SHORTEST_KEY).then(|| format!("shorter than {SHORTEST_KEY} characters"))
+    (key.chars().count() < MIN_KEY_LENGTH).then(|| format!("shorter than {MIN_KEY_LENGTH} characters"))
 }
 
 /// Whether it is the hash of a text that contains only white space.
-fn is_of_blank(hash: &[u8; 32]) -> bool {
+fn is_blank_hash(hash: &[u8; 32]) -> bool {
     let mut texts = vec![String::new()];
-    for _ in 0..=LONGEST_BLANK {
+    for _ in 0..=MAX_BLANK_LENGTH {
         if texts.iter().any(|text| hash_key(text) == *hash) {
             return true;
         }
@@ -195,18 +198,18 @@ mod tests {
 
     struct Text(String);
 
-    impl Source for Text {
-        fn env(&self, _: &str) -> Option<String> {
+    impl ManifestInput for Text {
+        fn env_var(&self, _: &str) -> Option<String> {
             None
         }
 
-        fn file(&self, _: &Path) -> std::io::Result<String> {
+        fn read_text(&self, _: &Path) -> std::io::Result<String> {
             Ok(self.0.clone())
         }
     }
 
     /// The severity, path and message of each finding about the keys of one caller.
-    fn of(keys: &str) -> Vec<String> {
+    fn key_findings(keys: &str) -> Vec<String> {
         let text = format!("tools: {{calculator: {{kind: native}}}}\ncallers:\n  - {{name: a, {keys}}}\n");
         let mut found = check(Path::new("t.yaml"), &Text(text), &HashMap::new()).findings;
         found.retain(|found| found.severity <= Severity::Warning && found.rule != Rule::LiteralSecret);
@@ -216,16 +219,16 @@ mod tests {
     #[test]
     fn hashes_of_blank_texts_are_refused() {
         for blank in ["", "\n", " ", "\r\n", "\t", " \n\n"] {
-            let found = of(&format!("key_sha256: {}", hex::encode(hash_key(blank))));
+            let found = key_findings(&format!("key_sha256: {}", hex::encode(hash_key(blank))));
             assert_eq!(found.len(), 1, "{found:?}");
             assert!(found[0].starts_with("t.yaml:3:") && found[0].contains("hash of an empty text"), "{found:?}");
         }
-        assert_eq!(of(&format!("key_sha256: {}", hex::encode(hash_key("a-key-0123456789abcdef")))), [""; 0]);
+        assert_eq!(key_findings(&format!("key_sha256: {}", hex::encode(hash_key("a-key-0123456789abcdef")))), [""; 0]);
     }
 
     #[test]
-    fn weak_keys_are_warned_of() {
-        for (key, why) in [
+    fn weak_keys_are_warnings() {
+        for (key, reason) in [
             ("x", "shorter than 16"),
             ("hunter2hunter2", "shorter than 16"),
             ("aaaaaaaaaaaaaaaaaaaaaaaa", "one character"),
@@ -233,25 +236,25 @@ mod tests {
             ("ChangeMe-changeme-123456", "a placeholder"),
             ("secretsecretsecretsecret", "a placeholder"),
         ] {
-            let found = of(&format!("key: '{key}'"));
+            let found = key_findings(&format!("key: '{key}'"));
             assert!(found.len() == 1 && found[0].contains("warning: callers.0.key: "), "{key}: {found:?}");
-            assert!(found[0].contains(why) && found[0].ends_with("[short-key]"), "{key}: {found:?}");
+            assert!(found[0].contains(reason) && found[0].ends_with("[short-key]"), "{key}: {found:?}");
         }
-        assert_eq!(of("key: my-secret-garden-9f8e7d6c"), [""; 0], "a word among others is no placeholder");
-        let hashed = of(&format!("key_sha256: {}", hex::encode(hash_key("changeme"))));
+        assert_eq!(key_findings("key: my-secret-garden-9f8e7d6c"), [""; 0], "a word among others is no placeholder");
+        let hashed = key_findings(&format!("key_sha256: {}", hex::encode(hash_key("changeme"))));
         assert!(hashed.len() == 1 && hashed[0].contains("warning: callers.0.key_sha256: "), "{hashed:?}");
     }
 
     #[test]
-    fn keys_that_no_header_holds_are_errors() {
+    fn keys_must_fit_a_header() {
         for key in ["\"key-0123456789-\\u00e9abcdef\"", "\"key-0123456789\\nabcdef\"", "\"key-0123456789\\0abcdef\""] {
-            let found = of(&format!("key: {key}"));
-            assert!(found.len() == 1 && found[0].contains("no request can bring this key"), "{key}: {found:?}");
+            let found = key_findings(&format!("key: {key}"));
+            assert!(found.len() == 1 && found[0].contains("no request can send this key"), "{key}: {found:?}");
         }
-        let blanks = of("key: ' a-key-0123456789abcdef '");
+        let blanks = key_findings("key: ' a-key-0123456789abcdef '");
         assert!(blanks.len() == 1 && blanks[0].contains("warning: callers.0.key: white space"), "{blanks:?}");
         for empty in ["key: ''", "key: '  '", "key_sha256: ''", "key_sha256: abc"] {
-            assert!(of(empty)[0].contains("one of key (not empty)"), "{empty}");
+            assert!(key_findings(empty)[0].contains("one of key (not empty)"), "{empty}");
         }
     }
 }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::finding::{Finding, Severity};
-use super::load::{self, Host, Loaded, SourceText};
+use super::load::{self, Host, Loaded, ParsedManifest};
 use super::node::{Data, Node};
-use super::references::Source;
+use super::references::ManifestInput;
 use super::{Manifest, lint};
 use crate::call::EnvVar;
 use crate::tools::Tool;
@@ -40,41 +40,42 @@ impl Checked {
 
 /// Reads a manifest as [`load`](super::load()) does, and finds settings that are valid but probably not intended.
 /// Runs nothing. `natives` are the embedding program's own tools, by name.
-pub fn check(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -> Checked {
+pub fn check(path: &Path, input: &dyn ManifestInput, natives: &HashMap<String, Tool>) -> Checked {
     // The program's own tools are known here. Without any, the program is assumed to be the service itself.
-    let host = Host { natives: Some(natives), is_alone: natives.is_empty(), ..Host::default() };
-    let Loaded { manifest, mut findings, idle, written } = load::read(path, source, &host);
+    let host = Host { natives: Some(natives), is_standalone: natives.is_empty(), ..Host::default() };
+    let Loaded { manifest, mut findings, list_findings, parsed } = load::read_manifest(path, input, &host);
     let manifest = manifest.unwrap_or_default();
-    findings.extend(idle);
-    findings.extend(lint::lint(&written, manifest.calls.name_matching, &manifest.listen, source));
+    findings.extend(list_findings);
+    findings.extend(lint::run_lints(&parsed, manifest.calls.name_matching, &manifest.listen, input));
     // Errors stay in the order in which they were found, as in `serve`: the first often causes the next.
     findings.sort_by_key(|finding| {
-        let place = &finding.place;
-        let odd = (finding.severity != Severity::Error).then(|| (place.file.clone(), place.line, place.column));
-        (finding.severity, odd)
+        let location = &finding.location;
+        let position =
+            (finding.severity != Severity::Error).then(|| (location.file.clone(), location.line, location.column));
+        (finding.severity, position)
     });
-    Checked { findings, manifest, variables: variables(&written) }
+    Checked { findings, manifest, variables: declared_variables(&parsed) }
 }
 
-fn variables(written: &SourceText) -> Vec<DeclaredVariable> {
-    let of_tools = written.tools.iter().flat_map(|written| {
-        let variables = match &written.tool {
+fn declared_variables(parsed: &ParsedManifest) -> Vec<DeclaredVariable> {
+    let of_tools = parsed.tools.iter().flat_map(|parsed| {
+        let variables = match &parsed.tool {
             Some(tool) => tool.definition.env.clone(),
-            None => declared(&written.entry),
+            None => read_env(&parsed.entry),
         };
-        let tool = Some(written.key.text.clone());
+        let tool = Some(parsed.key.text.clone());
         variables.into_iter().map(move |variable| DeclaredVariable { tool: tool.clone(), source: None, variable })
     });
-    let of_sources = written.sources.iter().flat_map(|written| {
-        let source = Some(written.name.clone());
-        let variables = declared(&written.entry);
+    let of_sources = parsed.sources.iter().flat_map(|parsed| {
+        let source = Some(parsed.name.clone());
+        let variables = read_env(&parsed.entry);
         variables.into_iter().map(move |variable| DeclaredVariable { tool: None, source: source.clone(), variable })
     });
     of_tools.chain(of_sources).collect()
 }
 
 /// `env:` of an entry, as far as it can be read. Loading has reported its faults.
-fn declared(entry: &Node) -> Vec<EnvVar> {
+fn read_env(entry: &Node) -> Vec<EnvVar> {
     let Some(Node { data: Data::List(items), .. }) = entry.get("env") else { return Vec::new() };
     let mut variables: Vec<EnvVar> = Vec::new();
     for variable in items.iter().filter_map(|item| serde_json::from_value::<EnvVar>(item.to_json()).ok()) {

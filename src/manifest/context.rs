@@ -8,24 +8,24 @@ use crate::tools::Tool;
 
 impl ToolReader<'_> {
     /// The declared fields, if their names are valid.
-    pub(super) fn context_fields(
+    pub(super) fn valid_context_fields(
         &mut self,
-        said: Option<Vec<String>>,
+        declared: Option<Vec<String>>,
         node: &Node,
-        under: &str,
+        entry_path: &str,
     ) -> Option<Vec<String>> {
-        let fields = said?;
-        match ContextFields::check(&fields) {
+        let fields = declared?;
+        match ContextFields::validate_names(&fields) {
             Ok(()) => Some(fields),
             Err((at, message)) => {
-                self.findings.error(node, &["context".into(), at.to_string()], under, message);
+                self.findings.error(node, &["context".into(), at.to_string()], entry_path, message);
                 None
             }
         }
     }
 
     /// Reports where the declared fields of a finished tool cannot work.
-    pub(super) fn check_context(&mut self, tool: &Tool, node: &Node, under: &str) {
+    pub(super) fn check_context(&mut self, tool: &Tool, node: &Node, entry_path: &str) {
         let key = ["context".to_owned()];
         let fields = tool.definition.context.as_deref().unwrap_or_default();
         let parameters = tool.definition.input_schema.get("properties");
@@ -35,41 +35,41 @@ impl ToolReader<'_> {
                 let message = format!(
                     "a parameter has the name `{parameter}`, which stands for the context field `{field}`: rename one of them"
                 );
-                self.findings.error(node, &key, under, message);
+                self.findings.error(node, &key, entry_path, message);
             }
         }
-        if !fields.is_empty() && !tool.runner.takes_fields() {
-            self.findings.warning(node, &key, under, "has no effect: this tool takes no context");
+        if !fields.is_empty() && !tool.runner.takes_context_fields() {
+            self.findings.warning(node, &key, entry_path, "has no effect: this tool takes no context");
         }
     }
 }
 
 /// Adds the declared fields to the fields of the cache key, if that list comes from the manifest's defaults or the
 /// program. Such a list was chosen without knowledge of the fields that this tool takes.
-pub(super) fn keep_apart(policy: &mut Policy, said: &PolicyEntry, fields: Option<&[String]>) {
-    if said.cache.is_none()
-        && let Some(keyed) = policy.cache.as_mut().and_then(|cache| cache.context.as_mut())
+pub(super) fn add_context_to_cache_key(policy: &mut Policy, entry: &PolicyEntry, fields: Option<&[String]>) {
+    if entry.cache.is_none()
+        && let Some(key_fields) = policy.cache.as_mut().and_then(|cache| cache.context.as_mut())
     {
-        let missing = fields.unwrap_or_default().iter().filter(|field| !keyed.contains(field)).cloned();
+        let missing = fields.unwrap_or_default().iter().filter(|field| !key_fields.contains(field)).cloned();
         let missing: Vec<String> = missing.collect();
-        keyed.extend(missing);
+        key_fields.extend(missing);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::manifest::testing::{findings, read};
+    use crate::manifest::testing::{check_text, load_text};
 
     fn errors(entry: &str) -> Vec<String> {
-        read(&format!("tools:\n  t: {entry}\n")).err().unwrap_or_default()
+        load_text(&format!("tools:\n  t: {entry}\n")).err().unwrap_or_default()
     }
 
     #[test]
-    fn fields_that_cannot_be_taken_are_errors() {
+    fn invalid_context_fields_are_errors() {
         let http = |keys: &str, url: &str| {
             format!("{{kind: http, description: d{keys}, request: {{url: 'https://a.example/{url}'}}}}")
         };
-        for (entry, says) in [
+        for (entry, expected) in [
             (
                 http("", "{{ context.tenant }}"),
                 "tools.t.request.url: `{{ context.tenant }}`: the tool does not take this field",
@@ -78,7 +78,7 @@ mod tests {
             (http(", context: [tenants]", "{{ context.tenant }}"), "did you mean `context.tenants`?"),
             (http(", context: [user.id]", "x"), "tools.t.context.0: the name of a context field has"),
             (http(", context: [a, a]", "x"), "tools.t.context.1: the context field `a` is there twice"),
-            (http(", context: ['${env:KEY}']", "x"), "tools.t.context.0: callers see this"),
+            (http(", context: ['${env:KEY}']", "x"), "tools.t.context.0: callers can see this"),
             (http(", context: tenant", "x"), "tools.t.context: invalid type"),
             (
                 http(
@@ -97,32 +97,38 @@ mod tests {
             ),
         ] {
             let errors = errors(&entry);
-            assert!(errors.iter().any(|error| error.contains(says)), "{entry}: {errors:?}");
+            assert!(errors.iter().any(|error| error.contains(expected)), "{entry}: {errors:?}");
         }
         let parameter = http(", parameters: {context.tenant: {type: string}}", "{{ context.tenant }}");
         assert_eq!(errors(&parameter), [""; 0], "a parameter that has the name already keeps it");
         let module = "python_modules: {m: {module: tools/m.py, context: [a.b], tools: {f: {context: [c.d]}}}}\n";
-        let errors = read(module).err().unwrap();
-        for place in ["python_modules.m.context.0", "python_modules.m.tools.f.context.0"] {
-            assert!(errors.iter().any(|error| error.contains(place)), "{place}: {errors:?}");
+        let errors = load_text(module).err().unwrap();
+        for location in ["python_modules.m.context.0", "python_modules.m.tools.f.context.0"] {
+            assert!(errors.iter().any(|error| error.contains(location)), "{location}: {errors:?}");
         }
         let server = "mcp_servers: {s: {command: [x], context: ['${env:KEY}']}}\n";
-        assert!(read(server).err().unwrap()[0].contains("mcp_servers.s.context.0"), "no reference is looked up there");
+        assert!(
+            load_text(server).err().unwrap()[0].contains("mcp_servers.s.context.0"),
+            "references are not resolved there"
+        );
     }
 
     #[test]
-    fn fields_of_a_source_hold_for_its_tools() {
+    fn source_context_applies_to_its_tools() {
         let text = "mcp_servers:\n  s: {command: [x], context: [tenant], tools: {own: {context: [user]}, none: {context: []}, other: {timeout: 2s}}}\n";
-        let source = read(text).unwrap().sources.remove(0);
+        let source = load_text(text).unwrap().sources.remove(0);
         let of = |name: &str| source.rules.tools[name].context.clone().unwrap();
         assert_eq!(source.rules.context, Some(vec!["tenant".to_owned()]));
         assert_eq!([of("own"), of("none"), of("other")], [vec!["user".to_owned()], vec![], vec!["tenant".to_owned()]]);
     }
 
     #[test]
-    fn a_tool_without_use_for_fields_is_warned_of() {
-        let found = findings("tools:\n  calculator: {kind: native, context: [tenant]}\n");
-        let said: Vec<(&str, &str)> = found.iter().map(|one| (&*one.path, &*one.message)).collect();
-        assert!(said.contains(&("tools.calculator.context", "has no effect: this tool takes no context")), "{found:?}");
+    fn context_without_effect_is_a_warning() {
+        let found = check_text("tools:\n  calculator: {kind: native, context: [tenant]}\n");
+        let messages: Vec<(&str, &str)> = found.iter().map(|one| (&*one.path, &*one.message)).collect();
+        assert!(
+            messages.contains(&("tools.calculator.context", "has no effect: this tool takes no context")),
+            "{found:?}"
+        );
     }
 }

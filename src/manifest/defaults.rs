@@ -26,11 +26,11 @@ impl Default for Manifest {
             calls: CallSettings::default(),
             defaults: Defaults::default(),
             callers: Vec::new(),
-            lists: Vec::new(),
+            tool_lists: Vec::new(),
             tools: Vec::new(),
             sources: Vec::new(),
             pins: None,
-            taken: Vec::new(),
+            replaced_natives: Vec::new(),
             secrets: Vec::new(),
             warnings: Vec::new(),
         }

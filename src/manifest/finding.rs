@@ -8,7 +8,7 @@ use super::rule::Rule;
 
 /// A position in a file, counted from 1, or in a JSON document, which has no lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The file as it was named, or the JSON Pointer (RFC 6901) in a JSON document.
     pub file: Arc<Path>,
     /// Line. 0 in a JSON document.
@@ -17,14 +17,14 @@ pub struct Place {
     pub column: usize,
 }
 
-impl Place {
+impl Location {
     /// Whether the document is JSON.
     pub(super) fn is_json(&self) -> bool {
         self.line == 0
     }
 
     /// A position in a JSON document.
-    pub(super) fn in_json(pointer: &str) -> Self {
+    pub(super) fn from_pointer(pointer: &str) -> Self {
         Self { file: Path::new(pointer).into(), line: 0, column: 0 }
     }
 
@@ -50,7 +50,7 @@ pub enum Severity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The position.
-    pub place: Place,
+    pub location: Location,
     /// The keys from the root to the value, e.g. `tools.get_weather.timeout`.
     pub path: String,
     /// The fault and the correct form.
@@ -63,26 +63,26 @@ pub struct Finding {
 
 impl Finding {
     /// A finding with which the manifest cannot be used.
-    pub fn error(place: Place, path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { place, path: path.into(), message: message.into(), severity: Severity::Error, rule: Rule::Invalid }
+    pub fn error(location: Location, path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { location, path: path.into(), message: message.into(), severity: Severity::Error, rule: Rule::Invalid }
     }
 
     /// A finding with which the manifest can still be used.
-    pub fn warning(place: Place, path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, rule: Rule::Ineffective, ..Self::error(place, path, message) }
+    pub fn warning(location: Location, path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, rule: Rule::Ineffective, ..Self::error(location, path, message) }
     }
 
     /// The same finding under another rule.
     #[must_use]
-    pub fn rule(self, rule: Rule) -> Self {
+    pub fn with_rule(self, rule: Rule) -> Self {
         Self { rule, ..self }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.place.line > 0 {
-            write!(f, "{}:{}:{}: ", self.place.file.display(), self.place.line, self.place.column)?;
+        if self.location.line > 0 {
+            write!(f, "{}:{}:{}: ", self.location.file.display(), self.location.line, self.location.column)?;
         }
         match self.severity {
             Severity::Error => {}

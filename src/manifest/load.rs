@@ -4,16 +4,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::callers;
-use super::clashes;
-use super::decode::{Findings, fields, join};
-use super::finding::{Finding, Place, Severity};
-use super::itself::mounted;
+use super::decode::{Findings, field_names, join_path};
+use super::finding::{Finding, Location, Severity};
 use super::lock;
+use super::name_conflicts;
 use super::node::{Key, Node};
-use super::references::{References, Source};
+use super::policy;
+use super::references::{ManifestInput, References};
 use super::rule::Rule;
 use super::sections::{Cache, Ledger, PolicyEntry, Server};
-use super::tool::{self, ToolReader};
+use super::self_reference::self_references;
+use super::tool::ToolReader;
 use super::tool_lists;
 use super::{DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest};
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
@@ -21,13 +22,13 @@ use crate::http::ServerSettings;
 use crate::ledger;
 use crate::pins::Pins;
 use crate::secrets::Redactor;
-use crate::tools::{Clients, Databases, OwnPorts, Tool};
+use crate::tools::{Databases, HttpClients, OwnPorts, Tool};
 
-const SECTIONS: [&str; 10] =
+const MANIFEST_SECTIONS: [&str; 10] =
     ["server", "ledger", "cache", "calls", "callers", "include", "defaults", "tools", "python_modules", "mcp_servers"];
 /// The shortest value that is removed from messages. One or two letters would be found in every word.
 const SHORTEST_SECRET: usize = 3;
-const INCLUDED: [&str; 3] = ["tools", "python_modules", "mcp_servers"];
+const INCLUDABLE_SECTIONS: [&str; 3] = ["tools", "python_modules", "mcp_servers"];
 
 /// The program that reads a manifest.
 #[derive(Default)]
@@ -35,25 +36,25 @@ pub(crate) struct Host<'a> {
     /// The embedding program's own tools, by name.
     pub(crate) natives: Option<&'a HashMap<String, Tool>>,
     /// Whether no program adds tools to those of the manifest.
-    pub(crate) is_alone: bool,
+    pub(crate) is_standalone: bool,
     /// The ports on which the service listens, once it does.
-    pub(crate) own: OwnPorts,
+    pub(crate) own_ports: OwnPorts,
 }
 
 /// Reads a manifest and everything it includes. `natives` are the embedding program's own tools, by name.
 ///
 /// # Errors
 /// All findings, including warnings, if there is at least one error.
-pub fn load(path: &Path, source: &dyn Source, natives: &HashMap<String, Tool>) -> Result<Manifest, Vec<Finding>> {
-    load_for(path, source, &Host { natives: Some(natives), ..Host::default() })
+pub fn load(path: &Path, input: &dyn ManifestInput, natives: &HashMap<String, Tool>) -> Result<Manifest, Vec<Finding>> {
+    load_for_host(path, input, &Host { natives: Some(natives), ..Host::default() })
 }
 
 /// The same as [`load`], for this host.
 ///
 /// # Errors
 /// As [`load`].
-pub(crate) fn load_for(path: &Path, source: &dyn Source, host: &Host<'_>) -> Result<Manifest, Vec<Finding>> {
-    let Loaded { manifest, mut findings, .. } = read(path, source, host);
+pub(crate) fn load_for_host(path: &Path, input: &dyn ManifestInput, host: &Host<'_>) -> Result<Manifest, Vec<Finding>> {
+    let Loaded { manifest, mut findings, .. } = read_manifest(path, input, host);
     // Errors come first.
     findings.sort_by_key(|finding| finding.severity);
     match manifest {
@@ -70,23 +71,23 @@ pub(super) struct Loaded {
     pub(super) manifest: Option<Manifest>,
     pub(super) findings: Vec<Finding>,
     /// Findings about entries of tool lists, as far as they are known before the sources are listed.
-    pub(super) idle: Vec<Finding>,
-    pub(super) written: SourceText,
+    pub(super) list_findings: Vec<Finding>,
+    pub(super) parsed: ParsedManifest,
 }
 
 /// The content of the files, as far as it could be read.
 #[derive(Default)]
-pub(super) struct SourceText {
+pub(super) struct ParsedManifest {
     pub(super) root: Option<Node>,
-    pub(super) tools: Vec<WrittenTool>,
+    pub(super) tools: Vec<ParsedTool>,
     /// Entries of `python_modules:` and `mcp_servers:`.
-    pub(super) sources: Vec<WrittenSource>,
+    pub(super) sources: Vec<ParsedSource>,
     /// The approved definitions of servers' tools.
     pub(super) pins: Option<Pins>,
 }
 
 /// One entry of a section that declares sources of tools.
-pub(super) struct WrittenSource {
+pub(super) struct ParsedSource {
     /// The key of its section.
     pub(super) section: &'static str,
     pub(super) name: String,
@@ -96,22 +97,22 @@ pub(super) struct WrittenSource {
 }
 
 /// Reads one entry of such a section. Returns the source, and the entries of its tools.
-type ReadSource = fn(&mut ToolReader<'_>, &str, &Node) -> Option<(DeclaredSource, Vec<WrittenTool>)>;
+type ReadSource = fn(&mut ToolReader<'_>, &str, &Node) -> Option<(DeclaredSource, Vec<ParsedTool>)>;
 
 /// The section of sources that can be pinned.
-pub(super) const SERVERS: &str = "mcp_servers";
+pub(super) const MCP_SERVERS: &str = "mcp_servers";
 /// The sections that declare sources: the key, the plural for messages, and the function that reads an entry.
-const SOURCES: [(&str, &str, ReadSource); 2] = [
-    ("python_modules", "modules", |reader, name, node| reader.module(name, node)),
-    (SERVERS, "servers", |reader, name, node| reader.server(name, node)),
+const SOURCE_SECTIONS: [(&str, &str, ReadSource); 2] = [
+    ("python_modules", "modules", |reader, name, node| reader.read_module(name, node)),
+    (MCP_SERVERS, "servers", |reader, name, node| reader.read_server(name, node)),
 ];
 
 /// One entry of `tools:`, at the top or in a source, and the tool made from it.
-pub(super) struct WrittenTool {
+pub(super) struct ParsedTool {
     /// The name and its position.
     pub(super) key: Key,
     /// The path from the root.
-    pub(super) under: String,
+    pub(super) path: String,
     pub(super) entry: Node,
     pub(super) tool: Option<Tool>,
     /// The folder at which relative paths start.
@@ -119,66 +120,67 @@ pub(super) struct WrittenTool {
 }
 
 /// Reads the file and everything that it includes.
-pub(super) fn read(path: &Path, source: &dyn Source, host: &Host<'_>) -> Loaded {
-    let none = HashMap::new();
-    let natives = host.natives.unwrap_or(&none);
+pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<'_>) -> Loaded {
+    let no_natives = HashMap::new();
+    let natives = host.natives.unwrap_or(&no_natives);
     let mut loader = Loader {
-        source,
+        input,
         natives,
         findings: Findings::default(),
         secrets: BTreeSet::new(),
-        seen: HashMap::new(),
-        sources: HashMap::new(),
-        written: SourceText::default(),
-        clients: Clients::new(host.own.clone()),
-        databases: Databases::new(|name| source.env(name)),
+        tool_names: HashMap::new(),
+        source_names: HashMap::new(),
+        parsed: ParsedManifest::default(),
+        clients: HttpClients::new(host.own_ports.clone()),
+        databases: Databases::new(|name| input.env_var(name)),
     };
-    let mut manifest = loader.manifest(path);
+    let mut manifest = loader.load_manifest(path);
     let mut findings = loader.findings.0;
     // If something could not be read, the list of names is incomplete.
-    let is_whole = findings.iter().all(|finding| finding.rule != Rule::Unreadable)
-        && loader.written.tools.iter().all(|tool| tool.tool.is_some());
-    let idle = manifest.as_mut().map(|manifest| {
-        manifest.lists.extend(tool_lists::of_agents(&loader.written.tools));
+    let is_complete = findings.iter().all(|finding| finding.rule != Rule::Unreadable)
+        && loader.parsed.tools.iter().all(|tool| tool.tool.is_some());
+    let list_findings = manifest.as_mut().map(|manifest| {
+        manifest.tool_lists.extend(tool_lists::agent_lists(&loader.parsed.tools));
         let natives: Vec<&str> = natives.values().flat_map(|tool| tool.definition.names()).collect();
-        tool_lists::judge(manifest, &loader.written, &natives, host.is_alone)
+        tool_lists::check_lists(manifest, &loader.parsed, &natives, host.is_standalone)
     });
-    let idle = idle.filter(|_| is_whole).unwrap_or_default();
-    let (wrong, idle): (Vec<_>, Vec<_>) = idle.into_iter().partition(|finding| finding.severity == Severity::Error);
-    findings.extend(wrong);
-    // A message may quote a value that came by reference, so such values are removed.
-    let redactor = Redactor::of_length(SHORTEST_SECRET, loader.secrets.iter().map(String::as_str));
+    let list_findings = list_findings.filter(|_| is_complete).unwrap_or_default();
+    let (list_errors, list_findings): (Vec<_>, Vec<_>) =
+        list_findings.into_iter().partition(|finding| finding.severity == Severity::Error);
+    findings.extend(list_errors);
+    // A message may quote a value that replaced a reference, so such values are removed.
+    let redactor = Redactor::with_min_length(SHORTEST_SECRET, loader.secrets.iter().map(String::as_str));
     for finding in &mut findings {
-        finding.message = redactor.text(&finding.message).into_owned();
+        finding.message = redactor.redact_text(&finding.message).into_owned();
     }
     if let Some(manifest) = &mut manifest {
         manifest.secrets = loader.secrets.into_iter().collect();
     }
-    Loaded { manifest, findings, idle, written: loader.written }
+    Loaded { manifest, findings, list_findings, parsed: loader.parsed }
 }
 
 struct Loader<'a> {
-    source: &'a dyn Source,
+    input: &'a dyn ManifestInput,
     natives: &'a HashMap<String, Tool>,
     findings: Findings,
     secrets: BTreeSet<String>,
     /// The position where each tool name first occurred.
-    seen: HashMap<String, Place>,
+    tool_names: HashMap<String, Location>,
     /// The position where each source's name first occurred.
-    sources: HashMap<String, Place>,
-    written: SourceText,
-    clients: Clients,
+    source_names: HashMap<String, Location>,
+    parsed: ParsedManifest,
+    clients: HttpClients,
     databases: Databases,
 }
 
 impl Loader<'_> {
-    fn read(&mut self, path: &Path) -> Option<Node> {
-        let place = || Place { file: path.into(), line: 1, column: 1 };
-        let text = match self.source.file(path) {
+    fn parse_file(&mut self, path: &Path) -> Option<Node> {
+        let location = || Location { file: path.into(), line: 1, column: 1 };
+        let text = match self.input.read_text(path) {
             Ok(text) => text,
             Err(error) => {
-                let unreadable = Finding::error(place(), "", format!("cannot be read: {error}"));
-                self.findings.0.push(unreadable.rule(Rule::Unreadable));
+                let unreadable = Finding::error(location(), "", format!("cannot be read: {error}"));
+                self.findings.0.push(unreadable.with_rule(Rule::Unreadable));
                 return None;
             }
         };
@@ -186,7 +188,7 @@ impl Loader<'_> {
             Ok(node) if node.entries().is_some() => Some(node),
             Ok(_) => {
                 let message = "a manifest is a map: tools, callers, server, ledger …";
-                self.findings.0.push(Finding::error(place(), "", message).rule(Rule::Unreadable));
+                self.findings.0.push(Finding::error(location(), "", message).with_rule(Rule::Unreadable));
                 None
             }
             Err(finding) => {
@@ -196,13 +198,13 @@ impl Loader<'_> {
         }
     }
 
-    fn manifest(&mut self, path: &Path) -> Option<Manifest> {
-        let root = self.read(path)?;
-        let base = folder(path);
-        self.written.root = Some(root.clone());
-        self.findings.unknown_keys(&root, "", &SECTIONS);
+    fn load_manifest(&mut self, path: &Path) -> Option<Manifest> {
+        let root = self.parse_file(path)?;
+        let base = parent_folder(path);
+        self.parsed.root = Some(root.clone());
+        self.findings.report_unknown_keys(&root, "", &MANIFEST_SECTIONS);
         let (mut manifest, mut listen) = (Manifest::default(), None);
-        if let Some(server) = self.section::<Server>(&root, "server", &base) {
+        if let Some(server) = self.decode_section::<Server>(&root, "server", &base) {
             listen.clone_from(&server.listen);
             manifest.listen = server.listen.unwrap_or(manifest.listen);
             let plain = ServerSettings::default();
@@ -221,8 +223,8 @@ impl Loader<'_> {
             }
         }
         let mut capture = None;
-        if let Some(section) = self.section::<Ledger>(&root, "ledger", &base) {
-            self.ledger(&root, &section);
+        if let Some(section) = self.decode_section::<Ledger>(&root, "ledger", &base) {
+            self.check_ledger(&root, &section);
             capture = section.capture;
             manifest.digest_key = section.digest_key.as_deref().and_then(DigestKey::from_secret);
             // The default file is in the working folder. A file that the manifest names is relative to the manifest.
@@ -233,10 +235,10 @@ impl Loader<'_> {
             let durability = section.durability;
             manifest.ledger = ledger::Settings { url, base, durability, retention, max_bytes, accept_loss: false };
         }
-        if let Some(section) = self.section::<Cache>(&root, "cache", &base) {
+        if let Some(section) = self.decode_section::<Cache>(&root, "cache", &base) {
             manifest.cache_bytes = section.max_bytes.map_or(manifest.cache_bytes, |size| size.0);
         }
-        if let Some(calls) = self.section::<CallSettings>(&root, "calls", &base) {
+        if let Some(calls) = self.decode_section::<CallSettings>(&root, "calls", &base) {
             for (key, nothing, message) in [
                 ("parallel", calls.parallel == 0, "at least one call must be able to run"),
                 ("max_parse_attempts", calls.max_parse_attempts == 0, "the first attempt counts too: write 1 or more"),
@@ -247,107 +249,110 @@ impl Loader<'_> {
             }
             manifest.calls = calls;
         }
-        (manifest.callers, manifest.lists) =
-            callers::read(&root, &base, self.source, &mut self.secrets, &mut self.findings);
-        let mut defaults = self.section::<PolicyEntry>(&root, "defaults", &base).unwrap_or_default();
+        (manifest.callers, manifest.tool_lists) =
+            callers::read_callers(&root, &base, self.input, &mut self.secrets, &mut self.findings);
+        let mut defaults = self.decode_section::<PolicyEntry>(&root, "defaults", &base).unwrap_or_default();
         defaults.capture = defaults.capture.or(capture);
         manifest.capture = capture.unwrap_or_default();
         if let (Some(cache), Some(node)) = (&mut defaults.cache, root.get("defaults"))
             && let Some(text) = &cache.when
-            && tool::cache_when(text, node, "defaults", &mut self.findings).is_none()
+            && policy::compile_cache_condition(text, node, "defaults", &mut self.findings).is_none()
         {
             // Reported once here instead of for every tool.
             cache.when = None;
         }
-        self.tools(&root, &base, &defaults, &mut manifest);
-        self.sources(&root, &base, &defaults, &mut manifest);
-        self.includes(&root, &base, &defaults, &mut manifest);
-        if self.written.sources.iter().any(|source| source.section == SERVERS) {
-            manifest.pins = lock::read(path, self.source, &mut self.findings);
+        self.read_tools(&root, &base, &defaults, &mut manifest);
+        self.read_sources(&root, &base, &defaults, &mut manifest);
+        self.read_includes(&root, &base, &defaults, &mut manifest);
+        if self.parsed.sources.iter().any(|source| source.section == MCP_SERVERS) {
+            manifest.pins = lock::read_pins(path, self.input, &mut self.findings);
         }
         if let Some(pins) = manifest.pins.clone() {
-            lock::pin(&mut manifest, &pins);
-            self.written.pins = Some(pins);
+            lock::apply_pins(&mut manifest, &pins);
+            self.parsed.pins = Some(pins);
         }
-        for (name, message) in listen.iter().flat_map(|listen| mounted(&manifest, listen)) {
-            let written = self.written.sources.iter().find(|source| source.section == SERVERS && source.name == name);
-            let under = join(SERVERS, &[name.to_owned()]);
-            written.inspect(|written| self.findings.error(&written.entry, &["url".into()], &under, message));
+        for (name, message) in listen.iter().flat_map(|listen| self_references(&manifest, listen)) {
+            let parsed_source =
+                self.parsed.sources.iter().find(|source| source.section == MCP_SERVERS && source.name == name);
+            let entry_path = join_path(MCP_SERVERS, &[name.to_owned()]);
+            parsed_source.inspect(|parsed_source| {
+                self.findings.error(&parsed_source.entry, &["url".into()], &entry_path, message);
+            });
         }
-        clashes::look(&manifest, &self.sources, &self.seen, &mut self.findings.0);
+        name_conflicts::report_conflicts(&manifest, &self.source_names, &self.tool_names, &mut self.findings.0);
         manifest.defaults = Defaults(defaults);
         Some(manifest)
     }
 
-    fn section<T: serde::de::DeserializeOwned>(&mut self, root: &Node, name: &str, base: &Path) -> Option<T> {
+    fn decode_section<T: serde::de::DeserializeOwned>(&mut self, root: &Node, name: &str, base: &Path) -> Option<T> {
         let mut node = root.get(name)?.clone();
-        self.resolve(&mut node, name, base);
+        self.resolve_references(&mut node, name, base);
         if node.entries().is_none() {
             self.findings.error(&node, &[], name, "a map is expected here");
             return None;
         }
-        let known = fields::<T>();
-        self.findings.unknown_keys(&node, name, known);
+        let known = field_names::<T>();
+        self.findings.report_unknown_keys(&node, name, known);
         self.findings.decode_keys(&node.filtered(|key| known.contains(&key)), name)
     }
 
-    fn resolve(&mut self, node: &mut Node, under: &str, base: &Path) {
+    fn resolve_references(&mut self, node: &mut Node, entry_path: &str, base: &Path) {
         let secrets = std::mem::take(&mut self.secrets);
-        let mut references = References::new(self.source, base, secrets);
-        references.resolve(node, under, &mut self.findings);
+        let mut references = References::new(self.input, base, secrets);
+        references.resolve(node, entry_path, &mut self.findings);
         self.secrets = references.secrets;
     }
 
-    fn ledger(&mut self, root: &Node, section: &Ledger) {
+    fn check_ledger(&mut self, root: &Node, section: &Ledger) {
         let key = |name: &str| ["ledger".to_owned(), name.to_owned()];
         if section.digest_key.as_deref().is_some_and(|secret| DigestKey::from_secret(secret).is_none()) {
             let message = "a key that cannot be guessed is needed: 16 bytes or more";
             self.findings.error(root, &key("digest_key"), "", message);
         }
-        if section.url.as_deref().is_some_and(ledger::is_in_memory) {
+        if section.url.as_deref().is_some_and(ledger::is_in_memory_url) {
             let message = "there is no ledger in memory: name a file, sqlite://FILE, or leave the key out";
             self.findings.error(root, &key("url"), "", message);
         }
         if section.retention.is_some_and(|keep| keep.0.is_zero()) {
             self.findings.error(root, &key("retention"), "", "at least some time is needed: leave it out to keep all");
         }
-        if section.max_bytes.is_some_and(|size| size.0 < ledger::SMALLEST) {
-            let smallest = bytesize::ByteSize(ledger::SMALLEST);
+        if section.max_bytes.is_some_and(|size| size.0 < ledger::MIN_SIZE_BOUND) {
+            let smallest = bytesize::ByteSize(ledger::MIN_SIZE_BOUND);
             let message = format!("at least {smallest} is needed: leave it out for no bound");
             self.findings.error(root, &key("max_bytes"), "", message);
         }
     }
 
-    fn tools(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
+    fn read_tools(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
         let Some(node) = root.get("tools") else { return };
         let Some(entries) = node.entries() else {
             self.findings.error(node, &[], "tools", "a map of tools is expected here");
             return;
         };
         for (key, entry) in entries {
-            let under = format!("tools.{}", key.text);
-            if !self.claim(key, &under) {
+            let entry_path = format!("tools.{}", key.text);
+            if !self.claim_name(key, &entry_path) {
                 continue;
             }
-            let tool = self.reader(base, defaults).read(&key.text, entry);
+            let tool = self.tool_reader(base, defaults).read_tool(&key.text, entry);
             let (key, entry, base) = (key.clone(), entry.clone(), base.to_owned());
-            let written = WrittenTool { key, under, entry, tool: tool.clone(), base };
-            self.claim_aliases(&written);
-            let (key, entry) = (written.key.clone(), written.entry.clone());
-            self.written.tools.push(written);
+            let parsed_tool = ParsedTool { key, path: entry_path, entry, tool: tool.clone(), base };
+            self.claim_aliases(&parsed_tool);
+            let (key, entry) = (parsed_tool.key.clone(), parsed_tool.entry.clone());
+            self.parsed.tools.push(parsed_tool);
             let Some(tool) = tool else { continue };
             let which = entry.get("use").map(Node::to_json);
             let which = which.as_ref().and_then(|word| word.as_str()).unwrap_or(&key.text);
             if tool.kind == Kind::Native && self.natives.contains_key(which) {
-                manifest.taken.push(which.to_owned());
+                manifest.replaced_natives.push(which.to_owned());
             }
             manifest.tools.push(tool);
         }
     }
 
-    fn reader<'a>(&'a mut self, base: &'a Path, defaults: &'a PolicyEntry) -> ToolReader<'a> {
+    fn tool_reader<'a>(&'a mut self, base: &'a Path, defaults: &'a PolicyEntry) -> ToolReader<'a> {
         ToolReader {
-            source: self.source,
+            input: self.input,
             base,
             defaults,
             natives: self.natives,
@@ -360,94 +365,96 @@ impl Loader<'_> {
     }
 
     /// Claims a name for a tool. Returns false and reports an error if the name is taken.
-    fn claim(&mut self, key: &Key, under: &str) -> bool {
-        if let Some(first) = self.seen.get(&key.text) {
+    fn claim_name(&mut self, key: &Key, entry_path: &str) -> bool {
+        if let Some(first) = self.tool_names.get(&key.text) {
             let message = format!("the name is taken: {}:{}:{}", first.file.display(), first.line, first.column);
-            let taken = Finding::error(key.place.clone(), under, message);
-            self.findings.0.push(taken.rule(Rule::DuplicateName));
+            let taken = Finding::error(key.location.clone(), entry_path, message);
+            self.findings.0.push(taken.with_rule(Rule::DuplicateName));
             return false;
         }
-        self.seen.insert(key.text.clone(), key.place.clone());
+        self.tool_names.insert(key.text.clone(), key.location.clone());
         true
     }
 
-    fn claim_aliases(&mut self, written: &WrittenTool) {
-        let WrittenTool { key, under, tool, .. } = written;
+    fn claim_aliases(&mut self, parsed_tool: &ParsedTool) {
+        let ParsedTool { key, path: entry_path, tool, .. } = parsed_tool;
         for alias in tool.iter().flat_map(|tool| &tool.definition.aliases) {
-            if let Some(first) = self.seen.insert(alias.to_string(), key.place.clone()) {
-                let place = format!("{}:{}:{}", first.file.display(), first.line, first.column);
-                let message = format!("the alias `{alias}` is taken: {place}");
-                let taken = Finding::error(key.place.clone(), format!("{under}.aliases"), message);
-                self.findings.0.push(taken.rule(Rule::DuplicateName));
+            if let Some(first) = self.tool_names.insert(alias.to_string(), key.location.clone()) {
+                let location = format!("{}:{}:{}", first.file.display(), first.line, first.column);
+                let message = format!("the alias `{alias}` is taken: {location}");
+                let taken = Finding::error(key.location.clone(), format!("{entry_path}.aliases"), message);
+                self.findings.0.push(taken.with_rule(Rule::DuplicateName));
             }
         }
     }
 
-    fn sources(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
-        for (section, what, read) in SOURCES {
+    fn read_sources(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
+        for (section, what, read) in SOURCE_SECTIONS {
             let Some(node) = root.get(section) else { continue };
             let Some(entries) = node.entries() else {
                 self.findings.error(node, &[], section, format!("a map of {what} is expected here"));
                 continue;
             };
             for (key, entry) in entries {
-                let (name, under) = (key.text.clone(), format!("{section}.{}", key.text));
-                if let Some(first) = self.sources.get(&name) {
+                let (name, entry_path) = (key.text.clone(), format!("{section}.{}", key.text));
+                if let Some(first) = self.source_names.get(&name) {
                     let message =
                         format!("the name is taken: {}:{}:{}", first.file.display(), first.line, first.column);
-                    let taken = Finding::error(key.place.clone(), under, message);
-                    self.findings.0.push(taken.rule(Rule::DuplicateName));
+                    let taken = Finding::error(key.location.clone(), entry_path, message);
+                    self.findings.0.push(taken.with_rule(Rule::DuplicateName));
                     continue;
                 }
-                self.sources.insert(name.clone(), key.place.clone());
+                self.source_names.insert(name.clone(), key.location.clone());
                 let (entry, base) = (entry.clone(), base.to_owned());
-                let read = read(&mut self.reader(&base, defaults), &name, &entry);
-                self.written.sources.push(WrittenSource { section, name, entry, base });
+                let read = read(&mut self.tool_reader(&base, defaults), &name, &entry);
+                self.parsed.sources.push(ParsedSource { section, name, entry, base });
                 let Some((declared, tools)) = read else { continue };
                 for tool in &tools {
-                    self.claim(&tool.key, &tool.under);
+                    self.claim_name(&tool.key, &tool.path);
                     self.claim_aliases(tool);
                 }
-                self.written.tools.extend(tools);
+                self.parsed.tools.extend(tools);
                 manifest.sources.push(declared);
             }
         }
     }
 
-    fn includes(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
+    fn read_includes(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
         let Some(node) = root.get("include") else { return };
         let Some(patterns) = self.findings.decode_value::<Vec<String>>(node, "include") else { return };
         for (at, pattern) in patterns.iter().enumerate() {
-            let place = [at.to_string()];
-            let files = match self.source.matching(&base.join(pattern).to_string_lossy()) {
+            let path = [at.to_string()];
+            let files = match self.input.matching_files(&base.join(pattern).to_string_lossy()) {
                 Ok(files) => files,
                 Err(message) => {
-                    self.findings.error(node, &place, "include", message);
+                    self.findings.error(node, &path, "include", message);
                     continue;
                 }
             };
             if files.is_empty() && !pattern.contains(['*', '?', '[']) {
-                self.findings.error(node, &place, "include", format!("there is no file {pattern}"));
+                self.findings.error(node, &path, "include", format!("there is no file {pattern}"));
             }
             for file in files {
-                let Some(included) = self.read(&file) else { continue };
+                let Some(included) = self.parse_file(&file) else { continue };
                 for (key, _) in included.entries().unwrap_or_default() {
-                    if SECTIONS.contains(&key.text.as_str()) && !INCLUDED.contains(&key.text.as_str()) {
+                    if MANIFEST_SECTIONS.contains(&key.text.as_str())
+                        && !INCLUDABLE_SECTIONS.contains(&key.text.as_str())
+                    {
                         let message = "an included file holds tools only; this belongs in the manifest itself";
                         self.findings.error(&included, std::slice::from_ref(&key.text), "", message);
                     }
                 }
-                let known = |key: &str| INCLUDED.contains(&key) || !SECTIONS.contains(&key);
-                self.findings.unknown_keys(&included.filtered(known), "", &INCLUDED);
-                self.tools(&included, &folder(&file), defaults, manifest);
-                self.sources(&included, &folder(&file), defaults, manifest);
+                let known = |key: &str| INCLUDABLE_SECTIONS.contains(&key) || !MANIFEST_SECTIONS.contains(&key);
+                self.findings.report_unknown_keys(&included.filtered(known), "", &INCLUDABLE_SECTIONS);
+                self.read_tools(&included, &parent_folder(&file), defaults, manifest);
+                self.read_sources(&included, &parent_folder(&file), defaults, manifest);
             }
         }
     }
 }
 
 /// The folder at which relative paths of a file start.
-pub(super) fn folder(file: &Path) -> PathBuf {
+pub(super) fn parent_folder(file: &Path) -> PathBuf {
     match file.parent() {
         Some(folder) if folder != Path::new("") => folder.to_path_buf(),
         _ => PathBuf::from("."),

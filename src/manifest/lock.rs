@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::Manifest;
 use super::decode::Findings;
-use super::finding::{Finding, Place};
-use super::load::SERVERS;
+use super::finding::{Finding, Location};
+use super::load::MCP_SERVERS;
 use super::node::Node;
-use super::references::Source;
+use super::references::ManifestInput;
 use super::rule::Rule;
 use crate::call::ToolName;
 use crate::call::json::parse_strict;
@@ -19,31 +19,33 @@ use crate::tools::mcp::{ServerSettings, ToolFilter};
 
 /// Reads the pins of the manifest at `path`, if it has any. An unreadable file is an error: without pins, a server
 /// could change its definitions at will.
-pub(super) fn read(path: &Path, source: &dyn Source, findings: &mut Findings) -> Option<Pins> {
-    let file = pins::file_of(path);
-    let at =
-        |line: usize, column: usize| Place { file: file.as_path().into(), line: line.max(1), column: column.max(1) };
-    if let Some(other) = shared_with(path, source) {
+pub(super) fn read_pins(path: &Path, input: &dyn ManifestInput, findings: &mut Findings) -> Option<Pins> {
+    let file = pins::pins_path(path);
+    let location_at =
+        |line: usize, column: usize| Location { file: file.as_path().into(), line: line.max(1), column: column.max(1) };
+    if let Some(other) = manifest_with_same_pins(path, input) {
         let message = format!(
             "{} has servers too, and its pins would be in the same {}; give one of the manifests another name",
             other.display(),
             file.display()
         );
-        findings.0.push(Finding::error(Place { file: path.into(), line: 1, column: 1 }, "", message));
+        findings.0.push(Finding::error(Location { file: path.into(), line: 1, column: 1 }, "", message));
         return None;
     }
-    let text = match source.file(&file) {
+    let text = match input.read_text(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
         Err(error) => {
-            let unreadable = Finding::error(at(1, 1), "", format!("cannot be read: {error}"));
-            findings.0.push(unreadable.rule(Rule::Unreadable));
+            let unreadable = Finding::error(location_at(1, 1), "", format!("cannot be read: {error}"));
+            findings.0.push(unreadable.with_rule(Rule::Unreadable));
             return None;
         }
     };
     if let Err(error) = parse_strict(text.as_bytes()) {
-        let message = format!("not JSON: {error}; `toolcrib pin` writes this file: without it, it pins anew");
-        findings.0.push(Finding::error(at(error.line(), error.column()), "", message).rule(Rule::Unreadable));
+        let message = format!("not JSON: {error}; `toolcrib pin` writes this file: delete it and pin again");
+        findings
+            .0
+            .push(Finding::error(location_at(error.line(), error.column()), "", message).with_rule(Rule::Unreadable));
         return None;
     }
     let node = match Node::parse(&file, &text) {
@@ -54,10 +56,10 @@ pub(super) fn read(path: &Path, source: &dyn Source, findings: &mut Findings) ->
         }
     };
     match node.get("version").map(Node::to_json) {
-        Some(version) if version == pins::VERSION => findings.decode(&node, ""),
+        Some(version) if version == pins::FORMAT_VERSION => findings.decode(&node, ""),
         Some(version) => {
             let message =
-                format!("pins of version {version}; this Toolcrib reads and writes version {}", pins::VERSION);
+                format!("pins of version {version}; this Toolcrib reads and writes version {}", pins::FORMAT_VERSION);
             findings.error(&node, &["version".into()], "", message);
             None
         }
@@ -69,33 +71,33 @@ pub(super) fn read(path: &Path, source: &dyn Source, findings: &mut Findings) ->
 }
 
 /// Another manifest with servers whose pins would be in the same file.
-fn shared_with(path: &Path, source: &dyn Source) -> Option<PathBuf> {
+fn manifest_with_same_pins(path: &Path, input: &dyn ManifestInput) -> Option<PathBuf> {
     let others = ["yaml", "yml", "json"].map(|extension| path.with_extension(extension));
-    others.into_iter().filter(|other| other != path && pins::file_of(other) == pins::file_of(path)).find(|other| {
-        let text = source.is_file(other).then(|| source.file(other).ok()).flatten();
-        text.and_then(|text| Node::parse(other, &text).ok()).is_some_and(|root| root.get(SERVERS).is_some())
+    others.into_iter().filter(|other| other != path && pins::pins_path(other) == pins::pins_path(path)).find(|other| {
+        let text = input.is_file(other).then(|| input.read_text(other).ok()).flatten();
+        text.and_then(|text| Node::parse(other, &text).ok()).is_some_and(|root| root.get(MCP_SERVERS).is_some())
     })
 }
 
 /// Gives each server its pins. The pinned tool names are thereby known before the server is listed.
-pub(super) fn pin(manifest: &mut Manifest, pins: &Pins) {
+pub(super) fn apply_pins(manifest: &mut Manifest, pins: &Pins) {
     for declared in &mut manifest.sources {
         let SourceSettings::Mcp(settings) = &declared.settings else { continue };
         let Some(server) = pins.servers.get(&settings.name) else {
             // The operator has pinned other servers, so this one must not be served without pins.
-            declared.rules.pins = Some(Arc::new(ServerPins::missing(&declared.written)));
+            declared.rules.pins = Some(Arc::new(ServerPins::for_missing_server(&declared.written_settings)));
             continue;
         };
         let is_name = |own: &&String| ToolName::parse(&format!("{}{own}", declared.rules.prefix)).is_ok();
-        let known = server.tools.keys().filter(|own| takes(settings, own)).filter(is_name);
-        declared.rules.asked = known.cloned().collect();
+        let known = server.tools.keys().filter(|own| selects_tool(settings, own)).filter(is_name);
+        declared.rules.expected_tools = known.cloned().collect();
         declared.rules.pins = Some(Arc::new(ServerPins::clone(server)));
     }
 }
 
 /// Whether `include` and `exclude` select a tool of that name.
-pub(super) fn takes(settings: &ServerSettings, own: &str) -> bool {
-    ToolFilter::of(settings).takes(own)
+pub(super) fn selects_tool(settings: &ServerSettings, own: &str) -> bool {
+    ToolFilter::from_settings(settings).allows(own)
 }
 
 #[cfg(test)]
@@ -110,18 +112,18 @@ mod tests {
     /// A manifest and the lock file beside it.
     struct Files(String, Option<String>);
 
-    impl Source for Files {
-        fn env(&self, _: &str) -> Option<String> {
+    impl ManifestInput for Files {
+        fn env_var(&self, _: &str) -> Option<String> {
             None
         }
 
-        fn file(&self, path: &Path) -> std::io::Result<String> {
+        fn read_text(&self, path: &Path) -> std::io::Result<String> {
             match path.to_str() {
                 Some("t.yaml") => Ok(self.0.clone()),
                 Some("t.lock") => self.1.clone().ok_or_else(|| ErrorKind::NotFound.into()),
                 Some("t.yml") => Ok("tools: {}".into()),
                 Some("u.json" | "u.yaml") => Ok("mcp_servers: {near: {command: [npx]}}".into()),
-                _ => panic!("{path:?} is asked for"),
+                _ => panic!("unexpected path {path:?}"),
             }
         }
 
@@ -131,45 +133,46 @@ mod tests {
     }
 
     /// Pins of the server `near`.
-    fn pinned(command: &[&str], tools: &[&str]) -> String {
-        let written = serde_json::json!({"command": command});
-        let mut near = ServerPins::of(&written, &[]);
+    fn pins_json(command: &[&str], tools: &[&str]) -> String {
+        let settings = serde_json::json!({"command": command});
+        let mut near = ServerPins::new(&settings, &[]);
         for tool in tools {
             let pin = format!("{{\"sha256\": \"{}\", \"parts\": {{}}}}", "0".repeat(64));
             near.tools.insert((*tool).to_owned(), serde_json::from_str(&pin).unwrap());
         }
-        let pins = Pins { version: pins::VERSION, servers: [("near".to_owned(), near)].into() };
+        let pins = Pins { version: pins::FORMAT_VERSION, servers: [("near".to_owned(), near)].into() };
         serde_json::to_string_pretty(&pins).unwrap()
     }
 
-    fn read(lock: Option<String>) -> Result<Manifest, Vec<String>> {
+    fn load_with_pins(lock: Option<String>) -> Result<Manifest, Vec<String>> {
         let loaded = load(Path::new("t.yaml"), &Files(MANIFEST.into(), lock), &HashMap::new());
         loaded.map_err(|findings| findings.iter().map(ToString::to_string).collect())
     }
 
-    fn lints(lock: Option<String>) -> Vec<String> {
+    fn finding_lines(lock: Option<String>) -> Vec<String> {
         let found = check(Path::new("t.yaml"), &Files(MANIFEST.into(), lock), &HashMap::new()).findings;
         found
             .iter()
-            .map(|finding| format!("{} {} {}", finding.rule.as_str(), finding.path, finding.place.line))
+            .map(|finding| format!("{} {} {}", finding.rule.as_str(), finding.path, finding.location.line))
             .collect()
     }
 
     #[test]
-    fn each_server_has_its_pins_and_its_tools_are_known_by_name() {
-        let manifest = read(Some(pinned(&["npx", "server"], &["get_weather", "more", "x_out", "no name"]))).unwrap();
+    fn servers_get_pins_and_tool_names() {
+        let manifest =
+            load_with_pins(Some(pins_json(&["npx", "server"], &["get_weather", "more", "x_out", "no name"]))).unwrap();
         let [near, far] = &manifest.sources[..] else { panic!("two servers") };
-        assert!(near.rules.pins.as_ref().unwrap().has_reach(&near.written));
-        assert!(far.rules.pins.as_ref().unwrap().is_missing, "nobody has approved anything of it");
-        assert_eq!(near.rules.known().collect::<Vec<_>>(), ["get_weather", "more"]);
-        let without = read(None).unwrap();
+        assert!(near.rules.pins.as_ref().unwrap().matches_reach(&near.written_settings));
+        assert!(far.rules.pins.as_ref().unwrap().is_missing, "no pins for this server");
+        assert_eq!(near.rules.known_tools().collect::<Vec<_>>(), ["get_weather", "more"]);
+        let without = load_with_pins(None).unwrap();
         assert!(without.pins.is_none() && without.sources.iter().all(|source| source.rules.pins.is_none()));
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_an_error_with_its_place() {
-        let good = pinned(&["npx", "server"], &["get_weather"]);
-        for (lock, says) in [
+    fn unreadable_pins_are_located_errors() {
+        let good = pins_json(&["npx", "server"], &["get_weather"]);
+        for (lock, expected) in [
             (String::new(), "t.lock:1:1: not JSON"),
             ("{\n  \"version\": 1,\n  \"servers\": {},\n}".into(), "t.lock:4:1: not JSON: trailing comma"),
             ("version: 1\nservers: {}\n".into(), "t.lock:1:1: not JSON"),
@@ -185,40 +188,40 @@ mod tests {
             (good.replace("00000000\"", "\""), "sha256: a SHA-256 is expected here"),
             (good.replace("\"servers\"", "\"version\": 1, \"servers\""), "not JSON: duplicate key `version`"),
         ] {
-            let errors = read(Some(lock.clone())).err().unwrap_or_default();
-            assert!(errors.iter().any(|error| error.contains(says)), "{lock}: {says}: {errors:?}");
+            let errors = load_with_pins(Some(lock.clone())).err().unwrap_or_default();
+            assert!(errors.iter().any(|error| error.contains(expected)), "{lock}: {expected}: {errors:?}");
         }
     }
 
     #[test]
-    fn check_says_what_is_not_pinned() {
-        assert_eq!(lints(None), ["unpinned-server mcp_servers.near 3", "unpinned-server mcp_servers.far 6"]);
+    fn check_reports_unpinned_servers() {
+        assert_eq!(finding_lines(None), ["unpinned-server mcp_servers.near 3", "unpinned-server mcp_servers.far 6"]);
         let far = "unpinned-server mcp_servers.far 6".to_owned();
-        assert_eq!(lints(Some(pinned(&["npx", "server"], &["get_weather"]))), std::slice::from_ref(&far));
+        assert_eq!(finding_lines(Some(pins_json(&["npx", "server"], &["get_weather"]))), std::slice::from_ref(&far));
         assert_eq!(
-            lints(Some(pinned(&["npx", "other"], &["get_weather"]))),
+            finding_lines(Some(pins_json(&["npx", "other"], &["get_weather"]))),
             ["unpinned-server mcp_servers.near 3".into(), far.clone()]
         );
         let unknown = "unknown-tool mcp_servers.near.tools.get_weather 5".to_owned();
-        assert_eq!(lints(Some(pinned(&["npx", "server"], &["get_wether"]))), [unknown, far]);
+        assert_eq!(finding_lines(Some(pins_json(&["npx", "server"], &["get_wether"]))), [unknown, far]);
     }
 
     #[test]
-    fn a_pinned_tool_whose_name_is_another_tools_is_told() {
+    fn pinned_name_conflicts_are_warnings() {
         let text = format!("tools: {{near_more: {{kind: native, use: calculator}}}}\n{MANIFEST}");
-        let lock = pinned(&["npx", "server"], &["get_weather", "more"]);
+        let lock = pins_json(&["npx", "server"], &["get_weather", "more"]);
         let loaded = load(Path::new("t.yaml"), &Files(text, Some(lock)), &HashMap::new());
         let warnings: Vec<String> = loaded.unwrap().warnings.iter().map(ToString::to_string).collect();
-        let says = "t.yaml:3:3: warning: mcp_servers.near: its tool `more` is pinned, and `near_more` is another tool's name: t.yaml:1:9";
-        assert!(warnings.len() == 1 && warnings[0].starts_with(says), "{warnings:?}");
+        let expected = "t.yaml:3:3: warning: mcp_servers.near: its tool `more` is pinned, and `near_more` is another tool's name: t.yaml:1:9";
+        assert!(warnings.len() == 1 && warnings[0].starts_with(expected), "{warnings:?}");
     }
 
     #[test]
-    fn two_manifests_with_servers_do_not_share_a_file_of_pins() {
+    fn manifests_cannot_share_a_pin_file() {
         let loaded = load(Path::new("u.json"), &Files(String::new(), None), &HashMap::new());
         let errors: Vec<String> = loaded.err().unwrap_or_default().iter().map(ToString::to_string).collect();
-        let says = "u.json:1:1: u.yaml has servers too, and its pins would be in the same u.lock; give one of the manifests another name";
-        assert_eq!(errors, [says]);
-        assert!(read(None).is_ok(), "t.yml is there, and has no servers");
+        let expected = "u.json:1:1: u.yaml has servers too, and its pins would be in the same u.lock; give one of the manifests another name";
+        assert_eq!(errors, [expected]);
+        assert!(load_with_pins(None).is_ok(), "t.yml exists, but declares no servers");
     }
 }

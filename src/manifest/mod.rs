@@ -3,41 +3,43 @@
 //! Reading finds as many faults as possible at once. Each has a position and a correction.
 //!
 //! - `node.rs` reads YAML with positions.
-//! - `references.rs` replaces references to secrets. `reference_places.rs` knows where their text would be read as a
+//! - `references.rs` replaces references to secrets. `reference_context.rs` knows where their text would be read as a
 //!   template.
 //! - `decode.rs` decodes nodes to the types in `sections.rs`.
 //! - `tool.rs` makes tools of entries.
-//! - `modules.rs` and `servers.rs` read sources of tools; `brought.rs` has the parts that both share.
+//! - `modules.rs` and `servers.rs` read sources of tools; `source_tools.rs` has the parts that both share.
 //! - `lock.rs` reads the pins of servers.
-//! - `clashes.rs` finds names that tools of two servers could share, and `itself.rs` servers that are this service.
-//! - `callers.rs` reads the callers.
+//! - `name_conflicts.rs` finds names that tools of two servers could share, and `self_reference.rs` servers that are
+//!   this service.
+//! - `policy.rs` completes policies from the defaults; `callers.rs` reads the callers.
 //! - `tool_lists.rs` finds entries of tool lists that match no tool.
 //! - `variables.rs` and `context.rs` read the variables and context fields that tools and sources declare.
 //! - `lint/` finds settings that are valid but probably not intended.
 
-mod brought;
 mod callers;
 mod check;
-mod clashes;
 mod context;
 mod decode;
 mod defaults;
 mod finding;
-mod itself;
 mod lint;
 mod load;
 mod lock;
 mod modules;
+mod name_conflicts;
 mod node;
 mod parameters;
-mod reference_places;
+mod policy;
+mod reference_context;
 mod references;
 pub(crate) mod registered;
 mod rule;
 mod schema;
 mod sections;
+mod self_reference;
 mod servers;
 mod source;
+mod source_tools;
 #[cfg(test)]
 mod testing;
 mod tool;
@@ -47,15 +49,15 @@ mod variables;
 use std::net::SocketAddr;
 
 pub use check::{Checked, DeclaredVariable, check};
-pub use finding::{Finding, Place, Severity};
-pub(crate) use itself::mounted;
+pub use finding::{Finding, Location, Severity};
 pub use load::load;
-pub(crate) use load::{Host, load_for};
-pub use references::{Process, Source};
-pub(crate) use references::{matching, read_file};
-pub use registered::{Defaults, read_registered};
+pub(crate) use load::{Host, load_for_host};
+pub use references::{ManifestInput, ProcessInput};
+pub(crate) use references::{matching_files, read_file};
+pub use registered::{Defaults, read_registered_tool};
 pub use rule::Rule;
-pub use schema::schema;
+pub use schema::json_schema;
+pub(crate) use self_reference::self_references;
 pub use source::{DeclaredSource, SourceRules, ToolRules};
 pub(crate) use tool_lists::{Knowledge, ListEntry};
 
@@ -87,7 +89,7 @@ pub struct Manifest {
     /// `callers:`
     pub callers: Vec<CallerSettings>,
     /// The entries of all lists of tools. They are checked again when all tools are known.
-    pub(crate) lists: Vec<ListEntry>,
+    pub(crate) tool_lists: Vec<ListEntry>,
     /// `tools:`, including those of included files.
     pub tools: Vec<Tool>,
     /// `python_modules:` and `mcp_servers:`, including those of included files.
@@ -95,8 +97,8 @@ pub struct Manifest {
     /// The pins of `mcp_servers:`, from the file beside the manifest. `None` if there is no such file.
     pub pins: Option<Pins>,
     /// Names of the embedding program's tools that entries of the manifest replace.
-    pub taken: Vec<String>,
-    /// Every value that came in by reference. They are secrets.
+    pub replaced_natives: Vec<String>,
+    /// Every value that replaced a reference. They are secrets.
     pub secrets: Vec<String>,
     /// Findings that do not prevent the use of the manifest.
     pub warnings: Vec<Finding>,

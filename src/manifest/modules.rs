@@ -7,15 +7,15 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::brought::{Checks, Given, absolute};
-use super::context::keep_apart;
-use super::decode::{fields, join};
-use super::load::WrittenTool;
+use super::context::add_context_to_cache_key;
+use super::decode::{field_names, join_path};
+use super::load::ParsedTool;
 use super::node::Node;
-use super::reference_places::Owner;
-use super::references::explain;
+use super::reference_context::EntryKind;
+use super::references::explain_omitted_values;
 use super::sections::PolicyEntry;
 use super::source::{DeclaredSource, SourceRules};
+use super::source_tools::{EntryChecks, SourceInputs, absolute_path};
 use super::tool::ToolReader;
 use crate::call::units::Time;
 use crate::call::{EnvVar, JsonObject, Kind, NameError, ToolName};
@@ -23,12 +23,12 @@ use crate::tools::SourceSettings;
 use crate::tools::python::{Interpreter, ModulePath, ModuleSettings};
 
 /// The default time for a worker to load its module. Imports of large libraries take many seconds.
-const START_TIME: Duration = Duration::from_secs(60);
+const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Keys that define what runs.
-const RUNS: [&str; 7] = ["module", "interpreter", "requirements", "object", "share", "init", "environment"];
+const RUNTIME_KEYS: [&str; 7] = ["module", "interpreter", "requirements", "object", "share", "init", "environment"];
 
 /// Keys that are read separately.
-const APART: [&str; 3] = ["tools", "context", "env"];
+const SEPARATE_KEYS: [&str; 3] = ["tools", "context", "env"];
 
 /// One entry of `python_modules:`: a Python file or module with tools.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -82,46 +82,52 @@ pub(super) struct ModuleEntry {
 
 impl ToolReader<'_> {
     /// Reads one entry, and the entries of its tools. Faults are added to the findings.
-    pub(super) fn module(&mut self, name: &str, written: &Node) -> Option<(DeclaredSource, Vec<WrittenTool>)> {
-        let under = join("python_modules", &[name.to_owned()]);
+    pub(super) fn read_module(&mut self, name: &str, unresolved: &Node) -> Option<(DeclaredSource, Vec<ParsedTool>)> {
+        let entry_path = join_path("python_modules", &[name.to_owned()]);
         if ToolName::parse(name).is_err() {
             let message = "a module's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
-            self.findings.error(written, &[], &under, message);
+            self.findings.error(unresolved, &[], &entry_path, message);
             return None;
         }
-        if written.entries().is_none() {
-            self.findings.error(written, &[], &under, "a map is expected here: module, workers, functions, tools …");
+        if unresolved.entries().is_none() {
+            self.findings.error(
+                unresolved,
+                &[],
+                &entry_path,
+                "a map is expected here: module, workers, functions, tools …",
+            );
             return None;
         }
         let before = self.findings.0.len();
-        let known = fields::<ModuleEntry>();
-        self.findings.unknown_keys(written, &under, known);
-        let given = self.given(written, &under);
-        self.warn_of_overridden(&given.env, written, &under);
-        let mut node = written.filtered(|key| known.contains(&key) && !APART.contains(&key));
-        let left_out = self.resolve(&mut node, &under, Owner::Source, given.variables.declared.clone());
-        let said: ModuleEntry = self.findings.decode_keys(&node, &under).unwrap_or_default();
+        let known = field_names::<ModuleEntry>();
+        self.findings.report_unknown_keys(unresolved, &entry_path, known);
+        let inputs = self.read_source_inputs(unresolved, &entry_path);
+        self.warn_overridden_variables(&inputs.env, unresolved, &entry_path);
+        let mut node = unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
+        let omitted =
+            self.resolve_references(&mut node, &entry_path, EntryKind::Source, inputs.variables.unset.clone());
+        let module_entry: ModuleEntry = self.findings.decode_keys(&node, &entry_path).unwrap_or_default();
 
-        let (prefix, context, env) = (said.prefix.clone(), given.context.clone(), given.env.clone());
+        let (prefix, context, env) = (module_entry.prefix.clone(), inputs.context.clone(), inputs.env.clone());
         let mut rules = SourceRules { prefix, context, env, ..SourceRules::default() };
-        if ToolName::parse(&format!("{}x", said.prefix)).is_err() {
-            self.findings.error(&node, &["prefix".into()], &under, NameError.to_string());
+        if ToolName::parse(&format!("{}x", module_entry.prefix)).is_err() {
+            self.findings.error(&node, &["prefix".into()], &entry_path, NameError.to_string());
         }
-        self.govern(Kind::Python, &mut rules.policy, &PolicyEntry::default(), &node, &under);
-        keep_apart(&mut rules.policy, &PolicyEntry::default(), rules.context.as_deref());
-        let tools = self.tools_of(Kind::Python, written, &under, &PolicyEntry::default(), &mut rules);
-        rules.asked = said.functions.clone().unwrap_or_default();
-        let settings = self.module_settings(name, said, &given, &node, &under);
+        self.apply_policy(Kind::Python, &mut rules.policy, &PolicyEntry::default(), &node, &entry_path);
+        add_context_to_cache_key(&mut rules.policy, &PolicyEntry::default(), rules.context.as_deref());
+        let tools = self.read_source_tools(Kind::Python, unresolved, &entry_path, &PolicyEntry::default(), &mut rules);
+        rules.expected_tools = module_entry.functions.clone().unwrap_or_default();
+        let settings = self.module_settings(name, module_entry, &inputs, &node, &entry_path);
         if self.has_errors_since(before) {
-            explain(left_out, before, self.findings);
+            explain_omitted_values(omitted, before, self.findings);
             return None;
         }
-        let runs = |node: &Node| node.filtered(|key| RUNS.contains(&key)).to_json();
+        let runs = |node: &Node| node.filtered(|key| RUNTIME_KEYS.contains(&key)).to_json();
         let declared = DeclaredSource {
             settings: SourceSettings::Python(settings?.into()),
             rules,
-            written: given.written(runs(written)),
-            generation: given.generation(&runs(&node)),
+            written_settings: inputs.with_variable_names(runs(unresolved)),
+            generation: inputs.generation(&runs(&node)),
         };
         Some((declared, tools))
     }
@@ -129,49 +135,59 @@ impl ToolReader<'_> {
     fn module_settings(
         &mut self,
         name: &str,
-        said: ModuleEntry,
-        given: &Given,
+        module_entry: ModuleEntry,
+        inputs: &SourceInputs,
         node: &Node,
-        under: &str,
+        entry_path: &str,
     ) -> Option<ModuleSettings> {
-        let ModuleEntry { module, interpreter, requirements, workers, functions, object, init, .. } = said;
-        let mut checks = Checks { findings: &mut *self.findings, node, under };
+        let ModuleEntry { module, interpreter, requirements, workers, functions, object, init, .. } = module_entry;
+        let mut checks = EntryChecks { findings: &mut *self.findings, node, entry_path };
         if workers == Some(0) {
-            checks.error("workers", "at least one worker must be there to run something; leave it out for one");
+            checks.error("workers", "at least one worker is needed; leave the key out for one");
         }
         if functions.as_ref().is_some_and(Vec::is_empty) {
-            checks
-                .error("functions", "names no function, so there would be no tool; leave it out for every tool found");
+            checks.error(
+                "functions",
+                "names no function, so the module would have no tools; leave the key out for \
+                                     all tools of the module",
+            );
         }
         if init.is_some() && object.is_none() {
-            checks.error("init", "these are arguments for a class, and `object` names none; add it, or leave init out");
+            checks.error(
+                "init",
+                "these are arguments for a class, and `object` is missing; add `object`, or leave \
+                                  init out",
+            );
         }
-        if said.share && object.is_none() {
-            checks
-                .error("share", "it is an object that is shared, and `object` names none; add it, or leave share out");
+        if module_entry.share && object.is_none() {
+            checks.error(
+                "share",
+                "only an object can be shared, and `object` is missing; add `object`, or leave \
+                                 share out",
+            );
         }
-        if said.share && workers.is_some_and(|workers| workers > 1) {
-            checks.error("workers", "`share: true` keeps one object in one process: leave workers out, or share");
+        if module_entry.share && workers.is_some_and(|workers| workers > 1) {
+            checks.error("workers", "`share: true` keeps one object in one process: leave out workers or share");
         }
         if object.as_ref().is_some_and(|object| object.trim().is_empty()) {
             checks.error("object", "the name of a class in the module is expected here");
         }
-        if said.start_timeout.is_some_and(|time| time.0.is_zero()) {
-            checks.error("start_timeout", "in no time at all nothing is loaded; leave it out for 60s");
+        if module_entry.start_timeout.is_some_and(|time| time.0.is_zero()) {
+            checks.error("start_timeout", "the time must be above zero; leave the key out for 60s");
         }
-        let exists = |path: &Path| self.source.is_file(path);
+        let exists = |path: &Path| self.input.is_file(path);
         let interpreter = match (interpreter, requirements) {
             (Some(_), Some(_)) => {
-                let message = "interpreter and requirements both say what loads the module: keep one";
+                let message = "interpreter and requirements exclude each other: keep one";
                 checks.error("requirements", message);
                 None
             }
             (None, Some(file)) => {
-                let path = checks.file("requirements", self.base, &file, &exists);
+                let path = checks.existing_file("requirements", self.base, &file, &exists);
                 path.map(Interpreter::Requirements)
             }
             (Some(program), None) if program.contains('/') => {
-                checks.file("interpreter", self.base, &program, &exists).map(Interpreter::Program)
+                checks.existing_file("interpreter", self.base, &program, &exists).map(Interpreter::Program)
             }
             (Some(program), None) if program.trim().is_empty() => {
                 checks.error("interpreter", "a program is expected here, e.g. python3 or ./venv/bin/python");
@@ -184,11 +200,13 @@ impl ToolReader<'_> {
             None => {
                 if node.get("module").is_none() {
                     let message = "module is missing: a file, e.g. ./tools/weather.py, or an importable module";
-                    checks.findings.error(node, &[], under, message);
+                    checks.findings.error(node, &[], entry_path, message);
                 }
                 None
             }
-            Some(file) if is_file(&file) => checks.file("module", self.base, &file, &exists).map(ModulePath::File),
+            Some(file) if is_file(&file) => {
+                checks.existing_file("module", self.base, &file, &exists).map(ModulePath::File)
+            }
             Some(module) if is_importable(&module) => Some(ModulePath::Name(module)),
             Some(_) => {
                 let message =
@@ -204,13 +222,13 @@ impl ToolReader<'_> {
             workers: workers.unwrap_or(1).max(1),
             functions,
             object,
-            share: said.share,
+            share: module_entry.share,
             init: init.unwrap_or_default(),
-            environment: given.environment(said.environment),
-            workdir: absolute(self.base),
+            environment: inputs.process_environment(module_entry.environment),
+            workdir: absolute_path(self.base),
             // The program that starts the service chooses where it may write.
             venvs: PathBuf::new(),
-            start_timeout: said.start_timeout.map_or(START_TIME, |time| time.0),
+            start_timeout: module_entry.start_timeout.map_or(DEFAULT_START_TIMEOUT, |time| time.0),
         })
     }
 }
@@ -234,10 +252,10 @@ fn is_importable(module: &str) -> bool {
 mod tests {
     use super::*;
     use crate::call::{Effect, Per};
-    use crate::manifest::testing::{read, rules};
+    use crate::manifest::testing::{check_rules, load_text};
 
     fn module(entry: &str) -> Result<DeclaredSource, Vec<String>> {
-        read(&format!("python_modules:\n  m: {entry}\n")).map(|mut manifest| manifest.sources.remove(0))
+        load_text(&format!("python_modules:\n  m: {entry}\n")).map(|mut manifest| manifest.sources.remove(0))
     }
 
     fn settings(entry: &str) -> ModuleSettings {
@@ -248,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_read() {
+    fn module_entry_reads_every_key() {
         let entry = "{module: ./tools/m.py, interpreter: ./venv/bin/python, workers: 2, prefix: w_, functions: [f], object: C, \
                      init: {url: \"${env:KEY}\", n: 1}, environment: {K: \"${env:KEY}\"}, start_timeout: 5s, \
                      tools: {f: {effect: read, timeout: 9s, cache: {ttl: 5m}, limits: [{calls: 1, per: day}], aliases: [g], \
@@ -276,34 +294,34 @@ mod tests {
         assert_eq!((rules.policy.effect, rules.policy.timeout), (Effect::Read, Duration::from_secs(9)));
         assert_eq!((rules.policy.limits[0].per, rules.policy.cache.is_some()), (Per::Day, true));
         assert_eq!((rules.description.as_deref(), rules.result_as_answer), (Some("Does it."), Some(true)));
-        assert_eq!((declared.rules.prefix.as_str(), &declared.rules.asked[..]), ("w_", &["f".to_owned()][..]));
-        assert!(!declared.written.to_string().contains("value-of-key"), "{}", declared.written);
-        let read = read(&format!("python_modules:\n  m: {entry}\n")).unwrap();
+        assert_eq!((declared.rules.prefix.as_str(), &declared.rules.expected_tools[..]), ("w_", &["f".to_owned()][..]));
+        assert!(!declared.written_settings.to_string().contains("value-of-key"), "{}", declared.written_settings);
+        let read = load_text(&format!("python_modules:\n  m: {entry}\n")).unwrap();
         assert_eq!(read.secrets, ["value-of-key"]);
     }
 
     #[test]
-    fn what_goes_without_saying() {
+    fn module_settings_have_defaults() {
         let plain = settings("{module: strands_tools.calculator}");
         assert_eq!(plain.module, ModulePath::Name("strands_tools.calculator".into()));
         assert_eq!((plain.interpreter, plain.workers), (Interpreter::Program("python3".into()), 1));
-        assert_eq!((plain.start_timeout, plain.functions), (START_TIME, None));
+        assert_eq!((plain.start_timeout, plain.functions), (DEFAULT_START_TIMEOUT, None));
         let required = settings("{module: tools/m.py, requirements: requirements.txt}");
         assert_eq!(required.interpreter, Interpreter::Requirements("/etc/crib/requirements.txt".into()));
     }
 
     #[test]
-    fn defaults_hold_for_tools_that_are_not_named() {
+    fn defaults_apply_to_unlisted_tools() {
         let text = "defaults: {timeout: 7s, effect: read}\npython_modules: {m: {module: tools/m.py, tools: {f: {effect: write}}}}\n";
-        let declared = read(text).unwrap().sources.remove(0);
+        let declared = load_text(text).unwrap().sources.remove(0);
         assert_eq!((declared.rules.policy.timeout.as_secs(), declared.rules.policy.effect), (7, Effect::Read));
         let named = &declared.rules.tools["f"].policy;
         assert_eq!((named.timeout.as_secs(), named.effect), (7, Effect::Write));
     }
 
     #[test]
-    fn what_cannot_be_is_said_with_its_place() {
-        for (entry, says) in [
+    fn invalid_modules_are_located_errors() {
+        for (entry, expected) in [
             ("{workers: 2}", "2:6: python_modules.m: module is missing"),
             ("{module: tools/n.py}", "2:7: python_modules.m.module: there is no file /etc/crib/tools/n.py"),
             ("{module: ./tools}", "python_modules.m.module: there is no file"),
@@ -318,13 +336,13 @@ mod tests {
             ("{module: tools/m.py, workers: -1}", "python_modules.m.workers: invalid value"),
             ("{module: tools/m.py, functions: []}", "python_modules.m.functions: names no function"),
             ("{module: tools/m.py, init: {a: 1}}", "python_modules.m.init: these are arguments for a class"),
-            ("{module: tools/m.py, share: true}", "python_modules.m.share: it is an object that is shared"),
+            ("{module: tools/m.py, share: true}", "python_modules.m.share: only an object can be shared"),
             (
                 "{module: tools/m.py, object: C, share: true, workers: 2}",
                 "python_modules.m.workers: `share: true` keeps one",
             ),
             ("{module: tools/m.py, objekt: C}", "python_modules.m.objekt: unknown key, did you mean object?"),
-            ("{module: tools/m.py, start_timeout: 0s}", "python_modules.m.start_timeout: in no time"),
+            ("{module: tools/m.py, start_timeout: 0s}", "python_modules.m.start_timeout: the time must be above zero"),
             ("{module: tools/m.py, start_timeout: soon}", "python_modules.m.start_timeout"),
             ("{module: tools/m.py, prefix: 'a b'}", "python_modules.m.prefix: a tool name has"),
             (
@@ -344,36 +362,38 @@ mod tests {
             ("{module: tools/m.py, tools: {f: {timeout: soon}}}", "python_modules.m.tools.f.timeout"),
             (
                 "{module: tools/m.py, tools: {f: {description: \"${env:KEY}\"}}}",
-                "python_modules.m.tools.f.description: callers see this",
+                "python_modules.m.tools.f.description: callers can see this",
             ),
             ("{module: tools/m.py, tools: {'f g': {}}}", "python_modules.m.tools.f g: a tool name has"),
             ("{module: tools/m.py, tools: {f: {aliases: [g]}, g: {}}}", "python_modules.m.tools.g: the name is taken"),
             ("tools/m.py", "python_modules.m: a map is expected"),
         ] {
             let errors = module(entry).err().unwrap_or_default();
-            assert!(errors.iter().any(|error| error.contains(says)), "{entry}: {errors:?}");
+            assert!(errors.iter().any(|error| error.contains(expected)), "{entry}: {errors:?}");
         }
-        let errors = read("python_modules: {a/b: {module: tools/m.py}}\n").err().unwrap();
+        let errors = load_text("python_modules: {a/b: {module: tools/m.py}}\n").err().unwrap();
         assert!(errors[0].contains("a module's name"), "{errors:?}");
-        let errors = read(
+        let errors = load_text(
             "tools: {f: {kind: native, use: calculator}}\npython_modules: {m: {module: tools/m.py, tools: {f: {}}}}\n",
         );
         assert!(errors.err().unwrap()[0].ends_with("the name is taken: 1:9"));
-        assert!(read("python_modules: [m]\n").err().unwrap()[0].contains("a map of modules"));
+        assert!(load_text("python_modules: [m]\n").err().unwrap()[0].contains("a map of modules"));
     }
 
     #[test]
-    fn lints_look_at_what_a_module_is_given_and_at_its_policies() {
+    fn lints_check_module_entries() {
         let module = |keys: &str| format!("python_modules:\n  m: {{module: tools/m.py{keys}}}\n");
-        assert_eq!(rules(&module("")), [""; 0]);
+        assert_eq!(check_rules(&module("")), [""; 0]);
         assert_eq!(
-            rules(&module(", object: C, init: {password: correct-horse}, environment: {API_TOKEN: tok-123456789}")),
+            check_rules(&module(
+                ", object: C, init: {password: correct-horse}, environment: {API_TOKEN: tok-123456789}"
+            )),
             ["literal-secret python_modules.m.init.password", "literal-secret python_modules.m.environment.API_TOKEN"]
         );
         let tools = module(
             ", prefix: w_, tools: {f: {effect: read}, g: {retry: {attempts: 3}}, h: {timeout: 9s, deadline: 3s}}",
         );
-        let found = rules(&tools);
+        let found = check_rules(&tools);
         for expected in [
             "uncached-read python_modules.m.tools.f.effect",
             "ineffective python_modules.m.tools.g.retry",
@@ -383,7 +403,7 @@ mod tests {
         }
         // The tools are unknown, so no pattern is reported as matching none.
         let callers = "callers: [{name: a, key: \"${env:KEY}\", admin: true, allow: [anything_*]}]\n";
-        let found = rules(&format!("{callers}{}", module(", tools: {f: {effect: read, cache: {ttl: 5m}}}")));
+        let found = check_rules(&format!("{callers}{}", module(", tools: {f: {effect: read, cache: {ttl: 5m}}}")));
         assert_eq!(found, ["short-key callers.0.key", "unreachable-tool python_modules.m.tools.f"]);
     }
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use serde_json::Value;
 
-use super::finding::{Finding, Place};
+use super::finding::{Finding, Location};
 use super::rule::Rule;
-use crate::call::json::pointer_token;
+use crate::call::json::escape_pointer_token;
 
 /// A value and its position.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) data: Data,
 }
 
@@ -32,36 +32,36 @@ pub(super) enum Data {
 #[derive(Debug, Clone)]
 pub(super) struct Key {
     pub(super) text: String,
-    pub(super) place: Place,
+    pub(super) location: Location,
 }
 
 impl Node {
     /// Parses the text of a file.
     pub(super) fn parse(file: &Path, text: &str) -> Result<Self, Finding> {
         let file: Arc<Path> = file.into();
-        let start = Place { file: file.clone(), line: 1, column: 1 };
+        let start = Location { file: file.clone(), line: 1, column: 1 };
         let documents = MarkedYaml::load_from_str(text).map_err(|error| {
             let (line, column) = (error.marker().line().max(1), error.marker().col() + 1);
-            let place = Place { file: file.clone(), line, column };
+            let location = Location { file: file.clone(), line, column };
             let (rule, message) = match error.info() {
                 twice if twice.contains("duplicated key") => {
-                    (Rule::DuplicateName, "this name is there twice: names are unique".into())
+                    (Rule::DuplicateName, "this name is used twice: names must be unique".into())
                 }
                 other => (Rule::Unreadable, format!("not YAML: {other}")),
             };
-            Finding::error(place, "", message).rule(rule)
+            Finding::error(location, "", message).with_rule(rule)
         })?;
         match documents.as_slice() {
-            [] => Ok(Self { place: start, data: Data::Map(Vec::new()) }),
-            [one] => convert(&file, one),
-            _ => Err(Finding::error(start, "", "one YAML document is expected, there are more")),
+            [] => Ok(Self { location: start, data: Data::Map(Vec::new()) }),
+            [one] => convert_node(&file, one),
+            _ => Err(Finding::error(start, "", "the file has more than one YAML document")),
         }
     }
 
     /// A definition in JSON. Its positions are JSON Pointers.
     pub(super) fn from_json(value: &Value, pointer: &str) -> Self {
-        let place = Place::in_json(pointer);
-        let below = |token: &str| format!("{pointer}/{}", pointer_token(token));
+        let location = Location::from_pointer(pointer);
+        let below = |token: &str| format!("{pointer}/{}", escape_pointer_token(token));
         let data = match value {
             Value::Array(items) => Data::List(
                 items.iter().enumerate().map(|(at, it)| Self::from_json(it, &below(&at.to_string()))).collect(),
@@ -69,13 +69,16 @@ impl Node {
             Value::Object(object) => {
                 let entry = |(text, value): (&String, &Value)| {
                     let pointer = below(text);
-                    (Key { text: text.clone(), place: Place::in_json(&pointer) }, Self::from_json(value, &pointer))
+                    (
+                        Key { text: text.clone(), location: Location::from_pointer(&pointer) },
+                        Self::from_json(value, &pointer),
+                    )
                 };
                 Data::Map(object.iter().map(entry).collect())
             }
             scalar => Data::Scalar(scalar.clone()),
         };
-        Self { place, data }
+        Self { location, data }
     }
 
     /// The entries of a map. An empty value counts as an empty map.
@@ -103,37 +106,37 @@ impl Node {
 
     /// The position of the value at the end of a path, or of the last part of the path that exists. If the path ends
     /// in an existing key, it is the position of the key.
-    pub(super) fn locate(&self, path: &[String]) -> &Place {
-        let Some((first, rest)) = path.split_first() else { return &self.place };
+    pub(super) fn locate(&self, path: &[String]) -> &Location {
+        let Some((first, rest)) = path.split_first() else { return &self.location };
         match &self.data {
             Data::Map(entries) => match entries.iter().find(|(key, _)| key.text == *first) {
-                Some((key, _)) if rest.is_empty() => &key.place,
+                Some((key, _)) if rest.is_empty() => &key.location,
                 Some((_, node)) => node.locate(rest),
-                None => &self.place,
+                None => &self.location,
             },
             Data::List(items) => match first.parse::<usize>().ok().and_then(|at| items.get(at)) {
                 Some(item) => item.locate(rest),
-                None => &self.place,
+                None => &self.location,
             },
-            Data::Scalar(_) => &self.place,
+            Data::Scalar(_) => &self.location,
         }
     }
 
     /// The same map with only the keys that `keep` selects.
     pub(super) fn filtered(&self, keep: impl Fn(&str) -> bool) -> Self {
         let entries = self.entries().unwrap_or_default();
-        let kept = entries.iter().filter(|(key, _)| keep(&key.text)).cloned().collect();
-        Self { place: self.place.clone(), data: Data::Map(kept) }
+        let selected = entries.iter().filter(|(key, _)| keep(&key.text)).cloned().collect();
+        Self { location: self.location.clone(), data: Data::Map(selected) }
     }
 }
 
-fn convert(file: &Arc<Path>, node: &MarkedYaml<'_>) -> Result<Node, Finding> {
-    let at = |node: &MarkedYaml<'_>| Place {
+fn convert_node(file: &Arc<Path>, node: &MarkedYaml<'_>) -> Result<Node, Finding> {
+    let at = |node: &MarkedYaml<'_>| Location {
         file: file.clone(),
         line: node.span.start.line().max(1),
         column: node.span.start.col() + 1,
     };
-    let place = at(node);
+    let location = at(node);
     let data = match &node.data {
         YamlData::Value(scalar) => Data::Scalar(match scalar {
             Scalar::Null => Value::Null,
@@ -141,25 +144,25 @@ fn convert(file: &Arc<Path>, node: &MarkedYaml<'_>) -> Result<Node, Finding> {
             Scalar::Integer(value) => (*value).into(),
             Scalar::FloatingPoint(value) => serde_json::Number::from_f64(value.into_inner())
                 .map(Value::Number)
-                .ok_or_else(|| Finding::error(place.clone(), "", "a number that JSON cannot hold"))?,
+                .ok_or_else(|| Finding::error(location.clone(), "", "a number that JSON cannot hold"))?,
             Scalar::String(text) => Value::String(text.to_string()),
         }),
         YamlData::Sequence(items) => {
-            Data::List(items.iter().map(|item| convert(file, item)).collect::<Result<_, _>>()?)
+            Data::List(items.iter().map(|item| convert_node(file, item)).collect::<Result<_, _>>()?)
         }
         YamlData::Mapping(entries) => {
             let entry = |(key, value): (&MarkedYaml<'_>, &MarkedYaml<'_>)| {
                 let key_place = at(key);
-                let text = match convert(file, key)?.data {
+                let text = match convert_node(file, key)?.data {
                     Data::Scalar(Value::String(text)) => text,
                     Data::Scalar(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
                     _ => return Err(Finding::error(key_place, "", "a key is a plain text")),
                 };
-                Ok((Key { text, place: key_place }, convert(file, value)?))
+                Ok((Key { text, location: key_place }, convert_node(file, value)?))
             };
             Data::Map(entries.iter().map(entry).collect::<Result<_, _>>()?)
         }
-        _ => return Err(Finding::error(place, "", "YAML tags have no meaning here: write plain values")),
+        _ => return Err(Finding::error(location, "", "YAML tags have no meaning here: write plain values")),
     };
-    Ok(Node { place, data })
+    Ok(Node { location, data })
 }

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::decode::{Findings, join};
+use super::decode::{Findings, join_path};
 use super::node::Node;
 use crate::call::JsonObject;
 
 /// The keys of a parameter: those of JSON Schema, and `required`. Any other key is a typing error, which JSON Schema
 /// would ignore.
-const KEYS: [&str; 38] = [
+const PARAMETER_KEYS: [&str; 38] = [
     "type",
     "description",
     "title",
@@ -51,25 +51,25 @@ const KEYS: [&str; 38] = [
 
 /// Builds the schema. A parameter is required unless it has `required: false` or a default. Other parameters are
 /// forbidden.
-pub(super) fn compile(node: &Node, under: &str, findings: &mut Findings) -> Option<Value> {
+pub(super) fn compile_parameters(node: &Node, entry_path: &str, findings: &mut Findings) -> Option<Value> {
     let Some(entries) = node.entries() else {
-        findings.error(node, &[], under, "a map of parameters is expected here");
+        findings.error(node, &[], entry_path, "a map of parameters is expected here");
         return None;
     };
     let (mut properties, mut required) = (JsonObject::new(), Vec::new());
     for (key, parameter) in entries {
-        let path = join(under, std::slice::from_ref(&key.text));
+        let path = join_path(entry_path, std::slice::from_ref(&key.text));
         if parameter.entries().is_none() {
             findings.error(parameter, &[], &path, "a map is expected here, e.g. {type: string, description: …}");
             continue;
         }
-        findings.unknown_keys(parameter, &path, &KEYS);
+        findings.report_unknown_keys(parameter, &path, &PARAMETER_KEYS);
         let mut schema = parameter.filtered(|_| true).to_json();
         let mut is_required = true;
         if let Some(object) = schema.as_object_mut() {
             match object.get("required") {
-                Some(Value::Bool(said)) => {
-                    is_required = *said;
+                Some(Value::Bool(flag)) => {
+                    is_required = *flag;
                     object.shift_remove("required");
                 }
                 // A list belongs to the parameter's own schema: the required properties of an object.
@@ -83,7 +83,7 @@ pub(super) fn compile(node: &Node, under: &str, findings: &mut Findings) -> Opti
         }
         properties.insert(key.text.clone(), schema);
     }
-    if node.place.is_json() {
+    if node.location.is_json() {
         // The order of the list is part of the definition hash, and clients may write the members in any order.
         required.sort_unstable_by(|one, other| one.as_str().cmp(&other.as_str()));
     }

@@ -10,23 +10,23 @@ use bytesize::ByteSize;
 use rustix::fs::OFlags;
 use serde_json::Value;
 
-use super::decode::{Findings, join};
-use super::finding::{Finding, Place, Severity};
+use super::decode::{Findings, join_path};
+use super::finding::{Finding, Location, Severity};
 use super::node::{Data, Node};
-use super::reference_places::{AbsentItem, Owner, Reading};
+use super::reference_context::{AbsentItem, EntryKind, TextKind};
 use super::rule::Rule;
 use crate::environment::Environment;
 
 /// Resolves references. It is a trait so that tests do not use the environment of the process.
-pub trait Source {
+pub trait ManifestInput {
     /// The value of an environment variable.
-    fn env(&self, name: &str) -> Option<String>;
+    fn env_var(&self, name: &str) -> Option<String>;
 
     /// The contents of a file.
     ///
     /// # Errors
     /// The error of the file system.
-    fn file(&self, path: &Path) -> std::io::Result<String>;
+    fn read_text(&self, path: &Path) -> std::io::Result<String>;
 
     /// Whether the file exists. It is read or run later.
     fn is_file(&self, path: &Path) -> bool {
@@ -37,13 +37,13 @@ pub trait Source {
     ///
     /// # Errors
     /// A sentence, if the pattern is invalid.
-    fn matching(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
-        matching(pattern)
+    fn matching_files(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
+        matching_files(pattern)
     }
 }
 
-/// The files that match a pattern, sorted. See [`Source::matching`].
-pub(crate) fn matching(pattern: &str) -> Result<Vec<PathBuf>, String> {
+/// The files that match a pattern, sorted. See [`ManifestInput::matching_files`].
+pub(crate) fn matching_files(pattern: &str) -> Result<Vec<PathBuf>, String> {
     // As in shells, because names that begin with a dot are files of editors or hidden on purpose.
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
     let found = glob::glob_with(pattern, options).map_err(|error| format!("not a pattern: {}", error.msg))?;
@@ -53,28 +53,28 @@ pub(crate) fn matching(pattern: &str) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Maximum size of a manifest, and of an included file, in bytes.
-const LONGEST_FILE: u64 = 8 << 20;
+const MAX_FILE_BYTES: u64 = 8 << 20;
 /// Maximum size of a value that comes by reference, in bytes. The search for it in tool output takes memory for each
 /// byte.
-const LONGEST_SECRET: usize = 16 << 10;
+const MAX_SECRET_BYTES: usize = 16 << 10;
 
 /// Resolves references with the given variables and the files that the process can read.
 #[derive(Clone, Default)]
-pub struct Process(Environment);
+pub struct ProcessInput(Environment);
 
-impl Process {
+impl ProcessInput {
     /// Resolves references with these variables.
     pub fn new(environment: &Environment) -> Self {
         Self(environment.clone())
     }
 }
 
-impl Source for Process {
-    fn env(&self, name: &str) -> Option<String> {
-        self.0.text(name).map(str::to_owned)
+impl ManifestInput for ProcessInput {
+    fn env_var(&self, name: &str) -> Option<String> {
+        self.0.get_text(name).map(str::to_owned)
     }
 
-    fn file(&self, path: &Path) -> std::io::Result<String> {
+    fn read_text(&self, path: &Path) -> std::io::Result<String> {
         String::from_utf8(read_file(path)?).map_err(|error| Error::new(ErrorKind::InvalidData, error.utf8_error()))
     }
 }
@@ -90,21 +90,21 @@ pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
         return Err(Error::new(ErrorKind::InvalidInput, "not a regular file"));
     }
     let mut bytes = Vec::new();
-    file.take(LONGEST_FILE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LONGEST_FILE {
-        let limit = ByteSize(LONGEST_FILE);
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        let limit = ByteSize(MAX_FILE_BYTES);
         return Err(Error::new(ErrorKind::FileTooLarge, format!("longer than {limit}")));
     }
     Ok(bytes)
 }
 
 /// Keys of a tool whose values callers see. A secret there would be public.
-pub(super) const PUBLIC: [&str; 8] =
+pub(super) const PUBLIC_KEYS: [&str; 8] =
     ["description", "parameters", "input_schema", "output_schema", "annotations", "aliases", "tags", "context"];
 
 /// The value of a reference to a variable that is declared and not set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Declared {
+pub(super) enum UnsetVariable {
     /// The default of the variable.
     Default(String),
     /// No value. The text that refers to it is left out.
@@ -115,24 +115,24 @@ pub(super) enum Declared {
 
 /// A value that was left out.
 pub(super) struct OmittedValue {
-    place: Place,
+    location: Location,
     path: String,
     variable: String,
 }
 
 /// Replaces references in a node.
 pub(super) struct References<'a> {
-    pub(super) source: &'a dyn Source,
+    pub(super) input: &'a dyn ManifestInput,
     /// The folder at which relative file references start.
     pub(super) base: &'a Path,
     /// The kind of entry that contains the references.
-    pub(super) owner: Owner,
+    pub(super) entry_kind: EntryKind,
     /// Variables that are declared and not set.
-    pub(super) declared: HashMap<String, Declared>,
-    /// Every value that came in by reference.
+    pub(super) unset: HashMap<String, UnsetVariable>,
+    /// Every value that replaced a reference.
     pub(super) secrets: BTreeSet<String>,
     /// Values that were left out because they refer to an optional variable that is not set.
-    pub(super) left_out: Vec<OmittedValue>,
+    pub(super) omitted: Vec<OmittedValue>,
 }
 
 /// A text after its references were replaced.
@@ -145,52 +145,52 @@ enum Expanded {
 
 /// For each omitted value that causes an error, adds a finding that explains why the value is absent. `before` is the
 /// number of findings before the entry was read. Errors in other positions are unrelated to omitted values.
-pub(super) fn explain(left_out: Vec<OmittedValue>, before: usize, findings: &mut Findings) {
+pub(super) fn explain_omitted_values(omitted: Vec<OmittedValue>, before: usize, findings: &mut Findings) {
     let is_missed = |path: &str| {
         let around = path.rsplit_once('.').map_or("", |(around, _)| around);
         let mut since = findings.0[before..].iter().filter(|finding| finding.severity == Severity::Error);
         since.any(|finding| finding.path == path || finding.path == around)
     };
-    let missed: Vec<OmittedValue> = left_out.into_iter().filter(|one| is_missed(&one.path)).collect();
-    for OmittedValue { place, path, variable } in missed {
+    let missed: Vec<OmittedValue> = omitted.into_iter().filter(|one| is_missed(&one.path)).collect();
+    for OmittedValue { location, path, variable } in missed {
         let message = format!("left out, since {variable} is optional and not set: set it, or give it a default");
-        findings.0.push(Finding::error(place, path, message).rule(Rule::MissingSecret));
+        findings.0.push(Finding::error(location, path, message).with_rule(Rule::MissingSecret));
     }
 }
 
 impl<'a> References<'a> {
     /// Replaces references without declared variables.
-    pub(super) fn new(source: &'a dyn Source, base: &'a Path, secrets: BTreeSet<String>) -> Self {
-        Self { source, base, owner: Owner::Settings, declared: HashMap::new(), secrets, left_out: Vec::new() }
+    pub(super) fn new(input: &'a dyn ManifestInput, base: &'a Path, secrets: BTreeSet<String>) -> Self {
+        Self { input, base, entry_kind: EntryKind::Settings, unset: HashMap::new(), secrets, omitted: Vec::new() }
     }
 
-    /// Replaces every reference below an entry, whose path is `under`. In a tool, a reference below a key that callers
+    /// Replaces every reference below an entry, whose path is `entry_path`. In a tool, a reference below a key that callers
     /// see is an error.
-    pub(super) fn resolve(&mut self, entry: &mut Node, under: &str, findings: &mut Findings) {
-        self.resolve_below(entry, under, "", findings);
+    pub(super) fn resolve(&mut self, entry: &mut Node, entry_path: &str, findings: &mut Findings) {
+        self.resolve_node(entry, entry_path, "", findings);
     }
 
     /// Replaces every reference below `node`. `own` is its path below the entry. Returns false if the node itself
     /// refers to an absent variable and must be left out.
-    fn resolve_below(&mut self, node: &mut Node, under: &str, own: &str, findings: &mut Findings) -> bool {
+    fn resolve_node(&mut self, node: &mut Node, entry_path: &str, own: &str, findings: &mut Findings) -> bool {
         match &mut node.data {
             Data::Scalar(Value::String(text)) if text.contains("${") => {
-                match self.expand(text, self.owner.reading(own)) {
+                match self.expand(text, self.entry_kind.text_kind(own)) {
                     Ok(Expanded::Text(expanded, warning)) => {
                         *text = expanded;
                         if let Some(message) = warning {
-                            findings.warning(node, &[], under, message);
+                            findings.warning(node, &[], entry_path, message);
                         }
                     }
                     Ok(Expanded::Absent(variable)) => {
-                        self.left_out.push(OmittedValue {
-                            place: node.place.clone(),
-                            path: under.to_owned(),
+                        self.omitted.push(OmittedValue {
+                            location: node.location.clone(),
+                            path: entry_path.to_owned(),
                             variable,
                         });
                         return false;
                     }
-                    Err((rule, message)) => findings.error_of(rule, node, &[], under, message),
+                    Err((rule, message)) => findings.error_with_rule(rule, node, &[], entry_path, message),
                 }
             }
             Data::Scalar(_) => {}
@@ -198,28 +198,28 @@ impl<'a> References<'a> {
                 let mut at = 0;
                 items.retain_mut(|item| {
                     let token = [at.to_string()];
-                    let (path, own) = (join(under, &token), join(own, &token));
+                    let (path, own) = (join_path(entry_path, &token), join_path(own, &token));
                     at += 1;
-                    self.resolve_below(item, &path, &own, findings) || self.keeps_place(item, &path, &own, findings)
+                    self.resolve_node(item, &path, &own, findings) || self.keep_absent_item(item, &path, &own, findings)
                 });
             }
             Data::Map(entries) => entries.retain_mut(|(key, value)| {
                 let token = std::slice::from_ref(&key.text);
-                let (path, below) = (join(under, token), join(own, token));
-                if self.owner == Owner::Tool && own.is_empty() && PUBLIC.contains(&key.text.as_str()) {
-                    let message = "callers see this; a reference to a secret cannot stand here";
-                    refuse(value, &path, &["${env:", "${file:"], message, findings);
+                let (path, below) = (join_path(entry_path, token), join_path(own, token));
+                if self.entry_kind == EntryKind::Tool && own.is_empty() && PUBLIC_KEYS.contains(&key.text.as_str()) {
+                    let message = "callers can see this, so a reference to a secret is not allowed here";
+                    refuse_references(value, &path, &["${env:", "${file:"], message, findings);
                     return true;
                 }
-                self.resolve_below(value, &path, &below, findings)
+                self.resolve_node(value, &path, &below, findings)
             }),
         }
         true
     }
 
     /// Whether an item that refers to an absent variable stays in its list.
-    fn keeps_place(&mut self, item: &mut Node, path: &str, own: &str, findings: &mut Findings) -> bool {
-        match self.owner.absent_item(own) {
+    fn keep_absent_item(&mut self, item: &mut Node, path: &str, own: &str, findings: &mut Findings) -> bool {
+        match self.entry_kind.absent_item(own) {
             AbsentItem::LeftOut => false,
             AbsentItem::Null => {
                 item.data = Data::Scalar(Value::Null);
@@ -227,19 +227,19 @@ impl<'a> References<'a> {
             }
             AbsentItem::Refused => {
                 // This error replaces the explanation that the omitted value would get later.
-                let variable = self.left_out.pop().map(|left_out| left_out.variable).unwrap_or_default();
+                let variable = self.omitted.pop().map(|omitted| omitted.variable).unwrap_or_default();
                 let message = format!(
-                    "{variable} is optional and not set, so the items behind this one would take its place: give {variable} a \
-                     default, or declare it with `required: true`"
+                    "{variable} is optional and not set, so the following items would move to its position: give \
+                     {variable} a default, or declare it with `required: true`"
                 );
-                findings.error_of(Rule::MissingSecret, item, &[], path, message);
+                findings.error_with_rule(Rule::MissingSecret, item, &[], path, message);
                 false
             }
         }
     }
 
-    /// Replaces the references in a text. `reading` defines how the text is read afterwards.
-    fn expand(&mut self, text: &str, reading: Reading) -> Result<Expanded, (Rule, String)> {
+    /// Replaces the references in a text. `text_kind` defines how the text is read afterwards.
+    fn expand(&mut self, text: &str, text_kind: TextKind) -> Result<Expanded, (Rule, String)> {
         let (mut out, mut rest, mut warning, mut missing) = (String::new(), text, None, Vec::new());
         let (mut absent, mut is_reported) = (None, false);
         let invalid = |message: &str| (Rule::Invalid, message.to_owned());
@@ -257,36 +257,36 @@ impl<'a> References<'a> {
                 return Err((Rule::Invalid, "`${` without `}`; for a literal `${` write `$${`".into()));
             };
             match inside.split_once(':') {
-                Some(("env", name)) => match (self.source.env(name), self.declared.get(name)) {
+                Some(("env", name)) => match (self.input.env_var(name), self.unset.get(name)) {
                     (Some(value), _) => {
-                        let literal = reading.literal(&out, &value).map_err(invalid)?;
+                        let literal = text_kind.embed_value(&out, &value).map_err(invalid)?;
                         out.push_str(&literal);
                         self.secrets.insert(value);
                     }
-                    (None, Some(Declared::Default(default))) => {
-                        let literal = reading.literal(&out, default).map_err(invalid)?;
+                    (None, Some(UnsetVariable::Default(default))) => {
+                        let literal = text_kind.embed_value(&out, default).map_err(invalid)?;
                         out.push_str(&literal);
                     }
-                    (None, Some(Declared::Absent)) => absent = Some(name.to_owned()),
-                    (None, Some(Declared::Missing)) => is_reported = true,
+                    (None, Some(UnsetVariable::Absent)) => absent = Some(name.to_owned()),
+                    (None, Some(UnsetVariable::Missing)) => is_reported = true,
                     (None, None) => missing.push(format!("environment variable {name} is not set")),
                 },
-                Some(("file", path)) => match self.source.file(&self.base.join(path)) {
-                    Ok(value) if value.len() > LONGEST_SECRET => {
-                        missing.push(format!("file {path}: longer than {}", ByteSize(LONGEST_SECRET as u64)));
+                Some(("file", path)) => match self.input.read_text(&self.base.join(path)) {
+                    Ok(value) if value.len() > MAX_SECRET_BYTES => {
+                        missing.push(format!("file {path}: longer than {}", ByteSize(MAX_SECRET_BYTES as u64)));
                     }
                     Ok(value) => {
                         // Editors and `echo` add a line end to a file. It is not part of the secret.
                         let value = value.trim_end_matches(['\r', '\n']);
                         self.secrets.insert(value.to_owned());
-                        out.push_str(&reading.literal(&out, value).map_err(invalid)?);
+                        out.push_str(&text_kind.embed_value(&out, value).map_err(invalid)?);
                     }
                     Err(error) => missing.push(format!("file {path}: {error}")),
                 },
                 _ => {
                     warning = Some(format!(
-                        "`${{{inside}}}` is taken as it stands; references are ${{env:NAME}} and ${{file:/path}}, \
-                         and `$${{` is a literal `${{`"
+                        "`${{{inside}}}` is not a reference and stays as text; references are ${{env:NAME}} and \
+                         ${{file:/path}}, and `$${{` is a literal `${{`"
                     ));
                     out.push_str(&rest[at..at + 2 + inside.len() + 1]);
                 }
@@ -305,11 +305,17 @@ impl<'a> References<'a> {
 }
 
 /// Reports texts with one of these marks as errors. `$${` is still a literal.
-pub(super) fn refuse(node: &mut Node, under: &str, marks: &[&str], message: &str, findings: &mut Findings) {
+pub(super) fn refuse_references(
+    node: &mut Node,
+    entry_path: &str,
+    marks: &[&str],
+    message: &str,
+    findings: &mut Findings,
+) {
     match &mut node.data {
         Data::Scalar(Value::String(text)) => {
             if marks.iter().any(|mark| text.replace("$${", "").contains(mark)) {
-                findings.error(node, &[], under, message);
+                findings.error(node, &[], entry_path, message);
             } else {
                 *text = text.replace("$${", "${");
             }
@@ -317,12 +323,18 @@ pub(super) fn refuse(node: &mut Node, under: &str, marks: &[&str], message: &str
         Data::Scalar(_) => {}
         Data::List(items) => {
             for (at, item) in items.iter_mut().enumerate() {
-                refuse(item, &join(under, &[at.to_string()]), marks, message, findings);
+                refuse_references(item, &join_path(entry_path, &[at.to_string()]), marks, message, findings);
             }
         }
         Data::Map(entries) => {
             for (key, value) in entries {
-                refuse(value, &join(under, std::slice::from_ref(&key.text)), marks, message, findings);
+                refuse_references(
+                    value,
+                    &join_path(entry_path, std::slice::from_ref(&key.text)),
+                    marks,
+                    message,
+                    findings,
+                );
             }
         }
     }

@@ -8,25 +8,25 @@ use serde_json::Value;
 use super::decode::Findings;
 use super::finding::{Finding, Severity};
 use super::node::Node;
-use super::references::Source;
+use super::references::ManifestInput;
 use super::sections::PolicyEntry;
 use super::tool::ToolReader;
 use crate::call::Origin;
-use crate::tools::{Clients, Databases, Tool};
+use crate::tools::{Databases, HttpClients, Tool};
 
 /// `defaults:` of a manifest. It also applies to registered tools.
 #[derive(Debug, Clone, Default)]
 pub struct Defaults(pub(super) PolicyEntry);
 
 /// Resolves no references, because a registration must not name variables or files of the process.
-struct Nothing;
+struct NoInput;
 
-impl Source for Nothing {
-    fn env(&self, _: &str) -> Option<String> {
+impl ManifestInput for NoInput {
+    fn env_var(&self, _: &str) -> Option<String> {
         None
     }
 
-    fn file(&self, _: &Path) -> std::io::Result<String> {
+    fn read_text(&self, _: &Path) -> std::io::Result<String> {
         Err(std::io::ErrorKind::Unsupported.into())
     }
 }
@@ -35,16 +35,16 @@ impl Source for Nothing {
 ///
 /// # Errors
 /// All findings. Their positions are JSON Pointers.
-pub fn read_registered(
+pub fn read_registered_tool(
     name: &str,
     value: &Value,
     defaults: &Defaults,
-    clients: &Clients,
+    clients: &HttpClients,
 ) -> Result<(Tool, Vec<Finding>), Vec<Finding>> {
     let (mut findings, mut secrets) = (Findings::default(), BTreeSet::new());
     let node = Node::from_json(value, "");
     let mut reader = ToolReader {
-        source: &Nothing,
+        input: &NoInput,
         base: Path::new(""),
         defaults: &defaults.0,
         natives: &HashMap::new(),
@@ -54,7 +54,7 @@ pub fn read_registered(
         secrets: &mut secrets,
         findings: &mut findings,
     };
-    let tool = reader.read(name, &node);
+    let tool = reader.read_tool(name, &node);
     let mut findings = findings.0;
     findings.sort_by_key(|finding| finding.severity == Severity::Warning);
     match tool {
@@ -66,19 +66,21 @@ pub fn read_registered(
 /// The keys of a registered tool, or of one of its sections. A test compares the OpenAPI document with them.
 #[cfg(test)]
 pub(crate) fn registered_keys(section: &str) -> Vec<&'static str> {
-    use super::decode::fields;
+    use super::decode::field_names;
     use super::sections::{CacheEntry, ConcurrencyEntry, DefinitionEntry, Retry};
     use crate::call::Kind;
     use crate::tools::http::{RequestConfig, ResponseConfig};
     use crate::tools::kinds;
 
     match section {
-        "retry" => fields::<Retry>().to_vec(),
-        "cache" => fields::<CacheEntry>().to_vec(),
-        "concurrency" => fields::<ConcurrencyEntry>().to_vec(),
-        "request" => fields::<RequestConfig>().to_vec(),
-        "response" => fields::<ResponseConfig>().to_vec(),
-        _ => [fields::<DefinitionEntry>(), fields::<PolicyEntry>(), kinds::keys(Kind::Http)].concat(),
+        "retry" => field_names::<Retry>().to_vec(),
+        "cache" => field_names::<CacheEntry>().to_vec(),
+        "concurrency" => field_names::<ConcurrencyEntry>().to_vec(),
+        "request" => field_names::<RequestConfig>().to_vec(),
+        "response" => field_names::<ResponseConfig>().to_vec(),
+        _ => {
+            [field_names::<DefinitionEntry>(), field_names::<PolicyEntry>(), kinds::manifest_keys(Kind::Http)].concat()
+        }
     }
 }
 
@@ -89,9 +91,10 @@ mod tests {
     use super::*;
 
     fn faults(value: &Value) -> Vec<(String, String)> {
-        let findings = read_registered("t", value, &Defaults::default(), &Clients::default()).err().unwrap_or_default();
+        let findings =
+            read_registered_tool("t", value, &Defaults::default(), &HttpClients::default()).err().unwrap_or_default();
         let errors = findings.into_iter().filter(|finding| finding.severity == Severity::Error);
-        errors.map(|finding| (finding.place.pointer().unwrap(), finding.message)).collect()
+        errors.map(|finding| (finding.location.pointer().unwrap(), finding.message)).collect()
     }
 
     fn http(request: &Value) -> Value {
@@ -99,16 +102,16 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_as_json_is_a_tool() {
+    fn registered_json_becomes_a_tool() {
         let value = http(&json!({"url": "https://api.example.com/v1/$${x}", "query": {"q": "{{ host }}"}}));
-        let (tool, _) = read_registered("t", &value, &Defaults::default(), &Clients::default())
+        let (tool, _) = read_registered_tool("t", &value, &Defaults::default(), &HttpClients::default())
             .unwrap_or_else(|f| panic!("{}", f[0]));
         assert_eq!((tool.name(), tool.origin), ("t", Origin::Registered));
         assert!(!tool.settings.generation.iter().all(|byte| *byte == 0));
     }
 
     #[test]
-    fn every_fault_is_found_at_its_pointer() {
+    fn faults_have_json_pointers() {
         let mut value = http(&json!({"url": "https://api.example.com/", "methd": "GET"}));
         value["timeout"] = json!("soon");
         value["parameters"]["a/b"]["typ"] = json!("string");
@@ -120,8 +123,8 @@ mod tests {
     }
 
     #[test]
-    fn what_would_read_the_process_or_run_in_it_is_refused() {
-        for (value, pointer, says) in [
+    fn registration_refuses_privileged_settings() {
+        for (value, pointer, expected) in [
             (json!({"kind": "command", "command": ["/bin/true"]}), "/kind", "kind http"),
             (json!({"kind": "native", "use": "read_file"}), "/kind", "kind http"),
             (json!({"kind": "python"}), "/kind", "kind http"),
@@ -146,7 +149,10 @@ mod tests {
             (json!("x"), "", "a map"),
         ] {
             let found = faults(&value);
-            assert!(found.iter().any(|(at, message)| at == pointer && message.contains(says)), "{value}: {found:?}");
+            assert!(
+                found.iter().any(|(at, message)| at == pointer && message.contains(expected)),
+                "{value}: {found:?}"
+            );
         }
         let mut env = http(&json!({"url": "https://x.example/"}));
         env["env"] = json!([{"name": "HOME"}]);

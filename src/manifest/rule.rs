@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 macro_rules! rules {
-    ($($name:ident $word:literal $says:literal,)*) => {
+    ($($name:ident $word:literal $description:literal,)*) => {
         /// The rule behind a finding.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Rule {
-            $(#[doc = $says] $name,)*
+            $(#[doc = $description] $name,)*
         }
 
         impl Rule {
@@ -20,8 +20,8 @@ macro_rules! rules {
             }
 
             /// A description of the rule in one line.
-            pub fn says(self) -> &'static str {
-                match self { $(Self::$name => $says,)* }
+            pub fn description(self) -> &'static str {
+                match self { $(Self::$name => $description,)* }
             }
         }
     };
@@ -29,15 +29,15 @@ macro_rules! rules {
 
 rules! {
     // Errors: the manifest cannot be used.
-    Unreadable "unreadable" "error: a file that cannot be read, or is no YAML",
+    Unreadable "unreadable" "error: a file that cannot be read, or is not YAML",
     Invalid "invalid" "error: a value that cannot be used",
-    UnknownKey "unknown-key" "error: a key that nothing reads",
-    DuplicateName "duplicate-name" "error: a name that is there twice (warning: of a pinned tool, or two servers' that run together)",
-    MissingSecret "missing-secret" "error: a variable or file that is referred to and not there",
+    UnknownKey "unknown-key" "error: an unknown key",
+    DuplicateName "duplicate-name" "error: a name that is used twice (warning: for a pinned tool, or for servers whose tool names may overlap)",
+    MissingSecret "missing-secret" "error: a reference to a variable or file that does not exist",
     // Names.
-    AmbiguousName "ambiguous-name" "names of two tools that differ in spelling only",
+    AmbiguousName "ambiguous-name" "names of two tools that differ only in spelling",
     // Descriptions.
-    MissingDescription "missing-description" "a tool that a model cannot know when to use",
+    MissingDescription "missing-description" "a tool without a description",
     VagueDescription "vague-description" "a description that says no more than the tool's name, or is a placeholder",
     LongDescription "long-description" "hint: a description that a provider may refuse for its length",
     UndescribedParameter "undescribed-parameter" "a parameter whose meaning a model has to guess",
@@ -45,40 +45,40 @@ rules! {
     // Schemas.
     UntypedParameter "untyped-parameter" "a parameter that takes any value",
     OpenObject "open-object" "an object that takes any key, an array that takes any item",
-    UnreachableEnum "unreachable-enum" "an enum's value that can never be given",
-    UnfitValue "unfit-value" "a default, const or example that its own schema refuses",
+    UnreachableEnum "unreachable-enum" "an enum value that its own schema excludes",
+    UnfitValue "unfit-value" "a default, const or example that does not fit its own schema",
     Contradiction "contradiction" "a schema that no value fits",
-    UnknownRequired "unknown-required" "required: names what properties does not",
-    StrayKeyword "stray-keyword" "a keyword about values of another type",
+    UnknownRequired "unknown-required" "a name in required that is not in properties",
+    StrayKeyword "stray-keyword" "a keyword for values of another type",
     // Providers.
-    RefusedName "refused-name" "a tool's name that a provider refuses (hint: one that it gets in another form)",
+    RefusedName "refused-name" "a tool name that a provider refuses (hint: the provider gets another form of it)",
     RefusedParameter "refused-parameter" "a parameter's name that a provider refuses",
-    RefusedSchema "refused-schema" "a keyword that a provider refuses (hint: only in its narrower ways)",
+    RefusedSchema "refused-schema" "a keyword that a provider refuses (hint: only in a restricted mode)",
     // Policies.
     Ineffective "ineffective" "a setting that cannot take effect",
-    IdleLimit "idle-limit" "a limit that another one always reaches first",
-    CrowdedDeadline "crowded-deadline" "hint: tries that do not fit into the deadline",
-    GreedyTool "greedy-tool" "hint: a tool that may take all of server.max_in_flight from the others",
-    UncachedRead "uncached-read" "hint: a read tool whose answers are not kept",
-    UnusedContext "unused-context" "a field of the caller's context that the tool takes and does not use",
-    SharedContext "shared-context" "a cache that does not tell apart what the tool takes of the caller's context",
+    IdleLimit "idle-limit" "a limit that is never reached, because another one is reached first",
+    CrowdedDeadline "crowded-deadline" "hint: attempts that do not fit into the deadline",
+    GreedyTool "greedy-tool" "hint: a tool that may use all of server.max_in_flight",
+    UncachedRead "uncached-read" "hint: a read tool whose results are not cached",
+    UnusedContext "unused-context" "a context field that the tool declares and does not use",
+    SharedContext "shared-context" "a cache key that lacks context fields of the tool",
     // Secrets.
-    LiteralSecret "literal-secret" "what looks like a secret, written out",
-    ShortSecret "short-secret" "hint: a secret too short to be taken out of answers",
+    LiteralSecret "literal-secret" "a text that looks like a secret",
+    ShortSecret "short-secret" "hint: a secret that is too short to be removed from results",
     ShortKey "short-key" "a caller's key that could be guessed: short, a placeholder, one character repeated",
     UnusedEnv "unused-env" "a declared variable that the tool does not use",
     // Callers, addresses, files.
-    UnknownCoworker "unknown-coworker" "a coworker that is no agent, or takes no task (error: that is no tool)",
+    UnknownCoworker "unknown-coworker" "a coworker that is not an agent, or has no parameter task (error: not a tool)",
     UnusedCaller "unused-caller" "a caller that may use no tool",
-    IdlePattern "idle-pattern" "an entry of a list that means no tool (error: a name, where all are known; hint: a pattern in deny)",
+    IdlePattern "idle-pattern" "a list entry that matches no tool (error: a name, if all tools are known; hint: a pattern in deny)",
     UnreachableTool "unreachable-tool" "a tool that no caller may use",
-    NoAdmin "no-admin" "hint: nobody can reach the operator's routes",
+    NoAdmin "no-admin" "hint: no caller may use the operator's routes",
     MalformedHost "malformed-host" "an allowed host or origin that no request can name",
-    IdleInclude "idle-include" "a pattern that finds no file",
-    UnpinnedServer "unpinned-server" "an MCP server that is not pinned, or is reached in another way than when it was",
-    UnknownTool "unknown-tool" "a policy of a tool that its server did not have when it was pinned",
-    OwnAddress "own-address" "a URL that leads to this service itself, which answers no request of its tools",
-    PlainHttp "plain-http" "an MCP server that is reached without TLS, beyond this machine",
+    IdleInclude "idle-include" "a pattern that matches no file",
+    UnpinnedServer "unpinned-server" "an MCP server that is not pinned, or whose command or URL has changed since",
+    UnknownTool "unknown-tool" "a policy for a tool that the server did not have when it was pinned",
+    OwnAddress "own-address" "a URL of this service itself, which refuses requests of its own tools",
+    PlainHttp "plain-http" "an MCP server on another machine that is reached without TLS",
 }
 
 impl Serialize for Rule {

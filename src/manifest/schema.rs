@@ -5,32 +5,33 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::brought::OF_TOOLS;
 use super::modules::ModuleEntry;
 use super::sections::{Cache, Caller, DefinitionEntry, Ledger, NativeEntry, PolicyEntry, Server};
 use super::servers::ServerEntry;
+use super::source_tools::SOURCE_TOOL_KEYS;
 use crate::call::{CallSettings, Kind};
 use crate::tools::{builtin, kinds};
 
 /// The schema, in JSON Schema 2020-12. `toolcrib check` finds more, because a schema cannot check files, references
 /// and other tools.
-pub fn schema() -> Value {
+pub fn json_schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
-    let policy = keys::<PolicyEntry>(&mut generator);
-    let definition = keys::<DefinitionEntry>(&mut generator);
-    let of_source = definition.only(&OF_TOOLS).and(&policy);
+    let policy = keys_of_type::<PolicyEntry>(&mut generator);
+    let definition = keys_of_type::<DefinitionEntry>(&mut generator);
+    let of_source = definition.select(&SOURCE_TOOL_KEYS).merge(&policy);
     let mut of_kinds = Map::new();
-    for kind in kinds::OF_ENTRIES {
+    for kind in kinds::MANIFEST_KINDS {
         let own = match kind {
-            Kind::Native => keys::<NativeEntry>(&mut generator),
-            _ => Keys::of(kinds::schema(kind, &mut generator)),
+            Kind::Native => keys_of_type::<NativeEntry>(&mut generator),
+            _ => Keys::from_schema(kinds::manifest_schema(kind, &mut generator)),
         };
-        let mut tool = definition.and(&policy).and(&own).object(&format!("A tool of kind `{}`.", kind.as_str()));
+        let mut tool =
+            definition.merge(&policy).merge(&own).to_object_schema(&format!("A tool of kind `{}`.", kind.as_str()));
         tool["properties"]["kind"] = json!({"description": "What runs the tool.", "const": kind.as_str()});
         tool["required"] = own.required.iter().map(String::as_str).chain(["kind"]).collect();
-        of_kinds.insert(format!("{}Tool", capitalized(kind.as_str())), tool);
+        of_kinds.insert(format!("{}Tool", capitalize(kind.as_str())), tool);
     }
-    let tool = json!({"oneOf": of_kinds.keys().map(|name| reference(name)).collect::<Vec<_>>()});
+    let tool = json!({"oneOf": of_kinds.keys().map(|name| definition_ref(name)).collect::<Vec<_>>()});
     let mut properties = Map::new();
     let mut section = |name: &str, mut schema: Value, description: &str| {
         schema["description"] = description.into();
@@ -52,7 +53,7 @@ pub fn schema() -> Value {
         include,
         "Further files with `tools`, `python_modules` and `mcp_servers`; `*` stands for any characters.",
     );
-    section("defaults", policy.object(""), "Policy of every tool that has no such key of its own.");
+    section("defaults", policy.to_object_schema(""), "Policy of every tool that has no such key of its own.");
     section("tools", json!({"type": "object", "additionalProperties": tool}), "Tools by name.");
     let modules = generator.subschema_for::<ModuleEntry>().to_value();
     section(
@@ -69,10 +70,13 @@ pub fn schema() -> Value {
     }
     definitions.extend(generator.take_definitions(true));
     for source in ["ModuleEntry", "ServerEntry"] {
-        definitions[source]["properties"]["tools"]["additionalProperties"] = reference("SourceTool");
+        definitions[source]["properties"]["tools"]["additionalProperties"] = definition_ref("SourceTool");
     }
     definitions.extend(of_kinds);
-    definitions.insert("SourceTool".into(), of_source.object("Policy and description of a tool that a source brings."));
+    definitions.insert(
+        "SourceTool".into(),
+        of_source.to_object_schema("Policy and description of a tool that a source brings."),
+    );
     let mut schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Toolcrib manifest",
@@ -81,7 +85,7 @@ pub fn schema() -> Value {
         "additionalProperties": false,
         "$defs": definitions,
     });
-    drop_empty_defaults(&mut schema);
+    remove_empty_defaults(&mut schema);
     schema
 }
 
@@ -92,12 +96,12 @@ struct Keys {
     required: Vec<String>,
 }
 
-fn keys<T: JsonSchema>(generator: &mut SchemaGenerator) -> Keys {
-    Keys::of(T::json_schema(generator))
+fn keys_of_type<T: JsonSchema>(generator: &mut SchemaGenerator) -> Keys {
+    Keys::from_schema(T::json_schema(generator))
 }
 
 impl Keys {
-    fn of(schema: schemars::Schema) -> Self {
+    fn from_schema(schema: schemars::Schema) -> Self {
         let mut schema = schema.to_value();
         let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
         let required = required.collect();
@@ -108,7 +112,7 @@ impl Keys {
         Self { properties, required }
     }
 
-    fn and(&self, other: &Self) -> Self {
+    fn merge(&self, other: &Self) -> Self {
         let properties = self.properties.iter().chain(&other.properties);
         Self {
             properties: properties.map(|(key, schema)| (key.clone(), schema.clone())).collect(),
@@ -116,13 +120,13 @@ impl Keys {
         }
     }
 
-    fn only(&self, names: &[&str]) -> Self {
+    fn select(&self, names: &[&str]) -> Self {
         let mut properties = self.properties.clone();
         properties.retain(|key, _| names.contains(&key.as_str()));
         Self { properties, required: Vec::new() }
     }
 
-    fn object(&self, description: &str) -> Value {
+    fn to_object_schema(&self, description: &str) -> Value {
         let mut schema = json!({"type": "object", "properties": self.properties, "additionalProperties": false});
         if !description.is_empty() {
             schema["description"] = description.into();
@@ -131,17 +135,17 @@ impl Keys {
     }
 }
 
-fn reference(name: &str) -> Value {
+fn definition_ref(name: &str) -> Value {
     json!({"$ref": format!("#/$defs/{name}")})
 }
 
-fn capitalized(word: &str) -> String {
+fn capitalize(word: &str) -> String {
     let (first, rest) = word.split_at(1);
     format!("{}{rest}", first.to_ascii_uppercase())
 }
 
 /// Removes empty defaults. An absent list means an empty list, so such a default is no information.
-fn drop_empty_defaults(schema: &mut Value) {
+fn remove_empty_defaults(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
             let is_empty = |value: &Value| match value {
@@ -154,9 +158,9 @@ fn drop_empty_defaults(schema: &mut Value) {
             if map.get("default").is_some_and(is_empty) {
                 map.shift_remove("default");
             }
-            map.values_mut().for_each(drop_empty_defaults);
+            map.values_mut().for_each(remove_empty_defaults);
         }
-        Value::Array(items) => items.iter_mut().for_each(drop_empty_defaults),
+        Value::Array(items) => items.iter_mut().for_each(remove_empty_defaults),
         _ => {}
     }
 }
@@ -167,17 +171,17 @@ mod tests {
 
     fn is_valid(manifest: &str) -> Result<(), String> {
         let node = crate::manifest::node::Node::parse(std::path::Path::new("test.yaml"), manifest).expect("YAML");
-        let validator = jsonschema::validator_for(&schema()).expect("a schema");
+        let validator = jsonschema::validator_for(&json_schema()).expect("a schema");
         validator.validate(&node.to_json()).map_err(|error| format!("{}: {error}", error.instance_path()))
     }
 
     #[test]
-    fn takes_the_example_with_every_key() {
+    fn schema_accepts_the_full_example() {
         assert_eq!(is_valid(include_str!("../../examples/toolcrib.yaml")), Ok(()));
     }
 
     #[test]
-    fn refuses_unknown_keys() {
+    fn schema_refuses_unknown_keys() {
         for manifest in [
             "serve: {}",
             "server: {listn: x}",
@@ -196,15 +200,15 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_code() {
-        let schema = schema();
+    fn schema_defaults_match_the_code() {
+        let schema = json_schema();
         let of = |name: &str| defaults(&schema["$defs"][name]["properties"]);
         let mut policy = defaults(&schema["properties"]["defaults"]["properties"]);
         policy["concurrency"] = of("ConcurrencyEntry");
         let tool = json!({"kind": "native", "use": "calculator"});
         // Written explicitly, these two keys also set the folder of the file and the policy of each tool.
-        let written = json!({"url": crate::manifest::DEFAULT_LEDGER, "capture": "full"});
-        let absent = json!({"ledger": written, "tools": {"a": tool}});
+        let ledger = json!({"url": crate::manifest::DEFAULT_LEDGER, "capture": "full"});
+        let absent = json!({"ledger": ledger, "tools": {"a": tool}});
         let mut all = json!({"defaults": policy, "tools": {"a": tool}});
         for (section, name) in
             [("server", "Server"), ("ledger", "Ledger"), ("cache", "Cache"), ("calls", "CallSettings")]
@@ -212,7 +216,7 @@ mod tests {
             all[section] = of(name);
         }
         let [absent, all] = [absent, all].map(|manifest| {
-            let read = crate::manifest::testing::read(&manifest.to_string()).expect("a manifest");
+            let read = crate::manifest::testing::load_text(&manifest.to_string()).expect("a manifest");
             let policy = read.tools.iter().map(|tool| tool.policy.clone()).collect::<Vec<_>>();
             format!("{:?}", (read.server, read.listen, read.ledger, read.capture, read.cache_bytes, read.calls, policy))
         });
@@ -221,8 +225,8 @@ mod tests {
 
     /// The example of each key is decoded at the position of the key.
     #[test]
-    fn examples_fit_their_keys() {
-        let schema = schema();
+    fn schema_examples_fit_their_keys() {
+        let schema = json_schema();
         let mut count = 0;
         let mut check = |at: &str, property: &Value| {
             let mut property = property.clone();

@@ -85,7 +85,7 @@ pub(super) struct Caller {
     #[schemars(extend("examples" = ["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]))]
     pub(super) key_sha256: Option<String>,
     /// Tools that the caller may use; `*` stands for any characters. Without it, all tools.
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "deserialize_present_list")]
     #[schemars(extend("examples" = [["get_*", "word_count"]]))]
     pub(super) allow: Option<Vec<String>>,
     /// Tools that the caller may not use. Takes precedence over `allow`.
@@ -263,6 +263,6 @@ pub(super) struct NativeEntry {
 
 /// Decodes a list that was written explicitly, even an empty one. `null` is an error here: as an absent list it would
 /// allow everything.
-fn said<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+fn deserialize_present_list<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
     Vec::deserialize(from).map(Some)
 }

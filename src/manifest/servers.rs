@@ -9,16 +9,16 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
-use super::brought::{Checks, Given, absolute};
-use super::context::keep_apart;
-use super::decode::{fields, join};
-use super::load::WrittenTool;
+use super::context::add_context_to_cache_key;
+use super::decode::{field_names, join_path};
+use super::load::ParsedTool;
 use super::lock;
 use super::node::{Data, Node};
-use super::reference_places::Owner;
-use super::references::explain;
+use super::reference_context::EntryKind;
+use super::references::explain_omitted_values;
 use super::sections::PolicyEntry;
 use super::source::{DeclaredSource, SourceRules};
+use super::source_tools::{EntryChecks, SourceInputs, absolute_path};
 use super::tool::ToolReader;
 use crate::call::units::Time;
 use crate::call::{EnvVar, JsonObject, Kind, ToolName};
@@ -27,18 +27,18 @@ use crate::tools::SourceSettings;
 use crate::tools::mcp::{Mode, ServerSettings, Transport};
 
 /// The default time for a server to start and list its tools. `npx` and `uvx` download on their first run.
-const START_TIME: Duration = Duration::from_secs(60);
+const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum length of a name. It is the prefix of every tool's name, and the whole name has at most 128 characters.
 const LONGEST_NAME: usize = 64;
 /// Keys that define what runs.
-const RUNS: [&str; 4] = ["command", "environment", "url", "headers"];
+const RUNTIME_KEYS: [&str; 4] = ["command", "environment", "url", "headers"];
 /// Header fields that the connection sets itself. The second constant is the prefix of the protocol's own fields.
-const OWN_FIELDS: [&str; 8] =
+const RESERVED_HEADERS: [&str; 8] =
     ["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding", "upgrade"];
-const OF_PROTOCOL: &str = "mcp-";
+const PROTOCOL_PREFIX: &str = "mcp-";
 
 /// Keys that are read separately.
-const APART: [&str; 3] = ["tools", "context", "env"];
+const SEPARATE_KEYS: [&str; 3] = ["tools", "context", "env"];
 
 /// One entry of `mcp_servers:`. Its tools are called `{server}_{tool}`.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -88,7 +88,10 @@ pub(super) struct ServerEntry {
 /// The values of `mode:`, for the manifest's schema.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case", inline)]
-#[expect(dead_code, reason = "only its schema is used: `Checks::mode` reads the word and suggests the nearest one")]
+#[expect(
+    dead_code,
+    reason = "only its schema is used: `EntryChecks::parse_mode` reads the word and suggests the nearest one"
+)]
 enum ModeWord {
     Persistent,
     OnDemand,
@@ -96,66 +99,70 @@ enum ModeWord {
 
 impl ToolReader<'_> {
     /// Reads one entry, and the entries of its tools. Faults are added to the findings.
-    pub(super) fn server(&mut self, name: &str, written: &Node) -> Option<(DeclaredSource, Vec<WrittenTool>)> {
-        let under = join("mcp_servers", &[name.to_owned()]);
+    pub(super) fn read_server(&mut self, name: &str, unresolved: &Node) -> Option<(DeclaredSource, Vec<ParsedTool>)> {
+        let entry_path = join_path("mcp_servers", &[name.to_owned()]);
         if ToolName::parse(name).is_err() || name.len() > LONGEST_NAME {
-            let message = "a server's name here has 1 to 64 characters of A-Z a-z 0-9 _ - . and is not . or .., since \
-                           it stands before the names of its tools";
-            self.findings.error(written, &[], &under, message);
+            let message = "a server's name here has 1 to 64 characters of A-Z a-z 0-9 _ - . and is not . or .., \
+                           because it is the prefix of its tools' names";
+            self.findings.error(unresolved, &[], &entry_path, message);
             return None;
         }
-        if written.entries().is_none() {
-            self.findings.error(written, &[], &under, "a map is expected here: command or url, mode, tools …");
+        if unresolved.entries().is_none() {
+            self.findings.error(unresolved, &[], &entry_path, "a map is expected here: command or url, mode, tools …");
             return None;
         }
         let before = self.findings.0.len();
-        let known = fields::<ServerEntry>();
-        self.findings.unknown_keys(written, &under, known);
-        let given = self.given(written, &under);
-        self.warn_of_overridden(&given.env, written, &under);
-        let mut node = written.filtered(|key| known.contains(&key) && !APART.contains(&key));
-        let left_out = self.resolve(&mut node, &under, Owner::Source, given.variables.declared.clone());
+        let known = field_names::<ServerEntry>();
+        self.findings.report_unknown_keys(unresolved, &entry_path, known);
+        let inputs = self.read_source_inputs(unresolved, &entry_path);
+        self.warn_overridden_variables(&inputs.env, unresolved, &entry_path);
+        let mut node = unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
+        let omitted =
+            self.resolve_references(&mut node, &entry_path, EntryKind::Source, inputs.variables.unset.clone());
         if let Some(Node { data: Data::Scalar(serde_json::Value::String(line)), .. }) = node.get("command") {
             // A message of its own, because serde's "a sequence" does not explain what to write.
             let words: Vec<&str> = line.split_whitespace().take(3).collect();
-            let message = format!("a list is expected here, one word an item, since there is no shell: {words:?} …");
-            self.findings.error(&node, &["command".into()], &under, message);
+            let message = format!(
+                "a list is expected here, one item for each word, because there is no shell: \
+                                   {words:?} …"
+            );
+            self.findings.error(&node, &["command".into()], &entry_path, message);
             node = node.filtered(|key| key != "command");
         }
-        let said: Option<ServerEntry> = self.findings.decode_keys(&node, &under);
-        if said.is_none() || self.has_errors_since(before) {
-            explain(left_out, before, self.findings);
+        let server_entry: Option<ServerEntry> = self.findings.decode_keys(&node, &entry_path);
+        if server_entry.is_none() || self.has_errors_since(before) {
+            explain_omitted_values(omitted, before, self.findings);
             // The entries of its tools are checked even so.
-            let mut rules = SourceRules { prefix: prefix(name), ..SourceRules::default() };
-            self.tools_of(Kind::Mcp, written, &under, &PolicyEntry::default(), &mut rules);
+            let mut rules = SourceRules { prefix: tool_prefix(name), ..SourceRules::default() };
+            self.read_source_tools(Kind::Mcp, unresolved, &entry_path, &PolicyEntry::default(), &mut rules);
             return None;
         }
-        let said = said.unwrap_or_default();
+        let server_entry = server_entry.unwrap_or_default();
 
-        let plain = PolicyEntry { timeout: said.timeout, ..PolicyEntry::default() };
-        let (context, env) = (given.context.clone(), given.env.clone());
-        let mut rules = SourceRules { prefix: prefix(name), context, env, ..SourceRules::default() };
-        self.govern(Kind::Mcp, &mut rules.policy, &plain, &node, &under);
-        keep_apart(&mut rules.policy, &plain, rules.context.as_deref());
-        let tools = self.tools_of(Kind::Mcp, written, &under, &plain, &mut rules);
-        let settings = self.server_settings(name, said, &given, &node, &under);
+        let plain = PolicyEntry { timeout: server_entry.timeout, ..PolicyEntry::default() };
+        let (context, env) = (inputs.context.clone(), inputs.env.clone());
+        let mut rules = SourceRules { prefix: tool_prefix(name), context, env, ..SourceRules::default() };
+        self.apply_policy(Kind::Mcp, &mut rules.policy, &plain, &node, &entry_path);
+        add_context_to_cache_key(&mut rules.policy, &plain, rules.context.as_deref());
+        let tools = self.read_source_tools(Kind::Mcp, unresolved, &entry_path, &plain, &mut rules);
+        let settings = self.server_settings(name, server_entry, &inputs, &node, &entry_path);
         if let Some(settings) = &settings {
-            for own in rules.tools.keys().filter(|own| !lock::takes(settings, own)) {
+            for own in rules.tools.keys().filter(|own| !lock::selects_tool(settings, own)) {
                 let path = ["tools".to_owned(), own.clone()];
-                let message = "include and exclude leave this tool out, so nothing would be governed by this";
-                self.findings.error(written, &path, &under, message);
+                let message = "include and exclude leave this tool out, so this policy has no effect";
+                self.findings.error(unresolved, &path, &entry_path, message);
             }
         }
         if self.has_errors_since(before) {
-            explain(left_out, before, self.findings);
+            explain_omitted_values(omitted, before, self.findings);
             return None;
         }
-        let runs = |node: &Node| node.filtered(|key| RUNS.contains(&key)).to_json();
+        let runs = |node: &Node| node.filtered(|key| RUNTIME_KEYS.contains(&key)).to_json();
         let declared = DeclaredSource {
             settings: SourceSettings::Mcp(settings?.into()),
             rules,
-            written: given.written(runs(written)),
-            generation: given.generation(&runs(&node)),
+            written_settings: inputs.with_variable_names(runs(unresolved)),
+            generation: inputs.generation(&runs(&node)),
         };
         Some((declared, tools))
     }
@@ -163,20 +170,21 @@ impl ToolReader<'_> {
     fn server_settings(
         &mut self,
         name: &str,
-        said: ServerEntry,
-        given: &Given,
+        server_entry: ServerEntry,
+        inputs: &SourceInputs,
         node: &Node,
-        under: &str,
+        entry_path: &str,
     ) -> Option<ServerSettings> {
-        let ServerEntry { command, environment, url, headers, mode, include, exclude, start_timeout, .. } = said;
-        let (base, exists) = (self.base, |path: &Path| self.source.is_file(path));
-        let mut checks = Checks { findings: &mut *self.findings, node, under };
+        let ServerEntry { command, environment, url, headers, mode, include, exclude, start_timeout, .. } =
+            server_entry;
+        let (base, exists) = (self.base, |path: &Path| self.input.is_file(path));
+        let mut checks = EntryChecks { findings: &mut *self.findings, node, entry_path };
         if start_timeout.is_some_and(|time| time.0.is_zero()) {
-            checks.error("start_timeout", "in no time at all nothing is started; leave it out for 60s");
+            checks.error("start_timeout", "the time must be above zero; leave the key out for 60s");
         }
-        let mode = checks.mode(mode.as_deref());
+        let mode = checks.parse_mode(mode.as_deref());
         if include.as_ref().is_some_and(Vec::is_empty) {
-            checks.error("include", "names no tool, so there would be none; leave it out for all");
+            checks.error("include", "names no tool, so the server would have no tools; leave the key out for all");
         }
         let (include, exclude) = (include.unwrap_or_default(), exclude.unwrap_or_default());
         for (key, patterns) in [("include", &include), ("exclude", &exclude)] {
@@ -187,47 +195,47 @@ impl ToolReader<'_> {
         let reach = match (command, url) {
             (Some(argv), None) => {
                 if headers.is_some() {
-                    checks.error("headers", "headers go with a url; a command is given its environment");
+                    checks.error("headers", "headers go with a url; for a command write environment");
                 }
-                checks.command(argv, given.environment(environment.unwrap_or_default()), base, &exists)
+                checks.check_command(argv, inputs.process_environment(environment.unwrap_or_default()), base, &exists)
             }
             (None, Some(url)) => {
                 if environment.is_some() {
-                    checks.error("environment", "environment goes with a command; a url is sent headers");
+                    checks.error("environment", "environment goes with a command; for a url write headers");
                 }
-                checks.url(&url, headers.unwrap_or_default())
+                checks.check_url(&url, headers.unwrap_or_default())
             }
             (Some(_), Some(_)) => {
-                checks.error("url", "command and url both say how the server is reached: keep one");
+                checks.error("url", "command and url exclude each other: keep one");
                 None
             }
             (None, None) => {
                 let message =
                     "command or url is missing: how is the server reached? e.g. command: [npx, -y, some-mcp-server]";
-                checks.findings.error(node, &[], under, message);
+                checks.findings.error(node, &[], entry_path, message);
                 None
             }
         };
         Some(ServerSettings {
             name: name.to_owned(),
-            reach: reach?,
+            transport: reach?,
             mode: mode?,
             include,
             exclude,
-            start_timeout: start_timeout.map_or(START_TIME, |time| time.0),
+            start_timeout: start_timeout.map_or(DEFAULT_START_TIMEOUT, |time| time.0),
         })
     }
 }
 
-impl Checks<'_> {
-    fn mode(&mut self, said: Option<&str>) -> Option<Mode> {
-        match said {
+impl EntryChecks<'_> {
+    fn parse_mode(&mut self, word: Option<&str>) -> Option<Mode> {
+        match word {
             None => Some(Mode::default()),
             Some("persistent") => Some(Mode::Persistent),
             Some("on_demand") => Some(Mode::OnDemand),
             Some(other) => {
                 let known = ["persistent", "on_demand"];
-                let message = match suggest::closest(other, known, suggest::HINT) {
+                let message = match suggest::closest_name(other, known, suggest::MIN_HINT_RATIO) {
                     Some(near) => format!("unknown mode, did you mean {near}?"),
                     None => format!("unknown mode; there are {}", known.join(" and ")),
                 };
@@ -237,7 +245,7 @@ impl Checks<'_> {
         }
     }
 
-    fn command(
+    fn check_command(
         &mut self,
         mut argv: Vec<String>,
         environment: BTreeMap<String, String>,
@@ -249,62 +257,67 @@ impl Checks<'_> {
             return None;
         };
         if program.contains('/') {
-            *program = self.file("command", base, program, exists)?.to_string_lossy().into_owned();
+            *program = self.existing_file("command", base, program, exists)?.to_string_lossy().into_owned();
         }
         if argv.iter().any(|item| item.contains('\0')) {
-            self.error("command", "an argument holds no NUL character");
+            self.error("command", "an argument must not contain a NUL character");
         }
         for (name, value) in &environment {
             if name.is_empty() || name.contains(['=', '\0']) {
-                self.below("environment", name, "a variable's name is not empty and holds no `=`");
+                self.error_below("environment", name, "a variable's name must not be empty and must not contain `=`");
             } else if value.contains('\0') {
-                self.below("environment", name, "a value holds no NUL character");
+                self.error_below("environment", name, "a value must not contain a NUL character");
             }
         }
-        Some(Transport::Command { argv, environment, workdir: absolute(base) })
+        Some(Transport::Command { argv, environment, workdir: absolute_path(base) })
     }
 
-    fn url(&mut self, text: &str, headers: BTreeMap<String, String>) -> Option<Transport> {
+    fn check_url(&mut self, text: &str, headers: BTreeMap<String, String>) -> Option<Transport> {
         let mut fields = BTreeMap::new();
         for (name, value) in headers {
             let lower = name.to_ascii_lowercase();
             if HeaderName::try_from(&lower).is_err() {
-                self.below("headers", &name, "this is no name of a header field");
-            } else if OWN_FIELDS.contains(&lower.as_str()) || lower.starts_with(OF_PROTOCOL) {
-                self.below("headers", &name, "this header field is set by the service itself");
+                self.error_below("headers", &name, "this is not a valid name of a header field");
+            } else if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with(PROTOCOL_PREFIX) {
+                self.error_below("headers", &name, "this header field is set by the service itself");
             } else if HeaderValue::try_from(&value).is_err() {
-                self.below("headers", &name, "a header field holds one line of plain text");
+                self.error_below("headers", &name, "a header field holds one line of plain text");
             } else if fields.insert(lower, value).is_some() {
-                self.below("headers", &name, "this header field is there twice: upper and lower case are the same");
+                self.error_below(
+                    "headers",
+                    &name,
+                    "this header field is used twice: upper and lower case are the \
+                                                    same",
+                );
             }
         }
         let url = match Url::parse(text.trim()) {
             Ok(url) => url,
             Err(error) => {
-                let message = format!("not a URL ({error}); what is expected is like https://mcp.example.com/mcp");
+                let message = format!("not a URL ({error}); write a URL such as https://mcp.example.com/mcp");
                 self.error("url", &message);
                 return None;
             }
         };
         if !matches!(url.scheme(), "http" | "https") {
-            self.error("url", "only http and https are spoken here; a program is named by `command`");
+            self.error("url", "only http and https are supported; for a program write `command`");
         } else if !url.username().is_empty() || url.password().is_some() {
             self.error("url", "a name or a password in a URL ends up in logs: send it in `headers`, by reference");
         } else if url.fragment().is_some() {
-            self.error("url", "what stands behind a # is never sent: leave it out");
+            self.error("url", "the part after # is never sent: leave it out");
         } else {
             return Some(Transport::Url { url, headers: fields });
         }
         None
     }
 
-    fn below(&mut self, key: &str, name: &str, message: &str) {
-        self.findings.error(self.node, &[key.to_owned(), name.to_owned()], self.under, message);
+    fn error_below(&mut self, key: &str, name: &str, message: &str) {
+        self.findings.error(self.node, &[key.to_owned(), name.to_owned()], self.entry_path, message);
     }
 }
 
 /// The prefix of the names of a server's tools.
-fn prefix(server: &str) -> String {
+fn tool_prefix(server: &str) -> String {
     format!("{server}_")
 }
 
@@ -313,10 +326,10 @@ mod tests {
 
     use super::*;
     use crate::call::Effect;
-    use crate::manifest::testing::{findings, read, rules};
+    use crate::manifest::testing::{check_rules, check_text, load_text};
 
     fn server(entry: &str) -> Result<DeclaredSource, Vec<String>> {
-        read(&format!("mcp_servers:\n  s: {entry}\n")).map(|mut manifest| manifest.sources.remove(0))
+        load_text(&format!("mcp_servers:\n  s: {entry}\n")).map(|mut manifest| manifest.sources.remove(0))
     }
 
     fn settings(entry: &str) -> ServerSettings {
@@ -327,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_read() {
+    fn server_entry_reads_every_key() {
         let entry = "{command: [./bin/server, --root, ./data], environment: {TOKEN: \"${env:KEY}\"}, mode: on_demand, \
                      include: [\"get_*\"], exclude: [get_all], timeout: 9s, start_timeout: 5s, tools: {get_weather: {effect: read, \
                      cache: {ttl: 1m}, aliases: [weather]}, get_time: {timeout: 3s}}}";
@@ -338,7 +351,7 @@ mod tests {
             environment: [("TOKEN".to_owned(), "value-of-key".to_owned())].into(),
             workdir: "/etc/crib".into(),
         };
-        assert!(settings.reach == reach && settings.name == "s");
+        assert!(settings.transport == reach && settings.name == "s");
         assert_eq!((settings.mode, settings.start_timeout), (Mode::OnDemand, Duration::from_secs(5)));
         assert_eq!(
             (&settings.include[..], &settings.exclude[..]),
@@ -348,40 +361,40 @@ mod tests {
         let (weather, time) = (&declared.rules.tools["get_weather"], &declared.rules.tools["get_time"]);
         assert_eq!((weather.policy.effect, weather.policy.timeout), (Effect::Read, Duration::from_secs(9)));
         assert_eq!((time.policy.effect, time.policy.timeout), (Effect::Write, Duration::from_secs(3)));
-        assert!(!declared.written.to_string().contains("value-of-key"), "{}", declared.written);
+        assert!(!declared.written_settings.to_string().contains("value-of-key"), "{}", declared.written_settings);
     }
 
     #[test]
-    fn a_url_is_reached_with_headers() {
+    fn url_servers_send_headers() {
         let far =
             settings("{url: \"https://mcp.example.com/mcp?v=1\", headers: {Authorization: \"Bearer ${env:KEY}\"}}");
         let reach = Transport::Url {
             url: Url::parse("https://mcp.example.com/mcp?v=1").unwrap(),
             headers: [("authorization".to_owned(), "Bearer value-of-key".to_owned())].into(),
         };
-        assert!(far.reach == reach);
-        assert_eq!((far.mode, far.start_timeout), (Mode::Persistent, START_TIME));
+        assert!(far.transport == reach);
+        assert_eq!((far.mode, far.start_timeout), (Mode::Persistent, DEFAULT_START_TIMEOUT));
         let near = settings("{command: [npx, -y, some-mcp-server]}");
-        assert!(matches!(near.reach, Transport::Command { argv, .. } if argv[0] == "npx"), "looked for along the path");
+        assert!(matches!(near.transport, Transport::Command { argv, .. } if argv[0] == "npx"), "searched in PATH");
     }
 
     #[test]
-    fn an_included_file_may_declare_servers_and_its_paths_start_there() {
-        let manifest = read("include: [\"more/*.yaml\"]\nmcp_servers: {near: {command: [x]}}\n")
+    fn included_servers_use_their_own_folder() {
+        let manifest = load_text("include: [\"more/*.yaml\"]\nmcp_servers: {near: {command: [x]}}\n")
             .unwrap_or_else(|e| panic!("{e:?}"));
         let names: Vec<&str> = manifest.sources.iter().map(DeclaredSource::name).collect();
         assert_eq!(names, ["near", "far"]);
         let SourceSettings::Mcp(far) = &manifest.sources[1].settings else { panic!("not a server") };
-        assert!(matches!(&far.reach, Transport::Command { argv, .. } if argv[0] == "/etc/crib/more/server"));
-        let errors = read("include: [\"more/*.yaml\"]\nmcp_servers: {far: {command: [x]}}\n").err().unwrap();
+        assert!(matches!(&far.transport, Transport::Command { argv, .. } if argv[0] == "/etc/crib/more/server"));
+        let errors = load_text("include: [\"more/*.yaml\"]\nmcp_servers: {far: {command: [x]}}\n").err().unwrap();
         assert!(errors[0].ends_with("mcp_servers.far: the name is taken: 2:15"), "{errors:?}");
     }
 
     #[test]
-    fn what_cannot_be_is_said_with_its_place() {
-        for (entry, says) in [
+    fn invalid_servers_are_located_errors() {
+        for (entry, expected) in [
             ("{mode: persistent}", "2:6: mcp_servers.s: command or url is missing"),
-            ("{command: [x], url: \"https://e.example\"}", "2:21: mcp_servers.s.url: command and url both"),
+            ("{command: [x], url: \"https://e.example\"}", "2:21: mcp_servers.s.url: command and url exclude"),
             ("{command: npx -y thing}", "2:7: mcp_servers.s.command: a list is expected here"),
             ("{command: []}", "2:7: mcp_servers.s.command: a program and its arguments"),
             ("{command: [\"\"]}", "mcp_servers.s.command: a program and its arguments"),
@@ -392,15 +405,19 @@ mod tests {
             ("{url: mcp.example.com}", "mcp_servers.s.url: not a URL"),
             ("{url: \"ftp://e.example\"}", "mcp_servers.s.url: only http and https"),
             ("{url: \"https://ann:pw@e.example\"}", "mcp_servers.s.url: a name or a password"),
-            ("{url: \"https://e.example/#x\"}", "mcp_servers.s.url: what stands behind a #"),
-            ("{url: \"https://e.example\", headers: {\"a b\": c}}", "mcp_servers.s.headers.a b: this is no name"),
+            ("{url: \"https://e.example/#x\"}", "mcp_servers.s.url: the part after #"),
+            (
+                "{url: \"https://e.example\", headers: {\"a b\": c}}",
+                "mcp_servers.s.headers.a b: this is not a valid \
+                                                                     name",
+            ),
             (
                 "{url: \"https://e.example\", headers: {Mcp-Session-Id: c}}",
                 "mcp_servers.s.headers.Mcp-Session-Id: this header",
             ),
             (
                 "{url: \"https://e.example\", headers: {a: b, A: c}}",
-                "mcp_servers.s.headers.a: this header field is there twice",
+                "mcp_servers.s.headers.a: this header field is used twice",
             ),
             (
                 "{url: \"https://e.example\", headers: {a: \"b\\nc\"}}",
@@ -411,9 +428,9 @@ mod tests {
             ("{comand: [x]}", "mcp_servers.s.comand: unknown key, did you mean command?"),
             ("{command: [x], include: []}", "mcp_servers.s.include: names no tool"),
             ("{command: [x], exclude: [\"\"]}", "mcp_servers.s.exclude: names of tools"),
-            ("{command: [x], start_timeout: 0s}", "mcp_servers.s.start_timeout: in no time"),
+            ("{command: [x], start_timeout: 0s}", "mcp_servers.s.start_timeout: the time must be above zero"),
             ("{command: [x], timeout: soon}", "mcp_servers.s.timeout"),
-            ("{command: [x], timeout: 0s}", "mcp_servers.s.timeout: a timeout of nothing"),
+            ("{command: [x], timeout: 0s}", "mcp_servers.s.timeout: a timeout of zero"),
             (
                 "{command: [x], environment: {K: \"${env:NOT_THERE}\"}}",
                 "mcp_servers.s.environment.K: environment variable NOT_THERE",
@@ -432,22 +449,22 @@ mod tests {
             ("npx", "mcp_servers.s: a map is expected"),
         ] {
             let errors = server(entry).err().unwrap_or_default();
-            assert!(errors.iter().any(|error| error.contains(says)), "{entry}: {errors:?}");
+            assert!(errors.iter().any(|error| error.contains(expected)), "{entry}: {errors:?}");
             assert!(!format!("{errors:?}").contains("pw@"), "{errors:?}");
         }
-        assert!(read("mcp_servers: {a/b: {command: [x]}}\n").err().unwrap()[0].contains("a server's name"));
-        assert!(read("mcp_servers: [s]\n").err().unwrap()[0].contains("a map of servers"));
+        assert!(load_text("mcp_servers: {a/b: {command: [x]}}\n").err().unwrap()[0].contains("a server's name"));
+        assert!(load_text("mcp_servers: [s]\n").err().unwrap()[0].contains("a map of servers"));
         let clash = "tools: {s_f: {kind: native, use: calculator}}\nmcp_servers: {s: {command: [x], tools: {f: {}}}}\n";
-        assert!(read(clash).err().unwrap()[0].ends_with("mcp_servers.s.tools.f: the name is taken: 1:9"));
+        assert!(load_text(clash).err().unwrap()[0].ends_with("mcp_servers.s.tools.f: the name is taken: 1:9"));
         let module = "python_modules: {s: {module: os}}\nmcp_servers: {s: {command: [x]}}\n";
-        assert!(read(module).err().unwrap()[0].ends_with("mcp_servers.s: the name is taken: 1:18"));
-        let kind = read("tools: {s: {kind: mcp, description: A tool.}}\n").err().unwrap();
-        assert!(kind[0].contains("come out of `mcp_servers:`"), "{kind:?}");
+        assert!(load_text(module).err().unwrap()[0].ends_with("mcp_servers.s: the name is taken: 1:18"));
+        let kind = load_text("tools: {s: {kind: mcp, description: A tool.}}\n").err().unwrap();
+        assert!(kind[0].contains("are declared in the section `mcp_servers:`"), "{kind:?}");
     }
 
     #[test]
-    fn lints_look_at_what_a_server_is_given_and_at_its_policies() {
-        let lints = |entry: &str| rules(&format!("mcp_servers:\n  s: {entry}\n"));
+    fn lints_check_server_entries() {
+        let lints = |entry: &str| check_rules(&format!("mcp_servers:\n  s: {entry}\n"));
         let found = lints("{command: [x, ghp_0123456789abcdef], environment: {API_TOKEN: tok-123456789}}");
         for expected in ["mcp_servers.s.environment.API_TOKEN", "mcp_servers.s.command.1"] {
             assert!(found.contains(&format!("literal-secret {expected}")), "{expected}: {found:?}");
@@ -463,21 +480,24 @@ mod tests {
     }
 
     #[test]
-    fn names_of_servers_that_run_together_are_told_and_those_that_only_look_alike_are_not() {
+    fn overlapping_server_prefixes_are_warnings() {
         let two = |one: &str, other: &str| {
             let text = format!("mcp_servers:\n  {one}: {{command: [s]}}\n  {other}: {{command: [s]}}\n");
-            findings(&text)
+            check_text(&text)
                 .iter()
                 .map(ToString::to_string)
-                .filter(|found| found.contains("runs together"))
+                .filter(|found| found.contains("may overlap"))
                 .collect::<Vec<_>>()
         };
         for (one, other) in [("a", "a_b"), ("a_b", "a"), ("a", "a_"), ("a_b_c", "a_b")] {
-            let says = format!("mcp_servers.{other}: the name runs together with that of server `{one}` (");
+            let expected = format!(
+                "mcp_servers.{other}: tool names of this server may overlap with those of server \
+                                `{one}` ("
+            );
             let longer = if one.len() > other.len() { one } else { other };
-            let whose = format!("`{longer}_…` is always one of `{longer}`");
+            let whose = format!("`{longer}_…` always belongs to `{longer}`");
             let found = two(one, other);
-            assert!(found.len() == 1 && found[0].contains(&says) && found[0].contains(&whose), "{found:?}");
+            assert!(found.len() == 1 && found[0].contains(&expected) && found[0].contains(&whose), "{found:?}");
             assert!(found[0].starts_with("/etc/crib/t.yaml:3:3: ") && !found[0].contains("  "), "{found:?}");
         }
         for (one, other) in [("a", "ab"), ("a", "a-b"), ("a_b", "a_c"), ("a", "b_a")] {

@@ -17,7 +17,7 @@ pub struct DeclaredSource {
     /// The rules for its tools. If only this changes, the tools get new stacks and the source keeps running.
     pub rules: SourceRules,
     /// What it runs, as written. It is part of the definition hashes of its tools.
-    pub written: Value,
+    pub written_settings: Value,
     /// A hash of the same settings with references replaced. It may depend on secrets, so it is only part of cache
     /// keys.
     pub generation: [u8; 32],
@@ -37,7 +37,7 @@ pub struct SourceRules {
     /// The rules of single tools, by the source's own name of the tool.
     pub tools: BTreeMap<String, ToolRules>,
     /// Further own names of tools that the source is expected to have.
-    pub asked: Vec<String>,
+    pub expected_tools: Vec<String>,
     /// The approved definitions. A tool whose definition differs is quarantined. `None` if the source is not pinned.
     pub pins: Option<Arc<ServerPins>>,
 }
@@ -65,8 +65,8 @@ pub struct ToolRules {
 
 impl DeclaredSource {
     /// A source of the embedding program, without rules for its tools.
-    pub fn of_program(settings: SourceSettings) -> Self {
-        Self { settings, rules: SourceRules::default(), written: Value::Null, generation: [0; 32] }
+    pub fn from_program(settings: SourceSettings) -> Self {
+        Self { settings, rules: SourceRules::default(), written_settings: Value::Null, generation: [0; 32] }
     }
 
     /// The name of the source.
@@ -77,8 +77,8 @@ impl DeclaredSource {
 
 impl SourceRules {
     /// The source's own names of tools that are known before the source is listed.
-    pub fn known(&self) -> impl Iterator<Item = &str> {
-        let more = self.asked.iter().filter(|name| !self.tools.contains_key(*name));
+    pub fn known_tools(&self) -> impl Iterator<Item = &str> {
+        let more = self.expected_tools.iter().filter(|name| !self.tools.contains_key(*name));
         self.tools.keys().chain(more).map(String::as_str)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::{Finding, Manifest, Severity, Source, check, load};
+use super::{Finding, Manifest, ManifestInput, Severity, check, load};
 
 const MANIFEST: &str = "/etc/crib/t.yaml";
 const INCLUDED: &str = "/etc/crib/more/m.yaml";
@@ -18,12 +18,12 @@ const FILES: [&str; 5] = [
 /// A manifest, a file that it may include, existing programs and modules, and one variable.
 struct Folder<'a>(&'a str);
 
-impl Source for Folder<'_> {
-    fn env(&self, name: &str) -> Option<String> {
+impl ManifestInput for Folder<'_> {
+    fn env_var(&self, name: &str) -> Option<String> {
         (name == "KEY").then(|| "value-of-key".into())
     }
 
-    fn file(&self, path: &Path) -> std::io::Result<String> {
+    fn read_text(&self, path: &Path) -> std::io::Result<String> {
         match path.to_str() {
             Some(MANIFEST) => Ok(self.0.to_owned()),
             Some(INCLUDED) => Ok("mcp_servers: {far: {command: [./server]}}\n".into()),
@@ -35,13 +35,13 @@ impl Source for Folder<'_> {
         FILES.map(Path::new).contains(&path)
     }
 
-    fn matching(&self, _: &str) -> Result<Vec<PathBuf>, String> {
+    fn matching_files(&self, _: &str) -> Result<Vec<PathBuf>, String> {
         Ok(vec![INCLUDED.into()])
     }
 }
 
 /// The manifest, or its errors: each with line, column, path and message.
-pub(super) fn read(text: &str) -> Result<Manifest, Vec<String>> {
+pub(super) fn load_text(text: &str) -> Result<Manifest, Vec<String>> {
     load(Path::new(MANIFEST), &Folder(text), &HashMap::new()).map_err(|findings| {
         let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
         errors.map(|finding| finding.to_string().replace("/etc/crib/t.yaml:", "")).collect()
@@ -49,11 +49,11 @@ pub(super) fn read(text: &str) -> Result<Manifest, Vec<String>> {
 }
 
 /// All findings of `toolcrib check`.
-pub(super) fn findings(text: &str) -> Vec<Finding> {
+pub(super) fn check_text(text: &str) -> Vec<Finding> {
     check(Path::new(MANIFEST), &Folder(text), &HashMap::new()).findings
 }
 
 /// All findings, each as its rule and path.
-pub(super) fn rules(text: &str) -> Vec<String> {
-    findings(text).iter().map(|finding| format!("{} {}", finding.rule.as_str(), finding.path)).collect()
+pub(super) fn check_rules(text: &str) -> Vec<String> {
+    check_text(text).iter().map(|finding| format!("{} {}", finding.rule.as_str(), finding.path)).collect()
 }

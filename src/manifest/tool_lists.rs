@@ -9,9 +9,9 @@ use std::fmt;
 use serde_json::Value;
 
 use super::Manifest;
-use super::decode::join;
-use super::finding::{Finding, Place, Severity};
-use super::load::{SourceText, WrittenTool};
+use super::decode::join_path;
+use super::finding::{Finding, Location, Severity};
+use super::load::{ParsedManifest, ParsedTool};
 use super::node::{Data, Node};
 use super::rule::Rule;
 use crate::call::Kind;
@@ -19,11 +19,11 @@ use crate::suggest;
 use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
 
 /// The built-ins that hand work to agents.
-const DELEGATES: [&str; 2] = ["delegate_work", "ask_question"];
+const DELEGATING_BUILTINS: [&str; 2] = ["delegate_work", "ask_question"];
 
 /// The kind of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum ListKind {
     /// `allow:` of a caller.
     Allow,
     /// `deny:` of a caller.
@@ -37,18 +37,18 @@ pub(super) enum List {
 /// One entry of such a list.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ListEntry {
-    place: Place,
+    location: Location,
     path: String,
-    list: List,
-    /// The entry as written. The pattern may have come by reference.
-    written: String,
+    kind: ListKind,
+    /// The entry as in the file. The pattern may have come by reference.
+    text_in_file: String,
     pattern: ToolPattern,
 }
 
 impl fmt::Display for ListEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place: Place { file, line, column }, path, written, .. } = self;
-        write!(f, "{}:{line}:{column}: {path}: `{written}`", file.display())
+        let Self { location: Location { file, line, column }, path, text_in_file, .. } = self;
+        write!(f, "{}:{line}:{column}: {path}: `{text_in_file}`", file.display())
     }
 }
 
@@ -64,115 +64,128 @@ pub(crate) enum Knowledge {
 }
 
 impl ListEntry {
-    pub(super) fn new(list: List, node: &Node, path: String, text: &str) -> Self {
-        let written = match &node.data {
-            Data::Scalar(Value::String(written)) => written.clone(),
+    pub(super) fn new(list: ListKind, node: &Node, path: String, text: &str) -> Self {
+        let text_in_file = match &node.data {
+            Data::Scalar(Value::String(text_in_file)) => text_in_file.clone(),
             _ => text.to_owned(),
         };
-        Self { place: node.place.clone(), path, list, written, pattern: ToolPattern::new(text) }
+        Self { location: node.location.clone(), path, kind: list, text_in_file, pattern: ToolPattern::new(text) }
     }
 
-    fn means(&self, names: &[&str]) -> bool {
+    fn matches_any(&self, names: &[&str]) -> bool {
         let (pattern, names) = (std::slice::from_ref(&self.pattern), names.iter().copied());
-        match self.list {
-            List::Deny => any_denies(pattern, names, |_| false),
-            List::Allow | List::AgentTools | List::Coworkers => any_grants(pattern, names, |_| false),
+        match self.kind {
+            ListKind::Deny => any_denies(pattern, names, |_| false),
+            ListKind::Allow | ListKind::AgentTools | ListKind::Coworkers => any_grants(pattern, names, |_| false),
         }
     }
 
     /// The finding if the entry matches none of these names.
-    pub(crate) fn finding(&self, names: &[&str], knowledge: Knowledge) -> Option<Finding> {
-        if self.pattern.text() == "*" || self.means(names) {
+    pub(crate) fn finding_for(&self, names: &[&str], knowledge: Knowledge) -> Option<Finding> {
+        if self.pattern.text() == "*" || self.matches_any(names) {
             return None;
         }
-        let near = suggest::closest(self.pattern.text(), names.iter().copied(), suggest::HINT);
+        let near = suggest::closest_name(self.pattern.text(), names.iter().copied(), suggest::MIN_HINT_RATIO);
         let is_known = match knowledge {
             Knowledge::All => true,
-            Knowledge::AllAgents => self.list == List::Coworkers,
+            Knowledge::AllAgents => self.kind == ListKind::Coworkers,
             Knowledge::Some => false,
         };
-        let severity = match (self.pattern.is_glob(), self.list) {
+        let severity = match (self.pattern.is_glob(), self.kind) {
             (false, _) if is_known => Severity::Error,
             // This may be a precaution, unless the name resembles another.
-            (true, List::Deny) if near.is_none() => Severity::Hint,
+            (true, ListKind::Deny) if near.is_none() => Severity::Hint,
             _ => Severity::Warning,
         };
-        let instead = match near {
+        let advice = match near {
             Some(near) => format!("did you mean {near}?"),
-            None if severity == Severity::Hint => "as a precaution that is fine".to_owned(),
+            None if severity == Severity::Hint => "that is fine as a precaution".to_owned(),
             None if is_known => "correct it, or leave it out".to_owned(),
-            None => "correct it, unless a source or a registration is to bring the tool".to_owned(),
+            None => "correct it, unless a source or a registration will add the tool".to_owned(),
         };
-        let so = match self.list {
-            List::Allow => ", so it allows nothing",
-            List::Deny => ", so it denies nothing",
-            List::AgentTools => ", so the agent has none of that name",
-            List::Coworkers => ", so it is no agent",
+        let effect = match self.kind {
+            ListKind::Allow => ", so it allows nothing",
+            ListKind::Deny => ", so it denies nothing",
+            ListKind::AgentTools => ", so the agent has no such tool",
+            ListKind::Coworkers => ", so it is not an agent",
         };
-        let rule = if self.list == List::Coworkers { Rule::UnknownCoworker } else { Rule::IdlePattern };
-        let message = format!("`{}` matches no tool{so}; {instead}", self.written);
-        Some(Finding { place: self.place.clone(), path: self.path.clone(), message, severity, rule })
+        let rule = if self.kind == ListKind::Coworkers { Rule::UnknownCoworker } else { Rule::IdlePattern };
+        let message = format!("`{}` matches no tool{effect}; {advice}", self.text_in_file);
+        Some(Finding { location: self.location.clone(), path: self.path.clone(), message, severity, rule })
     }
 }
 
 /// The entries of the lists of agents, and of tools that hand work to agents.
-pub(super) fn of_agents(tools: &[WrittenTool]) -> Vec<ListEntry> {
+pub(super) fn agent_lists(tools: &[ParsedTool]) -> Vec<ListEntry> {
     let mut entries = Vec::new();
-    for written in tools {
-        let Some(tool) = &written.tool else { continue };
+    for parsed in tools {
+        let Some(tool) = &parsed.tool else { continue };
         if tool.kind == Kind::Agent {
-            entries.extend(texts(List::AgentTools, &written.entry, &written.under, "tools"));
-            entries.extend(texts(List::Coworkers, &written.entry, &written.under, "coworkers"));
+            entries.extend(list_entries(ListKind::AgentTools, &parsed.entry, &parsed.path, "tools"));
+            entries.extend(list_entries(ListKind::Coworkers, &parsed.entry, &parsed.path, "coworkers"));
         } else if tool.kind == Kind::Native
-            && DELEGATES.contains(&builtin(written).as_str())
-            && let Some(with) = written.entry.get("with")
+            && DELEGATING_BUILTINS.contains(&builtin_name(parsed).as_str())
+            && let Some(with) = parsed.entry.get("with")
         {
-            entries.extend(texts(List::Coworkers, with, &join(&written.under, &["with".into()]), "coworkers"));
+            entries.extend(list_entries(
+                ListKind::Coworkers,
+                with,
+                &join_path(&parsed.path, &["with".into()]),
+                "coworkers",
+            ));
         }
     }
     entries
 }
 
 /// The name of the built-in that an entry of kind `native` uses.
-pub(super) fn builtin(written: &WrittenTool) -> String {
-    let which = written.entry.get("use").map(Node::to_json);
-    which.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_else(|| written.key.text.clone())
+pub(super) fn builtin_name(parsed: &ParsedTool) -> String {
+    let which = parsed.entry.get("use").map(Node::to_json);
+    which.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_else(|| parsed.key.text.clone())
 }
 
-fn texts(list: List, node: &Node, under: &str, key: &str) -> Vec<ListEntry> {
+fn list_entries(list: ListKind, node: &Node, entry_path: &str, key: &str) -> Vec<ListEntry> {
     let Some(Node { data: Data::List(items), .. }) = node.get(key) else { return Vec::new() };
     let entry = |(at, item): (usize, &Node)| match &item.data {
         Data::Scalar(Value::String(text)) if !text.contains("${") => {
-            Some(ListEntry::new(list, item, join(under, &[key.to_owned(), at.to_string()]), text))
+            Some(ListEntry::new(list, item, join_path(entry_path, &[key.to_owned(), at.to_string()]), text))
         }
         _ => None,
     };
     items.iter().enumerate().filter_map(entry).collect()
 }
 
-/// The findings about the lists of a manifest when it is read. `is_alone`: no program adds tools to it.
-pub(super) fn judge(manifest: &Manifest, written: &SourceText, natives: &[&str], is_alone: bool) -> Vec<Finding> {
+/// The findings about the lists of a manifest when it is read. `is_standalone`: no program adds tools to it.
+pub(super) fn check_lists(
+    manifest: &Manifest,
+    parsed: &ParsedManifest,
+    natives: &[&str],
+    is_standalone: bool,
+) -> Vec<Finding> {
     // Without callers, every client may register tools.
     let may_register = manifest.callers.is_empty() || manifest.callers.iter().any(|caller| caller.admin);
-    let knowledge = match is_alone {
-        true if written.sources.is_empty() && !may_register => Knowledge::All,
+    let knowledge = match is_standalone {
+        true if parsed.sources.is_empty() && !may_register => Knowledge::All,
         true => Knowledge::AllAgents,
         false => Knowledge::Some,
     };
-    let declared = written.tools.iter().flat_map(|tool| {
+    let declared = parsed.tools.iter().flat_map(|tool| {
         let aliases = tool.tool.iter().flat_map(|tool| &tool.definition.aliases).map(|alias| alias.as_str());
         std::iter::once(tool.key.text.as_str()).chain(aliases)
     });
-    let brought: Vec<String> = manifest
+    let source_tools: Vec<String> = manifest
         .sources
         .iter()
-        .flat_map(|source| source.rules.known().map(|own| format!("{}{own}", source.rules.prefix)).collect::<Vec<_>>())
+        .flat_map(|source| {
+            source.rules.known_tools().map(|own| format!("{}{own}", source.rules.prefix)).collect::<Vec<_>>()
+        })
         .collect();
-    let names: Vec<&str> = declared.chain(brought.iter().map(String::as_str)).chain(natives.iter().copied()).collect();
+    let names: Vec<&str> =
+        declared.chain(source_tools.iter().map(String::as_str)).chain(natives.iter().copied()).collect();
     // Before the sources are listed, it is unknown which tools a pattern matches.
-    let is_listed = written.sources.is_empty();
-    let entries = manifest.lists.iter().filter(|entry| is_listed || !entry.pattern.is_glob());
-    entries.filter_map(|entry| entry.finding(&names, knowledge)).collect()
+    let is_listed = parsed.sources.is_empty();
+    let entries = manifest.tool_lists.iter().filter(|entry| is_listed || !entry.pattern.is_glob());
+    entries.filter_map(|entry| entry.finding_for(&names, knowledge)).collect()
 }
 
 #[cfg(test)]
@@ -180,16 +193,16 @@ mod tests {
     use std::collections::HashMap;
     use std::path::Path;
 
-    use crate::manifest::{Finding, Severity, Source, check, load};
+    use crate::manifest::{Finding, ManifestInput, Severity, check, load};
 
     struct Text(String);
 
-    impl Source for Text {
-        fn env(&self, name: &str) -> Option<String> {
+    impl ManifestInput for Text {
+        fn env_var(&self, name: &str) -> Option<String> {
             (name == "DENIED").then(|| "nobody".into())
         }
 
-        fn file(&self, path: &Path) -> std::io::Result<String> {
+        fn read_text(&self, path: &Path) -> std::io::Result<String> {
             match path.extension().is_some_and(|extension| extension == "lock") {
                 true => Err(std::io::ErrorKind::NotFound.into()),
                 false => Ok(self.0.clone()),
@@ -224,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_may_come_are_warnings() {
+    fn possibly_registered_names_are_warnings() {
         let admin = "  - {name: b, key: b-key-0123456789abcdef, admin: true}\n";
         let server = "mcp_servers: {s: {command: [x], tools: {known: {}}}}\n";
         for (callers, more) in [(caller("deny: [mailr]") + admin, ""), (caller("deny: [s_other]"), server)] {
@@ -234,7 +247,7 @@ mod tests {
             let loaded = load(Path::new("t.yaml"), &Text(format!("{TOOLS}{more}callers:\n{callers}")), &HashMap::new());
             let manifest = loaded.unwrap_or_else(|findings| panic!("{findings:?}"));
             assert_eq!(manifest.warnings.iter().filter(|found| found.rule.as_str() == "idle-pattern").count(), 0);
-            assert_eq!(manifest.lists.len(), 1, "looked at again when the sources are listed");
+            assert_eq!(manifest.tool_lists.len(), 1, "checked again when the sources are listed");
         }
         assert_eq!(findings(&caller("deny: [s_known, S-Known]"), server), []);
     }
@@ -248,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_patterns_are_no_errors() {
+    fn idle_patterns_are_warnings_or_hints() {
         let severity = |list: &str| findings(&caller(list), "").first().map(|found| found.severity);
         assert_eq!(severity("deny: ['frobnicate_*']"), Some(Severity::Hint));
         assert_eq!(severity("deny: ['send_mial*']"), Some(Severity::Warning));
@@ -257,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_lists_are_judged_too() {
+    fn agent_lists_are_checked_too() {
         let model = "model: {base_url: 'http://127.0.0.1:1/v1', name: m}";
         let agent = |keys: &str| format!("  boss: {{kind: agent, description: It decides., {model}, {keys}}}\n");
         let of = |keys: &str| findings(&caller("allow: ['*']"), &agent(keys));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::node::Node;
-use super::references::Declared;
+use super::references::UnsetVariable;
 use super::rule::Rule;
 use super::tool::ToolReader;
 use crate::call::EnvVar;
@@ -14,12 +14,12 @@ pub(super) struct Variables {
     /// Values that are set, or defaults.
     pub(super) values: HashMap<String, String>,
     /// What a reference to one of the other variables results in.
-    pub(super) declared: HashMap<String, Declared>,
+    pub(super) unset: HashMap<String, UnsetVariable>,
 }
 
 impl Variables {
     /// The values sorted by name, for hashes.
-    pub(super) fn sorted(&self) -> BTreeMap<&String, &String> {
+    pub(super) fn sorted_values(&self) -> BTreeMap<&String, &String> {
         self.values.iter().collect()
     }
 }
@@ -27,32 +27,38 @@ impl Variables {
 impl ToolReader<'_> {
     /// Looks up the declared variables. A required variable that is not set is an error. An optional variable that is
     /// not set has no value.
-    pub(super) fn variables(&mut self, declared: &[EnvVar], node: &Node, under: &str) -> Variables {
-        let mut variables = Variables { values: HashMap::new(), declared: HashMap::new() };
+    pub(super) fn look_up_variables(&mut self, declared: &[EnvVar], node: &Node, entry_path: &str) -> Variables {
+        let mut variables = Variables { values: HashMap::new(), unset: HashMap::new() };
         for (at, var) in declared.iter().enumerate() {
             let path = || ["env".to_owned(), at.to_string()];
             if var.name.is_empty() || var.name.contains(['=', '\0']) {
-                self.findings.error(node, &path(), under, "a variable's name is not empty and holds no `=`");
+                self.findings.error(
+                    node,
+                    &path(),
+                    entry_path,
+                    "a variable's name must not be empty and must not contain \
+                                                           `=`",
+                );
                 continue;
             }
             if declared[..at].iter().any(|other| other.name == var.name) {
                 let message = format!("variable {} is declared twice", var.name);
-                self.findings.error(node, &path(), under, message);
+                self.findings.error(node, &path(), entry_path, message);
                 continue;
             }
-            if let Some(value) = self.source.env(&var.name) {
+            if let Some(value) = self.input.env_var(&var.name) {
                 self.secrets.insert(value.clone());
                 variables.values.insert(var.name.clone(), value);
             } else if let Some(default) = &var.default {
                 // The default is written in the manifest, so it is not a secret.
                 variables.values.insert(var.name.clone(), default.clone());
-                variables.declared.insert(var.name.clone(), Declared::Default(default.clone()));
+                variables.unset.insert(var.name.clone(), UnsetVariable::Default(default.clone()));
             } else if var.required {
                 let message = format!("environment variable {} is not set", var.name);
-                self.findings.error_of(Rule::MissingSecret, node, &path(), under, message);
-                variables.declared.insert(var.name.clone(), Declared::Missing);
+                self.findings.error_with_rule(Rule::MissingSecret, node, &path(), entry_path, message);
+                variables.unset.insert(var.name.clone(), UnsetVariable::Missing);
             } else {
-                variables.declared.insert(var.name.clone(), Declared::Absent);
+                variables.unset.insert(var.name.clone(), UnsetVariable::Absent);
             }
         }
         variables
@@ -61,14 +67,14 @@ impl ToolReader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::manifest::testing::read;
+    use crate::manifest::testing::load_text;
 
     fn errors(entry: &str) -> Vec<String> {
-        read(&format!("tools:\n  t: {entry}\n")).err().unwrap_or_default()
+        load_text(&format!("tools:\n  t: {entry}\n")).err().unwrap_or_default()
     }
 
     #[test]
-    fn what_is_required_and_missing_stops_the_start() {
+    fn required_variable_must_be_set() {
         let of = |env: &str, url: &str| {
             errors(&format!(
                 "{{kind: http, description: d, env: [{env}], request: {{url: 'https://a.example/{url}'}}}}"
@@ -79,14 +85,14 @@ mod tests {
         assert_eq!(of("{name: NOT_THERE, required: false}", "x"), [""; 0]);
         assert_eq!(of("{name: KEY, required: true}", "${env:KEY}"), [""; 0]);
         let needed = of("{name: NOT_THERE, required: false}", "${env:NOT_THERE}");
-        let says =
+        let expected =
             "tools.t.request.url: left out, since NOT_THERE is optional and not set: set it, or give it a default";
-        assert!(needed.iter().any(|error| error.ends_with(says)), "{needed:?}");
+        assert!(needed.iter().any(|error| error.ends_with(expected)), "{needed:?}");
         let other =
             of("{name: NOT_THERE, required: false}", "{{ nope }}', query: {q: '${env:NOT_THERE}'}, method: 'GET");
         assert!(other.len() == 1 && other[0].contains("no parameter `nope`"), "nothing of what is left out: {other:?}");
         let module = "python_modules: {m: {module: '${env:NOT_THERE}', env: [{name: NOT_THERE, required: false}]}}\n";
-        let needed = read(module).err().unwrap();
+        let needed = load_text(module).err().unwrap();
         assert!(needed.iter().any(|error| error.contains("m.module: left out, since NOT_THERE")), "{needed:?}");
         assert!(of("", "${env:NOT_THERE}")[0].contains("environment variable NOT_THERE is not set"), "not declared");
         assert!(of("{name: A=B, required: false}", "x")[0].contains("a variable's name"));
@@ -105,26 +111,26 @@ mod tests {
             ["2:41: tools.t.env.0: environment variable NOT_THERE is not set"]
         );
         let both = errors(&entry("https://a.example/{{ nope }}"));
-        assert_eq!(both.len(), 2, "other faults are told with it: {both:?}");
+        assert_eq!(both.len(), 2, "other faults are reported too: {both:?}");
     }
 
     #[test]
-    fn items_of_a_command_keep_their_places() {
+    fn command_refuses_absent_items() {
         let command = |items: &str| {
             errors(&format!(
                 "{{kind: command, description: d, env: [{{name: NOT_THERE, required: false}}], command: [/bin/true, {items}]}}"
             ))
         };
-        for (items, place) in
+        for (items, location) in
             [("--token, '${env:NOT_THERE}', file", "tools.t.command.2"), ("'a=${env:NOT_THERE}'", "tools.t.command.1")]
         {
             let found = command(items);
             assert_eq!(found.len(), 1, "{found:?}");
-            let says = "NOT_THERE is optional and not set, so the items behind this one would take its place: give NOT_THERE a \
-                        default, or declare it with `required: true`";
-            assert!(found[0].contains(&format!("{place}: {says}")), "{found:?}");
+            let expected = "NOT_THERE is optional and not set, so the following items would move to its position: give \
+                            NOT_THERE a default, or declare it with `required: true`";
+            assert!(found[0].contains(&format!("{location}: {expected}")), "{found:?}");
         }
-        let server = read(
+        let server = load_text(
             "mcp_servers: {s: {command: [x, --token, '${env:NOT_THERE}', y], env: [{name: NOT_THERE, required: false}]}}\n",
         );
         let found = server.err().unwrap();
@@ -132,30 +138,33 @@ mod tests {
     }
 
     #[test]
-    fn items_of_data_are_null_without_a_value() {
+    fn absent_items_of_data_become_null() {
         let text = "python_modules: {m: {module: tools/m.py, object: C, env: [{name: NOT_THERE, required: false}], \
                     init: {list: [a, '${env:NOT_THERE}', b], gone: '${env:NOT_THERE}'}, functions: [f, '${env:NOT_THERE}']}}\n";
-        let source = read(text).unwrap().sources.remove(0);
+        let source = load_text(text).unwrap().sources.remove(0);
         let crate::tools::SourceSettings::Python(settings) = source.settings else { panic!("a module") };
         assert_eq!(serde_json::Value::Object(settings.init), serde_json::json!({"list": ["a", null, "b"]}));
         assert_eq!(settings.functions, Some(vec!["f".to_owned()]));
     }
 
     #[test]
-    fn references_name_no_placeholder() {
+    fn references_inside_placeholders_are_errors() {
         let found = errors(
             "{kind: http, description: d, parameters: {x: {type: string}}, request: {url: 'https://a.example/', body: '{{ ${env:KEY} }}'}}",
         );
-        assert!(found[0].contains("tools.t.request.body: a reference stands between `{{` and `}}`"), "{found:?}");
+        assert!(
+            found[0].contains("tools.t.request.body: a reference is not allowed between `{{` and `}}`"),
+            "{found:?}"
+        );
     }
 
     #[test]
-    fn environment_over_a_declared_variable_is_told() {
+    fn overridden_variable_is_a_warning() {
         for (section, entry) in [("python_modules", "module: tools/m.py"), ("mcp_servers", "command: [x]")] {
             let of = |environment: &str| {
                 let text =
                     format!("{section}:\n  s: {{{entry}, env: [{{name: KEY}}], environment: {{{environment}}}}}\n");
-                let found = crate::manifest::testing::findings(&text);
+                let found = crate::manifest::testing::check_text(&text);
                 found.into_iter().filter(|one| one.path.ends_with(".environment.KEY")).count()
             };
             assert_eq!((of("KEY: other"), of("KEY: '${env:KEY}'"), of("OTHER: x")), (1, 0, 0), "{section}");
@@ -163,16 +172,16 @@ mod tests {
     }
 
     #[test]
-    fn a_default_is_no_secret() {
+    fn variable_defaults_are_not_secrets() {
         let text = "tools:\n  t: {kind: http, description: d, env: [{name: NOT_THERE, default: metric-units}, {name: KEY}], \
                     request: {url: 'https://a.example/${env:NOT_THERE}/${env:KEY}'}}\n";
-        assert_eq!(read(text).unwrap().secrets, ["value-of-key"]);
+        assert_eq!(load_text(text).unwrap().secrets, ["value-of-key"]);
     }
 
     #[test]
-    fn sources_declare_theirs() {
+    fn sources_declare_variables() {
         for (section, entry) in [("python_modules", "module: tools/m.py"), ("mcp_servers", "command: [x]")] {
-            let of = |env: &str| read(&format!("{section}:\n  s: {{{entry}, env: [{env}]}}\n"));
+            let of = |env: &str| load_text(&format!("{section}:\n  s: {{{entry}, env: [{env}]}}\n"));
             let error = of("{name: NOT_THERE}").err().unwrap();
             assert!(
                 error[0].ends_with(&format!("{section}.s.env.0: environment variable NOT_THERE is not set")),
@@ -182,7 +191,7 @@ mod tests {
             let (none, key_source) = (&none.sources[0], &key.sources[0]);
             assert_eq!((none.rules.env.len(), &key.secrets[..]), (1, &["value-of-key".to_owned()][..]));
             assert_ne!(none.generation, key_source.generation, "another value is another generation");
-            assert_eq!(key_source.written["env"], serde_json::json!(["KEY"]));
+            assert_eq!(key_source.written_settings["env"], serde_json::json!(["KEY"]));
         }
     }
 }

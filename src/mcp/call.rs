@@ -8,7 +8,7 @@ use serde_json::json;
 use super::meta;
 use super::peer::McpPeer;
 use crate::call::{CallError, ErrorKind, Invocation, JsonObject};
-use crate::catalog::{Catalog, Entry, NotFound};
+use crate::catalog::{Catalog, Entry, ResolveError};
 use crate::registry::Registry;
 
 /// A prepared call.
@@ -22,55 +22,55 @@ pub struct PreparedCall {
 /// Why no call starts.
 pub enum PrepareError {
     /// An error of the protocol, `-32602`: there is no such tool, or `_meta` is invalid.
-    Wrong(ErrorData),
+    Protocol(ErrorData),
     /// A source that may have the tool is not up.
-    Refused(CallError),
+    Unavailable(CallError),
 }
 
 impl From<ErrorData> for PrepareError {
     fn from(error: ErrorData) -> Self {
-        Self::Wrong(error)
+        Self::Protocol(error)
     }
 }
 
-/// Prepares a call. `said` is the request's `_meta`.
+/// Prepares a call. `meta` is the request's `_meta`.
 ///
 /// The tool is found in the same way as by `POST /tools/{name}/invoke`.
 ///
 /// # Errors
-/// [`NoCall`].
-pub fn prepare(
+/// [`PrepareError`].
+pub fn prepare_call(
     registry: &Registry,
     catalog: &Catalog,
-    guest: &McpPeer,
+    peer: &McpPeer,
     name: &str,
     arguments: JsonObject,
-    said: &JsonObject,
+    meta: &JsonObject,
 ) -> Result<PreparedCall, PrepareError> {
-    let (entry, how) = catalog.resolve(name, &guest.caller).map_err(|error| match error {
-        NotFound::Unknown { did_you_mean } => PrepareError::Wrong(unknown(name, &did_you_mean)),
-        NotFound::Unlisted { why, retry_after } => {
-            PrepareError::Refused(CallError::ToolUnavailable { message: why, started: false, retry_after })
+    let (entry, how) = catalog.resolve(name, &peer.caller).map_err(|error| match error {
+        ResolveError::Unknown { did_you_mean } => PrepareError::Protocol(unknown_tool(name, &did_you_mean)),
+        ResolveError::Unlisted { reason: why, retry_after } => {
+            PrepareError::Unavailable(CallError::ToolUnavailable { message: why, started: false, retry_after })
         }
     })?;
     let (entry, now) = (entry.clone(), registry.shared().clock.now());
-    let mut invocation = Invocation::new(entry.name_for(&guest.caller, name), arguments, guest.caller.clone(), now);
-    invocation.request_id = guest.request_id.clone();
-    invocation.trace = meta::trace(said).or_else(|| guest.trace.clone());
-    meta::read(said, &entry.policy, &mut invocation).map_err(|wrong| ErrorData::invalid_params(wrong, None))?;
+    let mut invocation = Invocation::new(entry.name_shown_to(&peer.caller, name), arguments, peer.caller.clone(), now);
+    invocation.request_id = peer.request_id.clone();
+    invocation.trace = meta::trace_from_meta(meta).or_else(|| peer.trace.clone());
+    meta::apply_meta(meta, &entry.policy, &mut invocation).map_err(|error| ErrorData::invalid_params(error, None))?;
     if let Some(warning) = how.warning(name, &entry) {
-        invocation.notes.lock().meta.warnings.push(warning);
+        invocation.report.lock().meta.warnings.push(warning);
     }
     Ok(PreparedCall { entry, invocation })
 }
 
 /// MCP (Tools, Error Handling): an unknown tool is an error of the protocol, not of a tool.
-fn unknown(name: &str, did_you_mean: &[String]) -> ErrorData {
+fn unknown_tool(name: &str, did_you_mean: &[String]) -> ErrorData {
     let shown: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
-    let mut said = format!("Unknown tool: {shown}");
+    let mut message = format!("Unknown tool: {shown}");
     if !did_you_mean.is_empty() {
-        said.push_str(&format!(". Did you mean {}?", did_you_mean.join(", ")));
+        message.push_str(&format!(". Did you mean {}?", did_you_mean.join(", ")));
     }
     let data = json!({"kind": ErrorKind::UnknownTool.as_str(), "did_you_mean": did_you_mean});
-    ErrorData::invalid_params(said, Some(data))
+    ErrorData::invalid_params(message, Some(data))
 }

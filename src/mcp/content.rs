@@ -8,10 +8,10 @@ use rmcp::model::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::failure::{self, Refused};
+use super::failure::{self, JsonRpcFailure};
 use crate::call::{
-    Answer, CacheStatus, CallError, Caller, Content, Effect, FAILED_SILENTLY, InvocationId, JsonObject,
-    RESULT_AS_ANSWER, Resource, ToolName,
+    Answer, CacheStatus, CallError, Caller, Content, EMPTY_ERROR_MESSAGE, Effect, InvocationId, JsonObject,
+    RESULT_AS_ANSWER_KEY, Resource, ToolName,
 };
 use crate::catalog::Entry;
 use crate::registry::Registry;
@@ -39,76 +39,81 @@ impl<'a> Reply<'a> {
     ///
     /// # Errors
     /// The failure is an error of JSON-RPC and not a result: `failure.rs` decides.
-    pub fn of(
+    pub fn from_call(
         registry: &Registry,
         (entry, caller): (&Entry, &Caller),
         id: InvocationId,
         called: &'a Result<Answer, CallError>,
         modern: bool,
-    ) -> Result<Self, Refused> {
-        let reader = || registry.catalog().reader(caller, |_| true);
+    ) -> Result<Self, JsonRpcFailure> {
+        let reader = || registry.catalog().find_result_reader(caller, |_| true);
         let mut reply = match called {
-            Ok(answer) => Self::answer(entry, answer, reader, modern),
-            Err(error) => Self::failure(error, entry.policy.effect, Some(id))?,
+            Ok(answer) => Self::build_answer(entry, answer, reader, modern),
+            Err(error) => Self::build_failure(error, entry.policy.effect, Some(id))?,
         };
-        reply.complete(modern);
+        reply.add_version_fields(modern);
         Ok(reply)
     }
 
     /// The result for a call that did not start.
     ///
     /// # Errors
-    /// As [`Reply::of`].
-    pub fn refusal(error: &CallError, modern: bool) -> Result<Self, Refused> {
-        let mut reply = Self::failure(error, Effect::default(), None)?;
-        reply.complete(modern);
+    /// As [`Reply::from_call`].
+    pub fn from_error(error: &CallError, modern: bool) -> Result<Self, JsonRpcFailure> {
+        let mut reply = Self::build_failure(error, Effect::default(), None)?;
+        reply.add_version_fields(modern);
         Ok(reply)
     }
 
-    fn failure(error: &CallError, effect: Effect, id: Option<InvocationId>) -> Result<Self, Refused> {
-        let (content, meta) = failure::said(error, effect, id)?;
+    fn build_failure(error: &CallError, effect: Effect, id: Option<InvocationId>) -> Result<Self, JsonRpcFailure> {
+        let (content, meta) = failure::build_reply(error, effect, id)?;
         let content = Cow::Owned(vec![content]);
         Ok(Self { result_type: None, content, structured_content: None, is_error: true, meta })
     }
 
-    fn complete(&mut self, modern: bool) {
+    fn add_version_fields(&mut self, modern: bool) {
         if modern {
             self.result_type = Some("complete");
             self.meta.insert(SERVER_INFO.into(), server_info());
         }
     }
 
-    fn answer(entry: &Entry, answer: &'a Answer, reader: impl FnOnce() -> Option<ToolName>, modern: bool) -> Self {
+    fn build_answer(
+        entry: &Entry,
+        answer: &'a Answer,
+        reader: impl FnOnce() -> Option<ToolName>,
+        modern: bool,
+    ) -> Self {
         let result = &*answer.result;
-        let content = match answer.with_overflow(reader) {
+        let content = match answer.model_content(reader) {
             Some(content) => Cow::Owned(content),
             None => Cow::Borrowed(&*result.content),
         };
-        let mut meta = notes(answer);
+        let mut meta = answer_meta(answer);
         // Until 2025-11-25, structured content must be an object. Other data becomes a text block.
         let (structured_content, other) = match &result.structured_content {
             Some(data) if modern || data.is_object() => (Some(data), None),
             other => (None, other.as_ref()),
         };
-        let mut content = whole(content);
-        if let Some(data) = other.filter(|data| !is_said(&content, data)) {
+        let mut content = repair_resources(content);
+        if let Some(data) = other.filter(|data| !has_text_of(&content, data)) {
             content.to_mut().push(Content::text(data.to_string()));
-            if let Some(told) = meta.entry("toolcrib/warnings").or_insert_with(|| json!([])).as_array_mut() {
-                told.push("structured content that is no object is a text block here".into());
+            if let Some(warnings) = meta.entry("toolcrib/warnings").or_insert_with(|| json!([])).as_array_mut() {
+                warnings.push("structured content that is not an object is a text block here".into());
             }
         }
-        if result.is_error && structured_content.is_none() && content.iter().all(Content::is_silent) {
-            content = Cow::Owned(vec![Content::text(FAILED_SILENTLY)]);
+        if result.is_error && structured_content.is_none() && content.iter().all(Content::is_blank_text) {
+            content = Cow::Owned(vec![Content::text(EMPTY_ERROR_MESSAGE)]);
         }
         if result.is_answer(entry.definition.result_as_answer) {
-            meta.insert(RESULT_AS_ANSWER.into(), true.into());
+            meta.insert(RESULT_AS_ANSWER_KEY.into(), true.into());
         }
         Self { result_type: None, content, structured_content, is_error: result.is_error, meta }
     }
 
     /// Converts to rmcp's type.
-    pub(super) fn into_result(self) -> CallToolResult {
-        let mut result = CallToolResult::success(self.content.into_owned().into_iter().map(block).collect());
+    pub(super) fn into_tool_result(self) -> CallToolResult {
+        let mut result = CallToolResult::success(self.content.into_owned().into_iter().map(to_content_block).collect());
         result.structured_content = self.structured_content.cloned();
         result.is_error = Some(self.is_error);
         result.meta = Some(MetaObject(self.meta));
@@ -122,58 +127,58 @@ pub(super) fn server_info() -> Value {
 }
 
 /// The `_meta` of the result: how the answer was made. Facts without information are left out, such as an empty list.
-fn notes(answer: &Answer) -> JsonObject {
-    let mut notes = JsonObject::new();
-    let mut note = |name: &str, value: Value| notes.insert(format!("toolcrib/{name}"), value);
-    note("invocationId", answer.invocation.to_string().into());
+fn answer_meta(answer: &Answer) -> JsonObject {
+    let mut fields = JsonObject::new();
+    let mut insert = |name: &str, value: Value| fields.insert(format!("toolcrib/{name}"), value);
+    insert("invocationId", answer.invocation.to_string().into());
     let meta = &answer.meta;
     if meta.cache != CacheStatus::Off {
-        note("cache", meta.cache.as_str().into());
+        insert("cache", meta.cache.as_str().into());
     }
     if !meta.usage.is_empty() {
-        note("usage", json!(meta.usage));
+        insert("usage", json!(meta.usage));
     }
     if !meta.coercions.is_empty() {
-        note("coercions", json!(meta.coercions));
+        insert("coercions", json!(meta.coercions));
     }
     if let Some(overflow) = &meta.overflow {
-        note("overflow", json!(overflow));
+        insert("overflow", json!(overflow));
     }
     if !meta.warnings.is_empty() {
-        note("warnings", json!(meta.warnings));
+        insert("warnings", json!(meta.warnings));
     }
     if answer.replayed {
-        note("replayed", true.into());
+        insert("replayed", true.into());
     }
-    notes
+    fields
 }
 
 /// Whether one of the text blocks is this data as JSON.
-fn is_said(content: &[Content], data: &Value) -> bool {
+fn has_text_of(content: &[Content], data: &Value) -> bool {
     content.iter().any(|block| match block {
-        Content::Text { text } => serde_json::from_str::<Value>(text).is_ok_and(|said| said == *data),
+        Content::Text { text } => serde_json::from_str::<Value>(text).is_ok_and(|value| value == *data),
         Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => false,
     })
 }
 
 /// Repairs resources, because MCP requires text or bytes, and not both. With both, the text is kept, since models read
 /// text. With neither, the text is empty.
-fn whole(blocks: Cow<'_, [Content]>) -> Cow<'_, [Content]> {
-    let is_odd = |block: &Content| matches!(block, Content::Resource { resource } if resource.text.is_some() == resource.blob.is_some());
-    if !blocks.iter().any(is_odd) {
+fn repair_resources(blocks: Cow<'_, [Content]>) -> Cow<'_, [Content]> {
+    let is_invalid = |block: &Content| matches!(block, Content::Resource { resource } if resource.text.is_some() == resource.blob.is_some());
+    if !blocks.iter().any(is_invalid) {
         return blocks;
     }
-    let mend = |block: Content| match block {
+    let repair = |block: Content| match block {
         Content::Resource { resource } if resource.text.is_some() == resource.blob.is_some() => {
             let text = Some(resource.text.unwrap_or_default());
             Content::Resource { resource: Resource { text, blob: None, ..resource } }
         }
         block => block,
     };
-    blocks.into_owned().into_iter().map(mend).collect()
+    blocks.into_owned().into_iter().map(repair).collect()
 }
 
-fn block(content: Content) -> ContentBlock {
+fn to_content_block(content: Content) -> ContentBlock {
     match content {
         Content::Text { text } => ContentBlock::text(text),
         Content::Image { data, mime_type } => ContentBlock::Image(ImageContent::new(data, mime_type)),

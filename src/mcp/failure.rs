@@ -20,7 +20,7 @@ use crate::call::{CallError, Content, Effect, ErrorKind, Failure, InvocationId, 
 
 /// The fields of a REST problem, beside the text for the model.
 #[derive(Serialize)]
-struct Problem<'a> {
+struct ProblemData<'a> {
     kind: ErrorKind,
     source: Source,
     detail: &'a str,
@@ -34,18 +34,18 @@ struct Problem<'a> {
 
 /// The JSON-RPC code of a refused call; `data` has the kind of error. Implementations may use -32000 to -32019, and no
 /// SDK uses this one.
-const REFUSED: ErrorCode = ErrorCode(-32010);
+const REFUSED_CODE: ErrorCode = ErrorCode(-32010);
 
 /// A call that is answered with an error of JSON-RPC.
 #[derive(Debug)]
-pub struct Refused {
+pub struct JsonRpcFailure {
     /// The error for the client.
     pub error: ErrorData,
     /// The failure whose REST status an HTTP transport uses. `None`: JSON-RPC's usual status.
     pub failure: Option<Box<Failure>>,
 }
 
-impl From<ErrorData> for Refused {
+impl From<ErrorData> for JsonRpcFailure {
     fn from(error: ErrorData) -> Self {
         Self { error, failure: None }
     }
@@ -56,32 +56,32 @@ impl From<ErrorData> for Refused {
 /// # Errors
 /// The failure is an error of the protocol: `-32602` if the idempotency key is missing or the context is invalid, else
 /// `-32010`.
-pub(super) fn said(
+pub(super) fn build_reply(
     error: &CallError,
     effect: Effect,
     id: Option<InvocationId>,
-) -> Result<(Content, JsonObject), Refused> {
-    if let CallError::KeyMissing { tool } = error {
-        let wanted = format!(
-            "tool `{tool}` wants an idempotency key: `_meta` has `toolcrib/idempotencyKey`, the same with every \
-             repetition of a call, another for each new call"
+) -> Result<(Content, JsonObject), JsonRpcFailure> {
+    if let CallError::IdempotencyKeyMissing { tool } = error {
+        let message = format!(
+            "tool `{tool}` requires an idempotency key: send `toolcrib/idempotencyKey` in `_meta`, the same for every \
+             repetition of a call, and another one for each new call"
         );
-        return Err(ErrorData::invalid_params(wanted, None).into());
+        return Err(ErrorData::invalid_params(message, None).into());
     }
     // The client program made the context, not the model. So the program gets the error.
     if let CallError::InvalidContext(what) = error {
         return Err(ErrorData::invalid_params(format!("_meta, toolcrib/context: {what}"), None).into());
     }
-    let failure = Failure::of(error, effect);
-    let invocation_id = id.and_then(|id| error.on_record(id));
+    let failure = Failure::from_error(error, effect);
+    let invocation_id = id.and_then(|id| error.recorded_invocation(id));
     let Failure { kind, detail, retryable, retry_after_ms, violations, .. } = &failure;
     let (retryable, retry_after_ms) = (*retryable, *retry_after_ms);
     let source = kind.source();
-    let problem = Problem { kind: *kind, source, detail, retryable, retry_after_ms, invocation_id, violations };
+    let problem = ProblemData { kind: *kind, source, detail, retryable, retry_after_ms, invocation_id, violations };
     let problem = json!(problem);
-    if is_refused(*kind) {
-        let error = ErrorData::new(REFUSED, failure.for_model.clone(), Some(problem));
-        return Err(Refused { error, failure: Some(Box::new(failure)) });
+    if is_protocol_error(*kind) {
+        let error = ErrorData::new(REFUSED_CODE, failure.for_model.clone(), Some(problem));
+        return Err(JsonRpcFailure { error, failure: Some(Box::new(failure)) });
     }
     let mut meta = JsonObject::new();
     if let Some(id) = invocation_id {
@@ -92,6 +92,6 @@ pub(super) fn said(
 }
 
 /// Whether the failure is an error of the protocol: no other call of the model could repair it.
-fn is_refused(kind: ErrorKind) -> bool {
+fn is_protocol_error(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Forbidden | ErrorKind::IdempotencyInProgress | ErrorKind::IdempotencyMismatch)
 }

@@ -14,10 +14,10 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::call::{PrepareError, PreparedCall, prepare};
+use super::call::{PrepareError, PreparedCall, prepare_call};
 use super::content::{Reply, SERVER_INFO, server_info};
-use super::failure::Refused;
-use super::list::Lists;
+use super::failure::JsonRpcFailure;
+use super::list::ToolLists;
 use super::peer::McpPeer;
 use super::progress::ProgressForwarder;
 use super::subscribers::ListSnapshot;
@@ -34,10 +34,11 @@ pub const VERSIONS: [ProtocolVersion; 4] = [
 ];
 
 /// How long clients may keep a list, in milliseconds. Clients that listen are notified sooner.
-const LIST_TTL: u64 = 60_000;
+const LIST_TTL_MS: u64 = 60_000;
 
 /// The params that `initialize` needs, for the error text when they cannot be read.
-pub const INITIALIZE: &str = "params has protocolVersion, capabilities and clientInfo with name and version";
+pub const INITIALIZE_PARAMS: &str =
+    "params must have protocolVersion, capabilities, and clientInfo with name and version";
 
 const INSTRUCTIONS: &str = "Call the tools that are listed. A result with isError says what to do next.";
 
@@ -45,82 +46,82 @@ const INSTRUCTIONS: &str = "Call the tools that are listed. A result with isErro
 #[derive(Clone)]
 pub struct Handler {
     registry: Arc<Registry>,
-    lists: Arc<Lists>,
-    guest: fn(&Extensions) -> Option<McpPeer>,
-    /// The guest for messages without one.
+    lists: Arc<ToolLists>,
+    find_peer: fn(&Extensions) -> Option<McpPeer>,
+    /// The peer for messages without one.
     operator: McpPeer,
-    /// The caller of the next message. rmcp calls `get_tool` before it hands over the message, so the message's guest
+    /// The caller of the next message. rmcp calls `get_tool` before it hands over the message, so the message's peer
     /// is not known then.
-    asks: Arc<Caller>,
+    next_caller: Arc<Caller>,
 }
 
-type Called = Result<Answer, CallError>;
+type InvokeResult = Result<Answer, CallError>;
 
 impl Handler {
     /// Makes a server for one peer at the other end of a pipe. The peer is the operator.
     pub fn new(registry: Arc<Registry>) -> Self {
-        Self::for_guests(registry, |_| None)
+        Self::for_peers(registry, |_| None)
     }
 
-    /// Makes a server for a transport that knows callers. `guest` finds the guest among the values that the transport
-    /// put beside a message.
-    pub fn for_guests(registry: Arc<Registry>, guest: fn(&Extensions) -> Option<McpPeer>) -> Self {
+    /// Makes a server for a transport that knows callers. `find_peer` finds the peer among the values that the
+    /// transport put beside a message.
+    pub fn for_peers(registry: Arc<Registry>, find_peer: fn(&Extensions) -> Option<McpPeer>) -> Self {
         let operator = McpPeer::operator();
-        let asks = operator.caller.clone();
-        Self { registry, lists: Arc::default(), guest, operator, asks }
+        let next_caller = operator.caller.clone();
+        Self { registry, lists: Arc::default(), find_peer, operator, next_caller }
     }
 
     /// The same server, for a message of this caller.
     #[must_use]
-    pub fn asked_by(self, caller: Arc<Caller>) -> Self {
-        Self { asks: caller, ..self }
+    pub fn with_caller(self, caller: Arc<Caller>) -> Self {
+        Self { next_caller: caller, ..self }
     }
 
     /// Whether clients repeat parameters of this tool in headers. These must then be compared with the arguments.
-    pub fn has_parameters_in_header(&self, catalog: &Arc<Catalog>, name: &str, caller: &Caller) -> bool {
-        self.lists.in_header(catalog, name, caller).is_some()
+    pub fn has_header_parameters(&self, catalog: &Arc<Catalog>, name: &str, caller: &Caller) -> bool {
+        self.lists.tool_with_header_parameters(catalog, name, caller).is_some()
     }
 
-    fn guest(&self, extensions: &Extensions) -> McpPeer {
-        (self.guest)(extensions).unwrap_or_else(|| self.operator.clone())
+    fn peer_of(&self, extensions: &Extensions) -> McpPeer {
+        (self.find_peer)(extensions).unwrap_or_else(|| self.operator.clone())
     }
 
-    fn seen(&self, caller: &Arc<Caller>) -> ListSnapshot {
-        ListSnapshot::now(self.registry.clone(), self.lists.clone(), caller.clone())
+    fn list_snapshot(&self, caller: &Arc<Caller>) -> ListSnapshot {
+        ListSnapshot::new(self.registry.clone(), self.lists.clone(), caller.clone())
     }
 
     /// Makes the call, and forwards its progress if the client asked for it. Stops waiting if the client disconnects or
     /// cancels.
-    async fn call(
+    async fn run_call(
         &self,
         entry: &Arc<Entry>,
         mut invocation: Invocation,
-        guest: &McpPeer,
+        mcp_peer: &McpPeer,
         context: &RequestContext<RoleServer>,
-    ) -> Called {
-        let cancel = invocation.cancel.clone();
+    ) -> InvokeResult {
+        let cancel = invocation.cancelled.clone();
         let Some(token) = context.meta.get_progress_token() else {
             let call = self.registry.invoke(entry, invocation);
-            return unless_left(call, || cancel.cancel(), guest, context).await;
+            return unless_disconnected(call, || cancel.cancel(), mcp_peer, context).await;
         };
         let (sink, listener) = ProgressSink::channel();
         invocation.progress = Some(sink);
         let (registry, entry) = (self.registry.clone(), entry.clone());
         let call = AbortOnDropHandle::new(tokio::spawn(async move { registry.invoke(&entry, invocation).await }));
-        let mut teller = ProgressForwarder::new(listener, context.peer.clone(), token);
-        let told = async {
+        let mut forwarder = ProgressForwarder::new(listener, context.peer.clone(), token);
+        let call = async {
             let ended = CancellationToken::new();
             let end = async {
                 let called = call.await;
                 ended.cancel();
                 called.unwrap_or_else(|error| {
-                    tracing::error!(%error, "the task of a call broke off");
+                    tracing::error!(%error, "the task of a call ended unexpectedly");
                     Err(CallError::Internal)
                 })
             };
-            tokio::join!(end, teller.tell(&ended)).0
+            tokio::join!(end, forwarder.forward_until(&ended)).0
         };
-        unless_left(told, || cancel.cancel(), guest, context).await
+        unless_disconnected(call, || cancel.cancel(), mcp_peer, context).await
     }
 }
 
@@ -130,19 +131,19 @@ impl Handler {
 ///   whether the call continues.
 /// - rmcp's token also stands for a cancel notification. That is its only meaning in a session and on standard input,
 ///   so there the call is always cancelled, and its end is awaited.
-async fn unless_left(
-    call: impl Future<Output = Called>,
+async fn unless_disconnected(
+    call: impl Future<Output = InvokeResult>,
     cancel: impl FnOnce(),
-    guest: &McpPeer,
+    mcp_peer: &McpPeer,
     context: &RequestContext<RoleServer>,
-) -> Called {
+) -> InvokeResult {
     tokio::pin!(call);
     tokio::select! {
         biased;
         called = &mut call => called,
-        () = guest.left.cancelled() => Err(CallError::Cancelled { started: true }),
+        () = mcp_peer.session_ended.cancelled() => Err(CallError::Cancelled { started: true }),
         () = context.ct.cancelled() => {
-            if !guest.leaves_by_stream {
+            if !mcp_peer.stream_end_disconnects {
                 cancel();
                 return call.await;
             }
@@ -171,7 +172,7 @@ impl ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.lists.in_header(&self.registry.catalog(), name, &self.asks)
+        self.lists.tool_with_header_parameters(&self.registry.catalog(), name, &self.next_caller)
     }
 
     async fn list_tools(
@@ -179,15 +180,15 @@ impl ServerHandler for Handler {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let (guest, catalog) = (self.guest(&context.extensions), self.registry.catalog());
+        let (mcp_peer, catalog) = (self.peer_of(&context.extensions), self.registry.catalog());
         let cursor = request.and_then(|request| request.cursor);
         let modern = is_modern(&context);
-        let (tools, next) = self.lists.page(&catalog, &guest.caller, cursor.as_deref(), modern)?;
+        let (tools, next) = self.lists.list_page(&catalog, &mcp_peer.caller, cursor.as_deref(), modern)?;
         let mut result = ListToolsResult::with_all_items(tools);
         result.next_cursor = next;
         if modern {
             let scope = if catalog.callers().is_empty() { CacheScope::Public } else { CacheScope::Private };
-            result = result.with_ttl_ms(LIST_TTL).with_cache_scope(scope);
+            result = result.with_ttl_ms(LIST_TTL_MS).with_cache_scope(scope);
             let mut meta = MetaObject::new();
             meta.insert(SERVER_INFO.into(), server_info());
             result.meta = Some(meta);
@@ -200,38 +201,38 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let guest = self.guest(&context.extensions);
+        let mcp_peer = self.peer_of(&context.extensions);
         let arguments = request.arguments.unwrap_or_default();
-        let asked = {
+        let prepared = {
             let catalog = self.registry.catalog();
-            prepare(&self.registry, &catalog, &guest, &request.name, arguments, &context.meta)
+            prepare_call(&self.registry, &catalog, &mcp_peer, &request.name, arguments, &context.meta)
         };
         let modern = is_modern(&context);
-        let told = |reply: Result<Reply<'_>, Refused>| match reply {
-            Ok(reply) => Ok(reply.into_result().into()),
-            Err(Refused { error, failure }) => {
-                failure.into_iter().for_each(|failure| guest.refuse(failure));
+        let respond = |reply: Result<Reply<'_>, JsonRpcFailure>| match reply {
+            Ok(reply) => Ok(reply.into_tool_result().into()),
+            Err(JsonRpcFailure { error, failure }) => {
+                failure.into_iter().for_each(|failure| mcp_peer.record_failure(failure));
                 Err(error)
             }
         };
-        let PreparedCall { entry, invocation } = match asked {
-            Ok(asked) => asked,
-            Err(PrepareError::Wrong(error)) => return Err(error),
-            Err(PrepareError::Refused(error)) => return told(Reply::refusal(&error, modern)),
+        let PreparedCall { entry, invocation } = match prepared {
+            Ok(prepared) => prepared,
+            Err(PrepareError::Protocol(error)) => return Err(error),
+            Err(PrepareError::Unavailable(error)) => return respond(Reply::from_error(&error, modern)),
         };
         let id = invocation.id;
-        let called = self.call(&entry, invocation, &guest, &context).await;
-        told(Reply::of(&self.registry, (&entry, &guest.caller), id, &called, modern))
+        let called = self.run_call(&entry, invocation, &mcp_peer, &context).await;
+        respond(Reply::from_call(&self.registry, (&entry, &mcp_peer.caller), id, &called, modern))
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        let guest = self.guest(&context.extensions);
-        if !guest.told.swap(true, Ordering::Relaxed) {
-            let (peer, McpPeer { caller, left, .. }) = (context.peer, guest);
-            // The loop below lasts as long as the session. The extensions hold the guest's use of the session, which
+        let mcp_peer = self.peer_of(&context.extensions);
+        if !mcp_peer.notifies.swap(true, Ordering::Relaxed) {
+            let (peer, McpPeer { caller, session_ended, .. }) = (context.peer, mcp_peer);
+            // The loop below lasts as long as the session. The extensions hold the peer's use of the session, which
             // would otherwise never become idle.
             drop(context.extensions);
-            self.seen(&caller).tell(peer, left).await;
+            self.list_snapshot(&caller).notify_session(peer, session_ended).await;
         }
     }
 
@@ -240,12 +241,12 @@ impl ServerHandler for Handler {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let guest = self.guest(&context.request_context().extensions);
-        let mut seen = self.seen(&guest.caller);
+        let mcp_peer = self.peer_of(&context.request_context().extensions);
+        let mut snapshot = self.list_snapshot(&mcp_peer.caller);
         loop {
             tokio::select! {
                 () = context.cancelled() => return Ok(()),
-                () = seen.changed(), if context.accepted().tools_list_changed == Some(true) => {}
+                () = snapshot.wait_for_change(), if context.accepted().tools_list_changed == Some(true) => {}
             }
             if context.sink().notify_tool_list_changed().await.is_err() {
                 return Ok(());
@@ -259,17 +260,17 @@ impl ServerHandler for Handler {
         request: CustomRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        let right = match &*request.method {
-            "tools/call" => "params has a name, which is a text, and arguments, which is an object",
-            "tools/list" => "params has nothing but a cursor, which is a text",
+        let expected = match &*request.method {
+            "tools/call" => "params must have a name, a text, and arguments, an object",
+            "tools/list" => "params may only have a cursor, a text",
             // 2026-07-28 has no `initialize`.
-            "initialize" if !is_modern(&context) => INITIALIZE,
-            "subscriptions/listen" => "params has notifications, which is an object",
+            "initialize" if !is_modern(&context) => INITIALIZE_PARAMS,
+            "subscriptions/listen" => "params must have notifications, an object",
             method => {
                 let shown: String = method.chars().filter(|c| !c.is_control()).take(80).collect();
                 return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method `{shown}`"), None));
             }
         };
-        Err(ErrorData::invalid_params(format!("{} cannot be read: {right}", request.method), None))
+        Err(ErrorData::invalid_params(format!("{} cannot be read: {expected}", request.method), None))
     }
 }

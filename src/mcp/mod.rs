@@ -1,9 +1,9 @@
 //! The MCP server: the same tools for MCP clients, over any transport.
 //!
 //! `Handler` is rmcp's `ServerHandler` over the registry. It knows no HTTP. A transport that knows the caller passes it
-//! in a `Guest`. A peer without one (standard input and output) is the operator. A call passes through its tool's stack
-//! like any other call, so limits, cache, ledger and policies are the same as in REST. This folder only translates
-//! requests and answers.
+//! in an `McpPeer`. A peer without one (standard input and output) is the operator. A call passes through its tool's
+//! stack like any other call, so limits, cache, ledger and policies are the same as in REST. This folder only
+//! translates requests and answers.
 
 mod call;
 mod content;
@@ -16,8 +16,8 @@ mod progress;
 pub mod stdio;
 mod subscribers;
 
-pub use call::{PrepareError, PreparedCall, prepare};
+pub use call::{PrepareError, PreparedCall, prepare_call};
 pub use content::Reply;
-pub use failure::Refused;
-pub use handler::{Handler, INITIALIZE, VERSIONS};
+pub use failure::JsonRpcFailure;
+pub use handler::{Handler, INITIALIZE_PARAMS, VERSIONS};
 pub use peer::McpPeer;

@@ -18,19 +18,19 @@ pub struct McpPeer {
     /// The trace that the request belongs to, unless its message names one.
     pub trace: Option<Arc<TraceContext>>,
     /// Tripped when the session has ended.
-    pub left: CancellationToken,
+    pub session_ended: CancellationToken,
     /// Whether the end of a request's own stream means that its caller has disconnected.
     ///
     /// Without sessions, this is so: nothing else tells the service that the client is gone. The tool's `on_disconnect`
     /// then decides what happens to the call. In a session, and on standard input, the same signal from rmcp means a
     /// cancel notification, which always cancels the call.
-    pub leaves_by_stream: bool,
+    pub stream_end_disconnects: bool,
     /// Whether a task already notifies the session of changes to its tools.
-    pub told: Arc<AtomicBool>,
+    pub notifies: Arc<AtomicBool>,
     /// The failure whose REST status the transport must use, once the call was refused with a JSON-RPC error.
-    pub refused: Arc<Mutex<Option<Box<Failure>>>>,
+    pub failure: Arc<Mutex<Option<Box<Failure>>>>,
     /// Values that must live as long as the request, such as its use of a session.
-    pub held: Option<Arc<dyn Any + Send + Sync>>,
+    pub keep_alive: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl McpPeer {
@@ -40,20 +40,20 @@ impl McpPeer {
             caller: Arc::new(Caller::anonymous()),
             request_id: None,
             trace: None,
-            left: CancellationToken::new(),
-            leaves_by_stream: false,
-            told: Arc::default(),
-            refused: Arc::default(),
-            held: None,
+            session_ended: CancellationToken::new(),
+            stream_end_disconnects: false,
+            notifies: Arc::default(),
+            failure: Arc::default(),
+            keep_alive: None,
         }
     }
 
     /// Takes the failure for which the call was refused, if there is one.
-    pub fn refused(&self) -> Option<Box<Failure>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub fn take_failure(&self) -> Option<Box<Failure>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(super) fn refuse(&self, failure: Box<Failure>) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+    pub(super) fn record_failure(&self, failure: Box<Failure>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
     }
 }

@@ -15,24 +15,24 @@ pub(super) struct ProgressForwarder {
     listener: Listener,
     peer: Peer<RoleServer>,
     token: ProgressToken,
-    steps: Steps,
+    numbers: ProgressNumbers,
 }
 
 /// The progress numbers of one call. They must always increase (MCP, Progress).
 #[derive(Default)]
-struct Steps {
+struct ProgressNumbers {
     last: Option<f64>,
     /// The tool has sent numbers of its own, so they are used and not a count.
-    of_tool: bool,
+    has_tool_numbers: bool,
 }
 
 impl ProgressForwarder {
     pub(super) fn new(listener: Listener, peer: Peer<RoleServer>, token: ProgressToken) -> Self {
-        Self { listener, peer, token, steps: Steps::default() }
+        Self { listener, peer, token, numbers: ProgressNumbers::default() }
     }
 
     /// Forwards events until `ended`, including those that were sent before `ended`.
-    pub(super) async fn tell(&mut self, ended: &CancellationToken) {
+    pub(super) async fn forward_until(&mut self, ended: &CancellationToken) {
         loop {
             let event = tokio::select! {
                 biased;
@@ -40,26 +40,26 @@ impl ProgressForwarder {
                 () = ended.cancelled() => return,
             };
             let Some(event) = event else { return };
-            if !self.say(event).await {
+            if !self.forward(event).await {
                 return;
             }
         }
     }
 
-    async fn say(&mut self, event: Event) -> bool {
+    async fn forward(&mut self, event: Event) -> bool {
         let Event::Progress(progress) = event else { return true };
-        let said = self.steps.said(&self.token, &progress);
-        self.peer.notify_progress(said).await.is_ok()
+        let notification = self.numbers.notification(&self.token, &progress);
+        self.peer.notify_progress(notification).await.is_ok()
     }
 }
 
-impl Steps {
-    fn said(&mut self, token: &ProgressToken, progress: &Progress) -> ProgressNotificationParam {
+impl ProgressNumbers {
+    fn notification(&mut self, token: &ProgressToken, progress: &Progress) -> ProgressNotificationParam {
         let data: Value = serde_json::from_str(progress.data.get()).unwrap_or_default();
         let number = |name: &str| data.get(name).and_then(Value::as_f64);
-        let mut said = ProgressNotificationParam::new(token.clone(), self.next(number("progress")));
-        said.total = number("total");
-        said.message = match (&data, data.get("message")) {
+        let mut notification = ProgressNotificationParam::new(token.clone(), self.next_number(number("progress")));
+        notification.total = number("total");
+        notification.message = match (&data, data.get("message")) {
             (_, Some(Value::String(message))) => Some(message.clone()),
             (Value::String(text), _) => Some(text.clone()),
             (Value::Null, _) => None,
@@ -70,18 +70,18 @@ impl Steps {
         if progress.missed > 0 {
             let mut meta = MetaObject::new();
             meta.insert("toolcrib/missed".into(), json!(progress.missed));
-            said.meta = Some(NotificationMetaObject(meta));
+            notification.meta = Some(NotificationMetaObject(meta));
         }
-        said
+        notification
     }
 
     /// The next number: the tool's own, raised just above the last number if it is not greater; else a count.
-    fn next(&mut self, of_tool: Option<f64>) -> f64 {
-        self.of_tool |= of_tool.is_some();
+    fn next_number(&mut self, of_tool: Option<f64>) -> f64 {
+        self.has_tool_numbers |= of_tool.is_some();
         let next = match (self.last, of_tool) {
             (None, number) => number.unwrap_or(1.0),
             (Some(last), Some(number)) if number > last => number,
-            (Some(last), None) if !self.of_tool => last + 1.0,
+            (Some(last), None) if !self.has_tool_numbers => last + 1.0,
             (Some(last), _) => last.next_up(),
         };
         self.last = Some(next);
@@ -94,12 +94,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_only_grow() {
-        let mut steps = Steps::default();
-        assert_eq!([None, None, None].map(|number| steps.next(number)), [1.0, 2.0, 3.0]);
-        let mut steps = Steps::default();
-        let told = [Some(0.0), Some(50.0), Some(50.0), None, Some(100.0), Some(2.0)].map(|number| steps.next(number));
-        assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
-        assert_eq!((told[0], told[1], told[4]), (0.0, 50.0, 100.0));
+    fn progress_numbers_always_increase() {
+        let mut steps = ProgressNumbers::default();
+        assert_eq!([None, None, None].map(|number| steps.next_number(number)), [1.0, 2.0, 3.0]);
+        let mut steps = ProgressNumbers::default();
+        let sent =
+            [Some(0.0), Some(50.0), Some(50.0), None, Some(100.0), Some(2.0)].map(|number| steps.next_number(number));
+        assert!(sent.windows(2).all(|pair| pair[0] < pair[1]), "{sent:?}");
+        assert_eq!((sent[0], sent[1], sent[4]), (0.0, 50.0, 100.0));
     }
 }

@@ -6,7 +6,7 @@ use rmcp::{Peer, RoleServer};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::list::Lists;
+use super::list::ToolLists;
 use crate::call::Caller;
 use crate::registry::Registry;
 
@@ -14,41 +14,41 @@ use crate::registry::Registry;
 /// nothing about the tools of others.
 pub(super) struct ListSnapshot {
     registry: Arc<Registry>,
-    lists: Arc<Lists>,
+    lists: Arc<ToolLists>,
     caller: Arc<Caller>,
     changes: watch::Receiver<()>,
     digest: u64,
 }
 
 impl ListSnapshot {
-    pub(super) fn now(registry: Arc<Registry>, lists: Arc<Lists>, caller: Arc<Caller>) -> Self {
-        let changes = registry.changes();
-        let digest = lists.digest(&registry.catalog(), &caller);
+    pub(super) fn new(registry: Arc<Registry>, lists: Arc<ToolLists>, caller: Arc<Caller>) -> Self {
+        let changes = registry.watch_changes();
+        let digest = lists.list_digest(&registry.catalog(), &caller);
         Self { registry, lists, caller, changes, digest }
     }
 
     /// Returns when this caller's list has changed. It never returns when the registry is gone.
-    pub(super) async fn changed(&mut self) {
+    pub(super) async fn wait_for_change(&mut self) {
         loop {
             if self.changes.changed().await.is_err() {
                 return std::future::pending().await;
             }
-            let digest = self.lists.digest(&self.registry.catalog(), &self.caller);
+            let digest = self.lists.list_digest(&self.registry.catalog(), &self.caller);
             if std::mem::replace(&mut self.digest, digest) != digest {
                 return;
             }
         }
     }
 
-    /// Notifies a session of every change, until `left` is tripped or a notification fails.
-    pub(super) async fn tell(mut self, peer: Peer<RoleServer>, left: CancellationToken) {
+    /// Notifies a session of every change, until `session_ended` is tripped or a notification fails.
+    pub(super) async fn notify_session(mut self, peer: Peer<RoleServer>, session_ended: CancellationToken) {
         loop {
             tokio::select! {
-                () = left.cancelled() => return,
-                () = self.changed() => {}
+                () = session_ended.cancelled() => return,
+                () = self.wait_for_change() => {}
             }
             if let Err(error) = peer.notify_tool_list_changed().await {
-                tracing::debug!(%error, "a session cannot be told that its tools have changed");
+                tracing::debug!(%error, "a session cannot be notified that its tools have changed");
                 return;
             }
         }

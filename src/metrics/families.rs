@@ -12,39 +12,39 @@ pub(super) struct Families {
 }
 
 impl Families {
-    pub(super) fn add<C: Collector + Clone + 'static>(&self, family: C) -> Result<C, Error> {
+    pub(super) fn register<C: Collector + Clone + 'static>(&self, family: C) -> Result<C, Error> {
         self.registry.register(Box::new(family.clone()))?;
         Ok(family)
     }
 
-    pub(super) fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, Error> {
-        self.add(IntCounterVec::new(Opts::new(name, help), labels)?)
+    pub(super) fn counter_vec(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, Error> {
+        self.register(IntCounterVec::new(Opts::new(name, help), labels)?)
     }
 
     /// A counter of seconds.
-    pub(super) fn seconds(&self, name: &str, help: &str) -> Result<Counter, Error> {
-        self.add(Counter::new(name, help)?)
+    pub(super) fn seconds_counter(&self, name: &str, help: &str) -> Result<Counter, Error> {
+        self.register(Counter::new(name, help)?)
     }
 
     pub(super) fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, Error> {
-        self.add(IntGauge::new(name, help)?)
+        self.register(IntGauge::new(name, help)?)
     }
 
-    pub(super) fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, Error> {
-        self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
+    pub(super) fn gauge_vec(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, Error> {
+        self.register(IntGaugeVec::new(Opts::new(name, help), labels)?)
     }
 
     pub(super) fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Result<Histogram, Error> {
-        self.add(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
+        self.register(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
     }
 
-    pub(super) fn histograms(
+    pub(super) fn histogram_vec(
         &self,
         name: &str,
         help: &str,
         labels: &[&str],
         buckets: &[f64],
     ) -> Result<HistogramVec, Error> {
-        self.add(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
+        self.register(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
     }
 }

@@ -21,23 +21,24 @@ pub(super) struct ProcessMetrics {
 
 impl ProcessMetrics {
     pub(super) fn new(families: &Families) -> Result<Self, Error> {
-        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let start = families.gauge("process_start_time_seconds", "When the service started, in Unix seconds.")?;
-        start.set(i64::try_from(began).unwrap_or_default());
-        if let Some(most) = getrlimit(Resource::Nofile).current {
-            let limit = families.gauge("process_max_fds", "File handles that may be open.")?;
-            limit.set(i64::try_from(most).unwrap_or(i64::MAX));
+        start.set(i64::try_from(started_at).unwrap_or_default());
+        if let Some(limit) = getrlimit(Resource::Nofile).current {
+            let max_fds = families.gauge("process_max_fds", "File handles that may be open.")?;
+            max_fds.set(i64::try_from(limit).unwrap_or(i64::MAX));
         }
         let gauge = |known: Option<i64>, name, help| known.map(|_| families.gauge(name, help)).transpose();
         Ok(Self {
-            cpu_seconds: families.seconds("process_cpu_seconds_total", "Processor time used, user and system.")?,
+            cpu_seconds: families
+                .seconds_counter("process_cpu_seconds_total", "Processor time used, user and system.")?,
             resident_bytes: gauge(resident_bytes(), "process_resident_memory_bytes", "Memory in use.")?,
             open_fds: gauge(open_fds(), "process_open_fds", "File handles that are open.")?,
         })
     }
 
     /// Updates the numbers.
-    pub(super) fn look(&self) {
+    pub(super) fn update(&self) {
         let used = clock_gettime(ClockId::ProcessCPUTime);
         let used = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
         self.cpu_seconds.inc_by((used - self.cpu_seconds.get()).max(0.0));

@@ -53,31 +53,31 @@ pub(super) struct ToolFamilies {
 impl ToolFamilies {
     pub(super) fn new(families: &Families) -> Result<Self, Error> {
         Ok(Self {
-            calls: families.counters(
+            calls: families.counter_vec(
                 "toolcrib_calls_total",
-                "Calls that have ended. Outcome: `ok`, `tool_error` (the tool ran and said no) or the problem's kind.",
+                "Calls that have ended. Outcome: `ok`, `tool_error` (the tool returned an error result) or the problem's kind.",
                 &["tool", "outcome", "cache"],
             )?,
-            seconds: families.histograms(
+            seconds: families.histogram_vec(
                 "toolcrib_call_duration_seconds",
                 "Time from a call's acceptance to its end, cached answers included, refusals not.",
                 &["tool"],
                 &SECONDS,
             )?,
-            retries: families.counters("toolcrib_retries_total", "Tries after a call's first.", &["tool"])?,
-            replays: families.counters(
+            retries: families.counter_vec("toolcrib_retries_total", "Attempts after the first attempt of a call.", &["tool"])?,
+            replays: families.counter_vec(
                 "toolcrib_replays_total",
-                "Answers given again for an idempotency key; not counted as calls.",
+                "Answers replayed for an idempotency key. They are not counted as calls.",
                 &["tool"],
             )?,
-            in_flight: families.gauges("toolcrib_in_flight", "Calls that hold one of the tool's places.", &["tool"])?,
-            queued: families.gauges("toolcrib_queued", "Calls that wait for a place.", &["tool"])?,
-            breaker_state: families.gauges(
+            in_flight: families.gauge_vec("toolcrib_in_flight", "Calls that hold a permit of the tool.", &["tool"])?,
+            queued: families.gauge_vec("toolcrib_queued", "Calls that wait for a permit.", &["tool"])?,
+            breaker_state: families.gauge_vec(
                 "toolcrib_circuit_breaker_state",
-                "0 closed, 1 half open (one call may try), 2 open (calls are refused).",
+                "0 closed, 1 half open (one call may probe), 2 open (calls are refused).",
                 &["tool"],
             )?,
-            breaker_openings: families.counters(
+            breaker_openings: families.counter_vec(
                 "toolcrib_circuit_breaker_openings_total",
                 "Times a breaker opened: after failures in a row, and again after a probe that failed.",
                 &["tool"],
@@ -85,13 +85,13 @@ impl ToolFamilies {
         })
     }
 
-    pub(super) fn of(&self, tool: &ToolName, cached: bool, alive: Arc<()>) -> ToolMetrics {
+    pub(super) fn for_tool(&self, tool: &ToolName, cached: bool, alive: Arc<()>) -> ToolMetrics {
         let name = tool.as_str();
         // Without a cache, `off` is the only status. With one, only calls that were refused before the cache layer
         // have `off`.
-        let met = |status| cached != (status == CacheStatus::Off);
+        let can_occur = |status| cached != (status == CacheStatus::Off);
         let ok = CacheStatus::ALL.map(|status| {
-            met(status).then(|| self.calls.with_label_values(&[name, Outcome::Ok.as_str(), status.as_str()]))
+            can_occur(status).then(|| self.calls.with_label_values(&[name, Outcome::Ok.as_str(), status.as_str()]))
         });
         ToolMetrics {
             tool: tool.clone(),
@@ -108,7 +108,7 @@ impl ToolFamilies {
     }
 
     /// Removes a tool's series.
-    pub(super) fn forget(&self, tool: &ToolName) {
+    pub(super) fn remove_tool(&self, tool: &ToolName) {
         let name = tool.as_str();
         // An error only means that the series did not exist.
         for outcome in Outcome::all() {
@@ -126,7 +126,7 @@ impl ToolFamilies {
     }
 
     /// Sets the state of a tool's circuit breaker.
-    pub(super) fn breaker(&self, tool: &ToolName, level: i64) {
+    pub(super) fn set_breaker_state(&self, tool: &ToolName, level: i64) {
         self.breaker_state.with_label_values(&[tool.as_str()]).set(level);
     }
 }
@@ -152,7 +152,7 @@ pub struct ToolMetrics {
 impl ToolMetrics {
     /// Counts the end of a call. `took` is its duration, or `None` if it was refused. `attempts` is the number of its
     /// attempts.
-    pub fn ended(&self, outcome: Outcome, cache: CacheStatus, took: Option<Duration>, attempts: u32) {
+    pub fn record_end(&self, outcome: Outcome, cache: CacheStatus, took: Option<Duration>, attempts: u32) {
         match (outcome, &self.ok[cache as usize]) {
             (Outcome::Ok, Some(counter)) => counter.inc(),
             _ => self.others.with_label_values(&[self.tool.as_str(), outcome.as_str(), cache.as_str()]).inc(),
@@ -166,38 +166,38 @@ impl ToolMetrics {
     }
 
     /// Counts an answer that was replayed.
-    pub fn replayed(&self) {
+    pub fn record_replay(&self) {
         self.replays.inc();
     }
 
     /// Counts an opening of the tool's circuit breaker.
-    pub fn breaker_opened(&self) {
+    pub fn record_breaker_opening(&self) {
         self.breaker_openings.inc();
     }
 
     /// Counts a call that holds a permit, until dropped.
-    pub fn running(&self) -> Counted {
-        Counted::new(&self.in_flight)
+    pub fn count_running(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.in_flight)
     }
 
     /// Counts a call that waits for a permit, until dropped.
-    pub fn queued(&self) -> Counted {
-        Counted::new(&self.queued)
+    pub fn count_queued(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.queued)
     }
 }
 
 /// Adds one to a gauge as long as it lives.
 #[must_use]
-pub struct Counted(IntGauge);
+pub struct GaugeGuard(IntGauge);
 
-impl Counted {
+impl GaugeGuard {
     fn new(gauge: &IntGauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

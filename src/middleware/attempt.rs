@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
 use super::Outcome;
-use super::around::{Around, AroundLayer, Inner};
+use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::{CallError, Invocation, ToolResult, WITHHELD};
 use crate::ledger::{AttemptRow, Ledger};
 use crate::sanitize;
@@ -23,59 +23,63 @@ pub struct Attempt {
     ledger: Arc<dyn Ledger>,
     redactor: Arc<Redactor>,
     timeout: Duration,
-    withholds: bool,
+    redact_capture: bool,
 }
 
 impl Attempt {
-    /// Makes the layer; each attempt may take `timeout`. With `withholds`, messages that may quote the call go neither
+    /// Makes the layer; each attempt may take `timeout`. With `redact_capture`, messages that may quote the call go neither
     /// into the ledger nor into the log.
     pub fn layer(
         ledger: &Arc<dyn Ledger>,
         redactor: &Arc<Redactor>,
         timeout: Duration,
-        withholds: bool,
-    ) -> AroundLayer<Self> {
-        AroundLayer::new(Self { ledger: ledger.clone(), redactor: redactor.clone(), timeout, withholds })
+        redact_capture: bool,
+    ) -> InterceptorLayer<Self> {
+        InterceptorLayer::new(Self { ledger: ledger.clone(), redactor: redactor.clone(), timeout, redact_capture })
     }
 }
 
-impl Around for Attempt {
+impl Interceptor for Attempt {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        let began = Instant::now();
+        let started = Instant::now();
         let (id, attempt) = (invocation.id, invocation.attempt);
-        if let Some(begun) = &invocation.begun {
-            begun.cancel();
+        if let Some(attempt_started) = &invocation.attempt_started {
+            attempt_started.cancel();
         }
-        let notes = invocation.notes.clone();
+        let report = invocation.report.clone();
         {
-            let mut notes = notes.lock();
-            (notes.meta.attempts, notes.trying) = (attempt, Some(began));
-            (notes.waits, notes.fell_with_another) = (false, false);
+            let mut report = report.lock();
+            (report.meta.attempts, report.attempt_started_at) = (attempt, Some(started));
+            (report.queued, report.shared_failure) = (false, false);
         }
         let call = AssertUnwindSafe(async move { inner.call(invocation).await }).catch_unwind();
         let outcome: Outcome = match timeout(self.timeout, call).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panic)) => {
-                let said = sanitize::text(panic_message(&*panic));
-                let said = self.redactor.text(&said);
+                let message = sanitize::clean_text(panic_message(&*panic));
+                let message = self.redactor.redact_text(&message);
                 // The message of the panic may contain any data of the call. It goes into the result and so into the
                 // ledger, but not into the log.
                 tracing::error!(%id, "a tool panicked");
-                Ok(Arc::new(ToolResult::error(format!("The tool failed unexpectedly: {said}"))))
+                Ok(Arc::new(ToolResult::error(format!("The tool failed unexpectedly: {message}"))))
             }
             Err(_) => Err(CallError::AttemptTimedOut { after: self.timeout }),
         };
-        notes.lock().trying = None;
+        report.lock().attempt_started_at = None;
         if let Err(error) = &outcome {
             let row = AttemptRow {
                 invocation: id,
                 attempt,
                 kind: error.kind(),
-                message: if self.withholds && error.kind().quotes() { WITHHELD.into() } else { error.to_string() },
-                duration_us: i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX),
+                message: if self.redact_capture && error.kind().may_quote_call() {
+                    WITHHELD.into()
+                } else {
+                    error.to_string()
+                },
+                duration_us: i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX),
             };
-            if let Err(error) = self.ledger.attempt(row).await {
-                tracing::warn!(%id, %error, "a failed try could not be written");
+            if let Err(error) = self.ledger.record_attempt(row).await {
+                tracing::warn!(%id, %error, "a failed attempt could not be written");
             }
         }
         outcome

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Outcome;
-use super::around::{Around, AroundLayer, Inner};
+use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::{CallError, Invocation};
 use crate::callers::Grants;
 
@@ -15,19 +15,19 @@ use crate::callers::Grants;
 pub struct Authorize {
     grants: Arc<Grants>,
     enabled: Arc<AtomicBool>,
-    stopped: bool,
+    quarantined: bool,
 }
 
 impl Authorize {
-    /// Admits callers with a grant while `enabled` is set. A tool that is `stopped` (quarantined) admits no caller.
-    pub fn layer(grants: Arc<Grants>, enabled: Arc<AtomicBool>, stopped: bool) -> AroundLayer<Self> {
-        AroundLayer::new(Self { grants, enabled, stopped })
+    /// Admits callers with a grant while `enabled` is set. A `quarantined` tool admits no caller.
+    pub fn layer(grants: Arc<Grants>, enabled: Arc<AtomicBool>, quarantined: bool) -> InterceptorLayer<Self> {
+        InterceptorLayer::new(Self { grants, enabled, quarantined })
     }
 }
 
-impl Around for Authorize {
+impl Interceptor for Authorize {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        if !self.grants.allow(&invocation.caller) {
+        if !self.grants.allows(&invocation.caller) {
             let (caller, tool) = (invocation.caller.name.to_string(), invocation.tool.to_string());
             return Err(CallError::Forbidden { caller, tool });
         }
@@ -37,7 +37,7 @@ impl Around for Authorize {
         if !self.enabled.load(Ordering::Relaxed) {
             return Err(CallError::ToolDisabled { tool: invocation.tool.to_string() });
         }
-        if self.stopped {
+        if self.quarantined {
             return Err(CallError::DefinitionChanged { tool: invocation.tool.to_string() });
         }
         inner.call(invocation).await

@@ -2,16 +2,16 @@
 
 use super::*;
 use crate::call::{CacheStatus, CacheWhen};
-use crate::log::captured::capture as capture_log;
+use crate::log::captured_log::capture_log;
 
 #[tokio::test(start_paused = true)]
-async fn the_operators_deadline_tells_that_a_tool_is_down() {
-    let slow = || pends(endless("t").timeout(60 * SECOND).deadline(2 * SECOND));
+async fn operator_deadline_opens_the_circuit() {
+    let slow = || with_endless_call(endless_tool("t").timeout(60 * SECOND).deadline(2 * SECOND));
     let registry_of = || registry([slow()], 100);
     for (within, state) in [(None, "open"), (Some(SECOND), "closed"), (Some(5 * SECOND), "open")] {
         let registry = registry_of();
         for _ in 0..5 {
-            assert_eq!(kind(&registry, "t", within).await, Some(ErrorKind::DeadlineExceeded));
+            assert_eq!(error_kind(&registry, "t", within).await, Some(ErrorKind::DeadlineExceeded));
         }
         assert_eq!(breaker(&registry).0, state, "{within:?}");
     }
@@ -23,45 +23,45 @@ struct Neighbour;
 #[async_trait]
 impl Runner for Neighbour {
     async fn call(&self, _: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        context.fell_with_another(true);
+        context.set_shared_failure(true);
         Err(ToolError::upstream("its process has ended"))
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_fell_with_another_says_nothing() {
+async fn shared_failure_does_not_open_the_circuit() {
     let registry = registry([Tool::new("t", "…").effect(Effect::Read).with_runner(Arc::new(Neighbour))], 100);
     for _ in 0..6 {
-        assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+        assert_eq!(error_kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
     }
     assert_eq!(breaker(&registry).0, "closed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_up_to_the_deadline_is_too_long() {
+async fn retry_wait_must_end_before_deadline() {
     let wait = |name: &str| {
         Tool::new(name, "…").effect(Effect::Read).attempts(2).call(|_, _| async {
-            let (message, retryable, down) = ("busy".to_owned(), true, false);
+            let (message, retryable, unavailable) = ("busy".to_owned(), true, false);
             let retry_after = Some(7 * SECOND);
-            Err::<String, _>(ToolError::Upstream { message, retryable, down, untouched: false, retry_after })
+            Err::<String, _>(ToolError::Upstream { message, retryable, unavailable, not_delivered: false, retry_after })
         })
     };
     let registry = registry([wait("t")], 100);
     for (within, seconds) in [(7 * SECOND, 0), (7 * SECOND + PART, 7)] {
         let began = Instant::now();
-        assert_eq!(kind(&registry, "t", Some(within)).await, Some(ErrorKind::UpstreamFailed));
+        assert_eq!(error_kind(&registry, "t", Some(within)).await, Some(ErrorKind::UpstreamFailed));
         assert_eq!(began.elapsed().as_secs(), seconds, "{within:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn denied_names_pass_the_cache_of_tools_that_call_others() {
+async fn deny_list_bypasses_cache_of_nesting_tools() {
     let plain = Tool::new("plain", "…").effect(Effect::Read).cache(60 * SECOND, &[]).call(|_, _| async { Ok("yes") });
     let boss = Tool::new("boss", "…").effect(Effect::Read).cache(60 * SECOND, &[]);
     let registry = registry([plain, boss.with_runner(Arc::new(Boss(Arc::default())))], 100);
     let cached = async |tool: &str, deny: &[&str]| {
         let mut invocation = invocation_of(&registry, tool);
-        invocation.lineage.deny = deny.iter().map(|name| (*name).to_owned()).collect();
+        invocation.call_chain.deny = deny.iter().map(|name| (*name).to_owned()).collect();
         registry.invoke(&registry.get(tool).unwrap(), invocation).await.unwrap().meta.cache
     };
     for (tool, denied) in [("plain", CacheStatus::Hit), ("boss", CacheStatus::Bypass)] {
@@ -71,23 +71,24 @@ async fn denied_names_pass_the_cache_of_tools_that_call_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_predicate_that_fails_is_told_of_once() {
-    for (capture, says) in [(Capture::Full, "no such field"), (Capture::Digest, "what was said is not kept")] {
+async fn failing_cache_predicate_is_logged_once() {
+    for (capture, expected) in [(Capture::Full, "no such field"), (Capture::Digest, "the message is not recorded")] {
         let mut tool = Tool::new("t", "…").effect(Effect::Read).cache(60 * SECOND, &[]).capture(capture);
-        tool.policy.cache_when = Some(CacheWhen::expression("x.y", |_, _| Err("no such field".into())));
+        tool.policy.cache_when = Some(CacheWhen::from_expression("x.y", |_, _| Err("no such field".into())));
         let registry = registry([tool.call(|_, _| async { Ok("yes") })], 100);
         let log = capture_log();
         for _ in 0..3 {
             assert_eq!(call(&registry, "t", None).await.unwrap().meta.cache, CacheStatus::Miss);
         }
-        assert_eq!((log.count("cache.when failed"), log.count(says)), (1, 1));
+        assert_eq!((log.count_lines("cache.when failed"), log.count_lines(expected)), (1, 1));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadlines_are_measured_from_the_calls_beginning() {
+async fn deadline_counts_from_call_start() {
     let tool = Tool::new("t", "…").effect(Effect::Read).call(|_, _| async { Ok("yes") });
-    let registry = registry_over([tool], 100, |shared| Shared { validations: ValidationPool::of(0), ..shared });
+    let registry =
+        registry_over([tool], 100, |shared| SharedParts { validation_pool: ValidationPool::with_slots(0), ..shared });
     let mut invocation = invocation_of(&registry, "t");
     invocation.arguments = Arc::new(json!({"a": vec![1; 5000]}).as_object().cloned().unwrap());
     let end = invocation.started + 3 * SECOND;

@@ -11,8 +11,8 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// The calls of each caller of one tool.
 pub(super) struct CallerShares {
-    per_caller: usize,
-    table: Mutex<HashMap<Arc<str>, Share>>,
+    max_permits: usize,
+    entries: Mutex<HashMap<Arc<str>, Share>>,
 }
 
 /// The calls of one caller.
@@ -27,19 +27,19 @@ struct Share {
 impl CallerShares {
     /// Makes an empty table. Each caller may hold `per_caller` permits.
     pub(super) fn new(per_caller: usize) -> Self {
-        Self { per_caller, table: Mutex::default() }
+        Self { max_permits: per_caller, entries: Mutex::default() }
     }
 
     /// Maximum number of permits of one caller.
-    pub(super) fn per_caller(&self) -> usize {
-        self.per_caller
+    pub(super) fn max_permits(&self) -> usize {
+        self.max_permits
     }
 
     /// Counts a call of this caller.
     pub(super) fn join(self: &Arc<Self>, caller: &Arc<str>) -> Membership {
-        let mut table = self.table();
+        let mut table = self.lock_entries();
         let share = table.entry(caller.clone()).or_insert_with(|| Share {
-            permits: Arc::new(Semaphore::new(self.per_caller.min(Semaphore::MAX_PERMITS))),
+            permits: Arc::new(Semaphore::new(self.max_permits.min(Semaphore::MAX_PERMITS))),
             members: 0,
             waiting: 0,
         });
@@ -53,13 +53,13 @@ impl CallerShares {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, HashMap<Arc<str>, Share>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_entries(&self) -> MutexGuard<'_, HashMap<Arc<str>, Share>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
-    pub(super) fn callers(&self) -> usize {
-        self.table().len()
+    pub(super) fn caller_count(&self) -> usize {
+        self.lock_entries().len()
     }
 }
 
@@ -94,10 +94,10 @@ impl Membership {
         Ok(())
     }
 
-    /// Counts the call as waiting, unless `most` calls of its caller wait already. Returns whether the call may wait.
-    pub(super) fn begin_waiting(&mut self, most: usize) -> bool {
-        let mut table = self.shares.table();
-        if let Some(share) = table.get_mut(&self.caller).filter(|share| share.waiting < most) {
+    /// Counts the call as waiting, unless `max_waiting` calls of its caller wait already. Returns whether the call may wait.
+    pub(super) fn begin_waiting(&mut self, max_waiting: usize) -> bool {
+        let mut table = self.shares.lock_entries();
+        if let Some(share) = table.get_mut(&self.caller).filter(|share| share.waiting < max_waiting) {
             share.waiting += 1;
             self.is_waiting = true;
         }
@@ -107,7 +107,7 @@ impl Membership {
     /// Stops counting the call as waiting, because it has all its permits.
     pub(super) fn end_waiting(&mut self) {
         if std::mem::take(&mut self.is_waiting)
-            && let Some(share) = self.shares.table().get_mut(&self.caller)
+            && let Some(share) = self.shares.lock_entries().get_mut(&self.caller)
         {
             share.waiting -= 1;
         }
@@ -119,7 +119,7 @@ impl Drop for Membership {
         // The permit is released before the entry is removed. In the opposite order, the caller's next call could
         // create a new entry with all permits free while this permit is still held.
         self.permit = None;
-        let mut table = self.shares.table();
+        let mut table = self.shares.lock_entries();
         if let Some(share) = table.get_mut(&self.caller) {
             share.waiting -= usize::from(self.is_waiting);
             share.members -= 1;
@@ -135,23 +135,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_entry_ends_with_its_last_call() {
+    async fn share_entry_ends_with_its_last_call() {
         let shares = Arc::new(CallerShares::new(1));
         let ann: Arc<str> = "ann".into();
         let (mut first, mut second) = (shares.join(&ann), shares.join(&ann));
         assert!(first.try_acquire() && !second.try_acquire());
         assert!(shares.join(&"bob".into()).try_acquire(), "another caller has permits of its own");
-        assert_eq!(shares.callers(), 1);
+        assert_eq!(shares.caller_count(), 1);
         drop(first);
         assert!(second.try_acquire());
         drop(second);
-        assert_eq!(shares.callers(), 0);
+        assert_eq!(shares.caller_count(), 0);
     }
 
     #[tokio::test]
-    async fn calls_that_wait_no_more_leave_room() {
+    async fn ended_waits_free_queue_slots() {
         let shares = Arc::new(CallerShares::new(3));
-        assert_eq!(shares.per_caller(), 3);
+        assert_eq!(shares.max_permits(), 3);
         let ann: Arc<str> = "ann".into();
         let mut calls: Vec<Membership> = (0..4).map(|_| shares.join(&ann)).collect();
         for (call, may_wait) in calls.iter_mut().zip([true, true, false]) {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dropped_waiting_calls_take_nothing() {
+    async fn dropped_waiting_calls_release_everything() {
         let shares = Arc::new(CallerShares::new(1));
         let ann: Arc<str> = "ann".into();
         let mut first = shares.join(&ann);
@@ -176,7 +176,7 @@ mod tests {
         assert!(waiting.await.unwrap_err().is_cancelled());
         assert!(shares.join(&ann).begin_waiting(1), "a call that gave up is not counted");
         drop(first);
-        assert_eq!(shares.callers(), 0);
+        assert_eq!(shares.caller_count(), 0);
         assert!(shares.join(&ann).try_acquire());
     }
 }

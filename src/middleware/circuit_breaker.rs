@@ -15,14 +15,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Outcome;
-use super::around::{Around, AroundLayer, Inner};
+use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::{CallError, Invocation, Policy, ToolName};
 use crate::metrics::ToolMetrics;
 
 /// Failures in a row that open the circuit.
-const FAILURES: u32 = 5;
+const FAILURE_THRESHOLD: u32 = 5;
 /// How long the circuit stays open before a probe.
-const REST: Duration = Duration::from_secs(5);
+const OPEN_TIME: Duration = Duration::from_secs(5);
 /// `retry_after` for a call that is refused while the probe is under way.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
 
@@ -48,7 +48,7 @@ impl BreakerState {
     }
 
     /// The value in metrics: 0 closed, 1 half open, 2 open.
-    pub fn level(self) -> i64 {
+    pub fn metric_value(self) -> i64 {
         match self {
             Self::Closed => 0,
             Self::HalfOpen => 1,
@@ -73,12 +73,12 @@ pub struct BreakerStatus {
 pub struct Breaker {
     /// Whether the circuit is not closed, or there were failures. A call of a healthy tool reads only this flag,
     /// without a lock.
-    troubled: AtomicBool,
-    record: Mutex<Record>,
+    has_failures: AtomicBool,
+    data: Mutex<CircuitData>,
 }
 
 #[derive(Debug, Default)]
-struct Record {
+struct CircuitData {
     position: Position,
     /// Failures of the runner in a row.
     failures: u32,
@@ -101,38 +101,38 @@ enum Position {
 /// What the end of a call shows about the runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    Alive,
-    Down,
+    Available,
+    Unavailable,
     /// The call did not reach the runner, or not to the end.
     Unknown,
 }
 
 /// Judges the end of a call. `own`: the deadline that may have ended the call was the operator's, and not an earlier
 /// one of the caller.
-fn verdict(outcome: &Outcome, own: bool) -> Verdict {
+fn judge_outcome(outcome: &Outcome, is_operator_deadline: bool) -> Verdict {
     match outcome {
-        Ok(_) => Verdict::Alive,
-        Err(CallError::DeadlineExceeded { started: true, .. }) if own => Verdict::Down,
+        Ok(_) => Verdict::Available,
+        Err(CallError::DeadlineExceeded { started: true, .. }) if is_operator_deadline => Verdict::Unavailable,
         Err(error) => match error {
             CallError::ToolUnavailable { started: true, .. }
             | CallError::AttemptTimedOut { .. }
-            | CallError::UpstreamFailed { down: true, .. } => Verdict::Down,
-            CallError::UpstreamFailed { down: false, .. }
+            | CallError::UpstreamFailed { unavailable: true, .. } => Verdict::Unavailable,
+            CallError::UpstreamFailed { unavailable: false, .. }
             | CallError::BadOutput(_)
             | CallError::InvalidArguments(_)
-            | CallError::InvalidContext(_) => Verdict::Alive,
+            | CallError::InvalidContext(_) => Verdict::Available,
             CallError::ToolUnavailable { started: false, .. }
             | CallError::Forbidden { .. }
             | CallError::UnreadableArguments(_)
             | CallError::Denied { .. }
             | CallError::ToolDisabled { .. }
             | CallError::DefinitionChanged { .. }
-            | CallError::KeyMissing { .. }
+            | CallError::IdempotencyKeyMissing { .. }
             | CallError::NoStoredResult { .. }
             | CallError::IdempotencyInProgress { .. }
             | CallError::IdempotencyMismatch { .. }
             | CallError::OutcomeUnknown { .. }
-            | CallError::Kept { .. }
+            | CallError::StoredFailure { .. }
             | CallError::RepeatedCall { .. }
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
@@ -157,69 +157,69 @@ enum Change {
 }
 
 impl Breaker {
-    fn record(&self) -> MutexGuard<'_, Record> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_data(&self) -> MutexGuard<'_, CircuitData> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The state now.
     pub fn status(&self) -> BreakerStatus {
-        let record = self.record();
-        let (state, retry_after) = match record.position {
+        let data = self.lock_data();
+        let (state, retry_after) = match data.position {
             Position::Closed => (BreakerState::Closed, None),
             Position::HalfOpen => (BreakerState::HalfOpen, None),
             Position::Open { until } => match until.saturating_duration_since(Instant::now()) {
                 Duration::ZERO => (BreakerState::HalfOpen, None),
-                left => (BreakerState::Open, Some(left)),
+                remaining => (BreakerState::Open, Some(remaining)),
             },
         };
-        BreakerStatus { state, failures: record.failures, retry_after }
+        BreakerStatus { state, failures: data.failures, retry_after }
     }
 
     /// Lets a call pass, perhaps as the probe. The error is the time to wait.
-    fn enter(&self) -> Result<Option<Probe<'_>>, Duration> {
-        if !self.troubled.load(Ordering::Acquire) {
+    fn admit(&self) -> Result<Option<Probe<'_>>, Duration> {
+        if !self.has_failures.load(Ordering::Acquire) {
             return Ok(None);
         }
-        let mut record = self.record();
-        match record.position {
+        let mut data = self.lock_data();
+        match data.position {
             Position::Closed => Ok(None),
             Position::HalfOpen => Err(PROBE_WAIT),
             Position::Open { until } => match until.saturating_duration_since(Instant::now()) {
                 Duration::ZERO => {
-                    record.position = Position::HalfOpen;
-                    Ok(Some(Probe { breaker: self, has_ended: false }))
+                    data.position = Position::HalfOpen;
+                    Ok(Some(Probe { breaker: self, is_finished: false }))
                 }
-                left => Err(left),
+                remaining => Err(remaining),
             },
         }
     }
 
     /// Counts the end of a call that started at `began` and was not the probe.
-    fn heard(&self, verdict: Verdict, began: Instant) -> Option<Change> {
+    fn count_outcome(&self, verdict: Verdict, started: Instant) -> Option<Change> {
         let is_news = match verdict {
             Verdict::Unknown => false,
-            Verdict::Alive => self.troubled.load(Ordering::Acquire),
-            Verdict::Down => true,
+            Verdict::Available => self.has_failures.load(Ordering::Acquire),
+            Verdict::Unavailable => true,
         };
         if !is_news {
             return None;
         }
-        let mut record = self.record();
+        let mut data = self.lock_data();
         // While the circuit is not closed, only the end of the probe counts. Other calls started before it opened.
         // Without this check, they would delay the probe or close the circuit with old information.
-        if !matches!(record.position, Position::Closed) || record.closed_at.is_some_and(|at| began < at) {
+        if !matches!(data.position, Position::Closed) || data.closed_at.is_some_and(|at| started < at) {
             return None;
         }
-        if verdict == Verdict::Alive {
-            record.failures = 0;
-            self.troubled.store(false, Ordering::Release);
+        if verdict == Verdict::Available {
+            data.failures = 0;
+            self.has_failures.store(false, Ordering::Release);
             return None;
         }
-        record.failures += 1;
-        self.troubled.store(true, Ordering::Release);
-        (record.failures >= FAILURES).then(|| {
-            record.position = Position::Open { until: Instant::now() + REST };
-            Change::Opened { failures: record.failures }
+        data.failures += 1;
+        self.has_failures.store(true, Ordering::Release);
+        (data.failures >= FAILURE_THRESHOLD).then(|| {
+            data.position = Position::Open { until: Instant::now() + OPEN_TIME };
+            Change::Opened { failures: data.failures }
         })
     }
 }
@@ -228,33 +228,33 @@ impl Breaker {
 /// Otherwise the circuit would stay half open for good and refuse all calls.
 struct Probe<'a> {
     breaker: &'a Breaker,
-    has_ended: bool,
+    is_finished: bool,
 }
 
 impl Probe<'_> {
     /// Opens or closes the circuit, as this verdict says.
-    fn ended(mut self, verdict: Verdict) -> Option<Change> {
+    fn finish(mut self, verdict: Verdict) -> Option<Change> {
         if verdict == Verdict::Unknown {
             return None;
         }
-        self.has_ended = true;
+        self.is_finished = true;
         let now = Instant::now();
-        let mut record = self.breaker.record();
-        if verdict == Verdict::Down {
-            record.position = Position::Open { until: now + REST };
-            record.failures = record.failures.saturating_add(1);
+        let mut data = self.breaker.lock_data();
+        if verdict == Verdict::Unavailable {
+            data.position = Position::Open { until: now + OPEN_TIME };
+            data.failures = data.failures.saturating_add(1);
             return Some(Change::Reopened);
         }
-        *record = Record { closed_at: Some(now), ..Record::default() };
-        self.breaker.troubled.store(false, Ordering::Release);
+        *data = CircuitData { closed_at: Some(now), ..CircuitData::default() };
+        self.breaker.has_failures.store(false, Ordering::Release);
         Some(Change::Closed)
     }
 }
 
 impl Drop for Probe<'_> {
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.breaker.record().position = Position::Open { until: Instant::now() };
+        if !self.is_finished {
+            self.breaker.lock_data().position = Position::Open { until: Instant::now() };
         }
     }
 }
@@ -275,52 +275,58 @@ impl CircuitBreaker {
         tool: &ToolName,
         policy: &Policy,
         metrics: &ToolMetrics,
-    ) -> Option<AroundLayer<Self>> {
+    ) -> Option<InterceptorLayer<Self>> {
         let (tool, deadline, metrics) = (tool.clone(), policy.deadline, metrics.clone());
-        breaker.map(|breaker| AroundLayer::new(Self { breaker, tool, deadline, metrics }))
+        breaker.map(|breaker| InterceptorLayer::new(Self { breaker, tool, deadline, metrics }))
     }
 
-    fn tell(&self, change: Change) {
-        let (tool, rest_ms) = (self.tool.as_str(), REST.as_millis());
+    fn report_change(&self, change: Change) {
+        let (tool, rest_ms) = (self.tool.as_str(), OPEN_TIME.as_millis());
         match change {
             Change::Opened { failures } => {
-                self.metrics.breaker_opened();
-                tracing::warn!(tool, failures, rest_ms, "what runs a tool is down: its calls are refused for a while");
+                self.metrics.record_breaker_opening();
+                tracing::warn!(
+                    tool,
+                    failures,
+                    rest_ms,
+                    "the circuit of a tool opened: its calls are refused for some seconds"
+                );
             }
             // Logged at `debug`, because a tool that stays unavailable would fill the log.
             Change::Reopened => {
-                self.metrics.breaker_opened();
-                tracing::debug!(tool, rest_ms, "what runs a tool is still down");
+                self.metrics.record_breaker_opening();
+                tracing::debug!(tool, rest_ms, "the probe of a tool failed: its circuit stays open");
             }
-            Change::Closed => tracing::info!(tool, "what runs a tool is up again: its calls go through"),
+            Change::Closed => tracing::info!(tool, "the circuit of a tool closed: its calls run again"),
         }
     }
 }
 
-impl Around for CircuitBreaker {
+impl Interceptor for CircuitBreaker {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        let began = invocation.started;
-        let probe = self.breaker.enter().map_err(refusal)?;
-        let own = self.deadline.is_some_and(|deadline| invocation.deadline == Some(began + deadline));
-        let notes = invocation.notes.clone();
+        let started = invocation.started;
+        let probe = self.breaker.admit().map_err(circuit_open_error)?;
+        let is_operator_deadline =
+            self.deadline.is_some_and(|deadline| invocation.deadline == Some(started + deadline));
+        let report = invocation.report.clone();
         let outcome = inner.call(invocation).await;
-        let verdict = match verdict(&outcome, own) {
-            Verdict::Down if notes.lock().fell_with_another => Verdict::Unknown,
+        let verdict = match judge_outcome(&outcome, is_operator_deadline) {
+            Verdict::Unavailable if report.lock().shared_failure => Verdict::Unknown,
             verdict => verdict,
         };
         let change = match probe {
-            Some(probe) => probe.ended(verdict),
-            None => self.breaker.heard(verdict, began),
+            Some(probe) => probe.finish(verdict),
+            None => self.breaker.count_outcome(verdict, started),
         };
         if let Some(change) = change {
-            self.tell(change);
+            self.report_change(change);
         }
         outcome
     }
 }
 
-fn refusal(wait: Duration) -> CallError {
-    let message = format!("it failed {FAILURES} times in a row and is given a rest");
+fn circuit_open_error(wait: Duration) -> CallError {
+    let message = format!("it failed {FAILURE_THRESHOLD} times in a row, so its circuit is open");
     CallError::ToolUnavailable { message, started: false, retry_after: Some(wait) }
 }
 
@@ -331,24 +337,24 @@ mod tests {
     use super::*;
 
     fn open(until: Instant) -> Breaker {
-        let record = Record { position: Position::Open { until }, failures: FAILURES, closed_at: None };
-        Breaker { troubled: AtomicBool::new(true), record: Mutex::new(record) }
+        let data = CircuitData { position: Position::Open { until }, failures: FAILURE_THRESHOLD, closed_at: None };
+        Breaker { has_failures: AtomicBool::new(true), data: Mutex::new(data) }
     }
 
     #[test]
-    fn of_many_that_come_at_once_one_is_the_probe() {
+    fn only_one_concurrent_call_is_the_probe() {
         for _ in 0..200 {
-            let (breaker, gate) = (open(Instant::now()), Barrier::new(8));
-            let came = || {
-                gate.wait();
-                let entered = breaker.enter();
+            let (breaker, barrier) = (open(Instant::now()), Barrier::new(8));
+            let enter = || {
+                barrier.wait();
+                let entered = breaker.admit();
                 let (is_probe, is_refused) = (matches!(entered, Ok(Some(_))), entered.is_err());
                 // No probe is dropped before all threads have entered.
-                gate.wait();
+                barrier.wait();
                 (is_probe, is_refused)
             };
             let all: Vec<(bool, bool)> = std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..8).map(|_| scope.spawn(came)).collect();
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(enter)).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
             assert_eq!(all.iter().filter(|(is_probe, _)| *is_probe).count(), 1);
@@ -357,34 +363,40 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_panics_gives_its_place_back() {
+    fn panicking_probe_frees_the_probe_slot() {
         let breaker = open(Instant::now());
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _probe = breaker.enter().unwrap().unwrap();
+            let _probe = breaker.admit().unwrap().unwrap();
             panic!("a layer's fault");
         }));
         assert!(panicked.is_err());
-        assert!(matches!(breaker.enter(), Ok(Some(_))));
+        assert!(matches!(breaker.admit(), Ok(Some(_))));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn how_calls_end_that_began_before_it_closed_is_old_news() {
+    async fn outcomes_from_before_closing_are_ignored() {
         let (breaker, before) = (open(Instant::now()), Instant::now());
         // While the circuit is open or half open, only the end of the probe counts.
-        assert_eq!(breaker.heard(Verdict::Alive, before), None);
-        let probe = breaker.enter().unwrap().unwrap();
-        assert_eq!((breaker.heard(Verdict::Alive, before), breaker.heard(Verdict::Down, before)), (None, None));
-        assert_eq!(breaker.status().failures, FAILURES);
+        assert_eq!(breaker.count_outcome(Verdict::Available, before), None);
+        let probe = breaker.admit().unwrap().unwrap();
+        assert_eq!(
+            (breaker.count_outcome(Verdict::Available, before), breaker.count_outcome(Verdict::Unavailable, before)),
+            (None, None)
+        );
+        assert_eq!(breaker.status().failures, FAILURE_THRESHOLD);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(probe.ended(Verdict::Alive), Some(Change::Closed));
-        for _ in 0..FAILURES {
-            assert_eq!(breaker.heard(Verdict::Down, before), None);
+        assert_eq!(probe.finish(Verdict::Available), Some(Change::Closed));
+        for _ in 0..FAILURE_THRESHOLD {
+            assert_eq!(breaker.count_outcome(Verdict::Unavailable, before), None);
         }
         assert_eq!(breaker.status().state, BreakerState::Closed);
         let now = Instant::now();
-        for _ in 1..FAILURES {
-            assert_eq!(breaker.heard(Verdict::Down, now), None);
+        for _ in 1..FAILURE_THRESHOLD {
+            assert_eq!(breaker.count_outcome(Verdict::Unavailable, now), None);
         }
-        assert_eq!(breaker.heard(Verdict::Down, now), Some(Change::Opened { failures: FAILURES }));
+        assert_eq!(
+            breaker.count_outcome(Verdict::Unavailable, now),
+            Some(Change::Opened { failures: FAILURE_THRESHOLD })
+        );
     }
 }

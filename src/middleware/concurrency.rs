@@ -24,8 +24,8 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError
 use tokio::time::{Instant, timeout_at};
 
 use super::Outcome;
-use super::around::{Around, AroundLayer, Inner};
 use super::caller_share::{CallerShares, Membership};
+use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::{CallChain, CallError, Concurrency, Invocation};
 use crate::metrics::ToolMetrics;
 
@@ -46,9 +46,9 @@ impl ToolPermits {
         let same_max = before.filter(|(before, _)| before.max == settings.max);
         let tool = same_max.map(|(_, permits)| permits.tool.clone());
         let callers = settings.per_caller.map(|per_caller| {
-            let same = before.and_then(|(_, permits)| permits.callers.clone());
-            let same = same.filter(|shares| shares.per_caller() == per_caller);
-            same.unwrap_or_else(|| Arc::new(CallerShares::new(per_caller)))
+            let same_shares = before.and_then(|(_, permits)| permits.callers.clone());
+            let same_shares = same_shares.filter(|shares| shares.max_permits() == per_caller);
+            same_shares.unwrap_or_else(|| Arc::new(CallerShares::new(per_caller)))
         });
         let all_free = || Arc::new(Semaphore::new(settings.max.min(Semaphore::MAX_PERMITS)));
         Self { tool: tool.unwrap_or_else(all_free), callers }
@@ -58,7 +58,7 @@ impl ToolPermits {
 /// The layer that bounds the calls of one tool.
 pub struct ConcurrencyLimit {
     permits: ToolPermits,
-    all: Arc<Semaphore>,
+    global_permits: Arc<Semaphore>,
     waiting: AtomicUsize,
     /// Maximum number of waiting calls of one caller.
     caller_queue: usize,
@@ -67,40 +67,40 @@ pub struct ConcurrencyLimit {
 }
 
 impl ConcurrencyLimit {
-    /// Makes the bulkhead of one tool. `all` is the bound over all tools.
+    /// Makes the bulkhead of one tool. `global_permits` is the bound over all tools.
     pub fn layer(
         settings: Concurrency,
         permits: ToolPermits,
-        all: Arc<Semaphore>,
+        global_permits: Arc<Semaphore>,
         metrics: &ToolMetrics,
-    ) -> AroundLayer<Self> {
+    ) -> InterceptorLayer<Self> {
         let (waiting, caller_queue, metrics) = (AtomicUsize::new(0), settings.queue_per_caller(), metrics.clone());
-        AroundLayer::new(Self { permits, all, waiting, caller_queue, settings, metrics })
+        InterceptorLayer::new(Self { permits, global_permits, waiting, caller_queue, settings, metrics })
     }
 }
 
-impl Around for ConcurrencyLimit {
+impl Interceptor for ConcurrencyLimit {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        let _permits = self.enter(&invocation).await?;
-        let _counted = self.metrics.running();
+        let _permits = self.acquire_permits(&invocation).await?;
+        let _counted = self.metrics.count_running();
         inner.call(invocation).await
     }
 }
 
 /// The permits that a call holds. A field is `None` if the call needs no permit of that type. The fields are dropped in
 /// this order: the tool's permit is free before the caller's share, so the caller's next call finds both.
-#[expect(dead_code, reason = "they are held, and given back when dropped")]
-struct Permits {
-    all: Option<OwnedSemaphorePermit>,
+#[expect(dead_code, reason = "the permits are held until they are dropped")]
+struct HeldPermits {
+    global: Option<OwnedSemaphorePermit>,
     tool: Option<OwnedSemaphorePermit>,
     share: Option<Membership>,
 }
 
-fn at_once(permits: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
+fn try_acquire_permit(permits: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
     permits.map(|permits| permits.clone().try_acquire_owned()).transpose()
 }
 
-async fn in_time(permits: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>, AcquireError> {
+async fn acquire_permit(permits: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>, AcquireError> {
     match permits {
         Some(permits) => permits.clone().acquire_owned().await.map(Some),
         None => Ok(None),
@@ -108,70 +108,71 @@ async fn in_time(permits: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemapho
 }
 
 /// Counts a waiting call, and stops counting when it is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl ConcurrencyLimit {
-    async fn enter(&self, invocation: &Invocation) -> Result<Permits, CallError> {
+    async fn acquire_permits(&self, invocation: &Invocation) -> Result<HeldPermits, CallError> {
         // A call whose deadline is over is refused here. It must not take a permit from a call that can still be
         // answered.
         if invocation.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            return Err(CallError::DeadlineExceeded { after: invocation.allowed(), started: false });
+            return Err(CallError::DeadlineExceeded { after: invocation.time_budget(), started: false });
         }
-        let CallChain { parent, .. } = &invocation.lineage;
-        let is_below = invocation.lineage.is_below(&invocation.tool);
-        let of_tool = (!is_below).then_some(&self.permits.tool);
-        let of_all = parent.is_none().then_some(&self.all);
-        let shares = self.permits.callers.as_ref().filter(|_| !is_below);
+        let CallChain { parent, .. } = &invocation.call_chain;
+        let is_nested_in_tool = invocation.call_chain.includes_tool(&invocation.tool);
+        let tool_semaphore = (!is_nested_in_tool).then_some(&self.permits.tool);
+        let global_semaphore = parent.is_none().then_some(&self.global_permits);
+        let shares = self.permits.callers.as_ref().filter(|_| !is_nested_in_tool);
         let mut share = shares.map(|shares| shares.join(&invocation.caller.name));
         // First the tool's permit, then the global one. A call without a permit of its tool must not hold a global
         // permit, even briefly: another call that looks at that moment would be refused or wait without need.
         let mut tool = None;
         if share.as_mut().is_none_or(Membership::try_acquire)
-            && let Ok(permit) = at_once(of_tool)
+            && let Ok(permit) = try_acquire_permit(tool_semaphore)
         {
-            match at_once(of_all) {
-                Ok(all) => return Ok(Permits { all, tool: permit, share }),
+            match try_acquire_permit(global_semaphore) {
+                Ok(global) => return Ok(HeldPermits { global, tool: permit, share }),
                 Err(_) => tool = permit,
             }
         }
-        self.wait(invocation, share, tool, of_tool, of_all).await
+        self.wait_for_permits(invocation, share, tool, tool_semaphore, global_semaphore).await
     }
 
     /// Waits for the missing permits, within the limits of the settings and the call's deadline.
-    async fn wait(
+    async fn wait_for_permits(
         &self,
         invocation: &Invocation,
         mut share: Option<Membership>,
         tool: Option<OwnedSemaphorePermit>,
-        of_tool: Option<&Arc<Semaphore>>,
-        of_all: Option<&Arc<Semaphore>>,
-    ) -> Result<Permits, CallError> {
-        let share_full = || CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: self.settings.per_caller };
-        let all_full = || CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None };
+        tool_semaphore: Option<&Arc<Semaphore>>,
+        global_semaphore: Option<&Arc<Semaphore>>,
+    ) -> Result<HeldPermits, CallError> {
+        let share_full_error =
+            || CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: self.settings.per_caller };
+        let tool_full_error = || CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None };
         if let Some(share) = &mut share
             && !share.begin_waiting(self.caller_queue)
         {
             // If no call may wait, a call that has a permit of its share is refused because the tool is full, not its
             // share.
             let is_tool_full = share.has_permit() && self.caller_queue == 0;
-            return Err(if is_tool_full { all_full() } else { share_full() });
+            return Err(if is_tool_full { tool_full_error() } else { share_full_error() });
         }
         // Counted before the check: of two calls that arrive at the same time, only one gets the last slot of the
         // queue. `_waiting` takes the count back on every way out, also if this future is dropped.
         let before = self.waiting.fetch_add(1, Ordering::AcqRel);
-        let _waiting = Waiting(&self.waiting);
+        let _waiting = WaitingGuard(&self.waiting);
         if before >= self.settings.queue {
-            return Err(all_full());
+            return Err(tool_full_error());
         }
-        let _counted = self.metrics.queued();
-        let patience = Instant::now() + self.settings.wait;
-        let until = invocation.deadline.map_or(patience, |deadline| deadline.min(patience));
+        let _counted = self.metrics.count_queued();
+        let latest_start = Instant::now() + self.settings.wait;
+        let until = invocation.deadline.map_or(latest_start, |deadline| deadline.min(latest_start));
         let missing = async {
             if let Some(share) = &mut share {
                 share.acquire().await?;
@@ -179,27 +180,27 @@ impl ConcurrencyLimit {
             // The tool's permit first: a call that waits for its own tool takes nothing from other tools.
             let tool = match tool {
                 Some(tool) => Some(tool),
-                None => in_time(of_tool).await?,
+                None => acquire_permit(tool_semaphore).await?,
             };
-            Ok::<_, AcquireError>((tool, in_time(of_all).await?))
+            Ok::<_, AcquireError>((tool, acquire_permit(global_semaphore).await?))
         };
         let entered = tokio::select! {
             entered = timeout_at(until, missing) => entered,
-            () = invocation.left.cancelled() => return Err(CallError::Cancelled { started: false }),
+            () = invocation.disconnected.cancelled() => return Err(CallError::Cancelled { started: false }),
         };
         match entered {
-            Ok(Ok((tool, all))) => {
+            Ok(Ok((tool, global))) => {
                 if let Some(share) = &mut share {
                     share.end_waiting();
                 }
-                Ok(Permits { all, tool, share })
+                Ok(HeldPermits { global, tool, share })
             }
             Ok(Err(_)) => Err(CallError::Draining),
             Err(_) if invocation.deadline.is_some_and(|deadline| deadline <= until) => {
-                Err(CallError::DeadlineExceeded { after: invocation.allowed(), started: false })
+                Err(CallError::DeadlineExceeded { after: invocation.time_budget(), started: false })
             }
-            Err(_) if share.is_some_and(|share| !share.has_permit()) => Err(share_full()),
-            Err(_) => Err(all_full()),
+            Err(_) if share.is_some_and(|share| !share.has_permit()) => Err(share_full_error()),
+            Err(_) => Err(tool_full_error()),
         }
     }
 }
@@ -224,11 +225,11 @@ mod tests {
     fn limit(settings: Concurrency) -> ConcurrencyLimit {
         ConcurrencyLimit {
             permits: ToolPermits::new(settings, None),
-            all: Arc::new(Semaphore::new(100)),
+            global_permits: Arc::new(Semaphore::new(100)),
             waiting: AtomicUsize::new(0),
             caller_queue: settings.queue_per_caller(),
             settings,
-            metrics: Metrics::new().unwrap().tool(&tool(), false),
+            metrics: Metrics::new().unwrap().tool_metrics(&tool(), false),
         }
     }
 
@@ -238,11 +239,11 @@ mod tests {
     }
 
     /// Enters at once, or returns the refusal.
-    async fn enter(limit: &ConcurrencyLimit, caller: &str) -> Result<Permits, CallError> {
-        limit.enter(&call(caller)).now_or_never().unwrap_or_else(|| panic!("{caller} waits"))
+    async fn acquire_now(limit: &ConcurrencyLimit, caller: &str) -> Result<HeldPermits, CallError> {
+        limit.acquire_permits(&call(caller)).now_or_never().unwrap_or_else(|| panic!("{caller} waits"))
     }
 
-    fn refused(error: Result<Permits, CallError>) -> Option<usize> {
+    fn refused(error: Result<HeldPermits, CallError>) -> Option<usize> {
         match error.err().unwrap() {
             CallError::Overloaded { per_caller, retry_after } if retry_after == RETRY_AFTER => per_caller,
             other => panic!("{other}"),
@@ -250,73 +251,81 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_caller_leaves_permits_to_others() {
+    async fn caller_share_leaves_permits_to_others() {
         let limit = limit(Concurrency { max: 3, queue: 3, wait: SECOND, per_caller: Some(2) });
-        let anns = [enter(&limit, "ann").await.unwrap(), enter(&limit, "ann").await.unwrap()];
+        let anns = [acquire_now(&limit, "ann").await.unwrap(), acquire_now(&limit, "ann").await.unwrap()];
         let third = call("ann");
-        let mut waits = pin!(limit.enter(&third));
+        let mut waits = pin!(limit.acquire_permits(&third));
         assert!(waits.as_mut().now_or_never().is_none());
-        let bob = enter(&limit, "bob").await.unwrap();
-        assert_eq!(refused(waits.await), Some(2), "after its wait the third is told of its caller's share");
+        let bob = acquire_now(&limit, "bob").await.unwrap();
+        assert_eq!(refused(waits.await), Some(2), "after its wait the third call learns its caller's share");
         drop(anns);
-        assert!(enter(&limit, "ann").await.is_ok());
+        assert!(acquire_now(&limit, "ann").await.is_ok());
         drop(bob);
-        assert_eq!(limit.permits.callers.as_ref().unwrap().callers(), 0);
+        assert_eq!(limit.permits.callers.as_ref().unwrap().caller_count(), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_caller_leaves_the_queue_to_others() {
+    async fn caller_share_leaves_queue_to_others() {
         let limit = limit(Concurrency { max: 4, queue: 6, wait: SECOND, per_caller: Some(1) });
-        let runs = enter(&limit, "ann").await.unwrap();
+        let runs = acquire_now(&limit, "ann").await.unwrap();
         let calls = [call("ann"), call("ann")];
-        let mut waiting = calls.each_ref().map(|call| Box::pin(limit.enter(call)));
+        let mut waiting = calls.each_ref().map(|call| Box::pin(limit.acquire_permits(call)));
         for call in &mut waiting {
             assert!(call.now_or_never().is_none());
         }
-        assert_eq!(refused(enter(&limit, "ann").await), Some(1), "two of six may wait: a quarter, rounded up");
-        let bob = enter(&limit, "bob").await.unwrap();
+        assert_eq!(refused(acquire_now(&limit, "ann").await), Some(1), "two of six may wait: a quarter, rounded up");
+        let bob = acquire_now(&limit, "bob").await.unwrap();
         let second = call("bob");
-        assert!(limit.enter(&second).now_or_never().is_none());
+        assert!(limit.acquire_permits(&second).now_or_never().is_none());
         drop((bob, runs));
         let [first, second] = waiting;
         drop(first.await.unwrap());
         drop(second.await.unwrap());
-        assert_eq!(limit.permits.callers.as_ref().unwrap().callers(), 0);
+        assert_eq!(limit.permits.callers.as_ref().unwrap().caller_count(), 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn dropped_calls_leave_the_queue() {
         let limit = limit(Concurrency { max: 2, queue: 2, wait: SECOND, per_caller: Some(1) });
-        let runs = enter(&limit, "ann").await.unwrap();
+        let runs = acquire_now(&limit, "ann").await.unwrap();
         for _ in 0..5 {
             let second = call("ann");
-            assert!(limit.enter(&second).now_or_never().is_none(), "the call before was dropped while it waited");
+            assert!(
+                limit.acquire_permits(&second).now_or_never().is_none(),
+                "the call before was dropped while it waited"
+            );
         }
         drop(runs);
-        assert!(enter(&limit, "ann").await.is_ok());
+        assert!(acquire_now(&limit, "ann").await.is_ok());
         assert_eq!(limit.waiting.load(Ordering::SeqCst), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn full_tools_are_nobodys_share() {
+    async fn full_tool_error_names_no_share() {
         let limit = limit(Concurrency { max: 2, queue: 2, wait: SECOND, per_caller: Some(1) });
-        let _held = [enter(&limit, "ann").await.unwrap(), enter(&limit, "bob").await.unwrap()];
-        assert_eq!(refused(limit.enter(&call("carol")).await), None);
+        let _held = [acquire_now(&limit, "ann").await.unwrap(), acquire_now(&limit, "bob").await.unwrap()];
+        assert_eq!(refused(limit.acquire_permits(&call("carol")).await), None);
         let calls = [call("carol"), call("dave")];
-        let mut waiting = calls.each_ref().map(|call| Box::pin(limit.enter(call)));
+        let mut waiting = calls.each_ref().map(|call| Box::pin(limit.acquire_permits(call)));
         assert!(waiting.iter_mut().all(|call| call.now_or_never().is_none()));
-        assert_eq!(refused(enter(&limit, "eve").await), None, "the queue is full, and none of it is hers");
+        assert_eq!(refused(acquire_now(&limit, "eve").await), None, "the queue is full with calls of other callers");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_below_the_same_tool_need_no_share() {
+    async fn nested_calls_to_same_tool_need_no_share() {
         let limit = limit(Concurrency { max: 2, queue: 0, wait: SECOND, per_caller: Some(1) });
-        let _runs = enter(&limit, "ann").await.unwrap();
+        let _runs = acquire_now(&limit, "ann").await.unwrap();
         let mut below = call("ann");
-        below.lineage = CallChain { parent: Some(InvocationId::new()), tools: [tool()].into(), ..CallChain::default() };
-        assert!(limit.enter(&below).now_or_never().unwrap().is_ok());
-        below.lineage.tools = [ToolName::parse("other").unwrap()].into();
-        assert_eq!(refused(limit.enter(&below).now_or_never().unwrap()), Some(1), "below another tool it counts");
+        below.call_chain =
+            CallChain { parent: Some(InvocationId::new()), tools: [tool()].into(), ..CallChain::default() };
+        assert!(limit.acquire_permits(&below).now_or_never().unwrap().is_ok());
+        below.call_chain.tools = [ToolName::parse("other").unwrap()].into();
+        assert_eq!(
+            refused(limit.acquire_permits(&below).now_or_never().unwrap()),
+            Some(1),
+            "below another tool it counts"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -324,12 +333,15 @@ mod tests {
         let limit = limit(Concurrency { max: 1, queue: 0, wait: SECOND, per_caller: Some(1) });
         let mut late = call("ann");
         late.shorten_deadline(late.started);
-        let expired = |outcome: Result<Permits, CallError>| {
+        let expired = |outcome: Result<HeldPermits, CallError>| {
             matches!(outcome, Err(CallError::DeadlineExceeded { started: false, .. }))
         };
-        assert!(expired(limit.enter(&late).now_or_never().unwrap()), "although a permit is free");
-        let runs = enter(&limit, "ann").await.unwrap();
-        assert!(expired(limit.enter(&late).now_or_never().unwrap()), "busy or not, its time is what is over");
+        assert!(expired(limit.acquire_permits(&late).now_or_never().unwrap()), "although a permit is free");
+        let runs = acquire_now(&limit, "ann").await.unwrap();
+        assert!(
+            expired(limit.acquire_permits(&late).now_or_never().unwrap()),
+            "the deadline is reported, not the full tool"
+        );
         drop(runs);
     }
 

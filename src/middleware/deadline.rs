@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 use super::Outcome;
-use super::around::{Around, AroundLayer, Inner};
+use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::{CallError, Invocation};
 
 /// The layer that applies the deadline of a call.
@@ -16,15 +16,15 @@ pub struct Deadline;
 
 impl Deadline {
     /// Makes the layer.
-    pub fn layer() -> AroundLayer<Self> {
-        AroundLayer::new(Self)
+    pub fn layer() -> InterceptorLayer<Self> {
+        InterceptorLayer::new(Self)
     }
 }
 
-impl Around for Deadline {
+impl Interceptor for Deadline {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         let Some(deadline) = invocation.deadline else { return inner.call(invocation).await };
-        let after = invocation.allowed();
+        let after = invocation.time_budget();
         // `timeout_at` would poll the call once, so a call whose deadline has passed would start.
         if deadline <= Instant::now() {
             return Err(CallError::DeadlineExceeded { after, started: false });

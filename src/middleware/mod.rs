@@ -1,11 +1,10 @@
 //! The layers of a tool's stack; `stack.rs` composes them. A call passes through them in this order:
-//! view, record, authorize, replay, validate, repeat_guard, cache, further_page, circuit_breaker, concurrency, usage_limit, deadline, retry, attempt, run.
+//! paginate, record, authorize, replay, validate, repeat_guard, cache, page_guard, circuit_breaker, concurrency, usage_limit, deadline, retry, attempt, run.
 //!
 //! All layers except the two outermost have the same type of service: `Service<Invocation, Response = Arc<ToolResult>,
-//! Error = CallError>`. So a layer can be moved or added without changes to its neighbors. `around.rs` has the common
+//! Error = CallError>`. So a layer can be moved or added without changes to its neighbors. `interceptor.rs` has the common
 //! code.
 
-pub mod around;
 pub mod attempt;
 pub mod authorize;
 pub mod cache;
@@ -13,9 +12,11 @@ mod caller_share;
 pub mod circuit_breaker;
 pub mod concurrency;
 pub mod deadline;
-pub mod further_page;
+pub mod interceptor;
 mod media;
-pub mod output;
+pub mod output_check;
+pub mod page_guard;
+pub mod paginate;
 pub mod record;
 pub mod repeat_guard;
 pub mod replay;
@@ -26,8 +27,7 @@ pub mod run;
 mod tests;
 pub mod usage_limit;
 pub mod validate;
-pub mod validation;
-pub mod view;
+pub mod validation_pool;
 
 use std::sync::Arc;
 

@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service};
 
 use super::Outcome;
-use super::replay::Replays;
+use super::replay::ReplayCache;
 use crate::call::{
-    Answer, CallError, CallReport, Charged, DigestKey, Effect, Failure, Invocation, InvocationId, JsonObject, KEY_KEPT,
-    Meta, OnDisconnect, Policy, Received, ReplayedFrom, ToolResult,
+    Answer, CallError, CallReport, Charged, DigestKey, Effect, Failure, Invocation, InvocationId, JsonObject,
+    KEY_RETENTION, Meta, OnDisconnect, Policy, RecordedArguments, ReplayedFrom, ToolResult,
 };
 use crate::in_flight::{InFlightCalls, InFlightGuard};
 use crate::ledger::{AttemptRow, Ledger, Row, State};
@@ -31,26 +31,26 @@ use crate::secrets::Redactor;
 
 /// The [`Layer`] of [`Record`].
 #[derive(Clone)]
-pub struct RecordLayer(Arc<Shared>);
+pub struct RecordLayer(Arc<RecordState>);
 
-struct Shared {
+struct RecordState {
     ledger: Arc<dyn Ledger>,
-    running: InFlightCalls,
+    in_flight_calls: InFlightCalls,
     effect: Effect,
     deadline: Option<std::time::Duration>,
     on_disconnect: OnDisconnect,
-    recorded: Recorded,
+    capture_rules: CaptureRules,
     /// Keeps in memory the answers of which the ledger may hold only digests, for repetitions of their keys.
-    replays: Replays,
-    told: Observers,
+    replay_cache: ReplayCache,
+    observers: Observers,
 }
 
 /// Which part of a call's arguments is recorded.
-pub struct Recorded {
+pub struct CaptureRules {
     /// Knows which arguments are `writeOnly` and must not be recorded.
     pub schema: Arc<Schema>,
     /// Key of the digests that replace arguments and results. `None` if the tool records them in full.
-    pub digests: Option<DigestKey>,
+    pub digest_key: Option<DigestKey>,
     /// Takes secrets of the manifest out of arguments.
     pub redactor: Arc<Redactor>,
 }
@@ -67,21 +67,21 @@ impl RecordLayer {
     /// Makes the layer for a tool with this policy.
     pub fn new(
         ledger: &Arc<dyn Ledger>,
-        running: &InFlightCalls,
+        in_flight_calls: &InFlightCalls,
         policy: &Policy,
-        recorded: Recorded,
-        replays: &Replays,
-        told: Observers,
+        capture_rules: CaptureRules,
+        replay_cache: &ReplayCache,
+        observers: Observers,
     ) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(RecordState {
             ledger: ledger.clone(),
-            running: running.clone(),
+            in_flight_calls: in_flight_calls.clone(),
             effect: policy.effect,
             deadline: policy.deadline,
-            on_disconnect: policy.on_disconnect(),
-            recorded,
-            replays: replays.clone(),
-            told,
+            on_disconnect: policy.disconnect_action(),
+            capture_rules,
+            replay_cache: replay_cache.clone(),
+            observers,
         }))
     }
 }
@@ -98,7 +98,7 @@ impl<S> Layer<S> for RecordLayer {
 #[derive(Clone)]
 pub struct Record<S> {
     inner: S,
-    shared: Arc<Shared>,
+    shared: Arc<RecordState>,
 }
 
 impl<S> Service<Invocation> for Record<S>
@@ -120,40 +120,48 @@ where
         let inner = std::mem::replace(&mut self.inner, ready);
         let shared = self.shared.clone();
         Box::pin(async move {
-            shared.ledger.health().map_err(|reason| shared.turned_away(&invocation, not_writable(reason)))?;
+            shared
+                .ledger
+                .check_health()
+                .map_err(|reason| shared.observe_refusal(&invocation, ledger_unavailable(reason)))?;
             if let Some(deadline) = shared.deadline {
                 let end = invocation.started + deadline;
                 invocation.shorten_deadline(end);
             }
-            invocation.received = shared.received(&invocation);
+            invocation.recorded_arguments = shared.recorded_arguments(&invocation);
             let arguments = std::mem::take(&mut invocation.arguments);
-            let running = shared.running.begin(&invocation, shared.effect);
-            let running = running.ok_or_else(|| shared.turned_away(&invocation, CallError::Draining))?;
+            let guard = shared.in_flight_calls.start_call(&invocation, shared.effect);
+            let guard = guard.ok_or_else(|| shared.observe_refusal(&invocation, CallError::Draining))?;
             let cancels = shared.on_disconnect == OnDisconnect::Cancel;
-            let stop = cancels.then(|| invocation.stop.clone());
-            let left = invocation.left.clone();
-            DetachOnDrop { call: Some(shared.run(inner, invocation, arguments, running).boxed()), left, stop }.await
+            let aborted = cancels.then(|| invocation.aborted.clone());
+            let disconnected = invocation.disconnected.clone();
+            DetachOnDrop {
+                call: Some(shared.run_and_record(inner, invocation, arguments, guard).boxed()),
+                disconnected,
+                aborted,
+            }
+            .await
         })
     }
 }
 
 /// Runs the call until it ends or is canceled. A panic here comes from a layer: `attempt` catches panics of the tool.
-async fn run<S>(mut inner: S, invocation: Invocation) -> Outcome
+async fn run_to_end<S>(mut inner: S, invocation: Invocation) -> Outcome
 where
     S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
 {
-    let (stop, notes, id) = (invocation.stop.clone(), invocation.notes.clone(), invocation.id);
+    let (aborted, report, id) = (invocation.aborted.clone(), invocation.report.clone(), invocation.id);
     let cancelled = async {
-        stop.cancelled().await;
+        aborted.cancelled().await;
         // The lock is held while a reservation commits. Without this wait, dropping the call would lose the list of
         // units that the commit charged, and they could not be refunded.
-        drop(notes.reserving.lock().await);
+        drop(report.reservation_lock.lock().await);
     };
     let call = AssertUnwindSafe(async move { inner.call(invocation).await }).catch_unwind();
     tokio::select! {
         // `biased`: if the call ends at the moment of its cancellation, the cancellation takes precedence.
         biased;
-        () = cancelled => Err(CallError::Cancelled { started: was_tried(&notes) }),
+        () = cancelled => Err(CallError::Cancelled { started: tool_started(&report) }),
         outcome = call => outcome.unwrap_or_else(|_| {
             tracing::error!(%id, "a layer panicked");
             Err(CallError::Internal)
@@ -162,161 +170,170 @@ where
 }
 
 /// Whether the tool of a canceled call started. An attempt that only waited for something to run on does not count.
-fn was_tried(notes: &CallReport) -> bool {
-    let mut notes = notes.lock();
-    if notes.waits {
-        notes.meta.attempts = notes.meta.attempts.saturating_sub(1);
-        notes.trying = None;
+fn tool_started(report: &CallReport) -> bool {
+    let mut report = report.lock();
+    if report.queued {
+        report.meta.attempts = report.meta.attempts.saturating_sub(1);
+        report.attempt_started_at = None;
     }
-    notes.meta.attempts > 0
+    report.meta.attempts > 0
 }
 
-impl Shared {
-    fn received(&self, invocation: &Invocation) -> Received {
-        let arguments = self.recorded.schema.recordable(&invocation.arguments);
+impl RecordState {
+    fn recorded_arguments(&self, invocation: &Invocation) -> RecordedArguments {
+        let arguments = self.capture_rules.schema.redact_write_only(&invocation.arguments);
         let arguments = match &invocation.page_arguments {
             None => arguments,
             Some(page) => {
                 let mut all = arguments.into_owned();
-                all.extend(page.written.clone());
+                all.extend(page.raw.clone());
                 Cow::Owned(all)
             }
         };
-        match &self.recorded.digests {
-            None => Received::Whole(self.recorded.redactor.arguments(&arguments).into()),
-            Some(key) => Received::Digest(key.digest(&*arguments)),
+        match &self.capture_rules.digest_key {
+            None => RecordedArguments::Full(self.capture_rules.redactor.redact_arguments(&arguments).into()),
+            Some(key) => RecordedArguments::Digest(key.digest(&*arguments)),
         }
     }
 
     /// Runs the call with these arguments, writes its row and returns the answer. A reserved row is settled before the
     /// answer leaves. Any other row is written after the answer left, unless the ledger is strict.
-    async fn run<S>(
+    async fn run_and_record<S>(
         self: Arc<Self>,
         inner: S,
         invocation: Invocation,
         arguments: Arc<JsonObject>,
-        running: InFlightGuard,
+        guard: InFlightGuard,
     ) -> Result<Answer, CallError>
     where
         S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
     {
         let id = invocation.id;
-        let mut outcome = run(inner, Invocation { arguments, ..invocation.clone() }).await;
-        // The layers below are dropped or have returned, so no other code changes the notes from here on. The order of
+        let mut outcome = run_to_end(inner, Invocation { arguments, ..invocation.clone() }).await;
+        // The layers below are dropped or have returned, so no other code changes the report from here on. The order of
         // the steps that follow matters:
         // 1. A replay ends here: its row exists since the first call.
         // 2. The row gets its state, its key and its refunds.
         // 3. The table of running calls, the log and the metrics see the row.
         // 4. The row is committed. Only then does the call leave the table, so a caller with an answer always finds its
         // call.
-        let mut notes = std::mem::take(&mut *invocation.notes.lock());
-        if let (Err(error), Some(began)) = (&outcome, notes.trying) {
-            self.cut_off(&invocation, notes.meta.attempts, began, error).await;
+        let mut report = std::mem::take(&mut *invocation.report.lock());
+        if let (Err(error), Some(started_at)) = (&outcome, report.attempt_started_at) {
+            self.record_dropped_attempt(&invocation, report.meta.attempts, started_at, error).await;
         }
         let duration = invocation.started.elapsed();
-        if let Some(earlier) = notes.earlier.take() {
+        if let Some(replayed_from) = report.replayed_from.take() {
             // The earlier call has written the row. A replay gets no row of its own.
-            drop(running);
-            let took = i64::try_from(duration.as_micros()).ok();
-            return self.replayed(&invocation, outcome, earlier, took);
+            drop(guard);
+            let duration_us = i64::try_from(duration.as_micros()).ok();
+            return self.replay_answer(&invocation, outcome, replayed_from, duration_us);
         }
         // `run` has cleaned the output of the tool. A refusal or a warning may quote what the caller sent.
         if let Err(error) = &mut outcome {
-            self.recorded.redactor.error(error);
+            self.capture_rules.redactor.redact_error(error);
         }
-        notes.meta.warnings.iter_mut().for_each(|warning| self.recorded.redactor.string(warning));
+        report.meta.warnings.iter_mut().for_each(|warning| self.capture_rules.redactor.redact_string(warning));
         let meta = Meta {
             duration_ms: (duration.as_secs_f64() * 1e6).round() / 1e3,
-            usage: notes.charged.iter().map(Charged::usage).collect(),
-            ..notes.meta
+            usage: report.charged.iter().map(Charged::to_usage).collect(),
+            ..report.meta
         };
-        let state = state_of(&outcome, self.effect, meta.attempts);
+        let state = final_state(&outcome, self.effect, meta.attempts);
         // Without an attempt, or after a refusal, no code of the tool ran. Then the charged units are refunded.
-        let tried = meta.attempts > 0 && state != State::Refused;
+        let tool_ran = meta.attempts > 0 && state != State::Refused;
         // With several attempts, an earlier attempt may have had more effect than the last one.
-        let untouched = meta.attempts == 1 && outcome.as_ref().is_err_and(CallError::is_untouched);
-        let keeps_key =
-            !untouched && notes.reserved && notes.fingerprint.is_some() && tried && keeps_key(state, self.effect);
+        let not_delivered = meta.attempts == 1 && outcome.as_ref().is_err_and(CallError::is_not_delivered);
+        let keeps_key = !not_delivered
+            && report.reserved
+            && report.fingerprint.is_some()
+            && tool_ran
+            && claims_key(state, self.effect);
         let outcome = match outcome {
-            Err(error) if keeps_key => Err(self.kept(id, &error)),
+            Err(error) if keeps_key => Err(self.stored_failure(id, &error)),
             outcome => outcome,
         };
         // A repetition with the same key is answered from the row of this call. So a reserved row must hold the result
         // itself, not a reference to the call that the cached result comes from.
-        let origin = notes.origin.filter(|_| !notes.reserved);
-        let mut row = self.row(&invocation, &outcome, state, &meta, origin);
-        if notes.reserved {
-            let end = invocation.started_at.checked_add(duration.saturating_add(KEY_KEPT)).unwrap_or(Row::FOREVER);
-            row = row.claiming(notes.fingerprint.as_ref(), keeps_key.then_some(end));
+        let origin = report.origin.filter(|_| !report.reserved);
+        let mut row = self.build_row(&invocation, &outcome, state, &meta, origin);
+        if report.reserved {
+            let end = invocation.started_at.checked_add(duration.saturating_add(KEY_RETENTION)).unwrap_or(Row::FOREVER);
+            row = row.with_claim(report.fingerprint.as_ref(), keeps_key.then_some(end));
         }
         let row = Arc::new(row);
-        running.ended(row.clone());
-        self.told.of(&invocation, &row);
-        let refunds = if tried { Vec::new() } else { notes.charged };
+        guard.set_ended(row.clone());
+        self.observers.observe_end(&invocation, &row);
+        let refunds = if tool_ran { Vec::new() } else { report.charged };
         let tool_use_id = invocation.tool_use_id.clone();
         let answer = outcome.map(|result| Answer { invocation: id, tool_use_id, result, meta, replayed: false });
         // This must precede the commit: from then on, a repetition finds the row and looks for its answer here.
-        if self.recorded.digests.is_some() && row.key_until.is_some() {
-            let failure = answer.as_ref().map_err(|error| Failure::of(error, self.effect));
-            self.replays.keep(id, failure.as_ref().copied()).await;
+        if self.capture_rules.digest_key.is_some() && row.key_until.is_some() {
+            let failure = answer.as_ref().map_err(|error| Failure::from_error(error, self.effect));
+            self.replay_cache.store_outcome(id, failure.as_ref().copied()).await;
         }
         // Rows that wait for their commit after their answers are bounded in memory. Above that bound, answers wait for
         // their commit.
-        let may_wait = !notes.reserved && !self.ledger.is_strict();
-        if let Some(place) = may_wait.then(|| self.running.place_behind(&row)).flatten() {
+        let may_wait = !report.reserved && !self.ledger.is_strict();
+        if let Some(memory_permit) = may_wait.then(|| self.in_flight_calls.reserve_uncommitted(&row)).flatten() {
             // The guard moves into the ledger's queue: the call stays in the table of running calls until its row is
             // committed.
-            self.ledger.record_behind(row, Box::new((running, place)));
+            self.ledger.record_in_background(row, Box::new((guard, memory_permit)));
             return answer;
         }
-        let committed = match notes.reserved {
+        let committed = match report.reserved {
             true => self.ledger.settle(row, refunds).await,
             false => self.ledger.record(row).await,
         };
-        drop(running);
+        drop(guard);
         committed.map_err(|error| {
             tracing::error!(%id, %error, "the end of a call could not be written");
-            unrecorded(&error, tried)
+            settlement_error(&error, tool_ran)
         })?;
         answer
     }
 
     /// Returns the answer of the earlier call. It is logged and counted as a replay, without a row.
-    fn replayed(
+    fn replay_answer(
         &self,
         invocation: &Invocation,
         outcome: Outcome,
-        earlier: ReplayedFrom,
-        took: Option<i64>,
+        replayed_from: ReplayedFrom,
+        duration_us: Option<i64>,
     ) -> Result<Answer, CallError> {
-        let ReplayedFrom { invocation: id, tool_use_id, meta } = earlier;
-        let state = state_of(&outcome, self.effect, meta.attempts);
+        let ReplayedFrom { invocation: id, tool_use_id, meta } = replayed_from;
+        let state = final_state(&outcome, self.effect, meta.attempts);
         let kind = outcome.as_ref().err().map(CallError::kind);
-        let row = Row { id, kind, duration_us: took, ..Row::begun(invocation, self.effect, state) };
-        self.told.log.replayed(invocation, &row);
-        self.told.metrics.replayed();
+        let row = Row { id, kind, duration_us, ..Row::from_invocation(invocation, self.effect, state) };
+        self.observers.log.log_replayed(invocation, &row);
+        self.observers.metrics.record_replay();
         outcome.map(|result| Answer { invocation: id, tool_use_id, result, meta, replayed: true })
     }
 
     /// Writes the row of an attempt that a deadline or a cancellation dropped, because such an attempt cannot write its
     /// own row.
-    async fn cut_off(&self, invocation: &Invocation, attempt: u32, began: Instant, error: &CallError) {
+    async fn record_dropped_attempt(
+        &self,
+        invocation: &Invocation,
+        attempt: u32,
+        started_at: Instant,
+        error: &CallError,
+    ) {
         let (id, kind, message) = (invocation.id, error.kind(), error.to_string());
-        let duration_us = i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX);
+        let duration_us = i64::try_from(started_at.elapsed().as_micros()).unwrap_or(i64::MAX);
         let row = AttemptRow { invocation: id, attempt, kind, message, duration_us };
-        if let Err(error) = self.ledger.attempt(row).await {
-            tracing::warn!(%id, %error, "a try that was cut off could not be written");
+        if let Err(error) = self.ledger.record_attempt(row).await {
+            tracing::warn!(%id, %error, "an interrupted attempt could not be written");
         }
     }
 
     /// A failure that is stored under the call's idempotency key. It is not retryable, because each call with that key
     /// gets the same failure.
-    fn kept(&self, invocation: InvocationId, error: &CallError) -> CallError {
-        let failure = Failure { retryable: false, retry_after_ms: None, ..Failure::of(error, self.effect) };
-        CallError::Kept { failure: Box::new(failure), invocation, again: false }
+    fn stored_failure(&self, invocation: InvocationId, error: &CallError) -> CallError {
+        let failure = Failure { retryable: false, retry_after_ms: None, ..Failure::from_error(error, self.effect) };
+        CallError::StoredFailure { failure: Box::new(failure), invocation, replayed: false }
     }
 
-    fn row(
+    fn build_row(
         &self,
         invocation: &Invocation,
         outcome: &Outcome,
@@ -324,56 +341,57 @@ impl Shared {
         meta: &Meta,
         origin: Option<InvocationId>,
     ) -> Row {
-        let mut row = Row::begun(invocation, self.effect, state);
+        let mut row = Row::from_invocation(invocation, self.effect, state);
         row.cache = meta.cache;
         row.attempts = meta.attempts;
         row.duration_us = Some((meta.duration_ms * 1e3) as i64);
         // The metadata holds coercions and warnings, which may quote arguments that `capture: digest` keeps out of the
         // record. For a refusal, they may be as long as the arguments.
-        let keeps_meta = self.recorded.digests.is_none() && state != State::Refused;
-        row.meta = keeps_meta.then(|| json_text(meta)).flatten();
+        let keeps_meta = self.capture_rules.digest_key.is_none() && state != State::Refused;
+        row.meta = keeps_meta.then(|| to_json_text(meta)).flatten();
         match outcome {
             Ok(_) if origin.is_some() => row.origin = origin,
             Ok(result) => {
-                row.result = match &self.recorded.digests {
-                    None => json_text(&**result),
+                row.result = match &self.capture_rules.digest_key {
+                    None => to_json_text(&**result),
                     Some(key) => Some(key.digest(&**result).to_column().into()),
                 };
             }
             Err(error) => {
-                let failure = Failure::of(error, self.effect);
-                let failure = self.recorded.digests.iter().fold(failure, |failure, key| failure.withheld(key));
+                let failure = Failure::from_error(error, self.effect);
+                let failure =
+                    self.capture_rules.digest_key.iter().fold(failure, |failure, key| failure.with_digest(key));
                 row.kind = Some(failure.kind);
-                if error.speaks_of().is_some_and(|other| other != invocation.id) {
+                if error.related_invocation().is_some_and(|other| other != invocation.id) {
                     // The error names another call that holds the key. A search for the key must find that call, not
                     // this row.
                     row.idempotency_key = None;
                 }
                 let failure = if state == State::Refused { failure.shortened() } else { failure };
-                row.result = json_text(&failure);
+                row.result = to_json_text(&failure);
             }
         }
         row
     }
 }
 
-fn json_text(value: &impl serde::Serialize) -> Option<Arc<str>> {
+fn to_json_text(value: &impl serde::Serialize) -> Option<Arc<str>> {
     serde_json::to_string(value).ok().map(Into::into)
 }
 
-impl Shared {
+impl RecordState {
     /// Reports a call that gets no row to the log and the metrics.
-    fn turned_away(&self, invocation: &Invocation, error: CallError) -> CallError {
+    fn observe_refusal(&self, invocation: &Invocation, error: CallError) -> CallError {
         let duration_us = i64::try_from(invocation.started.elapsed().as_micros()).ok();
-        let row = Row::begun(invocation, self.effect, State::Refused);
-        self.told.of(invocation, &Row { kind: Some(error.kind()), duration_us, ..row });
+        let row = Row::from_invocation(invocation, self.effect, State::Refused);
+        self.observers.observe_end(invocation, &Row { kind: Some(error.kind()), duration_us, ..row });
         error
     }
 }
 
 impl Observers {
-    fn of(&self, invocation: &Invocation, row: &Row) {
-        self.log.ended(invocation, row);
+    fn observe_end(&self, invocation: &Invocation, row: &Row) {
+        self.log.log_ended(invocation, row);
         let outcome = match row.kind {
             Some(kind) => metrics::Outcome::Failed(kind),
             None if row.state == State::Failed => metrics::Outcome::ToolError,
@@ -381,13 +399,13 @@ impl Observers {
         };
         let took = row.duration_us.filter(|_| row.state != State::Refused);
         let took = took.map(|us| std::time::Duration::from_micros(us.unsigned_abs()));
-        self.metrics.ended(outcome, row.cache, took, row.attempts);
+        self.metrics.record_end(outcome, row.cache, took, row.attempts);
     }
 }
 
 /// Whether a call with at least one attempt keeps its idempotency key at its end. A canceled call that may be repeated
 /// does not keep it: the next call with the key then runs, instead of getting the cancellation again.
-fn keeps_key(state: State, effect: Effect) -> bool {
+fn claims_key(state: State, effect: Effect) -> bool {
     match state {
         State::Refused | State::Reserved | State::Running => false,
         State::Cancelled => !effect.may_repeat(),
@@ -397,17 +415,17 @@ fn keeps_key(state: State, effect: Effect) -> bool {
 
 /// The error for a call whose end could not be written. The ledger keeps the row and retries; the caller must not
 /// retry.
-fn unrecorded(error: &crate::ledger::Error, started: bool) -> CallError {
+fn settlement_error(error: &crate::ledger::Error, started: bool) -> CallError {
     CallError::LedgerUnavailable { reason: error.to_string(), started }
 }
 
-fn not_writable(reason: String) -> CallError {
+fn ledger_unavailable(reason: String) -> CallError {
     CallError::LedgerUnavailable { reason, started: false }
 }
 
 /// The state of the call at its end. A write that had an attempt may have had an effect if it was then canceled, timed
 /// out, or lost its process. Its state is `Unknown`.
-fn state_of(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
+fn final_state(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
     let in_doubt = effect == Effect::Write && attempts > 0;
     match outcome {
         Ok(result) if result.is_error => State::Failed,
@@ -428,9 +446,9 @@ fn state_of(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
 /// of its own.
 struct DetachOnDrop {
     call: Option<BoxFuture<'static, Result<Answer, CallError>>>,
-    left: CancellationToken,
+    disconnected: CancellationToken,
     /// `None` if a call that has started runs to its end.
-    stop: Option<CancellationToken>,
+    aborted: Option<CancellationToken>,
 }
 
 impl Future for DetachOnDrop {
@@ -447,9 +465,9 @@ impl Future for DetachOnDrop {
 impl Drop for DetachOnDrop {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
-        self.left.cancel();
-        if let Some(stop) = &self.stop {
-            stop.cancel();
+        self.disconnected.cancel();
+        if let Some(aborted) = &self.aborted {
+            aborted.cancel();
         }
         // Without a runtime the process is at its end, and so is the ledger.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {

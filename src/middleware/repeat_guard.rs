@@ -10,9 +10,9 @@
 use std::sync::Arc;
 
 use super::Outcome;
-use super::around::{Around, AroundLayer, Inner};
-use crate::call::canonical::canonical;
-use crate::call::json::digest;
+use super::interceptor::{Inner, Interceptor, InterceptorLayer};
+use crate::call::canonical::canonical_json;
+use crate::call::json::hash_parts;
 use crate::call::{CallChain, CallError, ContextFields, Invocation, Policy};
 use crate::runs::{CallDigest, Runs};
 
@@ -27,41 +27,47 @@ pub struct RepeatGuard {
 
 impl RepeatGuard {
     /// Guards one tool. Calls of a repeatable tool pass, but they count as calls in between.
-    pub fn layer(runs: &Runs, policy: &Policy, definition_hash: &str, context: &ContextFields) -> AroundLayer<Self> {
+    pub fn layer(
+        runs: &Runs,
+        policy: &Policy,
+        definition_hash: &str,
+        context: &ContextFields,
+    ) -> InterceptorLayer<Self> {
         let (runs, definition_hash, context) = (runs.clone(), definition_hash.to_owned(), context.clone());
-        AroundLayer::new(Self { runs, definition_hash, context, repeatable: policy.repeatable })
+        InterceptorLayer::new(Self { runs, definition_hash, context, repeatable: policy.repeatable })
     }
 
     /// Calls that differ in definition, page or cache mode are not repeats.
-    fn digest(&self, invocation: &Invocation) -> CallDigest {
+    fn call_digest(&self, invocation: &Invocation) -> CallDigest {
         let how = serde_json::to_vec(&(invocation.page.unwrap_or_default(), invocation.cache)).unwrap_or_default();
-        let (hash, arguments) = (self.definition_hash.as_bytes(), canonical(&*invocation.arguments));
-        match self.context.declared(&invocation.context) {
-            None => digest([hash, &arguments, &how]),
-            Some(context) => digest([hash, &arguments, &how, &canonical(&context)]),
+        let (hash, arguments) = (self.definition_hash.as_bytes(), canonical_json(&*invocation.arguments));
+        match self.context.declared_in(&invocation.context) {
+            None => hash_parts([hash, &arguments, &how]),
+            Some(context) => hash_parts([hash, &arguments, &how, &canonical_json(&context)]),
         }
     }
 }
 
 /// The sequence in which a call can be a repeat: the caller's run, or for a nested call one attempt of its parent call.
-fn conversation(invocation: &Invocation) -> Option<Arc<str>> {
-    let CallChain { parent, parent_attempt, .. } = &invocation.lineage;
+fn sequence_id(invocation: &Invocation) -> Option<Arc<str>> {
+    let CallChain { parent, parent_attempt, .. } = &invocation.call_chain;
     parent.map_or_else(|| invocation.run_id.clone(), |parent| Some(format!("{parent}/{parent_attempt}").into()))
 }
 
-impl Around for RepeatGuard {
+impl Interceptor for RepeatGuard {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        let Some(run) = conversation(&invocation) else { return inner.call(invocation).await };
-        let call = self.digest(&invocation);
-        let (caller, id, left) = (invocation.caller.name.clone(), invocation.id, invocation.left.clone());
+        let Some(run) = sequence_id(&invocation) else { return inner.call(invocation).await };
+        let call = self.call_digest(&invocation);
+        let (caller, id, disconnected) =
+            (invocation.caller.name.clone(), invocation.id, invocation.disconnected.clone());
         if !self.repeatable
-            && let Some(earlier) = self.runs.last_was(&caller, &run, &call)
+            && let Some(earlier) = self.runs.find_repeated(&caller, &run, &call)
         {
             return Err(CallError::RepeatedCall { tool: invocation.tool.to_string(), earlier });
         }
         let outcome = inner.call(invocation).await;
-        if outcome.is_ok() && !left.is_cancelled() {
-            self.runs.answered(&caller, &run, call, id);
+        if outcome.is_ok() && !disconnected.is_cancelled() {
+            self.runs.set_last_answered(&caller, &run, call, id);
         }
         outcome
     }

@@ -11,12 +11,12 @@ use moka::future::Cache;
 use moka::policy::EvictionPolicy;
 
 use super::Outcome;
-use super::around::{Around, AroundLayer, Inner};
+use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::{
     Answer, CallError, ContextFields, Digest, DigestKey, Failure, Fingerprint, Idempotency, Invocation, InvocationId,
-    KEY_KEPT, Meta, Policy, ReplayedFrom, ToolName, ToolResult,
+    KEY_RETENTION, Meta, Policy, ReplayedFrom, ToolName, ToolResult,
 };
-use crate::ledger::{self, End, Ledger, Row, State, Unreadable};
+use crate::ledger::{self, End, Ledger, Row, State, UnreadableRow};
 
 /// The layer for tools that accept idempotency keys.
 pub struct Replay {
@@ -24,11 +24,11 @@ pub struct Replay {
     tool: ToolName,
     definition_hash: String,
     /// Key of the fingerprints, so that arguments cannot be guessed from them.
-    secret: Option<DigestKey>,
+    fingerprint_key: Option<DigestKey>,
     /// Declared fields of the context are part of the request that the key names.
     context: ContextFields,
     required: bool,
-    replays: Replays,
+    replay_cache: ReplayCache,
 }
 
 impl Replay {
@@ -39,86 +39,102 @@ impl Replay {
         tool: &ToolName,
         definition_hash: &str,
         context: &ContextFields,
-        secret: Option<DigestKey>,
-        replays: &Replays,
-    ) -> Option<AroundLayer<Self>> {
+        fingerprint_key: Option<DigestKey>,
+        replay_cache: &ReplayCache,
+    ) -> Option<InterceptorLayer<Self>> {
         let required = policy.idempotency == Idempotency::Required;
-        let (ledger, tool, replays, context) = (ledger.clone(), tool.clone(), replays.clone(), context.clone());
+        let (ledger, tool, replay_cache, context) =
+            (ledger.clone(), tool.clone(), replay_cache.clone(), context.clone());
         let definition_hash = definition_hash.to_owned();
-        let looks = policy.idempotency != Idempotency::Off;
-        looks.then(|| AroundLayer::new(Self { ledger, tool, definition_hash, secret, context, required, replays }))
+        let is_enabled = policy.idempotency != Idempotency::Off;
+        is_enabled.then(|| {
+            InterceptorLayer::new(Self {
+                ledger,
+                tool,
+                definition_hash,
+                fingerprint_key,
+                context,
+                required,
+                replay_cache,
+            })
+        })
     }
 }
 
-impl Around for Replay {
+impl Interceptor for Replay {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        let Some(key) = &invocation.key else {
+        let Some(key) = &invocation.idempotency_key else {
             if self.required {
-                return Err(CallError::KeyMissing { tool: self.tool.to_string() });
+                return Err(CallError::IdempotencyKeyMissing { tool: self.tool.to_string() });
             }
             return inner.call(invocation).await;
         };
-        let context = self.context.declared(&invocation.context);
-        let secret = self.secret.as_ref();
-        let asked = Fingerprint::new(&self.definition_hash, &invocation.arguments, context.as_ref(), secret);
-        let (caller, tool, key) = (&invocation.caller.name, self.tool.as_str(), key.shared());
-        let holder = self.ledger.claimed(caller, tool, &key, invocation.started_at).await;
-        let holder = holder.map_err(|error| match error {
+        let context = self.context.declared_in(&invocation.context);
+        let fingerprint_key = self.fingerprint_key.as_ref();
+        let fingerprint =
+            Fingerprint::new(&self.definition_hash, &invocation.arguments, context.as_ref(), fingerprint_key);
+        let (caller, tool, key) = (&invocation.caller.name, self.tool.as_str(), key.to_arc());
+        let first_call = self.ledger.find_key_holder(caller, tool, &key, invocation.started_at).await;
+        let first_call = first_call.map_err(|error| match error {
             // The row of the earlier call is damaged, so its answer is lost. The tool must not run again all the same.
-            ledger::Error::Damaged(_) => CallError::Internal,
+            ledger::Error::DamagedRow(_) => CallError::Internal,
             error => CallError::LedgerUnavailable { reason: error.to_string(), started: false },
         })?;
-        match holder {
+        match first_call {
             None => {
-                invocation.notes.lock().fingerprint = Some(asked);
+                invocation.report.lock().fingerprint = Some(fingerprint);
                 inner.call(invocation).await
             }
-            Some(row) => self.again(row, &asked, &invocation).await,
+            Some(row) => self.replay_answer(row, &fingerprint, &invocation).await,
         }
     }
 }
 
 impl Replay {
-    async fn again(&self, row: Row, asked: &Fingerprint, invocation: &Invocation) -> Outcome {
+    async fn replay_answer(&self, row: Row, fingerprint: &Fingerprint, invocation: &Invocation) -> Outcome {
         let id = row.id;
-        if row.fingerprint.as_ref().is_some_and(|stored| !asked.may_be(stored)) {
+        if row.fingerprint.as_ref().is_some_and(|stored| !fingerprint.may_match(stored)) {
             return Err(CallError::IdempotencyMismatch { invocation: id });
         }
         if row.state == State::Reserved {
             return Err(CallError::IdempotencyInProgress { invocation: id });
         }
-        let (outcome, meta) = match row.end(None).map_err(|Unreadable| CallError::Internal)? {
+        let (outcome, meta) = match row.decode_end(None).map_err(|UnreadableRow| CallError::Internal)? {
             End::Open => return Err(CallError::OutcomeUnknown { invocation: id }),
             End::Answered { result, meta } => (Ok(Arc::new(result)), meta),
             End::Failed(failure) if failure.digest.is_none() => (Err(failure), Meta::default()),
-            End::Failed(failure) => match self.replays.0.get(&id).await {
+            End::Failed(failure) => match self.replay_cache.0.get(&id).await {
                 Some(StoredAnswer { outcome, meta }) => (outcome, meta),
                 None => (Err(failure), Meta::default()),
             },
-            End::Withheld(digest) => match self.replays.0.get(&id).await {
+            End::Withheld(digest) => match self.replay_cache.0.get(&id).await {
                 Some(StoredAnswer { outcome, meta }) => (outcome, meta),
-                None => not_kept(&row, digest),
+                None => digest_only_answer(&row, digest),
             },
         };
-        let earlier = ReplayedFrom { invocation: id, tool_use_id: row.tool_use_id, meta };
-        invocation.notes.lock().earlier = Some(earlier);
-        outcome.map_err(|failure| CallError::Kept { failure: Box::new(failure), invocation: id, again: true })
+        let replayed_from = ReplayedFrom { invocation: id, tool_use_id: row.tool_use_id, meta };
+        invocation.report.lock().replayed_from = Some(replayed_from);
+        outcome.map_err(|failure| CallError::StoredFailure {
+            failure: Box::new(failure),
+            invocation: id,
+            replayed: true,
+        })
     }
 }
 
 /// The result in place of an answer of which the ledger keeps only a digest. `is_error` is as in the lost answer, and
 /// the tool does not run again.
-fn not_kept(row: &Row, digest: Digest) -> (Result<Arc<ToolResult>, Failure>, Meta) {
-    let said = "The tool was called with this key before and answered. What it said is not kept (capture: digest), nor, without \
-        ledger.digest_key, whether it was asked the same.";
-    let result = ToolResult { is_error: row.said_no(), ..ToolResult::text(said) };
+fn digest_only_answer(row: &Row, digest: Digest) -> (Result<Arc<ToolResult>, Failure>, Meta) {
+    let text = "The tool was called with this key before and answered. Its output is not recorded (capture: digest). Without \
+        ledger.digest_key, the service cannot check that the arguments are the same.";
+    let result = ToolResult { is_error: row.is_error_result(), ..ToolResult::text(text) };
     (Ok(Arc::new(result)), Meta { attempts: row.attempts, result_digest: Some(digest), ..Meta::default() })
 }
 
 /// Keeps in memory how calls ended whose rows hold only digests. An end is kept as long as its idempotency key, or
 /// until the memory is full. Clones share the memory.
 #[derive(Clone)]
-pub struct Replays(Cache<InvocationId, StoredAnswer>);
+pub struct ReplayCache(Cache<InvocationId, StoredAnswer>);
 
 #[derive(Clone)]
 struct StoredAnswer {
@@ -127,31 +143,31 @@ struct StoredAnswer {
 }
 
 /// Memory for these ends, in bytes of their JSON.
-const ROOM: u64 = 16 << 20;
+const MAX_CACHE_BYTES: u64 = 16 << 20;
 
-impl Default for Replays {
+impl Default for ReplayCache {
     fn default() -> Self {
-        let weight = |_: &InvocationId, kept: &StoredAnswer| {
-            let said = match &kept.outcome {
+        let weight = |_: &InvocationId, stored: &StoredAnswer| {
+            let bytes = match &stored.outcome {
                 Ok(result) => serde_json::to_vec(&**result).map_or(0, |json| json.len()),
                 Err(failure) => failure.detail.len() + failure.for_model.len(),
             };
-            u32::try_from(said + 512).unwrap_or(u32::MAX)
+            u32::try_from(bytes + 512).unwrap_or(u32::MAX)
         };
         // Repetitions come soon after the first call. A policy by frequency of use, moka's default, would not admit new
         // entries.
-        let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).time_to_live(KEY_KEPT);
-        Self(cache.max_capacity(ROOM).weigher(weight).build())
+        let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).time_to_live(KEY_RETENTION);
+        Self(cache.max_capacity(MAX_CACHE_BYTES).weigher(weight).build())
     }
 }
 
-impl Replays {
+impl ReplayCache {
     /// Stores the end of a call: its answer or its failure.
-    pub async fn keep(&self, invocation: InvocationId, end: Result<&Answer, &Failure>) {
-        let kept = match end {
+    pub async fn store_outcome(&self, invocation: InvocationId, end: Result<&Answer, &Failure>) {
+        let stored = match end {
             Ok(answer) => StoredAnswer { outcome: Ok(answer.result.clone()), meta: answer.meta.clone() },
             Err(failure) => StoredAnswer { outcome: Err(failure.clone()), meta: Meta::default() },
         };
-        self.0.insert(invocation, kept).await;
+        self.0.insert(invocation, stored).await;
     }
 }

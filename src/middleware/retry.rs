@@ -13,23 +13,23 @@ use tokio::time::Instant;
 use tower::retry::RetryLayer;
 
 use super::Outcome;
-use super::retry_budget::{Paid, RetryBudget};
+use super::retry_budget::{RetryBudget, SpentTokens};
 use crate::call::{CallError, Invocation, Policy, ToolResult};
 
 /// Bound of the first wait.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// Bound of any wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// The longest `retry_after` of an upstream that a call without a deadline waits for. During the wait the call holds
 /// its permit. Beyond this bound, the call fails and passes the time on to its caller.
-const LONGEST_ASKED: Duration = Duration::from_secs(10);
+const MAX_UPSTREAM_WAIT: Duration = Duration::from_secs(10);
 
 /// The retry layer for a tool with this policy; `None` if the policy permits one attempt only.
 pub fn layer(policy: &Policy) -> Option<RetryLayer<RetryTransient>> {
-    let attempts = policy.attempts();
-    let (budget, paid) = (Arc::new(RetryBudget::default()), Paid::default());
-    (attempts > 1).then(|| RetryLayer::new(RetryTransient { attempts, budget, paid, random: fastrand::f64 }))
+    let attempts = policy.max_attempts();
+    let (budget, paid) = (Arc::new(RetryBudget::default()), SpentTokens::default());
+    (attempts > 1).then(|| RetryLayer::new(RetryTransient { attempts, budget, spent: paid, random: fastrand::f64 }))
 }
 
 /// The retry policy of one tool. tower clones it for each call.
@@ -38,16 +38,16 @@ pub struct RetryTransient {
     attempts: u32,
     budget: Arc<RetryBudget>,
     /// The tokens paid for the call's latest retry.
-    paid: Paid,
+    spent: SpentTokens,
     /// Returns a random number from 0 to 1. It is a field so that tests can replace it.
     random: fn() -> f64,
 }
 
 impl RetryTransient {
-    /// How long to wait after this attempt. `asked` is the upstream's `retry_after`.
-    fn wait(&self, attempt: u32, asked: Option<Duration>) -> Duration {
-        let bound = FIRST_WAIT.saturating_mul(1 << (attempt - 1).min(16)).min(LONGEST_WAIT);
-        bound.mul_f64((self.random)()).max(asked.unwrap_or_default())
+    /// How long to wait after this attempt. `retry_after` is the upstream's `retry_after`.
+    fn backoff(&self, attempt: u32, retry_after: Option<Duration>) -> Duration {
+        let bound = FIRST_WAIT.saturating_mul(1 << (attempt - 1).min(16)).min(MAX_WAIT);
+        bound.mul_f64((self.random)()).max(retry_after.unwrap_or_default())
     }
 }
 
@@ -57,7 +57,7 @@ impl tower::retry::Policy<Invocation, Arc<ToolResult>, CallError> for RetryTrans
     fn retry(&mut self, request: &mut Invocation, result: &mut Outcome) -> Option<Self::Future> {
         let error = match result {
             Ok(_) => {
-                self.budget.succeeded(self.paid);
+                self.budget.refund(self.spent);
                 return None;
             }
             Err(error) if error.is_transient() => error,
@@ -66,16 +66,16 @@ impl tower::retry::Policy<Invocation, Arc<ToolResult>, CallError> for RetryTrans
         if request.attempt >= self.attempts {
             return None;
         }
-        let wait = self.wait(request.attempt, error.retry_after());
+        let wait = self.backoff(request.attempt, error.retry_after());
         let fits = match request.deadline {
             // A wait beyond the deadline would only replace a clear failure by a deadline error.
             Some(deadline) => Instant::now().checked_add(wait).is_some_and(|end| end < deadline),
-            None => wait <= LONGEST_ASKED,
+            None => wait <= MAX_UPSTREAM_WAIT,
         };
         if !fits {
             return None;
         }
-        self.paid = self.budget.pay(matches!(error, CallError::AttemptTimedOut { .. }))?;
+        self.spent = self.budget.spend(matches!(error, CallError::AttemptTimedOut { .. }))?;
         request.attempt += 1;
         Some(tokio::time::sleep(wait).boxed())
     }
@@ -90,18 +90,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tools_that_are_tried_once_have_no_layer() {
+    fn single_attempt_tools_have_no_retry_layer() {
         assert!(layer(&Policy::default()).is_none());
     }
 
     #[test]
-    fn waits_double_up_to_a_bound_and_respect_what_the_upstream_asks() {
+    fn backoff_doubles_and_respects_retry_after() {
         let budget = Arc::default();
-        let policy = RetryTransient { attempts: 9, budget, paid: Paid::default(), random: || 1.0 };
-        let waits: Vec<u128> = (1..9).map(|attempt| policy.wait(attempt, None).as_millis()).collect();
+        let policy = RetryTransient { attempts: 9, budget, spent: SpentTokens::default(), random: || 1.0 };
+        let waits: Vec<u128> = (1..9).map(|attempt| policy.backoff(attempt, None).as_millis()).collect();
         assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-        assert_eq!(policy.wait(1, Some(Duration::from_secs(7))), Duration::from_secs(7));
+        assert_eq!(policy.backoff(1, Some(Duration::from_secs(7))), Duration::from_secs(7));
         let none = RetryTransient { random: || 0.0, ..policy };
-        assert_eq!(none.wait(3, None), Duration::ZERO);
+        assert_eq!(none.backoff(3, None), Duration::ZERO);
     }
 }

@@ -12,10 +12,12 @@ use futures_util::FutureExt;
 use tokio::time::Instant;
 use tower::Service;
 
-use super::output::OutputCheck;
-use super::validation::NotValidated;
+use super::output_check::OutputCheck;
+use super::validation_pool::ValidationError;
 use super::{CallFuture, Outcome, media};
-use crate::call::{CallError, Clean, Invocation, Reporter, ToolContext, ToolError, ToolName, ToolResult, ToolSettings};
+use crate::call::{
+    CallError, Invocation, RedactFn, Reporter, ToolContext, ToolError, ToolName, ToolResult, ToolSettings,
+};
 use crate::sanitize;
 use crate::secrets::Redactor;
 use crate::tools::Runner;
@@ -59,29 +61,29 @@ impl Service<Invocation> for Run {
         async move {
             let end = Instant::now() + inner.timeout;
             let end = invocation.deadline.map_or(end, |deadline| deadline.min(end));
-            let reporter = Reporter::of(&invocation, || inner.clean());
+            let reporter = Reporter::for_invocation(&invocation, || inner.progress_redactor());
             let context = ToolContext::new(&invocation, end, inner.settings.clone())
-                .reporting(reporter)
-                .redacting(inner.redactor.clone());
-            let notes = invocation.notes.clone();
-            let mut said = inner.runner.call(invocation.arguments, context).await;
-            let mut ours = Vec::new();
-            let unseen = match &mut said {
-                Ok(result) => sanitize::result(result),
-                Err(error) => sanitize::error(error),
+                .with_reporter(reporter)
+                .with_redactor(inner.redactor.clone());
+            let report = invocation.report.clone();
+            let mut output = inner.runner.call(invocation.arguments, context).await;
+            let mut own_warnings = Vec::new();
+            let invisible_warnings = match &mut output {
+                Ok(result) => sanitize::clean_result(result),
+                Err(error) => sanitize::clean_error(error),
             };
-            ours.extend(unseen.into_iter().map(str::to_owned));
-            let outcome = inner.judge(said, &invocation.tool, &mut ours);
+            own_warnings.extend(invisible_warnings.into_iter().map(str::to_owned));
+            let outcome = inner.redact_outcome(output, &invocation.tool, &mut own_warnings);
             let outcome = match outcome {
                 Ok(result) => inner.check_output(result, end).await,
                 Err(error) => Err(error),
             };
-            let warnings = &mut notes.lock().meta.warnings;
+            let warnings = &mut report.lock().meta.warnings;
             for warning in warnings.iter_mut() {
-                sanitize::string(warning);
-                inner.redactor.string(warning);
+                sanitize::clean_in_place(warning);
+                inner.redactor.redact_string(warning);
             }
-            warnings.extend(ours);
+            warnings.extend(own_warnings);
             outcome
         }
         .boxed()
@@ -90,21 +92,26 @@ impl Service<Invocation> for Run {
 
 impl Inner {
     /// Removes secrets from the progress messages of the tool.
-    fn clean(&self) -> Clean {
+    fn progress_redactor(&self) -> RedactFn {
         let redactor = self.redactor.clone();
-        Box::new(move |data| redactor.progress(data))
+        Box::new(move |data| redactor.redact_progress(data))
     }
 
-    fn judge(&self, said: Result<ToolResult, ToolError>, tool: &ToolName, warnings: &mut Vec<String>) -> Outcome {
-        let outcome = said.or_else(|error| said_or_failed(error, tool));
+    fn redact_outcome(
+        &self,
+        output: Result<ToolResult, ToolError>,
+        tool: &ToolName,
+        warnings: &mut Vec<String>,
+    ) -> Outcome {
+        let outcome = output.or_else(|error| convert_error(error, tool));
         match outcome {
             Ok(mut result) => {
-                warnings.extend(media::check(&mut result, &self.redactor));
-                self.redactor.result(&mut result);
+                warnings.extend(media::check_media(&mut result, &self.redactor));
+                self.redactor.redact_result(&mut result);
                 Ok(Arc::new(result))
             }
             Err(mut error) => {
-                self.redactor.error(&mut error);
+                self.redactor.redact_error(&mut error);
                 Err(error)
             }
         }
@@ -114,33 +121,35 @@ impl Inner {
     async fn check_output(&self, result: Arc<ToolResult>, end: Instant) -> Outcome {
         let Some(output) = self.output.as_ref().filter(|_| !result.is_error) else { return Ok(result) };
         if result.structured_content.is_none() {
-            return Err(CallError::BadOutput("the tool promises structured content and gave none".into()));
+            return Err(CallError::BadOutput(
+                "the tool has an output schema, but returned no structured content".into(),
+            ));
         }
-        match output.misfit(&result, end).await {
+        match output.find_violation(&result, end).await {
             Ok(None) => Ok(result),
             Ok(Some(first)) => Err(CallError::BadOutput(format!("the output breaks its schema: {first}"))),
-            Err(NotValidated::Stopping) => Err(CallError::Draining),
-            Err(NotValidated::Full | NotValidated::OutOfTime) => {
+            Err(ValidationError::ShuttingDown) => Err(CallError::Draining),
+            Err(ValidationError::NoFreeSlot | ValidationError::TimedOut) => {
                 Err(CallError::AttemptTimedOut { after: self.timeout })
             }
         }
     }
 }
 
-/// Converts an error of the runner. [`ToolError::Said`] becomes an error result (`is_error`); any other error fails the
+/// Converts an error of the runner. [`ToolError::Rejected`] becomes an error result (`is_error`); any other error fails the
 /// call.
-fn said_or_failed(error: ToolError, tool: &ToolName) -> Result<ToolResult, CallError> {
+fn convert_error(error: ToolError, tool: &ToolName) -> Result<ToolResult, CallError> {
     Err(match error {
-        ToolError::Said(text) => return Ok(ToolResult::error(text)),
+        ToolError::Rejected(text) => return Ok(ToolResult::error(text)),
         ToolError::InvalidArguments(violations) => CallError::InvalidArguments(violations),
         ToolError::InvalidContext(message) => CallError::InvalidContext(message),
         ToolError::Unavailable { message, started, retry_after } => {
             CallError::ToolUnavailable { message, started, retry_after }
         }
-        ToolError::Upstream { message, retryable, down, untouched, retry_after } => {
-            CallError::UpstreamFailed { message, retryable, down, untouched, retry_after }
+        ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after } => {
+            CallError::UpstreamFailed { message, retryable, unavailable, not_delivered, retry_after }
         }
         ToolError::BadOutput(message) => CallError::BadOutput(message),
-        ToolError::Changed => CallError::DefinitionChanged { tool: tool.to_string() },
+        ToolError::DefinitionChanged => CallError::DefinitionChanged { tool: tool.to_string() },
     })
 }

@@ -16,17 +16,17 @@ use crate::call::{
 };
 use crate::callers::Callers;
 use crate::in_flight::InFlightCalls;
-use crate::ledger::memory::Memory;
+use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{AttemptRow, Ledger, Query, State};
 use crate::log::CallLog;
 use crate::metrics::Metrics;
 use crate::middleware::cache::ResultCache;
-use crate::middleware::replay::Replays;
-use crate::middleware::validation::ValidationPool;
+use crate::middleware::replay::ReplayCache;
+use crate::middleware::validation_pool::ValidationPool;
 use crate::registry::Registry;
 use crate::runs::Runs;
 use crate::secrets::Redactor;
-use crate::stack::Shared;
+use crate::stack::SharedParts;
 use crate::tools::{Runner, Tool};
 
 #[path = "bound_tests.rs"]
@@ -41,18 +41,18 @@ fn registry(tools: impl IntoIterator<Item = Tool>, in_flight: usize) -> Arc<Regi
 fn registry_over(
     tools: impl IntoIterator<Item = Tool>,
     in_flight: usize,
-    change: impl FnOnce(Shared) -> Shared,
+    change: impl FnOnce(SharedParts) -> SharedParts,
 ) -> Arc<Registry> {
-    let ledger: Arc<dyn Ledger> = Arc::new(Memory::default());
+    let ledger: Arc<dyn Ledger> = Arc::new(MemoryLedger::default());
     let clock = Clock::manual(Timestamp::UNIX_EPOCH).0;
-    let shared = Shared {
+    let shared = SharedParts {
         cache: ResultCache::new(1 << 20, ledger.clone(), clock.clone()),
-        replays: Replays::default(),
+        replay_cache: ReplayCache::default(),
         ledger,
-        running: InFlightCalls::default(),
+        in_flight_calls: InFlightCalls::default(),
         runs: Runs::new(clock.clone()),
-        in_flight: Arc::new(Semaphore::new(in_flight)),
-        validations: ValidationPool::default(),
+        global_permits: Arc::new(Semaphore::new(in_flight)),
+        validation_pool: ValidationPool::default(),
         redactor: Arc::new(Redactor::new(["top-secret-value"])),
         clock,
         capture: Capture::Full,
@@ -79,24 +79,24 @@ async fn call(registry: &Registry, tool: &str, within: Option<Duration>) -> Resu
     registry.invoke(&entry, invocation).await
 }
 
-async fn kind(registry: &Registry, tool: &str, within: Option<Duration>) -> Option<ErrorKind> {
+async fn error_kind(registry: &Registry, tool: &str, within: Option<Duration>) -> Option<ErrorKind> {
     call(registry, tool, within).await.err().map(|error| error.kind())
 }
 
-async fn states(registry: &Registry) -> Vec<State> {
-    registry.shared().running.close();
-    registry.shared().running.drained().await;
-    let rows = registry.shared().ledger.list(&Query { limit: 100, ..Query::default() }).await.unwrap();
+async fn final_states(registry: &Registry) -> Vec<State> {
+    registry.shared().in_flight_calls.close();
+    registry.shared().in_flight_calls.wait_until_empty().await;
+    let rows = registry.shared().ledger.list_calls(&Query { limit: 100, ..Query::default() }).await.unwrap();
     rows.into_iter().map(|row| row.state).collect()
 }
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn endless(name: &str) -> Tool<()> {
+fn endless_tool(name: &str) -> Tool<()> {
     Tool::new(name, "Never ends.").effect(Effect::Read)
 }
 
-fn pends(tool: Tool<()>) -> Tool {
+fn with_endless_call(tool: Tool<()>) -> Tool {
     tool.call(|_, _| async {
         std::future::pending::<()>().await;
         Ok("never")
@@ -104,38 +104,44 @@ fn pends(tool: Tool<()>) -> Tool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_has_its_time_and_a_call_its_own() {
+async fn attempt_timeout_and_call_deadline_both_apply() {
     let tools = [
-        pends(endless("once").timeout(10 * SECOND)),
-        pends(endless("thrice").timeout(10 * SECOND).attempts(3)),
-        pends(endless("bounded").timeout(10 * SECOND).attempts(3).deadline(15 * SECOND)),
-        pends(endless("writes").timeout(10 * SECOND).effect(Effect::Write)),
+        with_endless_call(endless_tool("once").timeout(10 * SECOND)),
+        with_endless_call(endless_tool("thrice").timeout(10 * SECOND).attempts(3)),
+        with_endless_call(endless_tool("bounded").timeout(10 * SECOND).attempts(3).deadline(15 * SECOND)),
+        with_endless_call(endless_tool("writes").timeout(10 * SECOND).effect(Effect::Write)),
     ];
     let registry = registry(tools, 100);
     let timed = async |tool: &str, within| {
         let began = Instant::now();
-        let kind = kind(&registry, tool, within).await;
-        (kind, began.elapsed().as_secs())
+        let error_kind = error_kind(&registry, tool, within).await;
+        (error_kind, began.elapsed().as_secs())
     };
     assert_eq!(timed("once", None).await, (Some(ErrorKind::AttemptTimedOut), 10));
     assert_eq!(timed("once", Some(3 * SECOND)).await, (Some(ErrorKind::DeadlineExceeded), 3));
-    let (kind, seconds) = timed("thrice", None).await;
-    assert!(kind == Some(ErrorKind::AttemptTimedOut) && (30..32).contains(&seconds), "{seconds}");
+    let (error_kind, seconds) = timed("thrice", None).await;
+    assert!(error_kind == Some(ErrorKind::AttemptTimedOut) && (30..32).contains(&seconds), "{seconds}");
     assert_eq!(timed("bounded", None).await, (Some(ErrorKind::DeadlineExceeded), 15));
     assert_eq!(timed("writes", None).await, (Some(ErrorKind::AttemptTimedOut), 10));
     use State::{TimedOut, Unknown};
-    assert_eq!(states(&registry).await, [Unknown, TimedOut, TimedOut, TimedOut, TimedOut]);
+    assert_eq!(final_states(&registry).await, [Unknown, TimedOut, TimedOut, TimedOut, TimedOut]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_upstream_asks_for_is_waited_unless_the_call_ends_first() {
+async fn retry_waits_for_the_upstreams_retry_after() {
     let busy = |name: &str, wait: Duration| {
-        let tries = AtomicUsize::new(0);
+        let made_attempts = AtomicUsize::new(0);
         Tool::new(name, "…").effect(Effect::Read).attempts(2).call(move |_, _| {
-            let first = tries.fetch_add(1, Ordering::SeqCst) == 0;
+            let first = made_attempts.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
-                let (message, retryable, down) = ("busy".to_owned(), true, false);
-                let busy = ToolError::Upstream { message, retryable, down, untouched: false, retry_after: Some(wait) };
+                let (message, retryable, unavailable) = ("busy".to_owned(), true, false);
+                let busy = ToolError::Upstream {
+                    message,
+                    retryable,
+                    unavailable,
+                    not_delivered: false,
+                    retry_after: Some(wait),
+                };
                 if first { Err(busy) } else { Ok("yes") }
             }
         })
@@ -148,8 +154,8 @@ async fn what_an_upstream_asks_for_is_waited_unless_the_call_ends_first() {
     assert_eq!(call(&registry, "waits", None).await.unwrap().meta.attempts, 2);
     assert_eq!(began.elapsed().as_secs(), 7);
     // A longer wait than a call without a deadline accepts.
-    assert_eq!(kind(&registry, "greedy", None).await, Some(ErrorKind::UpstreamFailed));
-    assert_eq!(kind(&registry, "greedier", Some(5 * SECOND)).await, Some(ErrorKind::UpstreamFailed));
+    assert_eq!(error_kind(&registry, "greedy", None).await, Some(ErrorKind::UpstreamFailed));
+    assert_eq!(error_kind(&registry, "greedier", Some(5 * SECOND)).await, Some(ErrorKind::UpstreamFailed));
     // A call with a deadline waits as long as the deadline permits.
     let began = Instant::now();
     assert_eq!(call(&registry, "patient", Some(60 * SECOND)).await.unwrap().meta.attempts, 2);
@@ -162,10 +168,13 @@ async fn what_an_upstream_asks_for_is_waited_unless_the_call_ends_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_bulkhead_refuses_on_arrival_and_a_waiting_place_has_its_time() {
+async fn full_bulkhead_refuses_and_queue_times_out() {
     let bulkhead = Concurrency { max: 1, queue: 1, wait: 2 * SECOND, per_caller: None };
     let limit = Limit { calls: 100, per: Per::Lifetime, scope: LimitScope::Tool };
-    let tools = [pends(endless("full").concurrency(bulkhead).limit(limit)), pends(endless("other"))];
+    let tools = [
+        with_endless_call(endless_tool("full").concurrency(bulkhead).limit(limit)),
+        with_endless_call(endless_tool("other")),
+    ];
     let registry = registry(tools, 100);
     let spawn = |within| {
         let registry = registry.clone();
@@ -185,27 +194,27 @@ async fn a_full_bulkhead_refuses_on_arrival_and_a_waiting_place_has_its_time() {
     assert_eq!(waiting.await.unwrap(), (ErrorKind::Overloaded, 2));
     // The call's own deadline also applies in the queue. Another tool does not wait.
     assert_eq!(spawn(Some(SECOND)).await.unwrap(), (ErrorKind::DeadlineExceeded, 1));
-    assert_eq!(kind(&registry, "other", Some(SECOND)).await, Some(ErrorKind::DeadlineExceeded));
+    assert_eq!(error_kind(&registry, "other", Some(SECOND)).await, Some(ErrorKind::DeadlineExceeded));
     assert_eq!(running.await.unwrap(), (ErrorKind::AttemptTimedOut, 30));
     let entry = registry.get("full").unwrap();
-    let used = registry.used(&entry, &Caller::anonymous()).await.unwrap();
-    assert_eq!(used[0].used, 1, "only the call that ran is charged");
+    let units_used = registry.limit_usage(&entry, &Caller::anonymous()).await.unwrap();
+    assert_eq!(units_used[0].used, 1, "only the call that ran is charged");
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_tools_together_have_a_bound() {
-    let registry = registry([pends(endless("a")), pends(endless("b"))], 1);
-    let held = tokio::spawn({
+async fn global_permits_bound_all_tools() {
+    let registry = registry([with_endless_call(endless_tool("a")), with_endless_call(endless_tool("b"))], 1);
+    let guard = tokio::spawn({
         let registry = registry.clone();
-        async move { kind(&registry, "a", Some(60 * SECOND)).await }
+        async move { error_kind(&registry, "a", Some(60 * SECOND)).await }
     });
     tokio::time::sleep(SECOND).await;
-    assert_eq!(kind(&registry, "b", None).await, Some(ErrorKind::Overloaded));
-    held.await.unwrap();
+    assert_eq!(error_kind(&registry, "b", None).await, Some(ErrorKind::Overloaded));
+    guard.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_runs_when_its_time_is_over_and_nothing_is_charged() {
+async fn expired_call_is_not_run_or_charged() {
     let ran = Arc::new(AtomicBool::new(false));
     let seen = ran.clone();
     let limit = Limit { calls: 1, per: Per::Lifetime, scope: LimitScope::Tool };
@@ -214,28 +223,28 @@ async fn nothing_runs_when_its_time_is_over_and_nothing_is_charged() {
         async { Ok("ran") }
     });
     let registry = registry([tool], 100);
-    assert_eq!(kind(&registry, "t", Some(Duration::ZERO)).await, Some(ErrorKind::DeadlineExceeded));
+    assert_eq!(error_kind(&registry, "t", Some(Duration::ZERO)).await, Some(ErrorKind::DeadlineExceeded));
     assert!(!ran.load(Ordering::SeqCst));
     assert!(call(&registry, "t", None).await.is_ok(), "the unit was given back");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopping_service_takes_no_call_and_writes_every_row() {
-    let registry = registry([pends(endless("t"))], 100);
+async fn draining_service_refuses_and_records_calls() {
+    let registry = registry([with_endless_call(endless_tool("t"))], 100);
     let running = tokio::spawn({
         let registry = registry.clone();
-        async move { kind(&registry, "t", None).await }
+        async move { error_kind(&registry, "t", None).await }
     });
     tokio::time::sleep(SECOND).await;
-    registry.shared().running.close();
-    assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::Draining));
-    registry.shared().running.cancel_all();
+    registry.shared().in_flight_calls.close();
+    assert_eq!(error_kind(&registry, "t", None).await, Some(ErrorKind::Draining));
+    registry.shared().in_flight_calls.cancel_all();
     assert_eq!(running.await.unwrap(), Some(ErrorKind::Cancelled));
-    assert_eq!(states(&registry).await, [State::Cancelled]);
+    assert_eq!(final_states(&registry).await, [State::Cancelled]);
 }
 
 #[tokio::test]
-async fn secrets_leave_a_tools_words_before_anybody_hears_them() {
+async fn secrets_are_redacted_from_tool_output() {
     let tools = [
         Tool::new("says", "…").call(|_, _| async { Ok(json!({"header": "Bearer top-secret-value"})) }),
         Tool::new("refuses", "…").call(|_, _| async { Err::<String, _>("bad key top-secret-value".into()) }),
@@ -249,13 +258,13 @@ async fn secrets_leave_a_tools_words_before_anybody_hears_them() {
     ];
     let registry = registry(tools, 100);
     for tool in ["says", "refuses", "fails", "panics", "objects"] {
-        let said = match call(&registry, tool, None).await {
+        let output = match call(&registry, tool, None).await {
             Ok(answer) => serde_json::to_string(&*answer.result).unwrap(),
             Err(error) => format!("{error} {} {error:?}", error.for_model()),
         };
-        assert!(said.contains("[redacted]") && !said.contains("secret-value"), "{tool}: {said}");
+        assert!(output.contains("[redacted]") && !output.contains("secret-value"), "{tool}: {output}");
     }
-    let rows = registry.shared().ledger.list(&Query { limit: 10, ..Query::default() }).await.unwrap();
+    let rows = registry.shared().ledger.list_calls(&Query { limit: 10, ..Query::default() }).await.unwrap();
     assert_eq!(rows.len(), 5);
     assert!(rows.iter().all(|row| !row.result.as_deref().unwrap_or_default().contains("secret-value")));
 }
@@ -267,16 +276,16 @@ enum ToolOutput {
     Panics,
 }
 
-fn down() -> ToolOutput {
+fn backend_down() -> ToolOutput {
     ToolOutput::Fails(ToolError::upstream("down"))
 }
 
-fn limited(retryable: bool) -> ToolOutput {
+fn rate_limited(retryable: bool) -> ToolOutput {
     ToolOutput::Fails(ToolError::Upstream {
         message: "429".into(),
         retryable,
-        down: false,
-        untouched: false,
+        unavailable: false,
+        not_delivered: false,
         retry_after: None,
     })
 }
@@ -285,7 +294,7 @@ type Script = Arc<Mutex<Vec<ToolOutput>>>;
 
 /// A registry with one tool `t` that follows the script, last line first, and then returns "yes". Also the counter of
 /// its runs.
-fn with_script(build: impl FnOnce(Tool<()>) -> Tool<()>) -> (Arc<Registry>, Script, Arc<AtomicUsize>) {
+fn scripted_registry(build: impl FnOnce(Tool<()>) -> Tool<()>) -> (Arc<Registry>, Script, Arc<AtomicUsize>) {
     let (script, ran) = (Script::default(), Arc::new(AtomicUsize::new(0)));
     let (lines, runs) = (script.clone(), ran.clone());
     let tool = build(Tool::new("t", "…").effect(Effect::Read)).call(move |_, _| {
@@ -303,26 +312,26 @@ fn with_script(build: impl FnOnce(Tool<()>) -> Tool<()>) -> (Arc<Registry>, Scri
     (registry([tool], 100), script, ran)
 }
 
-async fn open_it(registry: &Registry, script: &Mutex<Vec<ToolOutput>>) {
-    script.lock().unwrap().extend((0..5).map(|_| down()));
+async fn open_circuit(registry: &Registry, script: &Mutex<Vec<ToolOutput>>) {
+    script.lock().unwrap().extend((0..5).map(|_| backend_down()));
     for _ in 0..5 {
-        assert_eq!(kind(registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+        assert_eq!(error_kind(registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
     }
     assert_eq!(breaker(registry), ("open", 5));
 }
 
 fn breaker(registry: &Registry) -> (&'static str, u32) {
-    let status = registry.get("t").unwrap().breaker().unwrap();
+    let status = registry.get("t").unwrap().breaker_status().unwrap();
     (status.state.as_str(), status.failures)
 }
 
 const PART: Duration = Duration::from_millis(1);
 
 #[tokio::test(start_paused = true)]
-async fn five_failures_in_a_row_are_a_rest_of_five_seconds_and_then_one_call_decides() {
+async fn circuit_opens_after_five_failures() {
     let limit = Limit { calls: 100, per: Per::Lifetime, scope: LimitScope::Tool };
-    let (registry, script, ran) = with_script(|tool| tool.limit(limit).effect(Effect::Write));
-    open_it(&registry, &script).await;
+    let (registry, script, ran) = scripted_registry(|tool| tool.limit(limit).effect(Effect::Write));
+    open_circuit(&registry, &script).await;
     tokio::time::advance(2 * SECOND).await;
     let error = call(&registry, "t", None).await.unwrap_err();
     assert_eq!((error.kind(), error.is_refusal()), (ErrorKind::ToolUnavailable, true));
@@ -334,53 +343,53 @@ async fn five_failures_in_a_row_are_a_rest_of_five_seconds_and_then_one_call_dec
     // The probe fails, and the circuit opens again.
     tokio::time::advance(PART).await;
     assert_eq!(breaker(&registry), ("half_open", 5));
-    script.lock().unwrap().push(down());
-    assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+    script.lock().unwrap().push(backend_down());
+    assert_eq!(error_kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
     assert_eq!(breaker(&registry), ("open", 6));
     tokio::time::advance(5 * SECOND - PART).await;
-    assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::ToolUnavailable));
+    assert_eq!(error_kind(&registry, "t", None).await, Some(ErrorKind::ToolUnavailable));
     tokio::time::advance(PART).await;
-    assert_eq!((kind(&registry, "t", None).await, breaker(&registry)), (None, ("closed", 0)));
+    assert_eq!((error_kind(&registry, "t", None).await, breaker(&registry)), (None, ("closed", 0)));
     // A closed circuit starts from zero: it takes five failures to open again.
-    script.lock().unwrap().extend((0..4).map(|_| down()));
+    script.lock().unwrap().extend((0..4).map(|_| backend_down()));
     for _ in 0..4 {
-        assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+        assert_eq!(error_kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
     }
-    assert_eq!((kind(&registry, "t", None).await, breaker(&registry)), (None, ("closed", 0)));
-    let used = registry.used(&registry.get("t").unwrap(), &Caller::anonymous()).await.unwrap();
-    assert_eq!(used[0].used as usize, ran.load(Ordering::SeqCst), "refused calls cost nothing");
-    let states = states(&registry).await;
-    assert_eq!(states.iter().filter(|state| **state == State::Refused).count(), 3, "and have their own row");
+    assert_eq!((error_kind(&registry, "t", None).await, breaker(&registry)), (None, ("closed", 0)));
+    let units_used = registry.limit_usage(&registry.get("t").unwrap(), &Caller::anonymous()).await.unwrap();
+    assert_eq!(units_used[0].used as usize, ran.load(Ordering::SeqCst), "refused calls cost nothing");
+    let final_states = final_states(&registry).await;
+    assert_eq!(final_states.iter().filter(|state| **state == State::Refused).count(), 3, "refused calls have a row");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_counts_is_that_the_runner_is_down_and_nothing_else() {
+async fn circuit_counts_only_unavailable_runners() {
     let invalid = || ToolOutput::Fails(ToolError::InvalidArguments(Vec::new()));
-    let (registry, script, ran) = with_script(|tool| tool.timeout(10 * SECOND));
-    let after = async |said: ToolOutput, within: Option<Duration>| {
+    let (registry, script, ran) = scripted_registry(|tool| tool.timeout(10 * SECOND));
+    let after = async |output: ToolOutput, within: Option<Duration>| {
         // Four failures, then this outcome.
-        let mut next = vec![said];
-        next.extend((0..4).map(|_| down()));
+        let mut next = vec![output];
+        next.extend((0..4).map(|_| backend_down()));
         script.lock().unwrap().extend(next);
         for _ in 0..4 {
-            kind(&registry, "t", None).await;
+            error_kind(&registry, "t", None).await;
         }
         assert_eq!(breaker(&registry), ("closed", 4));
-        let kind = kind(&registry, "t", within).await;
+        let error_kind = error_kind(&registry, "t", within).await;
         let now = breaker(&registry);
         // A success resets the breaker for the next case.
         tokio::time::advance(5 * SECOND).await;
         assert!(call(&registry, "t", None).await.is_ok());
-        (kind, now)
+        (error_kind, now)
     };
     use ErrorKind::{AttemptTimedOut, BadOutput, DeadlineExceeded, InvalidArguments, ToolUnavailable, UpstreamFailed};
     let unavailable = ToolOutput::Fails(ToolError::unavailable("gone"));
     assert_eq!(after(unavailable, None).await, (Some(ToolUnavailable), ("open", 5)));
     assert_eq!(after(ToolOutput::Hangs, None).await, (Some(AttemptTimedOut), ("open", 5)));
     // These outcomes show that the runner is alive.
-    assert_eq!(after(limited(true), None).await, (Some(UpstreamFailed), ("closed", 0)));
-    assert_eq!(after(limited(false), None).await, (Some(UpstreamFailed), ("closed", 0)));
-    assert_eq!(after(ToolOutput::Fails(ToolError::upstream_final("500")), None).await.1, ("closed", 0));
+    assert_eq!(after(rate_limited(true), None).await, (Some(UpstreamFailed), ("closed", 0)));
+    assert_eq!(after(rate_limited(false), None).await, (Some(UpstreamFailed), ("closed", 0)));
+    assert_eq!(after(ToolOutput::Fails(ToolError::upstream_permanent("500")), None).await.1, ("closed", 0));
     assert_eq!(after(ToolOutput::Fails("no".into()), None).await, (None, ("closed", 0)));
     assert_eq!(after(ToolOutput::Panics, None).await, (None, ("closed", 0)));
     assert_eq!(after(invalid(), None).await, (Some(InvalidArguments), ("closed", 0)));
@@ -394,16 +403,16 @@ async fn what_counts_is_that_the_runner_is_down_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_probe_at_a_time_and_one_that_says_nothing_leaves_its_place() {
+async fn unjudged_probe_lets_next_call_probe() {
     let one = Concurrency { max: 1, queue: 0, wait: SECOND, per_caller: None };
-    let (registry, script, ran) = with_script(|tool| tool.timeout(10 * SECOND).concurrency(one));
-    open_it(&registry, &script).await;
+    let (registry, script, ran) = scripted_registry(|tool| tool.timeout(10 * SECOND).concurrency(one));
+    open_circuit(&registry, &script).await;
     tokio::time::advance(5 * SECOND).await;
     // While a probe is under way, all other calls are refused.
     script.lock().unwrap().push(ToolOutput::Hangs);
     let probe = tokio::spawn({
         let registry = registry.clone();
-        async move { kind(&registry, "t", None).await }
+        async move { error_kind(&registry, "t", None).await }
     });
     while ran.load(Ordering::SeqCst) < 6 {
         tokio::task::yield_now().await;
@@ -414,24 +423,24 @@ async fn one_probe_at_a_time_and_one_that_says_nothing_leaves_its_place() {
     }
     assert_eq!((ran.load(Ordering::SeqCst), breaker(&registry)), (6, ("half_open", 5)));
     // The probe was canceled, so the next call is the probe at once.
-    registry.shared().running.cancel_all();
+    registry.shared().in_flight_calls.cancel_all();
     assert_eq!(probe.await.unwrap(), Some(ErrorKind::Cancelled));
     assert_eq!(breaker(&registry), ("half_open", 5));
     // The same holds for a probe that a lower layer refused, or that ended at its caller's deadline.
-    let place = registry.shared().in_flight.clone().acquire_many_owned(100).await.unwrap();
-    assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::Overloaded));
-    drop(place);
+    let all_permits = registry.shared().global_permits.clone().acquire_many_owned(100).await.unwrap();
+    assert_eq!(error_kind(&registry, "t", None).await, Some(ErrorKind::Overloaded));
+    drop(all_permits);
     script.lock().unwrap().push(ToolOutput::Hangs);
-    assert_eq!(kind(&registry, "t", Some(SECOND)).await, Some(ErrorKind::DeadlineExceeded));
+    assert_eq!(error_kind(&registry, "t", Some(SECOND)).await, Some(ErrorKind::DeadlineExceeded));
     assert_eq!((ran.load(Ordering::SeqCst), breaker(&registry)), (7, ("half_open", 5)));
     assert!(call(&registry, "t", None).await.is_ok());
     assert_eq!(breaker(&registry), ("closed", 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stored_answer_is_served_while_the_breaker_is_open() {
+async fn stored_result_is_served_while_circuit_open() {
     let (registry, script, ran) =
-        with_script(|tool| tool.param_opt("n", "integer", "…").cache(Duration::from_secs(3600), &[]));
+        scripted_registry(|tool| tool.param_opt("n", "integer", "…").cache(Duration::from_secs(3600), &[]));
     assert!(call(&registry, "t", None).await.is_ok());
     let entry = registry.get("t").unwrap();
     let other = async || {
@@ -440,7 +449,7 @@ async fn a_stored_answer_is_served_while_the_breaker_is_open() {
         let invocation = Invocation::new(name, arguments, Arc::new(Caller::anonymous()), Timestamp::now());
         registry.invoke(&entry, invocation).await
     };
-    script.lock().unwrap().extend((0..5).map(|_| down()));
+    script.lock().unwrap().extend((0..5).map(|_| backend_down()));
     for _ in 0..5 {
         assert!(other().await.is_err());
     }
@@ -464,7 +473,7 @@ impl Runner for Boss {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_came_about_with_fewer_levels_below_is_no_answer_further_up() {
+async fn cached_result_depends_on_remaining_depth() {
     let ran = Arc::new(AtomicUsize::new(0));
     let tool = Tool::new("t", "…").effect(Effect::Read).cache(Duration::from_secs(60), &[]);
     let registry = registry([tool.with_runner(Arc::new(Boss(ran.clone())))], 100);
@@ -473,7 +482,7 @@ async fn what_came_about_with_fewer_levels_below_is_no_answer_further_up() {
         let name = entry.definition.name.clone();
         let caller = Arc::new(Caller::anonymous());
         let mut invocation = Invocation::new(name, JsonObject::new(), caller, Timestamp::now());
-        invocation.lineage.levels = levels;
+        invocation.call_chain.remaining_depth = levels;
         registry.invoke(&entry, invocation).await.unwrap().result
     };
     for levels in [Some(1), None, Some(2), Some(1), None] {
@@ -507,68 +516,68 @@ async fn arguments_reach_the_tool_uncopied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_call_is_one_failure_however_often_it_was_tried() {
-    let (registry, script, ran) = with_script(|tool| tool.attempts(3));
-    script.lock().unwrap().extend((0..12).map(|_| down()));
+async fn retried_call_counts_as_one_failure() {
+    let (registry, script, ran) = scripted_registry(|tool| tool.attempts(3));
+    script.lock().unwrap().extend((0..12).map(|_| backend_down()));
     for _ in 0..4 {
-        assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+        assert_eq!(error_kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
     }
     assert_eq!((ran.load(Ordering::SeqCst), breaker(&registry)), (12, ("closed", 4)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_stays_down_is_asked_once_a_call_when_its_budget_is_used_up() {
+async fn empty_retry_budget_stops_retries() {
     // The budget is enough for a hundred retries if no tokens return.
-    let (registry, script, ran) = with_script(|tool| tool.attempts(3));
+    let (registry, script, ran) = scripted_registry(|tool| tool.attempts(3));
     for _ in 0..60 {
-        script.lock().unwrap().extend((0..3).map(|_| limited(true)));
-        assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+        script.lock().unwrap().extend((0..3).map(|_| rate_limited(true)));
+        assert_eq!(error_kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
     }
     assert_eq!(ran.load(Ordering::SeqCst), 50 * 3 + 10);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_that_is_cut_off_is_on_record_too() {
+async fn dropped_attempt_is_recorded() {
     let tools = [
-        pends(endless("late").timeout(10 * SECOND).attempts(3).deadline(15 * SECOND)),
-        pends(endless("stopped").timeout(10 * SECOND)),
+        with_endless_call(endless_tool("late").timeout(10 * SECOND).attempts(3).deadline(15 * SECOND)),
+        with_endless_call(endless_tool("stopped").timeout(10 * SECOND)),
     ];
     let registry = registry(tools, 100);
-    let tries = async |state: State| {
+    let made_attempts = async |state: State| {
         let ledger = &registry.shared().ledger;
-        let rows = ledger.list(&Query { limit: 1, state: Some(state), ..Query::default() }).await.unwrap();
+        let rows = ledger.list_calls(&Query { limit: 1, state: Some(state), ..Query::default() }).await.unwrap();
         let found = ledger.get(rows[0].id).await.unwrap().unwrap();
         let of = |row: &AttemptRow| (row.attempt, row.kind, row.duration_us / 1_000_000);
         (rows[0].attempts, found.attempts.iter().map(of).collect::<Vec<_>>())
     };
-    assert_eq!(kind(&registry, "late", None).await, Some(ErrorKind::DeadlineExceeded));
-    let (attempts, failed) = tries(State::TimedOut).await;
+    assert_eq!(error_kind(&registry, "late", None).await, Some(ErrorKind::DeadlineExceeded));
+    let (attempts, failed) = made_attempts(State::TimedOut).await;
     assert_eq!((attempts, failed[0]), (2, (1, ErrorKind::AttemptTimedOut, 10)));
     assert_eq!((failed[1].0, failed[1].1, failed.len()), (2, ErrorKind::DeadlineExceeded, 2));
     let stopped = tokio::spawn({
         let registry = registry.clone();
-        async move { kind(&registry, "stopped", None).await }
+        async move { error_kind(&registry, "stopped", None).await }
     });
     tokio::time::sleep(2 * SECOND).await;
-    registry.shared().running.cancel_all();
+    registry.shared().in_flight_calls.cancel_all();
     assert_eq!(stopped.await.unwrap(), Some(ErrorKind::Cancelled));
-    assert_eq!(tries(State::Cancelled).await, (1, vec![(1, ErrorKind::Cancelled, 2)]));
+    assert_eq!(made_attempts(State::Cancelled).await, (1, vec![(1, ErrorKind::Cancelled, 2)]));
 }
 
-async fn used(registry: &Registry, tool: &str) -> u64 {
+async fn units_used(registry: &Registry, tool: &str) -> u64 {
     let entry = registry.get(tool).unwrap();
-    registry.used(&entry, &Caller::anonymous()).await.unwrap()[0].used
+    registry.limit_usage(&entry, &Caller::anonymous()).await.unwrap()[0].used
 }
 
 /// A write that has a limit, and that waits for a permit before it runs.
-fn write_that_waits() -> (Arc<Registry>, Arc<Semaphore>) {
+fn queued_write() -> (Arc<Registry>, Arc<Semaphore>) {
     let free = Arc::new(Semaphore::new(0));
-    let wanted = free.clone();
+    let permits = free.clone();
     let limit = Limit { calls: 10, per: Per::Lifetime, scope: LimitScope::Tool };
     let tool = Tool::new("writes", "…").limit(limit).call(move |_, context| {
-        let wanted = wanted.clone();
+        let permits = permits.clone();
         async move {
-            context.waiting(wanted.acquire()).await.map_err(|_| ToolError::unavailable("closed"))?.forget();
+            context.wait_for(permits.acquire()).await.map_err(|_| ToolError::unavailable("closed"))?.forget();
             std::future::pending::<()>().await;
             Ok("never")
         }
@@ -577,53 +586,53 @@ fn write_that_waits() -> (Arc<Registry>, Arc<Semaphore>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_is_cancelled_while_it_waits_for_something_to_run_on_was_not_tried() {
+async fn write_cancelled_while_queued_has_no_attempt() {
     for (has_begun, state, attempts, units) in [(false, State::Cancelled, 0, 0), (true, State::Unknown, 1, 1)] {
-        let (registry, free) = write_that_waits();
+        let (registry, free) = queued_write();
         let call = tokio::spawn({
             let registry = registry.clone();
             async move { call(&registry, "writes", None).await }
         });
         free.add_permits(usize::from(has_begun));
         tokio::time::sleep(SECOND).await;
-        registry.shared().running.cancel_all();
+        registry.shared().in_flight_calls.cancel_all();
         match call.await.unwrap() {
             Err(CallError::Cancelled { started }) => assert_eq!(started, has_begun),
             other => panic!("{other:?}"),
         }
         let ledger = &registry.shared().ledger;
-        let row = ledger.list(&Query { limit: 1, ..Query::default() }).await.unwrap().remove(0);
+        let row = ledger.list_calls(&Query { limit: 1, ..Query::default() }).await.unwrap().remove(0);
         assert_eq!((row.state, row.attempts), (state, attempts));
-        let tries = ledger.get(row.id).await.unwrap().unwrap().attempts;
-        assert_eq!(tries.len(), usize::from(has_begun));
-        assert_eq!(used(&registry, "writes").await, units);
+        let made_attempts = ledger.get(row.id).await.unwrap().unwrap().attempts;
+        assert_eq!(made_attempts.len(), usize::from(has_begun));
+        assert_eq!(units_used(&registry, "writes").await, units);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_caller_leaves_while_it_waits_for_something_to_run_on_never_runs() {
-    let (registry, free) = write_that_waits();
-    let left = tokio::time::timeout(SECOND, call(&registry, "writes", None)).await;
-    assert!(left.is_err());
-    assert_eq!(states(&registry).await, [State::Cancelled], "though a write that has begun is let finish");
+async fn write_disconnected_while_queued_never_runs() {
+    let (registry, free) = queued_write();
+    let outcome = tokio::time::timeout(SECOND, call(&registry, "writes", None)).await;
+    assert!(outcome.is_err());
+    assert_eq!(final_states(&registry).await, [State::Cancelled], "although a started write may finish");
     free.add_permits(1);
     tokio::time::sleep(SECOND).await;
-    assert_eq!((free.available_permits(), used(&registry, "writes").await), (1, 0));
+    assert_eq!((free.available_permits(), units_used(&registry, "writes").await), (1, 0));
 }
 
 #[tokio::test]
-async fn an_escape_sequence_does_not_hide_a_secret() {
+async fn escape_sequence_does_not_hide_a_secret() {
     let tool = Tool::new("leaks", "…").effect(Effect::Read);
     let registry = registry([tool.call(|_, _| async { Ok("top-\u{1b}[1msecret\u{1b}[0m-value\u{8}") })], 10);
     assert_eq!(call(&registry, "leaks", None).await.unwrap().result.as_text(), "[redacted]");
 }
 
 #[tokio::test(start_paused = true)]
-async fn successes_fill_the_retry_budget() {
-    let (registry, script, ran) = with_script(|tool| tool.attempts(2));
+async fn successes_refill_the_retry_budget() {
+    let (registry, script, ran) = scripted_registry(|tool| tool.attempts(2));
     let fails_twice = async || {
-        script.lock().unwrap().extend([limited(true), limited(true)]);
-        assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+        script.lock().unwrap().extend([rate_limited(true), rate_limited(true)]);
+        assert_eq!(error_kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
         script.lock().unwrap().clear();
     };
     for _ in 0..100 {
@@ -652,7 +661,7 @@ fn invocation_of(registry: &Registry, tool: &str) -> Invocation {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_without_caller_is_not_started() {
+async fn write_does_not_start_after_disconnect() {
     let ran = Arc::new(AtomicUsize::new(0));
     let runs = ran.clone();
     let limit = Limit { calls: 10, per: Per::Lifetime, scope: LimitScope::Tool };
@@ -662,57 +671,57 @@ async fn write_without_caller_is_not_started() {
     });
     let registry = registry([tool], 10);
     let invocation = invocation_of(&registry, "writes");
-    let notes = invocation.notes.clone();
+    let report = invocation.report.clone();
     // The reservation must wait for this lock. Meanwhile the caller disconnects.
-    let held = notes.reserving.lock().await;
+    let guard = report.reservation_lock.lock().await;
     let entry = registry.get("writes").unwrap();
     assert!(tokio::time::timeout(SECOND, registry.invoke(&entry, invocation)).await.is_err());
-    drop(held);
-    assert_eq!(states(&registry).await, [State::Cancelled]);
-    assert_eq!((ran.load(Ordering::SeqCst), used(&registry, "writes").await), (0, 0));
+    drop(guard);
+    assert_eq!(final_states(&registry).await, [State::Cancelled]);
+    assert_eq!((ran.load(Ordering::SeqCst), units_used(&registry, "writes").await), (0, 0));
 }
 
-async fn keyed(registry: &Registry, key: &str) -> Result<Answer, CallError> {
+async fn call_with_key(registry: &Registry, key: &str) -> Result<Answer, CallError> {
     let mut invocation = invocation_of(registry, "t");
-    invocation.key = Some(IdempotencyKey::parse(key.as_bytes()).unwrap());
+    invocation.idempotency_key = Some(IdempotencyKey::parse(key.as_bytes()).unwrap());
     registry.invoke(&registry.get("t").unwrap(), invocation).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelled_read_gives_its_key_back() {
-    let (registry, script, ran) = with_script(|tool| tool);
+async fn cancelled_read_releases_its_key() {
+    let (registry, script, ran) = scripted_registry(|tool| tool);
     script.lock().unwrap().push(ToolOutput::Hangs);
     let running = tokio::spawn({
         let registry = registry.clone();
-        async move { keyed(&registry, "k").await.map(|answer| answer.replayed) }
+        async move { call_with_key(&registry, "k").await.map(|answer| answer.replayed) }
     });
     tokio::time::sleep(SECOND).await;
-    registry.shared().running.cancel_all();
+    registry.shared().in_flight_calls.cancel_all();
     assert_eq!(running.await.unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
-    let answer = keyed(&registry, "k").await.unwrap();
+    let answer = call_with_key(&registry, "k").await.unwrap();
     assert!(!answer.replayed && ran.load(Ordering::SeqCst) == 2, "the same key runs the read again");
-    assert!(keyed(&registry, "k").await.unwrap().replayed);
+    assert!(call_with_key(&registry, "k").await.unwrap().replayed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_stays_when_an_attempt_had_effect() {
-    let refused = || ToolOutput::Fails(ToolError::upstream("connection refused").before_anything());
+async fn key_stays_if_an_attempt_had_effect() {
+    let refused = || ToolOutput::Fails(ToolError::upstream("connection refused").not_delivered());
     // The last line runs first: one attempt reached the upstream, the next one did not.
-    for (script_lines, keeps) in [(vec![refused(), down()], true), (vec![refused()], false)] {
+    for (script_lines, keeps) in [(vec![refused(), backend_down()], true), (vec![refused()], false)] {
         let attempts = u32::try_from(script_lines.len()).unwrap();
-        let (registry, script, ran) = with_script(|tool| tool.effect(Effect::Idempotent).attempts(attempts));
+        let (registry, script, ran) = scripted_registry(|tool| tool.effect(Effect::Idempotent).attempts(attempts));
         script.lock().unwrap().extend(script_lines);
-        let first = keyed(&registry, "k").await.unwrap_err();
+        let first = call_with_key(&registry, "k").await.unwrap_err();
         assert_eq!(first.kind(), ErrorKind::UpstreamFailed);
         let runs = ran.load(Ordering::SeqCst);
-        let again = keyed(&registry, "k").await;
+        let replay = call_with_key(&registry, "k").await;
         let ran_again = ran.load(Ordering::SeqCst) > runs;
-        assert_eq!((again.is_err(), ran_again), (keeps, !keeps), "{attempts} attempts");
+        assert_eq!((replay.is_err(), ran_again), (keeps, !keeps), "{attempts} attempts");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_and_rows_tell_the_duration() {
+async fn answers_and_rows_have_the_duration() {
     let limit = Limit { calls: 9, per: Per::Lifetime, scope: LimitScope::Tool };
     let tool = Tool::new("slow", "…").effect(Effect::Read).limit(limit).call(|_, _| async {
         tokio::time::sleep(Duration::from_millis(250)).await;
@@ -722,55 +731,55 @@ async fn answers_and_rows_tell_the_duration() {
     let answer = call(&registry, "slow", None).await.unwrap();
     assert!((250.0..260.0).contains(&answer.meta.duration_ms), "{}", answer.meta.duration_ms);
     assert_eq!(answer.meta.usage.len(), 1);
-    let rows = registry.shared().ledger.list(&Query { limit: 9, ..Query::default() }).await.unwrap();
+    let rows = registry.shared().ledger.list_calls(&Query { limit: 9, ..Query::default() }).await.unwrap();
     assert_eq!(rows[0].duration_us, Some((answer.meta.duration_ms * 1e3) as i64));
     assert_eq!(rows[0].attempts, 1);
     assert!(rows[0].result.is_some() && rows[0].meta.is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_are_reserved_and_reads_are_not() {
-    for (effect, states) in [(Effect::Write, vec![State::Reserved]), (Effect::Read, vec![])] {
-        let (registry, script, _) = with_script(|tool| tool.effect(effect));
+async fn writes_are_reserved_and_reads_not() {
+    for (effect, final_states) in [(Effect::Write, vec![State::Reserved]), (Effect::Read, vec![])] {
+        let (registry, script, _) = scripted_registry(|tool| tool.effect(effect));
         script.lock().unwrap().push(ToolOutput::Hangs);
         let running = tokio::spawn({
             let registry = registry.clone();
             async move { call(&registry, "t", None).await.map(drop) }
         });
         tokio::time::sleep(SECOND).await;
-        let rows = registry.shared().ledger.list(&Query { limit: 9, ..Query::default() }).await.unwrap();
-        assert_eq!(rows.iter().map(|row| row.state).collect::<Vec<_>>(), states);
+        let rows = registry.shared().ledger.list_calls(&Query { limit: 9, ..Query::default() }).await.unwrap();
+        assert_eq!(rows.iter().map(|row| row.state).collect::<Vec<_>>(), final_states);
         running.abort();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn final_failures_are_not_tried_again() {
-    let (registry, script, ran) = with_script(|tool| tool.attempts(3));
-    script.lock().unwrap().push(ToolOutput::Fails(ToolError::upstream_final("no")));
-    assert_eq!(kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
+async fn permanent_failures_are_not_retried() {
+    let (registry, script, ran) = scripted_registry(|tool| tool.attempts(3));
+    script.lock().unwrap().push(ToolOutput::Fails(ToolError::upstream_permanent("no")));
+    assert_eq!(error_kind(&registry, "t", None).await, Some(ErrorKind::UpstreamFailed));
     assert_eq!(ran.load(Ordering::SeqCst), 1);
-    let (registry, script, ran) = with_script(|tool| tool.attempts(2));
-    script.lock().unwrap().push(down());
+    let (registry, script, ran) = scripted_registry(|tool| tool.attempts(2));
+    script.lock().unwrap().push(backend_down());
     assert!(call(&registry, "t", None).await.is_ok());
     assert_eq!(ran.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn tools_that_say_no_have_failed() {
-    let (registry, script, _) = with_script(|tool| tool);
-    script.lock().unwrap().push(ToolOutput::Fails(ToolError::Said("no".into())));
+async fn rejected_calls_count_as_failed() {
+    let (registry, script, _) = scripted_registry(|tool| tool);
+    script.lock().unwrap().push(ToolOutput::Fails(ToolError::Rejected("no".into())));
     assert!(call(&registry, "t", None).await.unwrap().result.is_error);
     assert!(!call(&registry, "t", None).await.unwrap().result.is_error);
-    assert_eq!(states(&registry).await, [State::Succeeded, State::Failed]);
+    assert_eq!(final_states(&registry).await, [State::Succeeded, State::Failed]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_that_a_key_repeats_are_no_reason_to_try_again() {
-    let (registry, script, _) = with_script(|tool| tool.effect(Effect::Write));
-    script.lock().unwrap().push(down());
-    let error = keyed(&registry, "k").await.unwrap_err();
-    assert!(matches!(error, CallError::Kept { again: false, .. }), "{error:?}");
+async fn stored_failures_are_not_retryable() {
+    let (registry, script, _) = scripted_registry(|tool| tool.effect(Effect::Write));
+    script.lock().unwrap().push(backend_down());
+    let error = call_with_key(&registry, "k").await.unwrap_err();
+    assert!(matches!(error, CallError::StoredFailure { replayed: false, .. }), "{error:?}");
     assert!(!error.is_retryable_by_caller());
-    assert!(matches!(keyed(&registry, "k").await, Err(CallError::Kept { again: true, .. })));
+    assert!(matches!(call_with_key(&registry, "k").await, Err(CallError::StoredFailure { replayed: true, .. })));
 }

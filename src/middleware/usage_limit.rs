@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Outcome;
-use super::around::{Around, AroundLayer, Inner};
+use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::{CallError, Charge, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per, ToolName};
 use crate::ledger::{Ledger, ReserveError, Row, State};
 
@@ -33,7 +33,7 @@ impl ChargeRules {
     }
 
     /// One unit for each limit that counts a call of this caller in this run.
-    pub fn charges(&self, caller: &Arc<str>, run: Option<&str>) -> Vec<Charge> {
+    pub fn charges_for(&self, caller: &Arc<str>, run: Option<&str>) -> Vec<Charge> {
         let of_tool = self.limits.iter().map(|limit| (self.tool.as_str(), limit));
         let of_caller = self.caller_limits.get(caller).into_iter().flatten().map(|limit| ("", limit));
         let charge = |(tool, limit): (&str, &Limit)| {
@@ -51,7 +51,7 @@ impl ChargeRules {
         for charge in of_tool.chain(of_caller).map(charge) {
             // Two limits that count the same units become one, the lower. A call costs one unit, however many limits
             // count it.
-            match charges.iter_mut().find(|other| other.counts_with(&charge)) {
+            match charges.iter_mut().find(|other| other.shares_counter(&charge)) {
                 Some(other) if other.limit <= charge.limit => {}
                 Some(other) => *other = charge,
                 None => charges.push(charge),
@@ -64,7 +64,7 @@ impl ChargeRules {
 /// The layer that reserves calls.
 pub struct UsageLimit {
     ledger: Arc<dyn Ledger>,
-    tariff: Arc<ChargeRules>,
+    charge_rules: Arc<ChargeRules>,
     effect: Effect,
     clock: Clock,
 }
@@ -73,24 +73,24 @@ impl UsageLimit {
     /// Makes the layer with these charge rules.
     pub fn layer(
         ledger: &Arc<dyn Ledger>,
-        tariff: &Arc<ChargeRules>,
+        charge_rules: &Arc<ChargeRules>,
         effect: Effect,
         clock: &Clock,
-    ) -> AroundLayer<Self> {
-        let (ledger, tariff, clock) = (ledger.clone(), tariff.clone(), clock.clone());
-        AroundLayer::new(Self { ledger, tariff, effect, clock })
+    ) -> InterceptorLayer<Self> {
+        let (ledger, charge_rules, clock) = (ledger.clone(), charge_rules.clone(), clock.clone());
+        InterceptorLayer::new(Self { ledger, charge_rules, effect, clock })
     }
 }
 
-impl Around for UsageLimit {
+impl Interceptor for UsageLimit {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        let charges = self.tariff.charges(&invocation.caller.name, invocation.run_id.as_deref());
-        let is_looked_up = invocation.key.is_some() || invocation.detached;
-        if !charges.is_empty() || self.effect != Effect::Read || is_looked_up {
+        let charges = self.charge_rules.charges_for(&invocation.caller.name, invocation.run_id.as_deref());
+        let needs_row = invocation.idempotency_key.is_some() || invocation.detached;
+        if !charges.is_empty() || self.effect != Effect::Read || needs_row {
             self.reserve(&invocation, charges).await?;
         }
         // The tool has not started. A caller that disconnected or canceled during the commit does not want it to start.
-        if invocation.left.is_cancelled() || invocation.stop.is_cancelled() {
+        if invocation.disconnected.is_cancelled() || invocation.aborted.is_cancelled() {
             return Err(CallError::Cancelled { started: false });
         }
         inner.call(invocation).await
@@ -99,33 +99,34 @@ impl Around for UsageLimit {
 
 impl UsageLimit {
     async fn reserve(&self, invocation: &Invocation, charges: Vec<Charge>) -> Result<(), CallError> {
-        // Held until the notes know what was charged. A cancellation waits for it (`record.rs`), so it can refund the
+        // Held until the report has the charged units. A cancellation waits for it (`record.rs`), so it can refund the
         // units.
-        let _whole = invocation.notes.reserving.lock().await;
-        let asked = invocation.notes.lock().fingerprint.clone();
-        let row = Row::begun(invocation, self.effect, State::Reserved).claiming(asked.as_ref(), Some(Row::FOREVER));
+        let _reserving = invocation.report.reservation_lock.lock().await;
+        let fingerprint = invocation.report.lock().fingerprint.clone();
+        let row = Row::from_invocation(invocation, self.effect, State::Reserved)
+            .with_claim(fingerprint.as_ref(), Some(Row::FOREVER));
         match self.ledger.reserve(row, charges).await {
             Ok(reservation) => {
-                let mut notes = invocation.notes.lock();
-                (notes.reserved, notes.charged) = (true, reservation.charged);
+                let mut report = invocation.report.lock();
+                (report.reserved, report.charged) = (true, reservation.charged);
                 Ok(())
             }
-            Err(ReserveError::LimitReached(full)) => Err(self.refusal(&full)),
+            Err(ReserveError::LimitReached(reached)) => Err(self.limit_error(&reached)),
             // Between the lookup in `replay` and this commit, another call claimed the key. It still runs, or has ended
             // by now.
-            Err(ReserveError::Claimed(invocation)) => Err(CallError::IdempotencyInProgress { invocation }),
+            Err(ReserveError::KeyClaimed(invocation)) => Err(CallError::IdempotencyInProgress { invocation }),
             Err(ReserveError::Ledger(error)) => {
                 Err(CallError::LedgerUnavailable { reason: error.to_string(), started: false })
             }
         }
     }
 
-    fn refusal(&self, full: &Charged) -> CallError {
-        let resets_at = full.charge.per.resets_at(full.window_start);
+    fn limit_error(&self, reached: &Charged) -> CallError {
+        let resets_at = reached.charge.per.resets_at(reached.window_start);
         let wait = resets_at.map(|at| at.as_millisecond() - self.clock.now().as_millisecond());
         CallError::UsageLimitReached {
-            limit: full.charge.limit,
-            per: full.charge.per,
+            limit: reached.charge.limit,
+            per: reached.charge.per,
             resets_at,
             retry_after: wait.map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0))),
         }
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charges_name_whose_units_they_are() {
+    fn charges_name_tool_caller_and_run() {
         let limit = |calls, per, scope| Limit { calls, per, scope };
         let all = [
             limit(9, Per::Day, LimitScope::Tool),
@@ -150,11 +151,11 @@ mod tests {
             limit(4, Per::Lifetime, LimitScope::Tool),
         ];
         let of_caller = HashMap::from([(Arc::from("a"), vec![limit(6, Per::Hour, LimitScope::Tool)])]);
-        let tariff = ChargeRules::new(&ToolName::parse("t").unwrap(), &all, Arc::new(of_caller));
-        let charges = tariff.charges(&"a".into(), Some("r"));
-        let told: Vec<_> = charges.iter().map(|c| (&*c.tool, &*c.caller, &*c.run, c.limit, c.scope)).collect();
+        let charge_rules = ChargeRules::new(&ToolName::parse("t").unwrap(), &all, Arc::new(of_caller));
+        let charges = charge_rules.charges_for(&"a".into(), Some("r"));
+        let summary: Vec<_> = charges.iter().map(|c| (&*c.tool, &*c.caller, &*c.run, c.limit, c.scope)).collect();
         assert_eq!(
-            told,
+            summary,
             [
                 ("t", "", "", 9, LimitScope::Tool),
                 ("t", "a", "", 8, LimitScope::Caller),
@@ -164,6 +165,6 @@ mod tests {
                 ("", "a", "", 6, LimitScope::Caller),
             ]
         );
-        assert_eq!(tariff.charges(&"b".into(), None).len(), 5);
+        assert_eq!(charge_rules.charges_for(&"b".into(), None).len(), 5);
     }
 }

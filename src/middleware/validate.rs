@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Outcome;
-use super::around::{Around, AroundLayer, Inner};
-use super::validation::{NotValidated, ValidationPool, is_small_object};
+use super::interceptor::{Inner, Interceptor, InterceptorLayer};
+use super::validation_pool::{ValidationError, ValidationPool, is_small_object};
 use crate::call::{CallError, Coercion, ContextFields, InvalidArguments, Invocation, JsonObject, Page, PageArguments};
-use crate::schema::{self, INLINE_STEPS, Meter, PageFields, Schema, Unfit};
+use crate::schema::{self, FitError, INLINE_STEPS, Meter, PageFields, Schema};
 use crate::tools::{Runner, Values};
 
 /// `retry_after` for a call that found no free slot for validation.
@@ -28,20 +28,20 @@ pub struct ArgumentRules {
     /// The fields of the caller's context that the tool takes.
     pub context: ContextFields,
     /// Fields of the context that are part of the cache key.
-    pub keyed: Vec<String>,
+    pub cache_key_fields: Vec<String>,
     /// Whether arguments are never coerced.
     pub strict: bool,
     /// The parameters by which a model requests a part of the result. The tool does not get them.
-    pub pages: Option<PageFields>,
+    pub page_fields: Option<PageFields>,
     /// The pool for large arguments.
-    pub validations: ValidationPool,
+    pub validation_pool: ValidationPool,
     /// Maximum time of a validation if the call has no deadline.
     pub timeout: Duration,
 }
 
 /// Valid arguments, and the changes that made them valid.
 #[derive(Debug)]
-pub struct Fitting {
+pub struct FittedArguments {
     /// The arguments, with defaults filled in.
     pub arguments: JsonObject,
     /// The values that were converted.
@@ -53,22 +53,22 @@ pub struct Fitting {
 impl ArgumentRules {
     /// Removes the paging parameters from arguments.
     pub fn take_page(&self, arguments: &mut JsonObject) -> Option<PageArguments> {
-        self.pages.as_ref()?.take(arguments, self.strict)
+        self.page_fields.as_ref()?.extract(arguments, self.strict)
     }
 
-    /// [`ArgumentRules::fit`] for arguments as a model writes them. The paging parameters are checked and removed.
+    /// [`ArgumentRules::fit_arguments`] for arguments as a model writes them. The paging parameters are checked and removed.
     ///
     /// # Errors
-    /// As [`ArgumentRules::fit`].
-    pub async fn fit_shown(
+    /// As [`ArgumentRules::fit_arguments`].
+    pub async fn fit_model_arguments(
         &self,
         mut arguments: JsonObject,
         context: &Arc<JsonObject>,
         deadline: Option<Instant>,
-    ) -> Result<Fitting, CallError> {
+    ) -> Result<FittedArguments, CallError> {
         match self.take_page(&mut arguments) {
-            None => self.fit(arguments, context, deadline).await,
-            Some(page) => with_page(self.fit(arguments, context, deadline).await, &page),
+            None => self.fit_arguments(arguments, context, deadline).await,
+            Some(page) => add_page_result(self.fit_arguments(arguments, context, deadline).await, &page),
         }
     }
 
@@ -77,65 +77,68 @@ impl ArgumentRules {
     ///
     /// # Errors
     /// All violations, or a field of the context that is invalid. Or there was no slot or no time for the validation.
-    pub async fn fit(
+    pub async fn fit_arguments(
         &self,
         mut arguments: JsonObject,
         context: &Arc<JsonObject>,
         deadline: Option<Instant>,
-    ) -> Result<Fitting, CallError> {
+    ) -> Result<FittedArguments, CallError> {
         if is_small_object(&arguments)
-            && let Some(fitted) = self.fit_within(&mut arguments, context, &Meter::new(INLINE_STEPS, None))
+            && let Some(fitted) = self.fit_with_meter(&mut arguments, context, &Meter::new(INLINE_STEPS, None))
         {
-            return fitted.map(|coercions| Fitting { arguments, coercions, page: None });
+            return fitted.map(|coercions| FittedArguments { arguments, coercions, page: None });
         }
         let (began, rules, context) = (Instant::now(), self.clone(), context.clone());
         let until = deadline.unwrap_or(began + self.timeout);
-        let fitted = self.validations.run(until, move |meter| {
-            let fitted = rules.fit_within(&mut arguments, &context, meter)?;
-            Some(fitted.map(|coercions| Fitting { arguments, coercions, page: None }))
+        let fitted = self.validation_pool.run(until, move |meter| {
+            let fitted = rules.fit_with_meter(&mut arguments, &context, meter)?;
+            Some(fitted.map(|coercions| FittedArguments { arguments, coercions, page: None }))
         });
         match fitted.await {
             Ok(Some(fitted)) => fitted,
-            Ok(None) => Err(CallError::InvalidArguments(vec![schema::too_much("the arguments object")])),
-            Err(NotValidated::Full) if deadline.is_none() => {
+            Ok(None) => Err(CallError::InvalidArguments(vec![schema::too_costly("the arguments object")])),
+            Err(ValidationError::NoFreeSlot) if deadline.is_none() => {
                 Err(CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None })
             }
-            Err(NotValidated::Full | NotValidated::OutOfTime) => {
+            Err(ValidationError::NoFreeSlot | ValidationError::TimedOut) => {
                 Err(CallError::DeadlineExceeded { after: until - began, started: false })
             }
-            Err(NotValidated::Stopping) => Err(CallError::Draining),
+            Err(ValidationError::ShuttingDown) => Err(CallError::Draining),
         }
     }
 
     /// `None` if the meter was spent before the result was clear.
-    fn fit_within(
+    fn fit_with_meter(
         &self,
         arguments: &mut JsonObject,
         context: &JsonObject,
         meter: &Meter<'_>,
     ) -> Option<Result<Vec<Coercion>, CallError>> {
-        match self.schema.fit(arguments, self.strict, meter) {
+        match self.schema.fit_arguments(arguments, self.strict, meter) {
             Ok(coercions) => {
-                let faults = self.runner.faults(Values { arguments, context });
+                let faults = self.runner.value_faults(Values { arguments, context });
                 Some(if faults.is_empty() { Ok(coercions) } else { Err(faults.into()) })
             }
-            Err(Unfit::Violations(violations)) => Some(Err(CallError::InvalidArguments(violations))),
-            Err(Unfit::Stopped(_)) => None,
+            Err(FitError::Violations(violations)) => Some(Err(CallError::InvalidArguments(violations))),
+            Err(FitError::Stopped(_)) => None,
         }
     }
 }
 
 /// Adds the result for the paging parameters to the result for the other arguments.
-fn with_page(fitted: Result<Fitting, CallError>, page: &PageArguments) -> Result<Fitting, CallError> {
+fn add_page_result(
+    fitted: Result<FittedArguments, CallError>,
+    page: &PageArguments,
+) -> Result<FittedArguments, CallError> {
     match fitted {
-        Ok(mut fitting) if page.faults.is_empty() => {
+        Ok(mut fitting) if page.violations.is_empty() => {
             fitting.coercions.extend(page.coercions.iter().cloned());
             fitting.page = Some(page.page);
             Ok(fitting)
         }
-        Ok(_) => Err(CallError::InvalidArguments(page.faults.clone())),
+        Ok(_) => Err(CallError::InvalidArguments(page.violations.clone())),
         Err(CallError::InvalidArguments(mut violations)) => {
-            violations.extend(page.faults.iter().cloned());
+            violations.extend(page.violations.iter().cloned());
             Err(CallError::InvalidArguments(violations))
         }
         Err(error) => Err(error),
@@ -147,45 +150,47 @@ pub struct Validate(Arc<ArgumentRules>);
 
 impl Validate {
     /// Makes the layer with these rules.
-    pub fn layer(rules: Arc<ArgumentRules>) -> AroundLayer<Self> {
-        AroundLayer::new(Self(rules))
+    pub fn layer(rules: Arc<ArgumentRules>) -> InterceptorLayer<Self> {
+        InterceptorLayer::new(Self(rules))
     }
 }
 
-impl Around for Validate {
+impl Interceptor for Validate {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, mut invocation: Invocation) -> Outcome {
         // Nested calls get no warning: they inherit the context of their parent call, and their tool did not choose its
         // fields.
         if !invocation.context.is_empty()
-            && invocation.lineage.parent.is_none()
-            && let Some(ignored) = self.0.context.ignored(&invocation.context, &self.0.keyed)
+            && invocation.call_chain.parent.is_none()
+            && let Some(ignored) = self.0.context.ignored_warning(&invocation.context, &self.0.cache_key_fields)
         {
-            invocation.notes.lock().meta.warnings.push(ignored);
+            invocation.report.lock().meta.warnings.push(ignored);
         }
-        if let Some(unreadable) = &invocation.unreadable {
+        if let Some(invalid_arguments) = &invocation.invalid_arguments {
             // The message quotes the arguments. They cannot be parsed, so it is unknown which part of them the schema
             // marks `writeOnly`.
             let quotes = !self.0.schema.has_write_only();
-            let unreadable = quotes.then(|| InvalidArguments::clone(unreadable));
-            return Err(CallError::UnreadableArguments(unreadable.unwrap_or_else(InvalidArguments::without_words)));
+            let invalid_arguments = quotes.then(|| InvalidArguments::clone(invalid_arguments));
+            return Err(CallError::UnreadableArguments(
+                invalid_arguments.unwrap_or_else(InvalidArguments::without_quotes),
+            ));
         }
         // No layer above keeps a reference, so this moves the arguments and does not copy them.
         let arguments = Arc::unwrap_or_clone(std::mem::take(&mut invocation.arguments));
-        let fitted = self.0.fit(arguments, &invocation.context, invocation.deadline).await;
+        let fitted = self.0.fit_arguments(arguments, &invocation.context, invocation.deadline).await;
         let fitted = match &invocation.page_arguments {
             None => fitted,
-            Some(page) => with_page(fitted, page),
+            Some(page) => add_page_result(fitted, page),
         };
         let fitting = fitted.map_err(|error| match error {
             // The duration counts from the start of the call, as in the other layers.
             CallError::DeadlineExceeded { started, .. } if invocation.deadline.is_some() => {
-                CallError::DeadlineExceeded { after: invocation.allowed(), started }
+                CallError::DeadlineExceeded { after: invocation.time_budget(), started }
             }
             error => error,
         })?;
         invocation.arguments = Arc::new(fitting.arguments);
         if !fitting.coercions.is_empty() {
-            invocation.notes.lock().meta.coercions = fitting.coercions;
+            invocation.report.lock().meta.coercions = fitting.coercions;
         }
         inner.call(invocation).await
     }
@@ -199,7 +204,7 @@ mod tests {
 
     use super::*;
     use crate::call::{ToolContext, ToolError, ToolResult};
-    use crate::tools::Fault;
+    use crate::tools::ValueFault;
 
     /// A tool whose validation takes as long as the lock is held.
     struct Slow(Arc<Mutex<()>>);
@@ -210,7 +215,7 @@ mod tests {
             Ok(ToolResult::text("yes"))
         }
 
-        fn faults(&self, _: Values<'_>) -> Vec<Fault> {
+        fn value_faults(&self, _: Values<'_>) -> Vec<ValueFault> {
             drop(self.0.blocking_lock());
             Vec::new()
         }
@@ -218,18 +223,18 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn rules(places: usize, lock: &Arc<Mutex<()>>) -> ArgumentRules {
+    fn rules(slots: usize, lock: &Arc<Mutex<()>>) -> ArgumentRules {
         let schema = Arc::new(Schema::compile(Arc::new(json!({"type": "object"}))).unwrap());
-        let validations = ValidationPool::of(places);
+        let validation_pool = ValidationPool::with_slots(slots);
         ArgumentRules {
             schema,
             runner: Arc::new(Slow(lock.clone())),
             strict: false,
-            validations,
+            validation_pool,
             timeout: SECOND,
-            pages: None,
+            page_fields: None,
             context: ContextFields::none(),
-            keyed: Vec::new(),
+            cache_key_fields: Vec::new(),
         }
     }
 
@@ -238,27 +243,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_pool_ends_with_the_calls_time() {
+    async fn full_pool_waits_until_the_deadline() {
         let rules = rules(0, &Arc::default());
         let began = Instant::now();
-        let said = rules.fit(large(), &Arc::default(), None).await.unwrap_err();
-        assert!(matches!(said, CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None }), "{said:?}");
+        let error = rules.fit_arguments(large(), &Arc::default(), None).await.unwrap_err();
+        assert!(matches!(error, CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None }), "{error:?}");
         assert_eq!(began.elapsed().as_secs(), 1, "the tool's timeout");
-        let said = rules.fit(large(), &Arc::default(), Some(Instant::now() + 3 * SECOND)).await.unwrap_err();
-        let CallError::DeadlineExceeded { after, started: false } = said else { panic!("{said:?}") };
+        let error = rules.fit_arguments(large(), &Arc::default(), Some(Instant::now() + 3 * SECOND)).await.unwrap_err();
+        let CallError::DeadlineExceeded { after, started: false } = error else { panic!("{error:?}") };
         assert_eq!((after, began.elapsed().as_secs()), (3 * SECOND, 4));
     }
 
     #[tokio::test]
-    async fn large_arguments_end_with_the_tools_time() {
+    async fn large_arguments_respect_the_tool_timeout() {
         let lock = Arc::default();
         let mut rules = rules(1, &lock);
         rules.timeout = Duration::from_millis(1);
-        let held = lock.clone().lock_owned().await;
-        let said = rules.fit(large(), &Arc::default(), None).await.unwrap_err();
-        assert!(matches!(said, CallError::DeadlineExceeded { started: false, .. }), "{said:?}");
-        drop(held);
+        let guard = lock.clone().lock_owned().await;
+        let error = rules.fit_arguments(large(), &Arc::default(), None).await.unwrap_err();
+        assert!(matches!(error, CallError::DeadlineExceeded { started: false, .. }), "{error:?}");
+        drop(guard);
         rules.timeout = 60 * SECOND;
-        assert_eq!(rules.fit(large(), &Arc::default(), None).await.unwrap().arguments, large());
+        assert_eq!(rules.fit_arguments(large(), &Arc::default(), None).await.unwrap().arguments, large());
     }
 }

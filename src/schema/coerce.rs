@@ -7,13 +7,13 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::meter::{Meter, Stop};
-use super::{Schema, Unfit};
+use super::meter::{Meter, StopReason};
+use super::{FitError, Schema};
 use crate::call::{Coercion, json};
 
 /// Maximum number of rounds. A conversion may reveal further strings (a list in a string that contains numbers in
 /// strings). Deeper nesting is not an accident of a model.
-const ROUNDS: usize = 4;
+const MAX_ROUNDS: usize = 4;
 /// If more positions do not fit, nothing is converted: each costs time, and so many are not an accident of a model.
 const MAX_MISFITS: usize = 10_000;
 
@@ -43,14 +43,14 @@ impl Coerced {
     /// Restores the strings in reverse order, because a later string may be inside the content of an earlier one.
     pub(super) fn undo(self, value: &mut Value) {
         for (pointer, text) in self.0.into_iter().rev() {
-            put(value, &pointer, text);
+            replace_at(value, &pointer, text);
         }
     }
 }
 
-fn put(value: &mut Value, pointer: &str, text: Value) {
-    if let Some(place) = value.pointer_mut(pointer) {
-        *place = text;
+fn replace_at(value: &mut Value, pointer: &str, text: Value) {
+    if let Some(target) = value.pointer_mut(pointer) {
+        *target = text;
     }
 }
 
@@ -58,9 +58,9 @@ fn put(value: &mut Value, pointer: &str, text: Value) {
 ///
 /// # Errors
 /// The reason why validation ended early. The value is then unchanged.
-pub(super) fn coerce(schema: &Schema, value: &mut Value, meter: &Meter<'_>) -> Result<Coerced, Unfit> {
+pub(super) fn coerce_strings(schema: &Schema, value: &mut Value, meter: &Meter<'_>) -> Result<Coerced, FitError> {
     let mut coerced = Coerced::default();
-    match rounds(schema, value, meter, &mut coerced) {
+    match coerce_in_rounds(schema, value, meter, &mut coerced) {
         Ok(()) => Ok(coerced),
         Err(unfit) => {
             coerced.undo(value);
@@ -69,32 +69,37 @@ pub(super) fn coerce(schema: &Schema, value: &mut Value, meter: &Meter<'_>) -> R
     }
 }
 
-fn rounds(schema: &Schema, value: &mut Value, meter: &Meter<'_>, coerced: &mut Coerced) -> Result<(), Unfit> {
+fn coerce_in_rounds(
+    schema: &Schema,
+    value: &mut Value,
+    meter: &Meter<'_>,
+    coerced: &mut Coerced,
+) -> Result<(), FitError> {
     // Each round converts all positions that do not fit, and validates again. A position that still does not fit gets
     // its string back and is never converted again. The next round finds strings inside the converted content.
     let mut refused: HashSet<String> = HashSet::new();
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         // Without a string that may contain JSON, validation would be useless.
-        if !holds_json(value) {
+        if !contains_json_text(value) {
             break;
         }
-        let Some(misfits) = misfits(schema, value, meter)? else { break };
+        let Some(misfits) = find_misfits(schema, value, meter)? else { break };
         let before = coerced.0.len();
         for pointer in misfits.into_iter().filter(|pointer| !refused.contains(pointer)) {
-            if let Some(place) = value.pointer_mut(&pointer)
-                && let Some(inside) = read(place)
+            if let Some(target) = value.pointer_mut(&pointer)
+                && let Some(inside) = parse_text(target)
             {
-                coerced.0.push((pointer, std::mem::replace(place, inside)));
+                coerced.0.push((pointer, std::mem::replace(target, inside)));
             }
         }
         if coerced.0.len() == before {
             break;
         }
         // Values below the position may be converted in the next round, but the position itself must fit now.
-        let broken = self::misfits(schema, value, meter)?;
+        let broken = self::find_misfits(schema, value, meter)?;
         for (pointer, text) in coerced.0.split_off(before) {
             if broken.as_ref().is_none_or(|broken| broken.contains(&pointer)) {
-                put(value, &pointer, text);
+                replace_at(value, &pointer, text);
                 refused.insert(pointer);
             } else {
                 coerced.0.push((pointer, text));
@@ -105,18 +110,18 @@ fn rounds(schema: &Schema, value: &mut Value, meter: &Meter<'_>, coerced: &mut C
 }
 
 /// The positions that do not fit. `None` if there are too many.
-fn misfits(schema: &Schema, value: &Value, meter: &Meter<'_>) -> Result<Option<HashSet<String>>, Unfit> {
-    let errors = schema.errors(value, meter, ERROR_BYTES).take(MAX_MISFITS + 1);
-    let places: HashSet<String> = errors.map(|error| error.instance_path().to_string()).collect();
-    match meter.stopped() {
-        None => Ok(Some(places).filter(|places| places.len() <= MAX_MISFITS)),
-        Some(Stop::Errors) => Ok(None),
-        Some(stop) => Err(Unfit::Stopped(stop)),
+fn find_misfits(schema: &Schema, value: &Value, meter: &Meter<'_>) -> Result<Option<HashSet<String>>, FitError> {
+    let errors = schema.iter_errors(value, meter, ERROR_BYTES).take(MAX_MISFITS + 1);
+    let pointers: HashSet<String> = errors.map(|error| error.instance_path().to_string()).collect();
+    match meter.stop_reason() {
+        None => Ok(Some(pointers).filter(|pointers| pointers.len() <= MAX_MISFITS)),
+        Some(StopReason::Errors) => Ok(None),
+        Some(stop) => Err(FitError::Stopped(stop)),
     }
 }
 
 /// The content of a string, if it is JSON of another type.
-fn read(value: &Value) -> Option<Value> {
+fn parse_text(value: &Value) -> Option<Value> {
     let text = value.as_str().filter(|text| may_be_json(text))?;
     json::parse_strict(text.as_bytes()).ok()
 }
@@ -127,11 +132,11 @@ fn may_be_json(text: &str) -> bool {
     text.trim_start().starts_with(['{', '[', '-', 't', 'f', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'])
 }
 
-fn holds_json(value: &Value) -> bool {
+fn contains_json_text(value: &Value) -> bool {
     match value {
         Value::String(text) => may_be_json(text),
-        Value::Array(items) => items.iter().any(holds_json),
-        Value::Object(members) => members.values().any(holds_json),
+        Value::Array(items) => items.iter().any(contains_json_text),
+        Value::Object(members) => members.values().any(contains_json_text),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }

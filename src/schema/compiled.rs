@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::bounds::{self, Weights};
 use super::coerce::{self, Coerced};
-use super::explain::{self, Explain};
-use super::meter::{MAX_STEPS, Meter, Stop};
-use super::metered::{Look, Metered, is_genuine};
-use super::references::{endless_reference, outside_reference};
+use super::explain::{self, ViolationCollector};
+use super::meter::{MAX_STEPS, Meter, StopReason};
+use super::metered::{Metered, MeteredValue, is_examined};
+use super::references::{find_endless_reference, find_outside_reference};
 use super::write_only::WriteOnly;
 use crate::call::{Coercion, JsonObject, Violation, json};
 
@@ -46,11 +46,11 @@ pub struct SchemaFault {
 
 /// Why arguments do not fit a schema.
 #[derive(Debug)]
-pub enum Unfit {
+pub enum FitError {
     /// The violations of the schema.
     Violations(Vec<Violation>),
     /// Validation ended early.
-    Stopped(Stop),
+    Stopped(StopReason),
 }
 
 impl Schema {
@@ -60,8 +60,8 @@ impl Schema {
     /// # Errors
     /// The fault in the schema, and its position.
     pub fn compile(schema: Arc<Value>) -> Result<Self, SchemaFault> {
-        let weights = bounds::measure(&schema)?;
-        if let Some(fault) = endless_reference(&schema) {
+        let weights = bounds::measure_schema(&schema)?;
+        if let Some(fault) = find_endless_reference(&schema) {
             return Err(fault);
         }
         let mut options = jsonschema::options_for::<Metered>()
@@ -72,20 +72,28 @@ impl Schema {
             options = options.with_draft(Draft::Draft202012);
         }
         let validator = options.build(&schema).map_err(|error| match error.kind() {
-            ValidationErrorKind::Referencing(_) => outside_reference(&schema, "").unwrap_or_else(|| fault(&error)),
-            _ => fault(&error),
+            ValidationErrorKind::Referencing(_) => {
+                find_outside_reference(&schema, "").unwrap_or_else(|| compile_fault(&error))
+            }
+            _ => compile_fault(&error),
         })?;
         let properties = schema.get("properties").and_then(Value::as_object);
         let defaults = properties
             .into_iter()
             .flatten()
             .filter_map(|(name, property)| property.get("default").map(|default| (name.clone(), default.clone())));
-        Ok(Self { defaults: defaults.collect(), write_only: WriteOnly::of(&schema), validator, weights, schema })
+        Ok(Self {
+            defaults: defaults.collect(),
+            write_only: WriteOnly::from_schema(&schema),
+            validator,
+            weights,
+            schema,
+        })
     }
 
     /// The part of a schema that is too large, if any.
-    pub fn too_large(schema: &Value) -> Option<SchemaFault> {
-        bounds::measure(schema).err()
+    pub fn check_size(schema: &Value) -> Option<SchemaFault> {
+        bounds::measure_schema(schema).err()
     }
 
     /// Compiles an input schema. Its root must have `type: object`.
@@ -107,7 +115,12 @@ impl Schema {
     ///
     /// # Errors
     /// The violations, or the reason why validation ended early.
-    pub fn fit(&self, arguments: &mut JsonObject, strict: bool, meter: &Meter<'_>) -> Result<Vec<Coercion>, Unfit> {
+    pub fn fit_arguments(
+        &self,
+        arguments: &mut JsonObject,
+        strict: bool,
+        meter: &Meter<'_>,
+    ) -> Result<Vec<Coercion>, FitError> {
         for (name, default) in &self.defaults {
             if !arguments.contains_key(name) {
                 arguments.insert(name.clone(), default.clone());
@@ -121,25 +134,25 @@ impl Schema {
         coercions
     }
 
-    fn fit_value(&self, value: &mut Value, strict: bool, meter: &Meter<'_>) -> Result<Vec<Coercion>, Unfit> {
+    fn fit_value(&self, value: &mut Value, strict: bool, meter: &Meter<'_>) -> Result<Vec<Coercion>, FitError> {
         if self.is_valid(value, meter)? {
             return Ok(Vec::new());
         }
         // Conversions are kept only if the whole value then fits. Otherwise the caller gets violations that refer to
         // the converted value, and the value itself is restored.
-        let read = if strict { Coerced::default() } else { coerce::coerce(self, value, meter)? };
-        let judged = match read.is_empty() {
+        let coerced = if strict { Coerced::default() } else { coerce::coerce_strings(self, value, meter)? };
+        let outcome = match coerced.is_empty() {
             true => Ok(false),
             false => self.is_valid(value, meter),
         };
-        let judged = judged.and_then(|is_valid| match is_valid {
+        let outcome = outcome.and_then(|is_valid| match is_valid {
             true => Ok(()),
-            false => Err(Unfit::Violations(self.explained(value, meter, MAX_VIOLATIONS)?)),
+            false => Err(FitError::Violations(self.explain_violations(value, meter, MAX_VIOLATIONS)?)),
         });
-        match judged {
-            Ok(()) => Ok(read.coercions(value)),
+        match outcome {
+            Ok(()) => Ok(coerced.coercions(value)),
             Err(unfit) => {
-                read.undo(value);
+                coerced.undo(value);
                 Err(unfit)
             }
         }
@@ -149,16 +162,16 @@ impl Schema {
     ///
     /// # Errors
     /// The reason why validation ended early.
-    pub fn first_violation(&self, value: &Value, meter: &Meter<'_>) -> Result<Option<Violation>, Stop> {
+    pub fn first_violation(&self, value: &Value, meter: &Meter<'_>) -> Result<Option<Violation>, StopReason> {
         match self.is_valid(value, meter) {
             Ok(true) => Ok(None),
-            Ok(false) => match self.explained(value, meter, 1) {
+            Ok(false) => match self.explain_violations(value, meter, 1) {
                 Ok(violations) => Ok(violations.into_iter().next()),
-                Err(Unfit::Violations(violations)) => Ok(violations.into_iter().next()),
-                Err(Unfit::Stopped(stop)) => Err(stop),
+                Err(FitError::Violations(violations)) => Ok(violations.into_iter().next()),
+                Err(FitError::Stopped(stop)) => Err(stop),
             },
-            Err(Unfit::Violations(violations)) => Ok(violations.into_iter().next()),
-            Err(Unfit::Stopped(stop)) => Err(stop),
+            Err(FitError::Violations(violations)) => Ok(violations.into_iter().next()),
+            Err(FitError::Stopped(stop)) => Err(stop),
         }
     }
 
@@ -166,7 +179,7 @@ impl Schema {
     pub fn misfit_defaults(&self) -> Vec<(String, String)> {
         let violations = self.violations(&Value::Object(self.defaults.clone()));
         let of = |name: &str, violation: &Violation| {
-            let own = format!("/{}", json::pointer_token(name));
+            let own = format!("/{}", json::escape_pointer_token(name));
             violation.pointer == own || violation.pointer.starts_with(&format!("{own}/"))
         };
         let misfit = |name: &String| {
@@ -182,10 +195,10 @@ impl Schema {
     }
 
     /// The arguments for the record, without values that the schema marks `writeOnly`.
-    pub fn recordable<'a>(&self, arguments: &'a JsonObject) -> Cow<'a, JsonObject> {
+    pub fn redact_write_only<'a>(&self, arguments: &'a JsonObject) -> Cow<'a, JsonObject> {
         let Some(write_only) = &self.write_only else { return Cow::Borrowed(arguments) };
         let mut value = Value::Object(arguments.clone());
-        write_only.hide(&self.schema, &mut value);
+        write_only.redact(&self.schema, &mut value);
         match value {
             Value::Object(object) => Cow::Owned(object),
             _ => Cow::Owned(JsonObject::new()),
@@ -198,72 +211,72 @@ impl Schema {
         let meter = Meter::new(MAX_STEPS, None);
         let found = match self.is_valid(value, &meter) {
             Ok(true) => return Vec::new(),
-            Ok(false) => self.explained(value, &meter, MAX_VIOLATIONS),
+            Ok(false) => self.explain_violations(value, &meter, MAX_VIOLATIONS),
             Err(stopped) => Err(stopped),
         };
-        found.unwrap_or_else(|_| vec![explain::too_much("the value")])
+        found.unwrap_or_else(|_| vec![explain::too_costly("the value")])
     }
 
-    fn is_valid(&self, value: &Value, meter: &Meter<'_>) -> Result<bool, Unfit> {
-        let is_valid = self.validator.is_valid(self.look(value, meter, 0));
-        meter.stopped().map_or(Ok(is_valid), |stop| Err(Unfit::Stopped(stop)))
+    fn is_valid(&self, value: &Value, meter: &Meter<'_>) -> Result<bool, FitError> {
+        let is_valid = self.validator.is_valid(self.begin_pass(value, meter, 0));
+        meter.stop_reason().map_or(Ok(is_valid), |stop| Err(FitError::Stopped(stop)))
     }
 
     /// Prepares a value for one validation, which may keep errors of `error_bytes` bytes.
-    fn look<'v>(&self, value: &'v Value, meter: &'v Meter<'v>, error_bytes: usize) -> Look<'v> {
-        meter.begin(error_bytes);
+    fn begin_pass<'v>(&self, value: &'v Value, meter: &'v Meter<'v>, error_bytes: usize) -> MeteredValue<'v> {
+        meter.begin_pass(error_bytes);
         meter.text_weight.set(self.weights.text);
         meter.name_weight.set(self.weights.name);
-        Look::at(value, meter)
+        MeteredValue::new(value, meter)
     }
 
     /// The errors of a value, as far as memory allows. Errors made after the end of validation are not genuine
-    /// (`is_genuine`).
-    pub(super) fn errors<'v>(
+    /// (`is_examined`).
+    pub(super) fn iter_errors<'v>(
         &'v self,
         value: &'v Value,
         meter: &'v Meter<'v>,
         error_bytes: usize,
     ) -> impl Iterator<Item = ValidationError<'v>> {
-        self.validator.iter_errors(self.look(value, meter, error_bytes))
+        self.validator.iter_errors(self.begin_pass(value, meter, error_bytes))
     }
 
     /// Makes at most `most` violations of a value that does not fit.
-    fn explained(&self, value: &Value, meter: &Meter<'_>, most: usize) -> Result<Vec<Violation>, Unfit> {
+    fn explain_violations(&self, value: &Value, meter: &Meter<'_>, most: usize) -> Result<Vec<Violation>, FitError> {
         let error_bytes = if most == 1 { FIRST_ERROR_BYTES } else { ERROR_BYTES };
         let mut shown = None;
         let mut shows = |write_only: &WriteOnly, error: &ValidationError<'_>| {
             let shown = shown.get_or_insert_with(|| {
                 let mut shown = value.clone();
-                write_only.hide(&self.schema, &mut shown);
+                write_only.redact(&self.schema, &mut shown);
                 shown
             });
             shown.pointer(error.instance_path().as_str()) == Some(error.instance())
         };
-        let mut explain = Explain::new(&self.schema, most);
-        for error in self.errors(value, meter, error_bytes) {
-            if explain.is_full() {
+        let mut collector = ViolationCollector::new(&self.schema, most);
+        for error in self.iter_errors(value, meter, error_bytes) {
+            if collector.is_full() {
                 break;
             }
-            if !is_genuine(error.instance()) {
+            if !is_examined(error.instance()) {
                 // Validation ended inside the branches of this combination. The combination itself is known to fail,
                 // so it is reported.
                 let is_combination = matches!(
                     error.kind(),
                     ValidationErrorKind::AnyOf { .. } | ValidationErrorKind::OneOfNotValid { .. }
                 );
-                if explain.is_empty() && is_combination && meter.stopped() == Some(Stop::Errors) {
-                    explain.add(&error, false);
+                if collector.is_empty() && is_combination && meter.stop_reason() == Some(StopReason::Errors) {
+                    collector.add_error(&error, false);
                 }
                 break;
             }
             let quotes = self.write_only.as_ref().is_none_or(|write_only| shows(write_only, &error));
-            explain.add(&error, quotes);
+            collector.add_error(&error, quotes);
         }
-        match (explain.into_violations(), meter.stopped()) {
+        match (collector.into_violations(), meter.stop_reason()) {
             (violations, _) if !violations.is_empty() => Ok(violations),
-            (_, Some(Stop::Errors) | None) => Ok(vec![explain::unexplained()]),
-            (_, Some(stop)) => Err(Unfit::Stopped(stop)),
+            (_, Some(StopReason::Errors) | None) => Ok(vec![explain::unexplained()]),
+            (_, Some(stop)) => Err(FitError::Stopped(stop)),
         }
     }
 }
@@ -278,6 +291,6 @@ impl SchemaFault {
     }
 }
 
-fn fault(error: &ValidationError<'_>) -> SchemaFault {
+fn compile_fault(error: &ValidationError<'_>) -> SchemaFault {
     SchemaFault::new(error.instance_path().as_str(), error.to_string())
 }

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
-use crate::call::json::{pointer_token, pointer_tokens};
+use crate::call::json::{escape_pointer_token, parse_pointer};
 
 /// Keywords of the schema as a whole. No part contains them.
-const LEFT_OUT: [&str; 9] = [
+const ROOT_KEYWORDS: [&str; 9] = [
     "$schema",
     "$id",
     "$anchor",
@@ -27,16 +27,16 @@ const LEFT_OUT: [&str; 9] = [
 
 /// The reader of the parts.
 #[derive(Clone, Copy, PartialEq)]
-enum Reader {
+enum Audience {
     /// A generator of clients.
     Document,
     /// The API of a model's provider.
     Provider,
 }
 
-impl Reader {
+impl Audience {
     /// The location of the parts in the document.
-    fn place(self) -> &'static str {
+    fn reference_prefix(self) -> &'static str {
         match self {
             Self::Document => "#/components/schemas/",
             Self::Provider => "#/$defs/",
@@ -47,13 +47,13 @@ impl Reader {
     /// titles: generators make class names of titles, and two tools may have the same title. For a provider,
     /// descriptive keywords beside a reference are left out ("If a schema node has $ref set, then only description
     /// and default can be set alongside it", error text of Gemini).
-    fn leaves_out(self, word: &str, beside_reference: bool) -> bool {
+    fn omits(self, word: &str, beside_reference: bool) -> bool {
         let also: &[&str] = match self {
             Self::Document => &["discriminator", "xml", "externalDocs", "title"],
             Self::Provider if beside_reference => &["title", "examples", "deprecated", "readOnly", "writeOnly"],
             Self::Provider => &[],
         };
-        LEFT_OUT.contains(&word) || also.contains(&word)
+        ROOT_KEYWORDS.contains(&word) || also.contains(&word)
     }
 }
 
@@ -61,14 +61,14 @@ impl Reader {
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 /// The kind of value that a keyword has.
-enum Holds {
+enum KeywordKind {
     Schema,
     List,
     ByName,
     Data,
 }
 
-fn holds(keyword: &str, value: &Value) -> Holds {
+fn keyword_kind(keyword: &str, value: &Value) -> KeywordKind {
     match keyword {
         "additionalItems"
         | "additionalProperties"
@@ -80,15 +80,15 @@ fn holds(keyword: &str, value: &Value) -> Holds {
         | "propertyNames"
         | "then"
         | "unevaluatedItems"
-        | "unevaluatedProperties" => Holds::Schema,
+        | "unevaluatedProperties" => KeywordKind::Schema,
         // In drafts up to 2019-09, a list here means the same as `prefixItems` in 2020-12.
-        "items" if value.is_array() => Holds::List,
-        "items" => Holds::Schema,
-        "allOf" | "anyOf" | "oneOf" | "prefixItems" => Holds::List,
+        "items" if value.is_array() => KeywordKind::List,
+        "items" => KeywordKind::Schema,
+        "allOf" | "anyOf" | "oneOf" | "prefixItems" => KeywordKind::List,
         "$defs" | "definitions" | "dependencies" | "dependentSchemas" | "patternProperties" | "properties" => {
-            Holds::ByName
+            KeywordKind::ByName
         }
-        _ => Holds::Data,
+        _ => KeywordKind::Data,
     }
 }
 
@@ -96,24 +96,24 @@ fn holds(keyword: &str, value: &Value) -> Holds {
 /// `root`. The name of another part is `prefix_` and the last token of its pointer; `claim` makes the name unique.
 ///
 /// `None` if some reference cannot be carried over (a nested `$id`, a relative reference).
-pub fn components(
+pub fn split_components(
     schema: &Value,
     root: &str,
     prefix: &str,
     mut claim: impl FnMut(&str) -> String,
 ) -> Option<Vec<(String, Value)>> {
-    parts(schema, Reader::Document, root, |word| claim(&format!("{prefix}_{}", identifier(word))))
+    collect_parts(schema, Audience::Document, root, |word| claim(&format!("{prefix}_{}", to_identifier(word))))
 }
 
 /// The same schema in basic keywords of 2020-12, for readers that accept no others. References point to its own
 /// `$defs`, boolean schemas become objects, and every array has `items`.
 ///
-/// `None` in the same cases as [`components`].
-pub fn standalone(schema: &Value) -> Option<Value> {
+/// `None` in the same cases as [`split_components`].
+pub fn to_standalone(schema: &Value) -> Option<Value> {
     // The next number to try for each word, because many parts may end in the same word.
     let (mut taken, mut next) = (HashSet::new(), HashMap::new());
     let claim = |word: &str| {
-        let word = identifier(word);
+        let word = to_identifier(word);
         let number = next.entry(word.clone()).or_insert(1);
         loop {
             let name = if *number == 1 { word.clone() } else { format!("{word}_{number}") };
@@ -123,7 +123,7 @@ pub fn standalone(schema: &Value) -> Option<Value> {
             }
         }
     };
-    let mut parts = parts(schema, Reader::Provider, "", claim)?.into_iter();
+    let mut parts = collect_parts(schema, Audience::Provider, "", claim)?.into_iter();
     let (_, mut root) = parts.next()?;
     let definitions: Map<String, Value> = parts.collect();
     if !definitions.is_empty() {
@@ -133,28 +133,28 @@ pub fn standalone(schema: &Value) -> Option<Value> {
 }
 
 /// The root and every target of a reference, each with its name.
-fn parts(
+fn collect_parts(
     schema: &Value,
-    reader: Reader,
+    audience: Audience,
     root: &str,
     mut name: impl FnMut(&str) -> String,
 ) -> Option<Vec<(String, Value)>> {
     let base = schema.get("$id").and_then(Value::as_str).unwrap_or_default();
-    let mut found = KnownReferences { schema, reader, base, anchors: HashMap::new(), names: BTreeMap::new() };
-    found.anchors(schema, &mut String::new())?;
+    let mut found = KnownReferences { schema, audience, base, anchors: HashMap::new(), names: BTreeMap::new() };
+    found.collect_anchors(schema, &mut String::new())?;
 
     // If the root only refers to a part (as pydantic writes a recursive model), that part is the root.
-    let start = found.resolve("#")?;
+    let start = found.final_pointer("#")?;
     found.names.insert(start.clone(), root.to_owned());
     let (mut open, mut seen) = (vec![start], HashSet::new());
     let mut at = 0;
     while let Some(pointer) = open.get(at) {
         let mut targets = Vec::new();
-        references(schema.pointer(pointer)?, &mut targets, &mut seen);
+        collect_references(schema.pointer(pointer)?, &mut targets, &mut seen);
         for target in targets {
-            let pointer = found.resolve(target)?;
+            let pointer = found.final_pointer(target)?;
             if !found.names.contains_key(&pointer) {
-                let word = pointer_tokens(&pointer).last().unwrap_or_default();
+                let word = parse_pointer(&pointer).last().unwrap_or_default();
                 found.names.insert(pointer.clone(), name(&word));
                 open.push(pointer);
             }
@@ -162,21 +162,21 @@ fn parts(
         at += 1;
     }
     let parts = open.into_iter().map(|pointer| {
-        let part = found.part(schema.pointer(&pointer)?, &pointer)?;
+        let part = found.rewrite_part(schema.pointer(&pointer)?, &pointer)?;
         Some((found.names.get(&pointer)?.clone(), part))
     });
     parts.collect()
 }
 
 /// The text with `_` in place of every character that an identifier cannot contain.
-pub fn identifier(text: &str) -> String {
+pub fn to_identifier(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 /// The target of a schema that contains only a reference.
-fn only_refers(schema: &Value) -> Option<&str> {
+fn sole_reference(schema: &Value) -> Option<&str> {
     let object = schema.as_object()?;
-    let silent = |word: &String| word == "$ref" || Reader::Document.leaves_out(word, true);
+    let silent = |word: &String| word == "$ref" || Audience::Document.omits(word, true);
     object.get("$ref")?.as_str().filter(|_| object.keys().all(silent))
 }
 
@@ -186,34 +186,34 @@ fn may_be_array(schema: &Map<String, Value>) -> bool {
 }
 
 /// The direct subschemas of a schema, each with its pointer relative to the schema.
-fn below(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
+fn subschemas(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
     let keywords = schema.as_object().into_iter().flatten();
     keywords.flat_map(|(keyword, value)| {
-        let at = format!("/{}", pointer_token(keyword));
-        let held: Vec<(String, &Value)> = match (holds(keyword, value), value) {
-            (Holds::Schema, _) => vec![(at, value)],
-            (Holds::List, Value::Array(list)) => {
+        let at = format!("/{}", escape_pointer_token(keyword));
+        let found: Vec<(String, &Value)> = match (keyword_kind(keyword, value), value) {
+            (KeywordKind::Schema, _) => vec![(at, value)],
+            (KeywordKind::List, Value::Array(list)) => {
                 list.iter().enumerate().map(|(index, one)| (format!("{at}/{index}"), one)).collect()
             }
-            (Holds::ByName, Value::Object(by_name)) => {
-                by_name.iter().map(|(name, one)| (format!("{at}/{}", pointer_token(name)), one)).collect()
+            (KeywordKind::ByName, Value::Object(by_name)) => {
+                by_name.iter().map(|(name, one)| (format!("{at}/{}", escape_pointer_token(name)), one)).collect()
             }
             _ => Vec::new(),
         };
-        held
+        found
     })
 }
 
 /// Collects every reference of a part. Definitions without a reference to them do not belong to the part. Schemas in
 /// `seen` were visited as parts of another part and are skipped.
-fn references<'a>(schema: &'a Value, targets: &mut Vec<&'a str>, seen: &mut HashSet<*const Value>) {
+fn collect_references<'a>(schema: &'a Value, targets: &mut Vec<&'a str>, seen: &mut HashSet<*const Value>) {
     if !seen.insert(std::ptr::from_ref(schema)) {
         return;
     }
     targets.extend(REFERENCES.iter().filter_map(|word| schema.get(word)?.as_str()));
-    for (place, held) in below(schema) {
-        if !place.starts_with("/$defs/") && !place.starts_with("/definitions/") {
-            references(held, targets, seen);
+    for (pointer, subschema) in subschemas(schema) {
+        if !pointer.starts_with("/$defs/") && !pointer.starts_with("/definitions/") {
+            collect_references(subschema, targets, seen);
         }
     }
 }
@@ -221,7 +221,7 @@ fn references<'a>(schema: &'a Value, targets: &mut Vec<&'a str>, seen: &mut Hash
 /// The references and names of a schema.
 struct KnownReferences<'a> {
     schema: &'a Value,
-    reader: Reader,
+    audience: Audience,
     /// The `$id` of the root.
     base: &'a str,
     /// Maps plain names (`$anchor`) to JSON Pointers.
@@ -232,31 +232,31 @@ struct KnownReferences<'a> {
 
 impl<'a> KnownReferences<'a> {
     /// Collects plain names. `None` at a nested `$id`, because references below it have another base.
-    fn anchors(&mut self, schema: &'a Value, place: &mut String) -> Option<()> {
+    fn collect_anchors(&mut self, schema: &'a Value, pointer: &mut String) -> Option<()> {
         for word in ["$anchor", "$dynamicAnchor"] {
             if let Some(name) = schema.get(word).and_then(Value::as_str) {
-                self.anchors.insert(name, place.clone());
+                self.anchors.insert(name, pointer.clone());
             }
         }
         if let Some(id) = schema.get("$id").and_then(Value::as_str) {
             match id.strip_prefix('#') {
                 // In draft 7 and earlier, this is an anchor.
-                Some(name) => drop(self.anchors.insert(name, place.clone())),
-                None if place.is_empty() => {}
+                Some(name) => drop(self.anchors.insert(name, pointer.clone())),
+                None if pointer.is_empty() => {}
                 None => return None,
             }
         }
-        for (token, held) in below(schema) {
-            let length = place.len();
-            place.push_str(&token);
-            self.anchors(held, place)?;
-            place.truncate(length);
+        for (token, subschema) in subschemas(schema) {
+            let length = pointer.len();
+            pointer.push_str(&token);
+            self.collect_anchors(subschema, pointer)?;
+            pointer.truncate(length);
         }
         Some(())
     }
 
     /// The JSON Pointer of a reference's target.
-    fn pointer(&self, reference: &str) -> Option<String> {
+    fn target_pointer(&self, reference: &str) -> Option<String> {
         let local = match reference.strip_prefix(self.base.trim_end_matches('#')) {
             Some(rest) if !reference.starts_with('#') => rest,
             _ => reference,
@@ -273,11 +273,11 @@ impl<'a> KnownReferences<'a> {
     }
 
     /// The JSON Pointer of a reference's final target: schemas that only refer further are skipped.
-    fn resolve(&self, reference: &str) -> Option<String> {
-        let mut pointer = self.pointer(reference)?;
+    fn final_pointer(&self, reference: &str) -> Option<String> {
+        let mut pointer = self.target_pointer(reference)?;
         let mut passed = Vec::new();
-        while let Some(further) = only_refers(self.schema.pointer(&pointer)?) {
-            let next = self.pointer(further)?;
+        while let Some(further) = sole_reference(self.schema.pointer(&pointer)?) {
+            let next = self.target_pointer(further)?;
             passed.push(std::mem::replace(&mut pointer, next));
             if passed.contains(&pointer) {
                 return None;
@@ -286,13 +286,13 @@ impl<'a> KnownReferences<'a> {
         Some(pointer)
     }
 
-    fn reference(&self, pointer: &str) -> Option<Value> {
+    fn reference_to(&self, pointer: &str) -> Option<Value> {
         let name = self.names.get(pointer)?;
-        Some(if name.is_empty() { "#".into() } else { format!("{}{name}", self.reader.place()).into() })
+        Some(if name.is_empty() { "#".into() } else { format!("{}{name}", self.audience.reference_prefix()).into() })
     }
 
     /// A part in the form for its reader.
-    fn part(&self, schema: &Value, place: &str) -> Option<Value> {
+    fn rewrite_part(&self, schema: &Value, pointer: &str) -> Option<Value> {
         let object = match schema {
             Value::Object(object) => object,
             // These mean the same as true and false, which some generators cannot read.
@@ -306,66 +306,74 @@ impl<'a> KnownReferences<'a> {
         for (keyword, value) in object {
             let keyword = keyword.as_str();
             let (word, value) = match keyword {
-                word if self.reader.leaves_out(word, beside_reference) => continue,
-                word if REFERENCES.contains(&word) => ("$ref", self.reference(&self.resolve(value.as_str()?)?)?),
+                word if self.audience.omits(word, beside_reference) => continue,
+                word if REFERENCES.contains(&word) => {
+                    ("$ref", self.reference_to(&self.final_pointer(value.as_str()?)?)?)
+                }
                 "dependencies" => {
-                    self.dependencies(value, place, &mut part)?;
+                    self.split_dependencies(value, pointer, &mut part)?;
                     continue;
                 }
-                "items" if tuple => ("prefixItems", self.inside(keyword, value, place)?),
-                "additionalItems" if tuple => ("items", self.inside(keyword, value, place)?),
+                "items" if tuple => ("prefixItems", self.rewrite_keyword(keyword, value, pointer)?),
+                "additionalItems" if tuple => ("items", self.rewrite_keyword(keyword, value, pointer)?),
                 "additionalItems" => continue,
                 // Draft 4 has a flag beside the bound.
                 "exclusiveMinimum" | "exclusiveMaximum" if value.is_boolean() => continue,
                 "minimum" if is_open("exclusiveMinimum") => ("exclusiveMinimum", value.clone()),
                 "maximum" if is_open("exclusiveMaximum") => ("exclusiveMaximum", value.clone()),
-                word => (word, self.inside(keyword, value, place)?),
+                word => (word, self.rewrite_keyword(keyword, value, pointer)?),
             };
             part.insert(word.to_owned(), value);
         }
         // Error text of OpenAI: "array schema missing items". It also applies beside `prefixItems`.
-        if self.reader == Reader::Provider && may_be_array(&part) && !part.contains_key("items") {
+        if self.audience == Audience::Provider && may_be_array(&part) && !part.contains_key("items") {
             part.insert("items".into(), json!({}));
         }
         Some(Value::Object(part))
     }
 
     /// A schema inside another: a reference if it has its own name, otherwise the schema itself.
-    fn held(&self, schema: &Value, place: &str) -> Option<Value> {
-        match self.reference(place) {
+    fn rewrite_subschema(&self, schema: &Value, pointer: &str) -> Option<Value> {
+        match self.reference_to(pointer) {
             Some(reference) => Some(json!({"$ref": reference})),
-            None => self.part(schema, place),
+            None => self.rewrite_part(schema, pointer),
         }
     }
 
-    fn inside(&self, keyword: &str, value: &Value, place: &str) -> Option<Value> {
-        let place = format!("{place}/{}", pointer_token(keyword));
-        match (holds(keyword, value), value) {
+    fn rewrite_keyword(&self, keyword: &str, value: &Value, pointer: &str) -> Option<Value> {
+        let pointer = format!("{pointer}/{}", escape_pointer_token(keyword));
+        match (keyword_kind(keyword, value), value) {
             // Every reader accepts booleans for these keywords, because they are common here.
-            (Holds::Schema, Value::Bool(_)) if keyword.ends_with("Properties") => Some(value.clone()),
-            (Holds::Schema, _) => self.held(value, &place),
-            (Holds::List, Value::Array(list)) => {
-                let held = list.iter().enumerate().map(|(index, one)| self.held(one, &format!("{place}/{index}")));
-                held.collect::<Option<Vec<Value>>>().map(Value::Array)
+            (KeywordKind::Schema, Value::Bool(_)) if keyword.ends_with("Properties") => Some(value.clone()),
+            (KeywordKind::Schema, _) => self.rewrite_subschema(value, &pointer),
+            (KeywordKind::List, Value::Array(list)) => {
+                let rewritten = list
+                    .iter()
+                    .enumerate()
+                    .map(|(index, one)| self.rewrite_subschema(one, &format!("{pointer}/{index}")));
+                rewritten.collect::<Option<Vec<Value>>>().map(Value::Array)
             }
-            (Holds::ByName, Value::Object(by_name)) => {
-                let held = by_name.iter().map(|(name, one)| {
-                    Some((name.clone(), self.held(one, &format!("{place}/{}", pointer_token(name)))?))
+            (KeywordKind::ByName, Value::Object(by_name)) => {
+                let rewritten = by_name.iter().map(|(name, one)| {
+                    Some((
+                        name.clone(),
+                        self.rewrite_subschema(one, &format!("{pointer}/{}", escape_pointer_token(name)))?,
+                    ))
                 });
-                held.collect::<Option<Map<String, Value>>>().map(Value::Object)
+                rewritten.collect::<Option<Map<String, Value>>>().map(Value::Object)
             }
             _ => Some(value.clone()),
         }
     }
 
     /// Splits `dependencies` of draft 7 and earlier into its two successors.
-    fn dependencies(&self, value: &Value, place: &str, part: &mut Map<String, Value>) -> Option<()> {
+    fn split_dependencies(&self, value: &Value, pointer: &str, part: &mut Map<String, Value>) -> Option<()> {
         let (mut required, mut schemas) = (Map::new(), Map::new());
         for (name, one) in value.as_object()? {
-            let place = format!("{place}/dependencies/{}", pointer_token(name));
+            let pointer = format!("{pointer}/dependencies/{}", escape_pointer_token(name));
             match one {
                 Value::Array(_) => drop(required.insert(name.clone(), one.clone())),
-                _ => drop(schemas.insert(name.clone(), self.held(one, &place)?)),
+                _ => drop(schemas.insert(name.clone(), self.rewrite_subschema(one, &pointer)?)),
             }
         }
         let split = [("dependentRequired", required), ("dependentSchemas", schemas)];
@@ -379,37 +387,37 @@ mod tests {
     use super::*;
 
     /// The parts by name, as `{family}_arguments` and `{family}_…`.
-    fn parts(schema: &Value) -> BTreeMap<String, Value> {
+    fn parts_by_name(schema: &Value) -> BTreeMap<String, Value> {
         let mut taken = Vec::new();
         let claim = |wanted: &str| {
             let name = if taken.contains(&wanted.to_owned()) { format!("{wanted}_2") } else { wanted.to_owned() };
             taken.push(name.clone());
             name
         };
-        components(schema, "t_arguments", "t", claim).unwrap().into_iter().collect()
+        split_components(schema, "t_arguments", "t", claim).unwrap().into_iter().collect()
     }
 
     /// Checks that the document and the standalone schema judge these values like the original schema: `fit` is
     /// valid, `misfit` is not.
-    fn same(schema: &Value, fit: &[Value], misfit: &[Value]) {
+    fn assert_equivalent(schema: &Value, fit: &[Value], misfit: &[Value]) {
         let document = json!({
             "$ref": "#/components/schemas/t_arguments",
-            "components": {"schemas": Value::Object(parts(schema).into_iter().collect())},
+            "components": {"schemas": Value::Object(parts_by_name(schema).into_iter().collect())},
         });
         let as_it_is = jsonschema::validator_for(schema).unwrap();
-        for told in [document, standalone(schema).unwrap()] {
-            let there = jsonschema::draft202012::new(&told).unwrap();
+        for rewritten in [document, to_standalone(schema).unwrap()] {
+            let there = jsonschema::draft202012::new(&rewritten).unwrap();
             for (instances, yes) in [(fit, true), (misfit, false)] {
                 for instance in instances {
                     assert_eq!(as_it_is.is_valid(instance), yes, "{instance} as it is");
-                    assert_eq!(there.is_valid(instance), yes, "{instance} by {told:#}");
+                    assert_eq!(there.is_valid(instance), yes, "{instance} by {rewritten:#}");
                 }
             }
         }
     }
 
     #[test]
-    fn definitions_become_parts_and_recursion_ends_in_them() {
+    fn definitions_become_named_parts() {
         let schema = json!({
             "type": "object",
             "properties": {"tree": {"$ref": "#/$defs/a%20node"}, "self": {"$ref": "#"}, "again": {"$ref": "#/properties/n"},
@@ -420,10 +428,10 @@ mod tests {
                 "unused": {"$ref": "#/$defs/unused"},
             },
         });
-        let found = parts(&schema);
+        let found = parts_by_name(&schema);
         assert_eq!(found.keys().collect::<Vec<_>>(), ["t_a_node", "t_arguments", "t_n"]);
         assert_eq!(found["t_arguments"]["properties"]["n"], json!({"$ref": "#/components/schemas/t_n"}));
-        same(
+        assert_equivalent(
             &schema,
             &[json!({"tree": {"value": 1, "kids": [{"kids": []}]}, "self": {"again": 1}})],
             &[json!({"tree": {"kids": [{"value": "x"}]}}), json!({"self": {"n": "x"}}), json!({"again": "x"})],
@@ -438,23 +446,23 @@ mod tests {
             schema["$defs"][format!("d{level}")] = json!({"allOf": [next, next]});
         }
         schema["$defs"]["d25"] = json!({"type": "object"});
-        assert!(standalone(&schema).unwrap().to_string().len() < 4000);
-        assert_eq!(parts(&schema).len(), 27);
+        assert!(to_standalone(&schema).unwrap().to_string().len() < 4000);
+        assert_eq!(parts_by_name(&schema).len(), 27);
     }
 
     #[test]
-    fn names_of_properties_and_data_are_no_keywords() {
+    fn property_names_and_data_are_not_keywords() {
         let schema = json!({
             "type": "object",
             "properties": {"$ref": {"type": "string"}, "$id": {"const": {"$ref": "#/nowhere", "$defs": 1}}, "$defs": true,
                 "properties": {"properties": {"$schema": {"type": "integer"}}}},
             "default": {"$ref": "#/nowhere"},
         });
-        let part = &parts(&schema)["t_arguments"];
+        let part = &parts_by_name(&schema)["t_arguments"];
         assert_eq!(part["properties"]["$id"]["const"], json!({"$ref": "#/nowhere", "$defs": 1}));
         assert_eq!(part["properties"]["$defs"], json!({}));
         assert_eq!(part["default"], schema["default"]);
-        same(
+        assert_equivalent(
             &schema,
             &[json!({"$ref": "x", "$defs": 3})],
             &[json!({"$ref": 1}), json!({"properties": {"$schema": ""}})],
@@ -462,8 +470,8 @@ mod tests {
     }
 
     #[test]
-    fn older_drafts_are_said_in_words_of_2020_12() {
-        same(
+    fn older_drafts_are_translated() {
+        assert_equivalent(
             &json!({
                 "$schema": "http://json-schema.org/draft-07/schema#", "$id": "https://example.com/t.json", "type": "object",
                 "properties": {
@@ -481,7 +489,7 @@ mod tests {
                 json!({"pair": [1, "a", 2], "word": "a"}),
             ],
         );
-        same(
+        assert_equivalent(
             &json!({"$schema": "http://json-schema.org/draft-04/schema#", "type": "object",
                 "properties": {"n": {"type": "integer", "minimum": 3, "exclusiveMinimum": true}}}),
             &[json!({"n": 4})],
@@ -490,24 +498,24 @@ mod tests {
     }
 
     #[test]
-    fn anchors_and_a_root_that_only_refers_are_followed() {
+    fn anchors_and_root_references_are_followed() {
         let schema = json!({
             "$ref": "#node", "title": "Node",
             "$defs": {"Alias": {"$ref": "#node"}, "Node": {"$anchor": "node", "type": "object", "properties": {"next": {"$dynamicRef": "#/$defs/Alias"}}}},
         });
-        assert_eq!(parts(&schema).keys().collect::<Vec<_>>(), ["t_arguments"]);
-        same(&schema, &[json!({"next": {"next": {}}})], &[json!({"next": {"next": 1}}), json!(1)]);
+        assert_eq!(parts_by_name(&schema).keys().collect::<Vec<_>>(), ["t_arguments"]);
+        assert_equivalent(&schema, &[json!({"next": {"next": {}}})], &[json!({"next": {"next": 1}}), json!(1)]);
     }
 
     #[test]
-    fn what_cannot_be_carried_over_is_not_guessed() {
+    fn unresolvable_references_give_none() {
         let nested = json!({"type": "object", "properties": {"a": {"$id": "https://example.com/a", "$ref": "#/x"}}});
         let relative = json!({"type": "object", "properties": {"a": {"$ref": "other.json"}}});
         let nowhere = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/missing"}}});
         let endless = json!({"$ref": "#"});
         for schema in [nested, relative, nowhere, endless] {
-            assert_eq!(components(&schema, "r", "p", str::to_owned), None, "{schema}");
-            assert_eq!(standalone(&schema), None, "{schema}");
+            assert_eq!(split_components(&schema, "r", "p", str::to_owned), None, "{schema}");
+            assert_eq!(to_standalone(&schema), None, "{schema}");
         }
     }
 
@@ -528,22 +536,22 @@ mod tests {
             "unevaluatedItems",
             "unevaluatedProperties",
         ] {
-            let told = standalone(&json!({keyword: to, "definitions": {"a": {"type": "string"}}})).unwrap();
-            assert_eq!(told, json!({keyword: moved, "$defs": {"a": {"type": "string"}}}));
+            let rewritten = to_standalone(&json!({keyword: to, "definitions": {"a": {"type": "string"}}})).unwrap();
+            assert_eq!(rewritten, json!({keyword: moved, "$defs": {"a": {"type": "string"}}}));
         }
         for keyword in ["allOf", "anyOf", "oneOf", "prefixItems"] {
-            let told = standalone(&json!({keyword: [to, true], "definitions": {"a": {}}})).unwrap();
-            assert_eq!(told, json!({keyword: [moved, {}], "$defs": {"a": {}}}));
+            let rewritten = to_standalone(&json!({keyword: [to, true], "definitions": {"a": {}}})).unwrap();
+            assert_eq!(rewritten, json!({keyword: [moved, {}], "$defs": {"a": {}}}));
         }
         for keyword in ["dependentSchemas", "patternProperties", "properties"] {
-            let told = standalone(&json!({keyword: {"x": to, "y": false}, "definitions": {"a": {}}})).unwrap();
-            assert_eq!(told, json!({keyword: {"x": moved, "y": {"not": {}}}, "$defs": {"a": {}}}));
+            let rewritten = to_standalone(&json!({keyword: {"x": to, "y": false}, "definitions": {"a": {}}})).unwrap();
+            assert_eq!(rewritten, json!({keyword: {"x": moved, "y": {"not": {}}}, "$defs": {"a": {}}}));
         }
     }
 
     #[test]
-    fn words_of_older_drafts_are_replaced_where_they_mean_something() {
-        for (schema, told) in [
+    fn older_keywords_are_replaced_by_meaning() {
+        for (schema, rewritten) in [
             (json!({"additionalProperties": false, "not": true}), json!({"additionalProperties": false, "not": {}})),
             (json!({"items": {}, "additionalItems": {"type": "null"}}), json!({"items": {}})),
             (json!({"maximum": 3, "exclusiveMaximum": true}), json!({"exclusiveMaximum": 3})),
@@ -558,13 +566,16 @@ mod tests {
                 json!({"not": {"$ref": "#"}}),
             ),
         ] {
-            assert_eq!(standalone(&schema), Some(told));
+            assert_eq!(to_standalone(&schema), Some(rewritten));
         }
-        assert_eq!(standalone(&json!({"properties": {"a": {"$id": "https://example.com/a", "type": "string"}}})), None);
+        assert_eq!(
+            to_standalone(&json!({"properties": {"a": {"$id": "https://example.com/a", "type": "string"}}})),
+            None
+        );
     }
 
     #[test]
-    fn alone_it_needs_nothing_but_itself() {
+    fn standalone_schema_is_self_contained() {
         let schema = json!({
             "$schema": "http://json-schema.org/draft-07/schema#", "$id": "https://example.com/t.json", "type": "object",
             "title": "Arguments",
@@ -583,7 +594,7 @@ mod tests {
                 "unused": {"type": "string"},
             },
         });
-        let told = json!({
+        let rewritten = json!({
             "type": "object",
             "title": "Arguments",
             "properties": {
@@ -597,7 +608,7 @@ mod tests {
             },
             "$defs": {"a_word": {"type": "string"}, "a_word_2": {"type": "integer", "title": "Deep"}},
         });
-        assert_eq!(standalone(&schema), Some(told.clone()));
-        assert_eq!(standalone(&told), Some(told), "what is plain already stays as it is");
+        assert_eq!(to_standalone(&schema), Some(rewritten.clone()));
+        assert_eq!(to_standalone(&rewritten), Some(rewritten), "what is plain already stays as it is");
     }
 }

@@ -3,27 +3,27 @@
 use jsonschema::error::{TypeKind, ValidationError, ValidationErrorKind as Kind};
 use serde_json::Value;
 
-use super::metered::is_genuine;
+use super::metered::is_examined;
 use crate::call::units::Count;
 use crate::call::{Violation, json};
 use crate::suggest;
 
 /// Maximum number of names or options that are shown of a long list.
-const MOST_NAMED: usize = 20;
+const MAX_LISTED: usize = 20;
 /// Maximum number of characters of a quoted description, constant or pattern.
-const LONGEST_QUOTE: usize = 300;
+const MAX_QUOTE: usize = 300;
 /// Bytes of all violations together. Beyond this, no further violation is explained.
-const MOST_BYTES: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 /// Collects violations in the order of their errors.
-pub(super) struct Explain<'a> {
+pub(super) struct ViolationCollector<'a> {
     schema: &'a Value,
     violations: Vec<Violation>,
     most: usize,
     bytes: usize,
 }
 
-impl<'a> Explain<'a> {
+impl<'a> ViolationCollector<'a> {
     /// Collects at most `most` violations of `schema`.
     pub(super) fn new(schema: &'a Value, most: usize) -> Self {
         Self { schema, violations: Vec::new(), most, bytes: 0 }
@@ -31,7 +31,7 @@ impl<'a> Explain<'a> {
 
     /// Whether no further violation is accepted.
     pub(super) fn is_full(&self) -> bool {
-        self.violations.len() >= self.most || self.bytes > MOST_BYTES
+        self.violations.len() >= self.most || self.bytes > MAX_BYTES
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -49,7 +49,7 @@ impl<'a> Explain<'a> {
 
     /// Adds the violations of one error. Each unexpected property is one violation. `quotes`: the value may be
     /// quoted.
-    pub(super) fn add(&mut self, error: &ValidationError<'_>, quotes: bool) {
+    pub(super) fn add_error(&mut self, error: &ValidationError<'_>, quotes: bool) {
         let schema = self.schema;
         let at = error.instance_path().to_string();
         let violation = |pointer: String, message: String| Violation {
@@ -61,8 +61,9 @@ impl<'a> Explain<'a> {
         match error.kind() {
             Kind::Required { property } => {
                 let name = property.as_str().unwrap_or_default();
-                let pointer = format!("{at}/{}", json::pointer_token(name));
-                let message = format!("{} is required{}.", label(&pointer), expected(error, schema, name));
+                let pointer = format!("{at}/{}", json::escape_pointer_token(name));
+                let message =
+                    format!("{} is required{}.", describe_position(&pointer), describe_property(error, schema, name));
                 self.push(violation(pointer, message));
             }
             Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
@@ -71,18 +72,18 @@ impl<'a> Explain<'a> {
                     if self.is_full() {
                         break;
                     }
-                    let pointer = format!("{at}/{}", json::pointer_token(name));
-                    let hint = match suggest::closest(name, known.iter().copied(), suggest::HINT) {
+                    let pointer = format!("{at}/{}", json::escape_pointer_token(name));
+                    let hint = match suggest::closest_name(name, known.iter().copied(), suggest::MIN_HINT_RATIO) {
                         Some(near) => format!("; did you mean `{near}`?"),
                         None if known.is_empty() => "; it takes none.".into(),
-                        None => format!("; there are: {}.", few(known.iter().map(|name| (*name).to_owned()))),
+                        None => format!("; there are: {}.", list_first(known.iter().map(|name| (*name).to_owned()))),
                     };
-                    let message = format!("{} is not a parameter{hint}", label(&pointer));
+                    let message = format!("{} is not a parameter{hint}", describe_position(&pointer));
                     self.push(violation(pointer, message));
                 }
             }
             _ => {
-                let message = format!("{} {}.", label(&at), demand(error, quotes));
+                let message = format!("{} {}.", describe_position(&at), describe_demand(error, quotes));
                 self.push(violation(at, message));
             }
         }
@@ -94,13 +95,13 @@ pub(super) fn unexplained() -> Violation {
     Violation {
         pointer: String::new(),
         keyword: String::new(),
-        message: format!("{} does not fit the schema.", label("")),
+        message: format!("{} does not fit the schema.", describe_position("")),
         schema_pointer: String::new(),
     }
 }
 
 /// A violation for a value that takes too long to check. `what` describes the value.
-pub fn too_much(what: &str) -> Violation {
+pub fn too_costly(what: &str) -> Violation {
     Violation {
         pointer: String::new(),
         keyword: String::new(),
@@ -109,14 +110,14 @@ pub fn too_much(what: &str) -> Violation {
     }
 }
 
-fn properties(number: u64) -> String {
+fn count_properties(number: u64) -> String {
     if number == 1 { "1 property".to_owned() } else { format!("{number} properties") }
 }
 
 /// The first entries of a list as text, and the number of all entries.
-fn few(all: impl ExactSizeIterator<Item = String>) -> String {
+fn list_first(all: impl ExactSizeIterator<Item = String>) -> String {
     let count = all.len();
-    let mut words: Vec<String> = all.take(MOST_NAMED).map(|word| short(&word)).collect();
+    let mut words: Vec<String> = all.take(MAX_LISTED).map(|word| abbreviate(&word)).collect();
     if count > words.len() {
         words.push(format!("… ({count} in all)"));
     }
@@ -124,30 +125,30 @@ fn few(all: impl ExactSizeIterator<Item = String>) -> String {
 }
 
 /// The beginning of a long text.
-fn short(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_QUOTE) {
+fn abbreviate(text: &str) -> String {
+    match text.char_indices().nth(MAX_QUOTE) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }
 }
 
 /// The position as text: `days`, `tags.1`, or the whole object.
-fn label(pointer: &str) -> String {
+fn describe_position(pointer: &str) -> String {
     if pointer.is_empty() {
         return "the arguments object".into();
     }
-    let path: Vec<String> = json::pointer_tokens(pointer).collect();
-    format!("`{}`", short(&path.join(".")))
+    let path: Vec<String> = json::parse_pointer(pointer).collect();
+    format!("`{}`", abbreviate(&path.join(".")))
 }
 
 /// What the value must be, and what it is.
-fn demand(error: &ValidationError<'_>, quotes: bool) -> String {
+fn describe_demand(error: &ValidationError<'_>, quotes: bool) -> String {
     let found = error.instance();
-    let is = found_in_words(found, quotes);
+    let is = describe_value(found, quotes);
     match error.kind() {
-        Kind::Type { kind } => format!("must be {}, not {is}", types(kind)),
-        Kind::Enum { options } => format!("must be one of {}, not {is}", options_in_words(options)),
-        Kind::Constant { expected_value } => format!("must be {}, not {is}", short(&expected_value.to_string())),
+        Kind::Type { kind } => format!("must be {}, not {is}", describe_types(kind)),
+        Kind::Enum { options } => format!("must be one of {}, not {is}", describe_options(options)),
+        Kind::Constant { expected_value } => format!("must be {}, not {is}", abbreviate(&expected_value.to_string())),
         Kind::Minimum { limit } => format!("must be at least {limit}, not {is}"),
         Kind::Maximum { limit } => format!("must be at most {limit}, not {is}"),
         Kind::ExclusiveMinimum { limit } => format!("must be more than {limit}, not {is}"),
@@ -155,19 +156,23 @@ fn demand(error: &ValidationError<'_>, quotes: bool) -> String {
         Kind::MultipleOf { multiple_of } => format!("must be a multiple of {multiple_of}, not {is}"),
         Kind::MinLength { limit } => format!("must have at least {}", Count(*limit, "character")),
         Kind::MaxLength { limit } => format!("must have at most {}", Count(*limit, "character")),
-        Kind::MinItems { limit } => format!("must have at least {}, not {}", Count(*limit, "item"), length(found)),
-        Kind::MaxItems { limit } => format!("must have at most {}, not {}", Count(*limit, "item"), length(found)),
-        Kind::MinProperties { limit } => format!("must have at least {}, not {}", properties(*limit), length(found)),
-        Kind::MaxProperties { limit } => format!("must have at most {}, not {}", properties(*limit), length(found)),
+        Kind::MinItems { limit } => format!("must have at least {}, not {}", Count(*limit, "item"), part_count(found)),
+        Kind::MaxItems { limit } => format!("must have at most {}, not {}", Count(*limit, "item"), part_count(found)),
+        Kind::MinProperties { limit } => {
+            format!("must have at least {}, not {}", count_properties(*limit), part_count(found))
+        }
+        Kind::MaxProperties { limit } => {
+            format!("must have at most {}, not {}", count_properties(*limit), part_count(found))
+        }
         Kind::UniqueItems => "must not hold the same item twice".into(),
-        Kind::Pattern { pattern } => format!("must match the pattern {}", short(pattern)),
+        Kind::Pattern { pattern } => format!("must match the pattern {}", abbreviate(pattern)),
         Kind::Format { format } => format!("must be a valid {format}"),
         Kind::Contains => "must contain an item of the described form".into(),
         Kind::FalseSchema => "is not allowed here".into(),
         Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
             let first = context.iter().take(3).filter_map(|branch| branch.first());
-            let first = first.filter(|error| is_genuine(error.instance()));
-            let forms: Vec<String> = first.map(|error| format!("it {}", demand(error, quotes))).collect();
+            let first = first.filter(|error| is_examined(error.instance()));
+            let forms: Vec<String> = first.map(|error| format!("it {}", describe_demand(error, quotes))).collect();
             match forms.join("; or ") {
                 forms if forms.is_empty() => "fits none of the allowed forms".into(),
                 forms => format!("fits none of the allowed forms ({forms})"),
@@ -179,7 +184,7 @@ fn demand(error: &ValidationError<'_>, quotes: bool) -> String {
     }
 }
 
-fn types(kind: &TypeKind) -> String {
+fn describe_types(kind: &TypeKind) -> String {
     let article = |name: &str| match name {
         "integer" | "object" | "array" => format!("an {name}"),
         "null" => name.to_owned(),
@@ -193,7 +198,7 @@ fn types(kind: &TypeKind) -> String {
 
 /// Numbers, booleans and null are quoted, because that helps. Strings are never quoted, because they may contain
 /// anything.
-fn found_in_words(value: &Value, quotes: bool) -> String {
+fn describe_value(value: &Value, quotes: bool) -> String {
     match value {
         Value::Number(_) if !quotes => "this number".into(),
         Value::Bool(_) if !quotes => "this boolean".into(),
@@ -204,12 +209,12 @@ fn found_in_words(value: &Value, quotes: bool) -> String {
     }
 }
 
-fn options_in_words(options: &Value) -> String {
+fn describe_options(options: &Value) -> String {
     let list = options.as_array().map(Vec::as_slice).unwrap_or_default();
-    few(list.iter().map(Value::to_string))
+    list_first(list.iter().map(Value::to_string))
 }
 
-fn length(value: &Value) -> usize {
+fn part_count(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.len(),
         Value::Object(object) => object.len(),
@@ -218,26 +223,27 @@ fn length(value: &Value) -> usize {
 }
 
 /// The schema object that contains the violated keyword.
-fn holder<'a>(error: &ValidationError<'_>, schema: &'a Value) -> Option<&'a Value> {
+fn parent_schema<'a>(error: &ValidationError<'_>, schema: &'a Value) -> Option<&'a Value> {
     let path = error.schema_path().to_string();
     let (parent, _) = path.rsplit_once('/')?;
     schema.pointer(parent)
 }
 
 fn known_properties<'a>(error: &ValidationError<'_>, schema: &'a Value) -> Vec<&'a str> {
-    let properties = holder(error, schema).and_then(|holder| holder.get("properties")).and_then(Value::as_object);
+    let properties =
+        parent_schema(error, schema).and_then(|holder| holder.get("properties")).and_then(Value::as_object);
     properties.map(|properties| properties.keys().map(String::as_str).collect()).unwrap_or_default()
 }
 
 /// The type and description of a missing property.
-fn expected(error: &ValidationError<'_>, schema: &Value, name: &str) -> String {
-    let property = holder(error, schema).and_then(|holder| holder.get("properties")).and_then(|p| p.get(name));
+fn describe_property(error: &ValidationError<'_>, schema: &Value, name: &str) -> String {
+    let property = parent_schema(error, schema).and_then(|holder| holder.get("properties")).and_then(|p| p.get(name));
     let kind = property.and_then(|property| property.get("type")).and_then(Value::as_str);
     let description = property.and_then(|property| property.get("description")).and_then(Value::as_str);
     match (kind, description) {
-        (Some(kind), Some(text)) => format!(" ({kind}: {})", short(text.trim_end_matches('.'))),
+        (Some(kind), Some(text)) => format!(" ({kind}: {})", abbreviate(text.trim_end_matches('.'))),
         (Some(kind), None) => format!(" ({kind})"),
-        (None, Some(text)) => format!(" ({})", short(text.trim_end_matches('.'))),
+        (None, Some(text)) => format!(" ({})", abbreviate(text.trim_end_matches('.'))),
         (None, None) => String::new(),
     }
 }

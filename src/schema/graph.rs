@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use crate::call::json::pointer_token;
+use crate::call::json::escape_pointer_token;
 
 /// A link from one subschema to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) enum GraphError {
 /// Any value inside a schema.
 struct Node<'a> {
     value: &'a Value,
-    above: usize,
+    parent: usize,
     /// The last token of its pointer.
     token: Token<'a>,
     depth: usize,
@@ -53,17 +53,18 @@ const ROOT: usize = 0;
 
 impl<'a> Graph<'a> {
     /// Visits every value once.
-    pub(super) fn of(schema: &'a Value, most: usize, deepest: usize) -> Result<Self, GraphError> {
-        let first = Node { value: schema, above: ROOT, token: Token::Index(0), depth: 0, resource: ROOT };
+    pub(super) fn build(schema: &'a Value, most: usize, deepest: usize) -> Result<Self, GraphError> {
+        let first = Node { value: schema, parent: ROOT, token: Token::Index(0), depth: 0, resource: ROOT };
         let mut graph =
             Self { nodes: vec![first], by_address: HashMap::new(), resources: HashMap::new(), anchors: HashMap::new() };
         let mut at = ROOT;
         while let Some(node) = graph.nodes.get(at) {
             let (value, depth) = (node.value, node.depth);
-            graph.by_address.insert(address(value), at);
-            graph.name(at, value);
+            graph.by_address.insert(address_of(value), at);
+            graph.register_names(at, value);
             let resource = graph.nodes.get(at).map_or(ROOT, |node| node.resource);
-            let mut add = |token, value| graph.nodes.push(Node { value, above: at, token, depth: depth + 1, resource });
+            let mut add =
+                |token, value| graph.nodes.push(Node { value, parent: at, token, depth: depth + 1, resource });
             match value {
                 Value::Array(items) => {
                     for (index, item) in items.iter().enumerate() {
@@ -88,7 +89,7 @@ impl<'a> Graph<'a> {
         Ok(graph)
     }
 
-    fn name(&mut self, at: usize, value: &'a Value) {
+    fn register_names(&mut self, at: usize, value: &'a Value) {
         for word in ["$anchor", "$dynamicAnchor"] {
             if let Some(name) = value.get(word).and_then(Value::as_str) {
                 self.anchors.entry(name).or_default().push(at);
@@ -101,7 +102,7 @@ impl<'a> Graph<'a> {
                 self.anchors.entry(anchor).or_default().push(at);
             }
             if !path.is_empty() {
-                self.resources.entry(last_part(path)).or_default().push(at);
+                self.resources.entry(last_segment(path)).or_default().push(at);
                 if let Some(node) = self.nodes.get_mut(at) {
                     node.resource = at;
                 }
@@ -124,10 +125,10 @@ impl<'a> Graph<'a> {
         let mut tokens = Vec::new();
         while let Some(node) = self.nodes.get(at).filter(|_| at != ROOT) {
             tokens.push(match node.token {
-                Token::Name(name) => format!("/{}", pointer_token(name)),
+                Token::Name(name) => format!("/{}", escape_pointer_token(name)),
                 Token::Index(index) => format!("/{index}"),
             });
-            at = node.above;
+            at = node.parent;
         }
         tokens.into_iter().rev().collect()
     }
@@ -140,7 +141,9 @@ impl<'a> Graph<'a> {
             let same_value = match keyword.as_str() {
                 "$ref" | "$dynamicRef" | "$recursiveRef" => {
                     if let Some(reference) = value.as_str() {
-                        edges.extend(self.targets(at, reference).into_iter().map(|to| Edge { to, same_value: true }));
+                        edges.extend(
+                            self.reference_targets(at, reference).into_iter().map(|to| Edge { to, same_value: true }),
+                        );
                     }
                     continue;
                 }
@@ -163,28 +166,28 @@ impl<'a> Graph<'a> {
             let by_name =
                 matches!(keyword.as_str(), "dependentSchemas" | "dependencies" | "properties" | "patternProperties");
             match value {
-                Value::Array(items) => edges.extend(items.iter().filter_map(|item| self.edge(item, same_value))),
+                Value::Array(items) => edges.extend(items.iter().filter_map(|item| self.edge_to(item, same_value))),
                 Value::Object(members) if by_name => {
-                    edges.extend(members.values().filter_map(|member| self.edge(member, same_value)));
+                    edges.extend(members.values().filter_map(|member| self.edge_to(member, same_value)));
                 }
-                _ => edges.extend(self.edge(value, same_value)),
+                _ => edges.extend(self.edge_to(value, same_value)),
             }
         }
         edges
     }
 
-    fn edge(&self, value: &Value, same_value: bool) -> Option<Edge> {
+    fn edge_to(&self, value: &Value, same_value: bool) -> Option<Edge> {
         let is_schema = value.is_object() || value.is_boolean();
-        self.by_address.get(&address(value)).filter(|_| is_schema).map(|&to| Edge { to, same_value })
+        self.by_address.get(&address_of(value)).filter(|_| is_schema).map(|&to| Edge { to, same_value })
     }
 
     /// The possible targets of a reference.
-    fn targets(&self, at: usize, reference: &str) -> Vec<usize> {
+    fn reference_targets(&self, at: usize, reference: &str) -> Vec<usize> {
         let (path, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let own = self.nodes.get(at).map_or(ROOT, |node| node.resource);
         let mut resources = match path {
             "" => vec![own],
-            path => self.resources.get(last_part(path)).cloned().unwrap_or_default(),
+            path => self.resources.get(last_segment(path)).cloned().unwrap_or_default(),
         };
         // In older drafts an `$id` beside a reference is ignored, so the root is a candidate, too.
         resources.push(ROOT);
@@ -195,16 +198,16 @@ impl<'a> Graph<'a> {
         }
         let found = resources.iter().filter_map(|&resource| {
             let target = self.nodes.get(resource)?.value.pointer(&fragment)?;
-            self.by_address.get(&address(target)).copied()
+            self.by_address.get(&address_of(target)).copied()
         });
         found.collect()
     }
 }
 
-fn address(value: &Value) -> usize {
+fn address_of(value: &Value) -> usize {
     std::ptr::from_ref(value).addr()
 }
 
-fn last_part(path: &str) -> &str {
+fn last_segment(path: &str) -> &str {
     path.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or(path)
 }

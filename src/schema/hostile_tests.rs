@@ -17,7 +17,7 @@ fn doubling(levels: usize, link: impl Fn(Value) -> Value) -> Value {
     schema
 }
 
-fn refused(schema: Value) -> String {
+fn compile_error(schema: Value) -> String {
     let fault = Schema::compile_input(Arc::new(schema)).err().unwrap();
     assert!(fault.is_too_large, "{fault}");
     fault.to_string()
@@ -28,15 +28,15 @@ fn compiled(schema: Value) -> Schema {
 }
 
 /// The result of fitting arguments, and the steps that it took.
-fn fitted(schema: &Schema, arguments: &Value, steps: u64) -> (Result<Vec<Coercion>, Unfit>, u64) {
+fn fit_counting(schema: &Schema, arguments: &Value, steps: u64) -> (Result<Vec<Coercion>, FitError>, u64) {
     let meter = Meter::new(steps, None);
-    let fitted = schema.fit(&mut arguments.as_object().unwrap().clone(), false, &meter);
-    (fitted, steps - meter.left())
+    let fitted = schema.fit_arguments(&mut arguments.as_object().unwrap().clone(), false, &meter);
+    (fitted, steps - meter.remaining())
 }
 
 fn violations(schema: &Schema, arguments: &Value, steps: u64) -> Vec<crate::call::Violation> {
-    match fitted(schema, arguments, steps) {
-        (Err(Unfit::Violations(violations)), _) => violations,
+    match fit_counting(schema, arguments, steps) {
+        (Err(FitError::Violations(violations)), _) => violations,
         (other, _) => panic!("{other:?}"),
     }
 }
@@ -54,14 +54,14 @@ fn doubling_schemas_are_refused() {
         |next| json!({"unevaluatedProperties": next, "patternProperties": {"^x": next}}),
     ];
     for link in links {
-        let said = refused(doubling(25, link));
-        assert!(said.starts_with("/$defs/d") && said.contains("50000 subschemas"), "{said}");
+        let message = compile_error(doubling(25, link));
+        assert!(message.starts_with("/$defs/d") && message.contains("50000 subschemas"), "{message}");
         assert!(Schema::compile_input(Arc::new(doubling(10, link))).is_ok());
     }
 }
 
 #[test]
-fn doubling_hides_behind_no_name() {
+fn doubling_through_anchors_is_refused() {
     let mut anchored = json!({"type": "object", "$ref": "#n0"});
     let mut identified = json!({"type": "object", "$id": "https://example.com/root", "$ref": "n0"});
     let mut dynamic = json!({"type": "object", "$dynamicRef": "#n0"});
@@ -82,13 +82,13 @@ fn doubling_hides_behind_no_name() {
             older["$defs"][format!("d{level}")] = json!({word: format!("#n{level}"),
                 "allOf": [{"$ref": format!("#n{}", level + 1)}, {"$ref": format!("#n{}", level + 1)}]});
         }
-        refused(older);
+        compile_error(older);
     }
     anchored["$defs"]["last"] = json!({"$anchor": "n25"});
     identified["$defs"]["last"] = json!({"$id": "https://example.com/n25"});
     dynamic["$defs"]["last"] = json!({"$dynamicAnchor": "n25"});
     for schema in [anchored, identified, dynamic] {
-        refused(schema);
+        compile_error(schema);
     }
 }
 
@@ -122,13 +122,13 @@ fn large_flat_schemas_pass() {
 }
 
 #[test]
-fn loops_at_one_place_are_refused() {
+fn loops_for_one_value_are_refused() {
     let mut schema = json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/n0"}}});
     for node in 0..14 {
         let others: Vec<Value> = (0..14).map(|other| json!({"$ref": format!("#/$defs/n{other}")})).collect();
         schema["$defs"][format!("n{node}")] = json!({"allOf": others});
     }
-    refused(schema);
+    compile_error(schema);
 }
 
 #[test]
@@ -141,19 +141,19 @@ fn long_chains_are_refused_or_harmless() {
         schema["$defs"][format!("d{links}")] = json!({"type": "integer"});
         schema
     };
-    assert!(refused(chain(5000, |next| json!({"allOf": [next]}))).contains("100 subschemas"));
+    assert!(compile_error(chain(5000, |next| json!({"allOf": [next]}))).contains("100 subschemas"));
     let schema = compiled(chain(5000, |next| json!({"properties": {"a": next}})));
     let mut value = json!(1);
     for _ in 0..120 {
         value = json!({"a": value});
     }
-    assert!(fitted(&schema, &value, INLINE_STEPS).0.is_ok());
+    assert!(fit_counting(&schema, &value, INLINE_STEPS).0.is_ok());
     let schema = compiled(chain(45, |next| json!({"allOf": [next]})));
     assert_eq!(violations(&schema, &json!({"a": "x"}), INLINE_STEPS).len(), 1);
 }
 
 #[test]
-fn deep_recursion_keeps_off_the_stacks_end() {
+fn deep_recursion_does_not_overflow() {
     // Forty combinations for each level of the value, and 120 levels.
     let mut node = json!({"properties": {"a": {"$ref": "#/$defs/n"}}});
     for _ in 0..40 {
@@ -166,11 +166,11 @@ fn deep_recursion_keeps_off_the_stacks_end() {
     }
     let (fitted, _) = std::thread::Builder::new()
         .stack_size(2 << 20)
-        .spawn(move || fitted(&schema, &value, MAX_STEPS))
+        .spawn(move || fit_counting(&schema, &value, MAX_STEPS))
         .unwrap()
         .join()
         .unwrap();
-    assert!(matches!(fitted, Ok(_) | Err(Unfit::Stopped(Stop::Work))), "{fitted:?}");
+    assert!(matches!(fitted, Ok(_) | Err(FitError::Stopped(StopReason::Work))), "{fitted:?}");
 }
 
 fn forms() -> Schema {
@@ -183,19 +183,19 @@ fn forms() -> Schema {
 }
 
 #[test]
-fn bad_items_are_looked_at_until_enough() {
+fn validation_stops_after_enough_violations() {
     let schema = forms();
     let few = violations(&schema, &json!({"items": [{}, null, {}]}), INLINE_STEPS);
     let many = json!({"items": vec![json!({}); 300_000]});
-    let (found, steps) = fitted(&schema, &many, MAX_STEPS);
-    let Err(Unfit::Violations(found)) = found else { panic!("{found:?}") };
+    let (found, steps) = fit_counting(&schema, &many, MAX_STEPS);
+    let Err(FitError::Violations(found)) = found else { panic!("{found:?}") };
     assert_eq!((found.len(), &found[0]), (50, &few[0]));
     assert_eq!(found[49].pointer, "/items/49");
     assert!(steps < 400_000, "{steps}");
 }
 
 #[test]
-fn many_unknown_names_are_few_violations() {
+fn unknown_names_are_bounded() {
     let schema = compiled(json!({"type": "object", "additionalProperties": false, "properties": {"city": {}}}));
     let names: serde_json::Map<String, Value> = (0..70_000).map(|n| (format!("cit{n}"), json!(1))).collect();
     let found = violations(&schema, &Value::Object(names), MAX_STEPS);
@@ -211,7 +211,7 @@ fn errors_below_long_names_are_bounded() {
 }
 
 #[test]
-fn one_combination_over_a_long_list_is_one_violation() {
+fn combination_over_long_list_is_one_violation() {
     let list = |kind: &str| json!({"type": "array", "items": {"type": kind}});
     let schema = compiled(json!({"type": "object", "properties": {"n": {"anyOf": [list("integer"), list("null")]}}}));
     let found = violations(&schema, &json!({"n": vec![json!({}); 200_000]}), MAX_STEPS);
@@ -220,7 +220,7 @@ fn one_combination_over_a_long_list_is_one_violation() {
 }
 
 #[test]
-fn branches_that_meet_again_below_end() {
+fn converging_branches_stop_in_time() {
     let branch = json!({"properties": {"a": {"$ref": "#/$defs/n"}}});
     let schema =
         compiled(json!({"type": "object", "properties": {"bad": {"type": "integer"}, "a": {"$ref": "#/$defs/n"}},
@@ -230,7 +230,7 @@ fn branches_that_meet_again_below_end() {
         value = json!({"a": value});
     }
     value["bad"] = json!([]);
-    let (found, steps) = fitted(&schema, &value, 500_000);
+    let (found, steps) = fit_counting(&schema, &value, 500_000);
     assert!(found.is_err() && steps <= 500_000, "{found:?} {steps}");
 }
 
@@ -258,7 +258,7 @@ fn unique_items_take_linear_time() {
     let mut shapes: Vec<Value> = (0..40_000).map(shape).collect();
     shapes.sort_by_cached_key(Value::to_string);
     shapes.dedup();
-    assert!(shapes.len() > 1000 && fitted(&schema, &json!({"l": shapes}), MAX_STEPS).0.is_ok());
+    assert!(shapes.len() > 1000 && fit_counting(&schema, &json!({"l": shapes}), MAX_STEPS).0.is_ok());
     shapes.push(shapes[500].clone());
     assert_eq!(violations(&schema, &json!({"l": shapes}), MAX_STEPS)[0].keyword, "uniqueItems");
     for (list, is_unique) in [
@@ -269,24 +269,24 @@ fn unique_items_take_linear_time() {
         (json!([[1, [2]], [[1], 2], [1, 2]]), true),
         (json!(["1", 1, true, null]), true),
     ] {
-        assert_eq!(fitted(&schema, &json!({"l": list}), INLINE_STEPS).0.is_ok(), is_unique, "{list}");
+        assert_eq!(fit_counting(&schema, &json!({"l": list}), INLINE_STEPS).0.is_ok(), is_unique, "{list}");
     }
 }
 
 #[test]
 fn wide_patterns_and_long_texts_are_stopped() {
     let schema = compiled(json!({"type": "object", "properties": {"t": {"pattern": "^(a|b)*a(a|b){2000}c"}}}));
-    let (found, _) = fitted(&schema, &json!({"t": "ab".repeat(400_000)}), MAX_STEPS);
-    assert!(matches!(found, Err(Unfit::Stopped(Stop::Work))), "{found:?}");
+    let (found, _) = fit_counting(&schema, &json!({"t": "ab".repeat(400_000)}), MAX_STEPS);
+    assert!(matches!(found, Err(FitError::Stopped(StopReason::Work))), "{found:?}");
     assert_eq!(violations(&schema, &json!({"t": "abc"}), INLINE_STEPS)[0].keyword, "pattern");
     let plain = compiled(json!({"type": "object", "properties": {"t": {"pattern": "^[a-z ]*$", "minLength": 3}}}));
-    assert!(fitted(&plain, &json!({"t": "ab ".repeat(300_000)}), MAX_STEPS).0.is_ok());
+    assert!(fit_counting(&plain, &json!({"t": "ab ".repeat(300_000)}), MAX_STEPS).0.is_ok());
 }
 
 #[test]
 fn large_patterns_are_refused() {
     let of = |pattern: &str| json!({"type": "object", "properties": {"a": {"pattern": pattern}}});
-    assert!(refused(of("((a{1,100}){1,100}){1,100}")).starts_with("/properties/a/pattern: "));
-    assert!(refused(of(&"a|".repeat(5000))).contains("8192 are allowed"));
+    assert!(compile_error(of("((a{1,100}){1,100}){1,100}")).starts_with("/properties/a/pattern: "));
+    assert!(compile_error(of(&"a|".repeat(5000))).contains("8192 are allowed"));
     compiled(of("^[\\w.-]{0,256}$"));
 }

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Steps between two checks of the cancellation flag: well under a millisecond.
-const BETWEEN_LOOKS: u64 = 16 * 1024;
+const STEPS_BETWEEN_CHECKS: u64 = 16 * 1024;
 /// Stack that one validation may use, in bytes. Threads have 2 MiB, and the futures of a call are below it on the
 /// stack.
 const MAX_STACK: usize = 640 * 1024;
@@ -23,7 +23,7 @@ pub const MAX_STEPS: u64 = 100_000_000;
 
 /// Why a validation ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopReason {
     /// It used all its steps, or all its stack.
     Work,
     /// It found more errors than memory allows.
@@ -35,13 +35,13 @@ pub enum Stop {
 /// The remaining budget of one validation. It stays on the thread that validates.
 pub struct Meter<'a> {
     /// Steps until the next check of the flag.
-    now: Cell<u64>,
+    until_check: Cell<u64>,
     /// Steps after that check.
-    later: Cell<u64>,
+    after_check: Cell<u64>,
     /// Bytes that further errors may use.
     errors: Cell<usize>,
     is_first_error: Cell<bool>,
-    stopped: Cell<Option<Stop>>,
+    stopped: Cell<Option<StopReason>>,
     cancelled: Option<&'a AtomicBool>,
     /// An address on the stack at the start of the validation.
     stack: usize,
@@ -59,8 +59,8 @@ impl<'a> Meter<'a> {
     pub fn new(steps: u64, cancelled: Option<&'a AtomicBool>) -> Self {
         let here = 0_u8;
         let meter = Self {
-            now: Cell::new(0),
-            later: Cell::new(steps),
+            until_check: Cell::new(0),
+            after_check: Cell::new(steps),
             errors: Cell::new(0),
             is_first_error: Cell::new(true),
             stopped: Cell::new(None),
@@ -76,14 +76,14 @@ impl<'a> Meter<'a> {
     }
 
     /// Why it ended early, if it did.
-    pub fn stopped(&self) -> Option<Stop> {
+    pub fn stop_reason(&self) -> Option<StopReason> {
         self.stopped.get()
     }
 
     /// The remaining steps.
     #[cfg(test)]
-    pub(super) fn left(&self) -> u64 {
-        self.now.get() + self.later.get()
+    pub(super) fn remaining(&self) -> u64 {
+        self.until_check.get() + self.after_check.get()
     }
 
     /// The number of passes over the value.
@@ -94,12 +94,12 @@ impl<'a> Meter<'a> {
 
     /// Begins a pass that may keep errors of `error_bytes` bytes. A stop because of errors applied only to the pass
     /// before.
-    pub(super) fn begin(&self, error_bytes: usize) {
+    pub(super) fn begin_pass(&self, error_bytes: usize) {
         #[cfg(test)]
         self.passes.set(self.passes.get() + 1);
         self.errors.set(error_bytes);
         self.is_first_error.set(true);
-        if self.stopped.get() == Some(Stop::Errors) {
+        if self.stopped.get() == Some(StopReason::Errors) {
             self.stopped.set(None);
             self.refill(0);
         }
@@ -108,9 +108,9 @@ impl<'a> Meter<'a> {
     /// Spends steps. Returns `false` if the validation must end.
     #[inline]
     pub(super) fn spend(&self, steps: u64) -> bool {
-        match self.now.get().checked_sub(steps) {
+        match self.until_check.get().checked_sub(steps) {
             Some(left) if left > 0 => {
-                self.now.set(left);
+                self.until_check.set(left);
                 true
             }
             _ => self.refill(steps),
@@ -123,14 +123,15 @@ impl<'a> Meter<'a> {
             return false;
         }
         if self.cancelled.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
-            return self.stop(Stop::Cancelled);
+            return self.stop(StopReason::Cancelled);
         }
-        let Some(left) = (self.now.get() + self.later.get()).checked_sub(steps).filter(|left| *left > 0) else {
-            return self.stop(Stop::Work);
+        let Some(left) = (self.until_check.get() + self.after_check.get()).checked_sub(steps).filter(|left| *left > 0)
+        else {
+            return self.stop(StopReason::Work);
         };
-        let now = left.min(BETWEEN_LOOKS);
-        self.now.set(now);
-        self.later.set(left - now);
+        let now = left.min(STEPS_BETWEEN_CHECKS);
+        self.until_check.set(now);
+        self.after_check.set(left - now);
         true
     }
 
@@ -139,13 +140,13 @@ impl<'a> Meter<'a> {
     pub(super) fn descend(&self) -> bool {
         let here = 0_u8;
         if std::ptr::from_ref(&here).addr().abs_diff(self.stack) > MAX_STACK {
-            return self.stop(Stop::Work);
+            return self.stop(StopReason::Work);
         }
         self.spend(1)
     }
 
     /// Reserves memory for an error whose pointer has `pointer` bytes. Returns `false` if no memory remains.
-    pub(super) fn keep_error(&self, pointer: usize) -> bool {
+    pub(super) fn reserve_error(&self, pointer: usize) -> bool {
         if !self.spend(8) {
             return false;
         }
@@ -154,20 +155,20 @@ impl<'a> Meter<'a> {
             Some(left) => self.errors.set(left),
             // The first error is always kept, independent of the length of its pointer.
             None if self.is_first_error.get() => self.errors.set(0),
-            None => return self.stop(Stop::Errors),
+            None => return self.stop(StopReason::Errors),
         }
         self.is_first_error.set(false);
         true
     }
 
     #[cold]
-    fn stop(&self, why: Stop) -> bool {
-        if why == Stop::Errors {
+    fn stop(&self, reason: StopReason) -> bool {
+        if reason == StopReason::Errors {
             // The remaining steps are available to the next pass.
-            self.later.set(self.later.get() + self.now.get());
+            self.after_check.set(self.after_check.get() + self.until_check.get());
         }
-        self.now.set(0);
-        self.stopped.set(Some(why));
+        self.until_check.set(0);
+        self.stopped.set(Some(reason));
         false
     }
 }
@@ -177,46 +178,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_end_before_they_are_spent() {
+    fn spending_all_steps_stops() {
         for (steps, may) in [(9, true), (10, false), (11, false)] {
             let meter = Meter::new(10, None);
             assert_eq!(meter.spend(steps), may, "{steps}");
-            assert_eq!((meter.stopped(), meter.left()), if may { (None, 1) } else { (Some(Stop::Work), 0) });
+            assert_eq!(
+                (meter.stop_reason(), meter.remaining()),
+                if may { (None, 1) } else { (Some(StopReason::Work), 0) }
+            );
             assert_eq!(meter.spend(0), may, "once it has ended, it has ended");
         }
     }
 
     #[test]
-    fn flags_end_a_validation_soon() {
+    fn cancel_flag_stops_soon() {
         let flag = AtomicBool::new(false);
         let meter = Meter::new(MAX_STEPS, Some(&flag));
         assert!(meter.spend(1));
         flag.store(true, Ordering::Relaxed);
-        assert!((0..BETWEEN_LOOKS).any(|_| !meter.spend(1)));
-        assert_eq!(meter.stopped(), Some(Stop::Cancelled));
+        assert!((0..STEPS_BETWEEN_CHECKS).any(|_| !meter.spend(1)));
+        assert_eq!(meter.stop_reason(), Some(StopReason::Cancelled));
     }
 
     #[test]
-    fn errors_end_one_walk_alone() {
+    fn error_stop_ends_one_pass_only() {
         let meter = Meter::new(1000, None);
-        meter.begin(2 * ERROR_BYTES);
-        assert!(meter.keep_error(0) && meter.keep_error(0) && !meter.keep_error(0));
-        assert_eq!((meter.stopped(), meter.left(), meter.spend(1)), (Some(Stop::Errors), 976, false));
-        meter.begin(ERROR_BYTES);
-        assert_eq!((meter.stopped(), meter.spend(1), meter.left()), (None, true, 975));
+        meter.begin_pass(2 * ERROR_BYTES);
+        assert!(meter.reserve_error(0) && meter.reserve_error(0) && !meter.reserve_error(0));
+        assert_eq!((meter.stop_reason(), meter.remaining(), meter.spend(1)), (Some(StopReason::Errors), 976, false));
+        meter.begin_pass(ERROR_BYTES);
+        assert_eq!((meter.stop_reason(), meter.spend(1), meter.remaining()), (None, true, 975));
         meter.spend(2000);
-        meter.begin(ERROR_BYTES);
-        assert_eq!((meter.stopped(), meter.spend(1)), (Some(Stop::Work), false));
+        meter.begin_pass(ERROR_BYTES);
+        assert_eq!((meter.stop_reason(), meter.spend(1)), (Some(StopReason::Work), false));
     }
 
     #[test]
-    fn first_errors_are_kept_whatever_their_length() {
+    fn first_error_is_always_kept() {
         let meter = Meter::new(1000, None);
         for _ in 0..2 {
-            meter.begin(ERROR_BYTES);
-            assert!(meter.keep_error(9999) && !meter.keep_error(0));
+            meter.begin_pass(ERROR_BYTES);
+            assert!(meter.reserve_error(9999) && !meter.reserve_error(0));
         }
-        meter.begin(2 * ERROR_BYTES);
-        assert!(meter.keep_error(1) && !meter.keep_error(0), "a pointer takes memory too");
+        meter.begin_pass(2 * ERROR_BYTES);
+        assert!(meter.reserve_error(1) && !meter.reserve_error(0), "a pointer takes memory too");
     }
 }

@@ -10,11 +10,11 @@ use serde_json::{Map, Number, Value};
 use super::meter::Meter;
 
 /// The instance of errors that are built after the end of the validation. It is not part of any value.
-static NOTHING: Value = Value::Null;
+static PLACEHOLDER: Value = Value::Null;
 
 /// Whether an error is about a value that was really examined.
-pub(super) fn is_genuine(instance: &Value) -> bool {
-    !std::ptr::eq(instance, &raw const NOTHING)
+pub(super) fn is_examined(instance: &Value) -> bool {
+    !std::ptr::eq(instance, &raw const PLACEHOLDER)
 }
 
 /// The representation of JSON for the library `jsonschema`.
@@ -22,7 +22,7 @@ pub(super) struct Metered;
 
 /// A value, and the meter for access to it.
 #[derive(Clone, Copy)]
-pub(super) struct Look<'a> {
+pub(super) struct MeteredValue<'a> {
     value: &'a Value,
     /// `None` for the name of a property, which the library examines as a value.
     meter: Option<&'a Meter<'a>>,
@@ -30,8 +30,8 @@ pub(super) struct Look<'a> {
     pointer: usize,
 }
 
-impl<'a> Look<'a> {
-    pub(super) fn at(value: &'a Value, meter: &'a Meter<'a>) -> Self {
+impl<'a> MeteredValue<'a> {
+    pub(super) fn new(value: &'a Value, meter: &'a Meter<'a>) -> Self {
         Self { value, meter: Some(meter), pointer: 0 }
     }
 
@@ -45,13 +45,13 @@ impl<'a> Look<'a> {
         self.meter.is_none_or(Meter::descend)
     }
 
-    fn below(&self, value: &'a Value, pointer: usize) -> Self {
+    fn child(&self, value: &'a Value, pointer: usize) -> Self {
         Self { value, pointer: self.pointer + 1 + pointer, ..*self }
     }
 }
 
 impl Json for Metered {
-    type Node<'a> = Look<'a>;
+    type Node<'a> = MeteredValue<'a>;
     type PreparedKey = String;
     type StringBuffer = Value;
 
@@ -62,13 +62,13 @@ impl Json for Metered {
         key.to_owned()
     }
 
-    fn with_string_node<T>(buffer: &mut Value, string: &str, f: impl FnOnce(Look<'_>) -> T) -> T {
+    fn with_string_node<T>(buffer: &mut Value, string: &str, f: impl FnOnce(MeteredValue<'_>) -> T) -> T {
         *buffer = Value::String(string.to_owned());
-        f(Look { value: buffer, meter: None, pointer: 0 })
+        f(MeteredValue { value: buffer, meter: None, pointer: 0 })
     }
 }
 
-impl<'a> Node<'a, Metered> for Look<'a> {
+impl<'a> Node<'a, Metered> for MeteredValue<'a> {
     type Object = Members<'a>;
     type Array = Elements<'a>;
     type Number = &'a Number;
@@ -143,7 +143,7 @@ impl<'a> Node<'a, Metered> for Look<'a> {
         self.spend(1) && std::mem::discriminant(self.value) == std::mem::discriminant(expected) && {
             let steps = match self.value {
                 Value::String(text) => text.len() as u64 / 16,
-                Value::Array(_) | Value::Object(_) => weight(expected, u64::MAX),
+                Value::Array(_) | Value::Object(_) => value_weight(expected, u64::MAX),
                 _ => 0,
             };
             self.spend(steps + 1) && cmp::equal(self.value, expected)
@@ -152,8 +152,8 @@ impl<'a> Node<'a, Metered> for Look<'a> {
 
     /// The library calls this only for errors. All other operations are implemented in this type.
     fn to_value(&self) -> Cow<'a, Value> {
-        let may = self.meter.is_none_or(|meter| meter.keep_error(self.pointer));
-        Cow::Borrowed(if may { self.value } else { &NOTHING })
+        let may = self.meter.is_none_or(|meter| meter.reserve_error(self.pointer));
+        Cow::Borrowed(if may { self.value } else { &PLACEHOLDER })
     }
 
     #[inline]
@@ -166,11 +166,11 @@ impl<'a> Node<'a, Metered> for Look<'a> {
 /// The properties of an object.
 pub(super) struct Members<'a> {
     members: Option<&'a Map<String, Value>>,
-    of: Look<'a>,
+    of: MeteredValue<'a>,
 }
 
 impl<'a> Object<'a, Metered> for Members<'a> {
-    type Node = Look<'a>;
+    type Node = MeteredValue<'a>;
     type MemberName = &'a str;
     type MembersIter = EachMember<'a>;
 
@@ -179,9 +179,9 @@ impl<'a> Object<'a, Metered> for Members<'a> {
     }
 
     #[inline]
-    fn get(&self, key: &String) -> Option<Look<'a>> {
+    fn get(&self, key: &String) -> Option<MeteredValue<'a>> {
         let value = self.members?.get(key)?;
-        self.of.spend(1).then(|| self.of.below(value, key.len()))
+        self.of.spend(1).then(|| self.of.child(value, key.len()))
     }
 
     fn members(&self) -> EachMember<'a> {
@@ -191,29 +191,29 @@ impl<'a> Object<'a, Metered> for Members<'a> {
 
 pub(super) struct EachMember<'a> {
     members: Option<serde_json::map::Iter<'a>>,
-    of: Look<'a>,
+    of: MeteredValue<'a>,
 }
 
 impl<'a> Iterator for EachMember<'a> {
-    type Item = (&'a str, Look<'a>);
+    type Item = (&'a str, MeteredValue<'a>);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let (name, value) = self.members.as_mut()?.next()?;
         let weight = self.of.meter.map_or(0, |meter| meter.name_weight.get());
         let steps = (name.len() as u64).saturating_mul(weight).saturating_add(1);
-        self.of.spend(steps).then(|| (name.as_str(), self.of.below(value, name.len())))
+        self.of.spend(steps).then(|| (name.as_str(), self.of.child(value, name.len())))
     }
 }
 
 /// The items of a list.
 pub(super) struct Elements<'a> {
     items: &'a [Value],
-    of: Look<'a>,
+    of: MeteredValue<'a>,
 }
 
 impl<'a> Array<'a, Metered> for Elements<'a> {
-    type Node = Look<'a>;
+    type Node = MeteredValue<'a>;
     type ElementsIter = EachElement<'a>;
 
     fn len(&self) -> usize {
@@ -229,15 +229,15 @@ impl<'a> Array<'a, Metered> for Elements<'a> {
         if let [] | [_] = self.items {
             return true;
         }
-        let steps = self.items.iter().map(|item| weight(item, u64::MAX)).sum::<u64>();
+        let steps = self.items.iter().map(|item| value_weight(item, u64::MAX)).sum::<u64>();
         if !self.of.spend(steps.saturating_mul(4)) {
             return true;
         }
         let (state, mut seen) = (RandomState::new(), std::collections::HashMap::<u64, Vec<&Value>>::new());
         self.items.iter().all(|item| {
-            let alike = seen.entry(hash(&state, item)).or_default();
-            let is_new = alike.iter().all(|other| !cmp::equal(item, other));
-            alike.push(item);
+            let same_hash = seen.entry(hash_value(&state, item)).or_default();
+            let is_new = same_hash.iter().all(|other| !cmp::equal(item, other));
+            same_hash.push(item);
             is_new
         })
     }
@@ -245,21 +245,21 @@ impl<'a> Array<'a, Metered> for Elements<'a> {
 
 pub(super) struct EachElement<'a> {
     items: std::slice::Iter<'a, Value>,
-    of: Look<'a>,
+    of: MeteredValue<'a>,
 }
 
 impl<'a> Iterator for EachElement<'a> {
-    type Item = Look<'a>;
+    type Item = MeteredValue<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Look<'a>> {
+    fn next(&mut self) -> Option<MeteredValue<'a>> {
         let value = self.items.next()?;
-        self.of.spend(1).then(|| self.of.below(value, 8))
+        self.of.spend(1).then(|| self.of.child(value, 8))
     }
 }
 
 /// The number of values in a value, plus a share of the bytes of its texts. It stops counting above `most`.
-pub fn weight(value: &Value, most: u64) -> u64 {
+pub fn value_weight(value: &Value, most: u64) -> u64 {
     let mut sum = 1;
     match value {
         Value::String(text) => sum += text.len() as u64 / 16,
@@ -268,7 +268,7 @@ pub fn weight(value: &Value, most: u64) -> u64 {
                 if sum > most {
                     break;
                 }
-                sum += weight(item, most - sum);
+                sum += value_weight(item, most - sum);
             }
         }
         Value::Object(members) => {
@@ -276,7 +276,7 @@ pub fn weight(value: &Value, most: u64) -> u64 {
                 if sum > most {
                     break;
                 }
-                sum += name.len() as u64 / 16 + weight(member, most - sum);
+                sum += name.len() as u64 / 16 + value_weight(member, most - sum);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -286,30 +286,30 @@ pub fn weight(value: &Value, most: u64) -> u64 {
 
 /// A hash that is equal for values that are equal in JSON Schema, where 1 is 1.0. The keys of `state` are secret, so
 /// a caller cannot construct collisions.
-fn hash(state: &RandomState, value: &Value) -> u64 {
+fn hash_value(state: &RandomState, value: &Value) -> u64 {
     let mut hasher = state.build_hasher();
-    feed(state, value, &mut hasher);
+    hash_into(state, value, &mut hasher);
     hasher.finish()
 }
 
-fn feed(state: &RandomState, value: &Value, hasher: &mut impl Hasher) {
+fn hash_into(state: &RandomState, value: &Value, hasher: &mut impl Hasher) {
     match value {
         Value::Null => hasher.write_u8(0),
         Value::Bool(flag) => (1_u8, flag).hash(hasher),
         Value::Number(number) => {
-            (2_u8, integer(number), number.as_f64().map(|float| (float + 0.0).to_bits())).hash(hasher);
+            (2_u8, as_integer(number), number.as_f64().map(|float| (float + 0.0).to_bits())).hash(hasher);
         }
         Value::String(text) => (3_u8, text).hash(hasher),
         Value::Array(items) => {
             (4_u8, items.len()).hash(hasher);
-            items.iter().for_each(|item| feed(state, item, hasher));
+            items.iter().for_each(|item| hash_into(state, item, hasher));
         }
         Value::Object(members) => {
             // The order of members does not matter: a map may keep the order in which its members were written.
             let each = members.iter().map(|(name, member)| {
                 let mut hasher = state.build_hasher();
                 name.hash(&mut hasher);
-                feed(state, member, &mut hasher);
+                hash_into(state, member, &mut hasher);
                 hasher.finish()
             });
             (5_u8, members.len(), each.fold(0_u64, u64::wrapping_add)).hash(hasher);
@@ -318,7 +318,7 @@ fn feed(state: &RandomState, value: &Value, hasher: &mut impl Hasher) {
 }
 
 /// The value as an integer, if it is a whole number of 64 bits.
-fn integer(number: &Number) -> Option<i128> {
+fn as_integer(number: &Number) -> Option<i128> {
     let whole = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 2_f64.powi(64));
     let exact = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
     #[expect(clippy::cast_possible_truncation, reason = "it is whole and below 2^64")]
@@ -340,16 +340,16 @@ mod tests {
             (json!([1, null, [true]]), 5),
             (json!({"a": 1, "k".repeat(32): "x".repeat(32)}), 1 + 1 + 2 + 3),
         ] {
-            assert_eq!(weight(&value, u64::MAX), counted, "{value}");
+            assert_eq!(value_weight(&value, u64::MAX), counted, "{value}");
         }
     }
 
     #[test]
-    fn weights_are_counted_up_to_a_bound() {
+    fn weight_stops_above_the_bound() {
         let many = vec![1; 100];
         let members: Map<String, Value> = (0..100).map(|n| (format!("m{n}"), json!(1))).collect();
         for value in [json!(many), json!(members), json!([many, many]), json!({"a": members, "b": members})] {
-            assert_eq!(weight(&value, 10), 11, "{value}");
+            assert_eq!(value_weight(&value, 10), 11, "{value}");
         }
     }
 }

@@ -19,9 +19,9 @@ mod references;
 mod tests;
 mod write_only;
 
-pub use compiled::{Schema, SchemaFault, Unfit};
-pub use components::{components, identifier, standalone};
-pub use explain::too_much;
-pub use meter::{INLINE_STEPS, MAX_STEPS, Meter, Stop};
-pub use metered::weight;
+pub use compiled::{FitError, Schema, SchemaFault};
+pub use components::{split_components, to_identifier, to_standalone};
+pub use explain::too_costly;
+pub use meter::{INLINE_STEPS, MAX_STEPS, Meter, StopReason};
+pub use metered::value_weight;
 pub use page_fields::PageFields;

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::SchemaFault;
-use crate::call::json::pointer_token;
+use crate::call::json::escape_pointer_token;
 use crate::call::{Coercion, Detail, JsonObject, Page, PageArguments, Paging, Violation};
 
 const DETAIL: &str = "detail_level";
@@ -16,9 +16,9 @@ const FULL: &str = "full";
 /// The largest `limit`, as in `page` of a request.
 const MAX_LIMIT: u64 = 100_000;
 /// The longest text that is read as a number: the digits of the largest number.
-const LONGEST_NUMBER: usize = 20;
+const MAX_DIGITS: usize = 20;
 /// Levels of references and combinations that are searched for a tool's own parameters.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// The parameters that are shown for one tool, and which of them are the tool's own.
 #[derive(Debug, Clone, Copy)]
@@ -36,23 +36,25 @@ impl PageFields {
     ///
     /// # Errors
     /// The tool has a parameter with the same name and another meaning.
-    pub fn of(paging: Paging, schema: &Value) -> Result<Option<Self>, SchemaFault> {
+    pub fn for_schema(paging: Paging, schema: &Value) -> Result<Option<Self>, SchemaFault> {
         if paging == Paging::Caller {
             return Ok(None);
         }
-        let own = |name: &str, wanted: &str| match declared(schema, schema, name, DEEPEST) {
+        let own = |name: &str, expected_type: &str| match find_property(schema, schema, name, MAX_DEPTH) {
             None => Ok(false),
-            Some(property) if may_be(schema, property, wanted, DEEPEST) => Ok(true),
+            Some(property) if may_have_type(schema, property, expected_type, MAX_DEPTH) => Ok(true),
             Some(_) => Err(SchemaFault::new(
-                format!("/properties/{}", pointer_token(name)),
+                format!("/properties/{}", escape_pointer_token(name)),
                 format!(
-                    "paging: model adds the parameter `{name}` ({wanted}), and the tool has one of that name and another type: \
+                    "paging: model adds the parameter `{name}` ({expected_type}), and the tool has one of that name and another type: \
                      rename the tool's own, or leave paging out"
                 ),
             )),
         };
-        let own_detail = paging != Paging::Pages && own(DETAIL, "string")?;
-        if own_detail && !declared(schema, schema, DETAIL, DEEPEST).is_some_and(|one| takes_words(schema, one)) {
+        let own_detail = paging != Paging::PagedReader && own(DETAIL, "string")?;
+        if own_detail
+            && !find_property(schema, schema, DETAIL, MAX_DEPTH).is_some_and(|one| accepts_detail_levels(schema, one))
+        {
             return Err(SchemaFault::new(
                 format!("/properties/{DETAIL}"),
                 format!(
@@ -72,7 +74,7 @@ impl PageFields {
     /// Whether the model names the level of detail for a further page. If that is the tool's own parameter, another
     /// value would make another call. The offset alone is then enough.
     pub fn has_detail(&self) -> bool {
-        self.paging != Paging::Pages && !self.own_detail
+        self.paging != Paging::PagedReader && !self.own_detail
     }
 
     /// Whether the model can choose the size of a page.
@@ -81,7 +83,7 @@ impl PageFields {
     }
 
     /// The schema that a model sees.
-    pub fn shown(&self, schema: &Value) -> Value {
+    pub fn add_to_schema(&self, schema: &Value) -> Value {
         let mut shown = schema.clone();
         let Some(root) = shown.as_object_mut() else { return shown };
         let Some(properties) = root.entry("properties").or_insert_with(|| json!({})).as_object_mut() else {
@@ -90,7 +92,7 @@ impl PageFields {
         let mut add = |name: &str, property: Value| {
             properties.entry(name).or_insert(property);
         };
-        if !self.own_detail && self.paging != Paging::Pages {
+        if !self.own_detail && self.paging != Paging::PagedReader {
             add(
                 DETAIL,
                 json!({
@@ -110,7 +112,7 @@ impl PageFields {
             );
         }
         if !self.own_limit {
-            let default = if self.paging == Paging::Pages { "50" } else { "200, with full 50" };
+            let default = if self.paging == Paging::PagedReader { "50" } else { "200, with full 50" };
             add(
                 LIMIT,
                 json!({
@@ -124,73 +126,80 @@ impl PageFields {
 
     /// Takes the parameters out of a call's arguments, except the tool's own. `None` if the model did not request a
     /// part.
-    pub fn take(&self, arguments: &mut JsonObject, strict: bool) -> Option<PageArguments> {
-        let mut asked = PageArguments::default();
-        let mut found = self.paging == Paging::Pages;
-        if self.paging == Paging::Pages {
-            asked.page.detail = Detail::Full;
+    pub fn extract(&self, arguments: &mut JsonObject, strict: bool) -> Option<PageArguments> {
+        let mut request = PageArguments::default();
+        let mut found = self.paging == Paging::PagedReader;
+        if self.paging == Paging::PagedReader {
+            request.page.detail = Detail::Full;
         } else {
             let detail = match self.own_detail {
                 true => arguments.get(DETAIL).cloned(),
                 false => arguments.shift_remove(DETAIL).inspect(|value| {
-                    asked.written.insert(DETAIL.into(), value.clone());
+                    request.raw.insert(DETAIL.into(), value.clone());
                 }),
             };
             found |= detail.is_some();
             match detail {
-                Some(Value::String(word)) if word == FULL => asked.page.detail = Detail::Full,
+                Some(Value::String(word)) if word == FULL => request.page.detail = Detail::Full,
                 // Any other text means the beginning. The end of that part explains how to read on.
                 Some(Value::String(_) | Value::Null) | None => {}
                 // The tool's own schema checks this value.
                 Some(_) if self.own_detail => {}
-                Some(_) => asked.faults.push(fault(DETAIL, "type", "must be \"exploring\" or \"full\"")),
+                Some(_) => request.violations.push(page_violation(DETAIL, "type", "must be \"exploring\" or \"full\"")),
             }
         }
         if !self.own_offset
             && let Some(value) = arguments.shift_remove(OFFSET)
         {
             found = true;
-            if let Some(offset) = number(OFFSET, &value, 0, u64::MAX, strict, &mut asked) {
-                asked.page.offset = usize::try_from(offset).unwrap_or(usize::MAX);
+            if let Some(offset) = read_integer(OFFSET, &value, 0, u64::MAX, strict, &mut request) {
+                request.page.offset = usize::try_from(offset).unwrap_or(usize::MAX);
                 // A model that gives an offset wants the content at that offset. It has seen the beginning already.
                 if offset > 0 {
-                    asked.page.detail = Detail::Full;
+                    request.page.detail = Detail::Full;
                 }
             }
-            asked.written.insert(OFFSET.into(), value);
+            request.raw.insert(OFFSET.into(), value);
         }
         if !self.own_limit
             && let Some(value) = arguments.shift_remove(LIMIT)
         {
             found = true;
-            let limit = number(LIMIT, &value, 1, MAX_LIMIT, strict, &mut asked);
-            asked.page.limit = limit.and_then(|limit| usize::try_from(limit).ok());
-            asked.written.insert(LIMIT.into(), value);
+            let limit = read_integer(LIMIT, &value, 1, MAX_LIMIT, strict, &mut request);
+            request.page.limit = limit.and_then(|limit| usize::try_from(limit).ok());
+            request.raw.insert(LIMIT.into(), value);
         }
-        found.then_some(asked)
+        found.then_some(request)
     }
 }
 
 /// Reads an integer between bounds, also from a text. `null` counts as absent.
-fn number(name: &str, value: &Value, least: u64, most: u64, strict: bool, asked: &mut PageArguments) -> Option<u64> {
-    let text = value.as_str().map(str::trim).filter(|text| !strict && text.len() <= LONGEST_NUMBER);
+fn read_integer(
+    name: &str,
+    value: &Value,
+    least: u64,
+    most: u64,
+    strict: bool,
+    request: &mut PageArguments,
+) -> Option<u64> {
+    let text = value.as_str().map(str::trim).filter(|text| !strict && text.len() <= MAX_DIGITS);
     let read = match (value, text) {
         (Value::Null, _) => return None,
         (_, Some(text)) => text.parse().ok(),
-        _ => Page::whole(value),
+        _ => Page::parse_integer(value),
     };
     let bounds = match most {
         u64::MAX => format!("must be a whole number of at least {least}"),
         most => format!("must be a whole number from {least} to {most}"),
     };
     match read {
-        None => asked.faults.push(fault(name, "type", &bounds)),
-        Some(number) if number < least => asked.faults.push(fault(name, "minimum", &bounds)),
-        Some(number) if number > most => asked.faults.push(fault(name, "maximum", &bounds)),
+        None => request.violations.push(page_violation(name, "type", &bounds)),
+        Some(number) if number < least => request.violations.push(page_violation(name, "minimum", &bounds)),
+        Some(number) if number > most => request.violations.push(page_violation(name, "maximum", &bounds)),
         Some(number) => {
             if text.is_some() {
                 let (from, to) = ("string".to_owned(), "integer".to_owned());
-                asked.coercions.push(Coercion { pointer: format!("/{name}"), from, to });
+                request.coercions.push(Coercion { pointer: format!("/{name}"), from, to });
             }
             return Some(number);
         }
@@ -198,7 +207,7 @@ fn number(name: &str, value: &Value, least: u64, most: u64, strict: bool, asked:
     None
 }
 
-fn fault(name: &str, keyword: &str, demand: &str) -> Violation {
+fn page_violation(name: &str, keyword: &str, demand: &str) -> Violation {
     Violation {
         pointer: format!("/{name}"),
         keyword: keyword.into(),
@@ -208,7 +217,7 @@ fn fault(name: &str, keyword: &str, demand: &str) -> Violation {
 }
 
 /// The subschema of this property in an object's schema.
-fn declared<'s>(root: &'s Value, at: &'s Value, name: &str, depth: usize) -> Option<&'s Value> {
+fn find_property<'s>(root: &'s Value, at: &'s Value, name: &str, depth: usize) -> Option<&'s Value> {
     let depth = depth.checked_sub(1)?;
     let at = at.as_object()?;
     if let Some(property) = at.get("properties").and_then(|properties| properties.get(name)) {
@@ -216,12 +225,12 @@ fn declared<'s>(root: &'s Value, at: &'s Value, name: &str, depth: usize) -> Opt
     }
     // A parameter that is only listed in `required` accepts any value.
     let required = at.get("required").and_then(Value::as_array);
-    let below = parts(root, at).find_map(|part| declared(root, part, name, depth));
+    let below = applied_schemas(root, at).find_map(|part| find_property(root, part, name, depth));
     below.or_else(|| required.is_some_and(|names| names.iter().any(|one| one == name)).then_some(&Value::Bool(true)))
 }
 
 /// The schemas that apply to the same value.
-fn parts<'s>(root: &'s Value, at: &'s Map<String, Value>) -> impl Iterator<Item = &'s Value> {
+fn applied_schemas<'s>(root: &'s Value, at: &'s Map<String, Value>) -> impl Iterator<Item = &'s Value> {
     let target = at.get("$ref").and_then(Value::as_str).and_then(|target| target.strip_prefix('#'));
     let lists = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|list| at.get(list)?.as_array()).flatten();
     let others = ["if", "then", "else"].into_iter().filter_map(|word| at.get(word));
@@ -229,10 +238,10 @@ fn parts<'s>(root: &'s Value, at: &'s Map<String, Value>) -> impl Iterator<Item 
 }
 
 /// Whether a value of this type may fit a schema, judged by `type` alone.
-fn may_be(root: &Value, at: &Value, wanted: &str, depth: usize) -> bool {
+fn may_have_type(root: &Value, at: &Value, expected_type: &str, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return true };
     let Some(object) = at.as_object() else { return at != &Value::Bool(false) };
-    let fits = |kind: &Value| kind == wanted || (wanted == "integer" && kind == "number");
+    let fits = |kind: &Value| kind == expected_type || (expected_type == "integer" && kind == "number");
     let own = match object.get("type") {
         None => true,
         Some(Value::Array(kinds)) => kinds.iter().any(fits),
@@ -240,23 +249,23 @@ fn may_be(root: &Value, at: &Value, wanted: &str, depth: usize) -> bool {
     };
     let any = |word: &str| {
         let branches = object.get(word).and_then(Value::as_array);
-        branches.is_none_or(|branches| branches.iter().any(|branch| may_be(root, branch, wanted, depth)))
+        branches.is_none_or(|branches| branches.iter().any(|branch| may_have_type(root, branch, expected_type, depth)))
     };
     let target = object.get("$ref").and_then(Value::as_str).and_then(|target| target.strip_prefix('#'));
     let target = target.and_then(|pointer| root.pointer(pointer));
-    own && any("anyOf") && any("oneOf") && target.is_none_or(|target| may_be(root, target, wanted, depth))
+    own && any("anyOf") && any("oneOf") && target.is_none_or(|target| may_have_type(root, target, expected_type, depth))
 }
 
 /// Whether a schema accepts exactly the two values of `detail_level`, judged by its lists of values.
-fn takes_words(root: &Value, at: &Value) -> bool {
-    let mut words = listed(root, at, DEEPEST).unwrap_or_default();
+fn accepts_detail_levels(root: &Value, at: &Value) -> bool {
+    let mut words = listed_texts(root, at, MAX_DEPTH).unwrap_or_default();
     words.sort_unstable();
     words.dedup();
     words == [EXPLORING, FULL]
 }
 
 /// The texts that a schema lists. `None` if it accepts others too.
-fn listed<'s>(root: &'s Value, at: &'s Value, depth: usize) -> Option<Vec<&'s str>> {
+fn listed_texts<'s>(root: &'s Value, at: &'s Value, depth: usize) -> Option<Vec<&'s str>> {
     let depth = depth.checked_sub(1)?;
     let object = at.as_object()?;
     let texts = |values: &'s [Value]| values.iter().filter_map(Value::as_str).collect();
@@ -270,18 +279,18 @@ fn listed<'s>(root: &'s Value, at: &'s Value, depth: usize) -> Option<Vec<&'s st
         return Some(Vec::new());
     }
     let target = object.get("$ref").and_then(Value::as_str).and_then(|target| target.strip_prefix('#'));
-    if let Some(words) = target.and_then(|pointer| root.pointer(pointer)).and_then(|at| listed(root, at, depth)) {
+    if let Some(words) = target.and_then(|pointer| root.pointer(pointer)).and_then(|at| listed_texts(root, at, depth)) {
         return Some(words);
     }
     if let Some(words) = object
         .get("allOf")
         .and_then(Value::as_array)
-        .and_then(|all| all.iter().find_map(|one| listed(root, one, depth)))
+        .and_then(|all| all.iter().find_map(|one| listed_texts(root, one, depth)))
     {
         return Some(words);
     }
     let branches = ["anyOf", "oneOf"].into_iter().find_map(|word| object.get(word)?.as_array())?;
-    let words: Option<Vec<Vec<&str>>> = branches.iter().map(|branch| listed(root, branch, depth)).collect();
+    let words: Option<Vec<Vec<&str>>> = branches.iter().map(|branch| listed_texts(root, branch, depth)).collect();
     Some(words?.concat())
 }
 
@@ -290,13 +299,13 @@ mod tests {
     use super::*;
 
     fn fields(schema: &Value) -> PageFields {
-        PageFields::of(Paging::Model, schema).unwrap().unwrap()
+        PageFields::for_schema(Paging::Model, schema).unwrap().unwrap()
     }
 
-    fn taken(schema: &Value, arguments: Value) -> (Value, Option<PageArguments>) {
+    fn extract_from(schema: &Value, arguments: Value) -> (Value, Option<PageArguments>) {
         let Value::Object(mut arguments) = arguments else { panic!("no object") };
-        let asked = fields(schema).take(&mut arguments, false);
-        (Value::Object(arguments), asked)
+        let request = fields(schema).extract(&mut arguments, false);
+        (Value::Object(arguments), request)
     }
 
     fn plain() -> Value {
@@ -305,19 +314,19 @@ mod tests {
 
     #[test]
     fn schema_gains_three_parameters() {
-        assert!(PageFields::of(Paging::Caller, &plain()).unwrap().is_none());
-        let shown = fields(&plain()).shown(&plain());
+        assert!(PageFields::for_schema(Paging::Caller, &plain()).unwrap().is_none());
+        let shown = fields(&plain()).add_to_schema(&plain());
         let names: Vec<&String> = shown["properties"].as_object().unwrap().keys().collect();
         assert_eq!(names, ["q", "detail_level", "offset", "limit"]);
         assert_eq!((&shown["required"], &shown["additionalProperties"]), (&json!(["q"]), &json!(false)));
-        let pages = PageFields::of(Paging::Pages, &plain()).unwrap().unwrap().shown(&plain());
+        let pages = PageFields::for_schema(Paging::PagedReader, &plain()).unwrap().unwrap().add_to_schema(&plain());
         assert_eq!(pages["properties"].as_object().unwrap().len(), 3, "no detail_level: {pages}");
         let open = json!({"type": "object"});
-        assert_eq!(fields(&open).shown(&open)["properties"].as_object().unwrap().len(), 3);
+        assert_eq!(fields(&open).add_to_schema(&open)["properties"].as_object().unwrap().len(), 3);
     }
 
     #[test]
-    fn another_type_is_a_clash() {
+    fn parameters_of_other_types_conflict() {
         for (name, property) in [
             ("offset", json!({"type": "string"})),
             ("limit", json!({"type": ["boolean", "null"]})),
@@ -333,7 +342,7 @@ mod tests {
                 "$defs": {"args": {"properties": {name: property}}, "text": {"type": "string"}}
             });
             for schema in [direct, inside] {
-                let fault = PageFields::of(Paging::Model, &schema).unwrap_err();
+                let fault = PageFields::for_schema(Paging::Model, &schema).unwrap_err();
                 assert_eq!(fault.pointer, format!("/properties/{name}"));
                 assert!(fault.message.contains("another type"), "{}", fault.message);
             }
@@ -341,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn own_parameters_stay_the_tools() {
+    fn own_parameters_stay_with_the_tool() {
         for limit in [
             json!({"type": "integer"}),
             json!({"type": ["number", "null"]}),
@@ -349,10 +358,10 @@ mod tests {
             json!({}),
         ] {
             let schema = json!({"type": "object", "properties": {"limit": limit}});
-            let (left, asked) = taken(&schema, json!({"limit": 7, "offset": 10}));
-            assert_eq!(left, json!({"limit": 7}));
-            assert_eq!(asked.unwrap().page, Page { detail: Detail::Full, offset: 10, limit: None });
-            assert_eq!(fields(&schema).shown(&schema)["properties"]["limit"], limit);
+            let (remaining, request) = extract_from(&schema, json!({"limit": 7, "offset": 10}));
+            assert_eq!(remaining, json!({"limit": 7}));
+            assert_eq!(request.unwrap().page, Page { detail: Detail::Full, offset: 10, limit: None });
+            assert_eq!(fields(&schema).add_to_schema(&schema)["properties"]["limit"], limit);
         }
         let words = json!({"type": "string", "enum": ["full", "exploring"]});
         for detail in [
@@ -365,15 +374,15 @@ mod tests {
             let schema = json!({
                 "type": "object", "allOf": [{"properties": {"detail_level": detail}}], "$defs": {"words": words}
             });
-            let (left, asked) = taken(&schema, json!({"detail_level": "full", "limit": 3}));
-            assert_eq!(left, json!({"detail_level": "full"}), "the tool and the page both see it");
-            assert_eq!(asked.unwrap().page, Page { detail: Detail::Full, offset: 0, limit: Some(3) });
+            let (remaining, request) = extract_from(&schema, json!({"detail_level": "full", "limit": 3}));
+            assert_eq!(remaining, json!({"detail_level": "full"}), "the tool and the page both see it");
+            assert_eq!(request.unwrap().page, Page { detail: Detail::Full, offset: 0, limit: Some(3) });
             assert!(!fields(&schema).has_detail() && fields(&plain()).has_detail());
         }
     }
 
     #[test]
-    fn other_words_are_a_clash() {
+    fn other_detail_levels_conflict() {
         for detail in [
             json!({"type": "string"}),
             json!({}),
@@ -383,15 +392,15 @@ mod tests {
             json!({"anyOf": [{"enum": ["exploring", "full"]}, {"type": "string"}]}),
         ] {
             let schema = json!({"type": "object", "properties": {"detail_level": detail}});
-            let fault = PageFields::of(Paging::Model, &schema).unwrap_err();
+            let fault = PageFields::for_schema(Paging::Model, &schema).unwrap_err();
             assert_eq!(fault.pointer, "/properties/detail_level");
             assert!(fault.message.contains("with other values: rename"), "{}", fault.message);
-            assert!(PageFields::of(Paging::Pages, &schema).is_ok(), "it has no such parameter");
+            assert!(PageFields::for_schema(Paging::PagedReader, &schema).is_ok(), "it has no such parameter");
         }
     }
 
     #[test]
-    fn parts_are_read_leniently() {
+    fn page_arguments_are_read_leniently() {
         let full = |offset, limit| Page { detail: Detail::Full, offset, limit };
         for (arguments, page) in [
             (json!({"q": "x", "detail_level": "full"}), full(0, None)),
@@ -401,19 +410,23 @@ mod tests {
             (json!({"q": "x", "detail_level": "FULL"}), Page::default()),
             (json!({"q": "x", "detail_level": null, "offset": null, "limit": null}), Page::default()),
         ] {
-            let (left, asked) = taken(&plain(), arguments.clone());
-            let asked = asked.unwrap();
-            assert_eq!((left, asked.page, &asked.faults[..]), (json!({"q": "x"}), page, &[][..]), "{arguments}");
+            let (remaining, request) = extract_from(&plain(), arguments.clone());
+            let request = request.unwrap();
+            assert_eq!(
+                (remaining, request.page, &request.violations[..]),
+                (json!({"q": "x"}), page, &[][..]),
+                "{arguments}"
+            );
             let mut written = arguments;
             written.as_object_mut().unwrap().shift_remove("q");
-            assert_eq!(Value::Object(asked.written), written);
+            assert_eq!(Value::Object(request.raw), written);
         }
-        assert_eq!(taken(&plain(), json!({"q": "x"})).1, None);
+        assert_eq!(extract_from(&plain(), json!({"q": "x"})).1, None);
     }
 
     #[test]
-    fn faults_name_parameter_and_bounds() {
-        for (arguments, says) in [
+    fn violations_name_parameter_and_bounds() {
+        for (arguments, expected) in [
             (json!({"detail_level": 5}), "`detail_level` must be \"exploring\" or \"full\"."),
             (json!({"offset": -1}), "`offset` must be a whole number of at least 0."),
             (json!({"offset": "ten"}), "`offset` must be a whole number of at least 0."),
@@ -421,11 +434,11 @@ mod tests {
             (json!({"limit": "100001"}), "`limit` must be a whole number from 1 to 100000."),
             (json!({"limit": [1]}), "`limit` must be a whole number from 1 to 100000."),
         ] {
-            let faults = taken(&plain(), arguments.clone()).1.unwrap().faults;
-            let said: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
-            assert_eq!(said, [says], "{arguments}");
+            let faults = extract_from(&plain(), arguments.clone()).1.unwrap().violations;
+            let messages: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
+            assert_eq!(messages, [expected], "{arguments}");
         }
         let mut strict = json!({"offset": "10"}).as_object().unwrap().clone();
-        assert_eq!(fields(&plain()).take(&mut strict, true).unwrap().faults.len(), 1);
+        assert_eq!(fields(&plain()).extract(&mut strict, true).unwrap().violations.len(), 1);
     }
 }

@@ -13,87 +13,92 @@ pub(super) struct PatternCost {
 }
 
 /// The cost of a pattern in the syntax of JSON Schema. `None` if the pattern is invalid.
-pub(super) fn cost(pattern: &str) -> Option<PatternCost> {
+pub(super) fn estimate_cost(pattern: &str) -> Option<PatternCost> {
     let translated = jsonschema_regex::to_rust_regex(pattern).ok()?;
     let hir = regex_syntax::Parser::new().parse(&translated).ok()?;
     let is_anchored = hir.properties().look_set_prefix().contains(Look::Start);
-    let walk = Walk { many: !is_anchored, width: 0 }.over(&hir, true);
-    Some(PatternCost { states: states(&hir), width: walk.width.max(1) })
+    let walk = WidthSearch { has_many_starts: !is_anchored, width: 0 }.visit(&hir, true);
+    Some(PatternCost { states: count_states(&hir), width: walk.width.max(1) })
 }
 
 /// Counts states in the translation of regex-syntax. A Unicode class takes about two states for each of its ranges in
 /// UTF-8.
-fn states(hir: &Hir) -> u64 {
+fn count_states(hir: &Hir) -> u64 {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 1,
         HirKind::Literal(literal) => literal.0.len() as u64,
         HirKind::Class(Class::Bytes(_)) => 1,
         HirKind::Class(Class::Unicode(class)) if class.is_ascii() => 1,
         HirKind::Class(Class::Unicode(class)) => 8 + class.ranges().len() as u64,
-        HirKind::Capture(capture) => 2 + states(&capture.sub),
+        HirKind::Capture(capture) => 2 + count_states(&capture.sub),
         HirKind::Concat(parts) | HirKind::Alternation(parts) => {
-            parts.iter().map(states).fold(parts.len() as u64, u64::saturating_add)
+            parts.iter().map(count_states).fold(parts.len() as u64, u64::saturating_add)
         }
         HirKind::Repetition(repetition) => {
             let times = repetition.max.unwrap_or(repetition.min.saturating_add(1)).max(1);
-            (states(&repetition.sub) + 1).saturating_mul(times.into())
+            (count_states(&repetition.sub) + 1).saturating_mul(times.into())
         }
     }
 }
 
 /// Searches the maximum width of a pattern, from its beginning to its end.
-struct Walk {
+struct WidthSearch {
     /// The next part may begin at more than one character.
-    many: bool,
+    has_many_starts: bool,
     width: u64,
 }
 
-impl Walk {
+impl WidthSearch {
     /// Visits a part. `is_last`: the match is complete after this part.
-    fn over(self, hir: &Hir, is_last: bool) -> Self {
-        let Self { many, width } = self;
+    fn visit(self, hir: &Hir, is_last: bool) -> Self {
+        let Self { has_many_starts: many, width } = self;
         match hir.kind() {
             HirKind::Empty | HirKind::Look(_) => self,
-            HirKind::Literal(literal) => Self { many, width: width + if many { literal.0.len() as u64 } else { 1 } },
-            HirKind::Class(_) => Self { many, width: width + 1 },
-            HirKind::Capture(capture) => self.over(&capture.sub, is_last),
+            HirKind::Literal(literal) => {
+                Self { has_many_starts: many, width: width + if many { literal.0.len() as u64 } else { 1 } }
+            }
+            HirKind::Class(_) => Self { has_many_starts: many, width: width + 1 },
+            HirKind::Capture(capture) => self.visit(&capture.sub, is_last),
             HirKind::Concat(parts) => {
                 let last = parts.len();
                 let each = parts.iter().enumerate();
-                each.fold(self, |walk, (at, part)| walk.over(part, is_last && at + 1 == last))
+                each.fold(self, |walk, (at, part)| walk.visit(part, is_last && at + 1 == last))
             }
             HirKind::Alternation(parts) => parts.iter().fold(self, |walk, part| {
-                let over = Self { many, width: walk.width }.over(part, is_last);
-                Self { many: walk.many || over.many || length(hir).is_none(), width: over.width }
+                let over = Self { has_many_starts: many, width: walk.width }.visit(part, is_last);
+                Self {
+                    has_many_starts: walk.has_many_starts || over.has_many_starts || fixed_length(hir).is_none(),
+                    width: over.width,
+                }
             }),
             HirKind::Repetition(repetition) => {
                 let (min, max) = (repetition.min, repetition.max);
                 let max = if is_last { Some(min.max(1)) } else { max };
-                let fixed = length(&repetition.sub).is_some();
+                let fixed = fixed_length(&repetition.sub).is_some();
                 let times = if many || !fixed { max.unwrap_or(min.saturating_add(1)).max(1) } else { 1 };
-                let inner = Self { many: many || !fixed, width: 0 }.over(&repetition.sub, false);
+                let inner = Self { has_many_starts: many || !fixed, width: 0 }.visit(&repetition.sub, false);
                 let width = width.saturating_add((inner.width + 1).saturating_mul(times.into()));
-                Self { many: many || !fixed || Some(min) != max, width }
+                Self { has_many_starts: many || !fixed || Some(min) != max, width }
             }
         }
     }
 }
 
 /// The number of characters that a part matches, if it is fixed.
-fn length(hir: &Hir) -> Option<u64> {
+fn fixed_length(hir: &Hir) -> Option<u64> {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => Some(0),
         HirKind::Literal(literal) => Some(String::from_utf8_lossy(&literal.0).chars().count() as u64),
         HirKind::Class(_) => Some(1),
-        HirKind::Capture(capture) => length(&capture.sub),
-        HirKind::Concat(parts) => parts.iter().map(length).sum(),
+        HirKind::Capture(capture) => fixed_length(&capture.sub),
+        HirKind::Concat(parts) => parts.iter().map(fixed_length).sum(),
         HirKind::Alternation(parts) => {
-            let mut lengths = parts.iter().map(length);
+            let mut lengths = parts.iter().map(fixed_length);
             let first = lengths.next()??;
             lengths.all(|length| length == Some(first)).then_some(first)
         }
         HirKind::Repetition(repetition) if Some(repetition.min) == repetition.max => {
-            length(&repetition.sub)?.checked_mul(repetition.min.into())
+            fixed_length(&repetition.sub)?.checked_mul(repetition.min.into())
         }
         HirKind::Repetition(_) => None,
     }
@@ -104,7 +109,7 @@ mod tests {
     use super::*;
 
     fn width(pattern: &str) -> u64 {
-        cost(pattern).unwrap().width
+        estimate_cost(pattern).unwrap().width
     }
 
     #[test]
@@ -141,15 +146,15 @@ mod tests {
             ("^a{5}b{7}c", 30, 5),
             ("^(a{2}|bc){7}d", 82, 5),
         ] {
-            assert_eq!(cost(pattern), Some(PatternCost { states, width }), "{pattern}");
+            assert_eq!(estimate_cost(pattern), Some(PatternCost { states, width }), "{pattern}");
         }
     }
 
     #[test]
     fn states_multiply_where_repetitions_nest() {
-        assert!(cost("(a{1,100}){1,100}").unwrap().states >= 10_000);
-        assert!(cost("(a{1000}){1000}{1000}").unwrap().states >= 1_000_000_000);
-        assert!(cost("^[\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]{0,256}$").unwrap().states < 400_000);
-        assert_eq!(cost("("), None);
+        assert!(estimate_cost("(a{1,100}){1,100}").unwrap().states >= 10_000);
+        assert!(estimate_cost("(a{1000}){1000}{1000}").unwrap().states >= 1_000_000_000);
+        assert!(estimate_cost("^[\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]{0,256}$").unwrap().states < 400_000);
+        assert_eq!(estimate_cost("("), None);
     }
 }

@@ -8,8 +8,9 @@ use super::SchemaFault;
 use crate::call::json;
 
 /// The first reference that leads outside the schema.
-pub(super) fn outside_reference(at: &Value, pointer: &str) -> Option<SchemaFault> {
-    let below = |key: &str, value| outside_reference(value, &format!("{pointer}/{}", json::pointer_token(key)));
+pub(super) fn find_outside_reference(at: &Value, pointer: &str) -> Option<SchemaFault> {
+    let below =
+        |key: &str, value| find_outside_reference(value, &format!("{pointer}/{}", json::escape_pointer_token(key)));
     match at {
         Value::Object(object) => {
             if let Some(target) = object.get("$ref").and_then(Value::as_str).filter(|target| !target.starts_with('#')) {
@@ -24,19 +25,25 @@ pub(super) fn outside_reference(at: &Value, pointer: &str) -> Option<SchemaFault
 }
 
 /// The first reference that leads to itself for the same value (`{"$ref": "#"}`). Following it would never end.
-pub(super) fn endless_reference(root: &Value) -> Option<SchemaFault> {
+pub(super) fn find_endless_reference(root: &Value) -> Option<SchemaFault> {
     // Schemas from which every chain of references ends. Each is examined once, even if many references lead to it.
     let mut ends: HashSet<*const Value> = HashSet::new();
-    follow(root, root, "", &mut ends).or_else(|| walk(root, root, &mut String::new(), &mut ends))
+    follow_references(root, root, "", &mut ends)
+        .or_else(|| find_endless_below(root, root, &mut String::new(), &mut ends))
 }
 
 /// Examines everything below a position.
-fn walk(root: &Value, at: &Value, path: &mut String, ends: &mut HashSet<*const Value>) -> Option<SchemaFault> {
+fn find_endless_below(
+    root: &Value,
+    at: &Value,
+    path: &mut String,
+    ends: &mut HashSet<*const Value>,
+) -> Option<SchemaFault> {
     let mut below = |token: &str, value: &Value| {
         let length = path.len();
         path.push('/');
-        path.push_str(&json::pointer_token(token));
-        let found = follow(root, value, path, ends).or_else(|| walk(root, value, path, ends));
+        path.push_str(&json::escape_pointer_token(token));
+        let found = follow_references(root, value, path, ends).or_else(|| find_endless_below(root, value, path, ends));
         path.truncate(length);
         found
     };
@@ -48,7 +55,7 @@ fn walk(root: &Value, at: &Value, path: &mut String, ends: &mut HashSet<*const V
 }
 
 /// Follows the references of one schema until the chain ends or returns to a schema that it has passed.
-fn follow(root: &Value, at: &Value, path: &str, ends: &mut HashSet<*const Value>) -> Option<SchemaFault> {
+fn follow_references(root: &Value, at: &Value, path: &str, ends: &mut HashSet<*const Value>) -> Option<SchemaFault> {
     let mut seen = HashSet::from([std::ptr::from_ref(at)]);
     let mut target = at;
     while let Some(reference) = target.get("$ref").and_then(Value::as_str) {

@@ -11,21 +11,21 @@ fn schema(value: Value) -> Schema {
 }
 
 #[derive(Debug)]
-struct Fitting {
+struct FitResult {
     arguments: JsonObject,
     coercions: Vec<Coercion>,
 }
 
-fn fit(schema: &Schema, arguments: Value) -> Result<Fitting, Vec<Violation>> {
+fn fit_lenient(schema: &Schema, arguments: Value) -> Result<FitResult, Vec<Violation>> {
     fit_as(schema, arguments, false)
 }
 
-fn fit_as(schema: &Schema, arguments: Value, strict: bool) -> Result<Fitting, Vec<Violation>> {
+fn fit_as(schema: &Schema, arguments: Value, strict: bool) -> Result<FitResult, Vec<Violation>> {
     let mut arguments = arguments.as_object().unwrap().clone();
-    match schema.fit(&mut arguments, strict, &Meter::new(MAX_STEPS, None)) {
-        Ok(coercions) => Ok(Fitting { arguments, coercions }),
-        Err(Unfit::Violations(violations)) => Err(violations),
-        Err(Unfit::Stopped(stop)) => panic!("{stop:?}"),
+    match schema.fit_arguments(&mut arguments, strict, &Meter::new(MAX_STEPS, None)) {
+        Ok(coercions) => Ok(FitResult { arguments, coercions }),
+        Err(FitError::Violations(violations)) => Err(violations),
+        Err(FitError::Stopped(stop)) => panic!("{stop:?}"),
     }
 }
 
@@ -41,7 +41,7 @@ fn every_violation_is_reported_with_its_pointer() {
     }));
     let bad = json!({"when": "soon", "days": 0, "units": "k", "tags": ["ok", "NO"], "ctiy": "Oslo"});
     let mut found: Vec<_> =
-        fit(&schema, bad).unwrap_err().into_iter().map(|v| (v.pointer, v.keyword, v.message)).collect();
+        fit_lenient(&schema, bad).unwrap_err().into_iter().map(|v| (v.pointer, v.keyword, v.message)).collect();
     found.sort();
     let places: Vec<_> = found.iter().map(|(pointer, keyword, _)| (pointer.as_str(), keyword.as_str())).collect();
     assert_eq!(
@@ -59,7 +59,7 @@ fn every_violation_is_reported_with_its_pointer() {
 }
 
 #[test]
-fn violations_say_what_would_be_right() {
+fn violations_describe_the_expected_value() {
     let long: Vec<String> = (0..25).map(|n| format!("o{n}")).collect();
     let schema = schema(json!({
         "type": "object", "additionalProperties": false, "required": ["must"],
@@ -81,12 +81,12 @@ fn violations_say_what_would_be_right() {
         "few": [1], "lot": [1, 2, 3], "thin": {"a": 1}, "wide": {"a": 1, "b": 2}, "set": [1, 1], "word": "A", "day": "soon",
         "holds": ["a"], "never": 1, "type": [1], "form": "x", "two": 3, "not": null, "flag": true, "map": {}, "list": null
     });
-    let mut said: Vec<String> = fit_as(&schema, bad, true).unwrap_err().into_iter().map(|v| v.message).collect();
-    said.sort_unstable();
+    let mut messages: Vec<String> = fit_as(&schema, bad, true).unwrap_err().into_iter().map(|v| v.message).collect();
+    messages.sort_unstable();
     let options: Vec<String> = (0..20).map(|n| format!("\"o{n}\"")).collect();
     let many = format!("`many` must be one of {}, … (25 in all), not this string.", options.join(", "));
     assert_eq!(
-        said,
+        messages,
         [
             "`day` must be a valid date.",
             "`few` must have at least 2 items, not 1.",
@@ -121,7 +121,7 @@ fn violations_say_what_would_be_right() {
 }
 
 #[test]
-fn unknown_parameters_are_told_apart() {
+fn unknown_parameters_get_a_hint() {
     let known: serde_json::Map<String, Value> = (0..20).map(|n| (format!("p{n:02}"), json!({}))).collect();
     let names: Vec<&str> = known.keys().map(String::as_str).collect();
     for (properties, hint) in [
@@ -130,17 +130,17 @@ fn unknown_parameters_are_told_apart() {
         (json!({"city": {}}), "; did you mean `city`?".to_owned()),
     ] {
         let schema = schema(json!({"type": "object", "additionalProperties": false, "properties": properties}));
-        let violations = fit(&schema, json!({"ctiy": 1})).unwrap_err();
+        let violations = fit_lenient(&schema, json!({"ctiy": 1})).unwrap_err();
         assert_eq!(violations[0].message, format!("`ctiy` is not a parameter{hint}"));
     }
 }
 
 #[test]
-fn booleans_that_are_write_only_are_not_quoted() {
+fn write_only_scalars_are_not_quoted() {
     let schema = schema(json!({"type": "object", "properties": {"pin": {"type": "string", "writeOnly": true}}}));
-    for (pin, said) in [(json!(true), "this boolean"), (json!(7), "this number")] {
-        let violations = fit(&schema, json!({"pin": pin})).unwrap_err();
-        assert_eq!(violations[0].message, format!("`pin` must be a string, not {said}."));
+    for (pin, messages) in [(json!(true), "this boolean"), (json!(7), "this number")] {
+        let violations = fit_lenient(&schema, json!({"pin": pin})).unwrap_err();
+        assert_eq!(violations[0].message, format!("`pin` must be a string, not {messages}."));
     }
     assert!(schema.has_write_only());
 }
@@ -149,23 +149,23 @@ fn booleans_that_are_write_only_are_not_quoted() {
 fn violations_end_after_64_kib() {
     let options: Vec<String> = (0..20).map(|n| format!("{n}").repeat(100)).collect();
     let schema = schema(json!({"type": "object", "properties": {"n": {"type": "array", "items": {"enum": options}}}}));
-    let violations = fit(&schema, json!({"n": vec!["x"; 40]})).unwrap_err();
+    let violations = fit_lenient(&schema, json!({"n": vec!["x"; 40]})).unwrap_err();
     let sizes: Vec<usize> = violations.iter().map(|v| v.pointer.len() + v.message.len()).collect();
     let (bytes, last) = (sizes.iter().sum::<usize>(), sizes.last().unwrap());
     assert!(bytes > 64 << 10 && bytes - last <= 64 << 10, "{} violations, {bytes} bytes", violations.len());
 }
 
 #[test]
-fn ten_thousand_misfits_are_read_and_no_more() {
+fn coercion_stops_above_ten_thousand_misfits() {
     let schema =
         schema(json!({"type": "object", "properties": {"n": {"type": "array", "items": {"type": "integer"}}}}));
     let numbers = |count: usize| json!({"n": vec!["1"; count]});
-    assert_eq!(fit(&schema, numbers(10_000)).unwrap().coercions.len(), 10_000);
-    assert_eq!(fit(&schema, numbers(10_001)).unwrap_err().len(), 50);
+    assert_eq!(fit_lenient(&schema, numbers(10_000)).unwrap().coercions.len(), 10_000);
+    assert_eq!(fit_lenient(&schema, numbers(10_001)).unwrap_err().len(), 50);
 }
 
 #[test]
-fn strings_that_hold_json_are_read_where_the_schema_wants_something_else() {
+fn json_strings_are_coerced_by_type() {
     let schema = schema(json!({
         "type": "object",
         "properties": {
@@ -173,16 +173,16 @@ fn strings_that_hold_json_are_read_where_the_schema_wants_something_else() {
             "maybe": {"anyOf": [{"type": "boolean"}, {"type": "null"}]}, "text": {"type": "string"}
         }
     }));
-    let fitting = fit(&schema, json!({"n": "5", "list": "[1, \"2\"]", "maybe": "true", "text": "5"})).unwrap();
+    let fitting = fit_lenient(&schema, json!({"n": "5", "list": "[1, \"2\"]", "maybe": "true", "text": "5"})).unwrap();
     assert_eq!(Value::Object(fitting.arguments), json!({"n": 5, "list": [1, 2], "maybe": true, "text": "5"}));
     let pointers: Vec<_> = fitting.coercions.iter().map(|c| (c.pointer.as_str(), c.to.as_str())).collect();
     assert_eq!(pointers, [("/list", "array"), ("/list/1", "integer"), ("/maybe", "boolean"), ("/n", "integer")]);
 }
 
 #[test]
-fn a_conversion_that_does_not_fit_is_not_made() {
+fn misfit_conversions_are_not_made() {
     let schema = schema(json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": 10}}}));
-    let violations = fit(&schema, json!({"n": "5"})).unwrap_err();
+    let violations = fit_lenient(&schema, json!({"n": "5"})).unwrap_err();
     assert_eq!((violations[0].keyword.as_str(), violations.len()), ("type", 1));
     assert!(fit_as(&schema, json!({"n": "15"}), true).is_err());
 }
@@ -190,23 +190,23 @@ fn a_conversion_that_does_not_fit_is_not_made() {
 #[test]
 fn defaults_are_filled_in() {
     let schema = schema(json!({"type": "object", "properties": {"units": {"default": "c"}, "x": {}}}));
-    assert_eq!(Value::Object(fit(&schema, json!({})).unwrap().arguments), json!({"units": "c"}));
+    assert_eq!(Value::Object(fit_lenient(&schema, json!({})).unwrap().arguments), json!({"units": "c"}));
 }
 
 #[test]
-fn what_is_write_only_is_not_recorded() {
+fn write_only_values_are_not_recorded() {
     let schema = schema(json!({"type": "object", "properties": {
         "user": {"type": "string"}, "password": {"type": "string", "writeOnly": true},
         "keys": {"type": "array", "items": {"type": "object", "properties": {"secret": {"writeOnly": true}}}}
     }}));
     let arguments = json!({"user": "ann", "password": "x", "keys": [{"id": 1, "secret": [2]}]});
-    let recorded = schema.recordable(arguments.as_object().unwrap());
+    let recorded = schema.redact_write_only(arguments.as_object().unwrap());
     let expected = json!({"user": "ann", "password": REDACTED, "keys": [{"id": 1, "secret": REDACTED}]});
     assert_eq!(Value::Object((*recorded).clone()), expected);
 }
 
 #[test]
-fn what_is_write_only_is_found_behind_references_and_in_json_texts() {
+fn write_only_follows_references_and_json_strings() {
     let schema = schema(json!({"type": "object",
         "properties": {"login": {"$ref": "#/$defs/login"}, "note": {"type": "string"}, "tree": {"$ref": "#/$defs/tree"}},
         "additionalProperties": {"anyOf": [{"type": "null"}, {"writeOnly": true}]},
@@ -221,21 +221,21 @@ fn what_is_write_only_is_found_behind_references_and_in_json_texts() {
         (json!({"other": "x"}), json!({"other": REDACTED})),
         (json!({"tree": {"left": {"left": {"pin": 1}}}}), json!({"tree": {"left": {"left": {"pin": REDACTED}}}})),
     ] {
-        let recorded = schema.recordable(given.as_object().unwrap());
+        let recorded = schema.redact_write_only(given.as_object().unwrap());
         assert_eq!(Value::Object((*recorded).clone()), kept);
     }
 }
 
 #[test]
-fn what_is_write_only_is_not_quoted_and_what_is_not_is() {
+fn only_write_only_values_are_unquoted() {
     let schema = schema(json!({"type": "object", "properties": {
         "user": {"type": "integer", "minimum": 1}, "pin": {"type": "integer", "minimum": 100_000, "writeOnly": true},
         "code": {"anyOf": [{"maximum": 5, "writeOnly": true}, {"type": "null"}]}}}));
-    let violations = fit(&schema, json!({"user": -7, "pin": 4711, "code": 9321})).unwrap_err();
-    let mut said: Vec<&str> = violations.iter().map(|violation| violation.message.as_str()).collect();
-    said.sort_unstable();
+    let violations = fit_lenient(&schema, json!({"user": -7, "pin": 4711, "code": 9321})).unwrap_err();
+    let mut messages: Vec<&str> = violations.iter().map(|violation| violation.message.as_str()).collect();
+    messages.sort_unstable();
     assert_eq!(
-        said,
+        messages,
         [
             "`code` fits none of the allowed forms (it must be at most 5, not this number; or it must be null, not this number).",
             "`pin` must be at least 100000, not this number.",
@@ -245,13 +245,13 @@ fn what_is_write_only_is_not_quoted_and_what_is_not_is() {
 }
 
 #[test]
-fn a_schema_that_refers_to_itself_at_one_place_ends() {
+fn redaction_ends_for_cyclic_schemas() {
     let schema = schema(
         json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/a"}, "pin": {"writeOnly": true}},
         "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/b"}]}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}}),
     );
     let given = json!({"x": {"y": 1}, "pin": 2});
-    let recorded = schema.recordable(given.as_object().unwrap());
+    let recorded = schema.redact_write_only(given.as_object().unwrap());
     assert_eq!(recorded["pin"], REDACTED);
 }
 
@@ -263,7 +263,7 @@ fn long_lists_take_no_more_validations() {
         let numbers: Vec<Value> = (0..length).map(|n| n.to_string().into()).collect();
         let meter = Meter::new(MAX_STEPS, None);
         let mut arguments = json!({"n": numbers}).as_object().unwrap().clone();
-        let coercions = schema.fit(&mut arguments, false, &meter).unwrap();
+        let coercions = schema.fit_arguments(&mut arguments, false, &meter).unwrap();
         assert_eq!((coercions.len(), &arguments["n"][length - 1]), (length, &json!(length - 1)));
         meter.passes()
     };
@@ -279,8 +279,8 @@ fn arguments_survive_an_early_end() {
     let mut ends = 0;
     for steps in 1.. {
         let mut arguments = given.clone();
-        match schema.fit(&mut arguments, false, &Meter::new(steps, None)) {
-            Err(Unfit::Stopped(_)) => assert_eq!(&arguments, given, "{steps}"),
+        match schema.fit_arguments(&mut arguments, false, &Meter::new(steps, None)) {
+            Err(FitError::Stopped(_)) => assert_eq!(&arguments, given, "{steps}"),
             _ => break,
         }
         ends = steps;
@@ -291,15 +291,15 @@ fn arguments_survive_an_early_end() {
 #[test]
 fn null_in_a_string_stays_a_string() {
     let schema = schema(json!({"type": "object", "properties": {"n": {"type": ["integer", "null"]}}}));
-    let violations = fit(&schema, json!({"n": "null"})).unwrap_err();
+    let violations = fit_lenient(&schema, json!({"n": "null"})).unwrap_err();
     assert_eq!(violations[0].message, "`n` must be null or an integer, not this string.");
-    assert_eq!(fit(&schema, json!({"n": "4"})).unwrap().arguments["n"], 4);
-    assert_eq!(fit(&schema, json!({"n": null})).unwrap().arguments["n"], Value::Null);
+    assert_eq!(fit_lenient(&schema, json!({"n": "4"})).unwrap().arguments["n"], 4);
+    assert_eq!(fit_lenient(&schema, json!({"n": null})).unwrap().arguments["n"], Value::Null);
 }
 
 #[test]
-fn schemas_that_cannot_work_are_refused() {
-    for (bad, says) in [
+fn unusable_schemas_are_refused() {
+    for (bad, expected) in [
         (json!({"type": "object", "properties": {"a": {"type": "strin"}}}), "/properties/a/type"),
         (json!({"type": "array"}), "type: object"),
         (json!({"type": "object", "$ref": "#"}), "never ends"),
@@ -311,13 +311,13 @@ fn schemas_that_cannot_work_are_refused() {
         ),
         (json!({"type": "object", "properties": {"a": {"pattern": "("}}}), "("),
     ] {
-        let said = Schema::compile_input(Arc::new(bad)).err().unwrap().to_string();
-        assert!(said.contains(says), "{said}");
+        let messages = Schema::compile_input(Arc::new(bad)).err().unwrap().to_string();
+        assert!(messages.contains(expected), "{messages}");
     }
 }
 
 #[test]
-fn faults_name_their_places() {
+fn schema_faults_have_pointers() {
     for (bad, place) in [
         (json!({"type": "object", "properties": {"a": {"$ref": "https://example.com/x.json"}}}), "/properties/a"),
         (json!({"type": "object", "allOf": [{}, {"$ref": "https://example.com/x.json"}]}), "/allOf/1"),
@@ -333,7 +333,7 @@ fn faults_name_their_places() {
 }
 
 #[test]
-fn equal_values_are_equal_however_written() {
+fn const_and_enum_compare_by_value() {
     let schema = schema(json!({"type": "object", "properties": {
         "text": {"const": "abc"}, "number": {"const": 1}, "list": {"const": [1, {"a": "b"}]}, "null": {"const": null},
         "one": {"enum": ["a", 2, [3], {"b": null}]}}}));
@@ -369,15 +369,15 @@ fn recursive_schemas_work() {
         "type": "object",
         "properties": {"children": {"type": "array", "items": {"$ref": "#"}}, "name": {"type": "string"}}
     }));
-    assert!(fit(&tree, json!({"children": [{"children": [], "name": "a"}]})).is_ok());
-    let violations = fit(&tree, json!({"children": [{"children": [{"name": {}}]}]})).unwrap_err();
+    assert!(fit_lenient(&tree, json!({"children": [{"children": [], "name": "a"}]})).is_ok());
+    let violations = fit_lenient(&tree, json!({"children": [{"children": [{"name": {}}]}]})).unwrap_err();
     assert_eq!(violations[0].pointer, "/children/0/children/0/name");
 }
 
 #[test]
-fn a_pattern_built_to_explode_answers_at_once() {
+fn backtracking_pattern_runs_in_linear_time() {
     let schema = schema(json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}));
     let began = std::time::Instant::now();
-    assert!(fit(&schema, json!({"a": format!("{}!", "a".repeat(50_000))})).is_err());
+    assert!(fit_lenient(&schema, json!({"a": format!("{}!", "a".repeat(50_000))})).is_err());
     assert!(began.elapsed().as_secs() < 2);
 }

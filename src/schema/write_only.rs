@@ -23,12 +23,12 @@ const OF_PARTS: [&str; 5] = ["additionalProperties", "unevaluatedProperties", "i
 /// The parts of one schema that lead to a `writeOnly` mark. They are computed once.
 pub(super) struct WriteOnly {
     /// Addresses of these parts. They stay valid because the schema is never moved.
-    leads: HashSet<usize>,
+    marked_paths: HashSet<usize>,
 }
 
 impl WriteOnly {
     /// `None` if nothing is marked.
-    pub(super) fn of(schema: &Value) -> Option<Self> {
+    pub(super) fn from_schema(schema: &Value) -> Option<Self> {
         // The reverse links: from a part to its container, and from a target to the part that refers to it.
         let (mut led_by, mut marked): (HashMap<usize, Vec<usize>>, Vec<usize>) = (HashMap::new(), Vec::new());
         let mut open = vec![schema];
@@ -38,7 +38,7 @@ impl WriteOnly {
                 marked.push(at);
             }
             let mut lead = |to: &Value| led_by.entry(std::ptr::from_ref(to).addr()).or_default().push(at);
-            if let Some(target) = target(schema, part) {
+            if let Some(target) = reference_target(schema, part) {
                 lead(target);
             }
             match part {
@@ -59,16 +59,16 @@ impl WriteOnly {
                 marked.extend(led_by.get(&at).into_iter().flatten());
             }
         }
-        (!leads.is_empty()).then_some(Self { leads })
+        (!leads.is_empty()).then_some(Self { marked_paths: leads })
     }
 
     /// Replaces every marked value by the redaction text.
-    pub(super) fn hide(&self, schema: &Value, value: &mut Value) {
-        self.walk(schema, schema, value, &mut { MAX_STEPS }, 0);
+    pub(super) fn redact(&self, schema: &Value, value: &mut Value) {
+        self.redact_value(schema, schema, value, &mut { MAX_STEPS }, 0);
     }
 
-    fn walk(&self, root: &Value, schema: &Value, value: &mut Value, steps: &mut usize, depth: usize) {
-        if !self.leads.contains(&std::ptr::from_ref(schema).addr()) {
+    fn redact_value(&self, root: &Value, schema: &Value, value: &mut Value, steps: &mut usize, depth: usize) {
+        if !self.marked_paths.contains(&std::ptr::from_ref(schema).addr()) {
             return;
         }
         if *steps == 0 || depth > MAX_DEPTH {
@@ -80,31 +80,31 @@ impl WriteOnly {
             *value = REDACTED.into();
             return;
         }
-        if let Some(target) = target(root, schema) {
-            self.walk(root, target, value, steps, depth + 1);
+        if let Some(target) = reference_target(root, schema) {
+            self.redact_value(root, target, value, steps, depth + 1);
         }
         for same in SAME_PLACE.iter().filter_map(|keyword| schema.get(keyword)) {
-            self.walk(root, same, value, steps, depth + 1);
+            self.redact_value(root, same, value, steps, depth + 1);
         }
         for branch in COMBINATIONS.iter().filter_map(|keyword| schema.get(keyword)?.as_array()).flatten() {
-            self.walk(root, branch, value, steps, depth + 1);
+            self.redact_value(root, branch, value, steps, depth + 1);
         }
         for dependent in
             schema.get("dependentSchemas").and_then(Value::as_object).into_iter().flat_map(|map| map.values())
         {
-            self.walk(root, dependent, value, steps, depth + 1);
+            self.redact_value(root, dependent, value, steps, depth + 1);
         }
         match value {
             Value::Object(object) => {
                 for (name, inner) in object {
                     if let Some(property) = schema.get("properties").and_then(|properties| properties.get(name)) {
-                        self.walk(root, property, inner, steps, depth + 1);
+                        self.redact_value(root, property, inner, steps, depth + 1);
                     }
                     let patterns = schema.get("patternProperties").and_then(Value::as_object);
                     let any = patterns.into_iter().flat_map(|map| map.values());
                     for part in any.chain(OF_PARTS.iter().filter_map(|keyword| schema.get(keyword))) {
                         if schema.get("properties").and_then(|properties| properties.get(name)).is_none() {
-                            self.walk(root, part, inner, steps, depth + 1);
+                            self.redact_value(root, part, inner, steps, depth + 1);
                         }
                     }
                 }
@@ -113,10 +113,10 @@ impl WriteOnly {
                 let prefix = schema.get("prefixItems").and_then(Value::as_array);
                 for (at, item) in items.iter_mut().enumerate() {
                     if let Some(own) = prefix.and_then(|prefix| prefix.get(at)) {
-                        self.walk(root, own, item, steps, depth + 1);
+                        self.redact_value(root, own, item, steps, depth + 1);
                     }
                     for part in OF_PARTS.iter().filter_map(|keyword| schema.get(keyword)) {
-                        self.walk(root, part, item, steps, depth + 1);
+                        self.redact_value(root, part, item, steps, depth + 1);
                     }
                 }
             }
@@ -126,7 +126,7 @@ impl WriteOnly {
 }
 
 /// The target of a schema's reference.
-fn target<'a>(root: &'a Value, schema: &Value) -> Option<&'a Value> {
+fn reference_target<'a>(root: &'a Value, schema: &Value) -> Option<&'a Value> {
     root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
 }
 
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     fn hidden(schema: &Value, mut value: Value) -> Value {
-        WriteOnly::of(schema).unwrap().hide(schema, &mut value);
+        WriteOnly::from_schema(schema).unwrap().redact(schema, &mut value);
         value
     }
 
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_too_deep_hide_everything() {
+    fn too_deep_schemas_redact_everything() {
         let outers: [fn(Value) -> Value; 5] = [
             |inner| json!({"if": inner}),
             |inner| json!({"not": inner}),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn values_too_deep_are_hidden() {
+    fn too_deep_values_are_redacted() {
         type Wrap = fn(Value) -> Value;
         let parts: [(Wrap, Wrap, &str); 5] = [
             (|inner| json!({"properties": {"a": inner}}), |inner| json!({"a": inner}), "/a"),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn values_beyond_all_steps_are_hidden() {
+    fn values_beyond_the_step_limit_are_redacted() {
         let schema = json!({"items": {"properties": {"pin": {"writeOnly": true}}}});
         let value = hidden(&schema, json!(vec![json!({"pin": 1, "x": 2}); MAX_STEPS]));
         assert_eq!(value[0], json!({"pin": REDACTED, "x": 2}));

@@ -7,15 +7,15 @@
 use std::ops::Range;
 
 /// Number of consecutive bytes that are looked up around an insertion.
-const GRAM: usize = 4;
+const GRAM_LENGTH: usize = 4;
 /// Maximum number of backslashes before an escaped character. A text that was escaped three times has seven.
-const MOST_SLASHES: usize = 8;
+const MAX_BACKSLASHES: usize = 8;
 /// Number of bytes that are examined together.
-const CHUNK: usize = 32;
+const CHUNK_SIZE: usize = 32;
 /// Bits for each gram of a form. With them, one gram in 1,000 of other text is mistaken for a gram of a form.
-const BITS: usize = 64;
+const BITS_PER_GRAM: usize = 64;
 /// Maximum number of bits.
-const MOST_BITS: usize = 1 << 24;
+const MAX_BITS: usize = 1 << 24;
 
 /// Which characters count as inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,9 +23,9 @@ pub(super) enum View {
     /// Line breaks with the following indentation, also as escapes of JSON, and invisible characters. MIME (RFC 2045,
     /// section 6.8) and PEM (RFC 7468) break base64 into lines. `\/` is read as `/`, because some writers of JSON
     /// escape the slash.
-    Unbroken,
+    LinesJoined,
     /// Additionally the escapes and soft line breaks of quoted-printable (RFC 2045, section 6.7).
-    Unquoted,
+    QuotedPrintableDecoded,
 }
 
 /// Bytes of a text that are dropped, or that stand for one other byte.
@@ -36,39 +36,45 @@ struct Token {
 }
 
 /// The condensed value for each view, where it differs from the value.
-pub(super) fn of_value(value: &str) -> impl Iterator<Item = String> + '_ {
-    let views = [View::Unbroken, View::Unquoted].into_iter();
+pub(super) fn condense_value(value: &str) -> impl Iterator<Item = String> + '_ {
+    let views = [View::LinesJoined, View::QuotedPrintableDecoded].into_iter();
     views.filter_map(|view| Some(String::from_utf8_lossy(&condense(value.as_bytes(), view, false)?).into_owned()))
 }
 
 /// The regions of a text in which a form with insertions may be. Each has `reach` bytes on both sides. They are
 /// sorted and do not overlap.
-pub(super) fn windows(text: &[u8], view: View, is_torn: bool, reach: usize, grams: &Grams) -> Vec<Range<usize>> {
+pub(super) fn candidate_windows(
+    text: &[u8],
+    view: View,
+    is_cut: bool,
+    reach: usize,
+    grams: &Grams,
+) -> Vec<Range<usize>> {
     // A form with an insertion has at least one gram that crosses the insertion. So a token needs a window only if a
     // gram across it is one of a form. Adjacent windows are merged.
     let mut windows: Vec<Range<usize>> = Vec::new();
     let mut following = match view {
-        View::Unquoted if !has_escape(text, is_torn) => None,
-        View::Unbroken | View::Unquoted => next(text, 0, view, is_torn),
+        View::QuotedPrintableDecoded if !has_quoted_printable(text, is_cut) => None,
+        View::LinesJoined | View::QuotedPrintableDecoded => next_token(text, 0, view, is_cut),
     };
     // The last bytes of the condensed text. The last byte is in the lowest bits.
     let (mut last, mut from) = (0_u32, 0);
     while let Some(token) = following {
         let Range { start, end } = token.range.clone();
-        let tail = &text[from.max(start.saturating_sub(GRAM))..start];
+        let tail = &text[from.max(start.saturating_sub(GRAM_LENGTH))..start];
         last = tail.iter().fold(last, |last, byte| last << 8 | u32::from(*byte));
         let mut may_hold = false;
         if let Some(byte) = token.byte {
             last = last << 8 | u32::from(byte);
-            may_hold |= grams.has(last);
+            may_hold |= grams.may_contain(last);
         }
-        following = next(text, end, view, is_torn);
+        following = next_token(text, end, view, is_cut);
         let stop = following.as_ref().map_or(text.len(), |token| token.range.start);
         // Looks up all grams across this token, up to the next token. Later grams cross that token too.
         let mut across = last;
-        for byte in &text[end..stop.min(end + GRAM - 1)] {
+        for byte in &text[end..stop.min(end + GRAM_LENGTH - 1)] {
             across = across << 8 | u32::from(*byte);
-            may_hold |= grams.has(across);
+            may_hold |= grams.may_contain(across);
         }
         from = end;
         if may_hold {
@@ -83,27 +89,27 @@ pub(super) fn windows(text: &[u8], view: View, is_torn: bool, reach: usize, gram
 }
 
 /// Whether there is an escape or a soft line break of quoted-printable.
-fn has_escape(text: &[u8], is_torn: bool) -> bool {
+fn has_quoted_printable(text: &[u8], is_cut: bool) -> bool {
     let mut at = 0;
     while let Some(found) = text[at..].iter().position(|byte| *byte == b'=') {
         at += found + 1;
-        if quoted(&text[at..], is_torn).is_some() {
+        if read_quoted_printable(&text[at..], is_cut).is_some() {
             return true;
         }
     }
     false
 }
 
-/// The condensed text in this view, if it differs from the text. `is_torn`: the text continues after the end. An
+/// The condensed text in this view, if it differs from the text. `is_cut`: the text continues after the end. An
 /// escape that is cut off there is left out.
-pub(super) fn condense(text: &[u8], view: View, is_torn: bool) -> Option<Vec<u8>> {
-    let mut token = next(text, 0, view, is_torn)?;
+pub(super) fn condense(text: &[u8], view: View, is_cut: bool) -> Option<Vec<u8>> {
+    let mut token = next_token(text, 0, view, is_cut)?;
     let mut condensed = Vec::with_capacity(text.len());
     condensed.extend_from_slice(&text[..token.range.start]);
     loop {
         condensed.extend(token.byte);
         let from = token.range.end;
-        let following = next(text, from, view, is_torn);
+        let following = next_token(text, from, view, is_cut);
         let end = following.as_ref().map_or(text.len(), |token| token.range.start);
         condensed.extend_from_slice(&text[from..end]);
         match following {
@@ -114,43 +120,43 @@ pub(super) fn condense(text: &[u8], view: View, is_torn: bool) -> Option<Vec<u8>
 }
 
 /// Converts ranges of the condensed text to ranges of the original text.
-pub(super) fn locate(text: &[u8], view: View, is_torn: bool, ranges: &mut [Range<usize>]) {
+pub(super) fn map_to_original(text: &[u8], view: View, is_cut: bool, ranges: &mut [Range<usize>]) {
     // Positions in the condensed text in order, each with the index of its range.
-    let mut wanted: Vec<(usize, usize, bool)> = Vec::with_capacity(2 * ranges.len());
+    let mut positions: Vec<(usize, usize, bool)> = Vec::with_capacity(2 * ranges.len());
     for (at, range) in ranges.iter().enumerate() {
-        wanted.push((range.start, at, true));
+        positions.push((range.start, at, true));
         // The last byte of the range.
-        wanted.push((range.end.saturating_sub(1), at, false));
+        positions.push((range.end.saturating_sub(1), at, false));
     }
-    wanted.sort_unstable();
-    let mut wanted = wanted.into_iter().peekable();
+    positions.sort_unstable();
+    let mut positions = positions.into_iter().peekable();
     let (mut from, mut position) = (0, 0);
     loop {
-        let token = next(text, from, view, is_torn);
+        let token = next_token(text, from, view, is_cut);
         let end = token.as_ref().map_or(text.len(), |token| token.range.start);
-        let stretch = position..position + (end - from);
-        while let Some((at, range, is_start)) = wanted.next_if(|(at, ..)| *at < stretch.end) {
-            let place = from + (at - stretch.start);
-            if is_start { ranges[range].start = place } else { ranges[range].end = place + 1 }
+        let span = position..position + (end - from);
+        while let Some((at, range, is_start)) = positions.next_if(|(at, ..)| *at < span.end) {
+            let offset = from + (at - span.start);
+            if is_start { ranges[range].start = offset } else { ranges[range].end = offset + 1 }
         }
         let Some(Token { range: token, byte }) = token else { break };
-        position = stretch.end;
+        position = span.end;
         if byte.is_some() {
-            while let Some((_, range, is_start)) = wanted.next_if(|(at, ..)| *at == position) {
+            while let Some((_, range, is_start)) = positions.next_if(|(at, ..)| *at == position) {
                 if is_start { ranges[range].start = token.start } else { ranges[range].end = token.end }
             }
             position += 1;
         }
         from = token.end;
     }
-    for (_, range, is_start) in wanted {
+    for (_, range, is_start) in positions {
         if is_start { ranges[range].start = text.len() } else { ranges[range].end = text.len() }
     }
 }
 
 /// The first token at or after this position.
-fn next(text: &[u8], from: usize, view: View, is_torn: bool) -> Option<Token> {
-    let is_quoted = view == View::Unquoted;
+fn next_token(text: &[u8], from: usize, view: View, is_cut: bool) -> Option<Token> {
+    let is_quoted = view == View::QuotedPrintableDecoded;
     // Without branches, so that the compiler can use vector instructions.
     let is_plain = |chunk: &[u8]| {
         let starts = |byte: u8| (byte < 14) | (byte == b'\\') | (byte >= 0x80) | (is_quoted & (byte == b'='));
@@ -158,11 +164,11 @@ fn next(text: &[u8], from: usize, view: View, is_torn: bool) -> Option<Token> {
     };
     let mut at = from;
     loop {
-        while text.get(at..at + CHUNK).is_some_and(is_plain) {
-            at += CHUNK;
+        while text.get(at..at + CHUNK_SIZE).is_some_and(is_plain) {
+            at += CHUNK_SIZE;
         }
-        at += text[at..].iter().position(|byte| STARTS[usize::from(*byte)])?;
-        if let Some((length, byte)) = token(&text[at..], view, is_torn) {
+        at += text[at..].iter().position(|byte| TOKEN_STARTS[usize::from(*byte)])?;
+        if let Some((length, byte)) = read_token(&text[at..], view, is_cut) {
             return Some(Token { range: at..at + length, byte });
         }
         at += 1;
@@ -170,7 +176,7 @@ fn next(text: &[u8], from: usize, view: View, is_torn: bool) -> Option<Token> {
 }
 
 /// Bytes with which a token may begin.
-const STARTS: [bool; 256] = {
+const TOKEN_STARTS: [bool; 256] = {
     let mut starts = [false; 256];
     let bytes = b"\r\n\\=\xc2\xcd\xd8\xe1\xe2\xef\xf3";
     let mut at = 0;
@@ -182,21 +188,23 @@ const STARTS: [bool; 256] = {
 };
 
 /// The length of the token at the start of the text, and the byte that it stands for.
-fn token(text: &[u8], view: View, is_torn: bool) -> Option<(usize, Option<u8>)> {
+fn read_token(text: &[u8], view: View, is_cut: bool) -> Option<(usize, Option<u8>)> {
     match text[0] {
-        b'=' if view == View::Unquoted => quoted(&text[1..], is_torn).map(|(length, byte)| (length + 1, byte)),
+        b'=' if view == View::QuotedPrintableDecoded => {
+            read_quoted_printable(&text[1..], is_cut).map(|(length, byte)| (length + 1, byte))
+        }
         b'=' => None,
-        b'\\' if is_torn && text.len() < MOST_SLASHES && text.iter().all(|byte| *byte == b'\\') => {
+        b'\\' if is_cut && text.len() < MAX_BACKSLASHES && text.iter().all(|byte| *byte == b'\\') => {
             Some((text.len(), None))
         }
-        b'\\' => match escape(text) {
+        b'\\' => match read_json_escape(text) {
             Some((length, Some(b'/'))) => Some((length, Some(b'/'))),
-            Some((length, _)) => Some((length + indentation_of_line(&text[length..], is_torn), None)),
+            Some((length, _)) => Some((length + line_indentation(&text[length..], is_cut), None)),
             None => None,
         },
         b'\r' | b'\n' => {
             let length = text.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
-            Some((length + indentation_of_line(&text[length..], is_torn), None))
+            Some((length + line_indentation(&text[length..], is_cut), None))
         }
         _ => {
             // No character has more than four bytes.
@@ -207,28 +215,28 @@ fn token(text: &[u8], view: View, is_torn: bool) -> Option<(usize, Option<u8>)> 
 }
 
 /// Reads what follows a `=` of quoted-printable.
-fn quoted(rest: &[u8], is_torn: bool) -> Option<(usize, Option<u8>)> {
-    let spaces = indentation(rest);
+fn read_quoted_printable(rest: &[u8], is_cut: bool) -> Option<(usize, Option<u8>)> {
+    let spaces = count_spaces(rest);
     let digit = |at: usize| rest.get(at).and_then(|byte| char::from(*byte).to_digit(16));
     match rest.get(spaces) {
-        None => is_torn.then_some((spaces, None)),
+        None => is_cut.then_some((spaces, None)),
         Some(b'\r') if rest.get(spaces + 1) == Some(&b'\n') => Some((spaces + 2, None)),
         Some(b'\r' | b'\n') => Some((spaces + 1, None)),
         Some(b'\\') => {
-            let (first, byte) = escape(&rest[spaces..]).filter(|(_, byte)| byte.is_none())?;
+            let (first, byte) = read_json_escape(&rest[spaces..]).filter(|(_, byte)| byte.is_none())?;
             let second = rest[spaces + first..].strip_prefix(b"\\n").map_or(0, |_| 2);
             Some((spaces + first + second, byte))
         }
         Some(_) => match (digit(0)?, digit(1)) {
-            (_, None) => (is_torn && rest.len() == 1).then_some((1, None)),
+            (_, None) => (is_cut && rest.len() == 1).then_some((1, None)),
             (high, Some(low)) => Some((2, u8::try_from(high * 16 + low).ok())),
         },
     }
 }
 
 /// Reads an escape of JSON, also in a text that was escaped several times. It stands for nothing or for a slash.
-fn escape(text: &[u8]) -> Option<(usize, Option<u8>)> {
-    let slashes = text.iter().take(MOST_SLASHES).take_while(|byte| **byte == b'\\').count();
+fn read_json_escape(text: &[u8]) -> Option<(usize, Option<u8>)> {
+    let slashes = text.iter().take(MAX_BACKSLASHES).take_while(|byte| **byte == b'\\').count();
     match text.get(slashes)? {
         b'n' | b'r' => Some((slashes + 1, None)),
         b'/' => Some((slashes + 1, Some(b'/'))),
@@ -245,15 +253,15 @@ fn is_inserted(character: char) -> bool {
     !character.is_ascii() && crate::sanitize::is_invisible(character)
 }
 
-/// The length of the indentation. A single space may belong to the value, unless the text is torn right after it.
-fn indentation_of_line(text: &[u8], is_torn: bool) -> usize {
-    match indentation(text) {
-        1 if text[0] == b' ' && !(is_torn && text.len() == 1) => 0,
+/// The length of the indentation. A single space may belong to the value, unless the text is cut right after it.
+fn line_indentation(text: &[u8], is_cut: bool) -> usize {
+    match count_spaces(text) {
+        1 if text[0] == b' ' && !(is_cut && text.len() == 1) => 0,
         length => length,
     }
 }
 
-fn indentation(text: &[u8]) -> usize {
+fn count_spaces(text: &[u8]) -> usize {
     text.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count()
 }
 
@@ -266,13 +274,13 @@ pub(super) struct Grams {
 
 impl Grams {
     /// The grams of these forms.
-    pub(super) fn of<'a>(forms: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
-        let count: usize = forms.clone().map(|form| form.len().saturating_sub(GRAM - 1)).sum();
-        let size = (count * BITS).clamp(1 << 10, MOST_BITS).next_power_of_two();
+    pub(super) fn from_forms<'a>(forms: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
+        let count: usize = forms.clone().map(|form| form.len().saturating_sub(GRAM_LENGTH - 1)).sum();
+        let size = (count * BITS_PER_GRAM).clamp(1 << 10, MAX_BITS).next_power_of_two();
         let mut grams = Self { bits: vec![0; size / 64].into(), shift: 64 - size.ilog2() };
-        for gram in forms.flat_map(|form| form.windows(GRAM)) {
+        for gram in forms.flat_map(|form| form.windows(GRAM_LENGTH)) {
             let gram = gram.iter().fold(0, |gram, byte| gram << 8 | u32::from(*byte));
-            for bit in grams.places(gram) {
+            for bit in grams.bit_positions(gram) {
                 grams.bits[bit / 64] |= 1 << (bit % 64);
             }
         }
@@ -280,11 +288,11 @@ impl Grams {
     }
 
     /// Whether a form may contain these bytes. The last byte is in the lowest bits.
-    fn has(&self, gram: u32) -> bool {
-        self.places(gram).iter().all(|bit| self.bits[bit / 64] & (1 << (bit % 64)) != 0)
+    fn may_contain(&self, gram: u32) -> bool {
+        self.bit_positions(gram).iter().all(|bit| self.bits[bit / 64] & (1 << (bit % 64)) != 0)
     }
 
-    fn places(&self, gram: u32) -> [usize; 2] {
+    fn bit_positions(&self, gram: u32) -> [usize; 2] {
         // Multiplicative hashing: the upper bits of products with odd numbers (2^64 divided by the golden ratio, and
         // a prime).
         [0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F]
@@ -302,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn breaks_and_invisible_characters_go() {
+    fn condense_removes_breaks_and_invisible_characters() {
         for (text, unbroken) in [
             ("plain words, æøå 日本 ’quoted’", None),
             ("ab\ncd\r\n  ef\rgh", Some("abcdefgh")),
@@ -314,60 +322,67 @@ mod tests {
             (r"a\tb\u0041\xe2 C:\dir", None),
             ("a=3Db =\tc", None),
         ] {
-            assert_eq!(condensed(text, View::Unbroken), unbroken.unwrap_or(text), "{text:?}");
+            assert_eq!(condensed(text, View::LinesJoined), unbroken.unwrap_or(text), "{text:?}");
         }
         for (text, unquoted) in [
             ("a=3Db=c3=B8 =\r\n c= \t\nd=\\r\\ne", "a=bø c de".replace(" c d", "  cd")),
             ("a==b=x=1", "a==b=x=1".to_owned()),
         ] {
-            assert_eq!(condensed(text, View::Unquoted), unquoted, "{text:?}");
+            assert_eq!(condensed(text, View::QuotedPrintableDecoded), unquoted, "{text:?}");
         }
     }
 
     #[test]
-    fn ranges_are_found_in_the_text() {
+    fn ranges_map_back_to_the_text() {
         let text = "..a\r\nb\u{ad}c=3Dd..";
-        let whole = condense(text.as_bytes(), View::Unquoted, false).unwrap();
-        assert_eq!(whole, b"..abc=d..");
-        for (range, says) in
+        let condensed_text = condense(text.as_bytes(), View::QuotedPrintableDecoded, false).unwrap();
+        assert_eq!(condensed_text, b"..abc=d..");
+        for (range, expected) in
             [(2..3, "a"), (2..4, "a\r\nb"), (3..5, "b\u{ad}c"), (5..6, "=3D"), (4..7, "c=3Dd"), (0..9, text)]
         {
             let mut ranges = vec![range.clone()];
-            locate(text.as_bytes(), View::Unquoted, false, &mut ranges);
-            assert_eq!(&text[ranges[0].clone()], says, "{range:?}");
+            map_to_original(text.as_bytes(), View::QuotedPrintableDecoded, false, &mut ranges);
+            assert_eq!(&text[ranges[0].clone()], expected, "{range:?}");
         }
     }
 
     #[test]
-    fn windows_are_around_what_may_be_a_form() {
-        let grams = Grams::of([&b"abcd"[..]].into_iter());
-        let around = |text: &str, view| windows(text.as_bytes(), view, false, 10, &grams);
+    fn windows_surround_possible_forms() {
+        let grams = Grams::from_forms([&b"abcd"[..]].into_iter());
+        let around = |text: &str, view| candidate_windows(text.as_bytes(), view, false, 10, &grams);
         let dots = ".".repeat(50);
         for middle in ["ab\ncd", "abc\n\nd", "a\r\nbcd", "a\nb\nc\nd", "ab\u{200b}cd", r"ab\ncd"] {
             let text = format!("{dots}{middle}{}{dots}", ".\n".repeat(50));
-            let found = around(&text, View::Unbroken);
+            let found = around(&text, View::LinesJoined);
             assert!(found.len() == 1 && found[0].start < 50 && found[0].end >= 60, "{middle:?}: {found:?}");
         }
-        assert!(around(&format!("{dots}ab\nxd{dots}abcd{dots}"), View::Unbroken).is_empty());
-        assert_eq!(around(&format!("{dots}ab=63d{dots}"), View::Unquoted), vec![42..65]);
-        assert!(around(&format!("{dots}ab\ncd=x{dots}"), View::Unquoted).is_empty(), "the other view finds it");
-        assert_eq!(around(&"ab\ncd".repeat(50), View::Unbroken).len(), 1, "no byte is searched twice");
+        assert!(around(&format!("{dots}ab\nxd{dots}abcd{dots}"), View::LinesJoined).is_empty());
+        assert_eq!(around(&format!("{dots}ab=63d{dots}"), View::QuotedPrintableDecoded), vec![42..65]);
+        assert!(
+            around(&format!("{dots}ab\ncd=x{dots}"), View::QuotedPrintableDecoded).is_empty(),
+            "the other view finds it"
+        );
+        assert_eq!(around(&"ab\ncd".repeat(50), View::LinesJoined).len(), 1, "no byte is searched twice");
     }
 
     #[test]
-    fn escapes_that_are_cut_off_go_too() {
+    fn condense_drops_cut_escapes() {
         for (text, left) in [("ab=", "ab"), ("ab=3", "ab"), ("ab\\", "ab"), ("ab\\\\", "ab"), ("ab= ", "ab")] {
-            assert_eq!(condense(text.as_bytes(), View::Unquoted, true).unwrap(), left.as_bytes(), "{text}");
+            assert_eq!(
+                condense(text.as_bytes(), View::QuotedPrintableDecoded, true).unwrap(),
+                left.as_bytes(),
+                "{text}"
+            );
         }
     }
 
     #[test]
-    fn repetitive_texts_take_one_pass() {
+    fn repetitive_text_needs_one_pass() {
         for part in ["\\", "=", "= ", "\n", "a\n", "\u{2019}", "\\u00", "=\\", "\u{200b}"] {
             let text = part.repeat((1 << 20) / part.len());
-            for view in [View::Unbroken, View::Unquoted] {
-                let grams = Grams::of([&b"aaaa"[..]].into_iter());
-                assert!(windows(text.as_bytes(), view, true, 100, &grams).len() <= 1);
+            for view in [View::LinesJoined, View::QuotedPrintableDecoded] {
+                let grams = Grams::from_forms([&b"aaaa"[..]].into_iter());
+                assert!(candidate_windows(text.as_bytes(), view, true, 100, &grams).len() <= 1);
                 assert!(condense(text.as_bytes(), view, true).is_none_or(|bytes| bytes.len() <= text.len()));
             }
         }

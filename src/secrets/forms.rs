@@ -21,81 +21,81 @@ const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 /// Values of at least this many bytes are also searched in upper and lower case. A shorter value may be an ordinary
 /// word in another case.
-const CASELESS: usize = 16;
+const MIN_CASELESS_LENGTH: usize = 16;
 /// Minimum number of characters of an encoding. Fewer characters would also be found in ordinary text.
-const FEWEST: usize = 8;
+const MIN_ENCODED_LENGTH: usize = 8;
 
 /// Whether the characters beside an encoded value contain some of its bits: one before it, one after it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Spill {
+pub(super) struct NeighborBits {
     pub(super) before: bool,
     pub(super) after: bool,
 }
 
 /// All forms of the values.
 #[derive(Default)]
-pub(super) struct Forms(BTreeMap<Box<[u8]>, Spill>);
+pub(super) struct Forms(BTreeMap<Box<[u8]>, NeighborBits>);
 
 impl Forms {
     /// Adds the forms of a value.
-    pub(super) fn add(&mut self, secret: &str) {
-        self.plain(secret);
-        // The output of `printable`, which ends lines with `\n`.
-        self.plain(&crate::sanitize::text(secret));
+    pub(super) fn add_value(&mut self, secret: &str) {
+        self.insert_plain(secret);
+        // The output of `sanitize`, which ends lines with `\n`.
+        self.insert_plain(&crate::sanitize::clean_text(secret));
         // The condensed value, as the finder sees a value with insertions.
-        condensed::of_value(secret).for_each(|value| self.plain(&value));
-        if secret.len() >= CASELESS {
-            self.plain(&secret.to_lowercase());
-            self.plain(&secret.to_uppercase());
+        condensed::condense_value(secret).for_each(|value| self.insert_plain(&value));
+        if secret.len() >= MIN_CASELESS_LENGTH {
+            self.insert_plain(&secret.to_lowercase());
+            self.insert_plain(&secret.to_uppercase());
         }
-        self.base64(secret);
-        self.bits(secret.as_bytes(), 5, BASE32);
-        self.plain(&hex::encode(secret));
-        self.plain(&hex::encode_upper(secret));
-        self.utf_16(secret);
-        self.percent(secret);
-        self.plain(&secret.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>());
-        self.plain(&secret.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>());
-        self.json(secret);
-        self.html(secret);
+        self.insert_base64(secret);
+        self.insert_bit_encoding(secret.as_bytes(), 5, BASE32);
+        self.insert_plain(&hex::encode(secret));
+        self.insert_plain(&hex::encode_upper(secret));
+        self.insert_utf_16(secret);
+        self.insert_percent_encoding(secret);
+        self.insert_plain(&secret.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>());
+        self.insert_plain(&secret.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>());
+        self.insert_json_escapes(secret);
+        self.insert_html_escapes(secret);
     }
 
     /// The forms in order, without duplicates.
-    pub(super) fn into_sorted(self) -> Vec<(Box<[u8]>, Spill)> {
+    pub(super) fn into_sorted(self) -> Vec<(Box<[u8]>, NeighborBits)> {
         self.0.into_iter().collect()
     }
 
-    fn plain(&mut self, form: &str) {
-        self.insert(form.as_bytes(), Spill::default());
+    fn insert_plain(&mut self, form: &str) {
+        self.insert(form.as_bytes(), NeighborBits::default());
     }
 
-    fn insert(&mut self, form: &[u8], spill: Spill) {
+    fn insert(&mut self, form: &[u8], neighbors: NeighborBits) {
         if !form.is_empty() {
             let known = self.0.entry(form.into()).or_default();
-            *known = Spill { before: known.before || spill.before, after: known.after || spill.after };
+            *known = NeighborBits { before: known.before || neighbors.before, after: known.after || neighbors.after };
         }
     }
 
     /// Adds base64 in both alphabets, of the value alone or within a longer text. It also adds base64 of that base64.
     /// Container registries write `auth` in their settings as base64, and a Kubernetes secret encodes those settings
     /// again.
-    fn base64(&mut self, secret: &str) {
-        if secret.len() < FEWEST {
+    fn insert_base64(&mut self, secret: &str) {
+        if secret.len() < MIN_ENCODED_LENGTH {
             for form in [BASE64_STANDARD.encode(secret), BASE64_URL_SAFE.encode(secret)] {
-                self.plain(form.trim_end_matches('='));
-                self.plain(&form);
+                self.insert_plain(form.trim_end_matches('='));
+                self.insert_plain(&form);
             }
         }
-        for inner in self.bits(secret.as_bytes(), 6, BASE64) {
-            self.percent(&inner);
-            self.bits(inner.as_bytes(), 6, BASE64);
+        for inner in self.insert_bit_encoding(secret.as_bytes(), 6, BASE64) {
+            self.insert_percent_encoding(&inner);
+            self.insert_bit_encoding(inner.as_bytes(), 6, BASE64);
         }
     }
 
     /// Adds the encodings of the value within longer data, for each position at which it may begin in a group of
     /// bytes. A form consists of the characters that depend on the value alone, in both alphabets of base64 or both
     /// cases of base32.
-    fn bits(&mut self, value: &[u8], width: usize, alphabet: &[u8]) -> Vec<String> {
+    fn insert_bit_encoding(&mut self, value: &[u8], width: usize, alphabet: &[u8]) -> Vec<String> {
         let mut found = Vec::new();
         // A group is the smallest number of bytes that makes whole characters: 3 for base64, 5 for base32.
         for shift in 0..(if width == 6 { 3 } else { width }) {
@@ -106,13 +106,13 @@ impl Forms {
                 char::from(alphabet[index])
             };
             let form: String = (begin.div_ceil(width)..end / width).map(character).collect();
-            if form.len() < FEWEST {
+            if form.len() < MIN_ENCODED_LENGTH {
                 continue;
             }
-            let spill = Spill { before: !begin.is_multiple_of(width), after: !end.is_multiple_of(width) };
+            let neighbors = NeighborBits { before: !begin.is_multiple_of(width), after: !end.is_multiple_of(width) };
             let other = if width == 6 { form.replace('+', "-").replace('/', "_") } else { form.to_lowercase() };
             for form in [other, form] {
-                self.insert(form.as_bytes(), spill);
+                self.insert(form.as_bytes(), neighbors);
                 if !found.contains(&form) {
                     found.push(form);
                 }
@@ -122,44 +122,44 @@ impl Forms {
     }
 
     /// Adds UTF-16 in both byte orders, also as base64. PDF documents and PowerShell write it.
-    fn utf_16(&mut self, secret: &str) {
+    fn insert_utf_16(&mut self, secret: &str) {
         for order in [u16::to_le_bytes, u16::to_be_bytes] {
             let bytes: Vec<u8> = secret.encode_utf16().flat_map(order).collect();
-            self.insert(&bytes, Spill::default());
-            self.bits(&bytes, 6, BASE64);
+            self.insert(&bytes, NeighborBits::default());
+            self.insert_bit_encoding(&bytes, 6, BASE64);
         }
     }
 
-    fn percent(&mut self, text: &str) {
-        for kept in [NON_ALPHANUMERIC, UNRESERVED, PATH, FORM] {
-            let encoded = utf8_percent_encode(text, kept).to_string();
-            self.plain(&lower_escapes(&encoded));
-            self.plain(&encoded.replace("%20", "+"));
-            self.plain(&encoded);
+    fn insert_percent_encoding(&mut self, text: &str) {
+        for unencoded in [NON_ALPHANUMERIC, UNRESERVED, PATH, FORM] {
+            let encoded = utf8_percent_encode(text, unencoded).to_string();
+            self.insert_plain(&lowercase_percent_escapes(&encoded));
+            self.insert_plain(&encoded.replace("%20", "+"));
+            self.insert_plain(&encoded);
         }
     }
 
     /// Adds the content of a JSON string as different writers escape it, and of such a string within another one.
-    fn json(&mut self, secret: &str) {
-        let plain = escaped(secret);
+    fn insert_json_escapes(&mut self, secret: &str) {
+        let plain = escape_json(secret);
         let ascii = |upper: bool, only: fn(char) -> bool| -> String {
             plain.chars().map(|c| if only(c) { unicode_escape(c, upper) } else { c.into() }).collect()
         };
         for upper in [false, true] {
-            self.plain(&ascii(upper, |c| !c.is_ascii()));
-            self.plain(&ascii(upper, |c| !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'')));
+            self.insert_plain(&ascii(upper, |c| !c.is_ascii()));
+            self.insert_plain(&ascii(upper, |c| !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'')));
             // .NET escapes these characters by default.
-            self.plain(&ascii(upper, |c| !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'' | '+' | '`')));
-            self.plain(&secret.chars().map(|c| unicode_escape(c, upper)).collect::<String>());
+            self.insert_plain(&ascii(upper, |c| !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'' | '+' | '`')));
+            self.insert_plain(&secret.chars().map(|c| unicode_escape(c, upper)).collect::<String>());
         }
-        self.plain(&plain.replace('/', "\\/"));
-        self.plain(&escaped(&plain));
-        self.plain(&plain);
+        self.insert_plain(&plain.replace('/', "\\/"));
+        self.insert_plain(&escape_json(&plain));
+        self.insert_plain(&plain);
     }
 
     /// Adds the usual escapes of HTML and XML, and numeric references of some or all characters, each also inside a
     /// JSON string.
-    fn html(&mut self, secret: &str) {
+    fn insert_html_escapes(&mut self, secret: &str) {
         let minimal = secret.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let double = minimal.replace('"', "&quot;");
         let mut forms: Vec<String> =
@@ -178,14 +178,14 @@ impl Forms {
             forms.push(references(|number| format!("&#x{number:X};")));
         }
         for form in forms {
-            self.plain(&escaped(&form));
-            self.plain(&form);
+            self.insert_plain(&escape_json(&form));
+            self.insert_plain(&form);
         }
     }
 }
 
 /// The text as the content of a JSON string.
-fn escaped(text: &str) -> String {
+fn escape_json(text: &str) -> String {
     let json = Value::from(text).to_string();
     json[1..json.len() - 1].to_owned()
 }
@@ -197,7 +197,7 @@ fn unicode_escape(character: char, upper: bool) -> String {
 }
 
 /// The same text with its percent escapes in lower case.
-fn lower_escapes(encoded: &str) -> String {
+fn lowercase_percent_escapes(encoded: &str) -> String {
     let mut parts = encoded.split('%');
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {

@@ -20,4 +20,4 @@ pub use redactor::Redactor;
 /// The text that replaces a secret.
 pub const REDACTED: &str = "[redacted]";
 /// The shortest value that is searched for, in bytes. Shorter ones (`eu`, `8080`) would be found in many results.
-pub const SHORTEST: usize = 8;
+pub const MIN_SECRET_LENGTH: usize = 8;

@@ -8,15 +8,15 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::call::{Content, Detail, Page, Redact, ToolError, ToolResult, Torn, cut};
+use crate::call::{Content, CutEnds, Detail, Page, Redact, ToolError, ToolResult, cut_result};
 use crate::tools::http::response::ResponseReader;
-use crate::tools::http::tests::context;
+use crate::tools::http::tests::test_context;
 
 /// The number of consecutive characters of a secret that may not remain.
-const RUN: usize = 8;
+const RUN_LENGTH: usize = 8;
 
-/// Secrets of several alphabets. They contain no character of `around`.
-pub(crate) fn secrets() -> impl Strategy<Value = String> {
+/// Secrets of several alphabets. They contain no character of `any_surrounding`.
+pub(crate) fn any_secret() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-zA-Z0-9]{8,200}",
         "[0-9a-f]{8,64}",
@@ -31,12 +31,12 @@ pub(crate) fn secrets() -> impl Strategy<Value = String> {
 }
 
 /// Text without characters of a secret.
-pub(crate) fn around() -> impl Strategy<Value = String> {
+pub(crate) fn any_surrounding() -> impl Strategy<Value = String> {
     "[.,]{0,90}"
 }
 
 /// The secret in an encoding.
-pub(crate) fn encoded(secret: &str, encoding: usize) -> String {
+pub(crate) fn encode_secret(secret: &str, encoding: usize) -> String {
     let json = Value::from(secret).to_string();
     match encoding {
         0 => secret.to_owned(),
@@ -77,37 +77,37 @@ pub(crate) fn encoded(secret: &str, encoding: usize) -> String {
             .map(|c| if c.is_ascii_alphanumeric() { c.to_string() } else { format!("&#x{:X};", u32::from(c)) })
             .collect(),
         20 => BASE64_STANDARD.encode(secret.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>()),
-        21 => in_lines(&BASE64_STANDARD.encode(secret), 19, "\n"),
-        22 => in_lines(&BASE64_STANDARD.encode(secret), 19, "\r\n"),
-        23 => in_lines(&BASE64_URL_SAFE.encode(secret), 19, "\\r\\n"),
-        24 => quoted_printable(secret),
-        25 => in_lines(&hex::encode(secret), 10, "\n    "),
-        26 => in_lines(secret, 7, "\u{200b}"),
-        27 => in_lines(secret, 5, "\r"),
-        _ => in_lines(secret, 1, "\u{ad}"),
+        21 => break_lines(&BASE64_STANDARD.encode(secret), 19, "\n"),
+        22 => break_lines(&BASE64_STANDARD.encode(secret), 19, "\r\n"),
+        23 => break_lines(&BASE64_URL_SAFE.encode(secret), 19, "\\r\\n"),
+        24 => encode_quoted_printable(secret),
+        25 => break_lines(&hex::encode(secret), 10, "\n    "),
+        26 => break_lines(secret, 7, "\u{200b}"),
+        27 => break_lines(secret, 5, "\r"),
+        _ => break_lines(secret, 1, "\u{ad}"),
     }
 }
 pub(crate) const ENCODINGS: usize = 29;
 /// The number of encodings without insertions.
-const UNBROKEN: usize = 21;
+const ENCODINGS_WITHOUT_INSERTIONS: usize = 21;
 
-fn in_lines(text: &str, width: usize, end: &str) -> String {
+fn break_lines(text: &str, width: usize, end: &str) -> String {
     let characters: Vec<char> = text.chars().collect();
     characters.chunks(width).map(|line| line.iter().collect::<String>()).collect::<Vec<_>>().join(end)
 }
 
 /// RFC 2045, section 6.7, with short lines.
-fn quoted_printable(text: &str) -> String {
-    let written = |byte: u8| match byte {
+fn encode_quoted_printable(text: &str) -> String {
+    let encoded = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b' ' => char::from(byte).to_string(),
         _ => format!("={byte:02X}"),
     };
-    let written: Vec<String> = text.bytes().map(written).collect();
-    written.chunks(11).map(<[String]>::concat).collect::<Vec<_>>().join("=\r\n")
+    let encoded: Vec<String> = text.bytes().map(encoded).collect();
+    encoded.chunks(11).map(<[String]>::concat).collect::<Vec<_>>().join("=\r\n")
 }
 
 /// The text without the escapes of quoted-printable.
-fn unquoted(text: &str) -> String {
+fn decode_quoted_printable(text: &str) -> String {
     let text = text.replace("=\r\n", "").replace("=\n", "");
     let mut parts = text.split('=');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -122,64 +122,67 @@ fn unquoted(text: &str) -> String {
 
 /// The first run of characters of the secret that is in the text, in this encoding. The first and last characters of
 /// base64 also depend on the text around the secret, so they are ignored.
-pub(crate) fn leak(shown: &str, secret: &str, encoding: usize) -> Option<String> {
+pub(crate) fn find_leak(shown: &str, secret: &str, encoding: usize) -> Option<String> {
     // Inserted characters are not part of the secret.
-    let bare = |text: &str| match encoding < UNBROKEN {
+    let bare = |text: &str| match encoding < ENCODINGS_WITHOUT_INSERTIONS {
         true => text.to_owned(),
-        false => unquoted(text).replace("\\r\\n", "").replace(|c: char| "\r\n \u{200b}\u{ad}".contains(c), ""),
+        false => {
+            decode_quoted_printable(text).replace("\\r\\n", "").replace(|c: char| "\r\n \u{200b}\u{ad}".contains(c), "")
+        }
     };
-    let text = encoded(secret, encoding);
-    let text = bare(&crate::sanitize::text(&text));
+    let text = encode_secret(secret, encoding);
+    let text = bare(&crate::sanitize::clean_text(&text));
     let shown = bare(shown);
-    let around: usize = match encoding {
+    let margin: usize = match encoding {
         9..=14 => 4,
         15 => 8,
         _ => 0,
     };
     let characters: Vec<char> = text.chars().collect();
-    let inner = &characters[around..characters.len() - around];
-    let mut runs = inner.windows(RUN);
+    let inner = &characters[margin..characters.len() - margin];
+    let mut runs = inner.windows(RUN_LENGTH);
     runs.find_map(|run| {
         let run: String = run.iter().collect();
         shown.contains(&run).then_some(run)
     })
 }
 
-fn shown(said: Result<ToolResult, ToolError>, redactor: &Redactor) -> String {
-    let mut result = said.unwrap_or_else(|error| ToolResult::error(error.to_string()));
-    crate::sanitize::result(&mut result);
-    redactor.result(&mut result);
+fn redacted_text(result: Result<ToolResult, ToolError>, redactor: &Redactor) -> String {
+    let mut result = result.unwrap_or_else(|error| ToolResult::error(error.to_string()));
+    crate::sanitize::clean_result(&mut result);
+    redactor.redact_result(&mut result);
     result.as_text()
 }
 
-async fn answered(status: u16, body: String, redactor: &std::sync::Arc<Redactor>) -> String {
+async fn read_redacted_response(status: u16, body: String, redactor: &std::sync::Arc<Redactor>) -> String {
     let response = Response::builder().status(status).header("content-type", "text/plain").body(body).unwrap();
-    let (context, _call) = context();
-    let reading = ResponseReader::up_to(6000, "max_output");
-    shown(reading.read(response.into(), &context.redacting(redactor.clone())).await, redactor)
+    let (context, _call) = test_context();
+    let reading = ResponseReader::with_cap(6000, "max_output");
+    redacted_text(reading.read_result(response.into(), &context.with_redactor(redactor.clone())).await, redactor)
 }
 
 #[tokio::test]
-async fn a_cut_body_keeps_its_last_words() {
+async fn cut_body_keeps_a_harmless_prefix() {
     let redactor = std::sync::Arc::new(Redactor::new(["sk-scripted-0123456789abcdef"]));
-    for (status, most) in [(404, 4096), (200, 6000)] {
-        let kept = format!("{}sk-scripted-", ".".repeat(most - 12));
-        let said = answered(status, format!("{kept} is how a key begins{}", ".".repeat(200)), &redactor).await;
-        assert!(said.ends_with("..sk-scripted-"), "{}", &said[said.len() - 30..]);
+    for (status, max_bytes) in [(404, 4096), (200, 6000)] {
+        let body = format!("{}sk-scripted-", ".".repeat(max_bytes - 12));
+        let text =
+            read_redacted_response(status, format!("{body} is how a key begins{}", ".".repeat(200)), &redactor).await;
+        assert!(text.ends_with("..sk-scripted-"), "{}", &text[text.len() - 30..]);
     }
 }
 
 #[tokio::test]
-async fn cut_bodies_hold_no_part_of_a_secret() {
+async fn cut_body_contains_no_partial_secret() {
     let secret = "c4n4ryHTTP-9f8e7d6c5b4a39281706ABCDEFG";
     let redactor = std::sync::Arc::new(Redactor::new([secret]));
-    for (status, most) in [(404, 4096), (200, 6000)] {
-        for before in most - secret.len() - 1..=most {
+    for (status, max_bytes) in [(404, 4096), (200, 6000)] {
+        for before in max_bytes - secret.len() - 1..=max_bytes {
             let body = format!("{}{secret}{}", ".".repeat(before), ".".repeat(5000));
-            let said = answered(status, body, &redactor).await;
-            let dots = said.chars().filter(|c| *c == '.').count();
-            assert!(!said.contains("c4") && !said.contains("ABCDEFG"), "{before}: {}", &said[said.len() - 60..]);
-            assert!(dots >= before.min(most) && said.len() < most + 40, "{before}");
+            let text = read_redacted_response(status, body, &redactor).await;
+            let dots = text.chars().filter(|c| *c == '.').count();
+            assert!(!text.contains("c4") && !text.contains("ABCDEFG"), "{before}: {}", &text[text.len() - 60..]);
+            assert!(dots >= before.min(max_bytes) && text.len() < max_bytes + 40, "{before}");
         }
     }
 }
@@ -193,7 +196,7 @@ fn base32(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn all_characters_that_depend_on_a_value_go() {
+fn neighbors_of_an_encoded_secret_are_redacted() {
     let secret = "hunter2-hunter2-\u{3ff}>?";
     let redactor = Redactor::new([secret]);
     for before in ["", "1", "12", "123", "1234", "12345"] {
@@ -201,36 +204,36 @@ fn all_characters_that_depend_on_a_value_go() {
         for form in [BASE64_STANDARD.encode(&text), BASE64_URL_SAFE.encode(&text), BASE64_STANDARD_NO_PAD.encode(&text)]
         {
             let left = &form[..before.len() * 8 / 6];
-            assert_eq!(redactor.text(&form), format!("{left}{REDACTED}"), "{form}");
-            assert_eq!(redactor.text(&format!("{form}.==")), format!("{left}{REDACTED}.=="), "{form}");
+            assert_eq!(redactor.redact_text(&form), format!("{left}{REDACTED}"), "{form}");
+            assert_eq!(redactor.redact_text(&format!("{form}.==")), format!("{left}{REDACTED}.=="), "{form}");
         }
         let longer = BASE64_STANDARD.encode(format!("{text}12345"));
         let right = &longer[(text.len() * 8).div_ceil(6)..];
         let left = &longer[..before.len() * 8 / 6];
-        assert_eq!(redactor.text(&longer), format!("{left}{REDACTED}{right}"));
+        assert_eq!(redactor.redact_text(&longer), format!("{left}{REDACTED}{right}"));
         let form = base32(text.as_bytes());
         for form in [form.to_lowercase(), form] {
-            assert_eq!(redactor.text(&form), format!("{}{REDACTED}", &form[..before.len() * 8 / 5]), "{form}");
+            assert_eq!(redactor.redact_text(&form), format!("{}{REDACTED}", &form[..before.len() * 8 / 5]), "{form}");
         }
     }
     // The character with bits of the text before the secret is cut off.
     let form = &BASE64_STANDARD.encode(format!("1{secret}"))[2..];
-    assert_eq!(redactor.text(&format!(".{form}")), format!(".{REDACTED}"));
+    assert_eq!(redactor.redact_text(&format!(".{form}")), format!(".{REDACTED}"));
 }
 
 #[test]
-fn values_in_broken_lines_are_found() {
+fn secret_broken_into_lines_is_found() {
     let (secret, other) = ("c4n4ry-9f8e7d6c5b4a39281706", "p@ss=w0rd/with+signs");
     let redactor = Redactor::new([secret, other]);
     for before in 0..100 {
         let text = format!("{}{secret}{}", "x".repeat(before), "y".repeat(60));
         for (width, end) in [(76, "\r\n"), (76, "\n"), (64, "\n"), (64, "\\n"), (60, "\\r\\n"), (70, "\n    ")] {
-            let form = in_lines(&BASE64_STANDARD.encode(&text), width, end);
-            let shown = redactor.text(&form);
+            let form = break_lines(&BASE64_STANDARD.encode(&text), width, end);
+            let shown = redactor.redact_text(&form);
             assert_eq!(shown.matches(REDACTED).count(), 1, "{before} {width} {end:?}: {shown}");
-            let unbroken = redactor.text(&BASE64_STANDARD.encode(&text)).len();
+            let unbroken = redactor.redact_text(&BASE64_STANDARD.encode(&text)).len();
             assert!(shown.len() <= unbroken + shown.matches(end).count() * end.len() + 2, "{shown}");
-            assert!(redactor.is_in(form.as_bytes()).unwrap());
+            assert!(redactor.is_secret_in(form.as_bytes()).unwrap());
         }
     }
     for form in [
@@ -243,33 +246,33 @@ fn values_in_broken_lines_are_found() {
         "p@ss=\nw0rd/with+signs",
         "\u{feff}p\u{200d}@ss=w0rd/with+sign\u{2060}s",
     ] {
-        let shown = redactor.text(form);
+        let shown = redactor.redact_text(form);
         assert!(shown.contains(REDACTED) && !shown.contains("ss") && !shown.contains("ith"), "{form:?}: {shown:?}");
     }
 }
 
 #[test]
-fn a_broken_value_of_several_lines_is_found() {
+fn multiline_secret_with_other_breaks_is_found() {
     let secret = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\nAASCBKcwggSjAgEAAoIBAQ==\n-----END KEY-----";
     let redactor = Redactor::new([secret]);
     for end in ["\r\n", "\n  ", "\\n", "\\r\\n", "\r\n\r\n", ""] {
-        assert_eq!(redactor.text(&secret.replace('\n', end)), REDACTED, "{end:?}");
+        assert_eq!(redactor.redact_text(&secret.replace('\n', end)), REDACTED, "{end:?}");
     }
 }
 
 #[test]
-fn ordinary_text_in_lines_is_left_alone() {
+fn ordinary_lines_are_not_redacted() {
     let redactor = Redactor::new(["correct-horse-battery", "0123456789abcdef"]);
     let text = "correct\n-horse\nbattery=3D\n0123\n4567\n89ab\r\ncde=\ng\\nf \u{ad}horse-battery";
-    assert!(matches!(redactor.text(text), std::borrow::Cow::Borrowed(_)));
+    assert!(matches!(redactor.redact_text(text), std::borrow::Cow::Borrowed(_)));
 }
 
 #[test]
-fn short_values_are_found_in_long_encodings_alone() {
-    let redactor = Redactor::of_length(3, ["abcde", "fghijk", "lmnopqrs"]);
-    assert_eq!(redactor.text(&BASE64_STANDARD.encode("abcde")), REDACTED);
-    assert_eq!(redactor.text(&BASE64_STANDARD_NO_PAD.encode("abcde")), REDACTED);
-    assert_eq!(redactor.text(&BASE64_STANDARD.encode("fghijk")), REDACTED);
+fn short_secret_is_found_in_long_encodings() {
+    let redactor = Redactor::with_min_length(3, ["abcde", "fghijk", "lmnopqrs"]);
+    assert_eq!(redactor.redact_text(&BASE64_STANDARD.encode("abcde")), REDACTED);
+    assert_eq!(redactor.redact_text(&BASE64_STANDARD_NO_PAD.encode("abcde")), REDACTED);
+    assert_eq!(redactor.redact_text(&BASE64_STANDARD.encode("fghijk")), REDACTED);
     // Within a longer text, fewer than eight characters of a value reveal too little. Its complete encoding is found,
     // though.
     for (text, is_found) in [
@@ -283,7 +286,7 @@ fn short_values_are_found_in_long_encodings_alone() {
         ("12lmnopqrs", true),
     ] {
         let form = BASE64_STANDARD_NO_PAD.encode(text);
-        assert_eq!(redactor.text(&form).contains(REDACTED), is_found, "{text}: {form}");
+        assert_eq!(redactor.redact_text(&form).contains(REDACTED), is_found, "{text}: {form}");
     }
 }
 
@@ -291,35 +294,35 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn a_cut_leaves_no_part_of_a_secret(
-        secret in secrets(), other in secrets(), encoding in 0..ENCODINGS, before in around(), after in around(), at: prop::sample::Index,
+    fn excerpt_contains_no_partial_secret(
+        secret in any_secret(), other in any_secret(), encoding in 0..ENCODINGS, before in any_surrounding(), after in any_surrounding(), at: prop::sample::Index,
     ) {
         let redactor = Redactor::new([&*secret, &*other]);
-        let text = format!("{before}{}{after}", encoded(&secret, encoding));
+        let text = format!("{before}{}{after}", encode_secret(&secret, encoding));
         let at = text.floor_char_boundary(at.index(text.len() + 1));
         let (head, tail) = text.split_at(at);
-        for (part, torn) in [(head, Torn::END), (tail, Torn::START), (&*text, Torn::NOWHERE)] {
-            let shown = redactor.excerpt(part, torn);
-            prop_assert_eq!(leak(&shown, &secret, encoding), None, "{:?} of {:?}: {:?}", torn, text, shown);
+        for (part, cut) in [(head, CutEnds::END), (tail, CutEnds::START), (&*text, CutEnds::NONE)] {
+            let shown = redactor.excerpt(part, cut);
+            prop_assert_eq!(find_leak(&shown, &secret, encoding), None, "{:?} of {:?}: {:?}", cut, text, shown);
         }
-        let whole = redactor.text(&text);
-        prop_assert_eq!(leak(&whole, &secret, encoding), None, "{:?}", text);
+        let redacted = redactor.redact_text(&text);
+        prop_assert_eq!(find_leak(&redacted, &secret, encoding), None, "{:?}", text);
     }
 
     #[test]
-    fn a_part_loses_only_what_is_secret(
-        secret in secrets(), encoding in 0..ENCODINGS, before in around(), after in around(), from: prop::sample::Index, to: prop::sample::Index,
+    fn excerpt_loses_only_secret_text(
+        secret in any_secret(), encoding in 0..ENCODINGS, before in any_surrounding(), after in any_surrounding(), from: prop::sample::Index, to: prop::sample::Index,
         beyond in 0..300_usize,
     ) {
         let redactor = Redactor::new([&*secret]);
-        let form = encoded(&secret, encoding);
+        let form = encode_secret(&secret, encoding);
         for text in [format!("{before}{form}{after}"), format!("{before}{after}")] {
             let mut ends = [from, to].map(|at| text.floor_char_boundary(at.index(text.len() + 1)));
             ends.sort_unstable();
             let [from, to] = ends;
             let part = &text[from..to];
-            let shown = redactor.excerpt_between(&text[..from], part, &text[to..], Torn::NOWHERE);
-            prop_assert_eq!(leak(&shown, &secret, encoding), None, "{:?} of {:?}: {:?}", part, text, shown);
+            let shown = redactor.excerpt_between(&text[..from], part, &text[to..], CutEnds::NONE);
+            prop_assert_eq!(find_leak(&shown, &secret, encoding), None, "{:?} of {:?}: {:?}", part, text, shown);
             // Text outside the forms remains. No form contains these two characters.
             let marks = |text: &str| text.chars().filter(|c| ".,".contains(*c)).count();
             let own = marks(part) - marks(&form).min(marks(part));
@@ -328,68 +331,68 @@ proptest! {
             let start = text.ceil_char_boundary(from.saturating_sub(beyond)).min(from);
             let end = text.floor_char_boundary(to + beyond).max(to);
             for (start, end) in [(start, text.len()), (0, end)] {
-                let torn = Torn { start: start > 0, end: end < text.len() };
-                let shown = redactor.excerpt_between(&text[start..from], part, &text[to..end], torn);
-                prop_assert_eq!(leak(&shown, &secret, encoding), None, "{:?} of {:?}: {:?}", part, text, shown);
+                let cut = CutEnds { start: start > 0, end: end < text.len() };
+                let shown = redactor.excerpt_between(&text[start..from], part, &text[to..end], cut);
+                prop_assert_eq!(find_leak(&shown, &secret, encoding), None, "{:?} of {:?}: {:?}", part, text, shown);
             }
         }
     }
 
     #[test]
-    fn text_in_pieces_tells_no_part_of_a_secret(
-        secret in secrets(), encoding in 0..ENCODINGS, before in around(), after in around(), size in 1..40_usize,
+    fn split_text_contains_no_partial_secret(
+        secret in any_secret(), encoding in 0..ENCODINGS, before in any_surrounding(), after in any_surrounding(), size in 1..40_usize,
     ) {
         let redactor = Redactor::new([&*secret]);
-        let text = format!("{before} {} {after}", encoded(&secret, encoding));
-        let (mut held, mut told) = (String::new(), String::new());
+        let text = format!("{before} {} {after}", encode_secret(&secret, encoding));
+        let (mut pending, mut sent) = (String::new(), String::new());
         for piece in text.chars().collect::<Vec<_>>().chunks(size) {
-            held.extend(piece);
-            let rest = held.split_off(redactor.settled(&held, held.len()));
-            told.push_str(&redactor.text(&std::mem::replace(&mut held, rest)));
+            pending.extend(piece);
+            let rest = pending.split_off(redactor.safe_split(&pending, pending.len()));
+            sent.push_str(&redactor.redact_text(&std::mem::replace(&mut pending, rest)));
         }
-        told.push_str(&redactor.text(&held));
-        prop_assert_eq!(leak(&told, &secret, encoding), None, "{:?}: {:?}", text, told);
-        prop_assert_eq!(told.starts_with(&before), true);
+        sent.push_str(&redactor.redact_text(&pending));
+        prop_assert_eq!(find_leak(&sent, &secret, encoding), None, "{:?}: {:?}", text, sent);
+        prop_assert_eq!(sent.starts_with(&before), true);
     }
 
     #[test]
-    fn an_http_answer_shows_no_part_of_a_secret(
-        secret in secrets(), encoding in 0..ENCODINGS, after in around(), inside in 0..300_usize, is_error: bool,
+    fn http_response_contains_no_partial_secret(
+        secret in any_secret(), encoding in 0..ENCODINGS, after in any_surrounding(), inside in 0..300_usize, is_error: bool,
     ) {
         let redactor = std::sync::Arc::new(Redactor::new([&*secret]));
-        let (status, most) = if is_error { (404, 4096) } else { (200, 6000) };
-        let body = format!("{}{}{after}{}", ".".repeat(most - inside), encoded(&secret, encoding), ".".repeat(2000));
+        let (status, max_bytes) = if is_error { (404, 4096) } else { (200, 6000) };
+        let body = format!("{}{}{after}{}", ".".repeat(max_bytes - inside), encode_secret(&secret, encoding), ".".repeat(2000));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let said = runtime.block_on(answered(status, body, &redactor));
-        prop_assert_eq!(leak(&said, &secret, encoding), None);
+        let text = runtime.block_on(read_redacted_response(status, body, &redactor));
+        prop_assert_eq!(find_leak(&text, &secret, encoding), None);
     }
 
     #[test]
-    fn a_page_shows_no_part_of_a_secret(
-        secret in secrets(), encoding in 0..ENCODINGS, before in around(), after in around(), limit in 1..60_usize, is_list: bool,
+    fn page_contains_no_partial_secret(
+        secret in any_secret(), encoding in 0..ENCODINGS, before in any_surrounding(), after in any_surrounding(), limit in 1..60_usize, is_list: bool,
     ) {
         let redactor = Redactor::new([&*secret]);
-        let text = format!("{before}{}{after}", encoded(&secret, encoding));
+        let text = format!("{before}{}{after}", encode_secret(&secret, encoding));
         let mut result = if is_list { ToolResult::json(json!([text, text, text])) } else { ToolResult::text(text) };
-        redactor.result(&mut result);
+        redactor.redact_result(&mut result);
         for (detail, offset) in [(Detail::Exploring, 0), (Detail::Full, 0), (Detail::Full, limit), (Detail::Full, 2 * limit)] {
-            let page = cut(&result, Page { detail, offset, limit: Some(limit) }, 0);
+            let page = cut_result(&result, Page { detail, offset, limit: Some(limit) }, 0);
             let shown = page.map_or_else(|| result.clone(), |page| page.result);
-            prop_assert_eq!(leak(&json!(shown).to_string(), &secret, encoding), None);
+            prop_assert_eq!(find_leak(&json!(shown).to_string(), &secret, encoding), None);
         }
     }
 
     #[test]
-    fn bytes_of_a_file_with_a_secret_are_not_shown(
-        secret in secrets(), before in prop::collection::vec(any::<u8>(), 0..70), after in prop::collection::vec(any::<u8>(), 0..9),
-        encoding in 0..UNBROKEN,
+    fn file_bytes_with_a_secret_are_detected(
+        secret in any_secret(), before in prop::collection::vec(any::<u8>(), 0..70), after in prop::collection::vec(any::<u8>(), 0..9),
+        encoding in 0..ENCODINGS_WITHOUT_INSERTIONS,
     ) {
         let redactor = Redactor::new([&*secret]);
-        let bytes = [before, encoded(&secret, encoding).into_bytes(), after].concat();
-        prop_assert!(redactor.is_in(&*bytes).unwrap());
+        let bytes = [before, encode_secret(&secret, encoding).into_bytes(), after].concat();
+        prop_assert!(redactor.is_secret_in(&*bytes).unwrap());
         // If a tool writes base64 of these bytes into a text, the secret is not shown either.
         let mut result = ToolResult { content: vec![Content::text(BASE64_STANDARD.encode(&bytes))], ..ToolResult::default() };
-        redactor.result(&mut result);
+        redactor.redact_result(&mut result);
         if encoding == 0 {
             prop_assert!(result.as_text().contains(REDACTED), "{:?}", result);
         }

@@ -8,7 +8,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::Tool;
-use super::native::{self, promised, read, schema_of};
+use super::native::{self, decode_arguments, object_schema, schema_of};
 use crate::call::{ToolContext, ToolError, ToolResult};
 
 pub use schemars;
@@ -32,11 +32,11 @@ pub trait ToolOutput {
 
 impl<T: Serialize + JsonSchema> ToolOutput for T {
     fn schema() -> Option<Value> {
-        promised(schema_of::<T>(false))
+        object_schema(schema_of::<T>(false))
     }
 
     fn into_result(self) -> Result<ToolResult, ToolError> {
-        native::written(self)
+        native::encode_output(self)
     }
 }
 
@@ -109,7 +109,7 @@ where
 {
     let Conversion { schema, convert } = conversion;
     with_schemas::<A>(tool, schema()).run_async(takes_context, move |arguments, context| {
-        let returned = read(arguments).map(|arguments| function(arguments, context));
+        let returned = decode_arguments(arguments).map(|arguments| function(arguments, context));
         async move { convert(returned?.await) }
     })
 }
@@ -123,7 +123,7 @@ where
 {
     let Conversion { schema, convert } = conversion;
     with_schemas::<A>(tool, schema())
-        .run_blocking(takes_context, move |arguments, context| convert(function(read(arguments)?, context)))
+        .run_blocking(takes_context, move |arguments, context| convert(function(decode_arguments(arguments)?, context)))
 }
 
 fn with_schemas<A: JsonSchema>(tool: Tool<()>, output_schema: Option<Value>) -> Tool<()> {

@@ -5,9 +5,9 @@ use crate::call::ToolError;
 
 /// Runs `work` on a blocking thread. A panic continues in the caller, and the attempt layer catches it like any panic
 /// of a tool.
-pub(super) async fn on_a_thread<T: Send + 'static>(
+pub(super) async fn run_on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
-    let done = blocking::on_a_thread(work).await;
+    let done = blocking::run_blocking(work).await;
     done.unwrap_or_else(|| Err(ToolError::unavailable("the service is stopping")))
 }

@@ -6,23 +6,23 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// After this many early deaths in a row, there is a pause before the next start.
-const PATIENCE: u32 = 3;
+const EARLY_DEATHS_BEFORE_PAUSE: u32 = 3;
 /// A worker that lived this long did not die of its start.
-const SOUND: Duration = Duration::from_secs(10);
+const MIN_HEALTHY_LIFETIME: Duration = Duration::from_secs(10);
 /// The upper bound of the first pause. The bound doubles with each further early death.
-const FIRST: Duration = Duration::from_millis(500);
+const FIRST_PAUSE_BOUND: Duration = Duration::from_millis(500);
 /// The upper bound of any pause.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// The history of the workers of one role, or of the connections to one server.
 #[derive(Default)]
 pub(in crate::tools) struct Health {
     /// Early deaths and failed starts since the last worker that lived.
-    bad: u32,
+    early_deaths: u32,
     /// The time when the last of them was counted.
-    counted: Option<Instant>,
+    last_counted_at: Option<Instant>,
     /// The time of the next start, if there is a pause.
-    next: Option<Instant>,
+    next_start: Option<Instant>,
     /// The last failure since the last good start.
     pub fault: Option<String>,
     /// The time of that failure.
@@ -33,66 +33,66 @@ pub(in crate::tools) struct Health {
 
 impl Health {
     /// Records that a worker has ended by itself. `has_answered` is whether it ever answered a call.
-    pub(in crate::tools) fn died(&mut self, born: Instant, has_answered: bool, why: &str) {
-        if has_answered || born.elapsed() >= SOUND {
-            self.lived();
+    pub(in crate::tools) fn record_death(&mut self, started_at: Instant, has_answered: bool, reason: &str) {
+        if has_answered || started_at.elapsed() >= MIN_HEALTHY_LIFETIME {
+            self.reset_early_deaths();
         } else {
-            self.count(born);
+            self.count_early_death(started_at);
         }
-        self.fail(why);
+        self.set_fault(reason);
     }
 
-    /// Records that a worker could not be started. `began` is the time when the start was attempted.
-    pub(in crate::tools) fn failed(&mut self, began: Instant, why: &str) {
-        self.count(began);
-        self.fail(why);
+    /// Records that a worker could not be started. `attempted_at` is the time when the start was attempted.
+    pub(in crate::tools) fn record_failed_start(&mut self, attempted_at: Instant, reason: &str) {
+        self.count_early_death(attempted_at);
+        self.set_fault(reason);
     }
 
     /// Records that a worker has started: earlier failures are over.
-    pub(in crate::tools) fn started(&mut self) {
+    pub(in crate::tools) fn record_start(&mut self) {
         (self.fault, self.fault_at) = (None, None);
     }
 
-    fn fail(&mut self, why: &str) {
-        (self.fault, self.fault_at) = (Some(why.to_owned()), Some(Instant::now()));
+    fn set_fault(&mut self, reason: &str) {
+        (self.fault, self.fault_at) = (Some(reason.to_owned()), Some(Instant::now()));
     }
 
     /// Records the end of a worker that did not die of its start: it had worked, or it was ended on purpose.
-    pub(in crate::tools) fn lived(&mut self) {
-        self.bad = 0;
+    pub(in crate::tools) fn reset_early_deaths(&mut self) {
+        self.early_deaths = 0;
     }
 
     /// Counts an early death. Workers that were already running, or starting, at the last counted death share its
     /// cause and are not counted. So eight workers that die at once count as one.
-    fn count(&mut self, began: Instant) {
-        if self.counted.is_none_or(|counted| began >= counted) {
-            self.bad = self.bad.saturating_add(1);
-            self.counted = Some(Instant::now());
+    fn count_early_death(&mut self, attempted_at: Instant) {
+        if self.last_counted_at.is_none_or(|counted| attempted_at >= counted) {
+            self.early_deaths = self.early_deaths.saturating_add(1);
+            self.last_counted_at = Some(Instant::now());
         }
     }
 
     /// How long to wait before the next start. `random` is from 0 to 1 (full jitter), so that modules with a common
     /// cause do not all restart at once.
-    pub(in crate::tools) fn pause(&mut self, random: f64) -> Duration {
-        let Some(doublings) = self.bad.checked_sub(PATIENCE) else {
-            self.next = None;
+    pub(in crate::tools) fn next_pause(&mut self, random: f64) -> Duration {
+        let Some(doublings) = self.early_deaths.checked_sub(EARLY_DEATHS_BEFORE_PAUSE) else {
+            self.next_start = None;
             return Duration::ZERO;
         };
-        let most = FIRST.saturating_mul(1 << doublings.min(6)).min(LONGEST);
+        let most = FIRST_PAUSE_BOUND.saturating_mul(1 << doublings.min(6)).min(MAX_PAUSE);
         let pause = most.mul_f64(random);
-        self.next = Some(Instant::now() + pause);
+        self.next_start = Some(Instant::now() + pause);
         pause
     }
 
     /// Whether the next worker is unlikely to live, so that no call should wait for it.
-    pub(in crate::tools) fn is_bad(&self) -> bool {
-        self.bad >= PATIENCE
+    pub(in crate::tools) fn is_failing(&self) -> bool {
+        self.early_deaths >= EARLY_DEATHS_BEFORE_PAUSE
     }
 
     /// The time until the next start, at least one second, for the caller's `Retry-After`.
     pub(in crate::tools) fn retry_after(&self) -> Duration {
-        let left = self.next.map(|next| next.saturating_duration_since(Instant::now())).unwrap_or_default();
-        left.max(Duration::from_secs(1))
+        let remaining = self.next_start.map(|next| next.saturating_duration_since(Instant::now())).unwrap_or_default();
+        remaining.max(Duration::from_secs(1))
     }
 }
 
@@ -101,49 +101,49 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_begin_with_the_third_early_death_and_end_at_half_a_minute() {
+    async fn pauses_double_from_third_early_death() {
         let mut health = Health::default();
         let mut pauses = Vec::new();
         for _ in 0..12 {
-            health.failed(Instant::now(), "no");
-            pauses.push(health.pause(1.0).as_millis());
+            health.record_failed_start(Instant::now(), "no");
+            pauses.push(health.next_pause(1.0).as_millis());
         }
         assert_eq!(pauses, [0, 0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000]);
-        assert_eq!(health.retry_after(), LONGEST);
-        assert_eq!(health.pause(0.25), LONGEST / 4, "full jitter");
+        assert_eq!(health.retry_after(), MAX_PAUSE);
+        assert_eq!(health.next_pause(0.25), MAX_PAUSE / 4, "full jitter");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_worker_that_lived_is_replaced_at_once() {
+    async fn healthy_worker_is_replaced_without_pause() {
         let mut health = Health::default();
-        let early = |health: &mut Health| (0..5).for_each(|_| health.died(Instant::now(), false, "early"));
+        let early = |health: &mut Health| (0..5).for_each(|_| health.record_death(Instant::now(), false, "early"));
         early(&mut health);
-        assert!(health.is_bad());
-        let born = Instant::now();
-        tokio::time::advance(SOUND).await;
-        health.died(born, false, "late");
-        assert_eq!((health.is_bad(), health.pause(1.0)), (false, Duration::ZERO));
+        assert!(health.is_failing());
+        let started_at = Instant::now();
+        tokio::time::advance(MIN_HEALTHY_LIFETIME).await;
+        health.record_death(started_at, false, "late");
+        assert_eq!((health.is_failing(), health.next_pause(1.0)), (false, Duration::ZERO));
         early(&mut health);
-        health.died(Instant::now(), true, "in its second call");
-        assert_eq!((health.is_bad(), health.pause(1.0)), (false, Duration::ZERO));
+        health.record_death(Instant::now(), true, "in its second call");
+        assert_eq!((health.is_failing(), health.next_pause(1.0)), (false, Duration::ZERO));
         early(&mut health);
-        health.lived();
-        assert!(!health.is_bad());
+        health.reset_early_deaths();
+        assert!(!health.is_failing());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_that_go_down_together_count_once() {
-        let (mut health, born) = (Health::default(), Instant::now());
+    async fn simultaneous_deaths_count_once() {
+        let (mut health, started_at) = (Health::default(), Instant::now());
         tokio::time::advance(Duration::from_secs(1)).await;
-        (0..8).for_each(|_| health.died(born, false, "the database is gone"));
-        assert!(!health.is_bad());
+        (0..8).for_each(|_| health.record_death(started_at, false, "the database is gone"));
+        assert!(!health.is_failing());
         for _ in 0..2 {
             tokio::time::advance(Duration::from_secs(1)).await;
-            let began = Instant::now();
+            let attempted_at = Instant::now();
             tokio::time::advance(Duration::from_secs(1)).await;
-            (0..8).for_each(|_| health.failed(began, "it still is"));
+            (0..8).for_each(|_| health.record_failed_start(attempted_at, "it still is"));
         }
-        assert!(health.is_bad());
-        assert_eq!(health.pause(1.0), FIRST);
+        assert!(health.is_failing());
+        assert_eq!(health.next_pause(1.0), FIRST_PAUSE_BOUND);
     }
 }

@@ -11,30 +11,30 @@ use super::{BuildContext, ConfigFault, Runner, Tool, agent, command, http, sql};
 use crate::call::{Effect, Kind};
 
 /// A runner with its warnings, or all faults that prevent it from being built.
-pub type Built = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
+pub type BuildResult = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
 
 /// The kinds that an entry of `tools:` may have. The other kinds have sections of their own.
-pub const OF_ENTRIES: [Kind; 5] = [Kind::Native, Kind::Command, Kind::Http, Kind::Sql, Kind::Agent];
+pub const MANIFEST_KINDS: [Kind; 5] = [Kind::Native, Kind::Command, Kind::Http, Kind::Sql, Kind::Agent];
 
 /// The kind with this name, if an entry of `tools:` may have it.
-pub fn from_word(word: &str) -> Option<Kind> {
-    OF_ENTRIES.into_iter().find(|kind| kind.as_str() == word)
+pub fn parse_manifest_kind(word: &str) -> Option<Kind> {
+    MANIFEST_KINDS.into_iter().find(|kind| kind.as_str() == word)
 }
 
 /// A tool of this kind with the defaults of the kind. An agent has the parameters of a task. A statement only reads
 /// (its database enforces that).
-pub fn blank(kind: Kind, name: &str) -> Tool<()> {
+pub fn tool_with_defaults(kind: Kind, name: &str) -> Tool<()> {
     let mut tool = Tool::new(name, "");
     tool.kind = kind;
     match kind {
-        Kind::Agent => agent::parameters(tool),
+        Kind::Agent => agent::add_default_parameters(tool),
         Kind::Sql => tool.effect(Effect::Read),
         Kind::Native | Kind::Command | Kind::Http | Kind::Python | Kind::Mcp => tool,
     }
 }
 
 /// The keys of an entry of this kind, without the keys of every tool.
-pub fn keys(kind: Kind) -> &'static [&'static str] {
+pub fn manifest_keys(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Native => &["use", "with", "workdir"],
         Kind::Command => serde_introspect::<command::Config>(),
@@ -46,7 +46,7 @@ pub fn keys(kind: Kind) -> &'static [&'static str] {
 }
 
 /// The JSON Schema of the keys of an entry of this kind, without the keys of every tool.
-pub fn schema(kind: Kind, generator: &mut SchemaGenerator) -> schemars::Schema {
+pub fn manifest_schema(kind: Kind, generator: &mut SchemaGenerator) -> schemars::Schema {
     match kind {
         Kind::Command => command::Config::json_schema(generator),
         Kind::Http => http::Config::json_schema(generator),
@@ -58,21 +58,21 @@ pub fn schema(kind: Kind, generator: &mut SchemaGenerator) -> schemars::Schema {
 
 /// Builds the runner from the kind's own keys. `None` for kinds that are not built from an entry: native, Python and
 /// MCP tools.
-pub fn build(kind: Kind, config: Value, context: &BuildContext<'_>) -> Option<Built> {
+pub fn build_runner(kind: Kind, config: Value, context: &BuildContext<'_>) -> Option<BuildResult> {
     match kind {
         Kind::Native | Kind::Python | Kind::Mcp => None,
-        Kind::Command => Some(decode(config, &[]).and_then(|config| command::build(config, context))),
-        Kind::Http => Some(decode(config, &[]).and_then(|config| match http::build(config, context) {
-            (Some(runner), notes) => Ok((runner, notes)),
-            (None, notes) => Err(notes),
+        Kind::Command => Some(decode_settings(config, &[]).and_then(|config| command::build(config, context))),
+        Kind::Http => Some(decode_settings(config, &[]).and_then(|config| match http::build(config, context) {
+            (Some(runner), faults) => Ok((runner, faults)),
+            (None, faults) => Err(faults),
         })),
-        Kind::Sql => Some(decode(config, &[]).and_then(|config| sql::build(config, context))),
-        Kind::Agent => Some(decode(config, &[]).and_then(|config| agent::build(config, context))),
+        Kind::Sql => Some(decode_settings(config, &[]).and_then(|config| sql::build(config, context))),
+        Kind::Agent => Some(decode_settings(config, &[]).and_then(|config| agent::build(config, context))),
     }
 }
 
 /// Decodes settings below `prefix`. The fault has the path of the key that does not fit.
-pub(super) fn decode<T: DeserializeOwned>(config: Value, prefix: &[&str]) -> Result<T, Vec<ConfigFault>> {
+pub(super) fn decode_settings<T: DeserializeOwned>(config: Value, prefix: &[&str]) -> Result<T, Vec<ConfigFault>> {
     serde_path_to_error::deserialize(config).map_err(|error| {
         let keys = error.path().iter().map(ToString::to_string).filter(|key| key != "?");
         let path = prefix.iter().map(|&key| key.to_owned()).chain(keys);

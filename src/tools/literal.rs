@@ -8,56 +8,56 @@
 use std::borrow::Cow;
 
 /// Replaces a `{` of a value.
-const BRACE: char = '\u{fdd0}';
+const BRACE_MARK: char = '\u{fdd0}';
 /// Replaces a `:` of a value in a statement.
-pub(super) const COLON: char = '\u{fdd1}';
+pub(super) const COLON_MARK: char = '\u{fdd1}';
 /// Marks the start of a value in a statement, if the text before it may be an incomplete placeholder.
-pub(super) const EDGE: char = '\u{fdd2}';
+pub(super) const EDGE_MARK: char = '\u{fdd2}';
 
 /// The value with every `{` replaced, for [`Template::parse`](super::template::Template::parse).
-pub(crate) fn in_template(value: &str) -> Cow<'_, str> {
-    replaced(value, '{', BRACE)
+pub(crate) fn escape_for_template(value: &str) -> Cow<'_, str> {
+    replace_char(value, '{', BRACE_MARK)
 }
 
 /// The value with every `:` replaced, for a statement. `before` is the text in front of the value.
-pub(crate) fn in_statement<'v>(before: &str, value: &'v str) -> Cow<'v, str> {
+pub(crate) fn escape_for_statement<'v>(before: &str, value: &'v str) -> Cow<'v, str> {
     let name = |c: char| c.is_alphanumeric() || c == '_';
-    match before.trim_end_matches(name).ends_with([':', COLON]) {
-        true => format!("{EDGE}{}", replaced(value, ':', COLON)).into(),
-        false => replaced(value, ':', COLON),
+    match before.trim_end_matches(name).ends_with([':', COLON_MARK]) {
+        true => format!("{EDGE_MARK}{}", replace_char(value, ':', COLON_MARK)).into(),
+        false => replace_char(value, ':', COLON_MARK),
     }
 }
 
 /// The text with its marks replaced by the original characters.
-pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    if !text.contains([BRACE, COLON, EDGE]) {
+pub(crate) fn unescape(text: &str) -> Cow<'_, str> {
+    if !text.contains([BRACE_MARK, COLON_MARK, EDGE_MARK]) {
         return Cow::Borrowed(text);
     }
     let character = |c: char| match c {
-        BRACE => Some('{'),
-        COLON => Some(':'),
-        EDGE => None,
+        BRACE_MARK => Some('{'),
+        COLON_MARK => Some(':'),
+        EDGE_MARK => None,
         other => Some(other),
     };
     text.chars().filter_map(character).collect::<String>().into()
 }
 
 /// Restores the original characters in all texts of a JSON value.
-pub(crate) fn plain_json(value: &mut serde_json::Value) {
+pub(crate) fn unescape_json(value: &mut serde_json::Value) {
     use serde_json::Value;
     match value {
         Value::String(text) => {
-            if let Cow::Owned(plain) = plain(text) {
+            if let Cow::Owned(plain) = unescape(text) {
                 *text = plain;
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(plain_json),
-        Value::Object(entries) => entries.values_mut().for_each(plain_json),
+        Value::Array(items) => items.iter_mut().for_each(unescape_json),
+        Value::Object(entries) => entries.values_mut().for_each(unescape_json),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn replaced(value: &str, character: char, mark: char) -> Cow<'_, str> {
+fn replace_char(value: &str, character: char, mark: char) -> Cow<'_, str> {
     match value.contains(character) {
         true => value.replace(character, mark.encode_utf8(&mut [0; 4])).into(),
         false => Cow::Borrowed(value),
@@ -71,25 +71,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_taken_out_again() {
+    fn unescape_reverses_escape() {
         for value in ["{{ x }}", "{", "a:b::c", "plain", "{{:x}}"] {
-            assert!(!in_template(value).contains('{'), "{value}");
-            assert_eq!(plain(&in_template(value)), value);
-            assert!(!in_statement("a = :", value).contains(':'), "{value}");
-            assert_eq!(plain(&in_statement("a = :", value)), value);
+            assert!(!escape_for_template(value).contains('{'), "{value}");
+            assert_eq!(unescape(&escape_for_template(value)), value);
+            assert!(!escape_for_statement("a = :", value).contains(':'), "{value}");
+            assert_eq!(unescape(&escape_for_statement("a = :", value)), value);
         }
-        let mut nested = json!({"a": [in_template("{{ x }}"), 1, null]});
-        plain_json(&mut nested);
+        let mut nested = json!({"a": [escape_for_template("{{ x }}"), 1, null]});
+        unescape_json(&mut nested);
         assert_eq!(nested, json!({"a": ["{{ x }}", 1, null]}));
     }
 
     #[test]
-    fn names_are_not_continued() {
+    fn value_never_extends_a_parameter_name() {
         for before in ["a = :", "a = :ci", "x:"] {
-            assert!(in_statement(before, "ty").starts_with(EDGE), "{before}");
+            assert!(escape_for_statement(before, "ty").starts_with(EDGE_MARK), "{before}");
         }
         for before in ["", "select * from ", "a: b"] {
-            assert_eq!(in_statement(before, "ty"), "ty", "{before}");
+            assert_eq!(escape_for_statement(before, "ty"), "ty", "{before}");
         }
     }
 }

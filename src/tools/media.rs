@@ -9,11 +9,11 @@ use crate::call::{Content, Resource};
 const PDF: &str = "application/pdf";
 
 /// The number of first bytes that are enough to recognize a type.
-pub(super) const HEAD: usize = 12;
+pub(super) const SNIFF_BYTES: usize = 12;
 
 /// The media type of a picture that models accept, or of a PDF document, by the first bytes; `None` for anything
 /// else. Names and headers may be wrong. The signatures are from the WHATWG's MIME Sniffing Standard, 6.1 and 6.2.
-pub(super) fn sniff(bytes: &[u8]) -> Option<&'static str> {
+pub(super) fn sniff_media_type(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
@@ -26,7 +26,7 @@ pub(super) fn sniff(bytes: &[u8]) -> Option<&'static str> {
 
 /// The content for these bytes. A file that is valid text becomes text, except a PDF, whose source text is not for
 /// reading.
-pub(super) fn block(mime_type: &str, bytes: Vec<u8>, uri: String) -> Content {
+pub(super) fn content_block(mime_type: &str, bytes: Vec<u8>, uri: String) -> Content {
     let (data, mime_type) = (|| BASE64.encode(&bytes), mime_type.to_owned());
     match mime_type.split('/').next() {
         Some("image") => Content::Image { data: data(), mime_type },
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_what_they_begin_with() {
+    fn media_type_comes_from_first_bytes() {
         for (bytes, expected) in [
             (b"\x89PNG\r\n\x1a\nrest".as_slice(), Some("image/png")),
             (b"\xff\xd8\xff\xe0", Some("image/jpeg")),
@@ -63,14 +63,16 @@ mod tests {
             (b"GIF8", None),
             (b"", None),
         ] {
-            assert_eq!(sniff(bytes), expected, "{bytes:?}");
-            assert!(expected.is_none() || bytes.len() < HEAD || sniff(&bytes[..HEAD]) == expected);
+            assert_eq!(sniff_media_type(bytes), expected, "{bytes:?}");
+            assert!(
+                expected.is_none() || bytes.len() < SNIFF_BYTES || sniff_media_type(&bytes[..SNIFF_BYTES]) == expected
+            );
         }
     }
 
     #[test]
-    fn a_file_is_text_where_it_can_be() {
-        let file = |mime_type: &str, bytes: &[u8]| match block(mime_type, bytes.into(), "file:///x".into()) {
+    fn valid_text_file_becomes_text() {
+        let file = |mime_type: &str, bytes: &[u8]| match content_block(mime_type, bytes.into(), "file:///x".into()) {
             Content::Resource { resource } => (resource.text, resource.blob),
             other => panic!("{other:?}"),
         };

@@ -2,6 +2,7 @@
 //! knows all of them.
 
 pub mod agent;
+pub(crate) mod agent_directory;
 #[doc(hidden)]
 pub mod attribute;
 mod blocking;
@@ -10,9 +11,9 @@ pub mod command;
 mod config;
 mod health;
 pub mod http;
-pub(crate) mod introductions;
 pub mod kinds;
 pub(crate) mod literal;
+mod malformed_definition;
 pub mod mcp;
 mod media;
 pub mod native;
@@ -26,7 +27,6 @@ pub mod sql;
 pub mod template;
 mod tool;
 mod unavailable;
-mod unreadable;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,15 +35,16 @@ use async_trait::async_trait;
 
 pub use agent::builder::Agent;
 pub use config::{BuildContext, ConfigFault, ParameterUse};
-pub use http::{Clients, OwnPorts};
-pub use placeholder::{Fault, Placeholder, Values};
+pub use http::{HttpClients, OwnPorts};
+pub use placeholder::{Placeholder, ValueFault, Values};
 pub use process_env::{ProcessEnv, ShutdownGuard};
 pub use source::{
-    DefinitionFingerprint, DiscoveredTool, Listed, Source, SourceFault, SourceStatus, StatusFn, ToolDefinitionSnapshot,
+    DefinitionFingerprint, DiscoveredTool, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
+    ToolDefinitionSnapshot,
 };
 pub use sources::SourceSettings;
 pub use sql::Databases;
-pub(crate) use tool::Settings;
+pub(crate) use tool::DeclaredSettings;
 pub use tool::{BuildError, Tool};
 pub use unavailable::{UnavailableReason, UnavailableTool};
 
@@ -56,7 +57,7 @@ pub trait Runner: Send + Sync + 'static {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError>;
 
     /// Faults of values that a JSON Schema cannot express. Checked before the call costs anything.
-    fn faults(&self, _values: Values<'_>) -> Vec<Fault> {
+    fn value_faults(&self, _values: Values<'_>) -> Vec<ValueFault> {
         Vec::new()
     }
 
@@ -77,8 +78,8 @@ pub trait Runner: Send + Sync + 'static {
         true
     }
 
-    /// Whether a call gets the caller's whole `context` if the tool declares no fields. The results of such a tool
-    /// may depend on anything in the context, so they are cached only by named fields.
+    /// Whether a call gets the caller's whole `context` if the tool declares no fields. Its results may then depend on
+    /// anything in the context, so they are cached only by named fields.
     fn takes_context(&self) -> bool {
         false
     }
@@ -89,23 +90,22 @@ pub trait Runner: Send + Sync + 'static {
     }
 
     /// Whether the runner can take declared fields of the caller's `context`.
-    fn takes_fields(&self) -> bool {
+    fn takes_context_fields(&self) -> bool {
         self.takes_context()
     }
 
-    /// Whether it calls other tools, so that its results may depend on the tools that the request denies.
+    /// Whether it calls other tools. Then its results may depend on the tools that the request denies.
     fn calls_tools(&self) -> bool {
         false
     }
 
-    /// Whether it hands work to this agent if a model asks for that. Then its description names the agent and its
-    /// purpose.
-    fn hands_work_to(&self, _agent: &Definition) -> bool {
+    /// Whether a model can hand work to this agent with it. Then its description names the agent and its purpose.
+    fn delegates_to(&self, _agent: &Definition) -> bool {
         false
     }
 
     /// The timeout of one attempt, if the kind has a better value than the general default.
-    fn own_timeout(&self) -> Option<Duration> {
+    fn default_timeout(&self) -> Option<Duration> {
         None
     }
 
@@ -114,9 +114,8 @@ pub trait Runner: Send + Sync + 'static {
         false
     }
 
-    /// Whether results may be cached. Tools that return parts of other cached results must not be: their results
-    /// would outlive the original.
-    fn keeps(&self) -> bool {
+    /// Whether results may be cached. A part of another cached result must not be: it would outlive the original.
+    fn is_cacheable(&self) -> bool {
         true
     }
 }

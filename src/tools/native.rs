@@ -14,7 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::blocking::on_a_thread;
+use super::blocking::run_on_blocking_thread;
 use super::{Runner, Tool};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
@@ -32,14 +32,14 @@ impl Tool<()> {
         self.run_async(true, function)
     }
 
-    /// The same. `takes_context` tells whether the function reads the caller's context.
+    /// The same. `takes_context`: the function reads the caller's context.
     pub(super) fn run_async<F, Fut, T>(self, takes_context: bool, function: F) -> Tool
     where
         F: Fn(Value, ToolContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<T, ToolError>> + Send + 'static,
         T: Into<ToolResult> + 'static,
     {
-        self.with_runner(Arc::new(Async { function, takes_context, output: PhantomData }))
+        self.with_runner(Arc::new(AsyncFunction { function, takes_context, output: PhantomData }))
     }
 
     /// Sets a function that may block as the runner. It runs on its own thread and never blocks the async threads.
@@ -51,14 +51,14 @@ impl Tool<()> {
         self.run_blocking(true, function)
     }
 
-    /// The same. `takes_context` tells whether the function reads the caller's context.
+    /// The same. `takes_context`: the function reads the caller's context.
     pub(super) fn run_blocking<F, T>(self, takes_context: bool, function: F) -> Tool
     where
         F: Fn(Value, ToolContext) -> Result<T, ToolError> + Send + Sync + 'static,
         T: Into<ToolResult> + 'static,
     {
-        let (function, places) = (Arc::new(function), Arc::new(Semaphore::new(MAX_THREADS)));
-        self.with_runner(Arc::new(Blocking { function, takes_context, places, output: PhantomData }))
+        let (function, thread_permits) = (Arc::new(function), Arc::new(Semaphore::new(MAX_THREADS)));
+        self.with_runner(Arc::new(BlockingFunction { function, takes_context, thread_permits, output: PhantomData }))
     }
 }
 
@@ -73,25 +73,25 @@ impl Tool {
         Fut: Future<Output = Result<O, ToolError>> + Send + 'static,
     {
         let mut tool = Tool::new(name, description).input_schema(schema_of::<A>(true));
-        if let Some(output) = promised(schema_of::<O>(false)) {
+        if let Some(output) = object_schema(schema_of::<O>(false)) {
             tool = tool.output_schema(output);
         }
-        tool.with_runner(Arc::new(Typed { function, types: PhantomData::<fn(A) -> O> }))
+        tool.with_runner(Arc::new(TypedFunction { function, types: PhantomData::<fn(A) -> O> }))
     }
 }
 
-/// The output schema, if the output is an object. For other types a schema of `structured_content` tells too little.
-pub(super) fn promised(schema: Value) -> Option<Value> {
+/// The schema, if it describes an object. Only objects have an output schema (`structured_content`).
+pub(super) fn object_schema(schema: Value) -> Option<Value> {
     (schema.get("type").and_then(Value::as_str) == Some("object")).then_some(schema)
 }
 
 /// Decodes the arguments into the function's type.
-pub(super) fn read<A: DeserializeOwned>(arguments: Value) -> Result<A, ToolError> {
-    serde_json::from_value(arguments).map_err(|error| ToolError::Said(format!("the arguments do not fit: {error}")))
+pub(super) fn decode_arguments<A: DeserializeOwned>(arguments: Value) -> Result<A, ToolError> {
+    serde_json::from_value(arguments).map_err(|error| ToolError::Rejected(format!("the arguments do not fit: {error}")))
 }
 
 /// Converts an output into a result.
-pub(super) fn written<O: Serialize>(output: O) -> Result<ToolResult, ToolError> {
+pub(super) fn encode_output<O: Serialize>(output: O) -> Result<ToolResult, ToolError> {
     let value = serde_json::to_value(output)
         .map_err(|error| ToolError::BadOutput(format!("the output cannot be written as JSON: {error}")))?;
     Ok(ToolResult::json(value))
@@ -119,14 +119,14 @@ pub(super) fn schema_of<T: JsonSchema>(closed: bool) -> Value {
     schema
 }
 
-struct Async<F, T> {
+struct AsyncFunction<F, T> {
     function: F,
     takes_context: bool,
     output: PhantomData<fn() -> T>,
 }
 
 #[async_trait]
-impl<F, Fut, T> Runner for Async<F, T>
+impl<F, Fut, T> Runner for AsyncFunction<F, T>
 where
     F: Fn(Value, ToolContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<T, ToolError>> + Send + 'static,
@@ -142,30 +142,30 @@ where
     }
 }
 
-struct Blocking<F, T> {
+struct BlockingFunction<F, T> {
     function: Arc<F>,
     takes_context: bool,
     /// The permits for threads. A thread cannot be stopped, so a thread whose call was canceled keeps its permit
     /// until it ends.
-    places: Arc<Semaphore>,
+    thread_permits: Arc<Semaphore>,
     output: PhantomData<fn() -> T>,
 }
 
 #[async_trait]
-impl<F, T> Runner for Blocking<F, T>
+impl<F, T> Runner for BlockingFunction<F, T>
 where
     F: Fn(Value, ToolContext) -> Result<T, ToolError> + Send + Sync + 'static,
     T: Into<ToolResult> + 'static,
 {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
-            let message = "calls that were given up before still hold all of its threads";
+        let Ok(permit) = self.thread_permits.clone().try_acquire_owned() else {
+            let message = "earlier calls that were abandoned still hold all threads of the tool";
             return Err(ToolError::unavailable(message));
         };
         let function = self.function.clone();
         let value = Value::Object(Arc::unwrap_or_clone(arguments));
-        on_a_thread(move || {
-            let _place = place;
+        run_on_blocking_thread(move || {
+            let _permit = permit;
             function(value, context).map(Into::into)
         })
         .await
@@ -176,13 +176,13 @@ where
     }
 }
 
-struct Typed<A, O, F> {
+struct TypedFunction<A, O, F> {
     function: F,
     types: PhantomData<fn(A) -> O>,
 }
 
 #[async_trait]
-impl<A, O, F, Fut> Runner for Typed<A, O, F>
+impl<A, O, F, Fut> Runner for TypedFunction<A, O, F>
 where
     A: DeserializeOwned + Send + 'static,
     O: Serialize + 'static,
@@ -190,8 +190,8 @@ where
     Fut: Future<Output = Result<O, ToolError>> + Send + 'static,
 {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let typed = read(Value::Object(Arc::unwrap_or_clone(arguments)))?;
-        written((self.function)(typed, context).await?)
+        let typed = decode_arguments(Value::Object(Arc::unwrap_or_clone(arguments)))?;
+        encode_output((self.function)(typed, context).await?)
     }
 
     fn takes_context(&self) -> bool {

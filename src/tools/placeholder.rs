@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::call::json::pointer_token;
+use crate::call::json::escape_pointer_token;
 use crate::call::{CallError, JsonObject, ToolError, Violation};
 
 /// The prefix of a placeholder's name for a field of the caller's context.
-pub(super) const CONTEXT: &str = "context.";
+pub(super) const CONTEXT_PREFIX: &str = "context.";
 
 /// What a placeholder stands for. This is decided when the tool is built, so that an argument can never replace a
 /// field of the context.
@@ -25,21 +25,26 @@ impl fmt::Display for Placeholder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Argument(name) => f.write_str(name),
-            Self::Context(field) => write!(f, "{CONTEXT}{field}"),
+            Self::Context(field) => write!(f, "{CONTEXT_PREFIX}{field}"),
         }
     }
 }
 
 impl Placeholder {
     /// A fault of its value. The message names the placeholder. It must not quote the value.
-    pub fn fault(&self, keyword: &str, message: impl Into<String>) -> Fault {
+    pub fn fault(&self, keyword: &str, message: impl Into<String>) -> ValueFault {
         match self {
             Self::Argument(name) => {
-                let token = pointer_token(name);
+                let token = escape_pointer_token(name);
                 let (pointer, schema_pointer) = (format!("/{token}"), format!("/properties/{token}"));
-                Fault::Argument(Violation { pointer, keyword: keyword.into(), message: message.into(), schema_pointer })
+                ValueFault::Argument(Violation {
+                    pointer,
+                    keyword: keyword.into(),
+                    message: message.into(),
+                    schema_pointer,
+                })
             }
-            Self::Context(_) => Fault::Context(message.into()),
+            Self::Context(_) => ValueFault::Context(message.into()),
         }
     }
 }
@@ -65,7 +70,7 @@ impl<'a> Values<'a> {
 
 /// A fault of a value that a JSON Schema cannot express.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum ValueFault {
     /// A fault for the model to correct.
     Argument(Violation),
     /// A fault for the caller to correct: a sentence that names the field.
@@ -73,7 +78,7 @@ pub enum Fault {
 }
 
 #[cfg(test)]
-impl Fault {
+impl ValueFault {
     pub(crate) fn message(&self) -> &str {
         match self {
             Self::Argument(violation) => &violation.message,
@@ -92,33 +97,33 @@ impl Fault {
 #[cfg(test)]
 impl<'a> Values<'a> {
     /// The values of a call without a context.
-    pub(crate) fn of(arguments: &'a JsonObject) -> Self {
+    pub(crate) fn from_arguments(arguments: &'a JsonObject) -> Self {
         Self { arguments, context: Box::leak(Box::default()) }
     }
 }
 
 /// The model's faults, or the caller's faults as one text. The caller's come first, because other arguments would not
 /// help against them.
-fn split(faults: Vec<Fault>) -> Result<Vec<Violation>, String> {
+fn split_faults(faults: Vec<ValueFault>) -> Result<Vec<Violation>, String> {
     let (mut violations, mut sentences) = (Vec::new(), Vec::new());
     for fault in faults {
         match fault {
-            Fault::Argument(violation) => violations.push(violation),
-            Fault::Context(sentence) => sentences.push(sentence),
+            ValueFault::Argument(violation) => violations.push(violation),
+            ValueFault::Context(sentence) => sentences.push(sentence),
         }
     }
     if sentences.is_empty() { Ok(violations) } else { Err(sentences.join(" ")) }
 }
 
-impl From<Vec<Fault>> for ToolError {
-    fn from(faults: Vec<Fault>) -> Self {
-        split(faults).map_or_else(Self::InvalidContext, Self::InvalidArguments)
+impl From<Vec<ValueFault>> for ToolError {
+    fn from(faults: Vec<ValueFault>) -> Self {
+        split_faults(faults).map_or_else(Self::InvalidContext, Self::InvalidArguments)
     }
 }
 
-impl From<Vec<Fault>> for CallError {
-    fn from(faults: Vec<Fault>) -> Self {
-        split(faults).map_or_else(Self::InvalidContext, Self::InvalidArguments)
+impl From<Vec<ValueFault>> for CallError {
+    fn from(faults: Vec<ValueFault>) -> Self {
+        split_faults(faults).map_or_else(Self::InvalidContext, Self::InvalidArguments)
     }
 }
 
@@ -129,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_never_stands_for_a_field() {
+    fn argument_never_replaces_context_field() {
         let arguments = json!({"context.tenant": "other", "tenant": "other"});
         let context = json!({"tenant": "acme"});
         let values = Values { arguments: arguments.as_object().unwrap(), context: context.as_object().unwrap() };
@@ -139,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_the_caller_come_first() {
+    fn context_faults_take_precedence() {
         let argument = Placeholder::Argument("a/b".into()).fault("format", "wrong");
         let field = Placeholder::Context("tenant".into()).fault("format", "`context.tenant` is wrong.");
         let CallError::InvalidArguments(violations) = CallError::from(vec![argument.clone()]) else { panic!("of it") };

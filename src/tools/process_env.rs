@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::http::OwnPorts;
-use super::process::Sweeps;
+use super::process::OrphanReaper;
 use crate::environment::Environment;
 use crate::secrets::Redactor;
 
@@ -22,17 +22,17 @@ pub struct ProcessEnv {
     /// Python modules do not get them.
     pub variables: BTreeMap<OsString, OsString>,
     /// The ports of the service. No source may be at one of them.
-    pub own: OwnPorts,
-    sweeps: Arc<Mutex<Weak<Sweeps>>>,
+    pub own_ports: OwnPorts,
+    orphan_reaper: Arc<Mutex<Weak<OrphanReaper>>>,
 }
 
 /// Keeps the shutdown of MCP servers waiting. Dropping the last one waits until all MCP servers have ended.
 pub struct ShutdownGuard {
-    _sweeps: Arc<Sweeps>,
+    _orphan_reaper: Arc<OrphanReaper>,
 }
 
 /// The service's variables that are passed to the search for an interpreter, to pip, and to MCP servers.
-const PASSED_ON: [&str; 16] = [
+const PASSED_VARIABLES: [&str; 16] = [
     "PATH",
     "HOME",
     "LANG",
@@ -52,58 +52,59 @@ const PASSED_ON: [&str; 16] = [
 ];
 
 /// The prefixes of the settings of pip, uv and npm. They set where packages come from and where they are kept.
-const PACKAGES: [&str; 4] = ["PIP_", "UV_", "npm_config_", "NPM_CONFIG_"];
+const PACKAGE_MANAGER_PREFIXES: [&str; 4] = ["PIP_", "UV_", "npm_config_", "NPM_CONFIG_"];
 
 /// The suffixes of the settings whose values are secrets, in upper case.
-const SECRET: [&str; 4] = ["PASSWORD", "TOKEN", "AUTH", "SECRET"];
+const SECRET_SUFFIXES: [&str; 4] = ["PASSWORD", "TOKEN", "AUTH", "SECRET"];
 
 impl ProcessEnv {
     /// Selects the variables that are passed on: path, home, caches, proxies, certificates, and the settings of
     /// package managers. The redactor learns the secrets in them.
     pub fn new(redactor: Arc<Redactor>, environment: &Environment) -> Self {
-        let passed_on = |name: &OsStr| {
-            let is_known =
-                |name: &str| PASSED_ON.contains(&name) || PACKAGES.iter().any(|start| name.starts_with(start));
+        let is_passed = |name: &OsStr| {
+            let is_known = |name: &str| {
+                PASSED_VARIABLES.contains(&name) || PACKAGE_MANAGER_PREFIXES.iter().any(|start| name.starts_with(start))
+            };
             name.to_str().is_some_and(is_known)
         };
-        let variables = environment.iter().filter(|(name, _)| passed_on(name));
+        let variables = environment.iter().filter(|(name, _)| is_passed(name));
         let variables: BTreeMap<_, _> = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let texts = variables.iter().filter_map(|(name, value)| name.to_str().zip(value.to_str()));
-        let secrets: Vec<String> = texts.flat_map(|(name, value)| secrets(name, value)).collect();
+        let secrets: Vec<String> = texts.flat_map(|(name, value)| secrets_in_variable(name, value)).collect();
         redactor.learn(secrets.iter().map(String::as_str));
-        Self { redactor, variables, own: OwnPorts::default(), sweeps: Arc::default() }
+        Self { redactor, variables, own_ports: OwnPorts::default(), orphan_reaper: Arc::default() }
     }
 
     /// The same for a service that listens, or will listen, at these ports.
     #[must_use]
-    pub fn of_service_at(self, own: OwnPorts) -> Self {
-        Self { own, ..self }
+    pub fn with_own_ports(self, own: OwnPorts) -> Self {
+        Self { own_ports: own, ..self }
     }
 
     /// Hold this for the life of the service. Removed servers are then awaited at shutdown, instead of by their last
     /// call.
-    pub fn ends(&self) -> ShutdownGuard {
-        ShutdownGuard { _sweeps: self.sweeps() }
+    pub fn shutdown_guard(&self) -> ShutdownGuard {
+        ShutdownGuard { _orphan_reaper: self.orphan_reaper() }
     }
 
-    /// The sweeps that all MCP servers share. So the servers are first all asked to end, and then the drop of the
-    /// last one waits for all.
-    pub(in crate::tools) fn sweeps(&self) -> Arc<Sweeps> {
-        let mut shared = self.sweeps.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The reaper that all MCP servers share. So all servers are first asked to end, and then the drop of the last
+    /// reference waits for all of them.
+    pub(in crate::tools) fn orphan_reaper(&self) -> Arc<OrphanReaper> {
+        let mut shared = self.orphan_reaper.lock().unwrap_or_else(PoisonError::into_inner);
         shared.upgrade().unwrap_or_else(|| {
-            let sweeps = Arc::new(Sweeps::new());
-            *shared = Arc::downgrade(&sweeps);
-            sweeps
+            let reaper = Arc::new(OrphanReaper::new());
+            *shared = Arc::downgrade(&reaper);
+            reaper
         })
     }
 }
 
 /// The secrets in a variable that is passed on: the whole value if the name says so, and the credentials in its URLs.
-fn secrets(name: &str, value: &str) -> Vec<String> {
+fn secrets_in_variable(name: &str, value: &str) -> Vec<String> {
     let name = name.to_ascii_uppercase();
-    let is_secret = PACKAGES.iter().any(|start| name.starts_with(&start.to_ascii_uppercase()))
-        && SECRET.iter().any(|end| name.ends_with(end));
-    let mut found: Vec<String> = is_secret.then(|| value.to_owned()).into_iter().collect();
+    let is_secret = PACKAGE_MANAGER_PREFIXES.iter().any(|start| name.starts_with(&start.to_ascii_uppercase()))
+        && SECRET_SUFFIXES.iter().any(|end| name.ends_with(end));
+    let mut secrets: Vec<String> = is_secret.then(|| value.to_owned()).into_iter().collect();
     // Lists of indexes are separated by spaces, and an entry may have a name: `name=https://…`.
     for part in value.split_whitespace() {
         let Some((before, _)) = part.split_once("://") else { continue };
@@ -113,14 +114,14 @@ fn secrets(name: &str, value: &str) -> Vec<String> {
         let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
         match (decoded(url.username()), url.password()) {
             // A user without a password may be a token.
-            (user, None) => found.extend(Some(user).filter(|user| !user.is_empty())),
+            (user, None) => secrets.extend(Some(user).filter(|user| !user.is_empty())),
             (user, Some(password)) => {
                 let both = format!("{}:{password}", url.username());
-                found.extend([decoded(password), format!("{user}:{}", decoded(password)), both]);
+                secrets.extend([decoded(password), format!("{user}:{}", decoded(password)), both]);
             }
         }
     }
-    found
+    secrets
 }
 
 #[cfg(test)]
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_of_package_managers_and_proxies_are_secrets() {
+    fn package_manager_and_proxy_credentials_are_secrets() {
         for (name, value, expected) in [
             ("NPM_CONFIG__AUTH", "dXNlcjpwdw==", &["dXNlcjpwdw=="][..]),
             ("npm_config_//registry.example/:_authToken", "npm_abc", &["npm_abc"]),
@@ -141,7 +142,7 @@ mod tests {
             ("HTTPS_PROXY", "http://u:pw@proxy.example:3128", &["pw", "u:pw", "u:pw"]),
             ("PATH", "/bin:/usr/bin", &[]),
         ] {
-            assert_eq!(secrets(name, value), expected, "{name}={value}");
+            assert_eq!(secrets_in_variable(name, value), expected, "{name}={value}");
         }
     }
 }

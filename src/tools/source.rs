@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::Runner;
-use crate::call::canonical::canonical;
+use crate::call::canonical::canonical_json;
 use crate::call::{EnvVar, JsonObject};
 use crate::secrets::Redactor;
 
@@ -18,10 +18,10 @@ use crate::secrets::Redactor;
 /// runners ends everything that it has started.
 #[async_trait]
 pub trait Source: Send + Sync + 'static {
-    /// Starts the source and lists its tools. `told` receives progress messages for slow steps. Called again after a
+    /// Starts the source and lists its tools. `report` receives progress messages for slow steps. Called again after a
     /// failure, and after [`Source::changed`] has ended. The runners of an earlier listing must keep working then.
     /// Dropping the future stops what it has started.
-    async fn list(&self, told: &StatusFn) -> Result<Listed, SourceFault>;
+    async fn list(&self, report: &StatusFn) -> Result<SourceListing, SourceFault>;
 
     /// The current state of the source.
     fn status(&self) -> SourceStatus;
@@ -38,13 +38,13 @@ pub type StatusFn = dyn Fn(String) + Send + Sync;
 
 /// The result of listing a source.
 #[derive(Default)]
-pub struct Listed {
+pub struct SourceListing {
     /// The tools, in the source's order and under the source's names.
     pub tools: Vec<DiscoveredTool>,
     /// Sentences about tools that could not be offered, and about other problems. Each names the position.
     pub warnings: Vec<String>,
     /// The source's names of tools that cannot be offered. The warnings give the reasons.
-    pub left_out: Vec<String>,
+    pub skipped_names: Vec<String>,
 }
 
 /// One tool of a source, before the manifest's settings are applied.
@@ -68,14 +68,14 @@ pub struct DiscoveredTool {
     /// The runner of the tool.
     pub runner: Arc<dyn Runner>,
     /// For a tool that another party defines: its definition, so that an operator can approve (pin) it.
-    pub said: Option<ToolDefinitionSnapshot>,
+    pub snapshot: Option<ToolDefinitionSnapshot>,
 }
 
 /// A tool as its source defines it, for approval.
 #[derive(Clone)]
 pub struct ToolDefinitionSnapshot {
     /// The hashes of the definition, before anything was removed from it.
-    pub prints: Arc<DefinitionFingerprint>,
+    pub fingerprint: Arc<DefinitionFingerprint>,
     /// Runs the tool while the source defines it exactly so. If the definition changes, calls fail with
     /// [`ToolError::Changed`](crate::call::ToolError).
     pub runner: Arc<dyn Runner>,
@@ -85,20 +85,21 @@ pub struct ToolDefinitionSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionFingerprint {
     /// The hash of all parts and the name.
-    pub whole: [u8; 32],
+    pub full_hash: [u8; 32],
     /// The hash of each part.
-    pub parts: BTreeMap<&'static str, [u8; 32]>,
+    pub part_hashes: BTreeMap<&'static str, [u8; 32]>,
 }
 
 impl DefinitionFingerprint {
     /// The hashes of a tool with this name. Parts without a value are left out.
-    pub fn of(name: &str, parts: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Self {
+    pub fn new(name: &str, parts: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Self {
         let parts: BTreeMap<&str, Value> = parts.into_iter().filter_map(|(part, value)| Some((part, value?))).collect();
         let hash = |bytes: Vec<u8>| -> [u8; 32] { Sha256::digest(bytes).into() };
-        let whole: BTreeMap<&str, Value> = parts.clone().into_iter().chain([("name", Value::from(name))]).collect();
+        let named_parts: BTreeMap<&str, Value> =
+            parts.clone().into_iter().chain([("name", Value::from(name))]).collect();
         Self {
-            whole: hash(canonical(&whole)),
-            parts: parts.iter().map(|(part, value)| (*part, hash(canonical(value)))).collect(),
+            full_hash: hash(canonical_json(&named_parts)),
+            part_hashes: parts.iter().map(|(part, value)| (*part, hash(canonical_json(value)))).collect(),
         }
     }
 }
@@ -106,13 +107,13 @@ impl DefinitionFingerprint {
 impl DiscoveredTool {
     /// Removes secrets from what callers and models see. A default that contains a secret is removed completely: its
     /// redacted text would be filled in as a value. The source applies the original default itself.
-    pub(crate) fn clean(&mut self, redactor: &Redactor) {
-        redactor.string(&mut self.description);
-        self.annotations.values_mut().for_each(|value| redactor.progress(value));
+    pub(crate) fn redact_secrets(&mut self, redactor: &Redactor) {
+        redactor.redact_string(&mut self.description);
+        self.annotations.values_mut().for_each(|value| redactor.redact_progress(value));
         let schemas = std::iter::once(&mut self.input_schema).chain(&mut self.output_schema);
         for schema in schemas {
             drop_secret_defaults(schema, redactor);
-            redactor.progress(schema);
+            redactor.redact_progress(schema);
         }
     }
 }
@@ -122,7 +123,7 @@ fn drop_secret_defaults(schema: &mut Value, redactor: &Redactor) {
         Value::Object(fields) => {
             let is_secret = |default: &Value| {
                 let mut clean = default.clone();
-                redactor.progress(&mut clean);
+                redactor.redact_progress(&mut clean);
                 clean != *default
             };
             if fields.get("default").is_some_and(is_secret) {
@@ -149,7 +150,7 @@ impl fmt::Display for SourceFault {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceStatus {
     /// Whether its calls can be attempted.
-    pub up: bool,
+    pub is_up: bool,
     /// The number of processes that are ready or at work.
     pub workers: usize,
     /// The number of processes that were replaced since the listing.
@@ -168,11 +169,11 @@ mod tests {
     use crate::tools::UnavailableTool;
 
     #[test]
-    fn a_secret_stands_in_no_schema_and_is_no_default() {
+    fn redaction_covers_schemas_and_defaults() {
         let schema = json!({
             "properties": {"key": {"type": "string", "default": "very-secret", "description": "Like very-secret"}, "n": {"default": 1}}
         });
-        let mut offer = DiscoveredTool {
+        let mut tool = DiscoveredTool {
             name: "t".into(),
             description: "Uses very-secret.".into(),
             input_schema: schema,
@@ -182,12 +183,12 @@ mod tests {
             max_calls: None,
             env: Vec::new(),
             runner: Arc::new(UnavailableTool::new(|| (String::new(), None))),
-            said: None,
+            snapshot: None,
         };
-        offer.clean(&Redactor::new(["very-secret"]));
-        let all = format!("{} {} {:?}", offer.description, offer.input_schema, offer.annotations);
+        tool.redact_secrets(&Redactor::new(["very-secret"]));
+        let all = format!("{} {} {:?}", tool.description, tool.input_schema, tool.annotations);
         assert!(!all.contains("very-secret"), "{all}");
-        let properties = &offer.input_schema["properties"];
+        let properties = &tool.input_schema["properties"];
         assert_eq!((properties["key"].get("default"), &properties["n"]["default"]), (None, &json!(1)));
     }
 }

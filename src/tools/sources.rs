@@ -62,7 +62,7 @@ impl SourceSettings {
     }
 
     /// The files from which the source is loaded. If one changes, the source has changed.
-    pub fn files(&self) -> Vec<&Path> {
+    pub fn source_files(&self) -> Vec<&Path> {
         match self {
             Self::Python(settings) => {
                 let ModuleSettings { module, interpreter, .. } = &**settings;
@@ -81,7 +81,7 @@ impl SourceSettings {
     }
 
     /// Sets the folder for virtual environments. Only the code that starts the service knows a writable folder.
-    pub fn keep_venvs_in(&mut self, folder: &Path) {
+    pub fn set_venv_dir(&mut self, folder: &Path) {
         match self {
             Self::Python(module) => folder.clone_into(&mut module.venvs),
             Self::Mcp(_) | Self::Program { .. } => {}
@@ -89,10 +89,10 @@ impl SourceSettings {
     }
 
     /// Builds the source without starting it.
-    pub fn build(&self, surroundings: &ProcessEnv) -> Arc<dyn Source> {
+    pub fn build(&self, process_env: &ProcessEnv) -> Arc<dyn Source> {
         match self {
-            Self::Python(module) => Arc::new(Module::new(ModuleSettings::clone(module), surroundings)),
-            Self::Mcp(server) => Arc::new(Server::new(ServerSettings::clone(server), surroundings)),
+            Self::Python(module) => Arc::new(Module::new(ModuleSettings::clone(module), process_env)),
+            Self::Mcp(server) => Arc::new(Server::new(ServerSettings::clone(server), process_env)),
             Self::Program { source, .. } => source.clone(),
         }
     }

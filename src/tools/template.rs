@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::literal::plain;
+use super::literal::unescape;
 use super::placeholder::{Placeholder, Values};
 
 /// A parsed text.
@@ -22,34 +22,34 @@ pub enum Part {
 }
 
 impl Template {
-    /// Parses a text. `meant` decides what the name in a placeholder stands for. Text that came by reference stays
+    /// Parses a text. `resolve` decides what the name in a placeholder stands for. Text that came by reference stays
     /// text, whatever it contains (see `literal.rs`).
     ///
     /// # Errors
     /// A sentence, if a placeholder is not closed or does not contain a plain name.
-    pub fn parse(text: &str, meant: impl Fn(&str) -> Placeholder) -> Result<Self, String> {
+    pub fn parse(text: &str, resolve: impl Fn(&str) -> Placeholder) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some(open) = rest.find("{{") {
             if open > 0 {
-                parts.push(Part::Text(plain(&rest[..open]).into_owned()));
+                parts.push(Part::Text(unescape(&rest[..open]).into_owned()));
             }
             let after = &rest[open + 2..];
             let Some(close) = after.find("}}") else {
                 return Err("`{{` without `}}`".into());
             };
             let name = after[..close].trim();
-            let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '$' | '.');
-            if name.is_empty() || !name.chars().all(plain) {
+            let is_name_char = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '$' | '.');
+            if name.is_empty() || !name.chars().all(is_name_char) {
                 return Err(format!(
-                    "`{{{{ {name} }}}}` is no placeholder: it holds one name, of a parameter or `context.` and a field"
+                    "`{{{{ {name} }}}}` is not a placeholder: write one name in it, of a parameter or of a field as in `context.tenant`"
                 ));
             }
-            parts.push(Part::Value(meant(name)));
+            parts.push(Part::Value(resolve(name)));
             rest = &after[close + 2..];
         }
         if !rest.is_empty() {
-            parts.push(Part::Text(plain(rest).into_owned()));
+            parts.push(Part::Text(unescape(rest).into_owned()));
         }
         Ok(Self(parts))
     }
@@ -60,7 +60,7 @@ impl Template {
     }
 
     /// The placeholder, if the text is exactly one placeholder: its value keeps its type.
-    pub fn lone(&self) -> Option<&Placeholder> {
+    pub fn single_placeholder(&self) -> Option<&Placeholder> {
         match self.0.as_slice() {
             [Part::Value(placeholder)] => Some(placeholder),
             _ => None,
@@ -81,7 +81,7 @@ impl Template {
     }
 
     /// The text, if it has no placeholder.
-    pub fn literal(&self) -> Option<&str> {
+    pub fn as_literal(&self) -> Option<&str> {
         match self.0.as_slice() {
             [] => Some(""),
             [Part::Text(text)] => Some(text),
@@ -90,9 +90,9 @@ impl Template {
     }
 
     /// The same template with each literal text replaced.
-    pub fn map_text(self, mut other: impl FnMut(&str) -> String) -> Self {
+    pub fn map_text(self, mut replace: impl FnMut(&str) -> String) -> Self {
         let part = |part| match part {
-            Part::Text(text) => Part::Text(other(&text)),
+            Part::Text(text) => Part::Text(replace(&text)),
             value @ Part::Value(_) => value,
         };
         Self(self.0.into_iter().map(part).collect())
@@ -137,47 +137,47 @@ mod tests {
         })
     }
 
-    fn filled(text: &str, arguments: &Value) -> String {
+    fn rendered(text: &str, arguments: &Value) -> String {
         let context = json!({"tenant": "acme"});
         let values = Values { arguments: arguments.as_object().unwrap(), context: context.as_object().unwrap() };
         parse(text).unwrap().render(values, plain_text)
     }
 
     #[test]
-    fn placeholders_are_found_and_filled() {
-        assert_eq!(filled("a/{{ x }}/{{y}}?", &json!({"x": "1 2", "y": 3})), "a/1 2/3?");
+    fn placeholders_are_parsed_and_rendered() {
+        assert_eq!(rendered("a/{{ x }}/{{y}}?", &json!({"x": "1 2", "y": 3})), "a/1 2/3?");
         let template = parse("a/{{ x }}/{{context.y}}?").unwrap();
         let names: Vec<String> = template.placeholders().map(ToString::to_string).collect();
         assert_eq!(names, ["x", "context.y"]);
-        assert_eq!(parse("{{ x }}").unwrap().lone(), Some(&Placeholder::Argument("x".into())));
-        assert_eq!(template.lone(), None);
+        assert_eq!(parse("{{ x }}").unwrap().single_placeholder(), Some(&Placeholder::Argument("x".into())));
+        assert_eq!(template.single_placeholder(), None);
         assert!(parse("a").unwrap().is_literal() && !template.is_literal());
     }
 
     #[test]
-    fn fields_come_from_the_context_alone() {
+    fn context_fields_ignore_arguments() {
         let arguments = json!({"context.tenant": "other", "tenant": "other"});
-        assert_eq!(filled("{{ context.tenant }}/{{ context.user }}", &arguments), "acme/");
+        assert_eq!(rendered("{{ context.tenant }}/{{ context.user }}", &arguments), "acme/");
     }
 
     #[test]
-    fn values_are_never_read_as_templates() {
-        assert_eq!(filled("{{ x }}", &json!({"x": "{{ y }}", "y": "secret"})), "{{ y }}");
-        assert_eq!(filled("{{ x }}", &json!({"x": "{{ context.tenant }}"})), "{{ context.tenant }}");
+    fn values_are_never_parsed_as_templates() {
+        assert_eq!(rendered("{{ x }}", &json!({"x": "{{ y }}", "y": "secret"})), "{{ y }}");
+        assert_eq!(rendered("{{ x }}", &json!({"x": "{{ context.tenant }}"})), "{{ context.tenant }}");
     }
 
     #[test]
-    fn values_by_reference_stay_text() {
-        use crate::tools::literal::in_template;
-        let text = format!("{} {{{{ x }}}} {{{}", in_template("{{ x }}"), in_template("{ x }}"));
-        assert_eq!(filled(&text, &json!({"x": "7"})), "{{ x }} 7 {{ x }}");
-        assert_eq!(parse(&in_template("{{ x }}")).unwrap().literal(), Some("{{ x }}"));
-        assert_eq!(parse("{{ x }}").unwrap().literal(), None);
-        assert_eq!(parse("").unwrap().literal(), Some(""));
+    fn referenced_values_stay_text() {
+        use crate::tools::literal::escape_for_template;
+        let text = format!("{} {{{{ x }}}} {{{}", escape_for_template("{{ x }}"), escape_for_template("{ x }}"));
+        assert_eq!(rendered(&text, &json!({"x": "7"})), "{{ x }} 7 {{ x }}");
+        assert_eq!(parse(&escape_for_template("{{ x }}")).unwrap().as_literal(), Some("{{ x }}"));
+        assert_eq!(parse("{{ x }}").unwrap().as_literal(), None);
+        assert_eq!(parse("").unwrap().as_literal(), Some(""));
     }
 
     #[test]
-    fn broken_placeholders_are_refused() {
+    fn invalid_placeholders_are_rejected() {
         for bad in ["{{ x", "{{ }}", "{{ x | upper }}", "{{ x + 1 }}"] {
             assert!(parse(bad).is_err(), "{bad}");
         }

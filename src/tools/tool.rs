@@ -16,6 +16,7 @@ use crate::call::{
 use crate::environment::Environment;
 use crate::sanitize;
 use crate::schema::PageFields;
+use crate::schema::Schema;
 
 /// A named operation that a model may call: definition, policy and runner.
 ///
@@ -26,9 +27,9 @@ pub struct Tool<R = Arc<dyn Runner>> {
     pub(crate) kind: Kind,
     pub(crate) origin: Origin,
     pub(crate) policy: Policy,
-    pub(crate) settings: Settings,
+    pub(crate) settings: DeclaredSettings,
     /// Whether the tool is quarantined: its definition differs from the approved one, and no call reaches the runner.
-    pub(crate) stopped: bool,
+    pub(crate) quarantined: bool,
     /// The first fault of the builder's settings. It is reported when the tool is registered.
     pub(crate) fault: Option<BuildError>,
     pub(crate) runner: R,
@@ -36,7 +37,7 @@ pub struct Tool<R = Arc<dyn Runner>> {
 
 /// The tool's own settings, as far as they are known before the service is built.
 #[derive(Clone, Default, PartialEq)]
-pub(crate) struct Settings {
+pub(crate) struct DeclaredSettings {
     pub(crate) with: JsonObject,
     pub(crate) workdir: Option<PathBuf>,
     pub(crate) env: HashMap<String, String>,
@@ -50,7 +51,7 @@ pub(crate) struct Settings {
     pub(crate) generation: [u8; 32],
     /// The folder at which relative paths of the manifest's entry start. `None` if the runner is the program's own,
     /// because then these settings do not determine what it does.
-    pub(crate) base: Option<PathBuf>,
+    pub(crate) base_dir: Option<PathBuf>,
 }
 
 /// Why a tool cannot be registered.
@@ -58,19 +59,19 @@ pub(crate) struct Settings {
 pub enum BuildError {
     /// The name is invalid.
     #[error("`{0}`: {1}")]
-    Name(String, NameError),
+    InvalidName(String, NameError),
     /// The description is empty.
     #[error("tool `{0}`: the description is empty: say what the tool does and when to use it")]
-    Description(String),
+    EmptyDescription(String),
     /// Two tools have the same name, or the name of one is an alias of another.
     #[error("`{0}` is there twice: tool names and aliases are unique")]
-    Duplicate(String),
+    DuplicateTool(String),
     /// Two sources have the same name.
     #[error("source `{0}` is there twice: names of sources are unique")]
     DuplicateSource(String),
     /// A schema of the tool cannot be used.
     #[error("tool `{tool}`: {schema}: {message}")]
-    Schema {
+    InvalidSchema {
         /// The name of the tool.
         tool: String,
         /// `input_schema` or `output_schema`.
@@ -80,7 +81,7 @@ pub enum BuildError {
     },
     /// An agent cannot run as declared.
     #[error("tool `{tool}`: {faults}")]
-    Agent {
+    InvalidAgent {
         /// The name of the agent's tool.
         tool: String,
         /// What is wrong and what would be right.
@@ -88,7 +89,7 @@ pub enum BuildError {
     },
     /// The declared fields of the context cannot be used.
     #[error("tool `{tool}`: context: {message}")]
-    Context {
+    InvalidContext {
         /// The name of the tool.
         tool: String,
         /// What is wrong and what would be right.
@@ -110,7 +111,7 @@ impl Tool<()> {
         let text = name.into();
         let (name, fault) = match ToolName::parse(&text) {
             Ok(name) => (name, None),
-            Err(error) => (ToolName::placeholder(), Some(BuildError::Name(text, error))),
+            Err(error) => (ToolName::placeholder(), Some(BuildError::InvalidName(text, error))),
         };
         Self {
             definition: Definition {
@@ -131,25 +132,25 @@ impl Tool<()> {
             kind: Kind::Native,
             origin: Origin::default(),
             policy: Policy::default(),
-            settings: Settings::default(),
-            stopped: false,
+            settings: DeclaredSettings::default(),
+            quarantined: false,
             fault,
             runner: (),
         }
     }
 
     pub(crate) fn with_runner(self, runner: Arc<dyn Runner>) -> Tool {
-        self.with(runner)
+        self.replace_runner(runner)
     }
 
-    pub(super) fn with<R>(self, runner: R) -> Tool<R> {
+    pub(super) fn replace_runner<R>(self, runner: R) -> Tool<R> {
         Tool {
             definition: self.definition,
             kind: self.kind,
             origin: self.origin,
             policy: self.policy,
             settings: self.settings,
-            stopped: self.stopped,
+            quarantined: self.quarantined,
             fault: self.fault,
             runner,
         }
@@ -161,11 +162,11 @@ impl Tool {
     ///
     /// # Errors
     /// [`BuildError::MissingEnv`] if a required variable is not set and has no default.
-    pub(crate) fn with_variables(mut self, environment: &Environment) -> Result<Self, BuildError> {
+    pub(crate) fn with_env_values(mut self, environment: &Environment) -> Result<Self, BuildError> {
         let missing = |var: &&EnvVar| !self.settings.env.contains_key(&var.name);
         let declared: Vec<EnvVar> = self.definition.env.iter().filter(missing).cloned().collect();
         for var in declared {
-            match environment.text(&var.name).map(str::to_owned).or_else(|| var.default.clone()) {
+            match environment.get_text(&var.name).map(str::to_owned).or_else(|| var.default.clone()) {
                 Some(value) => {
                     self.settings.env.insert(var.name, value);
                 }
@@ -182,18 +183,18 @@ impl Tool {
     ///
     /// # Errors
     /// The fault of the builder, or an empty description of a tool of the program.
-    pub(crate) fn checked(self) -> Result<Self, BuildError> {
+    pub(crate) fn validate(self) -> Result<Self, BuildError> {
         match self.fault {
             Some(fault) => Err(fault),
             None if self.origin == Origin::Program && sanitize::is_blank(&self.definition.description) => {
-                Err(BuildError::Description(self.name().to_owned()))
+                Err(BuildError::EmptyDescription(self.name().to_owned()))
             }
             None => Ok(self),
         }
     }
 
     /// Values that may be secrets. A default is not a secret: it is visible in the program or the manifest.
-    pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn secret_values(&self) -> impl Iterator<Item = &str> {
         let is_default = |name: &str, value: &str| {
             let vars = &self.definition.env;
             vars.iter().any(|var| var.name == name && var.default.as_deref() == Some(value))
@@ -206,16 +207,16 @@ impl Tool {
     /// there are none.
     ///
     /// # Errors
-    /// [`BuildError::Schema`] if the tool uses one of these names for another parameter.
-    pub(crate) fn show_page_fields(&mut self) -> Result<Option<PageFields>, BuildError> {
+    /// [`BuildError::InvalidSchema`] if the tool uses one of these names for another parameter.
+    pub(crate) fn add_page_parameters(&mut self) -> Result<Option<PageFields>, BuildError> {
         let Definition { paging, input_schema, .. } = &mut self.definition;
-        let pages = PageFields::of(*paging, input_schema).map_err(|fault| BuildError::Schema {
+        let pages = PageFields::for_schema(*paging, input_schema).map_err(|fault| BuildError::InvalidSchema {
             tool: self.definition.name.to_string(),
             schema: "input_schema",
             message: fault.to_string(),
         })?;
         if let Some(pages) = &pages {
-            self.definition.input_schema = Arc::new(pages.shown(&self.definition.input_schema));
+            self.definition.input_schema = Arc::new(pages.add_to_schema(&self.definition.input_schema));
         }
         Ok(pages)
     }
@@ -224,7 +225,7 @@ impl Tool {
     /// Without a declaration it gets the whole context, or nothing if it does not take the context.
     pub(crate) fn context_fields(&self) -> ContextFields {
         match &self.definition.context {
-            Some(fields) if self.runner.takes_fields() => ContextFields::Named(fields.as_slice().into()),
+            Some(fields) if self.runner.takes_context_fields() => ContextFields::Named(fields.as_slice().into()),
             None if self.runner.takes_context() => ContextFields::All,
             Some(_) | None => ContextFields::none(),
         }
@@ -232,10 +233,10 @@ impl Tool {
 
     /// The tool, with its cached results separated by all declared fields of the context, unless the cache policy
     /// names fields. The reason is that a result may depend on every field that the tool gets.
-    pub(crate) fn apart_by_context(mut self) -> Self {
-        let is_said = self.definition.context.is_some();
+    pub(crate) fn separate_cache_by_context(mut self) -> Self {
+        let is_declared = self.definition.context.is_some();
         if let (true, ContextFields::Named(fields), Some(cache)) =
-            (is_said, self.context_fields(), &mut self.policy.cache)
+            (is_declared, self.context_fields(), &mut self.policy.cache)
         {
             cache.context.get_or_insert_with(|| fields.to_vec());
         }
@@ -244,28 +245,28 @@ impl Tool {
 
     /// Whether a call can be attempted: the tool is enabled and approved, and its runner is available.
     pub(crate) fn is_available(&self) -> bool {
-        self.policy.enabled && !self.stopped && self.runner.is_available()
+        self.policy.enabled && !self.quarantined && self.runner.is_available()
     }
 }
 
 impl<R> Tool<R> {
     /// Separates the runner from the tool.
-    pub(super) fn take_runner(self) -> (Tool<()>, R) {
-        let Self { definition, kind, origin, policy, settings, stopped, fault, runner } = self;
-        (Tool { definition, kind, origin, policy, settings, stopped, fault, runner: () }, runner)
+    pub(super) fn split_runner(self) -> (Tool<()>, R) {
+        let Self { definition, kind, origin, policy, settings, quarantined: stopped, fault, runner } = self;
+        (Tool { definition, kind, origin, policy, settings, quarantined: stopped, fault, runner: () }, runner)
     }
 
     /// Adds a required parameter; `json_type` is a JSON Schema type such as `string` or `integer`.
     pub fn param(self, name: &str, json_type: &str, description: &str) -> Self {
-        self.property(name, json!({"type": json_type, "description": description}), true)
+        self.add_property(name, json!({"type": json_type, "description": description}), true)
     }
 
     /// Adds an optional parameter.
     pub fn param_opt(self, name: &str, json_type: &str, description: &str) -> Self {
-        self.property(name, json!({"type": json_type, "description": description}), false)
+        self.add_property(name, json!({"type": json_type, "description": description}), false)
     }
 
-    fn property(mut self, name: &str, schema: Value, required: bool) -> Self {
+    fn add_property(mut self, name: &str, schema: Value, required: bool) -> Self {
         let root = Arc::make_mut(&mut self.definition.input_schema);
         // A schema that is not an object is refused when the tool is registered.
         let Some(root) = root.as_object_mut() else { return self };
@@ -339,8 +340,11 @@ impl<R> Tool<R> {
     /// Decides which results to cache, from the arguments that the tool got and its result. The function is called
     /// once for each result that would be cached, so it should be quick. It has no effect without a cache. If it
     /// panics, the result is not cached.
-    pub fn should_cache(mut self, keep: impl Fn(&JsonObject, &ToolResult) -> bool + Send + Sync + 'static) -> Self {
-        self.policy.cache_when = Some(CacheWhen::function(keep));
+    pub fn should_cache(
+        mut self,
+        predicate: impl Fn(&JsonObject, &ToolResult) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.policy.cache_when = Some(CacheWhen::from_function(predicate));
         self
     }
 
@@ -357,8 +361,8 @@ impl<R> Tool<R> {
     }
 
     /// What happens to a call when its caller disconnects.
-    pub fn on_disconnect(mut self, what: OnDisconnect) -> Self {
-        self.policy.on_disconnect = Some(what);
+    pub fn on_disconnect(mut self, behavior: OnDisconnect) -> Self {
+        self.policy.on_disconnect = Some(behavior);
         self
     }
 
@@ -421,9 +425,9 @@ impl<R> Tool<R> {
     /// names.
     pub fn context(mut self, fields: &[&str]) -> Self {
         let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
-        if let Err((_, message)) = ContextFields::check(&fields) {
+        if let Err((_, message)) = ContextFields::validate_names(&fields) {
             let tool = self.name().to_owned();
-            self.fault.get_or_insert(BuildError::Context { tool, message });
+            self.fault.get_or_insert(BuildError::InvalidContext { tool, message });
         }
         self.definition.context = Some(fields);
         self
@@ -440,7 +444,7 @@ impl<R> Tool<R> {
         match ToolName::parse(name) {
             Ok(alias) => self.definition.aliases.push(alias),
             Err(error) => {
-                self.fault.get_or_insert(BuildError::Name(name.into(), error));
+                self.fault.get_or_insert(BuildError::InvalidName(name.into(), error));
             }
         }
         self
@@ -452,15 +456,24 @@ impl<R> Tool<R> {
         self
     }
 
+    /// A tool works without its output schema. So a schema that is too large must not remove the tool.
+    pub(crate) fn without_large_output_schema(mut self) -> Self {
+        if let Some(fault) = self.definition.output_schema.as_deref().and_then(Schema::check_size) {
+            tracing::warn!(tool = self.name(), "served without its output schema, which is too large: {fault}");
+            self.definition.output_schema = None;
+        }
+        self
+    }
+
     /// The name under which the tool is registered.
     pub fn name(&self) -> &str {
         self.definition.name.as_str()
     }
 }
 
-impl Settings {
+impl DeclaredSettings {
     /// The settings that a running tool gets.
-    pub(crate) fn finish(&self, services: &Services, effect: Effect, context: ContextFields) -> ToolSettings {
+    pub(crate) fn to_tool_settings(&self, services: &Services, effect: Effect, context: ContextFields) -> ToolSettings {
         ToolSettings {
             effect,
             context,

@@ -15,17 +15,17 @@ pub struct UnavailableTool(Box<UnavailableReason>);
 pub type UnavailableReason = dyn Fn() -> (String, Option<Duration>) + Send + Sync;
 
 impl UnavailableTool {
-    /// A stand-in that calls `why` for each call: a sentence, and how long to wait if that is known.
-    pub fn new(why: impl Fn() -> (String, Option<Duration>) + Send + Sync + 'static) -> Self {
-        Self(Box::new(why))
+    /// A stand-in that calls `reason` for each call: a sentence, and how long to wait if that is known.
+    pub fn new(reason: impl Fn() -> (String, Option<Duration>) + Send + Sync + 'static) -> Self {
+        Self(Box::new(reason))
     }
 }
 
 #[async_trait]
 impl Runner for UnavailableTool {
     async fn call(&self, _: Arc<JsonObject>, _: ToolContext) -> Result<ToolResult, ToolError> {
-        let (why, wait) = (self.0)();
-        Err(ToolError::unavailable_before(why, wait))
+        let (reason, wait) = (self.0)();
+        Err(ToolError::unavailable_before_start(reason, wait))
     }
 
     fn has_one_target(&self) -> bool {
@@ -42,7 +42,7 @@ impl Runner for UnavailableTool {
         true
     }
 
-    fn keeps(&self) -> bool {
+    fn is_cacheable(&self) -> bool {
         false
     }
 }

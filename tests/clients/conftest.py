@@ -26,7 +26,7 @@ PLACE = pathlib.Path(os.environ.get("CLIENTS_DIR") or REPO / "target" / "clients
 
 
 def run(*command, cwd, ok=True):
-    """A program to its end; what it said."""
+    """Runs a program to its end and returns its output."""
     done = subprocess.run([str(part) for part in command], cwd=str(cwd), stdin=subprocess.DEVNULL, text=True, timeout=120,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           env={**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"})

@@ -1,5 +1,5 @@
-"""What the providers' SDKs give for a model's message goes into POST /calls as each of them dumps it, and what comes back fits the
-SDK's type of a request: the same five calls everywhere."""
+"""The dump of a model's message by each provider's SDK goes into POST /calls, and the answer fits the SDK's type of a request. Every
+provider gets the same five calls."""
 
 import json
 
@@ -10,7 +10,7 @@ import openai.types.chat
 import openai.types.responses
 import pytest
 
-from corpus import serving
+from corpus import start_service
 from test_messages import CHECKS
 
 CALLS = [
@@ -24,7 +24,7 @@ CALLS = [
 
 @pytest.fixture(scope="module")
 def crib(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("dumps")) as crib:
+    with start_service(tmp_path_factory.mktemp("dumps")) as crib:
         yield crib
 
 
@@ -96,20 +96,20 @@ def mcp_requests():
     yield [request.model_dump(mode="json", by_alias=True, exclude_none=True) for request in requests]
 
 
-def told_openai(messages):
+def results_openai(messages):
     assert [message["role"] for message in messages] == ["tool"] * 5 + ["user"]
     parts = messages[-1]["content"]
     assert [part["type"] for part in parts] == ["text", "image_url", "text", "file"]
     return [(message["tool_call_id"], "42" in message["content"]) for message in messages[:-1]]
 
 
-def told_responses(messages):
+def results_responses(messages):
     kinds = [[part["type"] for part in message["output"]] if isinstance(message["output"], list) else "text" for message in messages]
     assert kinds == ["text", ["input_image"], ["input_file"], "text", "text"], kinds
     return [(message["call_id"], "42" in message["output"]) for message in messages]
 
 
-def told_anthropic(messages):
+def results_anthropic(messages):
     [message] = messages
     results = message["content"]
     assert [[block["type"] for block in result["content"]] for result in results] == [["text"], ["image"], ["document"], ["text"], ["text"]]
@@ -117,7 +117,7 @@ def told_anthropic(messages):
     return [(result["tool_use_id"], result["content"][0].get("text") == "42") for result in results]
 
 
-def told_gemini(messages):
+def results_gemini(messages):
     [message] = messages
     responses = [part["functionResponse"] for part in message["parts"]]
     assert [response["name"] for response in responses] == [name for _, name, _ in CALLS]
@@ -127,7 +127,7 @@ def told_gemini(messages):
     return [(response["id"], response["response"].get("output") == "42") for response in responses]
 
 
-def told_bedrock(messages):
+def results_bedrock(messages):
     [message] = messages
     results = [block["toolResult"] for block in message["content"]]
     assert [result["status"] for result in results] == ["success"] * 3 + ["error"] * 2
@@ -136,7 +136,7 @@ def told_bedrock(messages):
     return [(result["toolUseId"], result["content"][0].get("text") == "42") for result in results]
 
 
-def told_mcp(messages):
+def results_mcp(messages):
     assert [message["error"]["code"] for message in messages if "error" in message] == [-32602]
     results = [message.get("result", {"content": [{"type": "none"}], "isError": True}) for message in messages]
     assert [result["content"][0]["type"] for result in results] == ["text", "image", "resource", "text", "none"]
@@ -145,18 +145,18 @@ def told_mcp(messages):
 
 
 SDKS = {
-    "openai": (openai_chat, told_openai),
-    "openai-responses": (openai_responses, told_responses),
-    "anthropic": (anthropic_messages, told_anthropic),
-    "gemini": (gemini, told_gemini),
-    "bedrock": (bedrock, told_bedrock),
-    "mcp": (mcp_requests, told_mcp),
+    "openai": (openai_chat, results_openai),
+    "openai-responses": (openai_responses, results_responses),
+    "anthropic": (anthropic_messages, results_anthropic),
+    "gemini": (gemini, results_gemini),
+    "bedrock": (bedrock, results_bedrock),
+    "mcp": (mcp_requests, results_mcp),
 }
 
 
 @pytest.mark.parametrize("dialect", SDKS)
-def test_whatever_an_sdk_dumps_is_run_and_answered_in_its_types(crib, dialect):
-    dumps, told = SDKS[dialect]
+def test_sdk_dumps_run_and_get_typed_answers(crib, dialect):
+    dumps, reported = SDKS[dialect]
     for body in dumps():
         reply = crib.post("/calls", json.dumps(body).encode(), headers={"content-type": "application/json"})
         assert reply.status == 200, (body, reply)
@@ -166,4 +166,4 @@ def test_whatever_an_sdk_dumps_is_run_and_answered_in_its_types(crib, dialect):
         assert [result.get("kind") for result in answer["results"]] == [None] * 4 + ["unknown_tool"]
         for message in answer["messages"]:
             CHECKS[dialect](message)
-        assert told(answer["messages"]) == [(id, id == "id_1") for id, _, _ in CALLS], answer["messages"]
+        assert reported(answer["messages"]) == [(id, id == "id_1") for id, _, _ in CALLS], answer["messages"]

@@ -17,7 +17,7 @@ from upstream import Upstream
 JSON = {"content-type": "application/json"}
 FORMATS = ["openai", "openai-responses", "anthropic", "gemini", "bedrock", "mcp"]
 
-# Arguments, and whether they fit; what a format says of a tool must say the same.
+# Arguments, and whether they are valid; the schema of each format must agree.
 ARGUMENTS = {
     "weather.get": [({"city": "Oslo"}, True), ({"city": "Oslo", "units": "kelvin"}, False), ({"city": "Oslo", "day": 1}, False)],
     "book-flight": [
@@ -37,7 +37,7 @@ NAMES = {form: {name: name for name in ARGUMENTS} for form in FORMATS}
 for form in ("openai", "openai-responses", "anthropic", "bedrock"):
     NAMES[form]["weather.get"] = "weather_get"
 NAMES["gemini"]["3d_render"] = "render_3d"
-# What the providers say of names: the SDKs' documentation of each type.
+# The name rules of the providers: the SDKs' documentation of each type.
 TAKEN = {"openai": r"[a-zA-Z0-9_-]{1,64}", "openai-responses": r"[a-zA-Z0-9_-]{1,64}", "anthropic": r"[a-zA-Z0-9_-]{1,128}",
          "gemini": r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}", "bedrock": r"[a-zA-Z0-9_-]{1,64}", "mcp": r"[A-Za-z0-9_.-]{1,128}"}
 
@@ -51,7 +51,7 @@ def shop(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tools(shop):
-    """What each format says."""
+    """The tool list in each format."""
     return {form: shop.get(f"/tools?format={form}").json for form in FORMATS}
 
 
@@ -63,7 +63,7 @@ def api():
     up.close()
 
 
-def sent(api):
+def last_request(api):
     return json.loads(api.requests[-1][3])
 
 
@@ -71,7 +71,7 @@ def script(api, path, answer):
     api.script(path, lambda handler: handler.reply(200, answer))
 
 
-def each(form, tools):
+def names_and_schemas(form, tools):
     """`(name, input schema)` of every tool."""
     took = {"openai": lambda all: [(tool["function"]["name"], tool["function"]["parameters"]) for tool in all],
             "openai-responses": lambda all: [(tool["name"], tool["parameters"]) for tool in all],
@@ -105,16 +105,16 @@ def strict(kind):
 # ---- what holds for all -------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_every_tool_that_is_on_has_a_name_that_the_provider_takes(tools, form):
-    found = [name for name, _ in each(form, tools[form])]
+def test_enabled_tools_have_names_the_provider_accepts(tools, form):
+    found = [name for name, _ in names_and_schemas(form, tools[form])]
     assert sorted(found) == sorted(NAMES[form].values())
     assert all(re.fullmatch(TAKEN[form], name) for name in found), found
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_schemas_are_plain_and_say_the_same(shop, tools, form):
-    """Of 2020-12, leading to nothing outside, with properties; and of arguments they say what the service says."""
-    schemas = dict(each(form, tools[form]))
+def test_schemas_are_plain_and_equivalent(shop, tools, form):
+    """The schemas are of 2020-12, have no external references, and have properties. They accept the same arguments as the service."""
+    schemas = dict(names_and_schemas(form, tools[form]))
     for tool, samples in ARGUMENTS.items():
         schema = schemas[NAMES[form][tool]]
         if schema is None:
@@ -128,20 +128,20 @@ def test_schemas_are_plain_and_say_the_same(shop, tools, form):
         validator = jsonschema.Draft202012Validator(schema)
         for arguments, fits in samples:
             assert validator.is_valid(arguments) == fits, (tool, arguments)
-            told = shop.post(f"/tools/{tool}/validate", json.dumps({"arguments": arguments}), headers=JSON).status
-            assert told == (200 if fits else 422), (tool, arguments)
+            reported = shop.post(f"/tools/{tool}/validate", json.dumps({"arguments": arguments}), headers=JSON).status
+            assert reported == (200 if fits else 422), (tool, arguments)
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_the_command_line_says_the_same(tools, form, work):
-    said = run(BIN, "tools", "--manifest", HERE / "formats.yaml", "--format", form, cwd=work).stdout
-    assert json.loads(said) == tools[form]
+def test_command_line_prints_the_same_formats(tools, form, work):
+    text = run(BIN, "tools", "--manifest", HERE / "formats.yaml", "--format", form, cwd=work).stdout
+    assert json.loads(text) == tools[form]
 
 
-def test_check_says_which_names_are_changed(work):
-    said = run(BIN, "check", "--manifest", HERE / "formats.yaml", cwd=work).stdout
-    assert "hint: tools.weather.get: this name is refused by OpenAI, Anthropic and Bedrock: models of theirs know the tool as weather_get" in said
-    assert "hint: tools.3d_render: this name is refused by Gemini: models of theirs know the tool as render_3d" in said
+def test_check_reports_changed_names(work):
+    text = run(BIN, "check", "--manifest", HERE / "formats.yaml", cwd=work).stdout
+    assert "hint: tools.weather.get: this name is refused by OpenAI, Anthropic and Bedrock: their models know the tool as weather_get" in text
+    assert "hint: tools.3d_render: this name is refused by Gemini: their models know the tool as render_3d" in text
 
 
 # ---- the official Python SDKs -------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_openai(tools, api):
     script(api, "/v1/chat/completions", {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": []})
     client = OpenAI(base_url=api.base + "/v1", api_key="k", max_retries=0)
     client.chat.completions.create(model="m", messages=[{"role": "user", "content": "?"}], tools=tools["openai"])
-    assert sent(api)["tools"] == tools["openai"]
+    assert last_request(api)["tools"] == tools["openai"]
 
 
 def test_openai_responses(tools, api):
@@ -172,7 +172,7 @@ def test_openai_responses(tools, api):
     script(api, "/v1/responses", {"id": "r", "object": "response", "created_at": 0, "model": "m", "output": []})
     client = OpenAI(base_url=api.base + "/v1", api_key="k", max_retries=0)
     client.responses.create(model="m", input="?", tools=tools["openai-responses"])
-    assert sent(api)["tools"] == tools["openai-responses"]
+    assert last_request(api)["tools"] == tools["openai-responses"]
 
 
 def test_anthropic(tools, api):
@@ -187,7 +187,7 @@ def test_anthropic(tools, api):
                                  "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 1}})
     client = Anthropic(base_url=api.base, api_key="k", max_retries=0)
     client.messages.create(model="m", max_tokens=1, messages=[{"role": "user", "content": "?"}], tools=tools["anthropic"])
-    assert sent(api)["tools"] == tools["anthropic"]
+    assert last_request(api)["tools"] == tools["anthropic"]
 
 
 def test_gemini(tools, api):
@@ -204,7 +204,7 @@ def test_gemini(tools, api):
     client = genai.Client(api_key="k", vertexai=False, http_options=types.HttpOptions(base_url=api.base))
     client.models.generate_content(model="m", contents="?", config=types.GenerateContentConfig(tools=tools["gemini"]))
     # This client writes the one field in protobuf's spelling, which the API reads as well.
-    arrived = json.dumps(sent(api)["tools"]).replace('"parameters_json_schema":', '"parametersJsonSchema":')
+    arrived = json.dumps(last_request(api)["tools"]).replace('"parameters_json_schema":', '"parametersJsonSchema":')
     assert json.loads(arrived) == tools["gemini"]
 
 
@@ -222,7 +222,7 @@ def test_bedrock(tools, api):
         return client.converse(modelId="m", messages=[{"role": "user", "content": [{"text": "?"}]}], toolConfig=config)
 
     converse(tools["bedrock"])
-    assert sent(api)["toolConfig"] == tools["bedrock"]
+    assert last_request(api)["toolConfig"] == tools["bedrock"]
     with pytest.raises(ParamValidationError, match="inputschema"):
         converse({"tools": [{"toolSpec": {"name": "x", "inputschema": {}}}]})
     # Patterns are in AWS's model of the service; its client leaves them to the service.
@@ -285,11 +285,11 @@ def test_javascript(program, tools, api):
     for file, (right, unknown) in misuses.items():
         assert f'"{right}":' in text
         (program / f"{file}.ts").write_text(text.replace(f'"{right}":', f'"{unknown}":', 1))
-    said = run(PLACE / "node_modules/.bin/tsc", *TSC, "use_formats.ts", *(f"{file}.ts" for file in misuses), cwd=program, ok=False)
-    complaints = [line for line in said.stdout.splitlines() if re.match(r"\w+\.ts\(", line)]
+    output = run(PLACE / "node_modules/.bin/tsc", *TSC, "use_formats.ts", *(f"{file}.ts" for file in misuses), cwd=program, ok=False)
+    complaints = [line for line in output.stdout.splitlines() if re.match(r"\w+\.ts\(", line)]
     for file, (_, unknown) in misuses.items():
-        assert any(line.startswith(f"{file}.ts") and f"'\"{unknown}\"' does not exist in type" in line for line in complaints), said.stdout
-    assert not any(line.startswith("use_formats.ts") for line in complaints), said.stdout
+        assert any(line.startswith(f"{file}.ts") and f"'\"{unknown}\"' does not exist in type" in line for line in complaints), output.stdout
+    assert not any(line.startswith("use_formats.ts") for line in complaints), output.stdout
 
     before = len(api.requests)
     script(api, "/js/chat/completions", {"choices": []})

@@ -1,4 +1,4 @@
-"""What POST /calls says is to be appended, held against the types of the providers' own SDKs: every answer of tests/corpus."""
+"""The messages that POST /calls returns, checked against the types of the providers' own SDKs: every answer of tests/corpus."""
 
 import anthropic.types
 import botocore.session
@@ -10,12 +10,12 @@ import openai.types.responses
 import pytest
 from pydantic import ConfigDict, TypeAdapter
 
-from corpus import cases, post, serving
+from corpus import cases, post, start_service
 
 
 @pytest.fixture(scope="module")
 def crib(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("corpus")) as crib:
+    with start_service(tmp_path_factory.mktemp("corpus")) as crib:
         yield crib
 
 
@@ -55,11 +55,11 @@ CHECKS = {
 
 
 @pytest.mark.parametrize("case", cases())
-def test_messages_fit_the_types(crib, case, request):
+def test_messages_fit_the_sdk_types(crib, case, request):
     reply = post(crib, case, case["text"] if "text" in case else case["body"], request.node.callspec.id)
     assert reply.status == case["expect"].get("status", 200), reply
     if reply.status == 200:
-        # Our own shape and plain text have no types to be held against.
+        # Our own format and plain text have no SDK types.
         dialect = reply.json["dialect"]
         assert dialect in CHECKS or dialect in ("native", "text"), dialect
         for message in reply.json["messages"]:

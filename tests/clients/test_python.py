@@ -11,9 +11,9 @@ from conftest import HERE, run
 def client(document, work):
     """A folder with the generated package `toolcrib_client`."""
     folder = work / "python"
-    said = run("openapi-python-client", "generate", "--path", document, "--output-path", folder, cwd=work).stdout
-    # It leaves out what it cannot read, and says so in a warning.
-    assert "arning" not in said and "rror" not in said, said
+    text = run("openapi-python-client", "generate", "--path", document, "--output-path", folder, cwd=work).stdout
+    # The generator omits what it cannot read and prints a warning.
+    assert "arning" not in text and "rror" not in text, text
     return folder
 
 
@@ -24,13 +24,13 @@ def test_every_operation_has_a_function(client):
     assert (client / "toolcrib_client/api/tools/list_tools.py").exists()
 
 
-def test_a_typed_program_checks_and_runs(client, crib):
+def test_typed_program_checks_and_runs(client, crib):
     run(sys.executable, "-m", "compileall", "-q", "toolcrib_client", cwd=client)
     program = (HERE / "use_python.py").read_text()
     (client / "use.py").write_text(program)
     strict = ["-m", "mypy", "--strict", "--cache-dir", client.parent.parent / "mypy"]
     run(sys.executable, *strict, "toolcrib_client", "use.py", cwd=client)
     (client / "misuse.py").write_text(program.replace('city="Oslo"', 'town="Oslo"'))
-    said = run(sys.executable, *strict, "misuse.py", cwd=client, ok=False)
-    assert said.returncode == 1 and '"town"' in said.stdout, said.stdout
+    output = run(sys.executable, *strict, "misuse.py", cwd=client, ok=False)
+    assert output.returncode == 1 and '"town"' in output.stdout, output.stdout
     assert run(sys.executable, "use.py", crib.base, cwd=client).stdout.endswith("done\n")

@@ -27,13 +27,13 @@ def compile_ts(folder, *programs, ok=True):
     return run(BIN / "tsc", *options, *programs, cwd=folder, ok=ok)
 
 
-def test_a_typed_program_compiles_and_runs(types, crib):
+def test_typed_program_compiles_and_runs(types, crib):
     (types / "use.ts").write_text((HERE / "use.ts").read_text())
     compile_ts(types, "use.ts")
     assert run("node", "use.js", crib.base, cwd=types).stdout.endswith("done\n")
 
 
-def test_a_misspelled_one_does_not_compile(types):
+def test_misspelled_program_does_not_compile(types):
     misuses = {
         "argument.ts": ('city: "Oslo"', 'town: "Oslo"', "'town' does not exist"),
         "value.ts": ('units: "fahrenheit"', 'units: "kelvin"', '"kelvin"'),
@@ -44,7 +44,7 @@ def test_a_misspelled_one_does_not_compile(types):
     for file, (right, wrong, _) in misuses.items():
         assert right in program
         (types / file).write_text(program.replace(right, wrong, 1))
-    said = compile_ts(types, *misuses, ok=False)
-    assert said.returncode != 0
+    output = compile_ts(types, *misuses, ok=False)
+    assert output.returncode != 0
     for file, (_, _, complaint) in misuses.items():
-        assert any(line.startswith(file) and complaint in line for line in said.stdout.splitlines()), said.stdout
+        assert any(line.startswith(file) and complaint in line for line in output.stdout.splitlines()), output.stdout

@@ -29,14 +29,14 @@ assert isinstance(weather, GetWeatherResult), weather
 assert weather.sky is GetWeatherResultSky.CLOUDY
 assert [(day.high, day.note) for day in weather.days] == [(21.5, None), (19, "rain")]
 
-# A typed problem: what the types let pass and the schema does not.
+# A typed problem: the types accept the value and the schema does not.
 refused = invoke_get_weather.sync_detailed(client=client, body=GetWeatherRequest(GetWeatherArguments(city="Oslo", days=9)))
 assert refused.status_code == 422
 problem = refused.parsed
 assert isinstance(problem, Problem) and problem.kind is ErrorKind.INVALID_ARGUMENTS, problem
 assert isinstance(problem.violations, list) and problem.violations[0].pointer == "/days"
 
-# A tool that says no has no structured content.
+# An error result has no structured content.
 gone = invoke_get_weather.sync(client=client, body=GetWeatherRequest(GetWeatherArguments(city="Nowhere")))
 assert isinstance(gone, GetWeatherAnswer) and gone.is_error and gone.structured_content is None, gone
 

@@ -1,8 +1,6 @@
-"""Standard input and output behind HTTP, for the suite, which knows no other transport.
-
-Messages go through as they are, so that what the suite finds is what the process said. One process serves each session, and one more all
-that comes without one. Statuses and headers are this bridge's own: scenarios about those say nothing of the process.
-"""
+"""Standard input and output behind HTTP, for the suite, which knows no other transport. Messages pass unchanged, so that the suite
+tests the messages of the process. One process serves each session, and one more serves all messages without a session. Statuses and
+headers come from this bridge: scenarios about those do not test the process."""
 
 import contextlib
 import http.server
@@ -14,7 +12,7 @@ import uuid
 
 
 class Process:
-    """A `toolcrib serve --stdio`, and who waits for what it says."""
+    """A `toolcrib serve --stdio`, and the requests that wait for its messages."""
 
     def __init__(self, command, env):
         self.child = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -24,35 +22,35 @@ class Process:
     def read(self):
         for line in iter(self.child.stdout.readline, b""):
             message = json.loads(line)
-            for token in self.whose(message):
+            for token in self.recipients(message):
                 self.waiting[token].put(message)
 
-    def whose(self, message):
-        """The request that a message belongs to: its answer, its progress, a subscription's; else everybody's."""
+    def recipients(self, message):
+        """The request that a message belongs to: its answer, its progress, its subscription; otherwise all requests."""
         meta = message.get("params", {}).get("_meta", {})
         for token in (message.get("id"), message.get("params", {}).get("progressToken"), meta.get("io.modelcontextprotocol/subscriptionId")):
             if token is not None and token in self.waiting:
                 return [token]
         return list(self.waiting) if "id" not in message else []
 
-    def say(self, message):
+    def send(self, message):
         with self.lock:
             self.child.stdin.write(json.dumps(message).encode() + b"\n")
             self.child.stdin.flush()
 
-    def ask(self, message):
-        """What is said until the request is answered."""
+    def exchange(self, message):
+        """Yields the messages until the request is answered."""
         heard, tokens = queue.Queue(), [message["id"]]
         progress = message.get("params", {}).get("_meta", {}).get("progressToken")
         tokens += [progress] if progress is not None else []
         for token in tokens:
             self.waiting[token] = heard
         try:
-            self.say(message)
+            self.send(message)
             while True:
-                said = heard.get(timeout=20)
-                yield said
-                if said.get("id") == message["id"]:
+                reply = heard.get(timeout=20)
+                yield reply
+                if reply.get("id") == message["id"]:
                     return
         finally:
             for token in tokens:
@@ -64,11 +62,11 @@ class Process:
 
 
 class Bridge:
-    """Serves `url` until it is closed; then `codes` says how its processes ended."""
+    """Serves `url` until it is closed; then `codes` has the exit codes of its processes."""
 
     def __init__(self, command, env):
         self.command, self.env, self.sessions, self.lock = command, env, {}, threading.Lock()
-        self.spare = Process(command, env)  # begun before it is asked for, since beginning takes a moment
+        self.spare = Process(command, env)  # Started early, since a start takes a moment.
         bridge = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -114,7 +112,7 @@ class Bridge:
         session = uuid.uuid4().hex if message.get("method") == "initialize" else handler.headers.get("mcp-session-id")
         process = self.process(session)
         if "id" not in message or "method" not in message:
-            process.say(message)
+            process.send(message)
             return handler.answer(202)
         handler.send_response(200)
         handler.send_header("content-type", "text/event-stream")
@@ -123,10 +121,10 @@ class Bridge:
         handler.send_header("connection", "close")
         handler.end_headers()
         try:
-            for said in process.ask(message):
-                handler.wfile.write(b"event: message\ndata: " + json.dumps(said).encode() + b"\n\n")
+            for output in process.exchange(message):
+                handler.wfile.write(b"event: message\ndata: " + json.dumps(output).encode() + b"\n\n")
         except (OSError, queue.Empty):
-            process.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": message["id"]}})
+            process.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": message["id"]}})
         handler.close_connection = True
 
     def close(self):

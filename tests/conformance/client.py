@@ -56,7 +56,7 @@ async def main():
 
 
 async def change(client, changed):
-    """The names of the tools after the list was said to have changed."""
+    """The names of the tools after the list-changed notification."""
 
     async def act():
         if trigger:

@@ -84,7 +84,7 @@ def scores():
 
 @pytest.fixture(scope="session")
 def score(scores):
-    """score(transport, run) keeps what a run of the suite came to, to be told at the end."""
+    """score(transport, run) stores the result of a run of the suite, for the summary at the end."""
     return lambda transport, run: scores.append((transport, run))
 
 

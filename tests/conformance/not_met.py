@@ -1,4 +1,4 @@
-"""What the suite asks for and a server of tools does not have: `scenario/check`, each with the reason."""
+"""Checks of the suite that do not apply to a server of tools: `scenario/check`, each with the reason."""
 
 PROMPTS = "there are no prompts here"
 RESOURCES = "there are no resources here; what a tool answers may hold one"
@@ -61,7 +61,7 @@ NOT_MET_OVER_STDIO = {
     "server-stateless/sep-2575-server-sends-tools-list-changed-on-subscription": OVER_HTTP,
 }
 
-# These are about HTTP itself, which over standard input and output is the bridge's, not ours; so are all checks that name it.
+# These are about HTTP itself, which the bridge implements over standard input and output; so are all checks that name it.
 OF_HTTP = {
     "dns-rebinding-protection", "http-header-validation", "http-custom-header-server-validation", "server-session-lifecycle",
     "server-sse-multiple-streams", "server-sse-polling",

@@ -1,4 +1,4 @@
-"""Runs the conformance suite and reads what it found."""
+"""Runs the conformance suite and reads its results."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ PASSED, MISSED = {"SUCCESS"}, {"FAILURE", "WARNING"}
 
 @dataclasses.dataclass
 class Run:
-    """What a run found: its checks as `scenario/check`."""
+    """The result of a run: its checks as `scenario/check`."""
 
     suite: str
     version: str
@@ -24,13 +24,13 @@ class Run:
     # Scenarios that checked nothing.
     silent: set
 
-    def without(self, left_out):
+    def excluding(self, left_out):
         """The same but for some checks."""
         passed, missed = ({check for check in some if not left_out(check)} for some in (self.passed, self.missed))
         return dataclasses.replace(self, passed=passed, missed=missed)
 
     def score(self):
-        """Scenarios that are met in whole, of how many; checks, of how many."""
+        """Scenarios met completely, of how many; checks, of how many."""
         scenarios = {check.split("/")[0] for check in self.passed | self.missed}
         not_met = {check.split("/")[0] for check in self.missed}
         return len(scenarios - not_met), len(scenarios), len(self.passed), len(self.passed | self.missed)
@@ -51,8 +51,8 @@ def run(url, release, version, folder):
     return Run(release, version, folder, passed - missed, missed, silent)
 
 
-def why(run, checks):
-    """What the suite said of these checks."""
+def explanations(run, checks):
+    """The messages of the suite about these checks."""
     for scenario, check in checks_in(run.folder):
         if check["status"] in MISSED and f"{scenario}/{check['id']}" in checks:
             yield f"{scenario}/{check['id']}: {check['status']}: {check.get('errorMessage') or check['description']}"

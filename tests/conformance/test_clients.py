@@ -12,7 +12,7 @@ import pytest
 import harness
 from conftest import HERE, MANIFEST, PLACE, node
 
-# name, era it is asked to speak, the version that must come of it
+# name, requested era, version that must result
 CLIENTS = [
     ("python", "legacy", "2025-11-25"),
     ("python", "auto", "2026-07-28"),
@@ -23,23 +23,23 @@ CLIENTS = [
 LATE = "tools:\n  came_later:\n    kind: command\n    description: Came while the service was running.\n    command: [/bin/true]\n"
 
 
-def see(client, era, url="", trigger="", command=(), env=None):
+def run_client(client, era, url="", trigger="", command=(), env=None):
     """What the client saw."""
-    told = {"SERVER_ENV": json.dumps(env or {}), "TRIGGER_TEXT": LATE}
+    reported = {"SERVER_ENV": json.dumps(env or {}), "TRIGGER_TEXT": LATE}
     if client != "python":
         work = PLACE / "work"
         work.mkdir(exist_ok=True)
         program = shutil.copy(HERE / "client.mjs", work)
-        return json.loads(node(program, client, era, url, trigger, *command, env=told, seconds=60).stdout)
+        return json.loads(node(program, client, era, url, trigger, *command, env=reported, seconds=60).stdout)
     done = subprocess.run([sys.executable, str(HERE / "client.py"), era, url, str(trigger), *map(str, command)], text=True, timeout=60,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **told})
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **reported})
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return json.loads(done.stdout)
 
 
-def fits(seen, version):
-    """Everything that the tools say has come through."""
-    if seen["version"] is not None:  # the first TypeScript SDK does not say over stdio
+def assert_complete(seen, version):
+    """Everything that the tools define has arrived."""
+    if seen["version"] is not None:  # the first TypeScript SDK does not report it over stdio
         assert seen["version"] == version
     assert seen["server"]["name"] == "toolcrib"
     names = [tool["name"] for tool in seen["tools"]]
@@ -70,16 +70,16 @@ def fits(seen, version):
 
 
 @pytest.mark.parametrize("client, era, version", CLIENTS)
-def test_over_http(crib, client, era, version):
-    seen = see(client, era, url=crib.url)
-    fits(seen, version)
+def test_clients_work_over_http(crib, client, era, version):
+    seen = run_client(client, era, url=crib.url)
+    assert_complete(seen, version)
     assert "registered_at_run_time" in seen["changed"]
     states = {row["tool"]: row["state"] for row in crib.rows("limit=30")}
     assert states["test_simple_text"] == "succeeded", "the very same ledger"
 
 
 @pytest.mark.parametrize("client, era, version", CLIENTS)
-def test_over_standard_input_and_output(tmp_path, client, era, version):
+def test_clients_work_over_stdio(tmp_path, client, era, version):
     shutil.copy(HERE / "tools.py", tmp_path)
     manifest = tmp_path / "toolcrib.yaml"
     manifest.write_text(f'{MANIFEST.read_text()}\ninclude: ["late/*.yaml"]\n')
@@ -87,8 +87,8 @@ def test_over_standard_input_and_output(tmp_path, client, era, version):
     ledger = f"sqlite://{tmp_path}/toolcrib.db"
     command = [harness.BIN, "serve", "--stdio", "--manifest", manifest, "--ledger", ledger]
     env = {**harness.clean_env({"SERVICE": "http://127.0.0.1:9"}, tmp_path)}
-    seen = see(client, era, trigger=tmp_path / "late" / "more.yaml", command=command, env=env)
-    fits(seen, version)
+    seen = run_client(client, era, trigger=tmp_path / "late" / "more.yaml", command=command, env=env)
+    assert_complete(seen, version)
     assert "came_later" in seen["changed"]
     rows = json.loads(harness.cli("invocations", "--ledger", ledger, cwd=tmp_path).stdout)["invocations"]
     assert {"test_simple_text": "succeeded", "test_error_handling": "failed"}.items() <= {
@@ -111,7 +111,7 @@ def targets(crib, stdio):
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("transport", ["http", "stdio"])
-def test_the_inspector_lists_and_calls(crib, stdio, transport, era):
+def test_inspector_lists_and_calls(crib, stdio, transport, era):
     target = targets(crib, stdio)[transport]
     chosen = ["--protocol-era", era]
     listed = json.loads(inspect(*target, "--method", "tools/list", *chosen).stdout)
@@ -120,8 +120,8 @@ def test_the_inspector_lists_and_calls(crib, stdio, transport, era):
     assert json.loads(called.stdout)["structuredContent"] == {"city": "Oslo", "degrees": 21.5}
 
 
-def test_the_inspector_finds_nothing_odd_in_the_schemas(crib):
+def test_inspector_accepts_the_schemas(crib):
     listed = inspect(crib.url, "--method", "tools/list", "--strict", ok=False)
     assert listed.returncode in (0, 6), listed
-    # The suite's own schema is meant to be odd.
+    # The suite's own schema is unusual on purpose.
     assert [line for line in listed.stderr.splitlines() if "error" in line and "json_schema_2020_12_tool" not in line] == []

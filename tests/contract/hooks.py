@@ -1,7 +1,5 @@
-"""Rules of the two routes that call a tool which JSON Schema cannot say, so that examples keep to them.
-
-Examples that break such a rule are left out. All others must be accepted: a 400 is then a fault of the document.
-"""
+"""Rules of the two routes that call a tool which JSON Schema cannot express, so that examples obey them. Examples that break such a
+rule are dropped. All others must be accepted: a 400 is then a fault of the document."""
 
 import json
 
@@ -12,7 +10,7 @@ LONGEST_ID = 256
 
 
 def fits_64_bits(value):
-    """Larger integers are refused rather than changed: `type: integer` has no such bound where any JSON is taken."""
+    """Larger integers are refused, not changed: `type: integer` has no such bound where any JSON is accepted."""
     if isinstance(value, bool):
         return True
     if isinstance(value, int):

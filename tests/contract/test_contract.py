@@ -32,7 +32,7 @@ def crib(tmp_path):
 
 
 @pytest.mark.parametrize("who", KEYS)
-def test_the_service_keeps_its_document(who, crib, tmp_path, record_property):
+def test_service_conforms_to_its_document(who, crib, tmp_path, record_property):
     """Each run has the same seed, so it makes the same examples."""
     report = tmp_path / "report.json"
     program = pathlib.Path(sys.executable).parent / "schemathesis"
@@ -44,11 +44,11 @@ def test_the_service_keeps_its_document(who, crib, tmp_path, record_property):
         cwd=tmp_path, env={**os.environ, "SCHEMATHESIS_HOOKS": str(HERE / "hooks.py")}, stdin=subprocess.DEVNULL, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS)
     assert report.exists(), done.stdout
-    said = json.loads(report.read_text())
-    cases, failures = said["test_cases"]["generated"], said["test_cases"]["unique_failures"]
+    output = json.loads(report.read_text())
+    cases, failures = output["test_cases"]["generated"], output["test_cases"]["unique_failures"]
     record_property("cases", cases)
     record_property("failures", failures)
-    assert (failures, said["errors"], done.returncode) == (0, [], 0), done.stdout
-    assert said["operations"]["tested"] == said["operations"]["total"], said["operations"]
-    assert cases > 100, said["test_cases"]
+    assert (failures, output["errors"], done.returncode) == (0, [], 0), done.stdout
+    assert output["operations"]["tested"] == output["operations"]["total"], output["operations"]
+    assert cases > 100, output["test_cases"]
     assert '"level":"ERROR"' not in crib.stderr, crib.stderr

@@ -64,9 +64,9 @@ class Page:
     def table(self, properties, required=()):
         self.lines.append("| key | type | default | example | meaning |\n| --- | --- | --- | --- | --- |")
         for key, property in properties.items():
-            default = "required" if key in required else f"`{written(property['default'])}`" if "default" in property else ""
+            default = "required" if key in required else f"`{to_yaml_text(property['default'])}`" if "default" in property else ""
             examples = property.get("examples") or []
-            example = f"`{written(examples[0])}`" if examples else ""
+            example = f"`{to_yaml_text(examples[0])}`" if examples else ""
             cells = [f"`{key}`", self.type_of(property), default, example, self.meaning(property)]
             self.lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
         self.lines.append("")
@@ -85,7 +85,7 @@ class Page:
         property = self.resolved(property)
         if property.get("name") in ("Duration", "Size"):
             return property["name"].lower()
-        if words := self.words(property):
+        if words := self.enum_words(property):
             return ", ".join(f"`{word}`" for word, _ in words)
         if "const" in property:
             return f"`{property['const']}`"
@@ -96,7 +96,7 @@ class Page:
             return "list" if inner in ("any", "object") else f"list of {inner}"
         return {"object": "map", "string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}.get(kind, kind)
 
-    def words(self, property):
+    def enum_words(self, property):
         """(word, meaning) of a type that is one of several words."""
         if "enum" in property:
             return [(word, "") for word in property["enum"] if word is not None]
@@ -104,7 +104,7 @@ class Page:
 
     def meaning(self, property):
         text = " ".join(property.get("description", "").split())
-        words = [(word, meaning) for word, meaning in self.words(self.resolved(property)) if meaning]
+        words = [(word, meaning) for word, meaning in self.enum_words(self.resolved(property)) if meaning]
         return " ".join([text, *(f"`{word}`: {' '.join(meaning.split())}" for word, meaning in words)]).strip()
 
     def object(self, level, title, name, about="", without=()):
@@ -162,7 +162,7 @@ class Page:
         return "\n".join(self.lines).rstrip() + "\n"
 
 
-def written(value):
+def to_yaml_text(value):
     """The value as YAML in one line: JSON, without quotes where YAML needs none."""
     if isinstance(value, str):
         return value

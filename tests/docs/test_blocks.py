@@ -38,11 +38,11 @@ class Page:
         programs.mkdir()
         (programs / "toolcrib").symlink_to(BINARY)
         (programs / "python").symlink_to(sys.executable)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("TOOLCRIB_")}
-        self.environment = {**kept, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(scratch), "PYTHONDONTWRITEBYTECODE": "1",
+        stored = {name: value for name, value in os.environ.items() if not name.startswith("TOOLCRIB_")}
+        self.environment = {**stored, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(scratch), "PYTHONDONTWRITEBYTECODE": "1",
                             "TOOLCRIB_LISTEN": "127.0.0.1:0", "RUST_BACKTRACE": "0"}
 
-    def here(self, text):
+    def localized(self, text):
         """The text with this page's own port, and with the program for the command that builds it first."""
         return text.replace(f":{PORT}", f":{self.port}").replace("cargo run --release -- ", "toolcrib ")
 
@@ -136,23 +136,23 @@ def play(page, block):
             text = "tools:\n  example:\n" + "".join(f"    {line}\n" if line else "\n" for line in text.splitlines())
         page.check(block, text)
         if "file" in options:
-            page.write(options["file"], page.here(block.text))
+            page.write(options["file"], page.localized(block.text))
     elif language == "json":
         page.printed = printed
         page.compare_json(block)
         if "file" in options:
             page.write(options["file"], block.text)
     elif language == "sh":
-        page.serve(block) if "serve" in options else page.run(block, ["bash", "-euo", "pipefail", "-c", page.here(block.text)])
+        page.serve(block) if "serve" in options else page.run(block, ["bash", "-euo", "pipefail", "-c", page.localized(block.text)])
     elif language == "python":
         compile(block.text, block.where, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         if "file" in options:
-            page.write(options["file"], page.here(block.text))
+            page.write(options["file"], page.localized(block.text))
         if "run" in options:
-            page.run(block, [sys.executable, "-c", page.here(block.text)])
+            page.run(block, [sys.executable, "-c", page.localized(block.text)])
     elif language == "javascript":
         name = options.get("file") or "block.mjs"
-        page.write(name, page.here(block.text))
+        page.write(name, page.localized(block.text))
         if shutil.which("node"):
             page.run(block, ["node", "--check", name])
             page.printed = None
@@ -161,7 +161,7 @@ def play(page, block):
         page.compare_text(block)
     elif language in TEXT:
         if "file" in options:
-            page.write(options["file"], page.here(block.text))
+            page.write(options["file"], page.localized(block.text))
     elif language != "rust":  # rustdoc compiles these: see test_pages.py
         pytest.fail(f"{block.where}: no test knows the language {language!r}")
 

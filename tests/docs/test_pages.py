@@ -1,4 +1,4 @@
-"""Holds the book together: its words, its links, its table of contents, and what it says of the code's order."""
+"""Checks the book: its words, its links, its table of contents, and the order of the layers that it lists."""
 
 import re
 import urllib.parse
@@ -24,7 +24,7 @@ def test_words_are_plain(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page):
+def test_links_resolve(page):
     faults = []
     text = re.sub(r"`[^`\n]*`", "", blocks_removed(page.read_text(encoding="utf-8")))
     for link in LINK.findall(text):
@@ -46,7 +46,7 @@ def test_contents_list_every_page():
     assert set(listed) == there
 
 
-def test_the_manifest_reference_is_that_of_the_code():
+def test_manifest_reference_matches_the_code():
     stale = [name(path) for path, text in made_from(BINARY) if path.read_text(encoding="utf-8") != text]
     assert not stale, f"out of date: {stale}; run python3 tests/docs/manifest_reference.py {BINARY}"
 
@@ -62,7 +62,7 @@ def test_rust_blocks_are_doc_tests():
     assert with_rust == included
 
 
-def test_layers_stand_in_the_order_of_the_code():
+def test_layers_are_listed_in_code_order():
     """The page that explains a call lists the layers as src/stack.rs builds them."""
     stack = (REPO / "src" / "stack.rs").read_text(encoding="utf-8")
     body = stack[stack.index("ServiceBuilder::new()"):stack.index("BoxCloneSyncService::new(stack)")]

@@ -1,4 +1,4 @@
-"""Counting after the fact, from a copy of the ledger's file: SQLite alone, none of the service's code."""
+"""An audit afterwards, from a copy of the ledger's file, with SQLite alone and none of the service's code."""
 
 import json
 import pathlib
@@ -18,8 +18,8 @@ class Row:
     def __init__(self, seq, id_, tool, state, kind, started_at, arguments, charged):
         self.seq, self.id, self.tool, self.state, self.kind = seq, str(uuid.UUID(bytes=id_)), tool, state, kind
         self.started_at = started_at
-        said = json.loads(arguments)
-        self.key = said.get("key") if isinstance(said, dict) else None
+        output = json.loads(arguments)
+        self.key = output.get("key") if isinstance(output, dict) else None
         self.charged = [int(one) for one in (charged or "").strip(",").split(",") if one]
 
     def __repr__(self):
@@ -27,7 +27,7 @@ class Row:
 
 
 class Audit:
-    """What a ledger's file says. Taken of a copy with its write-ahead log, so the service must be stopped or killed."""
+    """The contents of a ledger's file. It reads a copy with its write-ahead log, so the service must be stopped or killed."""
 
     def __init__(self, ledger):
         with tempfile.TemporaryDirectory(prefix="toolcrib-audit-") as folder:
@@ -65,7 +65,7 @@ def effects(path):
     return [tuple(line.split(" ", 1)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def hold(trial, ledger, answered=(), limits=None, stopped=True, ran=None):
+def check_invariants(trial, ledger, answered=(), limits=None, stopped=True, ran=None):
     """Holds the file against the journal and the effects, and tells `trial` every broken promise.
 
     `answered` are calls with an answer that promised a row; `limits` is {tool: (calls, per)}; `stopped`: the service ended in
@@ -73,35 +73,35 @@ def hold(trial, ledger, answered=(), limits=None, stopped=True, ran=None):
     """
     found = Audit(ledger)
     if found.integrity != ["ok"]:
-        trial.wrong("damaged", f"integrity_check: {found.integrity[:3]}")
+        trial.record_fault("damaged", f"integrity_check: {found.integrity[:3]}")
     if found.drift:
-        trial.wrong("drift", f"counters differ from rows by {found.drift} units in {ledger}", found.drift)
+        trial.record_fault("drift", f"counters differ from rows by {found.drift} units in {ledger}", found.drift)
     for row in found.rows:
         if row.state not in STATES:
-            trial.wrong("bad_state", f"{row}")
+            trial.record_fault("bad_state", f"{row}")
         if stopped and row.state in ("reserved", "running"):
-            trial.wrong("left_open", f"{row}")
+            trial.record_fault("left_open", f"{row}")
     for call in answered:
         row = found.by_id.get(call.id)
         if row is None:
-            trial.wrong("lost", f"no row: {call}")
+            trial.record_fault("lost", f"no row: {call}")
         elif call.status == 200 and row.state not in ("succeeded", "failed"):
-            trial.wrong("lost", f"{row}, but its caller was told {call}")
+            trial.record_fault("lost", f"{row}, but its caller was told {call}")
 
     ran = effects(trial.effects) if ran is None else ran
     seen, rows = set(), {(row.tool, row.key): row for row in found.rows if row.state != "refused"}
     for effect in ran:
         if effect in seen:
-            trial.wrong("doubled", f"{effect[0]} key={effect[1]} ran twice")
+            trial.record_fault("doubled", f"{effect[0]} key={effect[1]} ran twice")
         seen.add(effect)
         if effect not in rows:
-            trial.wrong("unrecorded", f"{effect[0]} key={effect[1]} ran and has no row")
+            trial.record_fault("unrecorded", f"{effect[0]} key={effect[1]} ran and has no row")
     for tool, (limit, per) in (limits or {}).items():
         effective = sum(name == tool for name, _ in ran)
         charged = sum(bool(row.charged) for row in found.of(tool))
         used = found.used.get((tool, per), 0)
         if used > limit or effective > limit or charged > limit:
-            trial.wrong("over_limit", f"{tool}: limit {limit}, counter {used}, charged rows {charged}, effects {effective}")
+            trial.record_fault("over_limit", f"{tool}: limit {limit}, counter {used}, charged rows {charged}, effects {effective}")
         if effective > charged:
-            trial.wrong("uncharged", f"{tool}: {effective} effects, {charged} charged rows")
+            trial.record_fault("uncharged", f"{tool}: {effective} effects, {charged} charged rows")
     return found

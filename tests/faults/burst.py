@@ -11,12 +11,12 @@ class Answer:
         self.status, self.headers, self.body = status, headers, body
 
     @property
-    def said(self):
+    def json_body(self):
         return json.loads(self.body)
 
     @property
     def kind(self):
-        return self.said.get("kind")
+        return self.json_body.get("kind")
 
     @property
     def replayed(self):
@@ -40,16 +40,16 @@ class Burst:
         self.turned_away = 0
 
     def volley(self, requests, seconds=60):
-        """`requests` are (tool, arguments, key), one for each caller, all under way together; their answers in order."""
+        """`requests` are (tool, arguments, key), one for each caller, all sent together. Returns their answers in order."""
         return self.loop.run_until_complete(asyncio.wait_for(self._volley(requests), seconds))
 
     async def _volley(self, requests):
         return await asyncio.gather(*(self._ask(index, request) for index, request in enumerate(requests)))
 
     async def _ask(self, index, request):
-        """A caller whose connection is closed before it has any of its answer sends again; should the service have run the call all the
-        same, the audit finds its effect twice. An idle connection may be closed at any time; one that was opened to send this may not.
-        Gives status 0 in the end."""
+        """A caller whose connection closes before the answer begins sends its request again; if the service ran the first call after
+        all, the audit finds two effects. An idle connection may be closed at any time; one that was opened for this request may not.
+        The final status is 0 without an answer."""
         for _ in range(self.TRIES):
             fresh = self.streams[index] is None
             try:

@@ -1,4 +1,4 @@
-"""Callers, and the driver's own journal of what they sent and what they were told."""
+"""Callers, and the driver's own journal of what they sent and received."""
 
 import http.client
 import json
@@ -8,12 +8,12 @@ import time
 
 from harness import ask
 
-# What a caller waits for any answer. Longer than every timeout of the tools used here.
+# How long a caller waits for any answer. Longer than every timeout of the tools used here.
 CLIENT_TIMEOUT = 30
 
 
 class Call:
-    """One call as its caller saw it. `status` is None when no answer came; `trouble` then says how it broke."""
+    """One call as its caller saw it. `status` is None without an answer; `trouble` then says how the connection broke."""
 
     __slots__ = ("tool", "key", "arguments", "sent_at", "ended_at", "status", "id", "body", "replayed", "trouble")
 
@@ -23,12 +23,12 @@ class Call:
         self.replayed = False
 
     @property
-    def said(self):
+    def json_body(self):
         return json.loads(self.body)
 
     @property
     def kind(self):
-        return self.said.get("kind")
+        return self.json_body.get("kind")
 
     def __repr__(self):
         return f"{self.tool} key={self.key} -> {self.status or self.trouble} {(self.body or b'')[:300]!r}"
@@ -51,13 +51,13 @@ class Journal:
         os.fdatasync(self.file)
 
     def take(self):
-        """The calls since it was last asked."""
+        """The calls since the last `take`."""
         taken, self.calls = self.calls, []
         return taken
 
 
-class Gone(Exception):
-    """There is nobody to connect to."""
+class Disconnected(Exception):
+    """The service accepts no connection."""
 
 
 class Caller:
@@ -72,7 +72,7 @@ class Caller:
             try:
                 connection.connect()
             except OSError as failure:
-                raise Gone(str(failure)) from None
+                raise Disconnected(str(failure)) from None
             self.connection = connection
         return self.connection
 
@@ -82,7 +82,8 @@ class Caller:
             self.connection = None
 
     def invoke(self, tool, arguments, key=None, **top_level):
-        """Makes one call, with its key in the header if it has one. Gone when it was never sent; else a Call, however it ended."""
+        """Makes one call, with its key in the header if it has one. Raises Disconnected if it was never sent; otherwise returns a Call,
+        with or without an answer."""
         call = Call(tool, key, arguments)
         self.connect()
         if self.journal:
@@ -102,12 +103,12 @@ class Caller:
             self.close()
             return
         call.status, call.body = reply.status, reply.body
-        call.id = call.said.get("invocation_id")
+        call.id = call.json_body.get("invocation_id")
         call.replayed = reply.headers.get("idempotent-replayed") == "true"
         if reply.headers.get("connection", "").lower() == "close":
             self.close()
 
-    def again(self, call):
+    def resend(self, call):
         """A retry of a call: same tool, key and arguments."""
         retry = Call(call.tool, call.key, call.arguments)
         self.send(retry)
@@ -121,8 +122,8 @@ class Caller:
             raise
 
 
-class Crowd:
-    """Threads that each do `work(index)` again and again until the crowd is dismissed or nobody is there to call."""
+class CallerPool:
+    """Threads that call `work(index)` repeatedly until `stop_callers` or until the service accepts no connection."""
 
     def __init__(self, count, work):
         self.over, self.failures = threading.Event(), []
@@ -134,12 +135,12 @@ class Crowd:
         try:
             while not self.over.is_set():
                 work(index)
-        except Gone:
+        except Disconnected:
             pass
-        except Exception as failure:  # told by dismiss
+        except Exception as failure:  # set by stop_callers
             self.failures.append(failure)
 
-    def dismiss(self, seconds=CLIENT_TIMEOUT + 5):
+    def stop_callers(self, seconds=CLIENT_TIMEOUT + 5):
         self.over.set()
         until = time.monotonic() + seconds
         for thread in self.threads:
@@ -149,7 +150,7 @@ class Crowd:
         assert not any(thread.is_alive() for thread in self.threads), f"a caller hangs: no answer within {seconds} s"
 
 
-def each(items, work, threads=8):
+def for_each(items, work, threads=8):
     """work(item, index of its thread) for every item, over a few threads; the first failure is raised."""
     items, lock = iter(items), threading.Lock()
     failures = []

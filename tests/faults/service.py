@@ -1,4 +1,4 @@
-"""A `toolcrib serve` that faults are done to: in a process group of its own, its words in files that stay."""
+"""A `toolcrib serve` that the scenarios break: in its own process group, its output in files that are kept."""
 
 import os
 import pathlib
@@ -11,16 +11,14 @@ from harness import Crib, children, clean_env, poll
 
 
 class Service(Crib):
-    """As `Crib` of tests/outside, but started by `start()`, killed with its whole group, and its log is a file.
-
-    `within` is a command in front of it (strace, prlimit, faketime).
-    """
+    """As `Crib` of tests/outside, but started by `start()`, killed with its whole group, and with its log in a file. `within` is a
+    command in front of it (strace, prlimit, faketime)."""
 
     READY_WITHIN = 5.0  # seconds after any fault (reliability goal 3)
 
     def __init__(self, binary, folder, manifest, **options):
         self.binary, self.starting = str(binary), False
-        self.log, self.said = pathlib.Path(folder) / "log", pathlib.Path(folder) / "said"
+        self.log, self.json_body = pathlib.Path(folder) / "log", pathlib.Path(folder) / "said"
         self.ready_after = 0.0
         # Not a line for every call: there are very many, and the ledger has them.
         env = {"TOOLCRIB_LOG": "info,toolcrib::call=error", **options.pop("env", {})}
@@ -35,7 +33,7 @@ class Service(Crib):
         self.spawn(*more, within=within)
         until = seconds or self.READY_WITHIN
 
-        poll(lambda: self.listens() or self.process.poll() is not None, until, "the line `listening on`")
+        poll(lambda: self.is_listening() or self.process.poll() is not None, until, "the line `listening on`")
         if self.process.poll() is not None:
             raise AssertionError(f"serve ended with {self.process.returncode}: {self.stderr[-800:]}")
         poll(self.ready, until, "GET /readyz answers 200")
@@ -44,12 +42,12 @@ class Service(Crib):
 
     def spawn(self, *more, within=None):
         command = [*(self.within if within is None else within), self.binary, *self.args, *self.extra, *more]
-        with open(self.log, "ab") as log, open(self.said, "wb") as said:
+        with open(self.log, "ab") as log, open(self.json_body, "wb") as said:
             self.process = subprocess.Popen(command, cwd=str(self.folder), env=clean_env(self.env, self.folder), start_new_session=True,
                                             stdin=subprocess.DEVNULL, stdout=said, stderr=log)
 
-    def listens(self):
-        """Whether it said where it listens; `port` is that of this start."""
+    def is_listening(self):
+        """Whether it has printed its address; `port` is that of this start."""
         found = re.search(r"^listening on http://(\S+):(\d+)/?\s*$", self.stdout, re.M)
         if found:
             self.host, self.port = found.group(1), int(found.group(2))
@@ -57,7 +55,7 @@ class Service(Crib):
 
     @property
     def stdout(self):
-        return self.said.read_text(errors="replace")
+        return self.json_body.read_text(errors="replace")
 
     @property
     def stderr(self):
@@ -82,7 +80,7 @@ class Service(Crib):
         process.wait()
 
     def end(self):
-        """Whatever it is doing: it is gone after this."""
+        """Ends it in whatever state it is."""
         if self.process is not None:
             try:
                 os.killpg(self.process.pid, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Tools that leave one line for each time they really ran."""
+"""Tools that write one line for each run."""
 
 from recipes import command, params, web
 
@@ -31,7 +31,7 @@ def poster(trial, upstream, name, seconds=0, **policy):
 
 
 def reader(trial, **policy):
-    """A program that only says something."""
+    """A program that only prints a line."""
     return _tool(command(["/bin/sh", "-c", 'echo "read $1"', trial.mark, "{{ key }}"]), **{"effect": "read", **policy})
 
 

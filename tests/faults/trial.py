@@ -20,7 +20,7 @@ from upstream import Upstream
 
 # Every scenario prints these, and they are 0.
 PROMISES = ("lost", "doubled", "over_limit", "drift")
-# Faults of one figure that are told in words; the figure counts all.
+# Faults of one figure that are described in words; the figure counts all.
 TOLD = 3
 
 
@@ -28,19 +28,19 @@ class Skip(Exception):
     """This machine cannot play the scenario; the text says why."""
 
 
-class Late(Exception):
+class TimedOut(Exception):
     """The scenario took longer than it may."""
 
 
 class Trial:
-    """One run of one scenario. `figures` is what it prints; whatever `wrong` is told makes it fail."""
+    """One run of one scenario. `figures` is what it prints; each `record_fault` makes it fail."""
 
     def __init__(self, name, options):
         self.name, self.module = name, importlib.import_module(f"scenarios.{name}")
         self.binary, self.dynamic = options.bin, options.dynamic_bin
         self.seed, self.long = options.seed, options.long
         self.rounds = options.rounds or self.module.ROUNDS[self.long]
-        # More rounds than it has by itself may take longer in proportion.
+        # More rounds than the default may take proportionally longer.
         self.patience = int(self.module.PATIENCE[self.long] * max(1, self.rounds / self.module.ROUNDS[self.long]))
         self.figures = {"rounds": 0, "calls": 0, **{promise: 0 for promise in PROMISES}}
         self.must_be_zero = set(PROMISES)
@@ -50,7 +50,7 @@ class Trial:
 
     # ---- figures
 
-    def zero(self, *names):
+    def require_zero(self, *names):
         """Figures of this scenario alone that must be 0 as well."""
         self.must_be_zero.update(names)
         for name in names:
@@ -60,12 +60,12 @@ class Trial:
         with self.lock:
             self.figures[name] = self.figures.get(name, 0) + count
 
-    def most(self, name, value):
-        """Keeps the largest of what it is told."""
+    def record_max(self, name, value):
+        """Keeps the largest value."""
         with self.lock:
             self.figures[name] = max(self.figures.get(name, 0), value)
 
-    def wrong(self, name, what, count=1):
+    def record_fault(self, name, what, count=1):
         """A promise was broken: `name` is the figure that counts it, `what` says by which call."""
         with self.lock:
             self.must_be_zero.add(name)
@@ -83,8 +83,8 @@ class Trial:
         """A service that is ready."""
         return self._service(manifest, name, binary, options).start()
 
-    def second(self, manifest, name, **options):
-        """One more service on a ledger; None when it ends because the ledger is locked."""
+    def start_second(self, manifest, name, **options):
+        """One more service on a ledger; None if it ends because the ledger is locked."""
         service = self._service(manifest, name, None, options)
         try:
             return service.start(seconds=20)
@@ -146,13 +146,13 @@ class Trial:
             print(f"{self.name}: skipped: {skipped}", flush=True)
             return f"skipped: {skipped}"
         broken = [name for name in self.must_be_zero if self.figures[name]]
-        said = " ".join(f"{name}={value:.3f}" if isinstance(value, float) else f"{name}={value}" for name, value in self.figures.items())
+        output = " ".join(f"{name}={value:.3f}" if isinstance(value, float) else f"{name}={value}" for name, value in self.figures.items())
         verdict = " FAILED" if broken or self.faults else ""
-        print(f"{self.name}: {said} seed={self.seed} seconds={time.monotonic() - began:.0f}{verdict}", flush=True)
+        print(f"{self.name}: {output} seed={self.seed} seconds={time.monotonic() - began:.0f}{verdict}", flush=True)
         if not verdict:
             shutil.rmtree(self.folder, ignore_errors=True)
             return "ok"
-        self.tell()
+        self.report()
         return "failed"
 
     def clean(self):
@@ -161,7 +161,7 @@ class Trial:
             service.end()
         reap(self.mark)
 
-    def tell(self):
+    def report(self):
         for fault in self.faults:
             print(f"    {fault}")
         for service in self.services[:4]:
@@ -174,7 +174,7 @@ class Trial:
 def patience(seconds):
     """A hung service is a failed scenario, never a hung harness."""
     def late(*_):
-        raise Late(f"not done after {seconds} s")
+        raise TimedOut(f"not done after {seconds} s")
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(seconds)

@@ -37,9 +37,9 @@ def strands(wanted):
         return last["tool_result"] if "tool_result" in last else last
 
     def result(name, arguments):
-        said = asyncio.run(call(tools[name], arguments))
-        return {"is_error": said["status"] == "error", "texts": [block["text"] for block in said["content"] if "text" in block],
-                "json": next((block["json"] for block in said["content"] if "json" in block), None)}
+        output = asyncio.run(call(tools[name], arguments))
+        return {"is_error": output["status"] == "error", "texts": [block["text"] for block in output["content"] if "text" in block],
+                "json": next((block["json"] for block in output["content"] if "json" in block), None)}
 
     definitions = {tool.tool_spec["name"]: {"description": tool.tool_spec["description"],
                                             "schema": tool.tool_spec["inputSchema"].get("json", tool.tool_spec["inputSchema"])}
@@ -55,11 +55,11 @@ def crewai(wanted):
 
     def result(name, arguments):
         try:
-            said = tools[name].run(**arguments)
+            output = tools[name].run(**arguments)
         except Exception as error:
             return {"is_error": True, "texts": [str(error)]}
-        return {"is_error": False, "texts": [said if isinstance(said, str) else json.dumps(said)],
-                "json": said if isinstance(said, (dict, list)) else None}
+        return {"is_error": False, "texts": [output if isinstance(output, str) else json.dumps(output)],
+                "json": output if isinstance(output, (dict, list)) else None}
 
     return {name: {"description": tool.description, "schema": tool.args_schema.model_json_schema()} for name, tool in tools.items()}, result
 
@@ -72,13 +72,13 @@ def langchain(wanted):
     shown = {name: convert_to_openai_tool(tool)["function"] for name, tool in tools.items()}
 
     def result(name, arguments):
-        asked = {"type": "tool_call", "name": name, "args": arguments, "id": "call_1"}
+        requests = {"type": "tool_call", "name": name, "args": arguments, "id": "call_1"}
         try:
-            said = asyncio.run(tools[name].ainvoke(asked))
+            output = asyncio.run(tools[name].ainvoke(requests))
         except Exception as error:
             return {"is_error": True, "texts": [str(error)]}
-        content = said.content
-        return {"is_error": said.status == "error", "texts": [content] if isinstance(content, str) else [
+        content = output.content
+        return {"is_error": output.status == "error", "texts": [content] if isinstance(content, str) else [
             block if isinstance(block, str) else block["text"] for block in content if isinstance(block, str) or "text" in block]}
 
     return {name: {"description": one["description"], "schema": one["parameters"]} for name, one in shown.items()}, result

@@ -20,12 +20,12 @@ sys.path.insert(0, str(HERE.parent / "outside"))
 
 import harness  # noqa: E402: shared with the tests from outside
 from environments import environment  # noqa: E402
-from harness import Crib, ok, said_no, text_of  # noqa: E402
+from harness import Crib, ok, error_result, text_of  # noqa: E402
 
 PLACE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or HERE.parents[1] / "target").resolve() / "frameworks"
 TOOLS = HERE / "tools"
 
-# What both sides get: nobody is asked for consent, nothing calls home.
+# What both sides get: no consent is requested, no telemetry is sent.
 ENVIRONMENT = {"BYPASS_TOOL_CONSENT": "true", "CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TESTING": "true", "OTEL_SDK_DISABLED": "true",
                "TZ": "UTC", "PYTHONWARNINGS": "ignore"}
 
@@ -48,8 +48,8 @@ class Framework:
         self.crib = Crib(self.folder / "crib", {"python_modules": entries})
         return self.crib.ready(120)
 
-    def says(self, module, calls=(), **more):
-        """What the framework says of a module: {"tools": {name: {"description", "schema"}}, "results": [{"is_error", "texts"}]}."""
+    def framework_output(self, module, calls=(), **more):
+        """How the framework describes a module: {"tools": {name: {"description", "schema"}}, "results": [{"is_error", "texts"}]}."""
         wanted = json.dumps(dict({"module": str(module), "calls": list(calls)}, **more))
         done = subprocess.run([str(self.python), str(HERE / "ask.py"), self.name], input=wanted, text=True, capture_output=True, timeout=120,
                               cwd=str(self.folder), env={**harness.clean_env(home=self.folder), **ENVIRONMENT})
@@ -73,8 +73,8 @@ def framework(request, tmp_path_factory):
 
 
 def plain(schema, definitions=None):
-    """What a schema says: references followed; without titles, which say nothing that the names do not, without keywords that say what holds
-    anyway, and without null for a parameter that is optional: Strands takes it there, but its schema does not say so."""
+    """A schema in normal form: references are followed; titles that only repeat the names, and keywords that repeat a default, are
+    removed, and so is null for a parameter that is optional: Strands accepts it there, but its schema does not say so."""
     if isinstance(schema, list):
         return [plain(one, definitions) for one in schema]
     if not isinstance(schema, dict):
@@ -82,14 +82,14 @@ def plain(schema, definitions=None):
     definitions = schema.get("$defs", {}) if definitions is None else definitions
     if "$ref" in schema:
         return plain({**definitions[schema["$ref"].rpartition("/")[2]], **{key: one for key, one in schema.items() if key != "$ref"}}, definitions)
-    said = {key: {name: plain(one, definitions) for name, one in value.items()} if key == "properties" else plain(value, definitions)
+    output = {key: {name: plain(one, definitions) for name, one in value.items()} if key == "properties" else plain(value, definitions)
             for key, value in schema.items() if key != "$defs" and not (key == "title" and isinstance(value, str))}
     for keyword, idle in (("additionalProperties", True), ("required", [])):
-        if said.get(keyword) == idle:
-            del said[keyword]
-    if isinstance(said.get("properties"), dict):
-        said["properties"] = {name: one if name in said.get("required", []) else without_null(one) for name, one in said["properties"].items()}
-    return said
+        if output.get(keyword) == idle:
+            del output[keyword]
+    if isinstance(output.get("properties"), dict):
+        output["properties"] = {name: one if name in output.get("required", []) else without_null(one) for name, one in output["properties"].items()}
+    return output
 
 
 def without_null(part):
@@ -102,8 +102,8 @@ def without_null(part):
     return part
 
 
-def parsed(text):
-    """JSON that is spaced otherwise says the same."""
+def json_or_text(text):
+    """JSON is equal however it is spaced."""
     try:
         return json.loads(text)
     except ValueError:
@@ -111,10 +111,10 @@ def parsed(text):
 
 
 def compare(framework, module, calls, prefix=""):
-    """Each tool's definition and each call's end: what the service says beside what the framework says."""
-    said = framework.says(module, calls)
+    """Compares each tool's definition and each call's result of the service with those of the framework."""
+    output = framework.framework_output(module, calls)
     listed = {tool["name"]: tool for tool in framework.crib.get("/tools").json["tools"]}
-    for name, own in said["tools"].items():
+    for name, own in output["tools"].items():
         ours = listed[prefix + name]
         assert ours["description"].strip() == own["description"].strip(), name
         schemas = [plain(schema) for schema in (ours["input_schema"], own["schema"])]
@@ -122,12 +122,12 @@ def compare(framework, module, calls, prefix=""):
             schema.pop("description", None)  # pydantic's model has one, the tool has its own
         assert schemas[0] == schemas[1], name
         assert ours["kind"] == "python" and ours["available"] is True
-    for (name, arguments), own in zip(calls, said["results"]):
+    for (name, arguments), own in zip(calls, output["results"]):
         reply = framework.crib.invoke(prefix + name, arguments)
-        answer = (said_no if own["is_error"] else ok)(reply)
+        answer = (error_result if own["is_error"] else ok)(reply)
         if own.get("json") is not None:
             assert answer["structured_content"] == own["json"], (name, arguments)
         else:
             said_by_them = "\n".join(own["texts"])
-            assert text_of(answer) == said_by_them or parsed(text_of(answer)) == parsed(said_by_them), (name, arguments)
-    return said
+            assert text_of(answer) == said_by_them or json_or_text(text_of(answer)) == json_or_text(said_by_them), (name, arguments)
+    return output

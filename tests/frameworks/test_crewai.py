@@ -1,7 +1,7 @@
 """crewAI: instances of BaseTool, its decorator, and a ready-made tool of crewai-tools."""
 
 from conftest import TOOLS, compare
-from harness import ok, problem, said_no, text_of
+from harness import ok, problem, error_result, text_of
 
 FRAMEWORK = "crewai"
 
@@ -14,14 +14,14 @@ def modules(framework):
         "weather_of_a_city": {"effect": "read"}, "keeps_even": {"effect": "read", "cache": {"ttl": "1h"}}}}}
 
 
-def test_they_are_as_crewai_says(framework):
+def test_crewai_tools_match_the_framework(framework):
     """Under the names that crewAI gives a model, since APIs refuse those with spaces."""
-    said = compare(framework, TOOLS / "crewai_own.py", [
+    output = compare(framework, TOOLS / "crewai_own.py", [
         ("weather_of_a_city", {"city": "Oslo"}), ("weather_of_a_city", {"city": "Oslo", "days": 5, "unit": "K", "note": "ü"}),
         ("plain", {"text": "ab", "times": 3}), ("later", {"x": 1}), ("add_two_numbers", {"a": 41}), ("twice", {"text": "ha"}),
         ("read_a_files_content", {"file_path": "note.txt"}), ("read_a_files_content", {"file_path": "note.txt", "start_line": 2, "line_count": 1}),
     ])
-    assert set(said["tools"]) == {"weather_of_a_city", "plain", "later", "add_two_numbers", "twice", "only_twice", "keeps_even", "keyed", "read_a_files_content"}
+    assert set(output["tools"]) == {"weather_of_a_city", "plain", "later", "add_two_numbers", "twice", "only_twice", "keeps_even", "keyed", "read_a_files_content"}
 
 
 def test_result_as_answer(framework):
@@ -30,17 +30,17 @@ def test_result_as_answer(framework):
     assert ok(framework.crib.invoke("weather_of_a_city", {"city": "Oslo"}))["result_as_answer"] is True
 
 
-def test_an_exception_is_a_no(framework):
-    assert "Atlantis has no weather" in text_of(said_no(framework.crib.invoke("weather_of_a_city", {"city": "Atlantis"})))
+def test_exception_is_an_error_result(framework):
+    assert "Atlantis has no weather" in text_of(error_result(framework.crib.invoke("weather_of_a_city", {"city": "Atlantis"})))
 
 
-def test_what_does_not_fit(framework):
+def test_invalid_arguments_are_refused(framework):
     for arguments, pointer in (({}, "/city"), ({"city": "Oslo", "days": 11}, "/days"), ({"city": "Oslo", "unit": "F"}, "/unit")):
-        said = problem(framework.crib.invoke("weather_of_a_city", arguments), 422, "invalid_arguments")
-        assert pointer in [one["pointer"] for one in said["violations"]], said
+        error = problem(framework.crib.invoke("weather_of_a_city", arguments), 422, "invalid_arguments")
+        assert pointer in [one["pointer"] for one in error["violations"]], error
 
 
-def test_no_more_than_it_may_be_used(framework):
+def test_max_usage_count_is_a_limit(framework):
     """Its max_usage_count is a limit of the service: it is shown, holds over restarts, and an admin resets it."""
     crib = framework.crib
     for _ in range(2):
@@ -54,8 +54,8 @@ def test_no_more_than_it_may_be_used(framework):
     assert text_of(ok(crib.invoke("only_twice", {"x": 1}))) == "used 1"
 
 
-def test_its_variables_are_declared(framework):
-    """They are shown; a default holds; a required one that is not set is told."""
+def test_environment_variables_are_declared(framework):
+    """They are listed; a default applies; a required one that is not set is reported."""
     crib = framework.crib
     env = {one["name"]: (one["required"], one["default"]) for one in crib.get("/tools/keyed").json["env"]}
     assert env == {"PLAIN_KEY": (True, None), "PLAIN_UNITS": (False, "km")}
@@ -64,8 +64,8 @@ def test_its_variables_are_declared(framework):
     assert any("`keyed` needs the variable PLAIN_KEY" in warning for warning in source["warnings"]), source
 
 
-def test_its_cache_function_decides(framework):
-    """Even results are kept, odd ones are not; a cache function that fails keeps nothing."""
-    for x, kept in ((2, True), (3, False), (4, True), (0, False)):
-        said = [ok(framework.crib.invoke("keeps_even", {"x": x})) for _ in range(2)]
-        assert [one["meta"]["cache"] for one in said] == ["miss", "hit" if kept else "miss"], (x, said)
+def test_cache_function_decides_what_is_stored(framework):
+    """Even results are stored, odd ones are not; a cache function that fails stores nothing."""
+    for x, stored in ((2, True), (3, False), (4, True), (0, False)):
+        output = [ok(framework.crib.invoke("keeps_even", {"x": x})) for _ in range(2)]
+        assert [one["meta"]["cache"] for one in output] == ["miss", "hit" if stored else "miss"], (x, output)

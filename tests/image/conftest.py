@@ -1,8 +1,6 @@
-"""The image, built from the Dockerfile and started for real by podman. `tests/run --image` runs this.
-
-TOOLCRIB_BIN is a static binary: compiling it once more inside the builder would take minutes, so that stage is replaced
-by a folder. Where podman or a base cannot be had, tests skip themselves and say why.
-"""
+"""The image, built from the Dockerfile and started by podman. `tests/run --image` runs this. TOOLCRIB_BIN is a static binary: compiling
+it once more inside the builder would take minutes, so that stage is replaced by a folder. Without podman or a base image the tests are
+skipped with the reason."""
 
 import json
 import os
@@ -29,7 +27,7 @@ RUNTIMES = ((), ("--runtime=runc",))
 
 
 class Podman:
-    """podman with a store of its own, so that nothing of the user's is touched."""
+    """podman with a store of its own, separate from the user's."""
 
     def __init__(self, folder):
         self.folder, self.runtime, self.limits = folder, (), ()
@@ -61,11 +59,11 @@ class Podman:
         return tag
 
     def run(self, *args, check=True, timeout=60):
-        """`podman run` in a way that works here. No timer for health checks: that takes systemd."""
+        """`podman run` with options that work on this machine. No timer for health checks: that needs systemd."""
         return self("run", *self.limits, "--health-interval=disable", *args, check=check, timeout=timeout)
 
-    def find_a_way(self, image):
-        """Which options it takes to start anything; None, or why nothing can be started."""
+    def find_options(self, image):
+        """Finds the options with which a container starts. Returns None, or the reason why none starts."""
         for self.runtime in RUNTIMES:
             for self.limits in WAYS_TO_RUN:
                 done = self.run("--rm", "--network=none", image, "--version", check=False)
@@ -89,7 +87,7 @@ def free_port():
 
 
 class Container(Crib):
-    """`toolcrib serve` in a container; asked as any other service of the suite."""
+    """`toolcrib serve` in a container, used like any other service of the suite."""
 
     def __init__(self, podman, image, folder, manifest=None, flags=(), network="host"):
         self.podman, self.port = podman, free_port()
@@ -163,7 +161,7 @@ def podman():
 def small(podman):
     """The default target."""
     image = podman.build("localhost/toolcrib-test", harness.BIN)
-    if trouble := podman.find_a_way(image):
+    if trouble := podman.find_options(image):
         pytest.skip(f"podman can build here, but start nothing: {trouble}")
     return image
 

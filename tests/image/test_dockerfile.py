@@ -11,7 +11,7 @@ from conftest import REPO
 DOCKERFILE = (REPO / "Dockerfile").read_text()
 
 
-def test_every_file_that_is_compiled_reaches_the_builder():
+def test_builder_gets_every_compiled_file():
     """By the list that cargo leaves beside the binary: a new folder must be named in the Dockerfile and .dockerignore."""
     listed = pathlib.Path(harness.BIN).with_suffix(".d")
     if not listed.exists():
@@ -22,14 +22,14 @@ def test_every_file_that_is_compiled_reaches_the_builder():
     stage = DOCKERFILE[DOCKERFILE.index(" AS build"):DOCKERFILE.index(" AS python")]
     copied = {word for line in re.findall(r"^COPY (.+) \S+$", stage, re.M) for word in line.split()}
     ignored = (REPO / ".dockerignore").read_text().splitlines()
-    kept = {line.removeprefix("!") for line in ignored if line.startswith("!")}
-    for place in (copied, kept):
+    stored = {line.removeprefix("!") for line in ignored if line.startswith("!")}
+    for place in (copied, stored):
         assert {"Cargo.toml", "Cargo.lock"} <= place
         missing = {file for file in files if not any(file == name or file.startswith(f"{name}/") for name in place)}
         assert not missing, missing
 
 
-def test_the_builder_is_new_enough():
+def test_builder_has_a_recent_enough_rust():
     wanted = re.search(r'^rust-version = "([\d.]+)"', (REPO / "Cargo.toml").read_text(), re.M).group(1)
     named = re.search(r"^ARG RUST=.*rust:([\d.]+)", DOCKERFILE, re.M).group(1)
     assert [int(part) for part in named.split(".")] >= [int(part) for part in wanted.split(".")]

@@ -20,8 +20,8 @@ def tool(name):
     return str(place)
 
 
-def test_the_compose_file_comes_up_and_its_agent_is_content(podman, small, tmp_path):
-    """As it stands, but for the images, which are at hand, and for a network, which the sidecar does not need."""
+def test_compose_file_starts_and_its_agent_succeeds(podman, small, tmp_path):
+    """The file is used unchanged, except for the images, which exist already, and for a network, which the sidecar does not need."""
     compose = tool("podman-compose")
     here = tmp_path / "here.yaml"
     here.write_text(f"services:\n  toolcrib: {{image: {small}, network_mode: none}}\n  agent: {{image: {python_base(podman)}}}\n")
@@ -42,13 +42,13 @@ def test_the_compose_file_comes_up_and_its_agent_is_content(podman, small, tmp_p
         subprocess.run([*run, "down", "--volumes"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def test_the_kubernetes_file_fits_the_schemas():
+def test_kubernetes_file_fits_the_schemas():
     done = subprocess.run([tool("kubernetes-validate"), "--strict", DOCKER / "kubernetes.yaml"], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0 and done.stdout.count("passed for resource") == 4, done.stdout
 
 
-def test_the_manifest_in_the_kubernetes_file_is_good(podman, small, tmp_path):
+def test_kubernetes_manifest_is_valid(podman, small, tmp_path):
     """With the mounts of the pod: the manifest where it is looked for, the key where it is named."""
     yaml = pytest.importorskip("yaml")
     parts = {part["kind"]: part for part in yaml.safe_load_all((DOCKER / "kubernetes.yaml").read_text())}

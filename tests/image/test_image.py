@@ -14,10 +14,10 @@ import pytest
 
 import harness
 from conftest import HARDENED, config
-from harness import children, is_zombie, ok, poll, problem, said_no, text_of
+from harness import children, is_zombie, ok, poll, problem, error_result, text_of
 
 
-def test_holds_the_binary_and_next_to_nothing_else(podman, small):
+def test_image_holds_little_beside_the_binary(podman, small):
     """No shell, no package manager: four small files beside the binary; the volume belongs to the user."""
     name = podman("create", "--health-interval=disable", small)
     try:
@@ -34,7 +34,7 @@ def test_holds_the_binary_and_next_to_nothing_else(podman, small):
 
 
 @pytest.mark.parametrize("image", ["small", "with_python"])
-def test_says_how_it_is_run(podman, image, request):
+def test_image_declares_how_it_is_run(podman, image, request):
     found = config(podman, request.getfixturevalue(image))
     settings = found["Config"]
     assert settings["User"] == "65532:65532"
@@ -45,7 +45,7 @@ def test_says_how_it_is_run(podman, image, request):
     assert settings["Labels"]["org.opencontainers.image.version"] == version, "the Dockerfile says another version"
 
 
-def test_serves_locked_down_and_keeps_its_ledger(podman, serve):
+def test_hardened_container_serves_and_persists_its_ledger(podman, serve):
     crib = serve()
     answer = ok(crib.invoke("calculator", {"expression": "6*7"}))
     assert text_of(answer) == "42"
@@ -62,16 +62,16 @@ def test_serves_locked_down_and_keeps_its_ledger(podman, serve):
     assert answer["invocation_id"] in [row["invocation_id"] for row in crib.rows()]
 
 
-def test_a_running_call_is_answered_after_the_signal_to_stop(serve, with_python):
+def test_running_call_is_answered_after_sigterm(serve, with_python):
     crib = serve("tools: {slow: {kind: command, description: Waits., parameters: {}, command: [sleep, '2']}}",
                  image=with_python)
-    answer = harness.later(lambda: crib.invoke("slow"))
+    answer = harness.in_background(lambda: crib.invoke("slow"))
     crib.wait_row("tool=slow", lambda row: row["state"] == "running")
     assert crib.stop() == 0
     ok(answer())
 
 
-def test_listens_on_loopback_and_not_beyond_it_without_callers(podman, serve, small):
+def test_without_callers_it_listens_on_loopback_only(podman, serve, small):
     crib = serve(network="none")
     assert "listening on http://127.0.0.1:7411\n" in crib.logs()
     done = podman.run("--rm", "--network=none", *HARDENED, "--env=TOOLCRIB_LISTEN=0.0.0.0:7411", small, check=False)
@@ -85,7 +85,7 @@ tools: {calculator: {kind: native}}
 """
 
 
-def test_may_listen_beyond_loopback_with_callers_and_is_healthy_there(podman, serve):
+def test_with_callers_it_is_healthy_beyond_loopback(podman, serve):
     """As under a service's name in Compose: the listen address comes from the environment, the name is an allowed host."""
     crib = serve(OPEN, ["--env=TOOLCRIB_LISTEN=0.0.0.0:7411"], network="none")
     assert "listening on http://0.0.0.0:7411\n" in crib.logs()
@@ -94,14 +94,14 @@ def test_may_listen_beyond_loopback_with_callers_and_is_healthy_there(podman, se
     assert "unauthenticated" in call.stdout, call
 
 
-def test_is_reached_under_an_allowed_name(serve):
+def test_requests_need_an_allowed_host_name(serve):
     crib = serve(OPEN)
     for host, status in (("toolcrib", 200), (f"toolcrib:{crib.port}", 200), ("other", 403)):
         reply = crib.get("/tools", key="key-of-the-agent-0123456789", headers={"host": host})
         assert reply.status == status, (host, reply)
 
 
-def test_finds_a_manifest_that_is_mounted(podman, serve, small, tmp_path):
+def test_mounted_manifest_is_found(podman, serve, small, tmp_path):
     crib = serve("tools: {sum: {kind: native, use: calculator}}")
     assert [tool["name"] for tool in crib.get("/tools").json["tools"]] == ["sum"]
     bad = tmp_path / "bad.yaml"
@@ -140,8 +140,8 @@ def upstream():
     server.shutdown()
 
 
-def test_https_is_held_against_the_images_certificates(serve, upstream, tmp_path):
-    """An unknown authority is refused as such, which takes a list of known ones; with its own among them it is trusted."""
+def test_https_uses_the_certificates_of_the_image(serve, upstream, tmp_path):
+    """An unknown authority is refused as unknown, which needs a list of known ones; with its own authority in that list it is trusted."""
     if not shutil.which("openssl"):
         pytest.skip("needs openssl to make a certificate")
     make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
@@ -160,8 +160,8 @@ def test_https_is_held_against_the_images_certificates(serve, upstream, tmp_path
 
 
 def test_names_are_resolved_by_dns(serve, upstream, tmp_path):
-    """A static binary has no libraries to ask: it must find resolv.conf and speak DNS by itself."""
-    asked = []
+    """A static binary has no libraries for this: it must find resolv.conf and speak DNS by itself."""
+    requests = []
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         server.bind(("127.0.0.97", 53))
@@ -176,7 +176,7 @@ def test_names_are_resolved_by_dns(serve, upstream, tmp_path):
                 return
             end = query.index(b"\0", 12) + 5  # the question: name, type, class
             name, kind = query[12:end], query[end - 4:end - 2]
-            asked.append(name[:-4])
+            requests.append(name[:-4])
             record = b"\xc0\x0c\0\1\0\1\0\0\0\1\0\4\x7f\0\0\1" if kind == b"\0\1" else b""
             server.sendto(query[:2] + b"\x81\x80\0\1\0" + bytes([bool(record)]) + b"\0\0\0\0" + query[12:end] + record, peer)
 
@@ -187,7 +187,7 @@ def test_names_are_resolved_by_dns(serve, upstream, tmp_path):
     reply = crib.invoke("fetch")
     server.close()
     assert text_of(ok(reply)) == "hello"
-    assert b"\7weather\7example\4test\0" in asked
+    assert b"\7weather\7example\4test\0" in requests
 
 
 PROGRAMS = """
@@ -210,12 +210,12 @@ tools:
 def test_python_programs_run_and_leave_no_zombie(serve, with_python):
     crib = serve(PROGRAMS, image=with_python)
     assert text_of(ok(crib.invoke("python", {"n": 21}))) == "42"
-    assert "no" in text_of(said_no(crib.invoke("fail")))
+    assert "no" in text_of(error_result(crib.invoke("fail")))
 
     def work(thread):
         for _ in range(20):
             ok(crib.invoke("daemon"))
-            assert "status 7" in text_of(said_no(crib.invoke("fail")))
+            assert "status 7" in text_of(error_result(crib.invoke("fail")))
 
     harness.parallel(6, work)
     poll(lambda: len(children(crib.pid)) == 1, 10, "only the service is left")

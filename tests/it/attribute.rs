@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toolcrib::call::JsonObject;
 use toolcrib::{App, ToolContext, ToolError, ToolResult, tool};
 
-use crate::support::{TestApp, said};
+use crate::support::{TestApp, first_text};
 
 #[derive(Serialize, JsonSchema)]
 struct Found {
@@ -86,7 +86,7 @@ async fn notes() -> TestApp {
 }
 
 #[tokio::test]
-async fn definition_comes_from_the_function() {
+async fn attribute_reads_the_definition_from_the_function() {
     let (status, shown) = notes().await.get("/tools/find_notes").await;
     assert_eq!(status, 200);
     assert_eq!(shown["description"], "Finds notes by a word in their title.\n\nCase does not matter.");
@@ -105,7 +105,7 @@ async fn definition_comes_from_the_function() {
 }
 
 #[tokio::test]
-async fn settings_are_those_of_the_attribute() {
+async fn attribute_settings_reach_the_tool() {
     let (_, shown) = notes().await.get("/tools/search_notes").await;
     assert_eq!(
         shown["policy"],
@@ -128,7 +128,7 @@ async fn settings_are_those_of_the_attribute() {
 }
 
 #[tokio::test]
-async fn arguments_defaults_and_services_reach_the_function() {
+async fn attribute_passes_arguments_defaults_and_services() {
     let app = notes().await;
     let titles = |reply: (_, Value)| reply.1["structured_content"]["titles"].clone();
     assert_eq!(titles(app.invoke("find_notes", json!({"word": "PLANT"})).await), json!(["Plants", "Eggplant recipe"]));
@@ -149,7 +149,7 @@ pub(crate) fn add(one: i64, #[tool(default = 1)] other: i64) -> i64 {
 }
 
 #[tokio::test]
-async fn function_can_still_be_called() {
+async fn attributed_function_can_still_be_called() {
     assert_eq!(add(2, 3), 5);
     // A variable may have the name, too: nothing else stands for a value of it.
     let add = add(2, 3);
@@ -161,7 +161,7 @@ async fn tool_without_context_is_cached_by_arguments() {
     let app = TestApp::new([add::tool()]).await;
     for cache in ["miss", "hit"] {
         let reply = app.invoke("add", json!({"one": 2})).await;
-        assert_eq!((said(&reply), &reply.1["meta"]["cache"]), ("3", &json!(cache)));
+        assert_eq!((first_text(&reply), &reply.1["meta"]["cache"]), ("3", &json!(cache)));
         assert_eq!(reply.1["structured_content"], Value::Null);
     }
     let (_, shown) = app.get("/tools/add").await;
@@ -175,10 +175,10 @@ fn for_whom(context: ToolContext) -> String {
 }
 
 #[tokio::test]
-async fn declared_fields_are_all_that_a_function_gets() {
+async fn function_gets_only_its_declared_fields() {
     let app = TestApp::new([for_whom::tool()]).await;
     let body = json!({"arguments": {}, "context": {"tenant": "acme", "user": "ann"}});
-    assert_eq!(said(&app.post("/tools/for_whom/invoke", body).await), r#"["tenant"]"#);
+    assert_eq!(first_text(&app.post("/tools/for_whom/invoke", body).await), r#"["tenant"]"#);
     let (_, shown) = app.get("/tools/for_whom").await;
     assert_eq!((&shown["context"], &shown["policy"]["cache"]["context"]), (&json!(["tenant"]), &json!(["tenant"])));
 }
@@ -204,7 +204,7 @@ fn joined(context: String, arguments: String, tool: String) -> String {
 async fn parameters_may_have_any_name() {
     let app = TestApp::new([joined::tool()]).await;
     let reply = app.invoke("joined", json!({"context": "a", "arguments": "b", "tool": "c"})).await;
-    assert_eq!(said(&reply), "a b c");
+    assert_eq!(first_text(&reply), "a b c");
 }
 
 /// Answers in blocks of its own.
@@ -230,14 +230,14 @@ async fn fall() -> Option<Found> {
 }
 
 #[tokio::test]
-async fn every_type_of_result_is_an_answer() {
+async fn every_result_type_is_an_answer() {
     let app = TestApp::new([read_text::tool(), refuse::tool(), nothing::tool(), fall::tool()]).await;
     let reply = app.invoke("read-text", json!({"type": "text"})).await;
-    assert_eq!((said(&reply), &reply.1["is_error"]), ("a text", &json!(false)));
+    assert_eq!((first_text(&reply), &reply.1["is_error"]), ("a text", &json!(false)));
     let reply = app.invoke("read-text", json!({"type": "picture"})).await;
-    assert_eq!((said(&reply), &reply.1["is_error"]), ("there is no picture", &json!(true)));
+    assert_eq!((first_text(&reply), &reply.1["is_error"]), ("there is no picture", &json!(true)));
     let reply = app.invoke("refuse", json!({})).await;
-    assert_eq!((said(&reply), &reply.1["is_error"]), ("not today", &json!(true)));
+    assert_eq!((first_text(&reply), &reply.1["is_error"]), ("not today", &json!(true)));
     let (status, answer) = app.invoke("nothing", json!({})).await;
     assert_eq!((status.as_u16(), &answer["content"], &answer["is_error"]), (200, &json!([]), &json!(false)));
     assert_eq!(app.invoke("fall", json!({})).await.1["is_error"], true);
@@ -248,12 +248,12 @@ async fn blocking_function_leaves_the_async_threads() {
     let app = TestApp::new([thread::tool()]).await;
     let reply = app.invoke("thread", json!({})).await;
     // The tests' runtime has one thread, this one.
-    assert!(said(&reply).starts_with("ThreadId("), "{}", reply.1);
-    assert_ne!(said(&reply), format!("{:?}", std::thread::current().id()));
+    assert!(first_text(&reply).starts_with("ThreadId("), "{}", reply.1);
+    assert_ne!(first_text(&reply), format!("{:?}", std::thread::current().id()));
 }
 
 #[tokio::test]
-async fn builder_goes_on_where_the_attribute_ends() {
+async fn builder_extends_the_attribute() {
     let slow = add::tool().timeout(Duration::from_secs(90)).tag("sums");
     let (_, shown) = TestApp::new([slow]).await.get("/tools/add").await;
     assert_eq!((&shown["policy"]["timeout"], &shown["tags"]), (&json!("1m 30s"), &json!(["sums"])));

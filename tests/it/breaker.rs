@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::json;
 use toolcrib::{Effect, Tool, ToolError};
 
-use crate::support::{TestApp, said};
+use crate::support::{TestApp, first_text};
 
-/// A tool whose runner is down while the switch is on.
-fn flaky(name: &str) -> (Tool, Arc<AtomicBool>) {
+/// A tool whose runner is unavailable while the switch is on.
+fn flaky_tool(name: &str) -> (Tool, Arc<AtomicBool>) {
     let down = Arc::new(AtomicBool::new(true));
     let is_down = down.clone();
     let tool = Tool::new(name, "…").effect(Effect::Read).call(move |_, _| {
@@ -19,24 +19,24 @@ fn flaky(name: &str) -> (Tool, Arc<AtomicBool>) {
     (tool, down)
 }
 
-async fn open(app: &TestApp, tool: &str) {
+async fn open_circuit(app: &TestApp, tool: &str) {
     for _ in 0..5 {
         assert_eq!(app.invoke(tool, json!({})).await.0, 502);
     }
 }
 
 #[tokio::test]
-async fn an_open_breaker_is_a_problem_that_says_when_to_come_back() {
-    let app = TestApp::new([flaky("t").0, flaky("other").0]).await;
+async fn open_circuit_answers_with_retry_after() {
+    let app = TestApp::new([flaky_tool("t").0, flaky_tool("other").0]).await;
     assert_eq!(app.get("/tools/t").await.1["breaker"], "closed");
-    open(&app, "t").await;
+    open_circuit(&app, "t").await;
     let reply = app.invoke("t", json!({})).await;
     let problem = &reply.1;
     assert_eq!((reply.0.as_u16(), &problem["kind"]), (503, &json!("tool_unavailable")));
     assert_eq!((&problem["retryable"], &problem["source"]), (&json!(true), &json!("tool")));
     assert!((1..=5000).contains(&problem["retry_after_ms"].as_u64().unwrap()), "{problem}");
-    assert!(said(&reply).contains("did not run"), "{problem}");
-    let row = app.newest().await;
+    assert!(first_text(&reply).contains("did not run"), "{problem}");
+    let row = app.newest_invocation().await;
     assert_eq!((&row["state"], &row["kind"], &row["attempts"]), (&json!("refused"), &problem["kind"], &json!(0)));
     assert_eq!(app.get("/tools/t").await.1["breaker"], "open");
     assert_eq!(app.invoke("other", json!({})).await.0, 502, "another tool's breaker is its own");
@@ -52,9 +52,9 @@ async fn an_open_breaker_is_a_problem_that_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn readyz_says_more_when_it_is_asked_and_stays_ready() {
-    let app = TestApp::new([flaky("t").0, flaky("fine").0]).await;
-    open(&app, "t").await;
+async fn readyz_verbose_lists_breakers_and_stays_ready() {
+    let app = TestApp::new([flaky_tool("t").0, flaky_tool("fine").0]).await;
+    open_circuit(&app, "t").await;
     for asked in ["/readyz", "/readyz?verbose=false", "/readyz?probe=kubelet"] {
         assert_eq!(app.get(asked).await, (axum::http::StatusCode::OK, json!({"status": "ready"})), "{asked}");
     }
@@ -70,11 +70,11 @@ async fn readyz_says_more_when_it_is_asked_and_stays_ready() {
 }
 
 #[tokio::test]
-async fn with_callers_what_names_tools_is_for_those_who_may_read_metrics() {
+async fn readyz_verbose_needs_an_admin_key() {
     let manifest = "callers:\n  - {name: agent, key: agent-key-0123456789}\n  \
                     - {name: prometheus, key: scrape-key-0123456789, metrics: true, allow: []}\n  \
                     - {name: root, key: root-key-0123456789, admin: true}\n";
-    let app = TestApp::with_manifest(manifest, [flaky("t").0]).await;
+    let app = TestApp::with_manifest(manifest, [flaky_tool("t").0]).await;
     assert_eq!(app.get("/readyz").await.0, 200);
     assert_eq!(app.get_as("no-such-key", "/readyz").await.0, 200, "a probe is never asked for a key");
     assert_eq!(app.get("/readyz?verbose").await.0, 401);
@@ -86,7 +86,7 @@ async fn with_callers_what_names_tools_is_for_those_who_may_read_metrics() {
 }
 
 #[tokio::test]
-async fn a_reload_keeps_the_breaker_of_a_tool_that_is_the_same() {
+async fn reload_keeps_the_breaker_of_an_unchanged_tool() {
     let entry = |timeout: &str| {
         format!(
             "t: {{kind: http, description: \"…\", effect: read, timeout: {timeout}, request: {{url: \"http://127.0.0.1:9/\", allow_private: true}}}}"
@@ -111,7 +111,7 @@ async fn a_reload_keeps_the_breaker_of_a_tool_that_is_the_same() {
 }
 
 #[tokio::test]
-async fn a_tool_whose_arguments_say_where_to_go_has_no_breaker() {
+async fn tool_with_a_variable_url_has_no_breaker() {
     let manifest = r#"
 tools:
   fetch: {kind: native, use: http_get, with: {allow_private: true}}

@@ -5,14 +5,14 @@ use toolcrib::{Effect, Tool};
 
 use crate::support::{TestApp, request};
 
-fn say() -> Tool {
+fn word_tool() -> Tool {
     Tool::new("say", "Says a word.").effect(Effect::Write).call(|_, _| async { Ok("word") })
 }
 
 const ALLOWED: &str = "server: {allowed_origins: [\"https://console.example\"]}\n";
 
 /// A request with these headers, which may stand there more than once.
-fn with(mut request: Request<Body>, headers: &[(&'static str, &'static str)]) -> Request<Body> {
+fn with_headers(mut request: Request<Body>, headers: &[(&'static str, &'static str)]) -> Request<Body> {
     for (name, value) in headers {
         request.headers_mut().append(HeaderName::from_static(name), value.parse().unwrap());
     }
@@ -32,8 +32,8 @@ const ROUTES: [(&str, &str); 9] = [
 ];
 
 #[tokio::test]
-async fn pages_of_other_sites_are_refused() {
-    let app = TestApp::with_manifest(ALLOWED, [say()]).await;
+async fn foreign_pages_are_refused() {
+    let app = TestApp::with_manifest(ALLOWED, [word_tool()]).await;
     for (method, path) in ROUTES {
         for headers in [
             &[("sec-fetch-site", "cross-site")][..],
@@ -43,14 +43,14 @@ async fn pages_of_other_sites_are_refused() {
             &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")],
             &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-mode", "cors")],
         ] {
-            let (status, problem) = app.send(with(request(method, path, None, None), headers)).await;
+            let (status, problem) = app.send(with_headers(request(method, path, None, None), headers)).await;
             assert_eq!((status.as_u16(), &problem["kind"]), (403, &json!("forbidden")), "{method} {path} {headers:?}");
         }
     }
     let calls = async |headers: &[(&'static str, &'static str)]| {
         let body = r#"[TOOL_CALL]{"tool_name": "say", "arguments": {}}[/TOOL_CALL]"#;
         let request = Request::post("/calls").header("host", "localhost").header("content-type", "text/plain");
-        app.send(with(request.body(Body::from(body)).unwrap(), headers)).await
+        app.send(with_headers(request.body(Body::from(body)).unwrap(), headers)).await
     };
     assert_eq!(calls(&[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]).await.0, 403);
     let form = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
@@ -60,8 +60,8 @@ async fn pages_of_other_sites_are_refused() {
 }
 
 #[tokio::test]
-async fn links_from_elsewhere_work() {
-    let app = TestApp::new([say()]).await;
+async fn foreign_links_work() {
+    let app = TestApp::new([word_tool()]).await;
     for headers in [
         &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")][..],
         &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")],
@@ -71,7 +71,7 @@ async fn links_from_elsewhere_work() {
         &[("sec-fetch-site", "a word of the future")],
     ] {
         for method in ["GET", "HEAD"] {
-            let response = app.respond(with(request(method, "/docs", None, None), headers)).await;
+            let response = app.respond(with_headers(request(method, "/docs", None, None), headers)).await;
             assert_eq!(response.status(), 200, "{method} {headers:?}");
         }
     }
@@ -79,10 +79,10 @@ async fn links_from_elsewhere_work() {
 
 #[tokio::test]
 async fn allowed_origins_pass_from_any_site() {
-    let app = TestApp::with_manifest(ALLOWED, [say()]).await;
+    let app = TestApp::with_manifest(ALLOWED, [word_tool()]).await;
     let ask = async |headers: &[(&'static str, &'static str)]| {
         let request = request("POST", "/tools/say/invoke", None, Some(json!({"arguments": {}})));
-        app.send(with(request, headers)).await
+        app.send(with_headers(request, headers)).await
     };
     assert_eq!(ask(&[("origin", "https://console.example"), ("sec-fetch-site", "cross-site")]).await.0, 200);
     assert_eq!(ask(&[("origin", "http://localhost"), ("sec-fetch-site", "same-origin")]).await.0, 200);
@@ -97,16 +97,16 @@ async fn allowed_origins_pass_from_any_site() {
 }
 
 #[tokio::test]
-async fn two_content_types_are_none() {
-    let app = TestApp::new([say()]).await;
+async fn duplicate_content_types_are_refused() {
+    let app = TestApp::new([word_tool()]).await;
     let request = request("POST", "/tools/say/invoke", None, Some(json!({"arguments": {}})));
-    let (status, problem): (_, Value) = app.send(with(request, &[("content-type", "text/plain")])).await;
+    let (status, problem): (_, Value) = app.send(with_headers(request, &[("content-type", "text/plain")])).await;
     assert_eq!(status.as_u16(), 415, "{problem}");
 }
 
 #[tokio::test]
 async fn every_answer_restricts_browsers() {
-    let app = TestApp::new([say()]).await;
+    let app = TestApp::new([word_tool()]).await;
     let is_restricted = |response: &axum::response::Response| {
         let headers = response.headers();
         let only = |name: &str| headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
@@ -115,12 +115,12 @@ async fn every_answer_restricts_browsers() {
     for (method, path) in ROUTES {
         let response = app.respond(request(method, path, None, None)).await;
         assert!(is_restricted(&response), "{method} {path}: {:?}", response.headers());
-        let refused = with(request(method, path, None, None), &[("origin", "https://evil.example")]);
+        let refused = with_headers(request(method, path, None, None), &[("origin", "https://evil.example")]);
         assert!(is_restricted(&app.respond(refused).await), "{method} {path} from elsewhere");
     }
     let invoke = || request("POST", "/tools/say/invoke", None, Some(json!({"arguments": {}})));
     assert!(is_restricted(&app.respond(invoke()).await));
-    let stream = app.respond(with(invoke(), &[("accept", "text/event-stream")])).await;
+    let stream = app.respond(with_headers(invoke(), &[("accept", "text/event-stream")])).await;
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     assert!(is_restricted(&stream));
 }
@@ -128,7 +128,7 @@ async fn every_answer_restricts_browsers() {
 /// A browser that may not guess shows a page's files only under their own types.
 #[tokio::test]
 async fn docs_files_have_their_types() {
-    let app = TestApp::new([say()]).await;
+    let app = TestApp::new([word_tool()]).await;
     for (file, kind) in [
         ("", "text/html"),
         ("/index.css", "text/css"),

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
-use crate::support::{TestApp, said};
+use crate::support::{TestApp, first_text};
 
-/// `time` answers something else each second, so an answer that comes again was stored.
+/// `time` returns another answer each second, so a repeated answer was stored.
 const CACHED: &str = r#"
 tools:
   read_cache: {kind: native}
@@ -22,7 +22,7 @@ tools:
     cache: {ttl: 60s, context: [tenant]}
 "#;
 
-async fn call(app: &TestApp, key: Option<&str>, tool: &str, arguments: Value) -> Value {
+async fn invoke_as(app: &TestApp, key: Option<&str>, tool: &str, arguments: Value) -> Value {
     let path = format!("/tools/{tool}/invoke");
     let body = json!({"arguments": arguments});
     let (status, answer) = match key {
@@ -33,9 +33,9 @@ async fn call(app: &TestApp, key: Option<&str>, tool: &str, arguments: Value) ->
     answer
 }
 
-/// What `read_cache` says: the answer's content, or why there is none.
-async fn stored(app: &TestApp, key: Option<&str>, what: &str) -> Result<Value, String> {
-    let answer = call(app, key, "read_cache", json!({"key": what})).await;
+/// The answer of `read_cache`: the stored content, or the reason why there is none.
+async fn read_stored(app: &TestApp, key: Option<&str>, what: &str) -> Result<Value, String> {
+    let answer = invoke_as(app, key, "read_cache", json!({"key": what})).await;
     match answer["is_error"] {
         Value::Bool(false) => Ok(answer["content"].clone()),
         _ => Err(answer["content"][0]["text"].as_str().unwrap().to_owned()),
@@ -43,11 +43,11 @@ async fn stored(app: &TestApp, key: Option<&str>, what: &str) -> Result<Value, S
 }
 
 #[tokio::test]
-async fn a_stored_answer_is_read_again_without_a_call() {
+async fn stored_result_is_read_without_a_call() {
     let app = TestApp::with_manifest(CACHED, []).await;
-    let nothing = stored(&app, None, r#"tool:word|input:{"word": "a"}"#).await.unwrap_err();
+    let nothing = read_stored(&app, None, r#"tool:word|input:{"word": "a"}"#).await.unwrap_err();
     assert!(nothing.starts_with("nothing is stored for this call of `word`"), "{nothing}");
-    let first = call(&app, None, "word", json!({"word": "a"})).await["content"].clone();
+    let first = invoke_as(&app, None, "word", json!({"word": "a"})).await["content"].clone();
     // However the arguments are written: order, defaults, numbers in texts, crewAI's form, an alias of the tool.
     for key in [
         r#"tool:word|input:{"word": "a"}"#,
@@ -58,7 +58,7 @@ async fn a_stored_answer_is_read_again_without_a_call() {
         "tool:words|input:times=1, word=a",
         "tool:functions.Word|input:word=a",
     ] {
-        assert_eq!(stored(&app, None, key).await, Ok(first.clone()), "{key}");
+        assert_eq!(read_stored(&app, None, key).await, Ok(first.clone()), "{key}");
     }
     for (key, why) in [
         (r#"tool:word|input:{"word": "b"}"#, "nothing is stored for this call of `word`"),
@@ -67,8 +67,8 @@ async fn a_stored_answer_is_read_again_without_a_call() {
         ("tool:wordd|input:word=a", "there is no tool `wordd`; did you mean word?"),
         ("tool:read_cache|input:key=x", "the answers of `read_cache` are never stored"),
     ] {
-        let said = stored(&app, None, key).await.unwrap_err();
-        assert!(said.contains(why), "{key}: {said}");
+        let error_text = read_stored(&app, None, key).await.unwrap_err();
+        assert!(error_text.contains(why), "{key}: {error_text}");
     }
     let (_, listed) = app.get("/invocations?tool=word").await;
     assert_eq!(listed["invocations"].as_array().unwrap().len(), 1, "only the first call ran the tool");
@@ -77,21 +77,21 @@ async fn a_stored_answer_is_read_again_without_a_call() {
 }
 
 #[tokio::test]
-async fn what_is_stored_survives_a_restart_and_ends_with_a_purge_and_a_switch() {
+async fn stored_results_survive_restarts_until_purged() {
     let app = TestApp::with_manifest(CACHED, []).await;
     let key = "tool:word|input:word=a";
-    let first = call(&app, None, "word", json!({"word": "a"})).await["content"].clone();
+    let first = invoke_as(&app, None, "word", json!({"word": "a"})).await["content"].clone();
     let app = app.restart([]).await;
-    assert_eq!(stored(&app, None, key).await, Ok(first));
+    assert_eq!(read_stored(&app, None, key).await, Ok(first));
     app.post("/tools/word/disable", json!({})).await;
-    assert_eq!(stored(&app, None, key).await, Err("`word` is switched off".into()));
+    assert_eq!(read_stored(&app, None, key).await, Err("`word` is switched off".into()));
     app.post("/tools/word/enable", json!({})).await;
     app.delete("/tools/word/cache").await;
-    assert!(stored(&app, None, key).await.unwrap_err().starts_with("nothing is stored"));
+    assert!(read_stored(&app, None, key).await.unwrap_err().starts_with("nothing is stored"));
 }
 
 #[tokio::test]
-async fn what_is_stored_ends_with_its_time() {
+async fn stored_results_expire() {
     let native = toolcrib::Tool::new("now", "…")
         .effect(toolcrib::Effect::Read)
         .cache(std::time::Duration::from_secs(60), &[])
@@ -101,19 +101,19 @@ async fn what_is_stored_ends_with_its_time() {
         "read_cache",
         &serde_json::Map::new(),
         std::path::Path::new(""),
-        &toolcrib::tools::Clients::default(),
+        &toolcrib::tools::HttpClients::default(),
     );
     let (app, hand) = TestApp::with_clock([native, reader.unwrap().unwrap()]).await;
     app.invoke("now", json!({})).await;
-    assert_eq!(stored(&app, None, "tool:now|input:").await, Ok(json!([{"type": "text", "text": "tick"}])));
+    assert_eq!(read_stored(&app, None, "tool:now|input:").await, Ok(json!([{"type": "text", "text": "tick"}])));
     hand.fetch_add(59_999, Ordering::SeqCst);
-    assert!(stored(&app, None, "tool:now|input:{}").await.is_ok());
+    assert!(read_stored(&app, None, "tool:now|input:{}").await.is_ok());
     hand.fetch_add(1, Ordering::SeqCst);
-    assert!(stored(&app, None, "tool:now|input:").await.unwrap_err().starts_with("nothing is stored"));
+    assert!(read_stored(&app, None, "tool:now|input:").await.unwrap_err().starts_with("nothing is stored"));
 }
 
 #[tokio::test]
-async fn a_caller_reads_its_own_and_what_is_shared() {
+async fn callers_read_their_own_and_shared_results() {
     let manifest = format!(
         "{CACHED}  shared:\n    kind: command\n    description: The same for all.\n    command: [/bin/date, +%N]\n    effect: read\n    \
          cache: {{ttl: 60s, scope: shared}}\n  hidden: {{kind: native, use: calculator, cache: {{ttl: 60s}}}}\n\
@@ -122,25 +122,25 @@ async fn a_caller_reads_its_own_and_what_is_shared() {
     );
     let app = TestApp::with_manifest(&manifest, []).await;
     let [ann, bob, root] = ["key-of-ann-0123456789", "key-of-bob-0123456789", "key-of-root-012345678"].map(Some);
-    let own = call(&app, ann, "word", json!({"word": "a"})).await["content"].clone();
-    let all = call(&app, ann, "shared", json!({})).await["content"].clone();
-    call(&app, ann, "hidden", json!({"expression": "6*7"})).await;
-    assert_eq!(stored(&app, ann, "tool:word|input:word=a").await, Ok(own));
+    let own = invoke_as(&app, ann, "word", json!({"word": "a"})).await["content"].clone();
+    let all = invoke_as(&app, ann, "shared", json!({})).await["content"].clone();
+    invoke_as(&app, ann, "hidden", json!({"expression": "6*7"})).await;
+    assert_eq!(read_stored(&app, ann, "tool:word|input:word=a").await, Ok(own));
     for key in [ann, bob, root] {
-        assert_eq!(stored(&app, key, "tool:shared|input:").await, Ok(all.clone()));
+        assert_eq!(read_stored(&app, key, "tool:shared|input:").await, Ok(all.clone()));
     }
-    // A key does not say whose answer is meant, so an admin, too, reads its own; other callers' are in the ledger.
+    // A key does not name a caller, so an admin also reads its own results; those of others are in the ledger.
     for key in [bob, root] {
-        assert!(stored(&app, key, "tool:word|input:word=a").await.unwrap_err().starts_with("nothing is stored"));
+        assert!(read_stored(&app, key, "tool:word|input:word=a").await.unwrap_err().starts_with("nothing is stored"));
     }
     let hidden = "tool:hidden|input:expression=6*7";
-    assert!(stored(&app, ann, hidden).await.is_ok());
-    assert_eq!(stored(&app, bob, hidden).await, Err("there is no tool `hidden`".into()));
-    assert_eq!(stored(&app, bob, "tool:hiddn|input:").await, Err("there is no tool `hiddn`".into()));
+    assert!(read_stored(&app, ann, hidden).await.is_ok());
+    assert_eq!(read_stored(&app, bob, hidden).await, Err("there is no tool `hidden`".into()));
+    assert_eq!(read_stored(&app, bob, "tool:hiddn|input:").await, Err("there is no tool `hiddn`".into()));
 }
 
 #[tokio::test]
-async fn an_answer_for_one_context_is_read_with_that_context() {
+async fn stored_result_needs_its_context() {
     let app = TestApp::with_manifest(CACHED, []).await;
     let send = async |tool: &str, arguments: Value, context: Value| {
         app.post(&format!("/tools/{tool}/invoke"), json!({"arguments": arguments, "context": context})).await
@@ -152,32 +152,36 @@ async fn an_answer_for_one_context_is_read_with_that_context() {
     assert_eq!((&read["content"], &read["is_error"]), (&answer["content"], &json!(false)));
     for other in [json!({}), json!({"tenant": "other"})] {
         let read = send("read_cache", key.clone(), other).await;
-        assert!(said(&read).starts_with("nothing is stored"), "{read:?}");
+        assert!(first_text(&read).starts_with("nothing is stored"), "{read:?}");
     }
 }
 
 #[tokio::test]
-async fn what_is_kept_off_the_record_is_not_put_on_it() {
+async fn digest_results_need_an_unrecorded_reader() {
     let manifest = CACHED.replace("    effect: read\n", "    effect: read\n    capture: digest\n")
         + "  quiet: {kind: native, use: read_cache, capture: digest, cache: {ttl: 60s, scope: shared, context: []}}\n";
     let app = TestApp::with_manifest(&manifest, []).await;
-    let first = call(&app, None, "word", json!({"word": "a"})).await["content"].clone();
+    let first = invoke_as(&app, None, "word", json!({"word": "a"})).await["content"].clone();
     let key = "tool:word|input:word=a";
-    assert!(stored(&app, None, key).await.unwrap_err().contains("kept off the record"));
-    // One that is kept off the record itself may say it.
-    let quiet = call(&app, None, "quiet", json!({"key": key})).await;
+    assert!(read_stored(&app, None, key).await.unwrap_err().contains("not kept in the ledger"));
+    // A tool whose own results are not recorded may return it.
+    let quiet = invoke_as(&app, None, "quiet", json!({"key": key})).await;
     assert_eq!((&quiet["content"], &quiet["meta"]["cache"]), (&first, &json!("off")));
-    assert_eq!(app.newest().await["result"], Value::Null);
+    assert_eq!(app.newest_invocation().await["result"], Value::Null);
 }
 
 #[tokio::test]
-async fn a_picture_in_the_arguments_comes_back_as_a_picture() {
+async fn picture_in_arguments_is_returned() {
     let app = TestApp::with_manifest("tools: {add_image: {kind: native}}\n", []).await;
     let gif = "R0lGODlhAQABAAAAACw=";
-    let answer = call(&app, None, "add_image", json!({"source": format!("data:image/png;base64,{gif}")})).await;
+    let answer = invoke_as(&app, None, "add_image", json!({"source": format!("data:image/png;base64,{gif}")})).await;
     assert_eq!(answer["content"][0], json!({"type": "image", "data": gif, "mimeType": "image/gif"}));
     assert_eq!(answer["content"][1]["text"], "the picture in the data: URI: image/gif, 1x1 pixels, 14 B");
-    assert_eq!(app.newest().await["result"]["content"], answer["content"], "the record has it as it was said");
+    assert_eq!(
+        app.newest_invocation().await["result"]["content"],
+        answer["content"],
+        "the record has it as it was said"
+    );
     let (status, problem) = app.invoke("add_image", json!({"source": "a.png"})).await;
     assert_eq!((status.as_u16(), &problem["violations"][0]["pointer"]), (422, &json!("/source")));
 }

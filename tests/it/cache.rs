@@ -9,7 +9,7 @@ use toolcrib::{Effect, Limit, LimitScope, Per, Tool};
 use crate::support::TestApp;
 
 /// A cached tool that counts its runs and waits for a permit in each.
-fn counting(runs: &Arc<AtomicUsize>, gate: &Arc<Semaphore>) -> Tool {
+fn counting_tool(runs: &Arc<AtomicUsize>, gate: &Arc<Semaphore>) -> Tool {
     let (runs, gate) = (runs.clone(), gate.clone());
     Tool::new("count", "Counts its runs.")
         .param_opt("key", "string", "Anything")
@@ -29,15 +29,15 @@ fn open_gate() -> (Arc<AtomicUsize>, Arc<Semaphore>) {
     (Arc::default(), Arc::new(Semaphore::new(1000)))
 }
 
-async fn status(app: &TestApp, body: Value) -> (String, Value) {
+async fn invoke_cache_status(app: &TestApp, body: Value) -> (String, Value) {
     let (_, answer) = app.post("/tools/count/invoke", body).await;
     (answer["meta"]["cache"].as_str().unwrap_or_default().to_owned(), answer["structured_content"]["run"].clone())
 }
 
 #[tokio::test]
-async fn a_result_is_kept_for_its_time_for_its_context_and_until_it_is_refreshed() {
+async fn stored_result_depends_on_ttl_and_context() {
     let (runs, gate) = open_gate();
-    let (app, hand) = TestApp::with_clock([counting(&runs, &gate)]).await;
+    let (app, hand) = TestApp::with_clock([counting_tool(&runs, &gate)]).await;
     let plain = json!({"arguments": {}});
     let acme = json!({"arguments": {}, "context": {"tenant": "acme", "trace": 1}});
     let of = |body: &Value, mode: &str| {
@@ -56,35 +56,35 @@ async fn a_result_is_kept_for_its_time_for_its_context_and_until_it_is_refreshed
         (plain.clone(), "hit", 4),
     ];
     for (body, cache, run) in expect {
-        assert_eq!(status(&app, body).await, (cache.to_owned(), json!(run)));
+        assert_eq!(invoke_cache_status(&app, body).await, (cache.to_owned(), json!(run)));
     }
     hand.fetch_add(60_000, Ordering::SeqCst);
-    assert_eq!(status(&app, plain).await, ("miss".to_owned(), json!(5)));
+    assert_eq!(invoke_cache_status(&app, plain).await, ("miss".to_owned(), json!(5)));
 }
 
 #[tokio::test]
-async fn the_row_of_a_hit_has_the_result_of_the_call_it_came_from() {
+async fn hit_row_has_the_stored_result() {
     let (runs, gate) = open_gate();
-    let app = TestApp::new([counting(&runs, &gate)]).await;
+    let app = TestApp::new([counting_tool(&runs, &gate)]).await;
     let (_, first) = app.invoke("count", json!({})).await;
     app.invoke("count", json!({})).await;
-    let row = app.newest().await;
+    let row = app.newest_invocation().await;
     assert_eq!((&row["cache"], &row["attempts"]), (&json!("hit"), &json!(0)));
     assert_eq!(row["result"]["content"], first["content"]);
     assert_eq!(row["result"]["invocation_id"], row["invocation_id"]);
 }
 
 #[tokio::test]
-async fn equal_calls_in_flight_run_once() {
+async fn equal_parallel_calls_run_once() {
     let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
-    let app = Arc::new(TestApp::new([counting(&runs, &gate)]).await);
+    let app = Arc::new(TestApp::new([counting_tool(&runs, &gate)]).await);
     let calls: Vec<_> = (0..20)
         .map(|_| {
             let app = app.clone();
-            tokio::spawn(async move { status(&app, json!({"arguments": {"key": "x"}})).await.0 })
+            tokio::spawn(async move { invoke_cache_status(&app, json!({"arguments": {"key": "x"}})).await.0 })
         })
         .collect();
-    while app.registry().shared().running.len() < 20 {
+    while app.registry().shared().in_flight_calls.len() < 20 {
         tokio::task::yield_now().await;
     }
     gate.add_permits(1);
@@ -97,9 +97,9 @@ async fn equal_calls_in_flight_run_once() {
 }
 
 #[tokio::test]
-async fn who_joined_does_not_share_the_deadline_of_who_came_first() {
+async fn follower_keeps_its_own_deadline() {
     let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
-    let app = Arc::new(TestApp::new([counting(&runs, &gate)]).await);
+    let app = Arc::new(TestApp::new([counting_tool(&runs, &gate)]).await);
     let call = |body: Value| {
         let app = app.clone();
         tokio::spawn(async move { app.post("/tools/count/invoke", body).await })
@@ -118,7 +118,7 @@ async fn who_joined_does_not_share_the_deadline_of_who_came_first() {
 }
 
 #[tokio::test]
-async fn cached_answers_are_free_and_errors_are_not_kept() {
+async fn hits_are_free_and_errors_not_stored() {
     let limited = Tool::new("limited", "…")
         .param("ok", "boolean", "Whether to say yes")
         .effect(Effect::Read)
@@ -136,12 +136,12 @@ async fn cached_answers_are_free_and_errors_are_not_kept() {
 }
 
 #[tokio::test]
-async fn a_purge_reaches_calls_that_began_before_it() {
+async fn purge_covers_running_calls() {
     let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
-    let app = Arc::new(TestApp::new([counting(&runs, &gate)]).await);
+    let app = Arc::new(TestApp::new([counting_tool(&runs, &gate)]).await);
     let running = tokio::spawn({
         let app = app.clone();
-        async move { status(&app, json!({"arguments": {}})).await }
+        async move { invoke_cache_status(&app, json!({"arguments": {}})).await }
     });
     while runs.load(Ordering::SeqCst) < 1 {
         tokio::task::yield_now().await;
@@ -150,11 +150,11 @@ async fn a_purge_reaches_calls_that_began_before_it() {
     assert_eq!(app.send(purge).await.0, 200);
     gate.add_permits(2);
     assert_eq!(running.await.unwrap(), ("miss".to_owned(), json!(1)));
-    assert_eq!(status(&app, json!({"arguments": {}})).await, ("miss".to_owned(), json!(2)));
+    assert_eq!(invoke_cache_status(&app, json!({"arguments": {}})).await, ("miss".to_owned(), json!(2)));
 }
 
 #[tokio::test]
-async fn a_tool_that_is_handed_the_context_is_cached_only_by_named_fields() {
+async fn context_tools_are_cached_by_named_fields_only() {
     let manifest = "tools:\n  own: {kind: native, cache: {ttl: 1m}}\n  named: {kind: native, use: own, \
                     cache: {ttl: 1m, context: []}}\n";
     let own = Tool::new("own", "…").effect(Effect::Read).call(|_, _| async { Ok("x") });
@@ -164,8 +164,8 @@ async fn a_tool_that_is_handed_the_context_is_cached_only_by_named_fields() {
     }
 }
 
-/// A read that says what it is asked to say and counts its runs.
-fn echo(name: &str, runs: &Arc<AtomicUsize>) -> (Tool<()>, impl Fn(Tool<()>) -> Tool) {
+/// A read that returns its argument and counts its runs.
+fn echo_tools(name: &str, runs: &Arc<AtomicUsize>) -> (Tool<()>, impl Fn(Tool<()>) -> Tool) {
     let runs = runs.clone();
     let tool = Tool::new(name, "Says it again.").param("say", "object", "What").effect(Effect::Read);
     let finish = move |tool: Tool<()>| {
@@ -179,7 +179,7 @@ fn echo(name: &str, runs: &Arc<AtomicUsize>) -> (Tool<()>, impl Fn(Tool<()>) -> 
 }
 
 /// How the cache took part in two equal calls.
-async fn twice(app: &TestApp, tool: &str, say: Value) -> [String; 2] {
+async fn invoke_twice(app: &TestApp, tool: &str, say: Value) -> [String; 2] {
     let mut taken = [String::new(), String::new()];
     for status in &mut taken {
         let (code, answer) = app.invoke(tool, json!({"say": say})).await;
@@ -190,12 +190,12 @@ async fn twice(app: &TestApp, tool: &str, say: Value) -> [String; 2] {
 }
 
 #[tokio::test]
-async fn only_results_that_the_predicate_wants_are_kept() {
+async fn predicate_decides_what_is_stored() {
     let runs = Arc::new(AtomicUsize::new(0));
-    let (tool, finish) = echo("own", &runs);
+    let (tool, finish) = echo_tools("own", &runs);
     let keep = |arguments: &toolcrib::call::JsonObject, result: &toolcrib::ToolResult| {
         assert!(arguments["say"] != json!({"panic": true}), "caught");
-        result.structured_content.as_ref().is_some_and(|said| said["temperature"].is_number())
+        result.structured_content.as_ref().is_some_and(|value| value["temperature"].is_number())
     };
     let own = finish(tool.cache(Duration::from_secs(60), &[]).should_cache(keep));
     let manifest = "tools:\n  own: {kind: native}\n  asked:\n    kind: native\n    use: own\n    \
@@ -209,13 +209,13 @@ async fn only_results_that_the_predicate_wants_are_kept() {
         ("asked", json!({"temperature": 3}), ["miss", "hit"]),
         ("asked", json!({"temperature": -3}), ["miss", "miss"]),
         ("asked", json!({"error": "none"}), ["miss", "miss"]),
-        // The filter cannot: a predicate that fails keeps nothing, and the call is none the worse for it.
+        // The filter fails: a failing predicate stores nothing, and the call succeeds.
         ("asked", json!({"temperature": "3"}), ["miss", "miss"]),
-        // The tool's own predicate holds where the manifest has none.
+        // The tool's own predicate applies where the manifest has none.
         ("other", json!({"temperature": 3}), ["miss", "hit"]),
         ("other", json!({"error": "none"}), ["miss", "miss"]),
     ] {
-        assert_eq!(twice(&app, tool, say.clone()).await, taken, "{tool} {say}");
+        assert_eq!(invoke_twice(&app, tool, say.clone()).await, taken, "{tool} {say}");
     }
     let shown = app.get("/tools/asked").await.1["policy"]["cache"]["when"].clone();
     assert_eq!(shown, "result.temperature > 0 and args.say.temperature|abs < 50");
@@ -223,7 +223,7 @@ async fn only_results_that_the_predicate_wants_are_kept() {
 }
 
 #[tokio::test]
-async fn who_joined_gets_a_result_that_is_not_kept() {
+async fn follower_gets_an_unstored_result() {
     let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
     let (seen, held): (Arc<AtomicUsize>, _) = (Arc::clone(&runs), gate.clone());
     let own = Tool::new("count", "Counts its runs.")
@@ -240,10 +240,10 @@ async fn who_joined_gets_a_result_that_is_not_kept() {
     let app = Arc::new(TestApp::new([own]).await);
     let spawn = || {
         let app = app.clone();
-        tokio::spawn(async move { status(&app, json!({"arguments": {}})).await })
+        tokio::spawn(async move { invoke_cache_status(&app, json!({"arguments": {}})).await })
     };
     let calls = [spawn(), spawn()];
-    while app.registry().shared().running.len() < 2 || runs.load(Ordering::SeqCst) < 1 {
+    while app.registry().shared().in_flight_calls.len() < 2 || runs.load(Ordering::SeqCst) < 1 {
         tokio::task::yield_now().await;
     }
     gate.add_permits(2);
@@ -253,5 +253,5 @@ async fn who_joined_gets_a_result_that_is_not_kept() {
     }
     taken.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(taken, [("joined".to_owned(), json!(1)), ("miss".to_owned(), json!(1))]);
-    assert_eq!(status(&app, json!({"arguments": {}})).await, ("miss".to_owned(), json!(2)));
+    assert_eq!(invoke_cache_status(&app, json!({"arguments": {}})).await, ("miss".to_owned(), json!(2)));
 }

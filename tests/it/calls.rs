@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use toolcrib::call::JsonObject;
 use toolcrib::{App, Effect, Tool, ToolContext, ToolError};
 
-use crate::support::{TestApp, request, said};
+use crate::support::{TestApp, first_text, request};
 
-fn echo(name: &str) -> Tool {
+fn echo_tool(name: &str) -> Tool {
     Tool::new(name, "Says what it was given.")
         .param("text", "string", "What")
         .param_opt("times", "integer", "How often")
@@ -20,8 +20,8 @@ fn echo(name: &str) -> Tool {
 }
 
 #[tokio::test]
-async fn arguments_may_be_an_object_or_the_json_text_of_one() {
-    let app = TestApp::new([echo("echo")]).await;
+async fn arguments_may_be_an_object_or_json_text() {
+    let app = TestApp::new([echo_tool("echo")]).await;
     for arguments in [json!({"text": "hi"}), json!("{\"text\": \"hi\"}")] {
         let (status, answer) = app.invoke("echo", arguments).await;
         assert_eq!((status.as_u16(), &answer["structured_content"]), (200, &json!({"text": "hi"})));
@@ -41,7 +41,7 @@ struct Sum {
 }
 
 #[tokio::test]
-async fn typed_tools_take_both_schemas_from_their_types() {
+async fn typed_tools_derive_both_schemas() {
     let add = Tool::typed("add", "Adds.", |args: Numbers, _: ToolContext| async move {
         Ok(Sum { sum: args.numbers.iter().sum() })
     });
@@ -56,7 +56,7 @@ async fn typed_tools_take_both_schemas_from_their_types() {
 }
 
 #[tokio::test]
-async fn a_tool_sees_its_call_its_settings_and_what_is_shared() {
+async fn tool_gets_context_settings_and_services() {
     struct Greeting(&'static str);
     let look = Tool::new("look", "Looks around.").env_var(toolcrib::call::EnvVar {
         name: "TOOLCRIB_TEST_NOT_SET".into(),
@@ -87,33 +87,33 @@ async fn a_tool_sees_its_call_its_settings_and_what_is_shared() {
 }
 
 #[tokio::test]
-async fn a_panic_or_an_error_is_an_answer_that_says_no() {
+async fn panics_and_errors_are_error_results() {
     let tools = [
         Tool::new("panics", "…").call(|_, _| async move { if true { panic!("oh no") } else { Ok("") } }),
         Tool::new("blocks", "…").call_blocking(|_, _| if true { panic!("oh {}", "no") } else { Ok("") }),
         Tool::new("refuses", "…").call(|_, _| async move { Err::<String, _>("oh no".into()) }),
-        echo("echo"),
+        echo_tool("echo"),
     ];
     let app = TestApp::new(tools).await;
     for tool in ["panics", "blocks", "refuses"] {
         let reply = app.invoke(tool, json!({})).await;
         assert_eq!((reply.0.as_u16(), &reply.1["is_error"]), (200, &json!(true)), "{tool}");
-        assert!(said(&reply).contains("oh no"), "{tool}");
-        let row = app.newest().await;
+        assert!(first_text(&reply).contains("oh no"), "{tool}");
+        let row = app.newest_invocation().await;
         assert_eq!((&row["state"], &row["kind"]), (&json!("failed"), &Value::Null));
     }
     assert_eq!(app.invoke("echo", json!({"text": "still here"})).await.0, 200);
 }
 
 #[tokio::test]
-async fn a_blocking_tool_holds_up_nobody() {
+async fn blocking_tool_delays_no_other_call() {
     let (release, wait) = std::sync::mpsc::sync_channel::<()>(1);
     let wait = std::sync::Mutex::new(wait);
     let blocks = Tool::new("blocks", "…").call_blocking(move |_, _| {
         wait.lock().unwrap().recv().unwrap();
         Ok("done")
     });
-    let app = Arc::new(TestApp::new([blocks, echo("echo")]).await);
+    let app = Arc::new(TestApp::new([blocks, echo_tool("echo")]).await);
     let blocked = tokio::spawn({
         let app = app.clone();
         async move { app.invoke("blocks", json!({})).await }
@@ -121,11 +121,11 @@ async fn a_blocking_tool_holds_up_nobody() {
     // One async thread: if it were held up, this would never answer.
     assert_eq!(app.invoke("echo", json!({"text": "hi"})).await.0, 200);
     release.send(()).unwrap();
-    assert_eq!(said(&blocked.await.unwrap()), "done");
+    assert_eq!(first_text(&blocked.await.unwrap()), "done");
 }
 
 #[tokio::test]
-async fn failed_tries_are_repeated_only_where_that_is_safe_and_are_on_record() {
+async fn safe_attempts_are_retried_and_recorded() {
     let flaky = |name: &str, effect| {
         let tries = AtomicUsize::new(0);
         Tool::new(name, "…").effect(effect).attempts(3).call(move |_, context: ToolContext| {
@@ -138,7 +138,7 @@ async fn failed_tries_are_repeated_only_where_that_is_safe_and_are_on_record() {
     let app = TestApp::new([flaky("reads", Effect::Read), flaky("writes", Effect::Write)]).await;
     let (status, answer) = app.invoke("reads", json!({})).await;
     assert_eq!((status.as_u16(), &answer["meta"]["attempts"]), (200, &json!(3)));
-    let row = app.newest().await;
+    let row = app.newest_invocation().await;
     let errors = row["attempt_errors"].as_array().unwrap();
     let messages: Vec<_> = errors.iter().map(|error| error["message"].as_str().unwrap()).collect();
     assert_eq!(messages, ["try 1 failed", "try 2 failed"]);
@@ -148,14 +148,14 @@ async fn failed_tries_are_repeated_only_where_that_is_safe_and_are_on_record() {
         (status.as_u16(), &problem["kind"], &problem["source"]),
         (502, &json!("upstream_failed"), &json!("tool"))
     );
-    // It may have had an effect, so nobody is told to try again.
-    assert_eq!((&problem["retryable"], problem["content"].to_string().contains("look before")), (&json!(false), true));
-    let row = app.newest().await;
+    // It may have had an effect, so the answer is not retryable.
+    assert_eq!((&problem["retryable"], problem["content"].to_string().contains("check before")), (&json!(false), true));
+    let row = app.newest_invocation().await;
     assert_eq!((&row["attempts"], &row["result"]["retryable"]), (&json!(1), &json!(false)));
 }
 
 #[tokio::test]
-async fn output_that_breaks_its_promise_is_bad_output() {
+async fn invalid_output_is_bad_output() {
     let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
     let lies = Tool::new("lies", "…").output_schema(schema).call(|_, _| async move { Ok(json!({"n": "x"})) });
     let app = TestApp::new([lies]).await;
@@ -165,7 +165,7 @@ async fn output_that_breaks_its_promise_is_bad_output() {
 }
 
 #[tokio::test]
-async fn a_nearer_deadline_is_kept_and_a_farther_one_changes_nothing() {
+async fn deadline_can_only_be_shortened() {
     let slow = Tool::new("slow", "…").effect(Effect::Read).timeout(Duration::from_millis(50)).call(|_, _| async move {
         std::future::pending::<()>().await;
         Ok("never")
@@ -174,31 +174,31 @@ async fn a_nearer_deadline_is_kept_and_a_farther_one_changes_nothing() {
     for (timeout, kind) in [("10ms", "deadline_exceeded"), ("1h", "attempt_timed_out")] {
         let (status, problem) = app.post("/tools/slow/invoke", json!({"arguments": {}, "timeout": timeout})).await;
         assert_eq!((status.as_u16(), problem["kind"].as_str().unwrap()), (504, kind));
-        assert_eq!(app.newest().await["state"], "timed_out");
+        assert_eq!(app.newest_invocation().await["state"], "timed_out");
     }
 }
 
 #[tokio::test]
-async fn names_are_unique_and_schemas_are_schemas() {
+async fn names_are_unique_and_schemas_valid() {
     let build = async |tools: Vec<Tool>| {
         let folder = tempfile::tempdir().unwrap();
         let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
         let builder = tools.into_iter().fold(App::builder(), toolcrib::AppBuilder::tool);
         builder.ledger(ledger).build().await.err().map(|error| error.to_string()).unwrap_or_default()
     };
-    assert!(build(vec![echo("a"), echo("a")]).await.contains("`a` is there twice"));
-    assert!(build(vec![echo("no name!")]).await.contains("1 to 128 characters"));
+    assert!(build(vec![echo_tool("a"), echo_tool("a")]).await.contains("`a` is there twice"));
+    assert!(build(vec![echo_tool("no name!")]).await.contains("1 to 128 characters"));
     let bad = Tool::new("bad", "…").input_schema(json!({"type": "object", "properties": {"x": {"type": "strin"}}}));
     assert!(build(vec![bad.call(|_, _| async { Ok("") })]).await.contains("/properties/x/type"));
 }
 
 #[tokio::test]
-async fn a_registry_can_be_used_without_http() {
-    let app = TestApp::new([echo("echo")]).await;
+async fn registry_works_without_http() {
+    let app = TestApp::new([echo_tool("echo")]).await;
     let registry = app.registry();
-    registry.register(echo("second")).unwrap();
-    assert!(registry.register(echo("second")).is_err());
-    assert!(registry.has("second") && !registry.has("third") && registry.len() == 2);
+    registry.register(echo_tool("second")).unwrap();
+    assert!(registry.register(echo_tool("second")).is_err());
+    assert!(registry.has_tool("second") && !registry.has_tool("third") && registry.len() == 2);
     let arguments: JsonObject = json!({"text": "hi"}).as_object().unwrap().clone();
     let answer = registry.execute("second", arguments).await.unwrap().unwrap();
     assert_eq!(answer.result.as_text(), "{\"text\":\"hi\"}");
@@ -211,10 +211,10 @@ async fn a_registry_can_be_used_without_http() {
 }
 
 #[tokio::test]
-async fn a_manifest_sets_policy_for_the_programs_own_tools() {
+async fn manifest_sets_policies_of_native_tools() {
     let manifest = "tools:\n  echo: {kind: native, limits: [{calls: 1, per: lifetime}], description: Mine.}\n  \
                     twin: {kind: native, use: echo, enabled: false}\n";
-    let app = TestApp::with_manifest(manifest, [echo("echo"), echo("other")]).await;
+    let app = TestApp::with_manifest(manifest, [echo_tool("echo"), echo_tool("other")]).await;
     let (_, list) = app.get("/tools").await;
     let names: HashMap<_, _> = list["tools"]
         .as_array()

@@ -7,8 +7,8 @@ use toolcrib::{Effect, Limit, LimitScope, Per, Tool};
 
 use crate::support::TestApp;
 
-/// A tool that tells when it has started, waits to be let go, and tells when it was dropped.
-fn waiting(effect: Effect) -> (Tool, Arc<Notify>, Arc<Notify>, Arc<AtomicBool>) {
+/// A tool that signals its start, waits for the release, and signals when it is dropped.
+fn waiting_tool(effect: Effect) -> (Tool, Arc<Notify>, Arc<Notify>, Arc<AtomicBool>) {
     struct Dropped(Arc<AtomicBool>);
     impl Drop for Dropped {
         fn drop(&mut self) {
@@ -31,7 +31,7 @@ fn waiting(effect: Effect) -> (Tool, Arc<Notify>, Arc<Notify>, Arc<AtomicBool>) 
 }
 
 /// Starts a call and drops it once the tool runs.
-async fn leave(app: &Arc<TestApp>, started: &Notify) {
+async fn disconnect_during_call(app: &Arc<TestApp>, started: &Notify) {
     let call = tokio::spawn({
         let app = app.clone();
         async move { app.invoke("wait", json!({})).await }
@@ -42,29 +42,29 @@ async fn leave(app: &Arc<TestApp>, started: &Notify) {
 }
 
 #[tokio::test]
-async fn a_read_stops_when_its_caller_leaves_and_is_charged() {
-    let (tool, started, _go, dropped) = waiting(Effect::Read);
+async fn read_is_cancelled_and_charged_on_disconnect() {
+    let (tool, started, _go, dropped) = waiting_tool(Effect::Read);
     let app = Arc::new(TestApp::new([tool]).await);
-    leave(&app, &started).await;
-    let row = app.until_newest_is("cancelled").await;
+    disconnect_during_call(&app, &started).await;
+    let row = app.wait_for_newest_state("cancelled").await;
     assert_eq!((&row["kind"], &row["attempts"]), (&json!("cancelled"), &json!(1)));
     assert!(dropped.load(Ordering::SeqCst));
     assert_eq!(app.get("/tools/wait").await.1["usage"][0]["used"], 1);
 }
 
 #[tokio::test]
-async fn a_started_write_finishes_and_its_result_is_in_the_ledger() {
-    let (tool, started, go, _) = waiting(Effect::Write);
+async fn started_write_finishes_and_is_recorded() {
+    let (tool, started, go, _) = waiting_tool(Effect::Write);
     let app = Arc::new(TestApp::new([tool]).await);
-    leave(&app, &started).await;
-    assert_eq!(app.newest().await["state"], "running");
+    disconnect_during_call(&app, &started).await;
+    assert_eq!(app.newest_invocation().await["state"], "running");
     go.notify_one();
-    let row = app.until_newest_is("succeeded").await;
+    let row = app.wait_for_newest_state("succeeded").await;
     assert_eq!(row["result"]["content"][0]["text"], "done");
 }
 
 #[tokio::test]
-async fn a_list_shows_short_arguments_and_one_call_shows_all() {
+async fn only_the_list_truncates_arguments() {
     let tool = Tool::new("t", "…").param("text", "string", "…").effect(Effect::Read).call(|_, _| async { Ok("x") });
     let app = TestApp::new([tool]).await;
     let text = "x".repeat(20_000);
@@ -72,12 +72,12 @@ async fn a_list_shows_short_arguments_and_one_call_shows_all() {
     app.registry().shared().ledger.flush().await.unwrap();
     let (_, page) = app.get("/invocations").await;
     assert_eq!(page["invocations"][0]["arguments"], json!(null));
-    assert_eq!(app.newest().await["arguments"]["text"], text.as_str());
+    assert_eq!(app.newest_invocation().await["arguments"]["text"], text.as_str());
 }
 
 #[tokio::test]
-async fn a_running_call_is_in_the_list_at_once() {
-    let (tool, started, go, _) = waiting(Effect::Read);
+async fn running_call_is_listed_at_once() {
+    let (tool, started, go, _) = waiting_tool(Effect::Read);
     let app = Arc::new(TestApp::new([tool]).await);
     let call = tokio::spawn({
         let app = app.clone();
@@ -89,16 +89,16 @@ async fn a_running_call_is_in_the_list_at_once() {
         (page["invocations"].as_array().unwrap().len(), &page["invocations"][0]["duration_ms"]),
         (1, &json!(null))
     );
-    assert_eq!(app.newest().await["result"], json!(null));
+    assert_eq!(app.newest_invocation().await["result"], json!(null));
     go.notify_one();
     assert_eq!(call.await.unwrap().0, 200);
-    assert_eq!(app.newest().await["state"], "succeeded");
+    assert_eq!(app.newest_invocation().await["state"], "succeeded");
 }
 
-type Running = tokio::task::JoinHandle<crate::support::Reply>;
+type RunningCall = tokio::task::JoinHandle<crate::support::Reply>;
 
 /// Starts a call and waits until the tool runs; its id and what its caller will get.
-async fn start(app: &Arc<TestApp>, started: &Notify, key: Option<&'static str>) -> (String, Running) {
+async fn start_call(app: &Arc<TestApp>, started: &Notify, key: Option<&'static str>) -> (String, RunningCall) {
     let call = tokio::spawn({
         let app = app.clone();
         let body = json!({"arguments": {}});
@@ -114,16 +114,16 @@ async fn start(app: &Arc<TestApp>, started: &Notify, key: Option<&'static str>) 
 }
 
 fn newest_id(app: &TestApp) -> String {
-    app.registry().shared().running.list().iter().map(|row| row.id).max().unwrap().to_string()
+    app.registry().shared().in_flight_calls.list().iter().map(|row| row.id).max().unwrap().to_string()
 }
 
 #[tokio::test]
-async fn a_cancelled_call_stops_its_asker_is_told_and_its_row_says_so() {
+async fn cancelled_call_is_answered_and_recorded() {
     for (effect, state) in [(Effect::Read, "cancelled"), (Effect::Idempotent, "cancelled"), (Effect::Write, "unknown")]
     {
-        let (tool, started, _go, dropped) = waiting(effect);
+        let (tool, started, _go, dropped) = waiting_tool(effect);
         let app = Arc::new(TestApp::new([tool]).await);
-        let (id, call) = start(&app, &started, None).await;
+        let (id, call) = start_call(&app, &started, None).await;
         let path = format!("/invocations/{id}");
         let (status, cancelled) = app.delete(&path).await;
         assert_eq!(
@@ -140,21 +140,21 @@ async fn a_cancelled_call_stops_its_asker_is_told_and_its_row_says_so() {
             (499, &json!("cancelled"), &json!(false))
         );
         assert_eq!(problem["invocation_id"], id.as_str());
-        let said = problem["content"][0]["text"].as_str().unwrap();
-        assert_eq!(said.contains("may have had an effect"), effect == Effect::Write, "{said}");
+        let error_text = problem["content"][0]["text"].as_str().unwrap();
+        assert_eq!(error_text.contains("may have had an effect"), effect == Effect::Write, "{error_text}");
         assert_eq!(cancelled["result"], problem);
         // Tried, so charged.
         assert_eq!(app.get("/tools/wait").await.1["usage"][0]["used"], 1);
-        // Again: the same.
+        // A second request gets the same answer.
         assert_eq!(app.delete(&path).await, (axum::http::StatusCode::OK, cancelled));
     }
 }
 
 #[tokio::test]
-async fn a_call_whose_caller_has_left_can_still_be_cancelled() {
-    let (tool, started, _go, dropped) = waiting(Effect::Write);
+async fn disconnected_call_can_still_be_cancelled() {
+    let (tool, started, _go, dropped) = waiting_tool(Effect::Write);
     let app = Arc::new(TestApp::new([tool]).await);
-    leave(&app, &started).await;
+    disconnect_during_call(&app, &started).await;
     assert!(!dropped.load(Ordering::SeqCst));
     let (status, cancelled) = app.delete(&format!("/invocations/{}", newest_id(&app))).await;
     assert_eq!((status.as_u16(), &cancelled["state"]), (200, &json!("unknown")));
@@ -162,7 +162,7 @@ async fn a_call_whose_caller_has_left_can_still_be_cancelled() {
 }
 
 #[tokio::test]
-async fn a_call_that_has_ended_otherwise_is_not_cancelled() {
+async fn ended_call_is_not_cancelled() {
     let app = TestApp::new([Tool::new("t", "…").call(|_, _| async { Ok("yes") })]).await;
     let id = app.invoke("t", json!({})).await.1["invocation_id"].as_str().unwrap().to_owned();
     let (status, problem) = app.delete(&format!("/invocations/{id}")).await;
@@ -175,14 +175,14 @@ async fn a_call_that_has_ended_otherwise_is_not_cancelled() {
 }
 
 #[tokio::test]
-async fn callers_cancel_their_own_calls_and_an_admin_all() {
+async fn callers_cancel_their_own_and_admins_all() {
     let manifest = "callers:\n  - {name: ann, key: ann-key-0123456789}\n  - {name: bob, key: bob-key-0123456789}\n  \
                     - {name: root, key: root-key-0123456789, admin: true}\n";
-    let (tool, started, _go, dropped) = waiting(Effect::Read);
+    let (tool, started, _go, dropped) = waiting_tool(Effect::Read);
     let app = Arc::new(TestApp::with_manifest(manifest, [tool]).await);
     for by in ["ann-key-0123456789", "root-key-0123456789"] {
         dropped.store(false, Ordering::SeqCst);
-        let (id, call) = start(&app, &started, Some("ann-key-0123456789")).await;
+        let (id, call) = start_call(&app, &started, Some("ann-key-0123456789")).await;
         let path = format!("/invocations/{id}");
         let not_mine = app.delete_as("bob-key-0123456789", &path).await;
         let not_there = app.delete_as("bob-key-0123456789", "/invocations/01990000-0000-7000-8000-000000000000").await;
@@ -191,17 +191,17 @@ async fn callers_cancel_their_own_calls_and_an_admin_all() {
         assert!(!dropped.load(Ordering::SeqCst));
         assert_eq!(app.delete_as(by, &path).await.1["state"], "cancelled");
         assert_eq!(call.await.unwrap().0.as_u16(), 499);
-        // Ended, it is still nobody else's.
+        // After its end it still belongs to its caller.
         assert_eq!(app.delete_as("bob-key-0123456789", &path).await.0, 404);
     }
 }
 
 #[tokio::test]
-async fn a_call_that_waits_for_its_place_is_cancelled_and_costs_nothing() {
-    let (tool, started, go, _) = waiting(Effect::Write);
+async fn queued_call_is_cancelled_at_no_cost() {
+    let (tool, started, go, _) = waiting_tool(Effect::Write);
     let manifest = "defaults: {concurrency: {max: 1, queue: 8, wait: 1m}}\ntools: {wait: {kind: native}}";
     let app = Arc::new(TestApp::with_manifest(manifest, [tool]).await);
-    let (first, call) = start(&app, &started, None).await;
+    let (first, call) = start_call(&app, &started, None).await;
     let queued = tokio::spawn({
         let app = app.clone();
         async move { app.invoke("wait", json!({})).await }
@@ -223,7 +223,7 @@ async fn a_call_that_waits_for_its_place_is_cancelled_and_costs_nothing() {
 }
 
 #[tokio::test]
-async fn one_that_joined_is_cancelled_alone_and_so_is_one_that_leads() {
+async fn followers_and_leaders_are_cancelled_alone() {
     let (started, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (tell, wait) = (started.clone(), go.clone());
     let tool =
@@ -236,16 +236,16 @@ async fn one_that_joined_is_cancelled_alone_and_so_is_one_that_leads() {
             }
         });
     let app = Arc::new(TestApp::new([tool]).await);
-    let (leads, leader) = start(&app, &started, None).await;
+    let (leads, leader) = start_call(&app, &started, None).await;
     let join = async || {
-        let known = app.registry().shared().running.list().len();
+        let known = app.registry().shared().in_flight_calls.list().len();
         let app = app.clone();
         let joined = tokio::spawn({
             let app = app.clone();
             async move { app.invoke("wait", json!({})).await }
         });
-        let joins = || app.registry().shared().running.list().iter().any(|row| row.cache.as_str() == "joined");
-        while app.registry().shared().running.list().len() == known || !joins() {
+        let joins = || app.registry().shared().in_flight_calls.list().iter().any(|row| row.cache.as_str() == "joined");
+        while app.registry().shared().in_flight_calls.list().len() == known || !joins() {
             tokio::task::yield_now().await;
         }
         (newest_id(&app), joined)
@@ -254,7 +254,7 @@ async fn one_that_joined_is_cancelled_alone_and_so_is_one_that_leads() {
     assert_eq!(app.delete(&format!("/invocations/{id}")).await.1["state"], "cancelled");
     assert_eq!(joined.await.unwrap().0.as_u16(), 499);
     assert!(!leader.is_finished(), "the one that leads goes on");
-    // Now the one that leads: the next in line runs in its place.
+    // Now the leader: the next follower runs instead.
     let (_, next) = join().await;
     assert_eq!(app.delete(&format!("/invocations/{leads}")).await.1["state"], "cancelled");
     assert_eq!(leader.await.unwrap().0.as_u16(), 499);

@@ -6,11 +6,11 @@ use toolcrib::{Capture, Effect, Tool, ToolError};
 use crate::support::TestApp;
 
 /// Nothing that only the caller and the tool may know.
-fn holds_no_secret(shown: &Value) {
+fn assert_no_secret(shown: &Value) {
     assert!(!shown.to_string().contains("Ann"), "{shown}");
 }
 
-/// Tools that are given a name, and repeat it in every way there is.
+/// Tools that get a name and repeat it in every way.
 fn tools() -> Vec<Tool> {
     let tool = |name: &str| {
         Tool::new(name, "…").param("name", "string", "Of a person").param_opt("n", "integer", "…").effect(Effect::Read)
@@ -32,15 +32,15 @@ fn tools() -> Vec<Tool> {
 const DIGESTS: &str = "ledger: {capture: digest}\n";
 
 #[tokio::test]
-async fn a_ledger_of_digests_tells_equal_from_different_and_nothing_else() {
+async fn digest_ledger_reveals_only_equality() {
     let app = TestApp::with_manifest(DIGESTS, tools()).await;
     let mut rows = Vec::new();
     for (name, n) in [("Ann", 1), ("Ann", 1), ("Ann", 2)] {
         let (_, answer) = app.invoke("says", json!({"name": name, "n": n})).await;
         assert_eq!(answer["structured_content"], json!({"name": name, "n": n}));
-        rows.push(app.newest().await);
+        rows.push(app.newest_invocation().await);
     }
-    rows.iter().for_each(holds_no_secret);
+    rows.iter().for_each(assert_no_secret);
     for row in &rows {
         assert_eq!(
             (&row["state"], &row["arguments"], &row["result"]),
@@ -53,25 +53,25 @@ async fn a_ledger_of_digests_tells_equal_from_different_and_nothing_else() {
         assert_eq!(rows[0][field], rows[1][field]);
         assert_ne!(rows[0][field], rows[2][field]);
     }
-    // Another process has another key: nobody learns by comparing.
+    // Another process has another key: a comparison reveals nothing.
     let other = TestApp::with_manifest(DIGESTS, tools()).await;
     other.invoke("says", json!({"name": "Ann", "n": 1})).await;
-    assert_ne!(other.newest().await["arguments_digest"], rows[0]["arguments_digest"]);
+    assert_ne!(other.newest_invocation().await["arguments_digest"], rows[0]["arguments_digest"]);
     // A tool's own word wins.
     app.invoke("open", json!({"name": "Ann"})).await;
-    let row = app.newest().await;
+    let row = app.newest_invocation().await;
     assert_eq!((&row["arguments"]["name"], &row["arguments_digest"]), (&json!("Ann"), &Value::Null));
     assert_eq!(app.get("/tools/says").await.1["policy"]["capture"], "digest");
     assert_eq!(app.get("/tools/open").await.1["policy"]["capture"], "full");
 }
 
 #[tokio::test]
-async fn failures_keep_their_kind_and_not_their_words() {
+async fn failures_keep_their_kind_without_text() {
     let app = TestApp::with_manifest(DIGESTS, tools()).await;
     let (status, problem) = app.invoke("fails", json!({"name": "Ann"})).await;
     assert!(status == 502 && problem["detail"].as_str().unwrap().contains("Ann"), "the caller hears all of it");
-    let row = app.newest().await;
-    holds_no_secret(&row);
+    let row = app.newest_invocation().await;
+    assert_no_secret(&row);
     assert_eq!((&row["state"], &row["kind"]), (&json!("failed"), &json!("upstream_failed")));
     assert_eq!((&row["result"]["kind"], &row["result"]["status"]), (&json!("upstream_failed"), &json!(502)));
     assert_eq!(row["result"]["retryable"], true);
@@ -81,25 +81,25 @@ async fn failures_keep_their_kind_and_not_their_words() {
 
     let (status, problem) = app.invoke("says", json!({"name": "Ann", "n": "Ann", "Anna": 1})).await;
     assert!(status == 422 && problem["violations"].as_array().unwrap().len() == 2);
-    let row = app.newest().await;
-    holds_no_secret(&row);
+    let row = app.newest_invocation().await;
+    assert_no_secret(&row);
     assert_eq!((&row["state"], &row["result"]["status"]), (&json!("refused"), &json!(422)));
 
     app.invoke("panics", json!({"name": "Ann"})).await;
-    let row = app.newest().await;
-    holds_no_secret(&row);
+    let row = app.newest_invocation().await;
+    assert_no_secret(&row);
     assert_eq!((&row["state"], &row["kind"], &row["result"]), (&json!("failed"), &Value::Null, &Value::Null));
 }
 
 #[tokio::test]
-async fn running_calls_and_answers_from_the_cache_show_digests_too() {
+async fn running_and_cached_calls_show_digests() {
     let app = std::sync::Arc::new(TestApp::with_manifest(DIGESTS, tools()).await);
     let mut digests = Vec::new();
     for cache in ["miss", "hit"] {
         let (_, answer) = app.invoke("cached", json!({"name": "Ann"})).await;
         assert_eq!((&answer["meta"]["cache"], &answer["structured_content"]["name"]), (&json!(cache), &json!("Ann")));
-        let row = app.newest().await;
-        holds_no_secret(&row);
+        let row = app.newest_invocation().await;
+        assert_no_secret(&row);
         digests.push(row["result_digest"].clone());
     }
     assert!(digests[0] == digests[1] && digests[0].is_object());
@@ -112,20 +112,20 @@ async fn running_calls_and_answers_from_the_cache_show_digests_too() {
         let app = app.clone();
         async move { app.invoke("waits", json!({"name": "Ann"})).await }
     });
-    let row = app.until_newest_is("running").await;
-    holds_no_secret(&row);
+    let row = app.wait_for_newest_state("running").await;
+    assert_no_secret(&row);
     assert!(row["arguments_digest"].is_object() && row["result"].is_null());
-    holds_no_secret(&app.get("/invocations").await.1);
+    assert_no_secret(&app.get("/invocations").await.1);
     waiting.abort();
 }
 
 #[tokio::test]
-async fn a_secret_of_the_operator_makes_digests_that_can_be_checked() {
+async fn digest_key_makes_verifiable_digests() {
     let manifest = "ledger: {capture: digest, digest_key: kept-somewhere-else}\n";
     let app = TestApp::with_manifest(manifest, tools()).await;
     app.invoke("says", json!({"n": 1, "name": "Ann"})).await;
     // printf '%s' '{"n":1,"name":"Ann"}' | openssl dgst -sha256 -hmac kept-somewhere-else
-    let digest = app.newest().await["arguments_digest"].clone();
+    let digest = app.newest_invocation().await["arguments_digest"].clone();
     assert_eq!(
         digest,
         json!({"hmac_sha256": "b7e4cabda2cb61e7b2e442d19c6695b6e48a9980325133cf972621acbea0ce9d", "bytes": 20})
@@ -133,7 +133,7 @@ async fn a_secret_of_the_operator_makes_digests_that_can_be_checked() {
 }
 
 #[tokio::test]
-async fn what_is_write_only_is_not_quoted_and_not_on_disk() {
+async fn write_only_data_is_never_stored() {
     let login = Tool::new("login", "…")
         .input_schema(json!({"type": "object", "properties": {
             "user": {"type": "integer", "minimum": 1},
@@ -146,7 +146,7 @@ async fn what_is_write_only_is_not_quoted_and_not_on_disk() {
     for pin in [json!(4711), json!("4711")] {
         let (status, problem) = app.invoke("login", json!({"user": -7, "pin": pin, "code": 9321})).await;
         assert_eq!((status.as_u16(), problem["violations"].as_array().unwrap().len()), (422, 3));
-        let row = app.newest().await;
+        let row = app.newest_invocation().await;
         for shown in [&problem, &row] {
             let shown = shown.to_string();
             assert!(shown.contains("must be at least 1, not -7"), "others are quoted: {shown}");
@@ -157,7 +157,7 @@ async fn what_is_write_only_is_not_quoted_and_not_on_disk() {
         let (_, answer) = app.invoke("login", json!({"pin": "123456"})).await;
         assert_eq!(answer["meta"]["cache"], cache);
         assert_eq!(answer["meta"]["coercions"][0], json!({"pointer": "/pin", "from": "string", "to": "integer"}));
-        assert!(!app.newest().await.to_string().contains("123456"));
+        assert!(!app.newest_invocation().await.to_string().contains("123456"));
     }
     let purged = app.send(crate::support::request("DELETE", "/cache", None, None)).await.1;
     assert_eq!(purged["purged"], 0, "a hash of a short secret, as the key of a stored result, would give it away");

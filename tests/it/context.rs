@@ -1,16 +1,16 @@
-//! Declared fields of a request's context: how each kind gets them, what a request must not send, whose answer is whose.
+//! Declared fields of a request's context: how each kind gets them, invalid values, and separate answers.
 
 use axum::http::{HeaderMap, Uri};
 use axum::{Json, Router};
 use serde_json::{Value, json};
-use toolcrib::call::{Definition, SubCall, ToolInvoker};
+use toolcrib::call::{Definition, NestedCall, ToolInvoker};
 use toolcrib::{Effect, Tool, ToolContext};
 
-use crate::support::mcp::{last, modern};
-use crate::support::{Reply, TestApp, request, said};
+use crate::support::mcp::{last_message, modern_request};
+use crate::support::{Reply, TestApp, first_text, request};
 
-/// An API that says what it was asked.
-async fn upstream() -> String {
+/// An API that returns its request.
+async fn start_upstream() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let echo = |uri: Uri, headers: HeaderMap, body: String| async move {
@@ -22,7 +22,7 @@ async fn upstream() -> String {
 }
 
 async fn http_app(more: &str) -> TestApp {
-    let url = upstream().await;
+    let url = start_upstream().await;
     let manifest = format!(
         "tools:\n  orders:\n    kind: http\n    description: Orders of a tenant.\n    context: [tenant, trace]\n    parameters: {{q: {{type: string, required: false}}}}\n    \
          request:\n      method: POST\n      url: \"{url}/t/{{{{ context.tenant }}}}\"\n      query: {{q: \"{{{{ q }}}}\", trace: \"{{{{ context.trace }}}}\"}}\n      \
@@ -31,7 +31,7 @@ async fn http_app(more: &str) -> TestApp {
     TestApp::with_manifest(&manifest, []).await
 }
 
-async fn send(app: &TestApp, tool: &str, arguments: Value, context: Value) -> Reply {
+async fn invoke_with_context(app: &TestApp, tool: &str, arguments: Value, context: Value) -> Reply {
     app.post(&format!("/tools/{tool}/invoke"), json!({"arguments": arguments, "context": context})).await
 }
 
@@ -43,19 +43,20 @@ fn warnings(reply: &Reply) -> Vec<&str> {
 #[tokio::test]
 async fn requests_hold_declared_fields_encoded() {
     let app = http_app("").await;
-    let (_, got) = send(&app, "orders", json!({"q": "a b"}), json!({"tenant": "a/b?c", "trace": 7})).await;
+    let (_, got) =
+        invoke_with_context(&app, "orders", json!({"q": "a b"}), json!({"tenant": "a/b?c", "trace": 7})).await;
     let got = &got["structured_content"];
     assert_eq!(got["uri"], "/t/a%2Fb%3Fc?q=a%20b&trace=7");
     assert_eq!((&got["tenant"], &got["trace"]), (&json!("a/b?c"), &json!("7")));
     assert_eq!(got["body"], r#"{"of":"a/b?c","all":[7]}"#);
-    let (_, got) = send(&app, "orders", json!({}), json!({"tenant": "acme"})).await;
+    let (_, got) = invoke_with_context(&app, "orders", json!({}), json!({"tenant": "acme"})).await;
     let got = &got["structured_content"];
     assert_eq!((&got["uri"], &got["trace"]), (&json!("/t/acme"), &json!(null)), "absent like an argument");
     assert_eq!(got["body"], r#"{"of":"acme","all":[null]}"#);
 }
 
 #[tokio::test]
-async fn values_that_cannot_be_used_are_the_callers_fault() {
+async fn unusable_values_are_invalid_requests() {
     let app = http_app("").await;
     for (context, says) in [
         (json!({}), "`context.tenant` stands in the path of a URL, so `context` must have `tenant`."),
@@ -72,20 +73,21 @@ async fn values_that_cannot_be_used_are_the_callers_fault() {
             assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
             assert_eq!(problem["retryable"], false);
         }
-        assert_eq!(app.newest().await["state"], "refused");
+        assert_eq!(app.newest_invocation().await["state"], "refused");
     }
     let call = json!({"name": "orders", "arguments": {}, "_meta": {"toolcrib/context": {"tenant": ".."}}});
-    let (_, reply) = last(app.respond(modern("tools/call", call, None)).await).await;
+    let (_, reply) = last_message(app.respond(modern_request("tools/call", call, None)).await).await;
     let says = "_meta, toolcrib/context: `context.tenant` stands in the path of a URL, where";
     assert_eq!(reply["error"]["code"], -32602, "{reply}");
     assert!(reply["error"]["message"].as_str().unwrap().starts_with(says), "{reply}");
-    let spoofed = send(&app, "orders", json!({"context.tenant": "other", "tenant": "other"}), json!({})).await;
+    let spoofed =
+        invoke_with_context(&app, "orders", json!({"context.tenant": "other", "tenant": "other"}), json!({})).await;
     assert_eq!(spoofed.0, 422, "an argument is no context: {}", spoofed.1);
 }
 
 #[tokio::test]
-async fn headers_without_their_value_are_left_out() {
-    let url = upstream().await;
+async fn headers_without_a_value_are_left_out() {
+    let url = start_upstream().await;
     let manifest = format!(
         "tools:\n  show:\n    kind: http\n    description: d\n    context: [token, trace]\n    \
          parameters: {{user: {{type: string, required: false}}}}\n    request:\n      url: \"{url}/\"\n      \
@@ -98,14 +100,14 @@ async fn headers_without_their_value_are_left_out() {
         (json!({"user": "ann"}), json!({}), json!(null), json!(null)),
         (json!({}), json!({"token": null, "trace": 7}), json!(null), json!(null)),
     ] {
-        let (_, got) = send(&app, "show", arguments, context.clone()).await;
+        let (_, got) = invoke_with_context(&app, "show", arguments, context.clone()).await;
         let got = &got["structured_content"];
         assert_eq!((&got["tenant"], &got["trace"]), (&tenant, &trace), "{context}");
     }
 }
 
 #[tokio::test]
-async fn values_too_long_together_are_refused() {
+async fn too_long_values_are_refused() {
     let names: Vec<String> = (0..30).map(|n| format!("f{n}")).collect();
     let parameters: Vec<String> = names.iter().map(|name| format!("{name}: {{type: string}}")).collect();
     let items: Vec<String> = names.iter().map(|name| format!("\"{{{{ {name} }}}}\"")).collect();
@@ -129,32 +131,32 @@ async fn values_too_long_together_are_refused() {
         assert!(problem["violations"][0]["message"].as_str().unwrap().contains("is too long"), "{problem}");
     }
     let short: Value = names.iter().map(|name| (name.clone(), json!("x".repeat(2_000)))).collect();
-    assert_eq!(send(&app, "fields", json!({}), short.clone()).await.0, 200);
-    assert_eq!(send(&app, "arguments", short, json!({})).await.0, 200);
+    assert_eq!(invoke_with_context(&app, "fields", json!({}), short.clone()).await.0, 200);
+    assert_eq!(invoke_with_context(&app, "arguments", short, json!({})).await.0, 200);
 }
 
 #[tokio::test]
-async fn fields_that_a_tool_does_not_take_are_told() {
+async fn undeclared_fields_are_reported() {
     let app = http_app("  plain: {kind: native, use: calculator}\n").await;
     let context = json!({"tenant": "acme", "user": "ann"});
-    let reply = send(&app, "orders", json!({}), context.clone()).await;
+    let reply = invoke_with_context(&app, "orders", json!({}), context.clone()).await;
     assert_eq!(warnings(&reply), ["of the context this tool takes tenant, trace; not passed on: `user`"]);
     let sum = json!({"expression": "1+1"});
-    let reply = send(&app, "plain", sum.clone(), context.clone()).await;
+    let reply = invoke_with_context(&app, "plain", sum.clone(), context.clone()).await;
     assert_eq!(warnings(&reply), ["this tool takes no context; not passed on: `tenant`, `user`"]);
-    assert_eq!(warnings(&send(&app, "plain", sum.clone(), json!({})).await), [""; 0]);
-    assert_eq!(warnings(&send(&app, "orders", json!({}), json!({"tenant": "acme"})).await), [""; 0]);
+    assert_eq!(warnings(&invoke_with_context(&app, "plain", sum.clone(), json!({})).await), [""; 0]);
+    assert_eq!(warnings(&invoke_with_context(&app, "orders", json!({}), json!({"tenant": "acme"})).await), [""; 0]);
     let message = json!({"tool_name": "plain", "arguments": sum});
     let (_, reply) = app.post("/calls", json!({"message": message, "context": context})).await;
-    let told = &reply["results"][0]["meta"]["warnings"][0];
-    assert_eq!(told, "this tool takes no context; not passed on: `tenant`, `user`", "{reply}");
+    let notice = &reply["results"][0]["meta"]["warnings"][0];
+    assert_eq!(notice, "this tool takes no context; not passed on: `tenant`, `user`", "{reply}");
     let call = json!({"name": "plain", "arguments": sum, "_meta": {"toolcrib/context": context}});
-    let (_, reply) = last(app.respond(modern("tools/call", call, None)).await).await;
+    let (_, reply) = last_message(app.respond(modern_request("tools/call", call, None)).await).await;
     assert!(reply.to_string().contains("this tool takes no context; not passed on: `tenant`, `user`"), "{reply}");
 }
 
 #[tokio::test]
-async fn what_a_tool_takes_is_shown() {
+async fn declared_fields_are_listed() {
     let own = Tool::new("own", "…").call(|_, _| async { Ok("x") });
     let manifest = "tools:\n  t: {kind: command, description: d, command: [/bin/true], context: [tenant]}\n  plain: {kind: native, use: calculator}\n";
     let app = TestApp::with_manifest(manifest, [own]).await;
@@ -166,32 +168,35 @@ async fn what_a_tool_takes_is_shown() {
 }
 
 #[tokio::test]
-async fn commands_have_declared_fields_as_variables() {
+async fn commands_get_declared_fields_as_variables() {
     let manifest = "tools:\n  show:\n    kind: command\n    description: d\n    context: [tenant, user-id, roles]\n    \
         command: [/usr/bin/env]\n    output: text\n  \
         list:\n    kind: command\n    description: d\n    context: [tenant]\n    command: [/usr/bin/printf, \"%s\", \"{{ context.tenant }}\"]\n    output: text\n";
     let app = TestApp::with_manifest(manifest, []).await;
     let context = json!({"tenant": "a b; $(id)", "user-id": 7, "roles": ["x"], "LD_PRELOAD": "evil.so"});
-    let reply = send(&app, "show", json!({}), context).await;
+    let reply = invoke_with_context(&app, "show", json!({}), context).await;
     for line in ["TOOLCRIB_CONTEXT_TENANT=a b; $(id)", "TOOLCRIB_CONTEXT_USER_ID=7", "TOOLCRIB_CONTEXT_ROLES=[\"x\"]"] {
-        assert!(said(&reply).lines().any(|found| found == line), "{line}: {}", said(&reply));
+        assert!(first_text(&reply).lines().any(|found| found == line), "{line}: {}", first_text(&reply));
     }
-    assert!(!said(&reply).contains("evil"), "{}", said(&reply));
-    let reply = send(&app, "show", json!({}), json!({"roles": null})).await;
-    assert!(!said(&reply).contains("TOOLCRIB_CONTEXT"), "unset: {}", said(&reply));
-    assert_eq!(said(&send(&app, "list", json!({}), json!({"tenant": "a b; $(id)"})).await), "a b; $(id)");
+    assert!(!first_text(&reply).contains("evil"), "{}", first_text(&reply));
+    let reply = invoke_with_context(&app, "show", json!({}), json!({"roles": null})).await;
+    assert!(!first_text(&reply).contains("TOOLCRIB_CONTEXT"), "unset: {}", first_text(&reply));
+    assert_eq!(
+        first_text(&invoke_with_context(&app, "list", json!({}), json!({"tenant": "a b; $(id)"})).await),
+        "a b; $(id)"
+    );
     for (tool, context, says) in [
         (
             "show",
             json!({"tenant": "a\0b"}),
-            "`context.tenant` is the variable TOOLCRIB_CONTEXT_TENANT and must not hold a NUL",
+            "`context.tenant` is the variable TOOLCRIB_CONTEXT_TENANT and must not contain a NUL",
         ),
         ("show", json!({"tenant": "x".repeat(131_072)}), "a variable has at most 131071 bytes with its name"),
         ("list", json!({"tenant": "--help"}), "`context.tenant` must not begin with `-`"),
         ("list", json!({}), "`context.tenant` stands in the command line, so `context` must have `tenant`."),
         ("list", json!({"tenant": null}), "`context` must have `tenant`"),
     ] {
-        let (status, problem) = send(&app, tool, json!({}), context).await;
+        let (status, problem) = invoke_with_context(&app, tool, json!({}), context).await;
         assert_eq!((status.as_u16(), &problem["kind"]), (400, &json!("invalid_request")), "{problem}");
         assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
     }
@@ -201,15 +206,15 @@ async fn commands_have_declared_fields_as_variables() {
 async fn statements_bind_declared_fields() {
     let manifest = "tools:\n  rows:\n    kind: sql\n    description: d\n    context: [tenant]\n    parameters: {n: {type: integer}}\n    database: sqlite://shop.db\n    \
         statement: \"select :context.tenant as tenant, :n as n, :context.tenant is null as absent\"\n";
-    let app = TestApp::with_files(manifest, &[("shop.db", "")]).await.loaded().await;
+    let app = TestApp::with_files(manifest, &[("shop.db", "")]).await.with_sources_listed().await;
     // The file is written behind the first look at the manifest.
     assert_eq!(app.reload().await, None);
     let evil = "x' or 1=1; drop table t; --";
-    let (_, got) = send(&app, "rows", json!({"n": 1}), json!({"tenant": evil})).await;
+    let (_, got) = invoke_with_context(&app, "rows", json!({"n": 1}), json!({"tenant": evil})).await;
     assert_eq!(got["structured_content"], json!([{"tenant": evil, "n": 1, "absent": 0}]), "{got}");
-    let (_, got) = send(&app, "rows", json!({"n": 1}), json!({})).await;
+    let (_, got) = invoke_with_context(&app, "rows", json!({"n": 1}), json!({})).await;
     assert_eq!(got["structured_content"], json!([{"tenant": null, "n": 1, "absent": 1}]));
-    let (status, problem) = send(&app, "rows", json!({"n": 1}), json!({"tenant": u64::MAX})).await;
+    let (status, problem) = invoke_with_context(&app, "rows", json!({"n": 1}), json!({"tenant": u64::MAX})).await;
     assert_eq!((status.as_u16(), &problem["kind"]), (400, &json!("invalid_request")));
     assert!(problem["detail"].as_str().unwrap().starts_with("`context.tenant`: an integer up to"), "{problem}");
 }
@@ -238,14 +243,20 @@ for line in sys.stdin:
 async fn servers_get_declared_fields_in_meta() {
     let manifest = "mcp_servers:\n  s:\n    command: [python3, server.py]\n    context: [tenant]\n    tools: {show: {effect: read, cache: {ttl: 1m}}, own: {effect: read, context: [user]}}\n  \
         bare: {command: [python3, server.py]}\n";
-    let app = TestApp::with_files(manifest, &[("server.py", SERVER)]).await.loaded().await;
+    let app = TestApp::with_files(manifest, &[("server.py", SERVER)]).await.with_sources_listed().await;
     let context = json!({"tenant": "acme", "user": "ann"});
-    assert_eq!(said(&send(&app, "s_show", json!({}), context.clone()).await), r#"{"tenant": "acme"}"#);
-    assert_eq!(said(&send(&app, "s_own", json!({}), context.clone()).await), r#"{"user": "ann"}"#);
-    let bare = send(&app, "bare_show", json!({}), context.clone()).await;
-    assert_eq!((said(&bare), warnings(&bare).len()), ("null", 1));
-    assert_eq!(said(&send(&app, "s_show", json!({}), json!({"tenant": "other"})).await), r#"{"tenant": "other"}"#);
-    assert_eq!(send(&app, "s_show", json!({}), context).await.1["meta"]["cache"], "hit");
+    assert_eq!(
+        first_text(&invoke_with_context(&app, "s_show", json!({}), context.clone()).await),
+        r#"{"tenant": "acme"}"#
+    );
+    assert_eq!(first_text(&invoke_with_context(&app, "s_own", json!({}), context.clone()).await), r#"{"user": "ann"}"#);
+    let bare = invoke_with_context(&app, "bare_show", json!({}), context.clone()).await;
+    assert_eq!((first_text(&bare), warnings(&bare).len()), ("null", 1));
+    assert_eq!(
+        first_text(&invoke_with_context(&app, "s_show", json!({}), json!({"tenant": "other"})).await),
+        r#"{"tenant": "other"}"#
+    );
+    assert_eq!(invoke_with_context(&app, "s_show", json!({}), context).await.1["meta"]["cache"], "hit");
     assert_eq!(app.get("/tools/s_show").await.1["policy"]["cache"]["context"], json!(["tenant"]));
 }
 
@@ -269,20 +280,27 @@ def plain() -> str:
 "#;
 
 #[tokio::test]
-async fn functions_get_declared_fields_alone() {
+async fn python_functions_get_only_declared_fields() {
     let manifest = "python_modules:\n  m:\n    module: m.py\n    tools: {part: {effect: read, cache: {ttl: 1m}, context: [tenant]}, plain: {context: [tenant]}, state: {effect: read, cache: {ttl: 1m}}}\n";
-    let app = TestApp::with_files(manifest, &[("m.py", MODULE)]).await.loaded().await;
+    let app = TestApp::with_files(manifest, &[("m.py", MODULE)]).await.with_sources_listed().await;
     let context = json!({"tenant": "acme", "user": "ann"});
-    let state = send(&app, "state", json!({}), context.clone()).await;
+    let state = invoke_with_context(&app, "state", json!({}), context.clone()).await;
     assert_eq!((&state.1["structured_content"], warnings(&state).len()), (&context, 0), "all of it, as before");
-    let part = send(&app, "part", json!({}), context.clone()).await;
+    let part = invoke_with_context(&app, "part", json!({}), context.clone()).await;
     assert_eq!(part.1["structured_content"], json!({"tenant": "acme"}));
     assert_eq!(warnings(&part), ["of the context this tool takes tenant; not passed on: `user`"]);
-    let other = send(&app, "part", json!({}), json!({"tenant": "other"})).await.1;
+    let other = invoke_with_context(&app, "part", json!({}), json!({"tenant": "other"})).await.1;
     assert_eq!((&other["structured_content"], &other["meta"]["cache"]), (&json!({"tenant": "other"}), &json!("miss")));
-    assert_eq!(send(&app, "part", json!({}), json!({"tenant": "acme", "user": "bob"})).await.1["meta"]["cache"], "hit");
-    assert_eq!(send(&app, "state", json!({}), context.clone()).await.1["meta"]["cache"], "off", "nothing is named");
-    assert_eq!(warnings(&send(&app, "plain", json!({}), context).await).len(), 1);
+    assert_eq!(
+        invoke_with_context(&app, "part", json!({}), json!({"tenant": "acme", "user": "bob"})).await.1["meta"]["cache"],
+        "hit"
+    );
+    assert_eq!(
+        invoke_with_context(&app, "state", json!({}), context.clone()).await.1["meta"]["cache"],
+        "off",
+        "nothing is named"
+    );
+    assert_eq!(warnings(&invoke_with_context(&app, "plain", json!({}), context).await).len(), 1);
     assert_eq!(app.get("/tools/plain").await.1["context"], json!([]));
     let (_, sources) = app.get("/sources").await;
     let odd = sources["sources"][0]["warnings"].to_string();
@@ -291,7 +309,7 @@ async fn functions_get_declared_fields_alone() {
 }
 
 #[tokio::test]
-async fn functions_of_the_program_get_declared_fields_alone() {
+async fn native_functions_get_only_declared_fields() {
     let show = |name: &str| {
         Tool::new(name, "…")
             .effect(Effect::Read)
@@ -299,14 +317,17 @@ async fn functions_of_the_program_get_declared_fields_alone() {
     };
     let app = TestApp::new([show("all"), show("some").context(&["tenant"])]).await;
     let context = json!({"tenant": "acme", "user": "ann"});
-    assert_eq!(send(&app, "all", json!({}), context.clone()).await.1["structured_content"], context);
-    assert_eq!(send(&app, "some", json!({}), context).await.1["structured_content"], json!({"tenant": "acme"}));
+    assert_eq!(invoke_with_context(&app, "all", json!({}), context.clone()).await.1["structured_content"], context);
+    assert_eq!(
+        invoke_with_context(&app, "some", json!({}), context).await.1["structured_content"],
+        json!({"tenant": "acme"})
+    );
     let bad = toolcrib::Registry::builder().tool(show("bad").context(&["a.b"])).build().await;
     assert!(bad.err().unwrap().to_string().contains("tool `bad`: context: the name of a context field has"));
 }
 
 #[tokio::test]
-async fn cached_answers_are_told_apart_by_declared_fields() {
+async fn cached_answers_differ_by_declared_fields() {
     let manifest = "defaults: {cache: {ttl: 1m, context: []}}\ntools:\n  \
         auto: {kind: command, description: d, command: [/usr/bin/env], effect: read, context: [tenant], cache: {ttl: 1m}}\n  \
         default: {kind: command, description: d, command: [/usr/bin/env], effect: read, context: [tenant]}\n  \
@@ -315,7 +336,7 @@ async fn cached_answers_are_told_apart_by_declared_fields() {
     let app = TestApp::with_manifest(manifest, []).await;
     for tool in ["auto", "default", "chosen", "keyed"] {
         let how = async |context: Value| {
-            let reply = send(&app, tool, json!({}), context).await;
+            let reply = invoke_with_context(&app, tool, json!({}), context).await;
             assert_eq!(warnings(&reply), [""; 0], "{tool}");
             reply.1["meta"]["cache"].as_str().unwrap().to_owned()
         };
@@ -325,12 +346,12 @@ async fn cached_answers_are_told_apart_by_declared_fields() {
         assert_eq!(how(json!({})).await, "miss", "{tool}");
         assert_eq!(app.get(&format!("/tools/{tool}")).await.1["policy"]["cache"]["context"], json!(["tenant"]));
     }
-    let reply = send(&app, "chosen", json!({}), json!({"tenant": "acme", "trace": 2})).await;
+    let reply = invoke_with_context(&app, "chosen", json!({}), json!({"tenant": "acme", "trace": 2})).await;
     assert_eq!(reply.1["meta"]["cache"], "hit", "the manifest's own list holds");
 }
 
 #[tokio::test]
-async fn a_key_belongs_to_its_context() {
+async fn idempotency_key_belongs_to_its_context() {
     let tool = Tool::new("pay", "…")
         .context(&["tenant"])
         .call(|_, context: ToolContext| async move { Ok(json!(*context.context)) });
@@ -348,7 +369,7 @@ async fn a_key_belongs_to_its_context() {
 }
 
 #[tokio::test]
-async fn another_context_is_no_repetition() {
+async fn other_context_is_no_repeat() {
     let tool = Tool::new("look", "…").effect(Effect::Read).context(&["tenant"]).call(|_, _| async { Ok("x") });
     let app = TestApp::new([tool]).await;
     let look = async |tenant: &str| {
@@ -359,7 +380,7 @@ async fn another_context_is_no_repetition() {
 }
 
 #[tokio::test]
-async fn a_registered_tool_takes_declared_fields() {
+async fn registered_tool_takes_declared_fields() {
     let app = TestApp::new([]).await;
     let url = format!("{}/{{{{ context.tenant }}}}", "https://api.example.com");
     let tool = json!({"kind": "http", "description": "d", "context": ["tenant"], "request": {"url": url}});
@@ -374,7 +395,7 @@ async fn a_registered_tool_takes_declared_fields() {
 }
 
 #[tokio::test]
-async fn a_change_of_the_fields_is_another_tool() {
+async fn changed_fields_change_the_definition() {
     let manifest =
         |context: &str| format!("tools:\n  t: {{kind: command, description: d, command: [/bin/true]{context}}}\n");
     let app = TestApp::with_manifest(&manifest(""), []).await;
@@ -390,27 +411,27 @@ async fn a_change_of_the_fields_is_another_tool() {
 }
 
 /// Calls `inner`.
-fn outer() -> Tool {
+fn nesting_tool() -> Tool {
     Tool::new("outer", "…").call(|_, context: ToolContext| async move {
         let others = context.service::<std::sync::Arc<dyn ToolInvoker>>().unwrap().clone();
         let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
         let (name, arguments) = ("inner".to_owned(), json!({}));
-        let call = SubCall { name, arguments, cut_off: false, tool_use_id: None, deadline, levels: None };
+        let call = NestedCall { name, arguments, cut_off: false, tool_use_id: None, deadline, max_depth: None };
         let answer = others.call(&context, &|_: &Definition| true, call).await.map_err(|error| format!("{error:?}"))?;
         Ok(json!(answer.result.structured_content))
     })
 }
 
 #[tokio::test]
-async fn calls_below_have_the_fields_of_the_call_above() {
+async fn nested_calls_inherit_the_fields() {
     let inner = Tool::new("inner", "…").call(|_, context: ToolContext| async move { Ok(json!(*context.context)) });
-    let app = TestApp::new([outer().context(&["tenant"]), inner.context(&["tenant", "user"])]).await;
-    let reply = send(&app, "outer", json!({}), json!({"tenant": "acme", "user": "ann"})).await;
+    let app = TestApp::new([nesting_tool().context(&["tenant"]), inner.context(&["tenant", "user"])]).await;
+    let reply = invoke_with_context(&app, "outer", json!({}), json!({"tenant": "acme", "user": "ann"})).await;
     assert_eq!(reply.1["structured_content"], json!({"tenant": "acme"}), "{}", reply.1);
     let quiet =
         Tool::new("inner", "…").context(&[]).call(|_, context: ToolContext| async move { Ok(json!(*context.context)) });
-    let app = TestApp::new([outer(), quiet]).await;
-    let reply = send(&app, "outer", json!({}), json!({"tenant": "acme"})).await;
+    let app = TestApp::new([nesting_tool(), quiet]).await;
+    let reply = invoke_with_context(&app, "outer", json!({}), json!({"tenant": "acme"})).await;
     assert_eq!((&reply.1["structured_content"], warnings(&reply).len()), (&json!({}), 0));
     let (_, rows) = app.get("/invocations?tool=inner").await;
     let id = rows["invocations"][0]["invocation_id"].as_str().unwrap();

@@ -5,7 +5,7 @@ use axum::body::Body;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use toolcrib::App;
-use toolcrib::manifest::{self, Source};
+use toolcrib::manifest::{self, ManifestInput};
 use tower::ServiceExt;
 
 use crate::support::request;
@@ -13,36 +13,36 @@ use crate::support::request;
 /// The files as they are, and a value for every variable that the examples name.
 struct Examples;
 
-impl Source for Examples {
-    fn env(&self, name: &str) -> Option<String> {
+impl ManifestInput for Examples {
+    fn env_var(&self, name: &str) -> Option<String> {
         ["WEATHER_KEY", "RESEARCH_KEY", "OPERATOR_KEY"].contains(&name).then(|| format!("value-of-{name}"))
     }
 
-    fn file(&self, path: &Path) -> std::io::Result<String> {
+    fn read_text(&self, path: &Path) -> std::io::Result<String> {
         std::fs::read_to_string(path)
     }
 }
 
 /// What is printed as an example must pass its own check, hints included.
 #[test]
-fn the_examples_leave_check_nothing_to_say() {
+fn examples_pass_check_without_findings() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let said = |file: &Path| -> Vec<String> {
+    let findings_of = |file: &Path| -> Vec<String> {
         let checked = manifest::check(file, &Examples, &HashMap::new());
         checked.findings.iter().map(ToString::to_string).collect()
     };
-    assert_eq!(said(&root.join("examples/toolcrib.yaml")), [""; 0]);
+    assert_eq!(findings_of(&root.join("examples/toolcrib.yaml")), [""; 0]);
 
     let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
     let block = readme.split("```yaml\n").find(|block| block.starts_with("tools:")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("toolcrib.yaml");
     std::fs::write(&file, block.split("```").next().unwrap()).unwrap();
-    assert_eq!(said(&file), [""; 0]);
+    assert_eq!(findings_of(&file), [""; 0]);
 }
 
 #[tokio::test]
-async fn the_example_manifest_loads_without_a_warning_and_its_tools_run() {
+async fn example_manifest_loads_and_its_tools_run() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/toolcrib.yaml");
     let loaded = manifest::load(&file, &Examples, &HashMap::new());
     let loaded = loaded.unwrap_or_else(|findings| panic!("{}", findings[0]));

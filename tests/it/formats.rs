@@ -12,8 +12,8 @@ fn tool(name: &str) -> Tool {
 }
 
 /// The names in an answer, whatever its shape.
-fn names(said: &Value) -> Vec<&str> {
-    let list = said.get("tools").unwrap_or(said);
+fn tool_names(listing: &Value) -> Vec<&str> {
+    let list = listing.get("tools").unwrap_or(listing);
     let list = list.pointer("/0/functionDeclarations").unwrap_or(list);
     let places = ["/name", "/function/name", "/toolSpec/name"];
     let name = |tool| places.iter().find_map(|place| Value::pointer(tool, place)?.as_str());
@@ -21,15 +21,15 @@ fn names(said: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn every_format_shows_the_tools_that_are_on_with_their_tag_and_origin() {
+async fn every_format_lists_the_enabled_tools() {
     let app = TestApp::new([tool("a").tag("demo"), tool("b"), tool("c").tag("demo")]).await;
     app.post("/tools/c/disable", json!({})).await;
     for format in FORMATS {
         let get = async |query: &str| app.get(&format!("/tools?format={format}{query}")).await.1;
-        assert_eq!(names(&get("").await), ["a", "b"], "{format}");
-        assert_eq!(names(&get("&tag=demo").await), ["a"], "{format}");
-        assert_eq!(names(&get("&origin=program").await), ["a", "b"], "{format}");
-        assert_eq!(names(&get("&origin=registered").await), [""; 0], "{format}");
+        assert_eq!(tool_names(&get("").await), ["a", "b"], "{format}");
+        assert_eq!(tool_names(&get("&tag=demo").await), ["a"], "{format}");
+        assert_eq!(tool_names(&get("&origin=program").await), ["a", "b"], "{format}");
+        assert_eq!(tool_names(&get("&origin=registered").await), [""; 0], "{format}");
     }
     let (status, problem) = app.get("/tools?format=morse").await;
     assert_eq!(status, 400);
@@ -38,16 +38,16 @@ async fn every_format_shows_the_tools_that_are_on_with_their_tag_and_origin() {
 }
 
 #[tokio::test]
-async fn a_format_has_an_etag_of_its_own_that_changes_with_what_is_shown() {
+async fn format_etag_changes_with_its_content() {
     let app = TestApp::new([tool("a"), tool("b")]).await;
     let mut seen = Vec::new();
     for format in FORMATS {
         let path = format!("/tools?format={format}");
         let tag = app.headers(&path).await["etag"].clone();
         assert!(!seen.contains(&tag), "{format}");
-        let mut again = request("GET", &path, None, None);
-        again.headers_mut().insert("if-none-match", tag.clone());
-        assert_eq!(app.respond(again).await.status(), 304, "{format}");
+        let mut conditional = request("GET", &path, None, None);
+        conditional.headers_mut().insert("if-none-match", tag.clone());
+        assert_eq!(app.respond(conditional).await.status(), 304, "{format}");
         app.post("/tools/b/disable", json!({})).await;
         assert_ne!(app.headers(&path).await["etag"], tag, "{format}");
         app.post("/tools/b/enable", json!({})).await;
@@ -57,7 +57,7 @@ async fn a_format_has_an_etag_of_its_own_that_changes_with_what_is_shown() {
 }
 
 #[tokio::test]
-async fn a_caller_sees_its_own_tools_and_their_names_do_not_depend_on_who_asks() {
+async fn callers_see_their_tools_under_stable_names() {
     let manifest = r#"
 callers:
   - {name: one, key: one-key-0123456789abcdef, allow: ["weather.*"]}
@@ -66,12 +66,12 @@ callers:
     let app = TestApp::with_manifest(manifest, [tool("weather.get"), tool("weather.set"), tool("weather_set")]).await;
     let one = app.get_as("one-key-0123456789abcdef", "/tools?format=openai").await.1;
     // `weather_set` is another tool, though this caller may not use it.
-    assert_eq!(names(&one), ["weather_get", "weather.set"]);
+    assert_eq!(tool_names(&one), ["weather_get", "weather.set"]);
     let all = app.get_as("all-key-0123456789abcdef", "/tools?format=openai").await.1;
-    assert_eq!(names(&all), ["weather_get", "weather.set", "weather_set"]);
+    assert_eq!(tool_names(&all), ["weather_get", "weather.set", "weather_set"]);
     let invoke = json!({"arguments": {}});
     let (status, answer) = app.post_as("one-key-0123456789abcdef", "/tools/weather_get/invoke", invoke).await;
     assert_eq!((status.as_u16(), &answer["tool"]), (200, &json!("weather.get")), "the name leads back");
     let gemini = app.get_as("all-key-0123456789abcdef", "/tools?format=gemini").await.1;
-    assert_eq!(names(&gemini), ["weather.get", "weather.set", "weather_set"]);
+    assert_eq!(tool_names(&gemini), ["weather.get", "weather.set", "weather_set"]);
 }

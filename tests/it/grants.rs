@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use toolcrib::{Effect, Tool};
 
-use crate::support::{TestApp, said};
+use crate::support::{TestApp, first_text};
 
 fn tool(name: &str) -> Tool {
     Tool::new(name, "…").effect(Effect::Read).call(|_, _| async { Ok("ran") })
@@ -11,7 +11,7 @@ fn tool(name: &str) -> Tool {
 
 const TOOLS: &str = "tools:\n  send_mail: {kind: native, aliases: [mailer]}\n  calculate: {kind: native}\n";
 
-async fn app(lists: &str) -> TestApp {
+async fn app_with_grants(lists: &str) -> TestApp {
     let callers = format!(
         "callers:\n  - {{name: root, key: key-of-root, admin: true}}\n  - {{name: ann, key: key-of-ann, {lists}}}\n"
     );
@@ -23,7 +23,7 @@ async fn invoke(app: &TestApp, name: &str) -> (u16, Value) {
     (status.as_u16(), answer)
 }
 
-async fn listed(app: &TestApp) -> Vec<String> {
+async fn listed_names(app: &TestApp) -> Vec<String> {
     let (_, answer) = app.get_as("key-of-ann", "/tools").await;
     answer["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
@@ -31,12 +31,12 @@ async fn listed(app: &TestApp) -> Vec<String> {
 #[tokio::test]
 async fn denials_cover_aliases_and_spellings() {
     for entry in ["send_mail", "mailer", "Send_Mail", "MAILER", "functions.send-mail", "'mail*'", "'Send-*'"] {
-        let app = app(&format!("deny: [{entry}]")).await;
+        let app = app_with_grants(&format!("deny: [{entry}]")).await;
         for name in ["send_mail", "mailer"] {
             assert_eq!(invoke(&app, name).await.0, 403, "{entry} {name}");
         }
         assert_eq!(invoke(&app, "Send-Mail").await.0, 404, "{entry}");
-        assert_eq!(listed(&app).await, ["calculate"], "{entry}");
+        assert_eq!(listed_names(&app).await, ["calculate"], "{entry}");
     }
 }
 
@@ -50,20 +50,20 @@ async fn grants_cover_aliases_and_spellings() {
         ("'Send-*'", &[]),
         ("calculator", &[]),
     ] {
-        assert_eq!(listed(&app(&format!("allow: [{entry}]")).await).await, names, "{entry}");
+        assert_eq!(listed_names(&app_with_grants(&format!("allow: [{entry}]")).await).await, names, "{entry}");
     }
 }
 
 #[tokio::test]
-async fn names_of_tools_mean_no_look_alike() {
+async fn tool_names_match_no_look_alike() {
     let callers = "callers:\n  - {name: ann, key: key-of-ann, allow: [run_it]}\n";
     let app = TestApp::with_manifest(callers, [tool("run_it"), tool("RUN-IT")]).await;
-    assert_eq!(listed(&app).await, ["run_it"]);
+    assert_eq!(listed_names(&app).await, ["run_it"]);
 }
 
 #[tokio::test]
-async fn denials_of_requests_tell_of_no_hidden_tool() {
-    let app = app("allow: [calculate]").await;
+async fn request_denials_reveal_no_hidden_tool() {
+    let app = app_with_grants("allow: [calculate]").await;
     let warnings = async |deny: &[&str]| {
         let body = json!({"message": {"tool_name": "calculate", "arguments": {}}, "deny": deny});
         let (status, answer) = app.post_as("key-of-ann", "/calls", body).await;
@@ -78,8 +78,8 @@ async fn denials_of_requests_tell_of_no_hidden_tool() {
 }
 
 #[tokio::test]
-async fn refusals_repeat_the_name_that_was_asked_for() {
-    let app = app("deny: [send_mail]").await;
+async fn refusals_repeat_the_requested_name() {
+    let app = app_with_grants("deny: [send_mail]").await;
     let (status, refused) = invoke(&app, "mailer").await;
     assert_eq!(status, 403);
     let body = json!({"arguments": {}});
@@ -98,12 +98,12 @@ async fn refusals_repeat_the_name_that_was_asked_for() {
         let text = answer.to_string();
         assert!(text.contains("mailer") && !text.contains("send_mail"), "{text}");
     }
-    assert!(said(&detail).contains("`mailer`"));
+    assert!(first_text(&detail).contains("`mailer`"));
 }
 
 #[tokio::test]
 async fn blanks_around_a_key_do_not_count() {
-    let app = app("allow: []").await;
+    let app = app_with_grants("allow: []").await;
     for (header, value, status) in [
         ("authorization", "Bearer key-of-ann", 200),
         ("authorization", "Bearer   key-of-ann \t", 200),

@@ -11,21 +11,21 @@ use toolcrib::environment::Environment;
 use toolcrib::{Agent, App, Caller, Format, Limit, LimitScope, Per, Registry, Tool, ToolContext};
 
 use crate::attribute::add;
-use crate::support::{START, TestApp, said};
+use crate::support::{START, TestApp, first_text};
 
 #[path = "../../examples/registry.rs"]
 mod example;
 
 #[test]
-fn example_of_a_registry_runs() {
+fn registry_example_runs() {
     example::main().unwrap();
 }
 
-fn limited() -> Tool {
+fn limited_tool() -> Tool {
     add::tool().limit(Limit { calls: 1, per: Per::Day, scope: LimitScope::Tool })
 }
 
-async fn text(registry: &Registry, tool: &str, arguments: impl Into<Value>) -> String {
+async fn invoke_text(registry: &Registry, tool: &str, arguments: impl Into<Value>) -> String {
     registry.execute(tool, arguments).await.unwrap().unwrap().result.as_text()
 }
 
@@ -33,9 +33,9 @@ async fn text(registry: &Registry, tool: &str, arguments: impl Into<Value>) -> S
 async fn registry_needs_no_server() {
     let registry = Registry::builder().tool(add::tool()).build().await.unwrap();
     registry.register(Tool::new("ping", "Answers.").call(|_, _| async { Ok("pong") })).unwrap();
-    assert_eq!((registry.len(), registry.has("ping"), registry.has("pong")), (2, true, false));
-    assert_eq!(text(&registry, "add", json!({"one": 2, "other": 3})).await, "5");
-    assert_eq!(text(&registry, "ping", json!({})).await, "pong");
+    assert_eq!((registry.len(), registry.has_tool("ping"), registry.has_tool("pong")), (2, true, false));
+    assert_eq!(invoke_text(&registry, "add", json!({"one": 2, "other": 3})).await, "5");
+    assert_eq!(invoke_text(&registry, "ping", json!({})).await, "pong");
     assert!(registry.execute("pong", json!({})).await.is_none());
     let names = |format| -> Vec<Value> {
         let schemas = registry.schemas(format, &Caller::anonymous());
@@ -49,9 +49,9 @@ async fn registry_needs_no_server() {
 }
 
 #[tokio::test]
-async fn arguments_may_be_a_models_text() {
+async fn arguments_may_be_model_text() {
     let registry = Registry::builder().tool(add::tool()).build().await.unwrap();
-    assert_eq!(text(&registry, "add", "{\"one\": 2, \"other\": 3}").await, "5");
+    assert_eq!(invoke_text(&registry, "add", "{\"one\": 2, \"other\": 3}").await, "5");
     for wrong in [json!("{\"one\": 2"), json!("{\"one\": 1, \"one\": 2}"), json!("[2, 3]"), json!([2, 3]), json!(5)] {
         let error = registry.execute("add", wrong.clone()).await.unwrap().unwrap_err();
         assert!(matches!(error, CallError::UnreadableArguments(_)), "{wrong}: {error}");
@@ -62,36 +62,36 @@ async fn arguments_may_be_a_models_text() {
 }
 
 #[tokio::test]
-async fn usage_is_counted_shown_and_reset() {
+async fn usage_is_counted_listed_and_reset() {
     let (clock, _) = Clock::manual(START.parse::<Timestamp>().unwrap());
-    let registry = Registry::builder().tool(limited()).clock(clock).build().await.unwrap();
+    let registry = Registry::builder().tool(limited_tool()).clock(clock).build().await.unwrap();
     let (entry, caller) = (registry.get("add").unwrap(), Caller::anonymous());
-    let used = async || registry.used(&entry, &caller).await.unwrap()[0].usage();
+    let used = async || registry.limit_usage(&entry, &caller).await.unwrap()[0].to_usage();
     assert_eq!((used().await.used, used().await.remaining), (0, 1));
-    assert_eq!(text(&registry, "add", json!({"one": 1})).await, "2");
+    assert_eq!(invoke_text(&registry, "add", json!({"one": 1})).await, "2");
     assert_eq!((used().await.used, used().await.remaining), (1, 0));
     let error = registry.execute("add", json!({"one": 2})).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UsageLimitReached);
     registry.reset_usage(&entry, None).await.unwrap();
     assert_eq!(used().await.used, 0);
-    assert_eq!(text(&registry, "add", json!({"one": 2})).await, "3");
+    assert_eq!(invoke_text(&registry, "add", json!({"one": 2})).await, "3");
 }
 
 #[tokio::test]
-async fn ledger_is_kept_where_the_program_says() {
+async fn ledger_is_kept_at_the_given_path() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}", folder.path().join("own.db").display());
     let (clock, _) = Clock::manual(START.parse::<Timestamp>().unwrap());
-    let build = || Registry::builder().tool(limited()).clock(clock.clone()).ledger(url.clone()).build();
+    let build = || Registry::builder().tool(limited_tool()).clock(clock.clone()).ledger(url.clone()).build();
     let registry = build().await.unwrap();
-    assert_eq!(text(&registry, "add", json!({"one": 1})).await, "2");
+    assert_eq!(invoke_text(&registry, "add", json!({"one": 1})).await, "2");
     registry.close().await;
     let error = build().await.unwrap().execute("add", json!({"one": 2})).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UsageLimitReached, "counted by the registry before");
 }
 
 #[tokio::test]
-async fn temporary_ledger_goes_with_its_registry() {
+async fn temporary_ledger_ends_with_its_registry() {
     let registry = Registry::builder().tool(add::tool()).build().await.unwrap();
     let place = registry.shared().ledger.describe();
     let file = std::path::PathBuf::from(place.strip_prefix("sqlite ").unwrap());
@@ -102,7 +102,7 @@ async fn temporary_ledger_goes_with_its_registry() {
 }
 
 #[tokio::test]
-async fn two_tools_of_one_name_are_an_error() {
+async fn duplicate_tool_names_are_an_error() {
     let error = Registry::builder().tool(add::tool()).tool(add::tool()).build().await.err().unwrap();
     assert_eq!(error.to_string(), "`add` is there twice: tool names and aliases are unique");
 }
@@ -129,7 +129,7 @@ async fn added_tools_get_their_variables() {
     let registry = Registry::builder().tool(variable("first")).environment(environment).build().await.unwrap();
     registry.register(variable("second")).unwrap();
     for tool in ["first", "second"] {
-        assert_eq!(text(&registry, tool, json!({})).await, "the key is [redacted]");
+        assert_eq!(invoke_text(&registry, tool, json!({})).await, "the key is [redacted]");
     }
     let none = Environment::default();
     let error = Registry::builder().tool(variable("first")).environment(none.clone()).build().await.err().unwrap();
@@ -138,10 +138,10 @@ async fn added_tools_get_their_variables() {
     assert!(empty.register(variable("first")).is_err());
 }
 
-/// A model that has `add` called with what the user says, and answers with the result. It keeps what it was asked.
-async fn model() -> (String, Arc<Mutex<Vec<Value>>>) {
-    let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
-    let kept = asked.clone();
+/// A model that calls `add` with the user's text, and answers with the result. It records its requests.
+async fn start_model() -> (String, Arc<Mutex<Vec<Value>>>) {
+    let model_requests: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let recorded = model_requests.clone();
     let answer = |Json(request): Json<Value>| async move {
         let last = request["messages"].as_array().unwrap().last().unwrap().clone();
         let message = match last["role"].as_str() {
@@ -150,49 +150,49 @@ async fn model() -> (String, Arc<Mutex<Vec<Value>>>) {
                 "id": "call_1", "type": "function", "function": {"name": "add", "arguments": "{\"one\": 2, \"other\": 3}"},
             }]}),
         };
-        kept.lock().unwrap().push(request);
+        recorded.lock().unwrap().push(request);
         Json(json!({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}))
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, Router::new().route("/v1/chat/completions", post(answer))).await });
-    (format!("http://{address}/v1"), asked)
+    (format!("http://{address}/v1"), model_requests)
 }
 
-fn mathematician(base_url: &str) -> Tool<Agent> {
+fn math_agent(base_url: &str) -> Tool<Agent> {
     let agent = Agent::new(base_url, "model-1").key("key-of-the-model").system("You add.").tools(["ad*"]).max_turns(3);
     agent.as_tool("mathematician", "Solves a problem step by step.")
 }
 
 #[tokio::test]
-async fn agent_of_the_program_uses_its_tools() {
-    let (url, asked) = model().await;
-    let registry = Registry::builder().tool(add::tool()).agent(mathematician(&url)).build().await.unwrap();
+async fn native_agent_uses_its_tools() {
+    let (url, model_requests) = start_model().await;
+    let registry = Registry::builder().tool(add::tool()).agent(math_agent(&url)).build().await.unwrap();
     let answer = registry.execute("mathematician", json!({"task": "2 and 3?"})).await.unwrap().unwrap();
     assert!(answer.result.as_text().contains('5'), "{}", answer.result.as_text());
-    let asked = asked.lock().unwrap();
-    assert_eq!(asked.len(), 2);
-    assert_eq!(asked[0]["model"], "model-1");
+    let model_requests = model_requests.lock().unwrap();
+    assert_eq!(model_requests.len(), 2);
+    assert_eq!(model_requests[0]["model"], "model-1");
     assert_eq!(
-        asked[0]["messages"],
+        model_requests[0]["messages"],
         json!([
             {"role": "system", "content": "You add."}, {"role": "user", "content": "2 and 3?"}
         ])
     );
-    assert_eq!(asked[0]["tools"][0]["function"]["name"], "add");
+    assert_eq!(model_requests[0]["tools"][0]["function"]["name"], "add");
 }
 
 #[tokio::test]
-async fn agent_of_the_program_is_served() {
-    let (url, _) = model().await;
-    let builder = App::builder().tool(add::tool()).agent(mathematician(&url));
+async fn native_agent_is_served() {
+    let (url, _) = start_model().await;
+    let builder = App::builder().tool(add::tool()).agent(math_agent(&url));
     let app = TestApp::loading(builder, None).await;
     let (_, shown) = app.get("/tools/mathematician").await;
     assert_eq!((&shown["kind"], &shown["origin"]), (&json!("agent"), &json!("program")));
     assert_eq!(shown["input_schema"]["required"], json!(["task"]));
     assert!(!shown.to_string().contains("key-of-the-model"), "{shown}");
     let reply = app.invoke("mathematician", json!({"task": "2 and 3?"})).await;
-    assert!(said(&reply).contains('5'), "{}", reply.1);
+    assert!(first_text(&reply).contains('5'), "{}", reply.1);
     assert_eq!(
         app.get("/invocations").await.1["invocations"].as_array().unwrap().len(),
         2,
@@ -202,41 +202,41 @@ async fn agent_of_the_program_is_served() {
 
 #[tokio::test]
 async fn agent_may_be_registered_later() {
-    let (url, _) = model().await;
+    let (url, _) = start_model().await;
     let registry = Registry::builder().tool(add::tool()).build().await.unwrap();
-    registry.register(mathematician(&url).build().unwrap()).unwrap();
-    assert!(text(&registry, "mathematician", json!({"task": "2 and 3?"})).await.contains('5'));
+    registry.register(math_agent(&url).build().unwrap()).unwrap();
+    assert!(invoke_text(&registry, "mathematician", json!({"task": "2 and 3?"})).await.contains('5'));
 }
 
 #[tokio::test]
-async fn later_agents_are_named_as_coworkers() {
-    let (url, _) = model().await;
+async fn later_agents_are_listed_as_coworkers() {
+    let (url, _) = start_model().await;
     let manifest = "tools:\n  delegate_work: {kind: native}\n  ask: {kind: native, use: ask_question, with: {coworkers: [poet]}}\n";
     let app = TestApp::with_manifest(manifest, [add::tool()]).await;
     let described = async |tool: &str| app.get(&format!("/tools/{tool}")).await.1["description"].to_string();
     let (before, ask) = (described("delegate_work").await, described("ask").await);
     assert!(!before.contains("mathematician"), "{before}");
     assert_eq!(app.post("/tools/delegate_work/disable", json!({})).await.0, 200);
-    app.registry().register(mathematician(&url).build().unwrap()).unwrap();
+    app.registry().register(math_agent(&url).build().unwrap()).unwrap();
     let after = described("delegate_work").await;
     assert!(after.contains("Coworkers:\\n- mathematician: Solves a problem step by step."), "{after}");
     assert_eq!(described("ask").await, ask, "it hands nothing to this agent");
     assert_eq!(app.get("/tools/delegate_work").await.1["available"], false, "what is off stays off");
     assert_eq!(app.reload().await, None);
     assert_eq!(described("delegate_work").await, after);
-    let twice = app.registry().register(mathematician(&url).build().unwrap()).unwrap_err();
+    let twice = app.registry().register(math_agent(&url).build().unwrap()).unwrap_err();
     assert!(twice.to_string().contains("`mathematician` is there twice"), "{twice}");
     assert_eq!(described("delegate_work").await, after);
 }
 
 #[tokio::test]
-async fn ledgers_in_memory_are_refused() {
+async fn in_memory_ledgers_are_refused() {
     for builder in [App::builder().ledger("sqlite://:memory:"), App::builder().ledger("sqlite::memory:")] {
         let error = builder.tool(add::tool()).build().await.err().unwrap().to_string();
-        assert!(error.contains("there is no ledger in memory; name a file, sqlite://FILE"), "{error}");
+        assert!(error.contains("a ledger in memory is not supported; name a file, sqlite://FILE"), "{error}");
     }
     let error = Registry::builder().tool(add::tool()).ledger("sqlite://:memory:").build().await.err().unwrap();
-    assert!(error.to_string().contains("leave the URL out"), "{error}");
+    assert!(error.to_string().contains("or omit the URL"), "{error}");
     assert!(!std::path::Path::new(":memory:").exists());
 }
 
@@ -250,7 +250,7 @@ async fn blank_descriptions_are_refused() {
 }
 
 #[tokio::test]
-async fn faults_of_an_agent_are_told_at_once() {
+async fn agent_errors_are_reported_at_once() {
     let agent = Agent::new("not a url", "").max_turns(0).as_tool("lost", "Does nothing.");
     let error = App::builder().agent(agent).build().await.err().unwrap().to_string();
     for part in ["tool `lost`", "max_turns: a number from 1 to 100", "model.base_url:", "model.name:"] {

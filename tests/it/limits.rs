@@ -6,15 +6,15 @@ use toolcrib::{Effect, Limit, LimitScope, Per, Tool};
 
 use crate::support::TestApp;
 
-fn limited(limits: &[(u64, Per, LimitScope)]) -> Tool {
+fn limited_tool(limits: &[(u64, Per, LimitScope)]) -> Tool {
     let tool = Tool::new("t", "…").param_opt("n", "integer", "…").effect(Effect::Read);
     let limits = limits.iter().map(|(calls, per, scope)| Limit { calls: *calls, per: *per, scope: *scope });
     limits.fold(tool, Tool::limit).call(|_, _| async { Ok("x") })
 }
 
 #[tokio::test]
-async fn a_window_ends_on_time_and_never_comes_back() {
-    let (app, hand) = TestApp::with_clock([limited(&[(2, Per::Minute, LimitScope::Tool)])]).await;
+async fn window_ends_on_time_and_never_returns() {
+    let (app, hand) = TestApp::with_clock([limited_tool(&[(2, Per::Minute, LimitScope::Tool)])]).await;
     let call = async || app.invoke("t", json!({})).await;
     assert_eq!(call().await.1["meta"]["usage"][0]["remaining"], 1);
     assert_eq!(call().await.0, 200);
@@ -27,13 +27,13 @@ async fn a_window_ends_on_time_and_never_comes_back() {
     assert_eq!(call().await.0, 429);
     hand.fetch_add(1, Ordering::SeqCst);
     assert_eq!(call().await.0, 200);
-    // A clock that goes back buys nothing: the later window goes on.
+    // A clock that goes back frees no unit: the later window continues.
     hand.fetch_add(-3_600_000, Ordering::SeqCst);
     assert_eq!((call().await.0.as_u16(), call().await.0.as_u16()), (200, 429));
 }
 
 #[tokio::test]
-async fn a_thousand_callers_and_a_limit_of_a_hundred() {
+async fn limit_holds_for_a_thousand_callers() {
     let runs = Arc::new(AtomicUsize::new(0));
     let counter = runs.clone();
     let tool = Tool::new("t", "…")
@@ -64,10 +64,10 @@ async fn a_thousand_callers_and_a_limit_of_a_hundred() {
 }
 
 #[tokio::test]
-async fn scopes_and_runs_count_apart_and_a_reset_forgets() {
+async fn scopes_and_runs_count_separately_until_reset() {
     let manifest = "callers:\n  - {name: ann, key: key-of-ann, admin: true}\n  - {name: bob, key: key-of-bob, \
                     limits: [{calls: 3, per: lifetime}]}\n";
-    let tool = limited(&[(2, Per::Run, LimitScope::Tool), (4, Per::Lifetime, LimitScope::Caller)]).repeatable();
+    let tool = limited_tool(&[(2, Per::Run, LimitScope::Tool), (4, Per::Lifetime, LimitScope::Caller)]).repeatable();
     let app = TestApp::with_manifest(manifest, [tool]).await;
     let call = async |key: &str, run: Option<&str>| {
         app.post_as(key, "/tools/t/invoke", json!({"arguments": {}, "run_id": run})).await.0.as_u16()
@@ -89,7 +89,7 @@ async fn scopes_and_runs_count_apart_and_a_reset_forgets() {
 
 #[tokio::test]
 async fn refused_calls_cost_nothing() {
-    let app = TestApp::new([limited(&[(1, Per::Lifetime, LimitScope::Tool)])]).await;
+    let app = TestApp::new([limited_tool(&[(1, Per::Lifetime, LimitScope::Tool)])]).await;
     assert_eq!(app.invoke("t", json!({"n": "many"})).await.0, 422);
     assert_eq!(app.invoke("t", json!({"x": 1})).await.0, 422);
     assert_eq!(app.get("/tools/t").await.1["usage"][0]["used"], 0);
@@ -99,10 +99,10 @@ async fn refused_calls_cost_nothing() {
 }
 
 #[tokio::test]
-async fn a_unit_is_charged_and_refunded_once_however_many_limits_count_it() {
+async fn unit_is_charged_and_refunded_once() {
     let limits =
         [(5, Per::Day, LimitScope::Caller), (9, Per::Day, LimitScope::Caller), (7, Per::Run, LimitScope::Tool)];
-    let app = TestApp::new([limited(&limits)]).await;
+    let app = TestApp::new([limited_tool(&limits)]).await;
     for _ in 0..3 {
         let (status, _) = app.post("/tools/t/invoke", json!({"arguments": {}, "timeout": "1ns"})).await;
         assert_eq!(status, 504);

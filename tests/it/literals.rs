@@ -1,10 +1,10 @@
-//! Values that come by reference are text, also where a template stands.
+//! Values from references are text, also inside templates.
 
 use axum::http::{HeaderMap, Uri};
 use axum::{Json, Router};
 use serde_json::json;
 
-use crate::support::{TestApp, said};
+use crate::support::{TestApp, first_text};
 
 /// A manifest in which `${file:…}` leads to these files. The value is short enough not to be taken out of answers.
 async fn app(manifest: &str) -> TestApp {
@@ -16,8 +16,8 @@ async fn app(manifest: &str) -> TestApp {
     TestApp::with_manifest(&manifest, []).await
 }
 
-/// An API that says what it was asked.
-async fn upstream() -> String {
+/// An API that returns its request.
+async fn start_upstream() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let echo = |uri: Uri, headers: HeaderMap, body: String| async move {
@@ -30,7 +30,7 @@ async fn upstream() -> String {
 
 #[tokio::test]
 async fn requests_hold_references_as_text() {
-    let url = upstream().await;
+    let url = start_upstream().await;
     let entry = |body: &str| {
         format!(
             "    kind: http\n    description: d\n    parameters: {{q: {{type: string}}}}\n    request:\n      method: POST\n      \
@@ -62,11 +62,11 @@ async fn programs_get_references_as_text() {
                     stdin: \"${file:key.txt} {{ q }}\"\n    environment: {K: \"${file:key.txt}\"}\n    output: text\n";
     let app = app(manifest).await;
     let reply = app.invoke("show", json!({"q": "7"})).await;
-    assert_eq!(said(&reply), "{{q}}|7|{{q}} 7|{{q}}");
+    assert_eq!(first_text(&reply), "{{q}}|7|{{q}} 7|{{q}}");
 }
 
 #[tokio::test]
-async fn arguments_on_record_hold_no_secret() {
+async fn recorded_arguments_contain_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let secret = "S3cr3t-Key+For=Echo-0987654321";
     std::fs::write(folder.path().join("key.txt"), secret).unwrap();

@@ -1,4 +1,4 @@
-//! What is said of each call, and the id that its request goes by.
+//! The log event of each call, and the id of its request.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -58,11 +58,11 @@ fn tools() -> [Tool; 3] {
     [
         read("yes").param_opt("word", "string", "…").call(|_, _| async { Ok("a-result") }),
         read("no").call(|_, _| async { Err::<String, _>("no".into()) }),
-        read("down").call(|_, _| async { Err::<String, _>(ToolError::upstream_final("down")) }),
+        read("down").call(|_, _| async { Err::<String, _>(ToolError::upstream_permanent("down")) }),
     ]
 }
 
-fn invoke(run: &str, tool: &str, arguments: Value, request_id: &[&[u8]]) -> Request<Body> {
+fn invoke_request(run: &str, tool: &str, arguments: Value, request_id: &[&[u8]]) -> Request<Body> {
     let body = json!({"arguments": arguments, "run_id": run, "tool_use_id": "use-1"});
     let mut request = request("POST", &format!("/tools/{tool}/invoke"), None, Some(body));
     for id in request_id {
@@ -72,7 +72,7 @@ fn invoke(run: &str, tool: &str, arguments: Value, request_id: &[&[u8]]) -> Requ
 }
 
 #[tokio::test]
-async fn a_program_that_embeds_the_service_gets_one_event_for_each_call() {
+async fn embedding_program_gets_one_event_per_call() {
     let collector = Collector::default();
     tracing::subscriber::set_global_default(collector.clone()).unwrap();
     let app = TestApp::new(tools()).await;
@@ -83,7 +83,7 @@ async fn a_program_that_embeds_the_service_gets_one_event_for_each_call() {
         ("down", json!({})),
         ("nobody_knows", json!({})),
     ] {
-        app.send(invoke("run-of-log", tool, arguments, &[b"abc-1"])).await;
+        app.send(invoke_request("run-of-log", tool, arguments, &[b"abc-1"])).await;
     }
     let mut events = collector.0.lock().unwrap().clone();
     events.retain(|(_, fields)| fields.get("run_id").is_some_and(|run| run == "run-of-log"));
@@ -105,17 +105,17 @@ async fn a_program_that_embeds_the_service_gets_one_event_for_each_call() {
     assert_eq!((last["request_id"].as_str(), last["tool_use_id"].as_str()), ("abc-1", "use-1"));
     assert_eq!(last["caller"], "anonymous");
     assert_eq!((last["cache"].as_str(), last["attempts"].as_str()), ("off", "1"));
-    let row = app.newest().await;
+    let row = app.newest_invocation().await;
     assert_eq!(row["invocation_id"], last["invocation_id"].as_str());
     let all = format!("{events:?}");
     assert!(!all.contains("an-argument") && !all.contains("a-result"), "{all}");
 }
 
 #[tokio::test]
-async fn a_requests_own_id_comes_back_and_one_that_cannot_be_shown_is_replaced() {
+async fn request_id_is_returned_or_replaced() {
     let app = TestApp::new(tools()).await;
     let ids = async |tool: &str, sent: &[&[u8]]| {
-        let response = app.respond(invoke("run", tool, json!({}), sent)).await;
+        let response = app.respond(invoke_request("run", tool, json!({}), sent)).await;
         let all = response.headers().get_all("x-request-id").iter().map(|id| id.to_str().unwrap().to_owned());
         all.collect::<Vec<_>>()
     };

@@ -14,7 +14,7 @@ use toolcrib::{Effect, Idempotency, Limit, LimitScope, Per, Tool, ToolContext, T
 
 use crate::support::{TestApp, request};
 
-fn asking(tool: &str, body: Value, headers: &[(&'static str, &str)]) -> Request<Body> {
+fn invoke_request(tool: &str, body: Value, headers: &[(&'static str, &str)]) -> Request<Body> {
     let mut request = request("POST", &format!("/tools/{tool}/invoke"), None, Some(body));
     for (name, value) in headers {
         request.headers_mut().append(*name, value.parse().unwrap());
@@ -25,7 +25,7 @@ fn asking(tool: &str, body: Value, headers: &[(&'static str, &str)]) -> Request<
 const EVENTS: (&str, &str) = ("accept", "text/event-stream");
 const ASYNC: (&str, &str) = ("prefer", "respond-async");
 
-fn header<'a>(response: &'a Response, name: &str) -> &'a str {
+fn header_value<'a>(response: &'a Response, name: &str) -> &'a str {
     response.headers().get(name).map_or("", |value| value.to_str().unwrap())
 }
 
@@ -37,17 +37,17 @@ struct Stream {
 
 impl Stream {
     async fn open(app: &TestApp, tool: &str, body: Value) -> Self {
-        let response = app.respond(asking(tool, body, &[EVENTS])).await;
-        assert_eq!((response.status().as_u16(), header(&response, "content-type")), (200, "text/event-stream"));
-        Self::of(response)
+        let response = app.respond(invoke_request(tool, body, &[EVENTS])).await;
+        assert_eq!((response.status().as_u16(), header_value(&response, "content-type")), (200, "text/event-stream"));
+        Self::from_response(response)
     }
 
-    fn of(response: Response) -> Self {
+    fn from_response(response: Response) -> Self {
         Self { body: response.into_body(), text: String::new() }
     }
 
     /// The next block: `(event, data)`, or a comment; `None` at the end.
-    async fn block(&mut self) -> Option<(String, String)> {
+    async fn next_block(&mut self) -> Option<(String, String)> {
         loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {
                 let line = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").to_owned();
@@ -60,23 +60,23 @@ impl Stream {
         }
     }
 
-    async fn event(&mut self) -> (String, Value) {
-        let (event, data) = self.block().await.unwrap();
+    async fn next_event(&mut self) -> (String, Value) {
+        let (event, data) = self.next_block().await.unwrap();
         (event, serde_json::from_str(&data).unwrap())
     }
 
-    /// What the progress events up to the result told, and the result.
-    async fn rest(mut self) -> (Vec<Value>, Value) {
-        let mut told = Vec::new();
+    /// The data of the progress events up to the result, and the result.
+    async fn read_to_end(mut self) -> (Vec<Value>, Value) {
+        let mut steps = Vec::new();
         loop {
-            match self.event().await {
+            match self.next_event().await {
                 (event, data) if event == "result" => {
-                    assert_eq!(self.block().await, None, "the result is the last");
-                    return (told, data);
+                    assert_eq!(self.next_block().await, None, "the result is the last");
+                    return (steps, data);
                 }
                 (event, mut data) => {
                     assert_eq!(event, "progress");
-                    told.push(data["data"].take());
+                    steps.push(data["data"].take());
                 }
             }
         }
@@ -84,7 +84,7 @@ impl Stream {
 }
 
 /// A tool that counts up to two, waiting to be let go before each step.
-fn counting(effect: Effect) -> (Tool, Arc<Notify>, Arc<AtomicBool>) {
+fn counting_tool(effect: Effect) -> (Tool, Arc<Notify>, Arc<AtomicBool>) {
     struct Dropped(Arc<AtomicBool>);
     impl Drop for Dropped {
         fn drop(&mut self) {
@@ -110,47 +110,51 @@ fn counting(effect: Effect) -> (Tool, Arc<Notify>, Arc<AtomicBool>) {
 }
 
 #[tokio::test]
-async fn a_call_tells_how_far_it_is_and_then_its_result() {
-    let (tool, go, _) = counting(Effect::Read);
+async fn call_streams_progress_then_its_result() {
+    let (tool, go, _) = counting_tool(Effect::Read);
     let app = TestApp::new([tool]).await;
-    let response = app.respond(asking("count", json!({"arguments": {}, "tool_use_id": "call_1"}), &[EVENTS])).await;
+    let response =
+        app.respond(invoke_request("count", json!({"arguments": {}, "tool_use_id": "call_1"}), &[EVENTS])).await;
     assert_eq!(response.status().as_u16(), 200);
-    assert_eq!(header(&response, "content-type"), "text/event-stream");
-    assert_eq!(header(&response, "cache-control"), "no-cache");
-    assert_eq!(header(&response, "x-accel-buffering"), "no");
-    let mut stream = Stream::of(response);
-    let (event, first) = stream.event().await;
-    let id = app.newest().await["invocation_id"].clone();
-    let told = json!({"invocation_id": id, "tool_use_id": "call_1", "tool": "count", "data": {"step": 1}});
-    assert_eq!((event.as_str(), first), ("progress", told));
+    assert_eq!(header_value(&response, "content-type"), "text/event-stream");
+    assert_eq!(header_value(&response, "cache-control"), "no-cache");
+    assert_eq!(header_value(&response, "x-accel-buffering"), "no");
+    let mut stream = Stream::from_response(response);
+    let (event, first) = stream.next_event().await;
+    let id = app.newest_invocation().await["invocation_id"].clone();
+    let steps = json!({"invocation_id": id, "tool_use_id": "call_1", "tool": "count", "data": {"step": 1}});
+    assert_eq!((event.as_str(), first), ("progress", steps));
     go.notify_one();
-    assert_eq!(stream.event().await.1["data"], json!({"step": 2}));
-    assert_eq!(app.newest().await["state"], "running");
+    assert_eq!(stream.next_event().await.1["data"], json!({"step": 2}));
+    assert_eq!(app.newest_invocation().await["state"], "running");
     go.notify_one();
-    let (event, result) = stream.event().await;
+    let (event, result) = stream.next_event().await;
     assert_eq!(event, "result");
-    assert_eq!(stream.block().await, None);
+    assert_eq!(stream.next_block().await, None);
     assert_eq!((&result["invocation_id"], &result["tool_use_id"]), (&id, &json!("call_1")));
-    assert_eq!(app.newest().await["result"], result, "nothing of the progress is on record");
+    assert_eq!(app.newest_invocation().await["result"], result, "nothing of the progress is on record");
 }
 
 #[tokio::test]
-async fn a_plain_call_is_not_watched_and_answers_as_before() {
+async fn plain_call_reports_no_progress() {
     let tool = Tool::new("t", "…").effect(Effect::Read).call(|_, context: ToolContext| async move {
         context.progress("to nobody");
-        Ok(json!({"watched": context.is_watched()}))
+        Ok(json!({"watched": context.has_listener()}))
     });
     let app = TestApp::new([tool]).await;
     assert_eq!(app.invoke("t", json!({})).await.1["structured_content"]["watched"], false);
-    let response =
-        app.respond(asking("t", json!({"arguments": {}}), &[("accept", "application/json, text/event-stream")]));
-    assert_eq!(header(&response.await, "content-type"), "application/json");
-    let (told, result) = Stream::open(&app, "t", json!({"arguments": {}})).await.rest().await;
-    assert_eq!((told, &result["structured_content"]["watched"]), (vec![json!("to nobody")], &json!(true)));
+    let response = app.respond(invoke_request(
+        "t",
+        json!({"arguments": {}}),
+        &[("accept", "application/json, text/event-stream")],
+    ));
+    assert_eq!(header_value(&response.await, "content-type"), "application/json");
+    let (steps, result) = Stream::open(&app, "t", json!({"arguments": {}})).await.read_to_end().await;
+    assert_eq!((steps, &result["structured_content"]["watched"]), (vec![json!("to nobody")], &json!(true)));
 }
 
 #[tokio::test]
-async fn every_try_is_told_of_and_secrets_are_not() {
+async fn every_attempt_is_streamed_without_secrets() {
     let tries = Arc::new(AtomicU32::new(0));
     let tool = Tool::new("t", "…").effect(Effect::Read).attempts(2).call_blocking(move |_, context: ToolContext| {
         let attempt = tries.fetch_add(1, Ordering::SeqCst) + 1;
@@ -159,14 +163,14 @@ async fn every_try_is_told_of_and_secrets_are_not() {
     });
     let app = TestApp::new([tool]).await;
     app.registry().shared().redactor.learn(["top-secret-value"]);
-    let (told, result) = Stream::open(&app, "t", json!({"arguments": {}})).await.rest().await;
+    let (steps, result) = Stream::open(&app, "t", json!({"arguments": {}})).await.read_to_end().await;
     let key = json!(["key=[redacted]!"]);
-    assert_eq!(told, [json!({"attempt": 1, "key": key}), json!({"attempt": 2, "key": key})]);
+    assert_eq!(steps, [json!({"attempt": 1, "key": key}), json!({"attempt": 2, "key": key})]);
     assert_eq!(result["meta"]["attempts"], 2);
 }
 
 #[tokio::test]
-async fn a_program_tells_with_each_line_of_its_standard_error() {
+async fn program_streams_its_stderr_lines() {
     let manifest = r#"
 tools:
   build:
@@ -177,43 +181,43 @@ tools:
     effect: read
 "#;
     let app = TestApp::with_manifest(manifest, []).await;
-    let (told, result) = Stream::open(&app, "build", json!({"arguments": {}})).await.rest().await;
-    assert_eq!(told, ["one", "10%", "20%", "last"].map(|line| json!({"stderr": line})));
+    let (steps, result) = Stream::open(&app, "build", json!({"arguments": {}})).await.read_to_end().await;
+    assert_eq!(steps, ["one", "10%", "20%", "last"].map(|line| json!({"stderr": line})));
     assert_eq!(result["content"][0]["text"], "built");
 }
 
 #[tokio::test]
-async fn silence_is_filled_with_a_heartbeat_every_15_seconds() {
-    let (tool, go, _) = counting(Effect::Read);
+async fn heartbeat_fills_silence_every_15_seconds() {
+    let (tool, go, _) = counting_tool(Effect::Read);
     let app = TestApp::new([tool]).await;
     let mut stream = Stream::open(&app, "count", json!({"arguments": {}})).await;
-    stream.event().await;
+    stream.next_event().await;
     tokio::time::pause();
     for _ in 0..2 {
         let began = tokio::time::Instant::now();
-        assert_eq!(stream.block().await, Some((String::new(), "heartbeat".into())));
+        assert_eq!(stream.next_block().await, Some((String::new(), "heartbeat".into())));
         let waited = began.elapsed();
         assert!((15.0..15.1).contains(&waited.as_secs_f64()), "{waited:?}");
     }
     go.notify_one();
-    assert_eq!(stream.event().await.1["data"]["step"], 2);
+    assert_eq!(stream.next_event().await.1["data"]["step"], 2);
     go.notify_one();
-    assert_eq!(stream.event().await.0, "result");
+    assert_eq!(stream.next_event().await.0, "result");
 }
 
-fn limited(calls: u64) -> Limit {
+fn limit_of(calls: u64) -> Limit {
     Limit { calls, per: Per::Lifetime, scope: LimitScope::Tool }
 }
 
 #[tokio::test]
-async fn what_is_refused_before_the_tool_runs_is_the_plain_problem() {
-    let plain = Tool::new("t", "…").param("n", "integer", "…").limit(limited(1)).call(|_, _| async { Ok("ran") });
+async fn early_refusal_is_a_plain_problem() {
+    let plain = Tool::new("t", "…").param("n", "integer", "…").limit(limit_of(1)).call(|_, _| async { Ok("ran") });
     let app = TestApp::new([plain]).await;
     let fits = json!({"arguments": {"n": 1}});
     for way in [EVENTS, ASYNC] {
         let ask = async |tool: &str, body: &Value| {
-            let response = app.respond(asking(tool, body.clone(), &[way])).await;
-            let problem = header(&response, "content-type") == "application/problem+json";
+            let response = app.respond(invoke_request(tool, body.clone(), &[way])).await;
+            let problem = header_value(&response, "content-type") == "application/problem+json";
             (response.status().as_u16(), problem)
         };
         assert_eq!(ask("nobody", &fits).await, (404, true));
@@ -230,22 +234,22 @@ async fn what_is_refused_before_the_tool_runs_is_the_plain_problem() {
 }
 
 #[tokio::test]
-async fn what_fails_once_the_tool_ran_is_the_result_with_its_status() {
-    let tool = Tool::new("t", "…").call(|_, _| async { Err::<&str, _>(ToolError::upstream_final("no luck")) });
+async fn late_failure_is_a_result_with_its_status() {
+    let tool = Tool::new("t", "…").call(|_, _| async { Err::<&str, _>(ToolError::upstream_permanent("no luck")) });
     let app = TestApp::new([tool]).await;
-    let (told, problem) = Stream::open(&app, "t", json!({"arguments": {}})).await.rest().await;
-    assert!(told.is_empty());
+    let (steps, problem) = Stream::open(&app, "t", json!({"arguments": {}})).await.read_to_end().await;
+    assert!(steps.is_empty());
     assert_eq!((&problem["status"], &problem["kind"]), (&json!(502), &json!("upstream_failed")));
-    assert_eq!(app.newest().await["result"], problem);
+    assert_eq!(app.newest_invocation().await["result"], problem);
 }
 
 #[tokio::test]
-async fn leaving_the_stream_is_leaving_the_call() {
+async fn closing_the_stream_is_a_disconnect() {
     for (effect, state) in [(Effect::Read, "cancelled"), (Effect::Write, "succeeded")] {
-        let (tool, go, dropped) = counting(effect);
+        let (tool, go, dropped) = counting_tool(effect);
         let app = TestApp::new([tool]).await;
         let mut stream = Stream::open(&app, "count", json!({"arguments": {}})).await;
-        stream.event().await;
+        stream.next_event().await;
         assert!(!dropped.load(Ordering::SeqCst));
         drop(stream);
         if effect == Effect::Write {
@@ -256,14 +260,14 @@ async fn leaving_the_stream_is_leaving_the_call() {
                 tokio::task::yield_now().await;
             }
         }
-        let row = app.until_newest_is(state).await;
+        let row = app.wait_for_newest_state(state).await;
         assert!(dropped.load(Ordering::SeqCst));
         assert_eq!(row["attempts"], 1);
     }
 }
 
 #[tokio::test]
-async fn a_listener_that_does_not_read_slows_nothing_down() {
+async fn slow_listener_delays_nothing() {
     let tool = Tool::new("t", "…").effect(Effect::Read).call(|_, context: ToolContext| async move {
         for n in 0..1000 {
             context.progress(n);
@@ -273,21 +277,22 @@ async fn a_listener_that_does_not_read_slows_nothing_down() {
     });
     let app = TestApp::new([tool]).await;
     let stream = Stream::open(&app, "t", json!({"arguments": {}})).await;
-    let row = app.until_newest_is("succeeded").await;
-    let (told, result) = stream.rest().await;
+    let row = app.wait_for_newest_state("succeeded").await;
+    let (steps, result) = stream.read_to_end().await;
     assert_eq!(result, row["result"]);
-    assert!(told.len() <= 128, "{}", told.len());
-    assert_eq!(told.last(), Some(&json!(999)), "the newest are kept");
+    assert!(steps.len() <= 128, "{}", steps.len());
+    assert_eq!(steps.last(), Some(&json!(999)), "the newest are kept");
 }
 
 #[tokio::test]
-async fn an_answer_that_is_given_again_is_the_same_bytes_and_says_so() {
+async fn replayed_answer_streams_the_same_bytes() {
     let tool = Tool::new("t", "…").call(|_, _| async { Ok(json!({"b": 1, "a": 2})) });
-    let sad = Tool::new("sad", "…").call(|_, _| async { Err::<&str, _>(ToolError::upstream_final("no luck")) });
+    let sad = Tool::new("sad", "…").call(|_, _| async { Err::<&str, _>(ToolError::upstream_permanent("no luck")) });
     let app = TestApp::new([tool, sad]).await;
     let ask = async |tool: &str, headers: &[(&'static str, &str)]| {
-        let response = app.respond(asking(tool, json!({"arguments": {}}), headers)).await;
-        let (status, replayed) = (response.status().as_u16(), header(&response, "idempotent-replayed").to_owned());
+        let response = app.respond(invoke_request(tool, json!({"arguments": {}}), headers)).await;
+        let (status, replayed) =
+            (response.status().as_u16(), header_value(&response, "idempotent-replayed").to_owned());
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, replayed, String::from_utf8(bytes.to_vec()).unwrap())
     };
@@ -305,63 +310,66 @@ async fn an_answer_that_is_given_again_is_the_same_bytes_and_says_so() {
 }
 
 #[tokio::test]
-async fn one_that_joined_gets_the_result_and_the_progress_is_the_leader_s() {
-    let (tool, go, _) = counting(Effect::Read);
+async fn follower_gets_result_and_leader_progress() {
+    let (tool, go, _) = counting_tool(Effect::Read);
     let app = TestApp::new([tool.cache(Duration::from_secs(60), &[])]).await;
     let mut leader = Stream::open(&app, "count", json!({"arguments": {}})).await;
-    leader.event().await;
+    leader.next_event().await;
     // It waits for the other, and is answered as one that runs when it has waited for a while.
     let mut joined = Stream::open(&app, "count", json!({"arguments": {}})).await;
     go.notify_one();
-    assert_eq!(leader.event().await.1["data"]["step"], 2);
+    assert_eq!(leader.next_event().await.1["data"]["step"], 2);
     go.notify_one();
-    let (event, result) = joined.event().await;
+    let (event, result) = joined.next_event().await;
     assert_eq!((event.as_str(), &result["meta"]["cache"]), ("result", &json!("joined")));
-    assert_eq!(leader.event().await.0, "result");
+    assert_eq!(leader.next_event().await.0, "result");
 }
 
 #[tokio::test]
-async fn one_that_waits_for_a_place_streams_and_is_refused_in_its_result() {
-    let (tool, go, _) = counting(Effect::Read);
+async fn queued_call_streams_and_may_be_refused() {
+    let (tool, go, _) = counting_tool(Effect::Read);
     let tool = tool.concurrency(Concurrency { max: 1, queue: 1, wait: Duration::from_secs(5), per_caller: None });
     let app = TestApp::new([tool]).await;
     let mut first = Stream::open(&app, "count", json!({"arguments": {}})).await;
-    first.event().await;
+    first.next_event().await;
     tokio::time::pause();
     let began = tokio::time::Instant::now();
     let second = Stream::open(&app, "count", json!({"arguments": {}})).await;
     assert_eq!(began.elapsed().as_secs(), 2, "it is answered before it has a place");
-    let (told, problem) = second.rest().await;
-    assert_eq!((told.len(), &problem["status"], &problem["kind"]), (0, &json!(503), &json!("overloaded")));
+    let (steps, problem) = second.read_to_end().await;
+    assert_eq!((steps.len(), &problem["status"], &problem["kind"]), (0, &json!(503), &json!("overloaded")));
     go.notify_one();
     go.notify_one();
 }
 
-/// Asks for a call to be looked up, and expects to be told where.
-async fn accepted(app: &TestApp, headers: &[(&'static str, &str)]) -> String {
+/// Starts an asynchronous call and checks the address of its row.
+async fn accept_async(app: &TestApp, headers: &[(&'static str, &str)]) -> String {
     let body = json!({"arguments": {}, "tool_use_id": "call_1"});
-    let response = app.respond(asking("count", body, headers)).await;
+    let response = app.respond(invoke_request("count", body, headers)).await;
     assert_eq!(response.status().as_u16(), 202);
-    assert_eq!((header(&response, "preference-applied"), header(&response, "retry-after")), ("respond-async", "1"));
-    let place = header(&response, "location").to_owned();
+    assert_eq!(
+        (header_value(&response, "preference-applied"), header_value(&response, "retry-after")),
+        ("respond-async", "1")
+    );
+    let place = header_value(&response, "location").to_owned();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    let said: Value = serde_json::from_slice(&bytes).unwrap();
-    let id = said["invocation_id"].as_str().unwrap();
+    let accepted: Value = serde_json::from_slice(&bytes).unwrap();
+    let id = accepted["invocation_id"].as_str().unwrap();
     assert_eq!(place, format!("/invocations/{id}"));
-    assert_eq!(said, json!({"invocation_id": id, "tool": "count", "tool_use_id": "call_1", "state": "running"}));
+    assert_eq!(accepted, json!({"invocation_id": id, "tool": "count", "tool_use_id": "call_1", "state": "running"}));
     place
 }
 
 #[tokio::test]
-async fn a_call_can_go_on_by_itself_and_be_looked_up() {
-    let (tool, go, _) = counting(Effect::Read);
+async fn async_call_is_found_by_its_id() {
+    let (tool, go, _) = counting_tool(Effect::Read);
     let app = TestApp::new([tool.idempotency(Idempotency::Off)]).await;
-    let place = accepted(&app, &[ASYNC]).await;
+    let place = accept_async(&app, &[ASYNC]).await;
     let (status, row) = app.get(&place).await;
     assert_eq!((status.as_u16(), &row["state"], &row["result"]), (200, &json!("running"), &Value::Null));
     let id = place.rsplit('/').next().unwrap().parse().unwrap();
-    let kept = app.registry().shared().ledger.get(id).await.unwrap().unwrap();
-    assert_eq!(kept.row.state, State::Reserved, "on record before it ran, though it is a read without limit and key");
+    let stored = app.registry().shared().ledger.get(id).await.unwrap().unwrap();
+    assert_eq!(stored.row.state, State::Reserved, "on record before it ran, though it is a read without limit and key");
     go.notify_one();
     while app.get(&place).await.1["state"] == "running" {
         go.notify_one();
@@ -373,20 +381,23 @@ async fn a_call_can_go_on_by_itself_and_be_looked_up() {
 }
 
 #[tokio::test]
-async fn a_call_that_goes_on_by_itself_does_not_end_with_who_asked_but_when_it_is_cancelled() {
-    let (tool, _go, dropped) = counting(Effect::Read);
+async fn async_call_survives_disconnect_and_is_cancelled() {
+    let (tool, _go, dropped) = counting_tool(Effect::Read);
     let app = Arc::new(TestApp::new([tool]).await);
-    let asked = tokio::spawn({
+    let pending = tokio::spawn({
         let app = app.clone();
-        async move { app.respond(asking("count", json!({"arguments": {}}), &[("prefer", "respond-async, wait=60")])).await }
+        async move {
+            app.respond(invoke_request("count", json!({"arguments": {}}), &[("prefer", "respond-async, wait=60")]))
+                .await
+        }
     });
-    let row = app.until_newest_with("state=running").await;
+    let row = app.wait_for_newest_with("state=running").await;
     let path = format!("/invocations/{}", row["invocation_id"].as_str().unwrap());
     while app.get(&path).await.1["attempts"] == 0 {
         tokio::task::yield_now().await;
     }
-    asked.abort();
-    let _ = asked.await;
+    pending.abort();
+    let _ = pending.await;
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
@@ -398,26 +409,26 @@ async fn a_call_that_goes_on_by_itself_does_not_end_with_who_asked_but_when_it_i
 }
 
 #[tokio::test]
-async fn what_is_done_within_the_wait_is_answered_itself() {
-    let (tool, go, _) = counting(Effect::Read);
+async fn fast_async_call_is_answered_directly() {
+    let (tool, go, _) = counting_tool(Effect::Read);
     let quick = Tool::new("quick", "…").call(|_, _| async { Ok("at once") });
     let app = Arc::new(TestApp::new([tool, quick]).await);
     // The service waits 50 ms for a call that ends at once. On a busy machine one call may take longer than that.
     let mut states = Vec::new();
     while states.last() != Some(&json!("succeeded")) && states.len() < 50 {
-        let reply = app.send(asking("quick", json!({"arguments": {}}), &[ASYNC])).await;
+        let reply = app.send(invoke_request("quick", json!({"arguments": {}}), &[ASYNC])).await;
         assert_eq!(reply.0.as_u16(), 202, "a client that does not wait always gets 202");
         states.push(reply.1["state"].clone());
     }
     assert_eq!(states.last(), Some(&json!("succeeded")));
     let wait = [("prefer", "respond-async, wait=1")];
-    let response = app.respond(asking("quick", json!({"arguments": {}}), &wait)).await;
-    assert_eq!((response.status().as_u16(), header(&response, "preference-applied")), (200, ""));
+    let response = app.respond(invoke_request("quick", json!({"arguments": {}}), &wait)).await;
+    assert_eq!((response.status().as_u16(), header_value(&response, "preference-applied")), (200, ""));
 
     let waiting = tokio::spawn({
         let app = app.clone();
         async move {
-            app.respond(asking(
+            app.respond(invoke_request(
                 "count",
                 json!({"arguments": {}}),
                 &[("prefer", "respond-async"), ("prefer", "wait=20")],
@@ -425,12 +436,12 @@ async fn what_is_done_within_the_wait_is_answered_itself() {
             .await
         }
     });
-    app.until_newest_with("tool=count&state=running").await;
+    app.wait_for_newest_with("tool=count&state=running").await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(10)).await;
     assert!(!waiting.is_finished());
     tokio::time::resume();
-    // A permit that nobody has taken yet is not counted twice.
+    // A permit that is still free is not counted twice.
     while !waiting.is_finished() {
         go.notify_one();
         tokio::task::yield_now().await;
@@ -439,9 +450,9 @@ async fn what_is_done_within_the_wait_is_answered_itself() {
 
     let waiting = tokio::spawn({
         let app = app.clone();
-        async move { accepted(&app, &[("prefer", "wait=20, respond-async")]).await }
+        async move { accept_async(&app, &[("prefer", "wait=20, respond-async")]).await }
     });
-    app.until_newest_with("tool=count&state=running").await;
+    app.wait_for_newest_with("tool=count&state=running").await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(21)).await;
     tokio::time::resume();
@@ -450,13 +461,13 @@ async fn what_is_done_within_the_wait_is_answered_itself() {
 }
 
 #[tokio::test]
-async fn asking_again_for_a_call_that_goes_on_is_told_so_and_then_its_answer() {
-    let (tool, go, _) = counting(Effect::Write);
+async fn async_key_is_in_progress_then_replayed() {
+    let (tool, go, _) = counting_tool(Effect::Write);
     let app = TestApp::new([tool]).await;
     let key = ("idempotency-key", "k-1");
-    let place = accepted(&app, &[ASYNC, key]).await;
+    let place = accept_async(&app, &[ASYNC, key]).await;
     for way in [ASYNC, EVENTS] {
-        let (status, problem) = app.send(asking("count", json!({"arguments": {}}), &[way, key])).await;
+        let (status, problem) = app.send(invoke_request("count", json!({"arguments": {}}), &[way, key])).await;
         assert_eq!((status.as_u16(), &problem["kind"]), (409, &json!("idempotency_in_progress")));
         assert!(place.ends_with(problem["invocation_id"].as_str().unwrap()));
     }
@@ -464,39 +475,39 @@ async fn asking_again_for_a_call_that_goes_on_is_told_so_and_then_its_answer() {
         go.notify_one();
         tokio::task::yield_now().await;
     }
-    let response = app.respond(asking("count", json!({"arguments": {}}), &[ASYNC, key])).await;
-    assert_eq!((response.status().as_u16(), header(&response, "idempotent-replayed")), (200, "true"));
+    let response = app.respond(invoke_request("count", json!({"arguments": {}}), &[ASYNC, key])).await;
+    assert_eq!((response.status().as_u16(), header_value(&response, "idempotent-replayed")), (200, "true"));
 }
 
 #[tokio::test]
-async fn a_result_that_could_not_be_looked_up_is_waited_for() {
-    let (tool, go, _) = counting(Effect::Read);
+async fn unstored_async_result_is_waited_for() {
+    let (tool, go, _) = counting_tool(Effect::Read);
     let app = Arc::new(TestApp::new([tool.capture(toolcrib::Capture::Digest)]).await);
     let waiting = tokio::spawn({
         let app = app.clone();
-        async move { app.respond(asking("count", json!({"arguments": {}}), &[ASYNC])).await }
+        async move { app.respond(invoke_request("count", json!({"arguments": {}}), &[ASYNC])).await }
     });
-    app.until_newest_with("state=running").await;
+    app.wait_for_newest_with("state=running").await;
     while !waiting.is_finished() {
         go.notify_one();
         tokio::task::yield_now().await;
     }
     let response = waiting.await.unwrap();
-    assert_eq!((response.status().as_u16(), header(&response, "preference-applied")), (200, ""));
-    // With a key there is a way to ask for it again.
-    accepted(&app, &[ASYNC, ("idempotency-key", "k-1")]).await;
+    assert_eq!((response.status().as_u16(), header_value(&response, "preference-applied")), (200, ""));
+    // With a key the call can be repeated.
+    accept_async(&app, &[ASYNC, ("idempotency-key", "k-1")]).await;
 }
 
 #[tokio::test]
-async fn who_wants_events_gets_them_also_when_it_would_be_sent_away() {
-    let (tool, go, _) = counting(Effect::Read);
+async fn event_stream_takes_precedence_over_respond_async() {
+    let (tool, go, _) = counting_tool(Effect::Read);
     let app = TestApp::new([tool]).await;
-    let response = app.respond(asking("count", json!({"arguments": {}}), &[EVENTS, ASYNC])).await;
-    assert_eq!((response.status().as_u16(), header(&response, "preference-applied")), (200, ""));
-    let mut stream = Stream::of(response);
-    stream.event().await;
+    let response = app.respond(invoke_request("count", json!({"arguments": {}}), &[EVENTS, ASYNC])).await;
+    assert_eq!((response.status().as_u16(), header_value(&response, "preference-applied")), (200, ""));
+    let mut stream = Stream::from_response(response);
+    stream.next_event().await;
     go.notify_one();
-    stream.event().await;
+    stream.next_event().await;
     go.notify_one();
-    assert_eq!(stream.event().await.0, "result");
+    assert_eq!(stream.next_event().await.0, "result");
 }

@@ -11,10 +11,13 @@ use tokio::sync::Notify;
 use toolcrib::call::{Content, Resource};
 use toolcrib::{Effect, Idempotency, Limit, LimitScope, Per, Tool, ToolResult};
 
-use crate::support::mcp::{MODERN, last, messages, meta, modern, next, posted, rpc, with};
+use crate::support::mcp::{
+    STATELESS_VERSION, client_meta, last_message, mcp_request, merge, messages, modern_request, next_message,
+    rpc_message,
+};
 use crate::support::{TestApp, request};
 
-fn add() -> Tool {
+fn add_tool() -> Tool {
     Tool::new("add", "Adds two numbers.")
         .param("a", "integer", "One")
         .param("b", "integer", "Another")
@@ -26,18 +29,18 @@ fn add() -> Tool {
 }
 
 #[tokio::test]
-async fn discover_says_what_is_spoken_and_who_answers() {
-    let app = TestApp::new([add()]).await;
+async fn discover_lists_versions_and_server_info() {
+    let app = TestApp::new([add_tool()]).await;
     let (status, answer) = app.mcp("server/discover", json!({})).await;
     let result = &answer["result"];
     assert_eq!(status, 200, "{answer}");
-    assert_eq!(result["supportedVersions"], json!(["2025-03-26", "2025-06-18", "2025-11-25", MODERN]));
+    assert_eq!(result["supportedVersions"], json!(["2025-03-26", "2025-06-18", "2025-11-25", STATELESS_VERSION]));
     assert_eq!(result["capabilities"], json!({"tools": {"listChanged": true}}));
     assert_eq!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "toolcrib");
 }
 
 #[tokio::test]
-async fn tools_are_listed_as_they_were_written_in_order_and_page_by_page() {
+async fn tools_are_listed_in_order_and_pages() {
     let schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
         "$defs": {"address": {"type": "object", "properties": {"street": {"type": "string"}}}},
         "properties": {"address": {"$ref": "#/$defs/address"}}, "additionalProperties": false});
@@ -68,12 +71,13 @@ async fn tools_are_listed_as_they_were_written_in_order_and_page_by_page() {
 }
 
 #[tokio::test]
-async fn a_caller_sees_and_calls_its_own_tools_and_nobody_without_a_key_any() {
+async fn callers_see_and_call_their_own_tools() {
     let manifest =
         "callers:\n  - {name: ann, key: key-of-ann, admin: true}\n  - {name: bob, key: key-of-bob, deny: [add]}\n";
-    let app = TestApp::with_manifest(manifest, [add(), Tool::new("other", "…").call(|_, _| async { Ok("x") })]).await;
+    let app =
+        TestApp::with_manifest(manifest, [add_tool(), Tool::new("other", "…").call(|_, _| async { Ok("x") })]).await;
     let names = async |key| {
-        let (_, answer) = last(app.respond(modern("tools/list", json!({}), Some(key))).await).await;
+        let (_, answer) = last_message(app.respond(modern_request("tools/list", json!({}), Some(key))).await).await;
         assert_eq!(answer["result"]["cacheScope"], "private");
         answer["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect::<Vec<_>>()
     };
@@ -81,16 +85,19 @@ async fn a_caller_sees_and_calls_its_own_tools_and_nobody_without_a_key_any() {
         (names("key-of-ann").await, names("key-of-bob").await),
         (vec![json!("add"), json!("other")], vec![json!("other")])
     );
-    for request in [modern("tools/list", json!({}), None), modern("tools/list", json!({}), Some("no key"))] {
+    for request in
+        [modern_request("tools/list", json!({}), None), modern_request("tools/list", json!({}), Some("no key"))]
+    {
         let response = app.respond(request).await;
         assert_eq!(response.headers()["www-authenticate"], "Bearer");
-        let (status, problem) = last(response).await;
+        let (status, problem) = last_message(response).await;
         assert_eq!((status.as_u16(), &problem["kind"]), (401, &json!("unauthenticated")));
     }
-    // What a caller may not use is refused as REST refuses it, and is on record.
-    for said in [json!({}), json!({"progressToken": 1})] {
-        let params = json!({"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": said});
-        let (status, answer) = last(app.respond(modern("tools/call", params, Some("key-of-bob"))).await).await;
+    // A tool without a grant is refused as over REST, and the call is recorded.
+    for meta_fields in [json!({}), json!({"progressToken": 1})] {
+        let params = json!({"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": meta_fields});
+        let (status, answer) =
+            last_message(app.respond(modern_request("tools/call", params, Some("key-of-bob"))).await).await;
         let (error, (_, page)) = (&answer["error"], app.get_as("key-of-ann", "/invocations?limit=1").await);
         let row = &page["invocations"][0];
         assert_eq!((status.as_u16(), &error["code"], &answer["id"]), (403, &json!(-32010), &json!(1)), "{answer}");
@@ -101,9 +108,9 @@ async fn a_caller_sees_and_calls_its_own_tools_and_nobody_without_a_key_any() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_another_calls_is_refused_with_the_status_of_rest() {
-    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (tell, wait) = (begun.clone(), go.clone());
+async fn foreign_idempotency_key_is_refused_with_rest_status() {
+    let (started, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, wait) = (started.clone(), go.clone());
     let slow = Tool::new("slow", "…").param("n", "integer", "N").effect(Effect::Write).call(move |_, _| {
         let (tell, wait) = (tell.clone(), wait.clone());
         async move {
@@ -114,24 +121,24 @@ async fn a_key_that_is_another_calls_is_refused_with_the_status_of_rest() {
     });
     let app = Arc::new(TestApp::new([slow]).await);
     let call = |n: u32, token: Value| {
-        let said = with(json!({"toolcrib/idempotencyKey": "k-1"}), token);
-        json!({"name": "slow", "arguments": {"n": n}, "_meta": said})
+        let meta_fields = merge(json!({"toolcrib/idempotencyKey": "k-1"}), token);
+        json!({"name": "slow", "arguments": {"n": n}, "_meta": meta_fields})
     };
     let first = tokio::spawn({
         let (app, call) = (app.clone(), call(1, json!({})));
         async move { app.mcp("tools/call", call).await }
     });
-    begun.notified().await;
+    started.notified().await;
     let session = app.session("2025-11-25", None).await;
-    let refused = async |n, status, kind: &str, again: Option<&str>| {
+    let refused = async |n, status, kind: &str, replayed: Option<&str>| {
         for token in [json!({}), json!({"progressToken": 1})] {
-            let response = app.respond(modern("tools/call", call(n, token), None)).await;
+            let response = app.respond(modern_request("tools/call", call(n, token), None)).await;
             let waits = response.headers().get("retry-after").map(|seconds| seconds.to_str().unwrap().to_owned());
-            let (said, answer) = last(response).await;
-            assert_eq!((said.as_u16(), waits.as_deref()), (status, again), "{answer}");
+            let (code, answer) = last_message(response).await;
+            assert_eq!((code.as_u16(), waits.as_deref()), (status, replayed), "{answer}");
             assert_eq!((&answer["error"]["code"], &answer["error"]["data"]["kind"]), (&json!(-32010), &json!(kind)));
         }
-        let answer = session.ask("tools/call", call(n, json!({}))).await;
+        let answer = session.result_of("tools/call", call(n, json!({}))).await;
         assert_eq!((&answer["error"]["code"], &answer["error"]["data"]["kind"]), (&json!(-32010), &json!(kind)));
         answer["error"]["data"].clone()
     };
@@ -147,8 +154,8 @@ async fn a_key_that_is_another_calls_is_refused_with_the_status_of_rest() {
 }
 
 #[tokio::test]
-async fn a_call_goes_the_way_of_every_call() {
-    let app = TestApp::new([add()]).await;
+async fn call_passes_the_whole_stack() {
+    let app = TestApp::new([add_tool()]).await;
     let result = app
         .mcp_call("add", json!({"a": 2, "b": "3"}), json!({"toolcrib/runId": "r-1", "toolcrib/toolUseId": "u"}))
         .await;
@@ -159,13 +166,13 @@ async fn a_call_goes_the_way_of_every_call() {
         (&json!("complete"), &json!("/b"))
     );
     assert_eq!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "toolcrib");
-    let row = app.until_newest_is("succeeded").await;
+    let row = app.wait_for_newest_state("succeeded").await;
     assert_eq!(result["_meta"]["toolcrib/invocationId"], row["invocation_id"]);
     assert_eq!((&row["run_id"], &row["tool_use_id"]), (&json!("r-1"), &json!("u")));
 }
 
 #[tokio::test]
-async fn content_is_mcps_own_on_the_short_way_and_on_the_long_one() {
+async fn content_blocks_keep_their_mcp_form() {
     let tool = Tool::new("all", "…").effect(Effect::Read).call(|_, _| async {
         let resource = Resource { uri: "test://r".into(), mime_type: Some("text/plain".into()), ..Resource::default() };
         let blob = Resource { uri: "test://b".into(), blob: Some("aGk=".into()), ..Resource::default() };
@@ -201,24 +208,24 @@ async fn content_is_mcps_own_on_the_short_way_and_on_the_long_one() {
 }
 
 #[tokio::test]
-async fn names_are_found_as_over_rest_and_an_unknown_one_is_an_error_of_the_protocol() {
-    let app = TestApp::new([add()]).await;
+async fn names_resolve_as_over_rest() {
+    let app = TestApp::new([add_tool()]).await;
     let result = app.mcp_call("functions.Add", json!({"a": 1, "b": 1}), json!({})).await;
     assert_eq!(result["structuredContent"]["sum"], 2);
     assert_eq!(result["_meta"]["toolcrib/warnings"][0], "called as `functions.Add`; the tool's name is `add`");
-    for said in [json!({}), json!({"progressToken": 1})] {
-        let (status, answer) = app.mcp("tools/call", json!({"name": "addd", "_meta": said})).await;
+    for meta_fields in [json!({}), json!({"progressToken": 1})] {
+        let (status, answer) = app.mcp("tools/call", json!({"name": "addd", "_meta": meta_fields})).await;
         assert_eq!((status.as_u16(), &answer["error"]["code"]), (200, &json!(-32602)), "{answer}");
         assert_eq!(answer["error"]["data"], json!({"kind": "unknown_tool", "did_you_mean": ["add"]}));
     }
 }
 
 #[tokio::test]
-async fn what_fails_is_a_result_that_says_what_to_do() {
+async fn failures_are_results_with_advice() {
     let no = Tool::new("no", "…").effect(Effect::Read).call(|_, _| async { Ok(ToolResult::error("no such city")) });
     let limit = Limit { calls: 1, per: Per::Lifetime, scope: LimitScope::Tool };
     let once = Tool::new("once", "…").effect(Effect::Read).limit(limit).call(|_, _| async { Ok("x") });
-    let app = TestApp::new([add(), no, once]).await;
+    let app = TestApp::new([add_tool(), no, once]).await;
     let wrong = app.mcp_call("add", json!({"a": "x"}), json!({})).await;
     let problem = &wrong["_meta"]["toolcrib/problem"];
     assert_eq!((&wrong["isError"], &problem["kind"]), (&json!(true), &json!("invalid_arguments")));
@@ -239,7 +246,7 @@ async fn what_fails_is_a_result_that_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn meta_has_what_rest_has_beside_the_arguments() {
+async fn meta_carries_the_rest_parameters() {
     let runs = Arc::new(AtomicU32::new(0));
     let count = runs.clone();
     let keyed = Tool::new("keyed", "…").effect(Effect::Write).idempotency(Idempotency::Required).call(move |_, _| {
@@ -251,12 +258,12 @@ async fn meta_has_what_rest_has_beside_the_arguments() {
         .cache(Duration::from_secs(60), &[])
         .call(|_, _| async { Ok(json!([1, 2, 3])) });
     let app = TestApp::new([keyed, cached]).await;
-    let said = json!({"toolcrib/idempotencyKey": "k-1"});
-    let first = app.mcp_call("keyed", json!({}), said.clone()).await;
-    let again = app.mcp_call("keyed", json!({}), said).await;
-    assert_eq!((&first["content"], runs.load(Ordering::SeqCst)), (&again["content"], 1));
+    let meta_fields = json!({"toolcrib/idempotencyKey": "k-1"});
+    let first = app.mcp_call("keyed", json!({}), meta_fields.clone()).await;
+    let replayed = app.mcp_call("keyed", json!({}), meta_fields).await;
+    assert_eq!((&first["content"], runs.load(Ordering::SeqCst)), (&replayed["content"], 1));
     assert_eq!(
-        (&again["_meta"]["toolcrib/replayed"], &again["_meta"]["toolcrib/invocationId"]),
+        (&replayed["_meta"]["toolcrib/replayed"], &replayed["_meta"]["toolcrib/invocationId"]),
         (&json!(true), &first["_meta"]["toolcrib/invocationId"])
     );
     app.mcp_call("cached", json!({}), json!({})).await;
@@ -266,15 +273,15 @@ async fn meta_has_what_rest_has_beside_the_arguments() {
     assert_eq!(hit["_meta"]["toolcrib/overflow"]["next_offset"], 2);
     let bypass = app.mcp_call("cached", json!({}), json!({"toolcrib/cache": "bypass"})).await;
     assert_eq!(bypass["_meta"]["toolcrib/cache"], "bypass");
-    for (said, right) in [
+    for (meta_fields, right) in [
         (json!({"toolcrib/cache": "maybe"}), "_meta, toolcrib/cache: cache is one of"),
         (json!({"toolcrib/timeout": 5}), "timeout is a text with a unit"),
         (json!({"toolcrib/page": {"limit": "x"}}), "_meta, toolcrib/page"),
         (json!({"toolcrib/idempotencyKey": 5}), "the key is a text"),
-        (json!({"toolcrib/run_id": "r"}), "there is no such key; there are idempotencyKey, runId"),
+        (json!({"toolcrib/run_id": "r"}), "unknown key; the keys are idempotencyKey, runId"),
     ] {
         for token in [json!({}), json!({"progressToken": 1})] {
-            let params = json!({"name": "cached", "_meta": with(said.clone(), token)});
+            let params = json!({"name": "cached", "_meta": merge(meta_fields.clone(), token)});
             let (status, answer) = app.mcp("tools/call", params).await;
             assert_eq!((status.as_u16(), &answer["error"]["code"]), (200, &json!(-32602)), "{answer}");
             assert!(answer["error"]["message"].as_str().unwrap().contains(right), "{answer}");
@@ -285,7 +292,7 @@ async fn meta_has_what_rest_has_beside_the_arguments() {
 }
 
 #[tokio::test]
-async fn a_tool_that_tells_how_far_it_is_streams() {
+async fn tool_with_progress_streams() {
     let tool = Tool::new("steps", "…").effect(Effect::Read).call(|_, context| async move {
         for progress in [0, 50, 50, 100] {
             context.progress(json!({"progress": progress, "total": 100}));
@@ -299,39 +306,46 @@ async fn a_tool_that_tells_how_far_it_is_streams() {
         Ok("done")
     });
     let app = TestApp::new([tool, words]).await;
-    let call =
-        |name: &str, token: Value| modern("tools/call", json!({"name": name, "_meta": {"progressToken": token}}), None);
-    let (_, told) = messages(app.respond(call("steps", json!("p-1"))).await).await;
-    let numbers: Vec<f64> = told.iter().filter_map(|message| message["params"]["progress"].as_f64()).collect();
-    assert_eq!((numbers.len(), numbers[0], numbers[1], numbers[3]), (5, 0.0, 50.0, 100.0), "{told:?}");
+    let call = |name: &str, token: Value| {
+        modern_request("tools/call", json!({"name": name, "_meta": {"progressToken": token}}), None)
+    };
+    let (_, events) = messages(app.respond(call("steps", json!("p-1"))).await).await;
+    let numbers: Vec<f64> = events.iter().filter_map(|message| message["params"]["progress"].as_f64()).collect();
+    assert_eq!((numbers.len(), numbers[0], numbers[1], numbers[3]), (5, 0.0, 50.0, 100.0), "{events:?}");
     assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
-    assert_eq!((&told[0]["method"], &told[0]["params"]["total"]), (&json!("notifications/progress"), &json!(100.0)));
-    assert_eq!((&told[0]["params"]["progressToken"], &told[4]["params"]["message"]), (&json!("p-1"), &json!("nearly")));
-    assert_eq!(told.last().unwrap()["result"]["content"][0]["text"], "done");
-    let (_, told) = messages(app.respond(call("words", json!(7))).await).await;
-    let said = |n: usize| (told[n]["params"]["progress"].clone(), told[n]["params"]["message"].clone());
-    assert_eq!((said(0), said(1)), ((json!(1.0), json!("one")), (json!(2.0), json!("{\"at\":2}"))));
+    assert_eq!(
+        (&events[0]["method"], &events[0]["params"]["total"]),
+        (&json!("notifications/progress"), &json!(100.0))
+    );
+    assert_eq!(
+        (&events[0]["params"]["progressToken"], &events[4]["params"]["message"]),
+        (&json!("p-1"), &json!("nearly"))
+    );
+    assert_eq!(events.last().unwrap()["result"]["content"][0]["text"], "done");
+    let (_, events) = messages(app.respond(call("words", json!(7))).await).await;
+    let progress_at = |n: usize| (events[n]["params"]["progress"].clone(), events[n]["params"]["message"].clone());
+    assert_eq!((progress_at(0), progress_at(1)), ((json!(1.0), json!("one")), (json!(2.0), json!("{\"at\":2}"))));
 }
 
 #[tokio::test]
-async fn progress_that_nobody_could_read_in_time_is_counted() {
+async fn unread_progress_is_counted() {
     let tool = Tool::new("fast", "…").effect(Effect::Read).call(|_, context| async move {
         (0..1000).for_each(|n| context.progress(n));
         Ok("done")
     });
     let app = TestApp::new([tool]).await;
-    let request = modern("tools/call", json!({"name": "fast", "_meta": {"progressToken": 1}}), None);
-    let (_, told) = messages(app.respond(request).await).await;
-    let told = &told[..told.len() - 1];
-    let missed: u64 = told.iter().filter_map(|message| message["params"]["_meta"]["toolcrib/missed"].as_u64()).sum();
-    assert_eq!(told.len() as u64 + missed, 1000);
-    assert_eq!(told.last().unwrap()["params"]["message"], "999");
+    let request = modern_request("tools/call", json!({"name": "fast", "_meta": {"progressToken": 1}}), None);
+    let (_, events) = messages(app.respond(request).await).await;
+    let events = &events[..events.len() - 1];
+    let missed: u64 = events.iter().filter_map(|message| message["params"]["_meta"]["toolcrib/missed"].as_u64()).sum();
+    assert_eq!(events.len() as u64 + missed, 1000);
+    assert_eq!(events.last().unwrap()["params"]["message"], "999");
 }
 
-/// A tool that says that it has begun, then waits.
-fn waiting(effect: Effect) -> (Tool, Arc<Notify>, Arc<Notify>) {
-    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (tell, wait) = (begun.clone(), go.clone());
+/// A tool that signals its start, then waits.
+fn waiting_tool(effect: Effect) -> (Tool, Arc<Notify>, Arc<Notify>) {
+    let (started, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, wait) = (started.clone(), go.clone());
     let tool = Tool::new("wait", "…").effect(effect).call(move |_, context| {
         let (tell, wait) = (tell.clone(), wait.clone());
         async move {
@@ -341,75 +355,80 @@ fn waiting(effect: Effect) -> (Tool, Arc<Notify>, Arc<Notify>) {
             Ok("done")
         }
     });
-    (tool, begun, go)
+    (tool, started, go)
 }
 
 #[tokio::test]
-async fn whoever_closes_the_stream_has_left_and_the_tools_policy_decides() {
-    for said in [json!({}), json!({"progressToken": 1})] {
+async fn closing_the_stream_is_a_disconnect() {
+    for meta_fields in [json!({}), json!({"progressToken": 1})] {
         for (effect, end) in [(Effect::Read, "cancelled"), (Effect::Write, "succeeded")] {
-            let (tool, begun, go) = waiting(effect);
+            let (tool, started, go) = waiting_tool(effect);
             let app = Arc::new(TestApp::new([tool]).await);
             let call = tokio::spawn({
-                let (app, said) = (app.clone(), said.clone());
+                let (app, meta_fields) = (app.clone(), meta_fields.clone());
                 async move {
-                    let params = json!({"name": "wait", "_meta": said});
-                    messages(app.respond(modern("tools/call", params, None)).await).await
+                    let params = json!({"name": "wait", "_meta": meta_fields});
+                    messages(app.respond(modern_request("tools/call", params, None)).await).await
                 }
             });
-            begun.notified().await;
+            started.notified().await;
             call.abort();
             let _ = call.await;
             if effect == Effect::Write {
                 go.notify_one();
             }
-            app.until_newest_is(end).await;
+            app.wait_for_newest_state(end).await;
         }
     }
 }
 
 #[tokio::test]
-async fn whoever_listens_hears_when_its_own_list_has_changed() {
+async fn listener_is_notified_of_list_changes() {
     let tool = |description: &str| format!("tools:\n  calculator: {{kind: native, description: {description}}}\n");
     let callers = "callers:\n  - {name: ann, key: key-of-ann, admin: true}\n  - {name: bob, key: key-of-bob, deny: [calculator]}\n";
     let manifest = |description: &str| format!("{callers}{}", tool(description));
     let app = TestApp::with_manifest(&manifest("one"), []).await;
-    let listen = |key| modern("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}), Some(key));
+    let listen =
+        |key| modern_request("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}), Some(key));
     let (mut ann, mut bob) =
         (app.respond(listen("key-of-ann")).await.into_body(), app.respond(listen("key-of-bob")).await.into_body());
     for stream in [&mut ann, &mut bob] {
-        let acknowledged = next(stream).await.unwrap();
+        let acknowledged = next_message(stream).await.unwrap();
         assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
         assert_eq!(acknowledged["params"]["notifications"], json!({"toolsListChanged": true}));
     }
     app.write("toolcrib.yaml", &manifest("two"));
     assert_eq!(app.reload().await, None);
-    let changed = next(&mut ann).await.unwrap();
+    let changed = next_message(&mut ann).await.unwrap();
     assert_eq!(changed["method"], "notifications/tools/list_changed");
     assert_eq!(changed["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], json!(1));
     // Switched off it is not shown either.
     app.post_as("key-of-ann", "/tools/calculator/disable", json!({})).await;
-    assert_eq!(next(&mut ann).await.unwrap()["method"], "notifications/tools/list_changed");
-    let nothing = tokio::time::timeout(Duration::from_millis(100), next(&mut bob)).await;
+    assert_eq!(next_message(&mut ann).await.unwrap()["method"], "notifications/tools/list_changed");
+    let nothing = tokio::time::timeout(Duration::from_millis(100), next_message(&mut bob)).await;
     assert!(nothing.is_err(), "bob's list is what it was: {nothing:?}");
 }
 
 #[tokio::test]
 async fn streams_end_with_the_service() {
-    let app = TestApp::new([add()]).await;
-    let listen = modern("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}), None);
+    let app = TestApp::new([add_tool()]).await;
+    let listen = modern_request("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}), None);
     let mut stream = app.respond(listen).await.into_body();
-    next(&mut stream).await.unwrap();
+    next_message(&mut stream).await.unwrap();
     app.close().await;
-    while next(&mut stream).await.is_some() {}
+    while next_message(&mut stream).await.is_some() {}
 }
 
 #[tokio::test]
-async fn what_is_no_request_of_this_version_is_refused_with_its_status_and_code() {
-    let app = TestApp::new([add()]).await;
-    let call =
-        || with(rpc("tools/call", json!({"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": meta()})), json!({}));
-    let headers = [("mcp-protocol-version", MODERN), ("mcp-method", "tools/call"), ("mcp-name", "add")];
+async fn invalid_requests_get_their_status_and_code() {
+    let app = TestApp::new([add_tool()]).await;
+    let call = || {
+        merge(
+            rpc_message("tools/call", json!({"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": client_meta()})),
+            json!({}),
+        )
+    };
+    let headers = [("mcp-protocol-version", STATELESS_VERSION), ("mcp-method", "tools/call"), ("mcp-name", "add")];
     let but = |name: &str, value: Option<&'static str>| {
         let mut headers: Vec<(&str, &str)> = headers.to_vec();
         headers.retain(|(other, _)| *other != name);
@@ -446,53 +465,56 @@ async fn what_is_no_request_of_this_version_is_refused_with_its_status_and_code(
         ),
         (
             "a method that was taken out",
-            with(call(), json!({"method": "ping"})),
+            merge(call(), json!({"method": "ping"})),
             but("mcp-method", Some("ping")),
             404,
             -32601,
         ),
         (
             "a method that never was",
-            with(call(), json!({"method": "x/y"})),
+            merge(call(), json!({"method": "x/y"})),
             but("mcp-method", Some("x/y")),
             404,
             -32601,
         ),
         (
             "arguments that are none",
-            with(call(), json!({"params": {"name": "add", "arguments": "x", "_meta": meta()}})),
+            merge(call(), json!({"params": {"name": "add", "arguments": "x", "_meta": client_meta()}})),
             headers.to_vec(),
             200,
             -32602,
         ),
-        ("no JSON-RPC", with(call(), json!({"jsonrpc": "1.0"})), headers.to_vec(), 400, -32600),
-        ("an id that is none", with(call(), json!({"id": {}})), headers.to_vec(), 400, -32600),
+        ("no JSON-RPC", merge(call(), json!({"jsonrpc": "1.0"})), headers.to_vec(), 400, -32600),
+        ("an id that is none", merge(call(), json!({"id": {}})), headers.to_vec(), 400, -32600),
         ("a batch", json!([call()]), headers.to_vec(), 400, -32600),
     ];
     for (what, body, headers, status, code) in cases {
-        let response = app.respond(posted(&body, None, &headers)).await;
-        let (answered, answer) = last(response).await;
+        let response = app.respond(mcp_request(&body, None, &headers)).await;
+        let (answered, answer) = last_message(response).await;
         assert_eq!((answered.as_u16(), answer["error"]["code"].as_i64()), (status, Some(code)), "{what}: {answer}");
         if code == -32022 {
             assert_eq!(answer["error"]["data"]["requested"], "2099-01-01");
-            assert!(answer["error"]["data"]["supported"].as_array().unwrap().contains(&json!(MODERN)), "{answer}");
+            assert!(
+                answer["error"]["data"]["supported"].as_array().unwrap().contains(&json!(STATELESS_VERSION)),
+                "{answer}"
+            );
         }
     }
     let (_, answer) = app.mcp("nope/x", json!({})).await;
     assert_eq!(answer["error"], json!({"code": -32601, "message": "there is no method `nope/x`"}));
     // OWS around a value and other letters in a header's name are all the same.
-    let headers = [("MCP-Protocol-Version", MODERN), ("MCP-METHOD", "tools/call"), ("mcp-name", "add")];
-    assert_eq!(last(app.respond(posted(&call(), None, &headers)).await).await.0, 200);
+    let headers = [("MCP-Protocol-Version", STATELESS_VERSION), ("MCP-METHOD", "tools/call"), ("mcp-name", "add")];
+    assert_eq!(last_message(app.respond(mcp_request(&call(), None, &headers)).await).await.0, 200);
 }
 
 #[tokio::test]
-async fn bodies_that_cannot_be_read_are_refused_as_on_every_route() {
-    let app = TestApp::with_manifest("server: {max_body: 1KiB}\n", [add()]).await;
+async fn unreadable_bodies_are_refused() {
+    let app = TestApp::with_manifest("server: {max_body: 1KiB}\n", [add_tool()]).await;
     let sent = async |body: &str, kind: &str| {
-        let mut request = posted(&json!({}), None, &[]);
+        let mut request = mcp_request(&json!({}), None, &[]);
         request.headers_mut().insert("content-type", kind.parse().unwrap());
         *request.body_mut() = Body::from(body.to_owned());
-        last(app.respond(request).await).await
+        last_message(app.respond(request).await).await
     };
     let (status, answer) = sent("{\"jsonrpc\"", "application/json").await;
     assert_eq!((status.as_u16(), &answer["error"]["code"], &answer["id"]), (400, &json!(-32700), &Value::Null));
@@ -501,78 +523,78 @@ async fn bodies_that_cannot_be_read_are_refused_as_on_every_route() {
     assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!(-32700)), "a key that stands there twice");
     assert_eq!(sent("{}", "text/plain").await.0, 415);
     assert_eq!(sent(&" ".repeat(2000), "application/json").await.0, 413);
-    let mut foreign = modern("tools/list", json!({}), None);
+    let mut foreign = modern_request("tools/list", json!({}), None);
     foreign.headers_mut().insert("origin", "http://evil.example".parse().unwrap());
-    assert_eq!(last(app.respond(foreign).await).await.0, StatusCode::FORBIDDEN);
-    let mut foreign = modern("tools/list", json!({}), None);
+    assert_eq!(last_message(app.respond(foreign).await).await.0, StatusCode::FORBIDDEN);
+    let mut foreign = modern_request("tools/list", json!({}), None);
     foreign.headers_mut().insert("host", "evil.example".parse().unwrap());
-    assert_eq!(last(app.respond(foreign).await).await.0, StatusCode::FORBIDDEN);
-    let mut json_only = modern("tools/list", json!({}), None);
+    assert_eq!(last_message(app.respond(foreign).await).await.0, StatusCode::FORBIDDEN);
+    let mut json_only = modern_request("tools/list", json!({}), None);
     json_only.headers_mut().insert("accept", "application/json".parse().unwrap());
-    let (status, answer) = last(app.respond(json_only).await).await;
+    let (status, answer) = last_message(app.respond(json_only).await).await;
     assert_eq!((status.as_u16(), &answer["error"]["code"]), (406, &json!(-32600)), "{answer}");
 }
 
 #[tokio::test]
-async fn there_is_neither_a_stream_to_get_nor_a_session_to_end() {
-    let app = TestApp::new([add()]).await;
+async fn get_and_delete_are_refused() {
+    let app = TestApp::new([add_tool()]).await;
     for method in ["GET", "DELETE"] {
         let mut request = request(method, "/mcp", None, None);
-        request.headers_mut().insert("mcp-protocol-version", MODERN.parse().unwrap());
+        request.headers_mut().insert("mcp-protocol-version", STATELESS_VERSION.parse().unwrap());
         request.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
         let response = app.respond(request).await;
         assert_eq!(response.headers()["allow"], "POST");
-        assert_eq!(last(response).await.0, StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(last_message(response).await.0, StatusCode::METHOD_NOT_ALLOWED);
     }
 }
 
 #[tokio::test]
-async fn parameters_that_stand_in_headers_are_held_against_the_arguments() {
+async fn header_parameters_must_match_the_arguments() {
     let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
     let tool = Tool::new("run", "…").effect(Effect::Read).input_schema(schema).call(|_, _| async { Ok("ran") });
     let app = TestApp::new([tool]).await;
     let call = |header: Option<&str>| {
-        let mut request = modern("tools/call", json!({"name": "run", "arguments": {"region": "eu"}}), None);
+        let mut request = modern_request("tools/call", json!({"name": "run", "arguments": {"region": "eu"}}), None);
         if let Some(value) = header {
             request.headers_mut().insert("mcp-param-region", value.parse().unwrap());
         }
         request
     };
-    let (status, answer) = last(app.respond(call(Some("eu"))).await).await;
+    let (status, answer) = last_message(app.respond(call(Some("eu"))).await).await;
     assert_eq!((status.as_u16(), &answer["result"]["content"][0]["text"]), (200, &json!("ran")), "{answer}");
     for header in [None, Some("us")] {
-        let (status, answer) = last(app.respond(call(header)).await).await;
+        let (status, answer) = last_message(app.respond(call(header)).await).await;
         assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!(-32020)), "{answer}");
     }
 }
 
 #[tokio::test]
-async fn parameters_in_headers_are_those_of_the_tool_that_the_caller_means() {
+async fn header_parameters_belong_to_the_granted_tool() {
     let manifest = "callers:\n  - {name: ann, key: key-of-ann, deny: [RUN-IT]}\n";
     let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
     let tool = |name: &str| {
         Tool::new(name, "…").effect(Effect::Read).input_schema(schema.clone()).call(|_, _| async { Ok("ran") })
     };
-    // To whoever may use both, `Run_It` means neither.
+    // For a caller with both tools, `Run_It` is ambiguous.
     let app = TestApp::with_manifest(manifest, [tool("run_it"), tool("RUN-IT")]).await;
-    for said in [json!({}), json!({"progressToken": 1})] {
+    for meta_fields in [json!({}), json!({"progressToken": 1})] {
         let call = |region: &str| {
-            let params = json!({"name": "Run_It", "arguments": {"region": "eu"}, "_meta": said});
-            let mut request = modern("tools/call", params, Some("key-of-ann"));
+            let params = json!({"name": "Run_It", "arguments": {"region": "eu"}, "_meta": meta_fields});
+            let mut request = modern_request("tools/call", params, Some("key-of-ann"));
             request.headers_mut().insert("mcp-param-region", region.parse().unwrap());
             request
         };
-        let (status, answer) = last(app.respond(call("us")).await).await;
+        let (status, answer) = last_message(app.respond(call("us")).await).await;
         assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!(-32020)), "{answer}");
-        let (status, answer) = last(app.respond(call("eu")).await).await;
+        let (status, answer) = last_message(app.respond(call("eu")).await).await;
         assert_eq!((status.as_u16(), &answer["result"]["content"][0]["text"]), (200, &json!("ran")), "{answer}");
     }
 }
 
 #[tokio::test]
-async fn what_the_protocol_refuses_is_refused_on_the_short_way_too() {
-    let app = TestApp::new([add()]).await;
-    let call = || modern("tools/call", json!({"name": "add", "arguments": {"a": 1, "b": 2}}), None);
+async fn protocol_errors_are_the_same_on_the_fast_path() {
+    let app = TestApp::new([add_tool()]).await;
+    let call = || modern_request("tools/call", json!({"name": "add", "arguments": {"a": 1, "b": 2}}), None);
     for (header, value, refused) in [
         ("content-type", "application/foo+json", 415),
         ("accept", "application/json-seq, text/event-stream", 406),
@@ -584,36 +606,37 @@ async fn what_the_protocol_refuses_is_refused_on_the_short_way_too() {
     }
     let mut request = call();
     request.headers_mut().insert("content-type", "application/json; charset=utf-8".parse().unwrap());
-    assert_eq!(last(app.respond(request).await).await.1["result"]["structuredContent"]["sum"], 3);
+    assert_eq!(last_message(app.respond(request).await).await.1["result"]["structuredContent"]["sum"], 3);
     for odd in [json!({"requestState": 5}), json!({"inputResponses": "x"})] {
-        let params = with(json!({"name": "add", "arguments": {"a": 1, "b": 2}}), odd.clone());
+        let params = merge(json!({"name": "add", "arguments": {"a": 1, "b": 2}}), odd.clone());
         let (_, answer) = app.mcp("tools/call", params).await;
         assert_eq!(answer["error"]["code"], -32602, "{odd}: {answer}");
     }
 }
 
 #[tokio::test]
-async fn a_key_that_is_taken_back_keeps_no_stream() {
+async fn revoked_key_loses_its_stream() {
     let manifest = |key: &str| {
         format!("callers:\n  - {{name: ann, key: {key}}}\n  - {{name: bob, key: key-of-bob, deny: [nothing]}}\n")
     };
-    let app = TestApp::with_manifest(&manifest("key-of-ann"), [add()]).await;
-    let listen = |key| modern("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}), Some(key));
+    let app = TestApp::with_manifest(&manifest("key-of-ann"), [add_tool()]).await;
+    let listen =
+        |key| modern_request("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}), Some(key));
     let mut streams = Vec::new();
     for key in ["key-of-ann", "key-of-bob"] {
         let session = app.session("2025-11-25", Some(key)).await;
         streams.push(session.send("GET").await.into_body());
         let mut listens = app.respond(listen(key)).await.into_body();
-        assert_eq!(next(&mut listens).await.unwrap()["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!(next_message(&mut listens).await.unwrap()["method"], "notifications/subscriptions/acknowledged");
         streams.push(listens);
     }
     // The same callers; ann's key is another, and bob may not use `add` any more.
     app.write("toolcrib.yaml", &manifest("key-of-ann-2").replace("nothing", "add"));
     assert_eq!(app.reload().await, None);
     for stream in &mut streams[..2] {
-        assert_eq!(next(stream).await, None);
+        assert_eq!(next_message(stream).await, None);
     }
     for stream in &mut streams[2..] {
-        assert_eq!(next(stream).await.unwrap()["method"], "notifications/tools/list_changed");
+        assert_eq!(next_message(stream).await.unwrap()["method"], "notifications/tools/list_changed");
     }
 }

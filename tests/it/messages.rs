@@ -12,7 +12,7 @@ use toolcrib::{Effect, Idempotency, Tool, ToolError, ToolResult};
 use crate::support::{Reply, TestApp, request};
 
 /// An Anthropic message that calls these tools.
-fn message(calls: &[(&str, Value)]) -> Value {
+fn assistant_message(calls: &[(&str, Value)]) -> Value {
     let uses = calls.iter().enumerate().map(
         |(n, (name, input))| json!({"type": "tool_use", "id": format!("toolu_{n}"), "name": name, "input": input}),
     );
@@ -20,13 +20,13 @@ fn message(calls: &[(&str, Value)]) -> Value {
 }
 
 /// The texts of the results in the answer's one message, in order.
-fn texts(reply: &Reply) -> Vec<&str> {
+fn result_texts(reply: &Reply) -> Vec<&str> {
     assert_eq!(reply.0, StatusCode::OK, "{}", reply.1);
     let blocks = reply.1["messages"][0]["content"].as_array().unwrap();
     blocks.iter().map(|block| block["content"][0]["text"].as_str().unwrap()).collect()
 }
 
-fn echo(effect: Effect, runs: &Arc<AtomicUsize>) -> Tool {
+fn echo_tool(effect: Effect, runs: &Arc<AtomicUsize>) -> Tool {
     let runs = runs.clone();
     let tool = Tool::new("echo", "…").param("text", "string", "…").effect(effect);
     tool.call(move |args, context| {
@@ -35,7 +35,7 @@ fn echo(effect: Effect, runs: &Arc<AtomicUsize>) -> Tool {
         async move {
             let text = args["text"].as_str().unwrap_or_default().to_owned();
             if text == "no" {
-                Err(ToolError::Said("I will not".into()))
+                Err(ToolError::Rejected("I will not".into()))
             } else {
                 Ok(json!({"text": text, "tenant": tenant}))
             }
@@ -44,7 +44,7 @@ fn echo(effect: Effect, runs: &Arc<AtomicUsize>) -> Tool {
 }
 
 #[tokio::test]
-async fn calls_run_side_by_side_up_to_a_bound_and_a_slow_one_holds_up_no_other() {
+async fn calls_run_in_parallel_up_to_a_bound() {
     let (most, now, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let (most_, now_, gate_) = (most.clone(), now.clone(), gate.clone());
     let tool = Tool::new("step", "…").param("n", "integer", "…").effect(Effect::Read).call(move |args, _| {
@@ -65,8 +65,8 @@ async fn calls_run_side_by_side_up_to_a_bound_and_a_slow_one_holds_up_no_other()
     });
     let app = TestApp::new([tool]).await;
     let calls: Vec<(&str, Value)> = (0..10).map(|n| ("step", json!({"n": n}))).collect();
-    let reply = app.post("/calls?parallel=3", message(&calls)).await;
-    assert_eq!(texts(&reply), (0..10).map(|n| n.to_string()).collect::<Vec<_>>());
+    let reply = app.post("/calls?parallel=3", assistant_message(&calls)).await;
+    assert_eq!(result_texts(&reply), (0..10).map(|n| n.to_string()).collect::<Vec<_>>());
     assert_eq!(most.load(Ordering::SeqCst), 3);
 }
 
@@ -79,15 +79,15 @@ async fn five_calls_take_as_long_as_one() {
     let app = TestApp::new([slow]).await;
     tokio::time::pause();
     let began = tokio::time::Instant::now();
-    app.post("/calls", message(&vec![("slow", json!({})); 5])).await;
+    app.post("/calls", assistant_message(&vec![("slow", json!({})); 5])).await;
     assert!(began.elapsed() < std::time::Duration::from_millis(130), "{:?}", began.elapsed());
     let began = tokio::time::Instant::now();
-    app.post("/calls", message(&vec![("slow", json!({})); 6])).await;
+    app.post("/calls", assistant_message(&vec![("slow", json!({})); 6])).await;
     assert!(began.elapsed() >= std::time::Duration::from_millis(200), "five at a time");
 }
 
 #[tokio::test]
-async fn what_goes_wrong_with_one_call_is_no_matter_to_the_others() {
+async fn failed_call_does_not_affect_the_others() {
     let runs = Arc::new(AtomicUsize::new(0));
     let panics = Tool::new("panics", "…").effect(Effect::Read).call(|args, _| async move {
         match args.get("calm") {
@@ -95,7 +95,7 @@ async fn what_goes_wrong_with_one_call_is_no_matter_to_the_others() {
             None => panic!("oh"),
         }
     });
-    let app = TestApp::new([echo(Effect::Read, &runs), panics]).await;
+    let app = TestApp::new([echo_tool(Effect::Read, &runs), panics]).await;
     let calls = [
         ("echo", json!({"text": "a"})),
         ("nothing", json!({})),
@@ -104,7 +104,7 @@ async fn what_goes_wrong_with_one_call_is_no_matter_to_the_others() {
         ("echo", json!({"text": "no"})),
         ("echo", json!({"text": "c"})),
     ];
-    let (status, answer) = app.post("/calls", message(&calls)).await;
+    let (status, answer) = app.post("/calls", assistant_message(&calls)).await;
     assert_eq!((status, &answer["dialect"]), (StatusCode::OK, &json!("anthropic")));
     let of = |result: &Value| result["kind"].as_str().map_or_else(|| result["is_error"].to_string(), str::to_owned);
     let results: Vec<String> = answer["results"].as_array().unwrap().iter().map(of).collect();
@@ -117,10 +117,10 @@ async fn what_goes_wrong_with_one_call_is_no_matter_to_the_others() {
 }
 
 #[tokio::test]
-async fn what_holds_for_all_calls_reaches_each() {
+async fn message_options_reach_every_call() {
     let runs = Arc::new(AtomicUsize::new(0));
-    let app = TestApp::new([echo(Effect::Read, &runs)]).await;
-    let message = message(&[("echo", json!({"text": "a"})), ("echo", json!({"text": "b"}))]);
+    let app = TestApp::new([echo_tool(Effect::Read, &runs)]).await;
+    let message = assistant_message(&[("echo", json!({"text": "a"})), ("echo", json!({"text": "b"}))]);
     let envelope = json!({"message": message, "run_id": "r-1", "context": {"tenant": "acme"}});
     let (_, answer) = app.post("/calls", envelope).await;
     assert_eq!(answer["results"][1]["structured_content"], json!({"text": "b", "tenant": "acme"}));
@@ -129,24 +129,24 @@ async fn what_holds_for_all_calls_reaches_each() {
 }
 
 #[tokio::test]
-async fn a_request_can_deny_tools_and_the_refusal_is_on_record() {
+async fn denied_tools_are_refused_and_recorded() {
     let runs = Arc::new(AtomicUsize::new(0));
-    let app = TestApp::new([echo(Effect::Read, &runs)]).await;
-    let calls = message(&[("echo", json!({"text": "a"}))]);
+    let app = TestApp::new([echo_tool(Effect::Read, &runs)]).await;
+    let calls = assistant_message(&[("echo", json!({"text": "a"}))]);
     let (_, answer) = app.post("/calls?deny=other,ec*", calls.clone()).await;
     assert_eq!(answer["results"][0]["kind"], "forbidden");
     let (_, answer) = app.post("/calls", json!({"message": calls, "deny": ["echo"]})).await;
     assert_eq!(answer["results"][0]["kind"], "forbidden");
     assert_eq!(runs.load(Ordering::SeqCst), 0);
-    let row = app.until_newest_is("refused").await;
+    let row = app.wait_for_newest_state("refused").await;
     assert_eq!(row["kind"], "forbidden");
 }
 
 #[tokio::test]
-async fn a_write_that_the_model_did_not_finish_writing_does_not_run() {
+async fn incomplete_write_does_not_run() {
     let runs = Arc::new(AtomicUsize::new(0));
-    let app = TestApp::new([echo(Effect::Write, &runs)]).await;
-    let mut cut = message(&[("echo", json!({"text": "whole"})), ("echo", json!({"text": "ha"}))]);
+    let app = TestApp::new([echo_tool(Effect::Write, &runs)]).await;
+    let mut cut = assistant_message(&[("echo", json!({"text": "whole"})), ("echo", json!({"text": "ha"}))]);
     cut["stop_reason"] = json!("max_tokens");
     let (_, answer) = app.post("/calls", cut).await;
     assert_eq!(answer["results"][0]["is_error"], json!(false), "{answer}");
@@ -159,10 +159,10 @@ async fn a_write_that_the_model_did_not_finish_writing_does_not_run() {
 }
 
 #[tokio::test]
-async fn the_same_message_under_the_same_key_runs_once() {
+async fn same_key_runs_the_message_once() {
     let runs = Arc::new(AtomicUsize::new(0));
-    let app = TestApp::new([echo(Effect::Write, &runs)]).await;
-    let calls = message(&[("echo", json!({"text": "a"})), ("echo", json!({"text": "a"}))]);
+    let app = TestApp::new([echo_tool(Effect::Write, &runs)]).await;
+    let calls = assistant_message(&[("echo", json!({"text": "a"})), ("echo", json!({"text": "a"}))]);
     let mut answers = Vec::new();
     for again in [false, true] {
         let mut request = request("POST", "/calls", None, Some(calls.clone()));
@@ -176,19 +176,19 @@ async fn the_same_message_under_the_same_key_runs_once() {
 }
 
 #[tokio::test]
-async fn a_tool_that_wants_a_key_gets_one_from_the_messages() {
+async fn required_key_comes_from_the_message() {
     let tool = Tool::new("pay", "…").idempotency(Idempotency::Required).call(|_, _| async { Ok("paid") });
     let app = TestApp::new([tool]).await;
-    let (_, answer) = app.post("/calls", message(&[("pay", json!({}))])).await;
+    let (_, answer) = app.post("/calls", assistant_message(&[("pay", json!({}))])).await;
     assert_eq!(answer["results"][0]["kind"], "invalid_request");
-    let mut request = request("POST", "/calls", None, Some(message(&[("pay", json!({}))])));
+    let mut request = request("POST", "/calls", None, Some(assistant_message(&[("pay", json!({}))])));
     request.headers_mut().insert("idempotency-key", "turn-1".parse().unwrap());
     let (_, answer) = app.send(request).await;
     assert_eq!(answer["results"][0]["is_error"], json!(false), "{answer}");
 }
 
 #[tokio::test]
-async fn calls_that_have_not_begun_never_do_when_the_caller_leaves() {
+async fn unstarted_calls_end_on_disconnect() {
     let (started, runs) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
     let (tell, count) = (started.clone(), runs.clone());
     let tool = Tool::new("wait", "…").effect(Effect::Read).call(move |_, _| {
@@ -199,19 +199,19 @@ async fn calls_that_have_not_begun_never_do_when_the_caller_leaves() {
     let app = Arc::new(TestApp::new([tool]).await);
     let asking = tokio::spawn({
         let app = app.clone();
-        async move { app.post("/calls?parallel=1", message(&vec![("wait", json!({})); 3])).await }
+        async move { app.post("/calls?parallel=1", assistant_message(&vec![("wait", json!({})); 3])).await }
     });
     started.notified().await;
     asking.abort();
     let _ = asking.await;
-    app.until_newest_is("cancelled").await;
+    app.wait_for_newest_state("cancelled").await;
     assert_eq!(runs.load(Ordering::SeqCst), 1);
     let (_, page) = app.get("/invocations").await;
     assert_eq!(page["invocations"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn a_result_itself_may_be_the_answer() {
+async fn tool_result_may_be_the_answer() {
     let may_end = |name: &str| {
         let open = Tool::new(name, "…").input_schema(json!({"type": "object"})).effect(Effect::Read);
         open.call(|arguments, _| async move {
@@ -229,9 +229,9 @@ async fn a_result_itself_may_be_the_answer() {
         let arguments = json!({"done": done});
         let (_, answer) = app.invoke(tool, arguments.clone()).await;
         assert_eq!(answer["result_as_answer"], json!(is_answer), "{tool} {done}");
-        let row = app.until_newest_is("succeeded").await;
-        let kept = app.get(&format!("/invocations/{}/result", row["invocation_id"].as_str().unwrap())).await.1;
-        assert_eq!(kept["result_as_answer"], json!(is_answer), "{kept}");
+        let row = app.wait_for_newest_state("succeeded").await;
+        let stored = app.get(&format!("/invocations/{}/result", row["invocation_id"].as_str().unwrap())).await.1;
+        assert_eq!(stored["result_as_answer"], json!(is_answer), "{stored}");
         let call = json!({"message": {"tool_name": tool, "arguments": arguments, "tool_use_id": "n1"}});
         let (_, answer) = app.post("/calls", call).await;
         assert_eq!(answer["result_as_answer"], json!(is_answer), "{answer}");
@@ -241,17 +241,17 @@ async fn a_result_itself_may_be_the_answer() {
 }
 
 #[tokio::test]
-async fn the_final_answer_is_marked_at_the_top() {
+async fn final_answer_is_marked_at_the_top() {
     let tool = Tool::new("finish", "…").effect(Effect::Read).result_as_answer().call(|_, _| async { Ok("42") });
     let app = TestApp::new([tool, Tool::new("other", "…").effect(Effect::Read).call(|_, _| async { Ok("") })]).await;
-    let (_, answer) = app.post("/calls", message(&[("finish", json!({})), ("other", json!({}))])).await;
+    let (_, answer) = app.post("/calls", assistant_message(&[("finish", json!({})), ("other", json!({}))])).await;
     assert_eq!((&answer["result_as_answer"], &answer["results"][0]["result_as_answer"]), (&json!(true), &json!(true)));
-    let (_, answer) = app.post("/calls", message(&[("other", json!({}))])).await;
+    let (_, answer) = app.post("/calls", assistant_message(&[("other", json!({}))])).await;
     assert_eq!(answer["result_as_answer"], json!(false));
 }
 
 #[tokio::test]
-async fn a_message_without_calls_says_so_and_what_is_no_message_is_refused() {
+async fn messages_without_calls_and_invalid_bodies() {
     let app = TestApp::new([]).await;
     let (status, answer) = app.post("/calls", json!({"role": "assistant", "content": "Hello"})).await;
     assert_eq!((status, &answer["results"], &answer["messages"]), (StatusCode::OK, &json!([]), &json!([])));
@@ -266,50 +266,50 @@ async fn a_message_without_calls_says_so_and_what_is_no_message_is_refused() {
     }
     let (_, problem) = app.post("/calls", json!({"message": {"role": "user"}, "runid": "x"})).await;
     assert!(problem["detail"].as_str().unwrap().contains("runid"), "{problem}");
-    let many = message(&vec![("x", json!({})); 257]);
+    let many = assistant_message(&vec![("x", json!({})); 257]);
     assert_eq!(app.post("/calls", many).await.0, StatusCode::BAD_REQUEST);
 }
 
 /// A chat message whose call has these arguments.
-fn chat(arguments: &str) -> Value {
+fn chat_message(arguments: &str) -> Value {
     let function = json!({"name": "echo", "arguments": arguments});
     json!({"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]})
 }
 
 #[tokio::test]
-async fn a_model_that_cannot_be_understood_is_told_to_stop_and_the_calls_are_on_record() {
+async fn unreadable_calls_stop_the_model() {
     let runs = Arc::new(AtomicUsize::new(0));
-    let app = TestApp::new([echo(Effect::Read, &runs)]).await;
-    let told = async |run: &str, arguments: &str| {
-        let (_, answer) = app.post(&format!("/calls?run_id={run}"), chat(arguments)).await;
+    let app = TestApp::new([echo_tool(Effect::Read, &runs)]).await;
+    let result_text = async |run: &str, arguments: &str| {
+        let (_, answer) = app.post(&format!("/calls?run_id={run}"), chat_message(arguments)).await;
         answer["messages"][0]["content"].as_str().unwrap().to_owned()
     };
     let broken = r#"{"text": "a "quoted" word"}"#;
-    assert!(told("r", broken).await.contains("Send the whole call again"));
-    assert!(told("r", broken).await.contains("Send the whole call again"));
-    assert!(told("r", broken).await.contains("3 times in a row. Call no more tools"));
-    assert!(told("s", broken).await.contains("Send the whole call again"), "another run");
-    assert!(told("r", r#"{"text": "a"}"#).await.contains("\"a\""));
-    assert!(told("r", broken).await.contains("Send the whole call again"), "it was understood in between");
+    assert!(result_text("r", broken).await.contains("Send the whole call again"));
+    assert!(result_text("r", broken).await.contains("Send the whole call again"));
+    assert!(result_text("r", broken).await.contains("3 times in a row. Call no more tools"));
+    assert!(result_text("s", broken).await.contains("Send the whole call again"), "another run");
+    assert!(result_text("r", r#"{"text": "a"}"#).await.contains("\"a\""));
+    assert!(result_text("r", broken).await.contains("Send the whole call again"), "it was understood in between");
     let (_, page) = app.get("/invocations?state=refused").await;
     assert_eq!(page["invocations"].as_array().unwrap().len(), 5);
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_not_quoted_where_part_of_it_may_be_secret() {
+async fn unreadable_text_with_secrets_is_not_quoted() {
     let schema = json!({"type": "object", "properties": {"pin": {"type": "string", "writeOnly": true}}});
     let tool = Tool::new("echo", "…").input_schema(schema).call(|_, _| async { Ok("") });
     let app = TestApp::new([tool]).await;
-    let (_, answer) = app.post("/calls", chat(r#"{"pin": "4711" 4711}"#)).await;
+    let (_, answer) = app.post("/calls", chat_message(r#"{"pin": "4711" 4711}"#)).await;
     assert_eq!(answer["results"][0]["kind"], "invalid_arguments");
-    let row = app.until_newest_is("refused").await;
+    let row = app.wait_for_newest_state("refused").await;
     assert!(!format!("{answer}{row}").contains("4711"), "{answer}{row}");
 }
 
 #[tokio::test]
-async fn a_model_that_writes_calls_as_text_is_reminded_of_the_form() {
+async fn text_calls_are_reminded_of_the_syntax() {
     let runs = Arc::new(AtomicUsize::new(0));
-    let app = TestApp::new([echo(Effect::Read, &runs)]).await;
+    let app = TestApp::new([echo_tool(Effect::Read, &runs)]).await;
     let mut reminded = Vec::new();
     for n in 0..6 {
         let text = format!("[TOOL_CALL]{{\"name\": \"echo\", \"args\": {{\"text\": \"{n}\"}}}}[/TOOL_CALL]");
@@ -321,14 +321,14 @@ async fn a_model_that_writes_calls_as_text_is_reminded_of_the_form() {
 }
 
 #[tokio::test]
-async fn a_stream_tells_of_each_call_and_ends_with_the_whole_answer() {
+async fn stream_reports_each_call_then_the_answer() {
     let tool =
         Tool::new("step", "…").param("n", "integer", "…").effect(Effect::Read).call(|args, context| async move {
             context.progress(json!({"half": args["n"]}));
             Ok(args["n"].to_string())
         });
     let app = TestApp::new([tool]).await;
-    let calls = message(&[("step", json!({"n": 1})), ("step", json!({"n": 2})), ("nothing", json!({}))]);
+    let calls = assistant_message(&[("step", json!({"n": 1})), ("step", json!({"n": 2})), ("nothing", json!({}))]);
     let mut asking = request("POST", "/calls?parallel=1", None, Some(calls));
     asking.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
     let response = app.respond(asking).await;
@@ -348,7 +348,7 @@ async fn a_stream_tells_of_each_call_and_ends_with_the_whole_answer() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_no_stream_either() {
+async fn invalid_message_is_no_stream() {
     let app = TestApp::new([]).await;
     let mut asking = request("POST", "/calls", None, Some(json!({"hello": 1})));
     asking.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
@@ -356,36 +356,36 @@ async fn what_is_no_message_is_no_stream_either() {
 }
 
 #[tokio::test]
-async fn a_model_that_sees_a_part_of_a_list_is_told_so() {
+async fn truncated_list_is_reported_to_the_model() {
     let tool =
         Tool::new("list", "…").effect(Effect::Read).call(|_, _| async { Ok(json!((0..1000).collect::<Vec<u32>>())) });
     let app = TestApp::new([tool]).await;
-    let (_, answer) = app.post("/calls", message(&[("list", json!({}))])).await;
+    let (_, answer) = app.post("/calls", assistant_message(&[("list", json!({}))])).await;
     assert_eq!(answer["results"][0]["meta"]["overflow"]["total"], 1000);
-    let told = &answer["messages"][0]["content"][0]["content"][1]["text"];
-    assert!(told.as_str().unwrap().contains("Only 200 of 1000 items"), "{told}");
+    let result_text = &answer["messages"][0]["content"][0]["content"][1]["text"];
+    assert!(result_text.as_str().unwrap().contains("Only 200 of 1000 items"), "{result_text}");
 }
 
 #[tokio::test]
-async fn what_is_denied_anywhere_and_in_any_spelling_is_denied() {
+async fn denials_cover_every_spelling() {
     let runs = Arc::new(AtomicUsize::new(0));
-    let app = TestApp::new([echo(Effect::Write, &runs)]).await;
-    let calls = message(&[("echo", json!({"text": "a"}))]);
+    let app = TestApp::new([echo_tool(Effect::Write, &runs)]).await;
+    let calls = assistant_message(&[("echo", json!({"text": "a"}))]);
     for deny in ["echo", "Echo", "functions.echo", "E*"] {
         let body = json!({"message": calls.clone(), "deny": ["other"]});
         let (_, answer) = app.post(&format!("/calls?deny={deny}"), body).await;
         assert_eq!(answer["results"][0]["kind"], "forbidden", "{deny}");
         assert_eq!(answer["warnings"], json!(["deny: no tool is called `other`"]));
     }
-    let beside = json!({"role": "assistant", "content": calls["content"], "deny": ["echo"]});
-    assert_eq!(app.post("/calls", beside).await.0, StatusCode::BAD_REQUEST);
+    let denying = json!({"role": "assistant", "content": calls["content"], "deny": ["echo"]});
+    assert_eq!(app.post("/calls", denying).await.0, StatusCode::BAD_REQUEST);
     assert_eq!(runs.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn a_text_that_was_cut_off_runs_nothing_with_effects() {
+async fn truncated_text_runs_no_effects() {
     let runs = Arc::new(AtomicUsize::new(0));
-    let app = TestApp::new([echo(Effect::Write, &runs)]).await;
+    let app = TestApp::new([echo_tool(Effect::Write, &runs)]).await;
     let text = "[TOOL_CALL]{\"name\": \"echo\", \"args\": {\"text\": \"a\"}}";
     let body =
         |reason| json!({"choices": [{"finish_reason": reason, "message": {"role": "assistant", "content": text}}]});

@@ -12,28 +12,28 @@ use toolcrib::{Effect, Limit, LimitScope, Per, Tool, ToolError};
 
 use crate::support::{TestApp, request};
 
-fn read(name: &str) -> Tool<()> {
+fn read_tool(name: &str) -> Tool<()> {
     Tool::new(name, "…").effect(Effect::Read)
 }
 
 /// Fails twice in a row, answers once, and so on.
-fn flaky() -> Tool {
+fn flaky_tool() -> Tool {
     let tries = AtomicU32::new(0);
-    read("flaky").attempts(3).call(move |_, _| {
+    read_tool("flaky").attempts(3).call(move |_, _| {
         let fails = tries.fetch_add(1, Ordering::SeqCst) % 3 != 2;
         async move { if fails { Err(ToolError::upstream("not now")) } else { Ok("yes") } }
     })
 }
 
 #[tokio::test]
-async fn calls_are_counted_by_tool_outcome_and_cache_to_the_unit() {
+async fn calls_are_counted_by_outcome_and_cache() {
     let limit = Limit { calls: 2, per: Per::Day, scope: LimitScope::Tool };
     let app = TestApp::new([
-        read("yes").param("n", "integer", "…").call(|_, _| async { Ok("yes") }),
-        read("no").call(|_, _| async { Err::<String, _>("no".into()) }),
-        read("down").call(|_, _| async { Err::<String, _>(ToolError::upstream_final("down")) }),
-        read("limited").limit(limit).call(|_, _| async { Ok("yes") }),
-        flaky(),
+        read_tool("yes").param("n", "integer", "…").call(|_, _| async { Ok("yes") }),
+        read_tool("no").call(|_, _| async { Err::<String, _>("no".into()) }),
+        read_tool("down").call(|_, _| async { Err::<String, _>(ToolError::upstream_permanent("down")) }),
+        read_tool("limited").limit(limit).call(|_, _| async { Ok("yes") }),
+        flaky_tool(),
     ])
     .await;
     for n in 0..3 {
@@ -73,7 +73,7 @@ async fn calls_are_counted_by_tool_outcome_and_cache_to_the_unit() {
 }
 
 #[tokio::test]
-async fn cached_and_joined_calls_are_told_apart_and_so_are_those_that_run_and_those_that_wait() {
+async fn cached_running_and_queued_calls_are_counted() {
     let (gate, entered) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (wait, enter) = (gate.clone(), entered.clone());
     let slow = move |tool: Tool<()>| {
@@ -87,7 +87,7 @@ async fn cached_and_joined_calls_are_told_apart_and_so_are_those_that_run_and_th
             }
         })
     };
-    let cached = slow(read("cached").param("n", "integer", "…").cache(Duration::from_secs(60), &[]));
+    let cached = slow(read_tool("cached").param("n", "integer", "…").cache(Duration::from_secs(60), &[]));
     let app = Arc::new(
         TestApp::with_manifest(
             "defaults: {concurrency: {max: 1, queue: 8, wait: 1m}}\ntools: {cached: {kind: native}}",
@@ -101,7 +101,7 @@ async fn cached_and_joined_calls_are_told_apart_and_so_are_those_that_run_and_th
     };
     let first = call(1);
     entered.acquire().await.unwrap().forget();
-    // Two join the first, one waits for its place.
+    // Two join the first, one waits for its permit.
     let others = [call(1), call(1), call(2)];
     let until = async |sample: &str| {
         for _ in 0..2000 {
@@ -141,8 +141,8 @@ async fn cached_and_joined_calls_are_told_apart_and_so_are_those_that_run_and_th
 }
 
 #[tokio::test]
-async fn names_that_nobody_registered_never_become_a_label() {
-    let app = TestApp::new([read("known").call(|_, _| async { Ok("yes") })]).await;
+async fn unknown_names_never_become_labels() {
+    let app = TestApp::new([read_tool("known").call(|_, _| async { Ok("yes") })]).await;
     app.invoke("known", json!({})).await;
     let before = app.samples("toolcrib_").await.len();
     for n in 0..1000 {
@@ -167,10 +167,10 @@ async fn names_that_nobody_registered_never_become_a_label() {
 }
 
 #[tokio::test]
-async fn with_callers_only_who_may_reads_them_and_a_probe_still_needs_no_key() {
+async fn metrics_need_a_key_and_health_does_not() {
     let manifest = "callers:\n  - {name: agent, key: agent-key-0123456789}\n  \
                     - {name: prometheus, key: scrape-key-0123456789, metrics: true, allow: []}\n";
-    let app = TestApp::with_manifest(manifest, [read("t").call(|_, _| async { Ok("yes") })]).await;
+    let app = TestApp::with_manifest(manifest, [read_tool("t").call(|_, _| async { Ok("yes") })]).await;
     let status = async |key| app.respond(request("GET", "/metrics", key, None)).await.status();
     assert_eq!(status(None).await, StatusCode::UNAUTHORIZED);
     assert_eq!(status(Some("agent-key-0123456789")).await, StatusCode::FORBIDDEN);
@@ -195,9 +195,9 @@ async fn with_callers_only_who_may_reads_them_and_a_probe_still_needs_no_key() {
 }
 
 #[tokio::test]
-async fn the_page_lists_every_family() {
+async fn metrics_page_lists_every_family() {
     let page = include_str!("../../docs/operate/metrics.md");
-    let app = TestApp::new([read("t").call(|_, _| async { Ok("yes") })]).await;
+    let app = TestApp::new([read_tool("t").call(|_, _| async { Ok("yes") })]).await;
     app.invoke("t", json!({})).await;
     // The request before is counted by now.
     app.samples("").await;

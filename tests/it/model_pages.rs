@@ -8,8 +8,8 @@ use toolcrib::{App, Capture, Effect, Limit, LimitScope, Paging, Per, Tool, ToolR
 
 use crate::support::{TestApp, request};
 
-/// A tool that lists `n` rows and says which arguments it had; it counts its runs.
-fn listing(name: &str, runs: &Arc<AtomicUsize>) -> Tool {
+/// A tool that lists `n` rows and returns its arguments; it counts its runs.
+fn listing_tool(name: &str, runs: &Arc<AtomicUsize>) -> Tool {
     let runs = runs.clone();
     Tool::new(name, "Lists rows").param("n", "integer", "How many").call(move |arguments, _| {
         runs.fetch_add(1, Ordering::SeqCst);
@@ -18,8 +18,8 @@ fn listing(name: &str, runs: &Arc<AtomicUsize>) -> Tool {
     })
 }
 
-/// One call in a message of a model, and what the model is told.
-async fn told(app: &TestApp, key: Option<&str>, path: &str, tool: &str, arguments: Value) -> String {
+/// One call in a message of a model. Returns the text for the model.
+async fn model_text(app: &TestApp, key: Option<&str>, path: &str, tool: &str, arguments: Value) -> String {
     let call = json!({"id": "c1", "type": "function", "function": {"name": tool, "arguments": arguments.to_string()}});
     let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
     let (status, answer) = app.send(request("POST", path, key, Some(message))).await;
@@ -28,25 +28,25 @@ async fn told(app: &TestApp, key: Option<&str>, path: &str, tool: &str, argument
 }
 
 /// The words at the end.
-fn words(told: &str) -> &str {
-    told.lines().last().unwrap_or_default()
+fn last_line(answer_text: &str) -> &str {
+    answer_text.lines().last().unwrap_or_default()
 }
 
 /// The arguments that the words name.
-fn named(words: &str) -> Value {
+fn arguments_in_hint(words: &str) -> Value {
     let at = words.find("\"").unwrap_or_else(|| panic!("{words}"));
     let end = words.rfind(|c: char| c.is_ascii_digit()).unwrap();
     serde_json::from_str(&format!("{{{}}}", words[at..=end].trim_start_matches('{')))
         .unwrap_or_else(|e| panic!("{e}: {words}"))
 }
 
-fn ids(told: &str) -> Vec<u64> {
-    let value: Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+fn row_ids(answer_text: &str) -> Vec<u64> {
+    let value: Value = serde_json::from_str(answer_text.lines().next().unwrap()).unwrap();
     let rows = value.get("rows").unwrap_or(&value).as_array().unwrap();
     rows.iter().map(|row| row["id"].as_u64().unwrap()).collect()
 }
 
-fn with(mut arguments: Value, more: &Value) -> Value {
+fn merge(mut arguments: Value, more: &Value) -> Value {
     arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     arguments
 }
@@ -54,7 +54,7 @@ fn with(mut arguments: Value, more: &Value) -> Value {
 #[tokio::test]
 async fn every_format_shows_the_page_parameters() {
     let runs = Arc::default();
-    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model), listing("plain", &runs)]).await;
+    let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model), listing_tool("plain", &runs)]).await;
     let names = |schema: &Value| schema["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     for (format, schema) in [
         ("native", "/tools/0/input_schema"),
@@ -81,30 +81,30 @@ async fn every_format_shows_the_page_parameters() {
 }
 
 #[tokio::test]
-async fn words_lead_a_model_to_the_last_row() {
+async fn hints_lead_a_model_to_the_last_row() {
     let runs = Arc::default();
     // Nothing is cached, and a write must not run twice for its own result.
     let limit = Limit { calls: 1, per: Per::Day, scope: LimitScope::Tool };
-    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model).limit(limit)]).await;
+    let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model).limit(limit)]).await;
     let (mut arguments, mut all) = (json!({"n": 430}), Vec::new());
     loop {
-        let said = told(&app, None, "/calls", "paged", arguments.clone()).await;
-        all.extend(ids(&said));
-        let words = words(&said);
+        let reply = model_text(&app, None, "/calls", "paged", arguments.clone()).await;
+        all.extend(row_ids(&reply));
+        let words = last_line(&reply);
         if words == "[This is the last page: 30 of 430 items.]" {
             break;
         }
         assert!(words.starts_with("[Only ") && words.contains("call this tool again"), "{words}");
-        let next = named(words);
+        let next = arguments_in_hint(words);
         assert_eq!(next["detail_level"], "full");
-        arguments = with(json!({"n": 430}), &next);
+        arguments = merge(json!({"n": 430}), &next);
     }
     assert_eq!(all, (0..430).collect::<Vec<u64>>());
     assert_eq!(runs.load(Ordering::SeqCst), 1);
     // Further pages cost nothing.
     let (_, detail) = app.get("/tools/paged").await;
     assert_eq!(detail["usage"][0]["used"], 1);
-    let newest = app.newest().await;
+    let newest = app.newest_invocation().await;
     assert_eq!(
         (&newest["cache"], &newest["arguments"]["offset"], &newest["attempts"]),
         (&json!("hit"), &json!(400), &json!(0))
@@ -114,9 +114,9 @@ async fn words_lead_a_model_to_the_last_row() {
 #[tokio::test]
 async fn page_parameters_never_reach_the_tool() {
     let runs = Arc::default();
-    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model)]).await;
-    let asked = json!({"n": 120, "detail_level": "full", "limit": "20"});
-    let (status, answer) = app.invoke("paged", asked.clone()).await;
+    let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model)]).await;
+    let page_arguments = json!({"n": 120, "detail_level": "full", "limit": "20"});
+    let (status, answer) = app.invoke("paged", page_arguments.clone()).await;
     assert_eq!(status, 200, "{answer}");
     assert_eq!(answer["structured_content"]["had"], json!({"n": 120}));
     let overflow = &answer["meta"]["overflow"];
@@ -128,20 +128,20 @@ async fn page_parameters_never_reach_the_tool() {
     let hint = overflow["hint"].as_str().unwrap();
     assert!(hint.ends_with("\"detail_level\": \"full\", \"offset\": 20, \"limit\": 20."), "{hint}");
     assert_eq!(overflow.as_object().unwrap().len(), 5, "{overflow}");
-    assert_eq!(app.newest().await["arguments"], asked, "the record has what came");
-    // What the model asks for goes before what the request says.
+    assert_eq!(app.newest_invocation().await["arguments"], page_arguments, "the record has what came");
+    // The model's arguments take precedence over the request's.
     let body = json!({"arguments": {"n": 120, "offset": 100}, "page": {"limit": 3}});
     let (_, answer) = app.post("/tools/paged/invoke", body).await;
     assert_eq!(answer["structured_content"]["rows"][0]["id"], 100);
-    let (_, answer) = app.post("/tools/paged/validate", json!({"arguments": asked})).await;
+    let (_, answer) = app.post("/tools/paged/validate", json!({"arguments": page_arguments})).await;
     assert_eq!((&answer["valid"], &answer["arguments"]), (&json!(true), &json!({"n": 120})));
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
-async fn every_fault_of_arguments_is_told_at_once() {
+async fn all_argument_errors_are_reported_at_once() {
     let runs = Arc::default();
-    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model)]).await;
+    let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model)]).await;
     let wrong = json!({"n": "many", "offset": -1, "limit": 0, "detail_level": 3});
     for path in ["/tools/paged/invoke", "/tools/paged/validate"] {
         let (status, problem) = app.post(path, json!({"arguments": wrong})).await;
@@ -151,18 +151,18 @@ async fn every_fault_of_arguments_is_told_at_once() {
         pointers.sort_unstable();
         assert_eq!(pointers, ["/detail_level", "/limit", "/n", "/offset"]);
     }
-    assert_eq!(app.newest().await["state"], "refused");
+    assert_eq!(app.newest_invocation().await["state"], "refused");
     assert_eq!(runs.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
 async fn unknown_detail_level_shows_the_beginning() {
     let runs = Arc::default();
-    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model)]).await;
-    let beginning = told(&app, None, "/calls", "paged", json!({"n": 430, "detail_level": "exploring"})).await;
+    let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model)]).await;
+    let beginning = model_text(&app, None, "/calls", "paged", json!({"n": 430, "detail_level": "exploring"})).await;
     for word in ["FULL", "zzz", ""] {
         let arguments = json!({"n": 430, "detail_level": word});
-        assert_eq!(told(&app, None, "/calls", "paged", arguments.clone()).await, beginning);
+        assert_eq!(model_text(&app, None, "/calls", "paged", arguments.clone()).await, beginning);
         let (_, answer) = app.post("/tools/paged/validate", json!({"arguments": arguments})).await;
         assert_eq!(answer["page"]["detail"], "exploring", "{answer}");
     }
@@ -174,9 +174,9 @@ async fn unknown_detail_level_shows_the_beginning() {
 }
 
 #[tokio::test]
-async fn validate_tells_the_page() {
+async fn validate_reports_the_page() {
     let runs = Arc::default();
-    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model)]).await;
+    let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model)]).await;
     let (_, answer) = app.post("/tools/paged/validate", json!({"arguments": {"n": 1, "offset": "20"}})).await;
     assert_eq!(answer["arguments"], json!({"n": 1}));
     assert_eq!(answer["page"], json!({"detail": "full", "offset": 20, "limit": null}));
@@ -186,7 +186,7 @@ async fn validate_tells_the_page() {
 }
 
 /// A tool with a `detail_level` of its own, which takes these words.
-fn own_detail(words: &Value, runs: &Arc<AtomicUsize>) -> Tool {
+fn own_detail_tool(words: &Value, runs: &Arc<AtomicUsize>) -> Tool {
     let runs = runs.clone();
     let detail = json!({"type": "string", "enum": words});
     let schema = json!({"type": "object", "properties": {"detail_level": detail}, "additionalProperties": false});
@@ -198,23 +198,23 @@ fn own_detail(words: &Value, runs: &Arc<AtomicUsize>) -> Tool {
 }
 
 #[tokio::test]
-async fn own_detail_level_is_not_asked_for() {
+async fn own_detail_level_is_not_added() {
     let runs = Arc::default();
-    let app = TestApp::new([own_detail(&json!(["full", "exploring"]), &runs)]).await;
-    let said = told(&app, None, "/calls", "own", json!({"detail_level": "exploring"})).await;
-    let next = named(words(&said));
-    assert_eq!(next, json!({"offset": 200}), "{said}");
+    let app = TestApp::new([own_detail_tool(&json!(["full", "exploring"]), &runs)]).await;
+    let reply = model_text(&app, None, "/calls", "own", json!({"detail_level": "exploring"})).await;
+    let next = arguments_in_hint(last_line(&reply));
+    assert_eq!(next, json!({"offset": 200}), "{reply}");
     // The same arguments for the tool, so the stored result answers.
-    let said = told(&app, None, "/calls", "own", with(json!({"detail_level": "exploring"}), &next)).await;
-    assert_eq!(ids(&said).first(), Some(&200));
+    let reply = model_text(&app, None, "/calls", "own", merge(json!({"detail_level": "exploring"}), &next)).await;
+    assert_eq!(row_ids(&reply).first(), Some(&200));
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
-async fn detail_level_of_another_meaning_is_refused() {
+async fn conflicting_detail_level_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let ledger = format!("sqlite://{}", folder.path().join("l.db").display());
-    let tool = own_detail(&json!(["brief", "full"]), &Arc::default());
+    let tool = own_detail_tool(&json!(["brief", "full"]), &Arc::default());
     let error = App::builder().tool(tool).ledger(ledger).build().await.err().unwrap().to_string();
     for part in ["`own`", "`detail_level`", "with other values: rename"] {
         assert!(error.contains(part), "{part}: {error}");
@@ -232,13 +232,13 @@ async fn detail_level_of_another_meaning_is_refused() {
 #[tokio::test]
 async fn further_pages_are_of_the_same_run() {
     let runs = Arc::default();
-    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model)]).await;
-    let ask = |run: &str, more: Value| json!({"arguments": with(json!({"n": 90}), &more), "run_id": run});
+    let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model)]).await;
+    let ask = |run: &str, more: Value| json!({"arguments": merge(json!({"n": 90}), &more), "run_id": run});
     let further = json!({"offset": 50});
     let (status, problem) = app.post("/tools/paged/invoke", ask("one", further.clone())).await;
     assert_eq!((status.as_u16(), runs.load(Ordering::SeqCst)), (409, 0));
-    let said = problem["content"][0]["text"].as_str().unwrap();
-    assert!(said.contains("from the beginning"), "{said}");
+    let reply = problem["content"][0]["text"].as_str().unwrap();
+    assert!(reply.contains("from the beginning"), "{reply}");
     app.post("/tools/paged/invoke", ask("one", json!({"detail_level": "full"}))).await;
     let (status, page) = app.post("/tools/paged/invoke", ask("one", further.clone())).await;
     assert_eq!((status.as_u16(), &page["structured_content"]["rows"][0]["id"]), (200, &json!(50)));
@@ -250,9 +250,9 @@ async fn further_pages_are_of_the_same_run() {
 }
 
 #[tokio::test]
-async fn pages_outlive_a_restart() {
+async fn pages_survive_a_restart() {
     let runs = Arc::default();
-    let tool = || listing("paged", &runs).paging(Paging::Model);
+    let tool = || listing_tool("paged", &runs).paging(Paging::Model);
     let app = TestApp::new([tool()]).await;
     app.invoke("paged", json!({"n": 90, "detail_level": "full"})).await;
     let app = app.restart([tool()]).await;
@@ -262,9 +262,9 @@ async fn pages_outlive_a_restart() {
 }
 
 #[tokio::test]
-async fn a_key_stands_for_all_pages() {
+async fn key_covers_all_pages() {
     let runs = Arc::default();
-    let app = TestApp::new([listing("paged", &runs).paging(Paging::Model)]).await;
+    let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model)]).await;
     let ask = async |arguments: Value| {
         let mut asking = request("POST", "/tools/paged/invoke", None, Some(json!({"arguments": arguments})));
         asking.headers_mut().insert("idempotency-key", "k-1".parse().unwrap());
@@ -287,22 +287,22 @@ async fn long_texts_are_read_in_parts() {
         .call(move |_, _| async move { Ok(text(12000)) });
     let app = TestApp::new([tool]).await;
     let (_, shown) = app.invoke("text", json!({})).await;
-    let next = named(shown["meta"]["overflow"]["hint"].as_str().unwrap());
+    let next = arguments_in_hint(shown["meta"]["overflow"]["hint"].as_str().unwrap());
     assert_eq!(next, json!({"detail_level": "full", "offset": 25000}));
     let (_, part) = app.invoke("text", next).await;
-    let whole = text(12000);
-    assert_eq!(part["content"][0]["text"].as_str().unwrap(), &whole[25000..75000]);
-    let said = told(&app, None, "/calls", "text", json!({})).await;
+    let full_text = text(12000);
+    assert_eq!(part["content"][0]["text"].as_str().unwrap(), &full_text[25000..75000]);
+    let reply = model_text(&app, None, "/calls", "text", json!({})).await;
     assert!(
-        words(&said).contains(&format!("of {} characters are shown", whole.len()))
-            && words(&said).contains("\"offset\": 25000"),
+        last_line(&reply).contains(&format!("of {} characters are shown", full_text.len()))
+            && last_line(&reply).contains("\"offset\": 25000"),
         "{}",
-        words(&said)
+        last_line(&reply)
     );
 }
 
 #[tokio::test]
-async fn a_parameter_of_another_type_is_refused() {
+async fn parameter_of_another_type_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let tool =
         Tool::new("clash", "…").param("offset", "string", "…").paging(Paging::Model).call(|_, _| async { Ok("x") });
@@ -325,7 +325,7 @@ async fn a_parameter_of_another_type_is_refused() {
 }
 
 #[tokio::test]
-async fn a_tools_own_hint_is_told() {
+async fn own_hint_is_passed_on() {
     let hinted = |name: &str| {
         Tool::new(name, "…").effect(Effect::Read).call(|_, _| async {
             let rows: Value = (0..300).map(|id| json!({"id": id})).collect();
@@ -333,12 +333,12 @@ async fn a_tools_own_hint_is_told() {
         })
     };
     let app = TestApp::new([hinted("plain"), hinted("paged").paging(Paging::Model)]).await;
-    let said = told(&app, None, "/calls", "plain", json!({})).await;
-    assert_eq!(words(&said), "[Only 200 of 300 items are shown. Narrow with a path filter.]");
-    let said = told(&app, None, "/calls", "paged", json!({})).await;
+    let reply = model_text(&app, None, "/calls", "plain", json!({})).await;
+    assert_eq!(last_line(&reply), "[Only 200 of 300 items are shown. Narrow with a path filter.]");
+    let reply = model_text(&app, None, "/calls", "paged", json!({})).await;
     assert!(
-        words(&said).contains("\"offset\": 200") && words(&said).ends_with("Narrow with a path filter.]"),
-        "{said}"
+        last_line(&reply).contains("\"offset\": 200") && last_line(&reply).ends_with("Narrow with a path filter.]"),
+        "{reply}"
     );
     for tool in ["plain", "paged"] {
         let (_, answer) = app.invoke(tool, json!({})).await;
@@ -357,40 +357,44 @@ callers:
 "#;
 
 #[tokio::test]
-async fn read_result_is_named_where_it_may_be_used() {
+async fn read_result_is_mentioned_where_granted() {
     let runs = Arc::default();
-    let secret = listing("secret", &runs).capture(Capture::Digest);
-    let app = TestApp::with_manifest(READER, [listing("plain", &runs), secret]).await;
+    let secret = listing_tool("secret", &runs).capture(Capture::Digest);
+    let app = TestApp::with_manifest(READER, [listing_tool("plain", &runs), secret]).await;
     let narrow = "[Only 200 of 260 items are shown. If the rest matters, narrow the call.]";
     for (key, path, tool) in [
         ("a-key-of-the-barred", "/calls", "plain"),
         ("a-key-of-the-reader", "/calls?deny=read_*", "plain"),
         ("a-key-of-the-reader", "/calls", "secret"),
     ] {
-        assert_eq!(words(&told(&app, Some(key), path, tool, json!({"n": 260})).await), narrow, "{key} {path} {tool}");
+        assert_eq!(
+            last_line(&model_text(&app, Some(key), path, tool, json!({"n": 260})).await),
+            narrow,
+            "{key} {path} {tool}"
+        );
     }
-    let said = told(&app, Some("a-key-of-the-reader"), "/calls", "plain", json!({"n": 260})).await;
-    assert!(words(&said).contains(" To read on call read_result with {\"invocation_id\": \""), "{said}");
-    let next = named(words(&said));
+    let reply = model_text(&app, Some("a-key-of-the-reader"), "/calls", "plain", json!({"n": 260})).await;
+    assert!(last_line(&reply).contains(" To read on call read_result with {\"invocation_id\": \""), "{reply}");
+    let next = arguments_in_hint(last_line(&reply));
     assert_eq!(next["offset"], 200);
     let before = runs.load(Ordering::SeqCst);
-    let rest = told(&app, Some("a-key-of-the-reader"), "/calls", "read_result", next.clone()).await;
-    assert_eq!(ids(&rest), (200..250).collect::<Vec<u64>>());
-    let last = with(next.clone(), &named(words(&rest)));
-    let rest = told(&app, Some("a-key-of-the-reader"), "/calls", "read_result", last).await;
-    assert_eq!((ids(&rest), words(&rest)), ((250..260).collect(), "[This is the last page: 10 of 260 items.]"));
+    let rest = model_text(&app, Some("a-key-of-the-reader"), "/calls", "read_result", next.clone()).await;
+    assert_eq!(row_ids(&rest), (200..250).collect::<Vec<u64>>());
+    let last = merge(next.clone(), &arguments_in_hint(last_line(&rest)));
+    let rest = model_text(&app, Some("a-key-of-the-reader"), "/calls", "read_result", last).await;
+    assert_eq!((row_ids(&rest), last_line(&rest)), ((250..260).collect(), "[This is the last page: 10 of 260 items.]"));
     assert_eq!(runs.load(Ordering::SeqCst), before, "nothing ran");
-    // Somebody else's id is as unknown as one that nobody has.
+    // Another caller's id is as unknown as one that does not exist.
     let nobody = json!({"invocation_id": "0199a000-0000-7000-8000-000000000000"});
-    let unknown = told(&app, Some("a-key-of-the-other1"), "/calls", "read_result", nobody).await;
-    assert!(unknown.contains("none of your calls on record"), "{unknown}");
-    assert_eq!(told(&app, Some("a-key-of-the-other1"), "/calls", "read_result", next.clone()).await, unknown);
-    let denied = told(&app, Some("a-key-of-the-reader"), "/calls?deny=plain", "read_result", next).await;
+    let unknown = model_text(&app, Some("a-key-of-the-other1"), "/calls", "read_result", nobody).await;
+    assert!(unknown.contains("no recorded call of yours"), "{unknown}");
+    assert_eq!(model_text(&app, Some("a-key-of-the-other1"), "/calls", "read_result", next.clone()).await, unknown);
+    let denied = model_text(&app, Some("a-key-of-the-reader"), "/calls?deny=plain", "read_result", next).await;
     assert!(denied.contains("not allowed for this request"), "{denied}");
 }
 
 #[tokio::test]
-async fn read_result_says_why_there_is_nothing() {
+async fn read_result_explains_an_empty_answer() {
     let fails = Tool::new("fails", "…").timeout(std::time::Duration::from_millis(1)).call(|_, _| async {
         std::future::pending::<()>().await;
         Ok("never")
@@ -399,7 +403,7 @@ async fn read_result_says_why_there_is_nothing() {
     let app = TestApp::with_manifest("tools: {read_result: {kind: native}}\n", [fails, secret]).await;
     for (tool, why) in [("fails", "that call failed"), ("secret", "is not kept")] {
         app.invoke(tool, json!({})).await;
-        let id = app.newest().await["invocation_id"].clone();
+        let id = app.newest_invocation().await["invocation_id"].clone();
         let (status, answer) = app.invoke("read_result", json!({"invocation_id": id})).await;
         assert_eq!((status.as_u16(), &answer["is_error"]), (200, &json!(true)));
         assert!(answer["content"][0]["text"].as_str().unwrap().contains(why), "{answer}");
@@ -409,9 +413,9 @@ async fn read_result_says_why_there_is_nothing() {
 }
 
 #[tokio::test]
-async fn a_row_of_read_result_refers_to_the_first_call() {
+async fn read_result_row_refers_to_the_first_call() {
     let runs = Arc::default();
-    let app = TestApp::with_manifest("tools: {read_result: {kind: native}}\n", [listing("plain", &runs)]).await;
+    let app = TestApp::with_manifest("tools: {read_result: {kind: native}}\n", [listing_tool("plain", &runs)]).await;
     let (_, first) = app.invoke("plain", json!({"n": 260})).await;
     let id = first["invocation_id"].clone();
     let (_, page) = app.invoke("read_result", json!({"invocation_id": id, "offset": 100, "limit": 5})).await;
@@ -423,28 +427,29 @@ async fn a_row_of_read_result_refers_to_the_first_call() {
     let (_, rest) = app.get(&path).await;
     assert_eq!(rest["structured_content"]["rows"], json!([{"id": 258}, {"id": 259}]));
     // Of a page of a page the first call is the origin, too.
-    let (_, again) = app.invoke("read_result", json!({"invocation_id": page["invocation_id"], "offset": 259})).await;
-    assert_eq!(again["structured_content"]["rows"], json!([{"id": 259}]));
+    let (_, last_rows) =
+        app.invoke("read_result", json!({"invocation_id": page["invocation_id"], "offset": 259})).await;
+    assert_eq!(last_rows["structured_content"]["rows"], json!([{"id": 259}]));
 }
 
 #[tokio::test]
-async fn mcp_clients_are_told_how_to_read_on() {
+async fn mcp_clients_get_paging_hints() {
     let runs = Arc::default();
-    let tools = [listing("paged", &runs).paging(Paging::Model), listing("plain", &runs)];
+    let tools = [listing_tool("paged", &runs).paging(Paging::Model), listing_tool("plain", &runs)];
     let app = TestApp::with_manifest("tools: {read_result: {kind: native}}\n", tools).await;
     let last =
         |result: &Value| result["content"].as_array().unwrap().last().unwrap()["text"].as_str().unwrap().to_owned();
     let first = app.mcp_call("paged", json!({"n": 260}), json!({})).await;
-    let rest = app.mcp_call("paged", with(json!({"n": 260}), &named(&last(&first))), json!({})).await;
+    let rest = app.mcp_call("paged", merge(json!({"n": 260}), &arguments_in_hint(&last(&first))), json!({})).await;
     assert_eq!(rest["structuredContent"]["rows"][0]["id"], 200);
     let first = app.mcp_call("plain", json!({"n": 260}), json!({})).await;
-    let rest = app.mcp_call("read_result", named(&last(&first)), json!({})).await;
+    let rest = app.mcp_call("read_result", arguments_in_hint(&last(&first)), json!({})).await;
     assert_eq!(rest["structuredContent"]["rows"][0]["id"], 200);
     assert_eq!(runs.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]
-async fn a_manifest_asks_for_pages_of_any_kind() {
+async fn manifest_enables_pages_for_any_kind() {
     let manifest = r#"
 tools:
   lines:

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{TestApp, said};
+use crate::support::{TestApp, first_text};
 
 const WEATHER: &str = "import os\n\ndef forecast(city: str, days: int = 1) -> str:\n    \"\"\"Forecast for a city.\n\n    Args:\n        city: City and country\n        days: How many days\n    \"\"\"\n    return f'{city} {days} {os.environ.get(\"KEY\")}'\n\ndef pid() -> int:\n    \"\"\"The process.\"\"\"\n    return os.getpid()\n";
 
 /// A service with this file beside the manifest.
 async fn app(manifest: &str, module: &str) -> TestApp {
-    beside(manifest, &[("m.py", module)]).await.loaded().await
+    app_with_files(manifest, &[("m.py", module)]).await.with_sources_listed().await
 }
 
-async fn beside(manifest: &str, files: &[(&str, &str)]) -> TestApp {
+async fn app_with_files(manifest: &str, files: &[(&str, &str)]) -> TestApp {
     TestApp::with_files(manifest, files).await
 }
 
@@ -22,10 +22,10 @@ async fn source(app: &TestApp, name: &str) -> Value {
     list["sources"].as_array().unwrap().iter().find(|source| source["name"] == name).unwrap().clone()
 }
 
-async fn pid(app: &TestApp) -> String {
+async fn module_pid(app: &TestApp) -> String {
     let reply = app.invoke("pid", json!({})).await;
     assert_eq!(reply.0, 200, "{}", reply.1);
-    said(&reply).to_owned()
+    first_text(&reply).to_owned()
 }
 
 /// The name, and `available`.
@@ -36,7 +36,7 @@ async fn available(app: &TestApp) -> Vec<(String, bool)> {
 }
 
 #[tokio::test]
-async fn functions_of_a_file_are_tools_with_the_policies_of_the_manifest() {
+async fn module_functions_get_manifest_policies() {
     let manifest = "defaults: {timeout: 20s}\npython_modules:\n  weather:\n    module: ./m.py\n    prefix: w_\n    functions: [forecast, pid]\n    \
         environment: {KEY: value-of-key}\n    tools:\n      forecast: {effect: read, timeout: 9s, description: Tells the weather., aliases: [weather], tags: [t], annotations: {title: W}, limits: [{calls: 2, per: day}]}\n";
     let app = app(manifest, WEATHER).await;
@@ -51,7 +51,7 @@ async fn functions_of_a_file_are_tools_with_the_policies_of_the_manifest() {
     let (_, plain) = app.get("/tools/w_pid").await;
     assert_eq!((&plain["policy"]["timeout"], &plain["effect"]), (&json!("20s"), &json!("write")));
     let reply = app.invoke("weather", json!({"city": "Oslo", "days": "3"})).await;
-    assert_eq!(said(&reply), "Oslo 3 value-of-key");
+    assert_eq!(first_text(&reply), "Oslo 3 value-of-key");
     assert_eq!(reply.1["meta"]["usage"][0]["remaining"], 1);
     assert_eq!(app.invoke("w_forecast", json!({"days": 1})).await.0, 422);
     let weather = source(&app, "weather").await;
@@ -59,7 +59,7 @@ async fn functions_of_a_file_are_tools_with_the_policies_of_the_manifest() {
 }
 
 #[tokio::test]
-async fn a_key_that_names_no_tool_stops_the_whole_source() {
+async fn policy_for_an_unknown_tool_stops_the_source() {
     let manifest = "python_modules:\n  weather:\n    module: m.py\n    functions: [forecast, pid]\n    tools: {forcast: {limits: [{calls: 1, per: day}]}}\n";
     let app = app(manifest, WEATHER).await;
     let weather = source(&app, "weather").await;
@@ -79,13 +79,13 @@ async fn a_key_that_names_no_tool_stops_the_whole_source() {
     let app2 = app;
     app2.write("toolcrib.yaml", &manifest.replace("forcast", "forecast"));
     assert_eq!(app2.reload().await, None);
-    let app = app2.loaded().await;
-    until(&app, "weather", "up").await;
-    assert_eq!(said(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 None");
+    let app = app2.with_sources_listed().await;
+    wait_for_state(&app, "weather", "up").await;
+    assert_eq!(first_text(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 None");
 }
 
 /// Waits, by asking, until a source is in that state.
-async fn until(app: &TestApp, name: &str, state: &str) {
+async fn wait_for_state(app: &TestApp, name: &str, state: &str) {
     for _ in 0..5000 {
         if source(app, name).await["state"] == state {
             return;
@@ -96,7 +96,7 @@ async fn until(app: &TestApp, name: &str, state: &str) {
 }
 
 #[tokio::test]
-async fn a_call_that_a_failed_source_refuses_is_free_and_its_key_stays_good() {
+async fn failed_source_refuses_at_no_cost() {
     let manifest = "python_modules:\n  weather:\n    module: m.py\n    tools: {forecast: {limits: [{calls: 1, per: lifetime}], idempotency: required}}\n    functions: [forecast]\n";
     let app = app(manifest, "import nothing_of_that_name\n").await;
     let fault = source(&app, "weather").await["fault"].as_str().unwrap().to_owned();
@@ -116,22 +116,22 @@ async fn a_call_that_a_failed_source_refuses_is_free_and_its_key_stays_good() {
     let (status, view) = app.post("/sources/weather/restart", json!(null)).await;
     assert_eq!((status.as_u16(), &view["state"]), (200, &json!("up")), "{view}");
     let reply = app.send(keyed()).await;
-    assert_eq!((reply.0.as_u16(), said(&reply)), (200, "Oslo 1 None"));
+    assert_eq!((reply.0.as_u16(), first_text(&reply)), (200, "Oslo 1 None"));
     assert_eq!(app.send(keyed()).await.1, reply.1);
 }
 
 #[tokio::test]
-async fn what_is_the_same_runs_on_over_a_reload_and_what_differs_is_swapped() {
+async fn reload_keeps_unchanged_modules_and_swaps_others() {
     let manifest = "python_modules:\n  m: {module: m.py, functions: [forecast, pid]}\n";
     let app = app(manifest, WEATHER).await;
-    let (first, hash) = (pid(&app).await, app.get("/tools/pid").await.1["definition_hash"].clone());
-    // Another policy is no reason to start anew, nor is another prefix for other tools' calls.
+    let (first, hash) = (module_pid(&app).await, app.get("/tools/pid").await.1["definition_hash"].clone());
+    // Another policy does not restart the workers, and another prefix does not affect the calls of other tools.
     app.write("toolcrib.yaml", &manifest.replace("pid]", "pid], tools: {pid: {effect: read, tags: [x]}}"));
     assert_eq!(app.reload().await, None);
     let (_, tool) = app.get("/tools/pid").await;
     assert_eq!((&tool["effect"], &tool["tags"], &tool["definition_hash"]), (&json!("read"), &json!(["x"]), &hash));
-    assert_eq!(pid(&app).await, first);
-    // A word on a tool that is not there: the old policies go on, and it is said.
+    assert_eq!(module_pid(&app).await, first);
+    // A policy for an unknown tool: the old policies stay, and the fault is reported.
     app.write("toolcrib.yaml", &manifest.replace("pid]", "pid], tools: {pit: {effect: read}}"));
     assert_eq!(app.reload().await, None);
     let m = source(&app, "m").await;
@@ -139,30 +139,33 @@ async fn what_is_the_same_runs_on_over_a_reload_and_what_differs_is_swapped() {
         (&m["state"], &m["fault"]),
         (
             &json!("up"),
-            &json!("tools.pit: the source has no such tool; did you mean `pid`?; the one before is served on")
+            &json!("tools.pit: the source has no such tool; did you mean `pid`?; the previous tools stay in service")
         )
     );
-    assert_eq!((pid(&app).await, app.get("/tools/pid").await.1["effect"].clone()), (first.clone(), json!("read")));
-    // Taken back, it is no fault any more.
+    assert_eq!(
+        (module_pid(&app).await, app.get("/tools/pid").await.1["effect"].clone()),
+        (first.clone(), json!("read"))
+    );
+    // After its removal there is no fault.
     app.write("toolcrib.yaml", &manifest.replace("pid]", "pid], tools: {pid: {effect: read, tags: [x]}}"));
     assert_eq!(app.reload().await, None);
-    assert_eq!((pid(&app).await, source(&app, "m").await["fault"].clone()), (first.clone(), json!(null)));
+    assert_eq!((module_pid(&app).await, source(&app, "m").await["fault"].clone()), (first.clone(), json!(null)));
     app.write("toolcrib.yaml", manifest);
     assert_eq!(app.reload().await, None);
-    assert_eq!((pid(&app).await, source(&app, "m").await["fault"].clone()), (first.clone(), json!(null)));
+    assert_eq!((module_pid(&app).await, source(&app, "m").await["fault"].clone()), (first.clone(), json!(null)));
     // Other contents, or another environment, are another module.
     app.write("m.py", &WEATHER.replace("The process.", "The process's number."));
     assert_eq!(app.reload().await, None);
-    until_not(&app, &first).await;
-    let (second, tool) = (pid(&app).await, app.get("/tools/pid").await.1);
+    wait_for_new_pid(&app, &first).await;
+    let (second, tool) = (module_pid(&app).await, app.get("/tools/pid").await.1);
     assert_eq!(tool["description"], "The process's number.");
     assert_ne!(tool["definition_hash"], hash);
     app.write("toolcrib.yaml", &manifest.replace("m.py", "m.py, environment: {KEY: other}"));
     assert_eq!(app.reload().await, None);
-    until_not(&app, &second).await;
-    assert_eq!(said(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 other");
+    wait_for_new_pid(&app, &second).await;
+    assert_eq!(first_text(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 other");
     // One that does not load leaves the one before.
-    let third = pid(&app).await;
+    let third = module_pid(&app).await;
     app.write("m.py", "def forecast(:\n");
     assert_eq!(app.reload().await, None);
     while source(&app, "m").await["fault"].is_null() {
@@ -170,15 +173,15 @@ async fn what_is_the_same_runs_on_over_a_reload_and_what_differs_is_swapped() {
     }
     let m = source(&app, "m").await;
     assert!(m["state"] == "up" && m["fault"].as_str().unwrap().contains("m.py"), "{m}");
-    assert_eq!(pid(&app).await, third);
+    assert_eq!(module_pid(&app).await, third);
     app.write("toolcrib.yaml", "tools: {}\n");
     assert_eq!(app.reload().await, None);
     assert_eq!((available(&app).await.len(), app.get("/sources").await.1), (0, json!({"sources": []})));
 }
 
-async fn until_not(app: &TestApp, before: &str) {
+async fn wait_for_new_pid(app: &TestApp, before: &str) {
     for _ in 0..5000 {
-        if pid(app).await != before {
+        if module_pid(app).await != before {
             return;
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -187,7 +190,7 @@ async fn until_not(app: &TestApp, before: &str) {
 }
 
 #[tokio::test]
-async fn a_name_that_the_manifest_takes_later_stops_the_source_that_has_it() {
+async fn newly_declared_name_stops_the_conflicting_source() {
     let manifest = "python_modules:\n  m: {module: m.py, functions: [forecast, pid]}\n";
     let app = app(manifest, WEATHER).await;
     app.write("toolcrib.yaml", &format!("{manifest}tools: {{pid: {{kind: native, use: calculator}}}}\n"));
@@ -198,36 +201,36 @@ async fn a_name_that_the_manifest_takes_later_stops_the_source_that_has_it() {
         m["fault"].as_str().unwrap().contains("`pid` is a tool of the manifest already; give the source a prefix"),
         "{m}"
     );
-    assert_eq!(said(&app.invoke("pid", json!({"expression": "6*7"})).await), "42");
+    assert_eq!(first_text(&app.invoke("pid", json!({"expression": "6*7"})).await), "42");
     assert_eq!(app.invoke("forecast", json!({"city": "Oslo"})).await.0, 503);
     app.write("toolcrib.yaml", manifest);
     assert_eq!(app.reload().await, None);
-    until(&app, "m", "up").await;
+    wait_for_state(&app, "m", "up").await;
     assert_eq!(app.invoke("forecast", json!({"city": "Oslo"})).await.0, 200);
 }
 
 #[tokio::test]
-async fn secrets_that_a_module_is_given_do_not_come_out() {
+async fn module_secrets_are_redacted() {
     let manifest = "python_modules:\n  m: {module: m.py, functions: [forecast], environment: {KEY: \"${file:key}\"}}\n";
     let files = [("m.py", WEATHER), ("key", "hunter2-hunter2")];
-    let app = beside(manifest, &files).await.loaded().await;
-    assert_eq!(said(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 [redacted]");
+    let app = app_with_files(manifest, &files).await.with_sources_listed().await;
+    assert_eq!(first_text(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 [redacted]");
     app.write("m.py", "import os\nraise ValueError(os.environ['KEY'])\n");
     let (_, view) = app.post("/sources/m/restart", json!(null)).await;
     let fault = view["fault"].as_str().unwrap();
     assert!(fault.contains("[redacted]") && !fault.contains("hunter2"), "{fault}");
-    assert_eq!(said(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 [redacted]");
+    assert_eq!(first_text(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 [redacted]");
 }
 
 #[tokio::test]
-async fn results_outlive_a_restart_of_the_same_file_and_no_other() {
+async fn results_survive_a_restart_of_the_same_file() {
     let manifest = "python_modules:\n  m:\n    module: m.py\n    functions: [pid]\n    tools: {pid: {effect: read, cache: {ttl: 1h, scope: shared}}}\n";
     let app = app(manifest, WEATHER).await;
-    let first = pid(&app).await;
+    let first = module_pid(&app).await;
     assert_eq!(app.post("/sources/m/restart", json!(null)).await.1["state"], "up");
-    let again = app.invoke("pid", json!({})).await;
-    assert_eq!((said(&again), &again.1["meta"]["cache"]), (&*first, &json!("hit")));
+    let next_call = app.invoke("pid", json!({})).await;
+    assert_eq!((first_text(&next_call), &next_call.1["meta"]["cache"]), (&*first, &json!("hit")));
     app.write("m.py", &format!("{WEATHER}\n# other\n"));
     assert_eq!(app.post("/sources/m/restart", json!(null)).await.1["state"], "up");
-    assert_ne!(pid(&app).await, first);
+    assert_ne!(module_pid(&app).await, first);
 }

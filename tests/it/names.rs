@@ -4,19 +4,19 @@ use toolcrib::{Effect, Tool};
 use crate::support::TestApp;
 
 fn tool(name: &str, effect: Effect) -> Tool {
-    let said = name.to_owned();
+    let tool_name = name.to_owned();
     Tool::new(name, "…").param_opt("n", "integer", "…").effect(effect).call(move |_, _| {
-        let said = said.clone();
-        async move { Ok(said) }
+        let tool_name = tool_name.clone();
+        async move { Ok(tool_name) }
     })
 }
 
-fn reads(names: &[&str]) -> Vec<Tool> {
+fn read_tools(names: &[&str]) -> Vec<Tool> {
     names.iter().map(|name| tool(name, Effect::Read)).collect()
 }
 
 /// The tool that a name runs, or the names that were meant instead.
-async fn runs(app: &TestApp, name: &str) -> Value {
+async fn matched_tool(app: &TestApp, name: &str) -> Value {
     let (status, answer) = app.invoke(name, json!({})).await;
     match status.as_u16() {
         200 => answer["tool"].clone(),
@@ -26,29 +26,29 @@ async fn runs(app: &TestApp, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn another_spelling_is_understood_and_said_so() {
+async fn other_spelling_is_matched_and_reported() {
     let manifest = "tools: {get_weather: {kind: native, aliases: [forecast_now]}}\n";
-    let app = TestApp::with_manifest(manifest, reads(&["get_weather"])).await;
+    let app = TestApp::with_manifest(manifest, read_tools(&["get_weather"])).await;
     for name in ["Get-Weather", "GET.WEATHER", "functions.get_weather", "default_api:get_weather", "Forecast-Now"] {
         let (status, answer) = app.invoke(name, json!({})).await;
         assert_eq!((status.as_u16(), &answer["tool"]), (200, &json!("get_weather")), "{name}");
         let warning = format!("called as `{name}`; the tool's name is `get_weather`");
         assert_eq!(answer["meta"]["warnings"], json!([warning]));
-        let row = app.newest().await;
+        let row = app.newest_invocation().await;
         assert_eq!((&row["tool"], &row["result"]["meta"]["warnings"][0]), (&json!("get_weather"), &json!(warning)));
         assert_eq!(app.get(&format!("/tools/{name}")).await.1["name"], "get_weather");
         assert_eq!(app.post(&format!("/tools/{name}/validate"), json!({"arguments": {}})).await.0, 200);
     }
-    assert_eq!(runs(&app, "get%20weather").await, "get_weather");
+    assert_eq!(matched_tool(&app, "get%20weather").await, "get_weather");
     for name in ["get_weather", "forecast_now"] {
         assert_eq!(app.invoke(name, json!({})).await.1["meta"]["warnings"], json!([]), "declared");
     }
-    assert_eq!(runs(&app, "getWeather").await, json!(["get_weather"]), "that is no spelling");
+    assert_eq!(matched_tool(&app, "getWeather").await, json!(["get_weather"]), "that is no spelling");
 }
 
 #[tokio::test]
-async fn what_changes_something_takes_names_as_they_are() {
-    let app = TestApp::new(reads(&["get_weather"])).await;
+async fn writes_need_their_exact_name() {
+    let app = TestApp::new(read_tools(&["get_weather"])).await;
     for path in ["enable", "disable", "usage/reset"] {
         let (status, problem) = app.post(&format!("/tools/Get-Weather/{path}"), json!({})).await;
         assert_eq!((status.as_u16(), &problem["did_you_mean"]), (404, &json!(["get_weather"])));
@@ -58,52 +58,52 @@ async fn what_changes_something_takes_names_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_spelling_of_two_tools_is_neither() {
-    let app = TestApp::new(reads(&["get_weather", "get-weather", "functions.get_weather"])).await;
-    assert_eq!(runs(&app, "Get.Weather").await, json!(["get-weather", "get_weather"]));
-    assert_eq!(runs(&app, "get-weather").await, "get-weather");
-    assert_eq!(runs(&app, "functions.get_weather").await, "functions.get_weather");
-    assert_eq!(runs(&app, "FUNCTIONS.GET_WEATHER").await, "functions.get_weather");
+async fn ambiguous_spelling_matches_no_tool() {
+    let app = TestApp::new(read_tools(&["get_weather", "get-weather", "functions.get_weather"])).await;
+    assert_eq!(matched_tool(&app, "Get.Weather").await, json!(["get-weather", "get_weather"]));
+    assert_eq!(matched_tool(&app, "get-weather").await, "get-weather");
+    assert_eq!(matched_tool(&app, "functions.get_weather").await, "functions.get_weather");
+    assert_eq!(matched_tool(&app, "FUNCTIONS.GET_WEATHER").await, "functions.get_weather");
 }
 
 #[tokio::test]
-async fn how_far_matching_goes_is_the_operators_word() {
+async fn operator_sets_how_far_names_match() {
     let tools = || {
-        let mut tools = reads(&["get_weather", "list_rows", "list_rowz", "read_mail"]);
+        let mut tools = read_tools(&["get_weather", "list_rows", "list_rowz", "read_mail"]);
         tools.extend([tool("delete_row", Effect::Write), tool("send_mails", Effect::Idempotent)]);
         tools.push(tool("read_mails_all", Effect::Write));
         tools
     };
     let app = TestApp::with_manifest("calls: {name_matching: exact}\n", tools()).await;
-    assert_eq!(runs(&app, "Get-Weather").await, json!(["get_weather"]));
+    assert_eq!(matched_tool(&app, "Get-Weather").await, json!(["get_weather"]));
 
     app.write("toolcrib.yaml", "calls: {name_matching: normalized}\n");
     assert_eq!(app.reload().await, None);
-    assert_eq!(runs(&app, "Get-Weather").await, "get_weather");
-    assert_eq!(runs(&app, "get_wether").await, json!(["get_weather"]));
+    assert_eq!(matched_tool(&app, "Get-Weather").await, "get_weather");
+    assert_eq!(matched_tool(&app, "get_wether").await, json!(["get_weather"]));
 
     app.write("toolcrib.yaml", "calls: {name_matching: similar}\n");
     assert_eq!(app.reload().await, None);
-    assert_eq!(runs(&app, "Get-Weather").await, "get_weather");
-    assert_eq!(runs(&app, "functions.get_wether").await, "get_weather");
-    assert_eq!(runs(&app, "send_mail").await, "send_mails", "an idempotent tool may run on a guess");
+    assert_eq!(matched_tool(&app, "Get-Weather").await, "get_weather");
+    assert_eq!(matched_tool(&app, "functions.get_wether").await, "get_weather");
+    assert_eq!(matched_tool(&app, "send_mail").await, "send_mails", "an idempotent tool may run on a guess");
     let (_, answer) = app.invoke("Get-Wether", json!({})).await;
     assert_eq!(answer["meta"]["warnings"], json!(["called as `Get-Wether`; the tool's name is `get_weather`"]));
-    assert_eq!(runs(&app, "delete_rows").await, json!(["delete_row"]), "a write never does");
-    assert_eq!(runs(&app, "list_row").await, json!(["list_rows", "list_rowz"]), "as like the one as the other");
+    assert_eq!(matched_tool(&app, "delete_rows").await, json!(["delete_row"]), "a write never does");
+    assert_eq!(matched_tool(&app, "list_row").await, json!(["list_rows", "list_rowz"]), "as like the one as the other");
     assert_eq!(
-        runs(&app, "read_mail_all").await,
+        matched_tool(&app, "read_mail_all").await,
         json!(["read_mails_all"]),
         "nor does what is less like it in a write's place"
     );
-    assert_eq!(runs(&app, "weather").await, json!([]), "not like enough");
+    assert_eq!(matched_tool(&app, "weather").await, json!([]), "not like enough");
 }
 
 #[tokio::test]
-async fn tools_of_others_stand_in_nobodys_way() {
+async fn tools_of_others_do_not_affect_matching() {
     let manifest = "calls: {name_matching: similar}\ncallers:\n  - {name: ann, key: ann-key-0123456789, deny: [get-weather, secret_rows]}\n  \
                     - {name: root, key: root-key-0123456789, admin: true}\n";
-    let app = TestApp::with_manifest(manifest, reads(&["get_weather", "get-weather", "secret_rows"])).await;
+    let app = TestApp::with_manifest(manifest, read_tools(&["get_weather", "get-weather", "secret_rows"])).await;
     let invoke = async |key: &str, name: &str| {
         let (status, answer) = app.post_as(key, &format!("/tools/{name}/invoke"), json!({"arguments": {}})).await;
         (status.as_u16(), answer)
@@ -119,11 +119,11 @@ async fn tools_of_others_stand_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn no_registered_tool_takes_a_spelling_away() {
+async fn registered_tool_cannot_take_a_spelling() {
     let manifest = |names: &str| format!("tools: {{{names}}}\n");
     let native = "kind: native, use: calculator";
     let app =
-        TestApp::with_manifest(&manifest(&format!("add_up: {{{native}, aliases: [sum]}}")), reads(&["own"])).await;
+        TestApp::with_manifest(&manifest(&format!("add_up: {{{native}, aliases: [sum]}}")), read_tools(&["own"])).await;
     let http = |aliases: Value| {
         json!({"kind": "http", "description": "…", "parameters": {}, "request": {"url": "http://nowhere.invalid/"},
             "aliases": aliases})
@@ -142,7 +142,7 @@ async fn no_registered_tool_takes_a_spelling_away() {
     assert_eq!(app.put("/tools/free-tool", http(json!([]))).await.0, 409, "nor from another registered tool");
     assert_eq!(app.get("/tools/Free.Tool").await.1["name"], "free_tool");
 
-    // A later manifest has the better claim, and gives it up again.
+    // A later manifest takes precedence, until it removes the name.
     app.write("toolcrib.yaml", &manifest(&format!("Free-Tool: {{{native}}}")));
     assert_eq!(app.reload().await, None);
     assert_eq!(app.get("/tools/free_tool").await.1["name"], "Free-Tool");

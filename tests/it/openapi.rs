@@ -1,4 +1,4 @@
-//! The OpenAPI document: the committed one, and what `GET /openapi.json` adds for who asks.
+//! The OpenAPI document: the committed one, and what `GET /openapi.json` adds for its caller.
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::support::{TestApp, request};
 
 /// The committed document is the one that is served; `toolcrib openapi > openapi/openapi.json` renews it.
 #[test]
-fn the_committed_document_is_current() {
+fn committed_document_is_current() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi/openapi.json");
     let committed: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let served = serde_json::to_value(toolcrib::http::openapi()).unwrap();
@@ -22,14 +22,14 @@ fn tool(name: &str) -> Tool {
 }
 
 /// Tools that have an operation of their own, by path.
-fn tools_of(document: &Value) -> Vec<&str> {
+fn tool_paths(document: &Value) -> Vec<&str> {
     let paths = document["paths"].as_object().unwrap().keys();
     let own = paths.filter_map(|path| path.strip_prefix("/tools/")?.strip_suffix("/invoke"));
     own.filter(|name| *name != "{name}").collect()
 }
 
 /// Every local reference leads somewhere.
-fn assert_whole(document: &Value) {
+fn assert_refs_resolve(document: &Value) {
     fn walk(document: &Value, at: &Value) {
         match at {
             Value::Object(object) => {
@@ -46,13 +46,13 @@ fn assert_whole(document: &Value) {
 }
 
 #[tokio::test]
-async fn each_tool_has_an_operation_with_its_own_types() {
+async fn each_tool_has_an_operation_with_its_types() {
     let output = json!({"type": "object", "properties": {"at": {"$ref": "#/$defs/Place"}}, "$defs": {"Place": {"type": "string"}}});
     let app = TestApp::new([tool("say").output_schema(output).tag("words"), tool("shout")]).await;
     let (status, document) = app.get("/openapi.json").await;
     assert_eq!(status, StatusCode::OK);
-    assert_whole(&document);
-    assert_eq!(tools_of(&document), ["say", "shout"]);
+    assert_refs_resolve(&document);
+    assert_eq!(tool_paths(&document), ["say", "shout"]);
 
     let (say, schemas) = (&document["paths"]["/tools/say/invoke"]["post"], &document["components"]["schemas"]);
     assert_eq!(say["operationId"], "invoke_say");
@@ -73,7 +73,7 @@ async fn each_tool_has_an_operation_with_its_own_types() {
     );
     assert_eq!(schemas["say_result_Place"], json!({"type": "string"}));
 
-    // Without an output schema the answer is everybody's; the problems are the shared route's, all of them.
+    // Without an output schema the answer has the shared schema; the problems are those of the shared route.
     let answer = |path: &str| document["paths"][path]["post"]["responses"].clone();
     let mut shared = answer("/tools/{name}/invoke");
     // A typed answer is of one type: events and calls that are looked up are the shared route's alone.
@@ -97,12 +97,12 @@ async fn each_tool_has_an_operation_with_its_own_types() {
 }
 
 #[tokio::test]
-async fn names_that_only_differ_in_how_they_are_written_are_told_apart() {
+async fn similar_names_get_distinct_operations() {
     // `tool` would be the shared route's operation, `invoke` its request.
     let names = ["get-weather", "get.weather", "GetWeather", "get_weather", "tool", "invoke", "9", "-", "class"];
     let app = TestApp::new(names.map(tool)).await;
     let (_, document) = app.get("/openapi.json").await;
-    assert_whole(&document);
+    assert_refs_resolve(&document);
     let id = |name: &str| document["paths"][format!("/tools/{name}/invoke")]["post"]["operationId"].clone();
     assert_eq!(
         names.map(id),
@@ -127,25 +127,25 @@ callers:
 ";
 
 #[tokio::test]
-async fn a_caller_sees_its_own_tools_and_a_stranger_none() {
+async fn document_lists_the_tools_of_its_caller() {
     let app = TestApp::with_manifest(CALLERS, ["say", "shout", "off"].map(tool)).await;
     app.post_as("root-key-0123456789", "/tools/off/disable", json!({})).await;
     let fixed = serde_json::to_value(toolcrib::http::openapi()).unwrap();
     assert_eq!(app.get("/openapi.json").await, (StatusCode::OK, fixed));
-    assert_eq!(tools_of(&app.get_as("ann-key-0123456789", "/openapi.json").await.1), ["say"]);
-    assert_eq!(tools_of(&app.get_as("root-key-0123456789", "/openapi.json").await.1), ["say", "shout"]);
+    assert_eq!(tool_paths(&app.get_as("ann-key-0123456789", "/openapi.json").await.1), ["say"]);
+    assert_eq!(tool_paths(&app.get_as("root-key-0123456789", "/openapi.json").await.1), ["say", "shout"]);
     let (status, problem) = app.get_as("nobody's key", "/openapi.json").await;
     assert_eq!((status, &problem["kind"]), (StatusCode::UNAUTHORIZED, &json!("unauthenticated")));
 }
 
 #[tokio::test]
-async fn a_document_that_is_known_is_not_sent_again() {
+async fn known_document_is_not_sent_again() {
     let app = TestApp::new([tool("say")]).await;
     let headers = app.headers("/openapi.json").await;
     let tag = headers["etag"].clone();
-    let mut again = request("GET", "/openapi.json", None, None);
-    again.headers_mut().insert("if-none-match", tag.clone());
-    assert_eq!(app.send(again).await, (StatusCode::NOT_MODIFIED, Value::Null));
+    let mut conditional = request("GET", "/openapi.json", None, None);
+    conditional.headers_mut().insert("if-none-match", tag.clone());
+    assert_eq!(app.send(conditional).await, (StatusCode::NOT_MODIFIED, Value::Null));
     app.post("/tools/say/disable", json!({})).await;
     assert_ne!(app.headers("/openapi.json").await["etag"], tag);
 }

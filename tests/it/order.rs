@@ -54,17 +54,17 @@ async fn results_keep_their_order_stored_or_not() {
         assert!(in_order(content, ["reasoning", "answer"]) && in_order(content, ["z", "a"]), "{answer}");
         assert_eq!(answer["content"][0]["text"], r#"{"reasoning":1,"answer":{"z":1,"a":2}}"#);
     }
-    let row = app.newest().await;
+    let row = app.newest_invocation().await;
     let id = row["invocation_id"].as_str().unwrap();
-    let kept = app.get(&format!("/invocations/{id}/result")).await.1;
-    assert!(in_order(&kept["structured_content"], ["reasoning", "answer"]), "{kept}");
+    let stored = app.get(&format!("/invocations/{id}/result")).await.1;
+    assert!(in_order(&stored["structured_content"], ["reasoning", "answer"]), "{stored}");
 }
 
 #[tokio::test]
 async fn recorded_arguments_keep_their_order() {
     let app = TestApp::with_manifest(MANIFEST, []).await;
     app.invoke("think", json!({"zone": "z", "area": "a"})).await;
-    assert!(in_order(&app.newest().await["arguments"], ["zone", "area"]));
+    assert!(in_order(&app.newest_invocation().await["arguments"], ["zone", "area"]));
     // Equal all the same.
     assert_eq!(app.invoke("think", json!({"area": "a", "zone": "z"})).await.1["meta"]["cache"], "hit");
 }
@@ -82,7 +82,7 @@ async fn derived_schemas_keep_the_order_of_fields() {
 }
 
 #[tokio::test]
-async fn another_order_is_another_document() {
+async fn other_order_is_another_document() {
     let app = TestApp::new([]).await;
     let definition = |properties: Value| {
         json!({"kind": "http", "description": "Asks somewhere.", "effect": "read", "request": {"url": "http://nowhere.invalid/"},

@@ -8,50 +8,50 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use toolcrib::{Capture, Effect, Tool, ToolError};
 
-use crate::support::{TestApp, request, said};
+use crate::support::{TestApp, first_text, request};
 
-fn rows(n: u64) -> Value {
+fn rows_json(n: u64) -> Value {
     (0..n).map(|id| json!({"id": id, "name": format!("row {id}")})).collect()
 }
 
-/// A tool that lists `n` rows, counts its runs, and fails from the second on, if it may not run again.
-fn listing(tool: Tool<()>, runs: &Arc<AtomicUsize>) -> Tool {
+/// A tool that lists `n` rows, counts its runs, and fails from the second run on, if it may not run again.
+fn listing_tool(tool: Tool<()>, runs: &Arc<AtomicUsize>) -> Tool {
     let runs = runs.clone();
     tool.param("n", "integer", "How many").call(move |arguments, _| {
         runs.fetch_add(1, Ordering::SeqCst);
-        async move { Ok(json!({"rows": rows(arguments["n"].as_u64().unwrap_or_default()), "source": "a table"})) }
+        async move { Ok(json!({"rows": rows_json(arguments["n"].as_u64().unwrap_or_default()), "source": "a table"})) }
     })
 }
 
-fn cached(runs: &Arc<AtomicUsize>) -> Tool {
-    listing(Tool::new("cached", "…").effect(Effect::Read).cache(Duration::from_secs(60), &[]), runs)
+fn cached_listing(runs: &Arc<AtomicUsize>) -> Tool {
+    listing_tool(Tool::new("cached", "…").effect(Effect::Read).cache(Duration::from_secs(60), &[]), runs)
 }
 
-fn plain(runs: &Arc<AtomicUsize>) -> Tool {
-    listing(Tool::new("plain", "…").effect(Effect::Read), runs)
+fn uncached_listing(runs: &Arc<AtomicUsize>) -> Tool {
+    listing_tool(Tool::new("plain", "…").effect(Effect::Read), runs)
 }
 
-async fn page(app: &TestApp, tool: &str, n: u64, page: Value) -> (StatusCode, Value) {
+async fn invoke_page(app: &TestApp, tool: &str, n: u64, page: Value) -> (StatusCode, Value) {
     app.post(&format!("/tools/{tool}/invoke"), json!({"arguments": {"n": n}, "page": page})).await
 }
 
-fn full(offset: usize) -> Value {
+fn full_page(offset: usize) -> Value {
     json!({"detail": "full", "offset": offset})
 }
 
 /// `shown`, `total` and `next_offset` of an answer.
-fn counts(answer: &Value) -> Value {
+fn overflow_counts(answer: &Value) -> Value {
     let overflow = &answer["meta"]["overflow"];
     json!([overflow["shown"], overflow["total"], overflow["next_offset"]])
 }
 
 #[tokio::test]
-async fn pages_of_a_stored_result_are_the_whole_and_the_tool_runs_once() {
+async fn pages_of_a_stored_result_are_complete() {
     let runs = Arc::default();
-    let app = TestApp::new([cached(&runs)]).await;
+    let app = TestApp::new([cached_listing(&runs)]).await;
     let (mut all, mut offset, mut pages) = (Vec::new(), Some(0), 0);
     while let Some(from) = offset {
-        let (status, answer) = page(&app, "cached", 1010, full(from as usize)).await;
+        let (status, answer) = invoke_page(&app, "cached", 1010, full_page(from as usize)).await;
         assert_eq!(status, 200, "{answer}");
         let text: Value = serde_json::from_str(answer["content"][0]["text"].as_str().unwrap()).unwrap();
         assert_eq!(text, answer["structured_content"]);
@@ -60,40 +60,46 @@ async fn pages_of_a_stored_result_are_the_whole_and_the_tool_runs_once() {
         offset = answer["meta"]["overflow"]["next_offset"].as_u64();
         pages += 1;
     }
-    assert_eq!((Value::from(all), pages, runs.load(Ordering::SeqCst)), (rows(1010), 21, 1));
-    let (_, behind) = page(&app, "cached", 1010, full(1010)).await;
-    assert_eq!((counts(&behind), &behind["structured_content"]["rows"]), (json!([0, 1010, null]), &json!([])));
+    assert_eq!((Value::from(all), pages, runs.load(Ordering::SeqCst)), (rows_json(1010), 21, 1));
+    let (_, behind) = invoke_page(&app, "cached", 1010, full_page(1010)).await;
+    assert_eq!((overflow_counts(&behind), &behind["structured_content"]["rows"]), (json!([0, 1010, null]), &json!([])));
 }
 
 #[tokio::test]
-async fn exploring_caps_a_list_and_the_ledger_has_all_of_it() {
+async fn exploring_caps_a_list_and_records_all() {
     let runs = Arc::default();
-    let app = TestApp::new([cached(&runs), plain(&runs)]).await;
+    let app = TestApp::new([cached_listing(&runs), uncached_listing(&runs)]).await;
     let (_, answer) = app.invoke("plain", json!({"n": 300})).await;
-    assert_eq!((counts(&answer), &answer["meta"]["overflow"]["unit"]), (json!([200, 300, null]), &json!("items")));
+    assert_eq!(
+        (overflow_counts(&answer), &answer["meta"]["overflow"]["unit"]),
+        (json!([200, 300, null]), &json!("items"))
+    );
     let id = answer["invocation_id"].as_str().unwrap();
     let hint = answer["meta"]["overflow"]["hint"].as_str().unwrap();
     assert!(hint.contains(&format!("GET /invocations/{id}/result")) && !hint.contains("page"), "{hint}");
-    let kept = app.newest().await["result"].clone();
-    assert_eq!((&kept["structured_content"]["rows"], &kept["meta"]["overflow"]), (&rows(300), &Value::Null));
-    let (_, answer) = page(&app, "cached", 300, json!({"limit": 7})).await;
-    assert_eq!(counts(&answer), json!([7, 300, null]));
+    let record = app.newest_invocation().await["result"].clone();
+    assert_eq!((&record["structured_content"]["rows"], &record["meta"]["overflow"]), (&rows_json(300), &Value::Null));
+    let (_, answer) = invoke_page(&app, "cached", 300, json!({"limit": 7})).await;
+    assert_eq!(overflow_counts(&answer), json!([7, 300, null]));
     assert!(answer["meta"]["overflow"]["hint"].as_str().unwrap().contains("\"page\": {\"detail\": \"full\"}"));
-    for whole in [app.invoke("cached", json!({"n": 200})).await, page(&app, "cached", 50, full(0)).await] {
-        assert_eq!(whole.1["meta"]["overflow"], Value::Null);
+    for full in [app.invoke("cached", json!({"n": 200})).await, invoke_page(&app, "cached", 50, full_page(0)).await] {
+        assert_eq!(full.1["meta"]["overflow"], Value::Null);
     }
 }
 
 #[tokio::test]
-async fn a_further_page_never_runs_the_tool() {
+async fn further_page_never_runs_the_tool() {
     let runs = Arc::default();
-    let app = TestApp::new([cached(&runs), plain(&runs)]).await;
-    let (_, first) = page(&app, "plain", 300, full(0)).await;
-    assert_eq!(counts(&first), json!([50, 300, 50]));
-    let mut refused = vec![page(&app, "plain", 300, full(50)).await, page(&app, "cached", 300, full(50)).await];
-    page(&app, "cached", 300, full(0)).await;
+    let app = TestApp::new([cached_listing(&runs), uncached_listing(&runs)]).await;
+    let (_, first) = invoke_page(&app, "plain", 300, full_page(0)).await;
+    assert_eq!(overflow_counts(&first), json!([50, 300, 50]));
+    let mut refused = vec![
+        invoke_page(&app, "plain", 300, full_page(50)).await,
+        invoke_page(&app, "cached", 300, full_page(50)).await,
+    ];
+    invoke_page(&app, "cached", 300, full_page(0)).await;
     for mode in ["refresh", "bypass"] {
-        let body = json!({"arguments": {"n": 300}, "page": full(50), "cache": mode});
+        let body = json!({"arguments": {"n": 300}, "page": full_page(50), "cache": mode});
         refused.push(app.post("/tools/cached/invoke", body).await);
     }
     for (status, problem) in &refused {
@@ -106,22 +112,22 @@ async fn a_further_page_never_runs_the_tool() {
         assert!(problem["content"][0]["text"].as_str().unwrap().contains("did not run"));
     }
     assert_eq!(runs.load(Ordering::SeqCst), 2);
-    let row = app.newest().await;
+    let row = app.newest_invocation().await;
     assert_eq!((&row["state"], &row["result"]["status"]), (&json!("refused"), &json!(409)));
-    // What the first answer's hint says leads on.
+    // The hint of the first answer leads to the next page.
     let hint = first["meta"]["overflow"]["hint"].as_str().unwrap();
     let path = &hint[hint.find("/invocations").unwrap()..hint.len() - 1];
     let (status, next) = app.get(path).await;
     assert_eq!(
-        (status.as_u16(), counts(&next), &next["structured_content"]["rows"][0]["id"]),
+        (status.as_u16(), overflow_counts(&next), &next["structured_content"]["rows"][0]["id"]),
         (200, json!([50, 300, 100]), &json!(50))
     );
 }
 
 #[tokio::test]
-async fn what_was_said_under_a_key_can_be_paged_and_a_page_asked_again_is_the_same_bytes() {
+async fn keyed_result_can_be_paged_and_replayed() {
     let runs = Arc::default();
-    let app = TestApp::new([listing(Tool::new("pay", "…"), &runs)]).await;
+    let app = TestApp::new([listing_tool(Tool::new("pay", "…"), &runs)]).await;
     let keyed = async |app: &TestApp, page: Value| {
         let body = json!({"arguments": {"n": 120}, "page": page});
         let mut request = request("POST", "/tools/pay/invoke", None, Some(body));
@@ -129,33 +135,36 @@ async fn what_was_said_under_a_key_can_be_paged_and_a_page_asked_again_is_the_sa
         let response = app.respond(request).await;
         (response.status().as_u16(), response.into_body().collect().await.unwrap().to_bytes())
     };
-    assert_eq!(keyed(&app, full(50)).await.0, 409, "it claims no key");
-    let first = keyed(&app, full(0)).await;
+    assert_eq!(keyed(&app, full_page(50)).await.0, 409, "it claims no key");
+    let first = keyed(&app, full_page(0)).await;
     let answer: Value = serde_json::from_slice(&first.1).unwrap();
-    assert_eq!(counts(&answer), json!([50, 120, 50]));
+    assert_eq!(overflow_counts(&answer), json!([50, 120, 50]));
     assert!(answer["meta"]["overflow"]["hint"].as_str().unwrap().contains("with its Idempotency-Key"));
-    assert_eq!(keyed(&app, full(0)).await, first);
-    let app = app.restart([listing(Tool::new("pay", "…"), &runs)]).await;
-    assert_eq!(keyed(&app, full(0)).await, first);
-    let last: Value = serde_json::from_slice(&keyed(&app, full(100)).await.1).unwrap();
-    assert_eq!((counts(&last), &last["structured_content"]["rows"][0]["id"]), (json!([20, 120, null]), &json!(100)));
+    assert_eq!(keyed(&app, full_page(0)).await, first);
+    let app = app.restart([listing_tool(Tool::new("pay", "…"), &runs)]).await;
+    assert_eq!(keyed(&app, full_page(0)).await, first);
+    let last: Value = serde_json::from_slice(&keyed(&app, full_page(100)).await.1).unwrap();
+    assert_eq!(
+        (overflow_counts(&last), &last["structured_content"]["rows"][0]["id"]),
+        (json!([20, 120, null]), &json!(100))
+    );
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
-async fn a_list_that_may_not_be_shorter_is_whole() {
+async fn list_with_min_items_is_not_cut() {
     let schema = |least: u64| json!({"type": "object", "properties": {"rows": {"type": "array", "minItems": least}}});
     let (runs, app) = (Arc::default(), |tool| TestApp::new([tool]));
-    let tool = |least| listing(Tool::new("plain", "…").effect(Effect::Read).output_schema(schema(least)), &runs);
+    let tool = |least| listing_tool(Tool::new("plain", "…").effect(Effect::Read).output_schema(schema(least)), &runs);
     let (_, answer) = app(tool(210)).await.invoke("plain", json!({"n": 300})).await;
-    assert_eq!((&answer["meta"]["overflow"], &answer["structured_content"]["rows"]), (&Value::Null, &rows(300)));
+    assert_eq!((&answer["meta"]["overflow"], &answer["structured_content"]["rows"]), (&Value::Null, &rows_json(300)));
     let warning = answer["meta"]["warnings"][0].as_str().unwrap();
     assert!(warning.contains("output_schema"), "{warning}");
     let (_, answer) = app(tool(200)).await.invoke("plain", json!({"n": 300})).await;
-    assert_eq!((counts(&answer), &answer["meta"]["warnings"]), (json!([200, 300, null]), &json!([])));
+    assert_eq!((overflow_counts(&answer), &answer["meta"]["warnings"]), (json!([200, 300, null]), &json!([])));
 }
 
-/// A tool whose text is as long as it is asked for, and never the same for long.
+/// A tool whose text has the requested length and changes with each run.
 fn long_text() -> Tool {
     let tool = Tool::new("write", "…").param("n", "integer", "How long").effect(Effect::Read);
     tool.cache(Duration::from_secs(60), &[]).call(|arguments, _| async move {
@@ -165,51 +174,54 @@ fn long_text() -> Tool {
 }
 
 #[tokio::test]
-async fn a_long_text_shows_its_ends_and_is_read_in_pages() {
+async fn long_text_shows_both_ends_and_pages() {
     let app = TestApp::new([long_text()]).await;
-    let whole = {
-        let (_, answer) = page(&app, "write", 120_000, json!({"detail": "full", "limit": 100_000})).await;
-        let (_, rest) = page(&app, "write", 120_000, json!({"detail": "full", "offset": 100_000})).await;
+    let full = {
+        let (_, answer) = invoke_page(&app, "write", 120_000, json!({"detail": "full", "limit": 100_000})).await;
+        let (_, rest) = invoke_page(&app, "write", 120_000, json!({"detail": "full", "offset": 100_000})).await;
         format!("{}{}", answer["content"][0]["text"].as_str().unwrap(), rest["content"][0]["text"].as_str().unwrap())
     };
-    assert_eq!(whole.chars().count(), 120_000);
+    assert_eq!(full.chars().count(), 120_000);
     let explored = app.invoke("write", json!({"n": 120_000})).await;
-    let ends: Vec<&str> = said(&explored).split("\n[… 70000 characters left out …]\n").collect();
-    assert!(ends.len() == 2 && whole.starts_with(ends[0]) && whole.ends_with(ends[1]));
+    let ends: Vec<&str> = first_text(&explored).split("\n[… 70000 characters left out …]\n").collect();
+    assert!(ends.len() == 2 && full.starts_with(ends[0]) && full.ends_with(ends[1]));
     assert_eq!(
-        (counts(&explored.1), &explored.1["meta"]["overflow"]["unit"]),
+        (overflow_counts(&explored.1), &explored.1["meta"]["overflow"]["unit"]),
         (json!([50_000, 120_000, null]), &json!("characters"))
     );
-    let first = page(&app, "write", 120_000, full(0)).await;
-    assert_eq!((counts(&first.1), said(&first).chars().count()), (json!([50_000, 120_000, 50_000]), 50_000));
+    let first = invoke_page(&app, "write", 120_000, full_page(0)).await;
+    assert_eq!(
+        (overflow_counts(&first.1), first_text(&first).chars().count()),
+        (json!([50_000, 120_000, 50_000]), 50_000)
+    );
     assert_eq!(app.invoke("write", json!({"n": 50_000})).await.1["meta"]["overflow"], Value::Null);
     // A limit is mostly meant for lists: it does not tear what is short.
-    let short = page(&app, "write", 300, json!({"detail": "full", "limit": 50})).await;
-    assert_eq!((&short.1["meta"]["overflow"], said(&short).chars().count()), (&Value::Null, 300));
+    let short = invoke_page(&app, "write", 300, json!({"detail": "full", "limit": 50})).await;
+    assert_eq!((&short.1["meta"]["overflow"], first_text(&short).chars().count()), (&Value::Null, 300));
     // The ledger has all of it, and the result route every part of it.
     let id = explored.1["invocation_id"].as_str().unwrap();
     let (_, all) = app.get(&format!("/invocations/{id}/result")).await;
-    assert_eq!((all["content"][0]["text"].as_str(), &all["meta"]["overflow"]), (Some(whole.as_str()), &Value::Null));
+    assert_eq!((all["content"][0]["text"].as_str(), &all["meta"]["overflow"]), (Some(full.as_str()), &Value::Null));
     let (mut parts, mut offset) = (String::new(), Some(0));
     while let Some(from) = offset {
         let part = app.get(&format!("/invocations/{id}/result?offset={from}&limit=7777")).await;
-        parts.push_str(said(&part));
+        parts.push_str(first_text(&part));
         offset = part.1["meta"]["overflow"]["next_offset"].as_u64();
     }
-    assert_eq!(parts, whole);
+    assert_eq!(parts, full);
 }
 
 #[tokio::test]
-async fn the_result_route_says_again_what_a_call_came_to() {
+async fn result_route_repeats_the_result() {
     let go = Arc::new(Notify::new());
     let wait = go.clone();
     let tools = [
-        cached(&Arc::default()),
-        Tool::new("says_no", "…").call(|_, _| async { Err::<String, _>(ToolError::Said("no".into())) }),
+        cached_listing(&Arc::default()),
+        Tool::new("says_no", "…").call(|_, _| async { Err::<String, _>(ToolError::Rejected("no".into())) }),
         Tool::new("fails", "…")
             .effect(Effect::Read)
             .call(|_, _| async { Err::<String, _>(ToolError::upstream("down")) }),
-        listing(Tool::new("hides", "…").capture(Capture::Digest), &Arc::default()),
+        listing_tool(Tool::new("hides", "…").capture(Capture::Digest), &Arc::default()),
         Tool::new("waits", "…").call(move |_, _| {
             let wait = wait.clone();
             async move {
@@ -219,57 +231,60 @@ async fn the_result_route_says_again_what_a_call_came_to() {
         }),
     ];
     let app = Arc::new(TestApp::new(tools).await);
-    let again = async |answer: &Value, query: &str| {
+    let result_of = async |answer: &Value, query: &str| {
         let id = answer["invocation_id"].as_str().unwrap();
         app.get(&format!("/invocations/{id}/result{query}")).await
     };
-    let (_, miss) = page(&app, "cached", 60, full(0)).await;
-    let (_, hit) = page(&app, "cached", 60, full(50)).await;
+    let (_, miss) = invoke_page(&app, "cached", 60, full_page(0)).await;
+    let (_, hit) = invoke_page(&app, "cached", 60, full_page(50)).await;
     assert_eq!(hit["meta"]["cache"], "hit");
     for (answer, cache) in [(&miss, "miss"), (&hit, "hit")] {
-        let (status, whole) = again(answer, "").await;
-        assert_eq!((status.as_u16(), &whole["structured_content"]["rows"]), (200, &rows(60)));
-        assert_eq!((&whole["invocation_id"], &whole["meta"]["cache"]), (&answer["invocation_id"], &json!(cache)));
-        let (_, part) = again(answer, "?offset=58").await;
-        assert_eq!((counts(&part), &part["structured_content"]["rows"][0]["id"]), (json!([2, 60, null]), &json!(58)));
+        let (status, full) = result_of(answer, "").await;
+        assert_eq!((status.as_u16(), &full["structured_content"]["rows"]), (200, &rows_json(60)));
+        assert_eq!((&full["invocation_id"], &full["meta"]["cache"]), (&answer["invocation_id"], &json!(cache)));
+        let (_, part) = result_of(answer, "?offset=58").await;
+        assert_eq!(
+            (overflow_counts(&part), &part["structured_content"]["rows"][0]["id"]),
+            (json!([2, 60, null]), &json!(58))
+        );
     }
     let (_, no) = app.invoke("says_no", json!({})).await;
-    assert_eq!(again(&no, "").await, (StatusCode::OK, no));
+    assert_eq!(result_of(&no, "").await, (StatusCode::OK, no));
     let (failed, refused) = (app.invoke("fails", json!({})).await, app.invoke("cached", json!({"n": "many"})).await);
     assert_eq!((failed.0.as_u16(), refused.0.as_u16()), (502, 422));
     for reply in [failed, refused] {
-        assert_eq!(again(&reply.1, "?offset=1").await, reply);
+        assert_eq!(result_of(&reply.1, "?offset=1").await, reply);
     }
-    let (_, hidden) = page(&app, "hides", 60, full(0)).await;
+    let (_, hidden) = invoke_page(&app, "hides", 60, full_page(0)).await;
     assert_eq!(
-        (counts(&hidden), &hidden["meta"]["overflow"]["hint"]),
+        (overflow_counts(&hidden), &hidden["meta"]["overflow"]["hint"]),
         (json!([50, 60, 50]), &json!("The rest is not kept: ask for less at once."))
     );
-    let (status, problem) = again(&hidden, "").await;
+    let (status, problem) = result_of(&hidden, "").await;
     assert_eq!((status.as_u16(), problem["detail"].as_str().unwrap().contains("capture: digest")), (404, true));
     let running = tokio::spawn({
         let app = app.clone();
         async move { app.invoke("waits", json!({})).await }
     });
-    let newest = app.until_newest_with("state=running").await;
-    let (status, problem) = again(&newest, "").await;
+    let newest = app.wait_for_newest_with("state=running").await;
+    let (status, problem) = result_of(&newest, "").await;
     assert_eq!((status.as_u16(), problem["detail"].as_str().unwrap().contains("still runs")), (409, true));
     go.notify_one();
     running.await.unwrap();
-    assert_eq!(said(&again(&newest, "").await), "done");
+    assert_eq!(first_text(&result_of(&newest, "").await), "done");
     for (path, status) in [("nonsense/result", 404), ("0199aaaa-0000-7000-8000-000000000000/result", 404)] {
         assert_eq!(app.get(&format!("/invocations/{path}")).await.0.as_u16(), status);
     }
     for query in ["?limit=0", "?offset=-1", "?page=2"] {
-        assert_eq!(again(&newest, query).await.0.as_u16(), 400, "{query}");
+        assert_eq!(result_of(&newest, query).await.0.as_u16(), 400, "{query}");
     }
 }
 
 #[tokio::test]
-async fn a_result_is_its_callers_own() {
+async fn result_belongs_to_its_caller() {
     let manifest = "callers: [{name: ann, key: ann-key-0123456789}, {name: bob, key: bob-key-0123456789}, \
                     {name: root, key: root-key-0123456789, admin: true}]\n";
-    let app = TestApp::with_manifest(manifest, [plain(&Arc::default())]).await;
+    let app = TestApp::with_manifest(manifest, [uncached_listing(&Arc::default())]).await;
     let body = json!({"arguments": {"n": 3}});
     let (_, answer) = app.post_as("ann-key-0123456789", "/tools/plain/invoke", body).await;
     let path = format!("/invocations/{}/result", answer["invocation_id"].as_str().unwrap());
@@ -280,25 +295,25 @@ async fn a_result_is_its_callers_own() {
 }
 
 #[tokio::test]
-async fn control_characters_leave_what_tools_say_and_what_is_unseen_is_told() {
+async fn control_characters_are_removed_and_reported() {
     let tool = |name: &str| Tool::new(name, "…").effect(Effect::Read);
     let app = TestApp::new([
         tool("red").call(|_, _| async { Ok("\u{1b}[31mred\u{1b}[0m\r\n\u{7}done\u{202e}") }),
-        tool("no").call(|_, _| async { Err::<String, _>(ToolError::Said("\u{1b}[31mno\u{1b}[0m".into())) }),
+        tool("no").call(|_, _| async { Err::<String, _>(ToolError::Rejected("\u{1b}[31mno\u{1b}[0m".into())) }),
         tool("down").call(|_, _| async { Err::<String, _>(ToolError::upstream("\u{1b}[31mdown\u{1b}[0m")) }),
         tool("panics").call(|_, _| async { if true { panic!("\u{1b}[31moh\u{1b}[0m") } else { Ok("") } }),
         tool("data").call(|_, _| async { Ok(json!({"log": "\u{1b}[31mred"})) }),
     ])
     .await;
     let red = app.invoke("red", json!({})).await;
-    assert_eq!(said(&red), "red\ndone\u{202e}");
+    assert_eq!(first_text(&red), "red\ndone\u{202e}");
     assert!(red.1["meta"]["warnings"][0].as_str().unwrap().contains("bidirectional"));
-    assert_eq!(said(&app.invoke("no", json!({})).await), "no");
+    assert_eq!(first_text(&app.invoke("no", json!({})).await), "no");
     assert_eq!(app.invoke("down", json!({})).await.1["detail"], "down");
-    assert!(said(&app.invoke("panics", json!({})).await).ends_with("unexpectedly: oh"));
+    assert!(first_text(&app.invoke("panics", json!({})).await).ends_with("unexpectedly: oh"));
     let data = app.invoke("data", json!({})).await;
     assert_eq!(
-        (&data.1["structured_content"]["log"], said(&data)),
+        (&data.1["structured_content"]["log"], first_text(&data)),
         (&json!("\u{1b}[31mred"), r#"{"log":"\u001b[31mred"}"#)
     );
 }

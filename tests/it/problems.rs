@@ -14,12 +14,12 @@ fn every_kind_has_a_row_in_the_reference() {
     }
 }
 
-fn strict() -> Tool {
+fn strict_tool() -> Tool {
     Tool::new("strict", "…").param("n", "integer", "A number").effect(Effect::Read).call(|_, _| async { Ok("x") })
 }
 
 /// A problem without what differs each time.
-fn shape(mut problem: Value) -> Value {
+fn normalized(mut problem: Value) -> Value {
     if problem.get("invocation_id").is_some() {
         problem["invocation_id"] = "…".into();
     }
@@ -28,18 +28,18 @@ fn shape(mut problem: Value) -> Value {
 
 #[tokio::test]
 async fn problems_have_their_shape() {
-    let app = TestApp::new([strict()]).await;
+    let app = TestApp::new([strict_tool()]).await;
     let (_, problem) = app.invoke("strict", json!({"m": 1})).await;
-    insta::assert_json_snapshot!("invalid_arguments", shape(problem));
+    insta::assert_json_snapshot!("invalid_arguments", normalized(problem));
     let (_, problem) = app.invoke("strickt", json!({})).await;
-    insta::assert_json_snapshot!("unknown_tool", shape(problem));
+    insta::assert_json_snapshot!("unknown_tool", normalized(problem));
     let (_, problem) = app.post("/tools/strict/invoke", json!({"n": 1})).await;
-    insta::assert_json_snapshot!("invalid_request", shape(problem));
+    insta::assert_json_snapshot!("invalid_request", normalized(problem));
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_refused_with_what_would_be_right() {
-    let app = TestApp::new([strict()]).await;
+async fn unreadable_requests_are_refused_with_advice() {
+    let app = TestApp::new([strict_tool()]).await;
     let send = async |content_type: &str, body: String| {
         let request = Request::post("/tools/strict/invoke").header("host", "localhost");
         let request = request.header("content-type", content_type).body(Body::from(body)).unwrap();
@@ -63,8 +63,8 @@ async fn what_cannot_be_read_is_refused_with_what_would_be_right() {
         (json, format!("\"{}\"", "x".repeat(2 << 20)), 413, "1.0 MiB"),
         ("text/plain", "{}".to_owned(), 415, "application/json"),
     ] {
-        let (found, said) = send(content_type, body).await;
-        assert!(found == status && said.contains(says), "{found} {said}");
+        let (found, received) = send(content_type, body).await;
+        assert!(found == status && received.contains(says), "{found} {received}");
     }
     let (status, problem) = app.get("/nowhere").await;
     assert_eq!((status.as_u16(), &problem["kind"]), (404, &json!("invalid_request")));
@@ -75,10 +75,10 @@ async fn what_cannot_be_read_is_refused_with_what_would_be_right() {
 }
 
 #[tokio::test]
-async fn only_callers_with_keys_get_in_and_only_to_what_is_theirs() {
+async fn keys_and_grants_guard_every_route() {
     let manifest = "callers:\n  - {name: ann, key: key-of-ann, allow: [\"s*\"]}\n  - {name: bob, key: key-of-bob, deny: \
                     [strict]}\n  - {name: root, key: key-of-root, admin: true}\n";
-    let app = TestApp::with_manifest(manifest, [strict()]).await;
+    let app = TestApp::with_manifest(manifest, [strict_tool()]).await;
     let arguments = json!({"arguments": {"n": 1}});
     assert_eq!(app.post("/tools/strict/invoke", arguments.clone()).await.0, 401);
     assert_eq!(app.post_as("key-of-eve", "/tools/strict/invoke", arguments.clone()).await.0, 401);
@@ -104,8 +104,8 @@ async fn only_callers_with_keys_get_in_and_only_to_what_is_theirs() {
 }
 
 #[tokio::test]
-async fn a_page_from_elsewhere_cannot_reach_any_route() {
-    let app = TestApp::new([strict()]).await;
+async fn foreign_pages_reach_no_route() {
+    let app = TestApp::new([strict_tool()]).await;
     for path in ["/", "/tools", "/tools/strict/invoke", "/invocations", "/livez", "/docs", "/openapi.json"] {
         for (host, origin) in
             [("evil.example", None), ("localhost", Some("https://evil.example")), ("localhost@evil", None)]

@@ -9,18 +9,18 @@ fn definition() -> Value {
         "request": {"url": "http://nowhere.invalid/{{ city }}"}, "limits": [{"calls": 2, "per": "lifetime"}]})
 }
 
-fn with(key: &str, value: Value) -> Value {
+fn definition_with(key: &str, value: Value) -> Value {
     let mut changed = definition();
     changed[key] = value;
     changed
 }
 
-fn plain(name: &str) -> Tool {
+fn plain_tool(name: &str) -> Tool {
     Tool::new(name, "…").effect(Effect::Read).call(|_, _| async { Ok("plain") })
 }
 
 #[tokio::test]
-async fn a_tool_is_registered_replaced_and_removed() {
+async fn tool_is_registered_replaced_and_removed() {
     let app = TestApp::with_manifest("tools: {calculator: {kind: native}}\n", []).await;
     let (status, tool) = app.put("/tools/weather", definition()).await;
     assert_eq!(status, 201, "{tool}");
@@ -30,10 +30,10 @@ async fn a_tool_is_registered_replaced_and_removed() {
     );
     assert_eq!((&tool["usage"][0]["remaining"], &tool["policy"]["effect"]), (&json!(2), &json!("read")));
     assert_eq!(app.get("/tools/weather").await.1, tool);
-    // The same again is the same, and another takes its place.
-    let (status, again) = app.put("/tools/weather", definition()).await;
-    assert_eq!((status.as_u16(), &again), (200, &tool));
-    let (status, changed) = app.put("/tools/weather", with("aliases", json!(["forecast"]))).await;
+    // An equal definition changes nothing, and another replaces it.
+    let (status, repeated) = app.put("/tools/weather", definition()).await;
+    assert_eq!((status.as_u16(), &repeated), (200, &tool));
+    let (status, changed) = app.put("/tools/weather", definition_with("aliases", json!(["forecast"]))).await;
     assert_eq!((status.as_u16(), &changed["aliases"]), (200, &json!(["forecast"])));
     assert_eq!(app.get("/tools/forecast").await.1["name"], "weather");
     let listed = app.get("/tools?origin=registered").await.1;
@@ -48,7 +48,7 @@ async fn a_tool_is_registered_replaced_and_removed() {
 }
 
 #[tokio::test]
-async fn a_registered_tool_has_the_whole_stack() {
+async fn registered_tool_has_the_whole_stack() {
     let app = TestApp::new([]).await;
     assert_eq!(app.put("/tools/weather", definition()).await.0, 201);
     assert_eq!(app.invoke("weather", json!({})).await.1["kind"], "invalid_arguments");
@@ -59,19 +59,19 @@ async fn a_registered_tool_has_the_whole_stack() {
         assert_eq!((status.as_u16(), &problem["kind"]), (502, &json!("upstream_failed")));
     }
     assert_eq!(app.invoke("weather", json!({"city": "Oslo"})).await.1["kind"], "usage_limit_reached");
-    assert_eq!(app.newest().await["tool"], "weather");
+    assert_eq!(app.newest_invocation().await["tool"], "weather");
     assert_eq!(app.post("/tools/weather/disable", json!({})).await.0, 200);
     assert_eq!(app.invoke("weather", json!({"city": "Oslo"})).await.1["kind"], "tool_disabled");
-    // What was counted and switched is not forgotten by registering it anew.
+    // Usage and switches survive a new registration.
     app.delete("/tools/weather").await;
     let (status, tool) = app.put("/tools/weather", definition()).await;
     assert_eq!((status.as_u16(), &tool["available"], &tool["usage"][0]["used"]), (201, &json!(false), &json!(2)));
 }
 
 #[tokio::test]
-async fn what_cannot_be_registered_is_refused_with_every_fault_at_its_pointer() {
+async fn invalid_definition_is_refused_with_every_pointer() {
     let app = TestApp::new([]).await;
-    let mut faulty = with("timeout", json!("soon"));
+    let mut faulty = definition_with("timeout", json!("soon"));
     faulty["descripton"] = json!("x");
     faulty["request"]["headers"] = json!({"authorization": "Bearer ${env:HOME}"});
     faulty["request"]["allow_private"] = json!(true);
@@ -91,15 +91,15 @@ async fn what_cannot_be_registered_is_refused_with_every_fault_at_its_pointer() 
         (json!({"kind": "native", "use": "read_file"}), "only tools of kind http"),
         (json!({}), "kind is missing"),
         (json!("x"), "a map is expected"),
-        (with("command", json!(["/bin/id"])), "unknown key"),
-        (with("name", json!("t")), "unknown key"),
-        (with("request", json!({"url": "http://127.0.0.1:1/"})), "may not reach"),
-        (with("request", json!({"url": "http://[fd00:ec2::254]/"})), "may not reach"),
-        (with("request", json!({"url": "ftp://example.com/"})), "http:// or https://"),
-        (with("aliases", json!(["t"])), "there twice"),
-        (with("aliases", json!(["a", "a"])), "there twice"),
-        (with("aliases", json!(["no name!"])), "1 to 128"),
-        (with("cache", json!({"ttl": "1m", "when": "x"})), "there is no `x`"),
+        (definition_with("command", json!(["/bin/id"])), "unknown key"),
+        (definition_with("name", json!("t")), "unknown key"),
+        (definition_with("request", json!({"url": "http://127.0.0.1:1/"})), "may not reach"),
+        (definition_with("request", json!({"url": "http://[fd00:ec2::254]/"})), "may not reach"),
+        (definition_with("request", json!({"url": "ftp://example.com/"})), "http:// or https://"),
+        (definition_with("aliases", json!(["t"])), "there twice"),
+        (definition_with("aliases", json!(["a", "a"])), "there twice"),
+        (definition_with("aliases", json!(["no name!"])), "1 to 128"),
+        (definition_with("cache", json!({"ttl": "1m", "when": "x"})), "there is no `x`"),
     ] {
         let (status, problem) = app.put("/tools/t", value.clone()).await;
         assert_eq!((status.as_u16(), &problem["kind"]), (400, &json!("invalid_request")), "{value}");
@@ -107,21 +107,21 @@ async fn what_cannot_be_registered_is_refused_with_every_fault_at_its_pointer() 
     }
     assert_eq!(app.put("/tools/no%20name", definition()).await.0, 400);
     assert_eq!(app.registry().len(), 0);
-    assert_eq!(app.registry().shared().ledger.registered().await.unwrap(), []);
+    assert_eq!(app.registry().shared().ledger.registered_tools().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn the_manifest_and_the_program_are_never_shadowed() {
+async fn declared_tools_are_never_shadowed() {
     let manifest = "tools: {calculator: {kind: native, aliases: [calc]}}\n";
-    let app = TestApp::with_manifest(manifest, [plain("own")]).await;
-    assert_eq!(app.put("/tools/free", with("aliases", json!(["libre"]))).await.0, 201);
+    let app = TestApp::with_manifest(manifest, [plain_tool("own")]).await;
+    assert_eq!(app.put("/tools/free", definition_with("aliases", json!(["libre"]))).await.0, 201);
     for (name, body, says) in [
         ("calculator", definition(), "is a tool of the manifest"),
         ("calc", definition(), "is an alias of `calculator`, a tool of the manifest"),
         ("own", definition(), "is a tool of the program"),
-        ("x", with("aliases", json!(["own"])), "is a tool of the program"),
+        ("x", definition_with("aliases", json!(["own"])), "is a tool of the program"),
         ("libre", definition(), "is an alias of `free`, a tool that is registered already"),
-        ("x", with("aliases", json!(["free"])), "registered already"),
+        ("x", definition_with("aliases", json!(["free"])), "registered already"),
     ] {
         let (status, problem) = app.put(&format!("/tools/{name}"), body).await;
         assert_eq!((status.as_u16(), &problem["kind"]), (409, &json!("invalid_request")), "{name}");
@@ -136,7 +136,7 @@ async fn the_manifest_and_the_program_are_never_shadowed() {
 }
 
 #[tokio::test]
-async fn registered_tools_outlive_restarts_and_give_way_to_the_manifest() {
+async fn registered_tools_survive_restarts() {
     let app = TestApp::with_manifest("tools: {}\n# nothing\n", []).await;
     assert_eq!(app.put("/tools/weather", definition()).await.0, 201);
     assert_eq!(app.put("/tools/other", definition()).await.0, 201);
@@ -175,21 +175,21 @@ async fn registered_tools_outlive_restarts_and_give_way_to_the_manifest() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_read_any_more_is_left_where_it_is() {
+async fn unreadable_registration_is_left_in_place() {
     let app = TestApp::new([]).await;
     assert_eq!(app.put("/tools/weather", definition()).await.0, 201);
-    let mut kept = app.registry().shared().ledger.registered().await.unwrap().remove(0);
-    kept.definition = json!({"kind": "http", "request": {"uri": "http://of.an.older/version"}}).to_string();
-    app.registry().shared().ledger.register(kept.clone()).await.unwrap();
+    let mut stored = app.registry().shared().ledger.registered_tools().await.unwrap().remove(0);
+    stored.definition = json!({"kind": "http", "request": {"uri": "http://of.an.older/version"}}).to_string();
+    app.registry().shared().ledger.register_tool(stored.clone()).await.unwrap();
     let app = app.restart([]).await;
     assert_eq!(app.get("/tools/weather").await.0, 404);
-    assert_eq!(app.registry().shared().ledger.registered().await.unwrap(), [kept]);
+    assert_eq!(app.registry().shared().ledger.registered_tools().await.unwrap(), [stored]);
     assert_eq!(app.delete("/tools/weather").await.0, 200);
-    assert_eq!(app.registry().shared().ledger.registered().await.unwrap(), []);
+    assert_eq!(app.registry().shared().ledger.registered_tools().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn only_admins_register_and_patterns_hold_for_registered_tools() {
+async fn registration_needs_an_admin_and_obeys_grants() {
     let manifest = "callers:\n  - {name: ann, key: key-of-ann, admin: true}\n  - {name: bob, key: key-of-bob, allow: [\"get_*\"]}\n";
     let app = TestApp::with_manifest(manifest, []).await;
     let put = async |key: Option<&str>, name: &str| {
@@ -205,36 +205,36 @@ async fn only_admins_register_and_patterns_hold_for_registered_tools() {
 }
 
 #[tokio::test]
-async fn nothing_changes_when_the_ledger_cannot_keep_it() {
+async fn failed_ledger_write_changes_nothing() {
     let app = TestApp::new([]).await;
     assert_eq!(app.put("/tools/weather", definition()).await.0, 201);
     app.registry().shared().ledger.close().await;
     for reply in [app.put("/tools/new", definition()).await, app.delete("/tools/weather").await] {
         assert_eq!((reply.0.as_u16(), &reply.1["kind"]), (503, &json!("ledger_unavailable")));
     }
-    assert!(app.registry().has("weather") && !app.registry().has("new"));
+    assert!(app.registry().has_tool("weather") && !app.registry().has_tool("new"));
 }
 
 #[tokio::test]
-async fn at_most_a_thousand_are_registered() {
+async fn registrations_are_bounded_to_a_thousand() {
     let app = TestApp::new([]).await;
     let ledger = &app.registry().shared().ledger;
-    let kept = |at: usize| toolcrib::ledger::Registered {
+    let stored = |at: usize| toolcrib::ledger::RegisteredTool {
         name: format!("t{at}"),
         definition: definition().to_string(),
-        by: "ann".into(),
-        at: "2026-06-15T12:00:00Z".parse().unwrap(),
+        registered_by: "ann".into(),
+        registered_at: "2026-06-15T12:00:00Z".parse().unwrap(),
     };
-    for at in 0..toolcrib::MOST_REGISTERED {
-        ledger.register(kept(at)).await.unwrap();
+    for at in 0..toolcrib::MAX_REGISTERED {
+        ledger.register_tool(stored(at)).await.unwrap();
     }
     let (status, problem) = app.put("/tools/another", definition()).await;
     assert_eq!((status.as_u16(), &problem["kind"]), (409, &json!("invalid_request")));
     let detail = problem["detail"].as_str().unwrap();
     assert!(detail.contains("`another`") && detail.contains("1000"), "{detail}");
     assert_eq!(app.get("/tools/another").await.0, 404);
-    // One of them may be replaced, and one that goes makes room.
-    assert_eq!(app.put("/tools/t7", with("aliases", json!(["seven"]))).await.0, 201);
+    // A registered tool may be replaced, and a removed one makes room.
+    assert_eq!(app.put("/tools/t7", definition_with("aliases", json!(["seven"]))).await.0, 201);
     assert_eq!(app.put("/tools/t7", definition()).await.0, 200);
     assert_eq!(app.put("/tools/another", definition()).await.0, 409);
     assert_eq!(app.delete("/tools/t7").await.0, 200);
@@ -244,7 +244,7 @@ async fn at_most_a_thousand_are_registered() {
 #[tokio::test]
 async fn long_definitions_are_refused() {
     let app = TestApp::new([]).await;
-    let described = |length: usize| with("description", json!("x".repeat(length)));
+    let described = |length: usize| definition_with("description", json!("x".repeat(length)));
     let (status, problem) = app.put("/tools/long", described(256 << 10)).await;
     assert_eq!((status.as_u16(), &problem["kind"]), (413, &json!("invalid_request")));
     assert!(problem["detail"].as_str().unwrap().contains("larger than 256"), "{problem}");
@@ -252,7 +252,7 @@ async fn long_definitions_are_refused() {
 }
 
 #[tokio::test]
-async fn names_that_differ_in_case_are_taken() {
+async fn names_that_differ_in_case_conflict() {
     let manifest = "calls: {name_matching: exact}\n\
                     tools: {get_weather: {kind: native, use: calculator, aliases: [Forecast-Now], enabled: false}}\n";
     let app = TestApp::with_manifest(manifest, []).await;
@@ -265,18 +265,18 @@ async fn names_that_differ_in_case_are_taken() {
         ("free", json!(["Get_weather"])),
         ("free", json!(["FORECAST.NOW"])),
     ] {
-        let (status, problem) = app.put(&format!("/tools/{name}"), with("aliases", aliases)).await;
+        let (status, problem) = app.put(&format!("/tools/{name}"), definition_with("aliases", aliases)).await;
         assert_eq!((status.as_u16(), &problem["kind"]), (409, &json!("invalid_request")), "{name}");
         assert!(problem["detail"].as_str().unwrap().contains("another spelling of `get_weather`"), "{problem}");
     }
     assert_eq!(app.get("/tools?origin=registered").await.1["tools"], json!([]));
-    assert_eq!(app.registry().shared().ledger.registered().await.unwrap(), []);
+    assert_eq!(app.registry().shared().ledger.registered_tools().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn registered_names_differ_beyond_spelling() {
+async fn registered_names_must_differ_beyond_spelling() {
     let app = TestApp::new([]).await;
-    assert_eq!(app.put("/tools/r_a", with("aliases", json!(["forecast"]))).await.0, 201);
+    assert_eq!(app.put("/tools/r_a", definition_with("aliases", json!(["forecast"]))).await.0, 201);
     for (name, aliases, like) in [
         ("R_a", json!([]), "is another spelling of `r_a`"),
         ("r-a", json!([]), "is another spelling of `r_a`"),
@@ -284,13 +284,13 @@ async fn registered_names_differ_beyond_spelling() {
         ("Forecast", json!([]), "is another spelling of `r_a`"),
         ("free", json!(["R.A"]), "is another spelling of `r_a`"),
     ] {
-        let (status, problem) = app.put(&format!("/tools/{name}"), with("aliases", aliases)).await;
+        let (status, problem) = app.put(&format!("/tools/{name}"), definition_with("aliases", aliases)).await;
         assert_eq!((status.as_u16(), &problem["kind"]), (409, &json!("invalid_request")), "{name}");
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains(like) && detail.contains("registered already"), "{detail}");
     }
     // A tool may have other spellings of its own name, and be replaced.
-    assert_eq!(app.put("/tools/r_a", with("aliases", json!(["R-A"]))).await.0, 200);
+    assert_eq!(app.put("/tools/r_a", definition_with("aliases", json!(["R-A"]))).await.0, 200);
     assert_eq!(app.delete("/tools/r_a").await.0, 200);
     assert_eq!(app.put("/tools/r-a", definition()).await.0, 201);
 }

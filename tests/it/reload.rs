@@ -6,10 +6,10 @@ use tokio::sync::Semaphore;
 use toolcrib::call::{CallSettings, NameMatching};
 use toolcrib::{Effect, Tool};
 
-use crate::support::{TestApp, request, said};
+use crate::support::{TestApp, first_text, request};
 
-/// A native tool that waits for `gate` and says how many of its calls ran at once at most.
-fn gated(gate: &Arc<Semaphore>, most: &Arc<AtomicUsize>) -> Tool {
+/// A native tool that waits for `gate` and counts how many of its calls ran at once.
+fn gated_tool(gate: &Arc<Semaphore>, most: &Arc<AtomicUsize>) -> Tool {
     let (gate, most, now) = (gate.clone(), most.clone(), Arc::new(AtomicUsize::new(0)));
     Tool::new("gated", "…").param_opt("n", "integer", "…").effect(Effect::Read).call(move |_, context| {
         let (gate, most, now) = (gate.clone(), most.clone(), now.clone());
@@ -22,17 +22,17 @@ fn gated(gate: &Arc<Semaphore>, most: &Arc<AtomicUsize>) -> Tool {
     })
 }
 
-fn plain(name: &str) -> Tool {
+fn plain_tool(name: &str) -> Tool {
     Tool::new(name, "…").param_opt("n", "integer", "…").effect(Effect::Read).call(|_, _| async { Ok("plain") })
 }
 
-async fn names(app: &TestApp) -> Vec<String> {
+async fn tool_names(app: &TestApp) -> Vec<String> {
     let tools = app.get("/tools").await.1["tools"].clone();
     tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn until_running(app: &TestApp, calls: usize) {
-    while app.registry().shared().running.len() < calls {
+async fn wait_for_running(app: &TestApp, calls: usize) {
+    while app.registry().shared().in_flight_calls.len() < calls {
         tokio::task::yield_now().await;
     }
 }
@@ -40,17 +40,17 @@ async fn until_running(app: &TestApp, calls: usize) {
 const CALCULATOR: &str = "  calculator: {kind: native}\n";
 
 #[tokio::test]
-async fn a_good_manifest_takes_the_place_of_the_old_one_whole() {
+async fn good_manifest_replaces_the_old_one() {
     let app = TestApp::with_manifest(
         &format!("tools:\n{CALCULATOR}  old: {{kind: native, use: calculator}}\n"),
-        [plain("own")],
+        [plain_tool("own")],
     )
     .await;
-    assert_eq!(names(&app).await, ["calculator", "old", "own"]);
+    assert_eq!(tool_names(&app).await, ["calculator", "old", "own"]);
     app.write("toolcrib.yaml", &format!("include: [\"more/*.yaml\"]\ntools:\n{CALCULATOR}  new: {{kind: native, use: calculator, aliases: [other]}}\n"));
     app.write("more/a.yaml", "tools: {time: {kind: native, use: current_time}}\n");
     assert_eq!(app.reload().await, None);
-    assert_eq!(names(&app).await, ["calculator", "new", "own", "time"]);
+    assert_eq!(tool_names(&app).await, ["calculator", "new", "own", "time"]);
     assert_eq!(app.invoke("other", json!({"expression": "6*7"})).await.1["content"][0]["text"], "42");
     assert_eq!(app.invoke("old", json!({"expression": "1"})).await.0, 404);
     let (_, ready) = app.get("/readyz").await;
@@ -58,8 +58,8 @@ async fn a_good_manifest_takes_the_place_of_the_old_one_whole() {
 }
 
 #[tokio::test]
-async fn a_bad_manifest_changes_nothing_and_says_why() {
-    let app = TestApp::with_manifest(&format!("tools:\n{CALCULATOR}"), [plain("own")]).await;
+async fn bad_manifest_changes_nothing_and_is_explained() {
+    let app = TestApp::with_manifest(&format!("tools:\n{CALCULATOR}"), [plain_tool("own")]).await;
     for (text, says) in [
         ("tools:\n  calculator: {kind: native, timeout: soon}\n", "toolcrib.yaml:2:30: tools.calculator.timeout"),
         ("tools: [", "not YAML"),
@@ -70,15 +70,20 @@ async fn a_bad_manifest_changes_nothing_and_says_why() {
         app.write("toolcrib.yaml", text);
         let fault = app.reload().await;
         assert!(fault.as_ref().is_some_and(|fault| fault.contains(says)), "{text}: {fault:?}");
-        assert_eq!(names(&app).await, ["calculator", "own"]);
+        assert_eq!(tool_names(&app).await, ["calculator", "own"]);
         let (status, ready) = app.get("/readyz").await;
-        let told = ready["manifest"].as_str().unwrap();
-        assert!(status == 200 && told.starts_with("kept the one before") && !told.contains("soon"), "{ready}");
+        let manifest_state = ready["manifest"].as_str().unwrap();
+        assert!(
+            status == 200
+                && manifest_state.starts_with("the previous manifest stays in use")
+                && !manifest_state.contains("soon"),
+            "{ready}"
+        );
     }
-    // A comment says that nothing is meant.
+    // A file with only a comment is an empty manifest.
     app.write("toolcrib.yaml", "# for now\n");
     assert_eq!(app.reload().await, None);
-    assert_eq!(names(&app).await, ["own"]);
+    assert_eq!(tool_names(&app).await, ["own"]);
     app.write("key", "key-of-ann");
     app.write("toolcrib.yaml", "callers: [{name: ann, key: \"${file:key}\"}]\n");
     assert_eq!(app.reload().await, None);
@@ -87,61 +92,61 @@ async fn a_bad_manifest_changes_nothing_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_running_call_finishes_in_the_stack_it_began_in() {
+async fn running_call_keeps_its_stack() {
     let (gate, most) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
     let manifest =
         |said: &str| format!("tools: {{gated: {{kind: native, concurrency: {{max: 2}}, with: {{said: {said}}}}}}}\n");
-    let app = Arc::new(TestApp::with_manifest(&manifest("before"), [gated(&gate, &most)]).await);
+    let app = Arc::new(TestApp::with_manifest(&manifest("before"), [gated_tool(&gate, &most)]).await);
     let call = |n: u32| {
         let app = app.clone();
         tokio::spawn(async move { app.invoke("gated", json!({"n": n})).await })
     };
     let old = call(1);
-    until_running(&app, 1).await;
+    wait_for_running(&app, 1).await;
     app.write("toolcrib.yaml", &manifest("after"));
     assert_eq!(app.reload().await, None);
-    // Old and new stack share the tool's places: of three new calls one runs beside the old one.
+    // Old and new stack share the tool's permits: one of three new calls runs beside the old one.
     let new: Vec<_> = (2..5).map(call).collect();
-    until_running(&app, 4).await;
+    wait_for_running(&app, 4).await;
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
     assert_eq!(most.load(Ordering::SeqCst), 2);
     gate.add_permits(4);
-    assert_eq!(said(&old.await.unwrap()), "before");
+    assert_eq!(first_text(&old.await.unwrap()), "before");
     for call in new {
-        assert_eq!(said(&call.await.unwrap()), "after");
+        assert_eq!(first_text(&call.await.unwrap()), "after");
     }
     assert_eq!(most.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]
-async fn a_tool_that_leaves_while_it_runs_answers_all_the_same() {
+async fn removed_tool_answers_its_running_call() {
     let (gate, most) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
-    let app = TestApp::with_manifest("tools: {twin: {kind: native, use: gated}}\n", [gated(&gate, &most)]).await;
+    let app = TestApp::with_manifest("tools: {twin: {kind: native, use: gated}}\n", [gated_tool(&gate, &most)]).await;
     let app = Arc::new(app);
     let running = {
         let app = app.clone();
         tokio::spawn(async move { app.invoke("twin", json!({})).await })
     };
-    until_running(&app, 1).await;
+    wait_for_running(&app, 1).await;
     app.write("toolcrib.yaml", "tools: {}\n");
     assert_eq!(app.reload().await, None);
     assert_eq!(app.invoke("twin", json!({})).await.0, 404);
     gate.add_permits(1);
     assert_eq!(running.await.unwrap().0, 200);
-    assert_eq!(app.until_newest_is("succeeded").await["tool"], "twin");
+    assert_eq!(app.wait_for_newest_state("succeeded").await["tool"], "twin");
 }
 
 #[tokio::test]
-async fn limits_and_switches_carry_over_and_a_changed_definition_starts_a_new_cache_generation() {
+async fn limits_and_switches_survive_a_reload() {
     let manifest = |with: &str, calls: u32| {
         format!(
             "tools:\n  t: {{kind: native, use: own, with: {{said: {with}}}, limits: [{{calls: {calls}, per: lifetime}}], \
              cache: {{ttl: 1h, context: []}}}}\n  off: {{kind: native, use: calculator}}\n"
         )
     };
-    let app = TestApp::with_manifest(&manifest("a", 2), [plain("own")]).await;
+    let app = TestApp::with_manifest(&manifest("a", 2), [plain_tool("own")]).await;
     let call = async |n: u32| {
         let (status, answer) = app.invoke("t", json!({"n": n})).await;
         (status.as_u16(), answer["meta"]["cache"].as_str().unwrap_or_default().to_owned())
@@ -151,7 +156,7 @@ async fn limits_and_switches_carry_over_and_a_changed_definition_starts_a_new_ca
     assert_eq!(app.post("/tools/off/disable", json!({})).await.0, 200);
     let unchanged = app.get("/tools/t").await.1["definition_hash"].clone();
 
-    // Another limit is another policy; what the tool says is the same, so its results are.
+    // Another limit is another policy; the definition is the same, so stored results stay.
     app.write("toolcrib.yaml", &manifest("a", 3));
     assert_eq!(app.reload().await, None);
     assert_eq!(call(1).await, (200, "hit".into()));
@@ -169,7 +174,7 @@ async fn limits_and_switches_carry_over_and_a_changed_definition_starts_a_new_ca
 }
 
 #[tokio::test]
-async fn keys_grants_and_limits_of_callers_change_with_the_manifest() {
+async fn caller_settings_change_with_the_manifest() {
     let manifest = |bob: &str| {
         format!(
             "callers:\n  - {{name: ann, key: key-of-ann, admin: true}}\n  - {{name: bob, {bob}}}\ntools:\n{CALCULATOR}"
@@ -195,21 +200,21 @@ async fn keys_grants_and_limits_of_callers_change_with_the_manifest() {
 }
 
 #[tokio::test]
-async fn a_rotated_secret_is_taken_out_of_answers_and_so_is_the_one_before() {
+async fn rotated_secrets_old_and_new_are_redacted() {
     let echo = "tools: {leak: {kind: command, effect: read, description: d, \
                 command: [/bin/echo, \"${file:secret}\", first-secret, second-secret]}}\n";
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("secret"), "first-secret\n").unwrap();
     let manifest = echo.replace("file:secret", &format!("file:{}", folder.path().join("secret").display()));
     let app = TestApp::with_manifest(&manifest, []).await;
-    assert_eq!(said(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] second-secret");
+    assert_eq!(first_text(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] second-secret");
     std::fs::write(folder.path().join("secret"), "second-secret\n").unwrap();
     assert_eq!(app.reload().await, None);
-    assert_eq!(said(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] [redacted]");
+    assert_eq!(first_text(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] [redacted]");
 }
 
 #[tokio::test]
-async fn a_secret_rotated_beside_another_is_taken_out() {
+async fn secret_rotated_beside_another_is_redacted() {
     let echo = "tools: {leak: {kind: command, effect: read, description: d, environment: {A: \"${file:a}\", B: \"${file:b}\"}, \
                 command: [/bin/echo, staying-secret, first-secret, second-secret]}}\n";
     let folder = tempfile::tempdir().unwrap();
@@ -218,34 +223,34 @@ async fn a_secret_rotated_beside_another_is_taken_out() {
     std::fs::write(path("b"), "first-secret\n").unwrap();
     let manifest = echo.replace("file:a", &format!("file:{}", path("a").display()));
     let app = TestApp::with_manifest(&manifest.replace("file:b", &format!("file:{}", path("b").display())), []).await;
-    assert_eq!(said(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] second-secret");
+    assert_eq!(first_text(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] second-secret");
     std::fs::write(path("b"), "second-secret\n").unwrap();
     assert_eq!(app.reload().await, None);
-    assert_eq!(said(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] [redacted]");
+    assert_eq!(first_text(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] [redacted]");
 }
 
 #[tokio::test]
-async fn what_the_program_added_later_stays_and_a_clash_with_it_keeps_the_old_manifest() {
+async fn added_tools_survive_a_reload() {
     let app = TestApp::with_manifest(&format!("tools:\n{CALCULATOR}"), []).await;
-    app.registry().register(plain("late")).unwrap();
+    app.registry().register(plain_tool("late")).unwrap();
     app.write("toolcrib.yaml", "tools: {a: {kind: native, use: calculator}}\n");
     assert_eq!(app.reload().await, None);
-    assert_eq!(names(&app).await, ["a", "late"]);
+    assert_eq!(tool_names(&app).await, ["a", "late"]);
     app.write("toolcrib.yaml", "tools: {late: {kind: native, use: calculator}}\n");
     assert!(app.reload().await.unwrap().contains("`late` is there twice"));
-    assert_eq!(names(&app).await, ["a", "late"]);
+    assert_eq!(tool_names(&app).await, ["a", "late"]);
 }
 
 #[tokio::test]
-async fn without_a_manifest_there_is_nothing_to_reload() {
-    let app = TestApp::new([plain("own")]).await;
+async fn reload_without_a_manifest_does_nothing() {
+    let app = TestApp::new([plain_tool("own")]).await;
     assert_eq!(app.reload().await, None);
-    assert_eq!(names(&app).await, ["own"]);
+    assert_eq!(tool_names(&app).await, ["own"]);
     assert_eq!(app.get("/readyz").await.1, json!({"status": "ready"}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_call_fails_while_the_manifest_changes_again_and_again() {
+async fn calls_never_fail_during_repeated_reloads() {
     let manifest = |n: usize| {
         let other = if n.is_multiple_of(3) { "  other: {kind: native, use: own}\n" } else { "" };
         format!(
@@ -253,7 +258,7 @@ async fn no_call_fails_while_the_manifest_changes_again_and_again() {
             10 + n % 2
         )
     };
-    let app = Arc::new(TestApp::with_manifest(&manifest(0), [plain("own")]).await);
+    let app = Arc::new(TestApp::with_manifest(&manifest(0), [plain_tool("own")]).await);
     let done = Arc::new(AtomicUsize::new(0));
     let callers: Vec<_> = (0..4)
         .map(|_| {
@@ -286,8 +291,8 @@ async fn no_call_fails_while_the_manifest_changes_again_and_again() {
 }
 
 #[tokio::test]
-async fn origins_are_told_and_can_be_asked_for() {
-    let app = TestApp::with_manifest(&format!("tools:\n{CALCULATOR}"), [plain("own")]).await;
+async fn origins_are_listed_and_filtered() {
+    let app = TestApp::with_manifest(&format!("tools:\n{CALCULATOR}"), [plain_tool("own")]).await;
     let of = async |origin: &str| -> Vec<Value> {
         let (_, list) = app.get(&format!("/tools?origin={origin}")).await;
         list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect()
@@ -299,7 +304,7 @@ async fn origins_are_told_and_can_be_asked_for() {
 }
 
 #[tokio::test]
-async fn the_settings_of_messages_change_with_the_manifest() {
+async fn message_settings_change_with_the_manifest() {
     let app = TestApp::with_manifest("tools: {}\n", []).await;
     let calls = |parallel, name_matching, max_parse_attempts, format_reminder_every| CallSettings {
         parallel,
@@ -307,10 +312,10 @@ async fn the_settings_of_messages_change_with_the_manifest() {
         max_parse_attempts,
         format_reminder_every,
     };
-    assert_eq!(*app.registry().catalog().calls(), calls(5, NameMatching::Normalized, 3, 3));
+    assert_eq!(*app.registry().catalog().call_settings(), calls(5, NameMatching::Normalized, 3, 3));
     app.write("toolcrib.yaml", "calls: {parallel: 2, name_matching: similar, format_reminder_every: 0}\n");
     assert_eq!(app.reload().await, None);
-    assert_eq!(*app.registry().catalog().calls(), calls(2, NameMatching::Similar, 3, 0));
+    assert_eq!(*app.registry().catalog().call_settings(), calls(2, NameMatching::Similar, 3, 0));
     for (text, says) in [
         ("parallel: 0", "calls.parallel: at least one call must be able to run"),
         ("max_parse_attempts: 0", "calls.max_parse_attempts: the first attempt counts too"),
@@ -322,5 +327,5 @@ async fn the_settings_of_messages_change_with_the_manifest() {
         let said = app.reload().await.unwrap();
         assert!(said.contains(says), "{said}");
     }
-    assert_eq!(app.registry().catalog().calls().parallel, 2, "the one before is kept");
+    assert_eq!(app.registry().catalog().call_settings().parallel, 2, "the one before is kept");
 }

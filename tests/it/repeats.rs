@@ -8,10 +8,10 @@ use tokio::sync::Semaphore;
 use toolcrib::call::OnDisconnect;
 use toolcrib::{Capture, Effect, Limit, LimitScope, Per, Tool, ToolContext, ToolError, ToolResult};
 
-use crate::support::{TestApp, said};
+use crate::support::{TestApp, first_text};
 
-/// Says how often it ran; `mode` makes it fail, say no, or wait for the gate.
-fn counted(name: &str, runs: &Arc<AtomicUsize>, gate: &Arc<Semaphore>) -> Tool {
+/// Returns the number of its runs; `mode` makes it fail, return an error result, or wait for the gate.
+fn counting_tool(name: &str, runs: &Arc<AtomicUsize>, gate: &Arc<Semaphore>) -> Tool {
     let (runs, gate) = (runs.clone(), gate.clone());
     Tool::new(name, "…").param_opt("n", "integer", "…").param_opt("mode", "string", "…").effect(Effect::Read).call(
         move |arguments, _| {
@@ -19,7 +19,7 @@ fn counted(name: &str, runs: &Arc<AtomicUsize>, gate: &Arc<Semaphore>) -> Tool {
             async move {
                 let run = runs.fetch_add(1, Ordering::SeqCst) + 1;
                 match arguments.get("mode").and_then(Value::as_str) {
-                    Some("fail") => Err(ToolError::upstream_final("down")),
+                    Some("fail") => Err(ToolError::upstream_permanent("down")),
                     Some("no") => Ok(ToolResult::error("no")),
                     Some("wait") => {
                         gate.acquire().await.unwrap().forget();
@@ -32,20 +32,20 @@ fn counted(name: &str, runs: &Arc<AtomicUsize>, gate: &Arc<Semaphore>) -> Tool {
     )
 }
 
-struct Bench {
+struct RepeatApp {
     app: TestApp,
     runs: Arc<AtomicUsize>,
     gate: Arc<Semaphore>,
 }
 
-impl Bench {
+impl RepeatApp {
     async fn new(change: impl Fn(Tool) -> Tool) -> Self {
         let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
-        let tools = ["t", "other"].map(|name| change(counted(name, &runs, &gate)));
+        let tools = ["t", "other"].map(|name| change(counting_tool(name, &runs, &gate)));
         Self { app: TestApp::new(tools).await, runs, gate }
     }
 
-    /// The kind of what a call came to, `ok` for an answer.
+    /// The error kind of a call, `ok` for an answer.
     async fn call(&self, tool: &str, body: Value) -> String {
         let (status, said) = self.app.post(&format!("/tools/{tool}/invoke"), body).await;
         match status.as_u16() {
@@ -54,19 +54,19 @@ impl Bench {
         }
     }
 
-    async fn in_run(&self, run: &str, arguments: Value) -> String {
+    async fn call_in_run(&self, run: &str, arguments: Value) -> String {
         self.call("t", json!({"arguments": arguments, "run_id": run})).await
     }
 
-    fn ran(&self) -> usize {
+    fn run_count(&self) -> usize {
         self.runs.load(Ordering::SeqCst)
     }
 }
 
 #[tokio::test]
-async fn the_same_call_twice_in_a_row_is_told_so_and_costs_nothing() {
+async fn repeated_call_is_refused_at_no_cost() {
     let limit = Limit { calls: 9, per: Per::Run, scope: LimitScope::Tool };
-    let bench = Bench::new(|tool| tool.limit(limit.clone())).await;
+    let bench = RepeatApp::new(|tool| tool.limit(limit.clone())).await;
     let body = json!({"arguments": {"n": 1}, "run_id": "r"});
     let (_, first) = bench.app.post("/tools/t/invoke", body.clone()).await;
     assert_eq!(first["meta"]["usage"][0]["used"], 1);
@@ -77,21 +77,24 @@ async fn the_same_call_twice_in_a_row_is_told_so_and_costs_nothing() {
         let (status, problem) = &reply;
         assert_eq!((status.as_u16(), &problem["kind"]), (409, &json!("repeated_call")));
         assert_eq!((&problem["source"], &problem["retryable"]), (&json!("service"), &json!(false)));
-        assert!(said(&reply).contains("have its answer") && said(&reply).contains("something else"), "{problem}");
+        assert!(
+            first_text(&reply).contains("have its answer") && first_text(&reply).contains("something else"),
+            "{problem}"
+        );
         assert!(problem["detail"].as_str().unwrap().contains(first["invocation_id"].as_str().unwrap()), "{problem}");
-        let row = bench.app.newest().await;
+        let row = bench.app.newest_invocation().await;
         assert_eq!((&row["state"], &row["kind"]), (&json!("refused"), &json!("repeated_call")));
         assert_eq!(row["invocation_id"], problem["invocation_id"]);
     }
-    assert_eq!(bench.ran(), 1);
-    assert_eq!(bench.in_run("r", json!({"n": 2})).await, "ok");
+    assert_eq!(bench.run_count(), 1);
+    assert_eq!(bench.call_in_run("r", json!({"n": 2})).await, "ok");
     let (_, usage) = bench.app.post("/tools/t/invoke", json!({"arguments": {"n": 1}, "run_id": "r"})).await;
     assert_eq!(usage["meta"]["usage"][0]["used"], 3, "refused ones are not among them");
 }
 
 #[tokio::test]
-async fn what_differs_in_any_way_is_another_call() {
-    let bench = Bench::new(|tool| tool).await;
+async fn any_difference_makes_another_call() {
+    let bench = RepeatApp::new(|tool| tool).await;
     for (tool, body) in [
         ("t", json!({"arguments": {}, "run_id": "r"})),
         ("t", json!({"arguments": {}, "run_id": "s"})),
@@ -114,25 +117,25 @@ async fn what_differs_in_any_way_is_another_call() {
 
 #[tokio::test]
 async fn only_an_answer_can_be_repeated() {
-    let bench = Bench::new(|tool| tool).await;
-    assert_eq!(bench.in_run("r", json!({"mode": "fail"})).await, "upstream_failed");
-    assert_eq!(bench.in_run("r", json!({"mode": "fail"})).await, "upstream_failed", "it may work now");
-    assert_eq!(bench.in_run("r", json!({"mode": "no"})).await, "ok");
-    assert_eq!(bench.in_run("r", json!({"mode": "no"})).await, "repeated_call", "a no is an answer");
+    let bench = RepeatApp::new(|tool| tool).await;
+    assert_eq!(bench.call_in_run("r", json!({"mode": "fail"})).await, "upstream_failed");
+    assert_eq!(bench.call_in_run("r", json!({"mode": "fail"})).await, "upstream_failed", "it may work now");
+    assert_eq!(bench.call_in_run("r", json!({"mode": "no"})).await, "ok");
+    assert_eq!(bench.call_in_run("r", json!({"mode": "no"})).await, "repeated_call", "a no is an answer");
     // What was refused or failed in between does not make it another.
-    assert_eq!(bench.in_run("r", json!({"mode": "fail"})).await, "upstream_failed");
-    assert_eq!(bench.in_run("r", json!({"n": "many"})).await, "invalid_arguments");
-    assert_eq!(bench.in_run("r", json!({"mode": "no"})).await, "repeated_call");
-    assert_eq!(bench.in_run("r", json!({"n": 1})).await, "ok");
-    assert_eq!(bench.in_run("r", json!({"mode": "no"})).await, "ok", "not in a row");
+    assert_eq!(bench.call_in_run("r", json!({"mode": "fail"})).await, "upstream_failed");
+    assert_eq!(bench.call_in_run("r", json!({"n": "many"})).await, "invalid_arguments");
+    assert_eq!(bench.call_in_run("r", json!({"mode": "no"})).await, "repeated_call");
+    assert_eq!(bench.call_in_run("r", json!({"n": 1})).await, "ok");
+    assert_eq!(bench.call_in_run("r", json!({"mode": "no"})).await, "ok", "not in a row");
 }
 
 #[tokio::test]
-async fn equal_calls_at_once_both_run() {
-    let bench = Bench::new(|tool| tool).await;
-    let wait = || bench.in_run("r", json!({"mode": "wait"}));
+async fn parallel_equal_calls_both_run() {
+    let bench = RepeatApp::new(|tool| tool).await;
+    let wait = || bench.call_in_run("r", json!({"mode": "wait"}));
     let open = async {
-        while bench.ran() < 2 {
+        while bench.run_count() < 2 {
             tokio::task::yield_now().await;
         }
         bench.gate.add_permits(2);
@@ -143,41 +146,41 @@ async fn equal_calls_at_once_both_run() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_waited_for_may_be_asked_for_again() {
-    let bench = Arc::new(Bench::new(|tool| tool.on_disconnect(OnDisconnect::Finish)).await);
+async fn unreceived_answer_may_be_requested_again() {
+    let bench = Arc::new(RepeatApp::new(|tool| tool.on_disconnect(OnDisconnect::Finish)).await);
     let left = tokio::spawn({
         let bench = bench.clone();
-        async move { bench.in_run("r", json!({"mode": "wait"})).await }
+        async move { bench.call_in_run("r", json!({"mode": "wait"})).await }
     });
-    while bench.ran() < 1 {
+    while bench.run_count() < 1 {
         tokio::task::yield_now().await;
     }
     left.abort();
     assert!(left.await.unwrap_err().is_cancelled());
     bench.gate.add_permits(2);
-    bench.app.until_newest_is("succeeded").await;
-    assert_eq!(bench.in_run("r", json!({"mode": "wait"})).await, "ok");
-    assert_eq!(bench.in_run("r", json!({"mode": "wait"})).await, "repeated_call");
+    bench.app.wait_for_newest_state("succeeded").await;
+    assert_eq!(bench.call_in_run("r", json!({"mode": "wait"})).await, "ok");
+    assert_eq!(bench.call_in_run("r", json!({"mode": "wait"})).await, "repeated_call");
 }
 
 #[tokio::test]
-async fn a_stored_answer_is_an_answer_too_and_a_repeatable_tool_is_left_alone() {
+async fn stored_result_counts_and_repeatable_tools_run() {
     let minute = std::time::Duration::from_secs(60);
-    let bench = Bench::new(|tool| tool.cache(minute, &[])).await;
-    assert_eq!(bench.in_run("before", json!({})).await, "ok");
-    assert_eq!(bench.in_run("r", json!({})).await, "ok", "out of the cache");
-    assert_eq!(bench.in_run("r", json!({})).await, "repeated_call");
-    assert_eq!(bench.ran(), 1);
+    let bench = RepeatApp::new(|tool| tool.cache(minute, &[])).await;
+    assert_eq!(bench.call_in_run("before", json!({})).await, "ok");
+    assert_eq!(bench.call_in_run("r", json!({})).await, "ok", "out of the cache");
+    assert_eq!(bench.call_in_run("r", json!({})).await, "repeated_call");
+    assert_eq!(bench.run_count(), 1);
 
-    let bench = Bench::new(|tool| tool.repeatable()).await;
-    assert_eq!([bench.in_run("r", json!({})).await, bench.in_run("r", json!({})).await], ["ok", "ok"]);
+    let bench = RepeatApp::new(|tool| tool.repeatable()).await;
+    assert_eq!([bench.call_in_run("r", json!({})).await, bench.call_in_run("r", json!({})).await], ["ok", "ok"]);
     assert_eq!(bench.app.get("/tools/t").await.1["policy"]["repeatable"], true);
 }
 
 #[tokio::test]
-async fn a_repeatable_tool_comes_between_the_calls_of_others() {
+async fn repeatable_tool_may_interleave_with_others() {
     let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
-    let app = TestApp::new([counted("t", &runs, &gate), counted("clock", &runs, &gate).repeatable()]).await;
+    let app = TestApp::new([counting_tool("t", &runs, &gate), counting_tool("clock", &runs, &gate).repeatable()]).await;
     for (tool, status) in
         [("t", 200), ("t", 409), ("clock", 200), ("t", 200), ("t", 409), ("clock", 200), ("clock", 200)]
     {
@@ -187,8 +190,8 @@ async fn a_repeatable_tool_comes_between_the_calls_of_others() {
 }
 
 #[tokio::test]
-async fn asking_again_with_a_key_is_no_repetition() {
-    let bench = Bench::new(|tool| tool.effect(Effect::Write)).await;
+async fn idempotency_key_is_no_repeat() {
+    let bench = RepeatApp::new(|tool| tool.effect(Effect::Write)).await;
     let send = async |key: &str| {
         let request = Request::post("/tools/t/invoke").header("host", "localhost").header("idempotency-key", key);
         let request = request.header("content-type", "application/json");
@@ -200,13 +203,13 @@ async fn asking_again_with_a_key_is_no_repetition() {
     assert_eq!(first.0, 200);
     assert_eq!(send("k-1").await, first, "the same answer again");
     assert_eq!(send("k-2").await.1["kind"], "repeated_call", "a new call is one");
-    assert_eq!(bench.in_run("r", json!({"n": 1})).await, "ok");
+    assert_eq!(bench.call_in_run("r", json!({"n": 1})).await, "ok");
     assert_eq!(send("k-2").await.0, 200, "its key was free");
-    assert_eq!(bench.ran(), 3);
+    assert_eq!(bench.run_count(), 3);
 }
 
 #[tokio::test]
-async fn the_manifest_says_which_tools_are_repeatable() {
+async fn manifest_declares_repeatable_tools() {
     let native = "kind: native, use: calculator";
     let manifest = format!(
         "defaults: {{repeatable: true}}\ntools:\n  a: {{{native}}}\n  b: {{{native}, repeatable: false}}\n  \
@@ -221,16 +224,16 @@ async fn the_manifest_says_which_tools_are_repeatable() {
 }
 
 #[tokio::test]
-async fn runs_are_forgotten_after_an_hour_and_are_their_callers_own() {
+async fn runs_expire_after_an_hour_per_caller() {
     let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
-    let (app, hand) = TestApp::with_clock([counted("t", &runs, &gate).capture(Capture::Digest)]).await;
+    let (app, hand) = TestApp::with_clock([counting_tool("t", &runs, &gate).capture(Capture::Digest)]).await;
     let call = async || app.post("/tools/t/invoke", json!({"arguments": {}, "run_id": "r"})).await.0.as_u16();
     assert_eq!([call().await, call().await], [200, 409]);
     hand.fetch_add(3_600_001, Ordering::SeqCst);
     assert_eq!([call().await, call().await], [200, 409]);
 
     let manifest = "callers:\n  - {name: ann, key: key-of-ann-012345}\n  - {name: bob, key: key-of-bob-012345}\n";
-    let app = TestApp::with_manifest(manifest, [counted("t", &runs, &gate)]).await;
+    let app = TestApp::with_manifest(manifest, [counting_tool("t", &runs, &gate)]).await;
     let call =
         async |key: &str| app.post_as(key, "/tools/t/invoke", json!({"arguments": {}, "run_id": "r"})).await.0.as_u16();
     assert_eq!([call("key-of-ann-012345").await, call("key-of-bob-012345").await], [200, 200]);
@@ -238,7 +241,7 @@ async fn runs_are_forgotten_after_an_hour_and_are_their_callers_own() {
 }
 
 #[tokio::test]
-async fn context_reaches_the_tool_and_never_its_arguments() {
+async fn context_reaches_the_tool_not_its_arguments() {
     let tool =
         Tool::new("t", "…").param_opt("n", "integer", "…").effect(Effect::Read).call(
             |arguments, context: ToolContext| async move {
@@ -250,5 +253,5 @@ async fn context_reaches_the_tool_and_never_its_arguments() {
     let body = json!({"arguments": {}, "run_id": "r", "context": fingerprint});
     let (_, answer) = app.post("/tools/t/invoke", body).await;
     assert_eq!(answer["structured_content"], json!({"arguments": {}, "context": fingerprint}));
-    assert_eq!(app.newest().await["arguments"], json!({}));
+    assert_eq!(app.newest_invocation().await["arguments"], json!({}));
 }

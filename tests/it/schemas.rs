@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use toolcrib::manifest::{self, Source};
+use toolcrib::manifest::{self, ManifestInput};
 use toolcrib::{Effect, Tool};
 
 use crate::support::TestApp;
 
 /// Twenty-five definitions, each of which refers to the next one twice: 2 KB that stand for 33 million subschemas.
-pub(super) fn doubling() -> Value {
+pub(super) fn doubling_schema() -> Value {
     let mut schema = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}});
     for level in 0..25 {
         let next = json!({"$ref": format!("#/$defs/d{}", level + 1)});
@@ -20,18 +20,18 @@ pub(super) fn doubling() -> Value {
     schema
 }
 
-fn plain(name: &str) -> Tool {
+fn plain_tool(name: &str) -> Tool {
     Tool::new(name, "…").effect(Effect::Read).call(|_, _| async { Ok("plain") })
 }
 
 #[tokio::test]
-async fn registering_a_doubling_schema_fails() {
+async fn exponential_schema_cannot_be_registered() {
     let app = TestApp::with_manifest("tools: {calculator: {kind: native}}\n", []).await;
     let definition = |schema: Value| {
         json!({"kind": "http", "description": "Weather now.", "effect": "read", "input_schema": schema,
             "request": {"url": "http://nowhere.invalid/"}})
     };
-    let (status, problem) = app.put("/tools/weather", definition(doubling())).await;
+    let (status, problem) = app.put("/tools/weather", definition(doubling_schema())).await;
     assert!(status.is_client_error(), "{problem}");
     let text = problem.to_string();
     assert!(text.contains("/input_schema/$defs/d1") && text.contains("at most 50000 are allowed"), "{text}");
@@ -43,22 +43,22 @@ async fn registering_a_doubling_schema_fails() {
 /// Files as they are, and no variables.
 struct Files;
 
-impl Source for Files {
-    fn env(&self, _: &str) -> Option<String> {
+impl ManifestInput for Files {
+    fn env_var(&self, _: &str) -> Option<String> {
         None
     }
 
-    fn file(&self, path: &Path) -> std::io::Result<String> {
+    fn read_text(&self, path: &Path) -> std::io::Result<String> {
         std::fs::read_to_string(path)
     }
 }
 
 #[test]
-fn check_shows_where_a_schema_is_too_large() {
+fn check_locates_a_too_large_schema() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.yaml");
     let tool = |key: &str| {
-        let schema = doubling();
+        let schema = doubling_schema();
         format!(
             "tools:\n  t:\n    kind: command\n    command: [/bin/true]\n    description: Counts rows.\n    {key}: {schema}\n"
         )
@@ -69,30 +69,30 @@ fn check_shows_where_a_schema_is_too_large() {
         checked.findings.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let input = found(&tool("input_schema"));
-    let first = input.iter().find(|line| line.contains("stands for more than 50000")).unwrap();
+    let first = input.iter().find(|line| line.contains("expands to more than 50000")).unwrap();
     assert!(first.contains("t.yaml:6:") && first.contains(": tools.t.input_schema.$defs.d1"), "{first}");
     let output = found(&tool("output_schema"));
-    let first = output.iter().find(|line| line.contains("stands for more than 50000")).unwrap();
+    let first = output.iter().find(|line| line.contains("expands to more than 50000")).unwrap();
     assert!(first.contains("t.yaml:6:") && first.contains("warning: tools.t.output_schema.$defs.d1"), "{first}");
     assert!(first.contains("served without its output schema"), "{first}");
 }
 
 #[tokio::test]
-async fn large_output_schemas_of_programs_are_dropped() {
-    let app = TestApp::new([plain("t").output_schema(doubling())]).await;
+async fn too_large_output_schemas_are_dropped() {
+    let app = TestApp::new([plain_tool("t").output_schema(doubling_schema())]).await;
     assert_eq!(app.get("/tools/t").await.1["output_schema"], Value::Null);
     assert_eq!(app.invoke("t", json!({})).await.0, 200);
 }
 
 #[tokio::test]
-async fn bad_lists_stop_nobody_else() {
+async fn bad_lists_affect_only_their_source() {
     let form = |names: [&str; 2]| {
         json!({"type": "object", "required": names, "additionalProperties": false,
             "properties": {names[0]: {"type": "integer"}, names[1]: {"type": "string"}}})
     };
     let items = json!({"anyOf": [form(["a", "b"]), form(["c", "d"]), {"type": "null"}]});
     let schema = json!({"type": "object", "properties": {"items": {"type": "array", "items": items}}});
-    let app = TestApp::new([plain("listing").input_schema(schema), plain("other")]).await;
+    let app = TestApp::new([plain_tool("listing").input_schema(schema), plain_tool("other")]).await;
     let bad = json!({"items": vec![json!({}); 200_000]});
     let calls = (0..4).map(|_| app.invoke("listing", bad.clone()));
     let others = async {

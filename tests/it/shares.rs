@@ -17,10 +17,10 @@ callers:
   - {name: root, key: root-key-0123456789, admin: true}
 ";
 
-/// A tool whose calls end one by one, and what tells of each that has begun.
-fn gated() -> (Tool, Arc<Semaphore>, Arc<Notify>) {
-    let (gate, begun) = (Arc::new(Semaphore::new(0)), Arc::new(Notify::new()));
-    let (pass, tell) = (gate.clone(), begun.clone());
+/// A tool whose calls end one by one, and a signal for each start.
+fn gated_tool() -> (Tool, Arc<Semaphore>, Arc<Notify>) {
+    let (gate, started) = (Arc::new(Semaphore::new(0)), Arc::new(Notify::new()));
+    let (pass, tell) = (gate.clone(), started.clone());
     let tool = Tool::new("gated", "Waits.").effect(Effect::Read).call(move |_, _| {
         let (pass, tell) = (pass.clone(), tell.clone());
         async move {
@@ -29,66 +29,66 @@ fn gated() -> (Tool, Arc<Semaphore>, Arc<Notify>) {
             Ok("through")
         }
     });
-    (tool, gate, begun)
+    (tool, gate, started)
 }
 
-fn ask(key: &str) -> Request<axum::body::Body> {
+fn invoke_request(key: &str) -> Request<axum::body::Body> {
     request("POST", "/tools/gated/invoke", Some(key), Some(json!({"arguments": {}})))
 }
 
 #[tokio::test]
-async fn full_shares_refuse_their_caller_alone() {
-    let (tool, gate, begun) = gated();
+async fn full_share_refuses_only_its_caller() {
+    let (tool, gate, started) = gated_tool();
     let policy = "concurrency: {max: 2, queue: 0, per_caller: 1}";
     let manifest = format!("tools: {{gated: {{kind: native, {policy}}}}}{CALLERS}");
     let app = Arc::new(TestApp::with_manifest(&manifest, [tool]).await);
     let start = async |key: &'static str| {
         let app = app.clone();
-        let call = tokio::spawn(async move { app.send(ask(key)).await.0 });
-        begun.notified().await;
+        let call = tokio::spawn(async move { app.send(invoke_request(key)).await.0 });
+        started.notified().await;
         move || call
     };
     let anns = start(ANN).await;
-    let response = app.respond(ask(ANN)).await;
+    let response = app.respond(invoke_request(ANN)).await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(response.headers()["retry-after"], "1");
-    let (_, problem) = app.send(ask(ANN)).await;
+    let (_, problem) = app.send(invoke_request(ANN)).await;
     assert_eq!((&problem["kind"], &problem["retryable"]), (&json!("overloaded"), &json!(true)));
-    assert!(problem["detail"].as_str().unwrap().contains("of this tool it may have 1 at once"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("it may run 1 of this tool at once"), "{problem}");
     assert!(problem["content"][0]["text"].as_str().unwrap().contains("other calls of yours"), "{problem}");
     let bobs = start(BOB).await;
-    let (_, problem) = app.send(ask(ROOT)).await;
+    let (_, problem) = app.send(invoke_request(ROOT)).await;
     assert_eq!(problem["detail"], "too many calls are running", "now the tool is full");
     gate.add_permits(2);
     assert_eq!((anns().await.unwrap(), bobs().await.unwrap()), (StatusCode::OK, StatusCode::OK));
     gate.add_permits(1);
-    assert_eq!(app.send(ask(ANN)).await.0, StatusCode::OK, "the share is free again");
+    assert_eq!(app.send(invoke_request(ANN)).await.0, StatusCode::OK, "the share is free again");
 }
 
 #[tokio::test]
 async fn cancelled_calls_free_their_share() {
-    let (tool, gate, begun) = gated();
+    let (tool, gate, started) = gated_tool();
     let policy = "concurrency: {max: 2, queue: 0, per_caller: 1}";
     let manifest = format!("tools: {{gated: {{kind: native, {policy}}}}}{CALLERS}");
     let app = Arc::new(TestApp::with_manifest(&manifest, [tool]).await);
     for _ in 0..3 {
         let call = tokio::spawn({
             let app = app.clone();
-            async move { app.send(ask(ANN)).await }
+            async move { app.send(invoke_request(ANN)).await }
         });
-        begun.notified().await;
+        started.notified().await;
         let (_, list) = app.get_as(ANN, "/invocations?state=running").await;
         let id = list["invocations"][0]["invocation_id"].as_str().unwrap().to_owned();
         assert_eq!(app.delete_as(ANN, &format!("/invocations/{id}")).await.0, StatusCode::OK);
         assert_eq!(call.await.unwrap().0.as_u16(), 499);
     }
     gate.add_permits(1);
-    assert_eq!(app.send(ask(ANN)).await.0, StatusCode::OK);
+    assert_eq!(app.send(invoke_request(ANN)).await.0, StatusCode::OK);
 }
 
 #[tokio::test]
 async fn shares_are_part_of_the_policy() {
-    let (tool, ..) = gated();
+    let (tool, ..) = gated_tool();
     let manifest =
         format!("defaults: {{concurrency: {{max: 8, per_caller: 4}}}}\ntools: {{gated: {{kind: native}}}}{CALLERS}");
     let app = TestApp::with_manifest(&manifest, [tool]).await;

@@ -9,27 +9,27 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use toolcrib::call::{JsonObject, ToolContext, ToolError, ToolResult};
-use toolcrib::tools::{DiscoveredTool, Listed, Runner, Source, SourceFault, SourceStatus, StatusFn};
+use toolcrib::tools::{DiscoveredTool, Runner, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
 use toolcrib::{App, Effect, Tool};
 
-use crate::support::{TestApp, request, said};
+use crate::support::{TestApp, first_text, request};
 
 /// Answers each listing by its script, in order.
 #[derive(Default)]
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedSource {
     script: Mutex<VecDeque<Result<Vec<DiscoveredTool>, &'static str>>>,
     /// Listings wait for it, if there is one.
     gate: Option<Arc<Semaphore>>,
     listings: AtomicUsize,
     /// What it warns of at each listing.
     warnings: Vec<String>,
-    /// Says that its tools have changed.
+    /// Reports that its tools have changed.
     changed: Notify,
     down: Arc<AtomicBool>,
 }
 
-/// Says what it was made to say, when it may.
-pub(crate) struct Says {
+/// Returns its text when the gate opens.
+pub(crate) struct TextRunner {
     text: String,
     gate: Option<Arc<Semaphore>>,
     pub(crate) down: Arc<AtomicBool>,
@@ -38,13 +38,13 @@ pub(crate) struct Says {
 }
 
 #[async_trait::async_trait]
-impl Runner for Says {
+impl Runner for TextRunner {
     async fn call(&self, _: Arc<JsonObject>, _: ToolContext) -> Result<ToolResult, ToolError> {
         if let Some(gate) = &self.gate {
             gate.acquire().await.unwrap().forget();
         }
         if self.down.load(Ordering::SeqCst) {
-            return Err(ToolError::unavailable_before("its worker died", None));
+            return Err(ToolError::unavailable_before_start("its worker died", None));
         }
         Ok(ToolResult::text(self.text.clone()))
     }
@@ -55,8 +55,8 @@ impl Runner for Says {
 }
 
 #[async_trait::async_trait]
-impl Source for Scripted {
-    async fn list(&self, told: &StatusFn) -> Result<Listed, SourceFault> {
+impl Source for ScriptedSource {
+    async fn list(&self, told: &StatusFn) -> Result<SourceListing, SourceFault> {
         self.listings.fetch_add(1, Ordering::SeqCst);
         told("installing 12 packages".into());
         if let Some(gate) = &self.gate {
@@ -64,14 +64,14 @@ impl Source for Scripted {
         }
         let next = self.script.lock().unwrap().pop_front();
         let tools = next.unwrap_or(Err("there is no more")).map_err(|why| SourceFault(why.into()))?;
-        Ok(Listed { tools, warnings: self.warnings.clone(), left_out: Vec::new() })
+        Ok(SourceListing { tools, warnings: self.warnings.clone(), skipped_names: Vec::new() })
     }
 
     fn status(&self) -> SourceStatus {
         let down = self.down.load(Ordering::SeqCst);
         let fault = down.then(|| "its worker died".into());
         SourceStatus {
-            up: !down,
+            is_up: !down,
             workers: usize::from(!down),
             replaced: u64::from(down),
             fault,
@@ -84,12 +84,12 @@ impl Source for Scripted {
     }
 }
 
-pub(crate) fn runner(text: &str, gate: Option<&Arc<Semaphore>>) -> Arc<Says> {
+pub(crate) fn text_runner(text: &str, gate: Option<&Arc<Semaphore>>) -> Arc<TextRunner> {
     let (gate, down, alive) = (gate.cloned(), Arc::default(), Arc::default());
-    Arc::new(Says { text: text.into(), gate, down, alive })
+    Arc::new(TextRunner { text: text.into(), gate, down, alive })
 }
 
-pub(crate) fn offer(name: &str, runner: Arc<dyn Runner>) -> DiscoveredTool {
+pub(crate) fn discovered_tool(name: &str, runner: Arc<dyn Runner>) -> DiscoveredTool {
     DiscoveredTool {
         name: name.into(),
         description: "Says something.".into(),
@@ -100,19 +100,21 @@ pub(crate) fn offer(name: &str, runner: Arc<dyn Runner>) -> DiscoveredTool {
         max_calls: None,
         env: Vec::new(),
         runner,
-        said: None,
+        snapshot: None,
     }
 }
 
-pub(crate) fn scripted(script: impl IntoIterator<Item = Result<Vec<DiscoveredTool>, &'static str>>) -> Arc<Scripted> {
-    Arc::new(Scripted { script: Mutex::new(script.into_iter().collect()), ..Scripted::default() })
+pub(crate) fn scripted_source(
+    script: impl IntoIterator<Item = Result<Vec<DiscoveredTool>, &'static str>>,
+) -> Arc<ScriptedSource> {
+    Arc::new(ScriptedSource { script: Mutex::new(script.into_iter().collect()), ..ScriptedSource::default() })
 }
 
-fn plain(name: &str) -> Tool {
+fn plain_tool(name: &str) -> Tool {
     Tool::new(name, "…").effect(Effect::Read).call(|_, _| async { Ok("plain") })
 }
 
-async fn names(app: &TestApp) -> Vec<String> {
+async fn tool_names(app: &TestApp) -> Vec<String> {
     let tools = app.get("/tools").await.1["tools"].clone();
     tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
@@ -124,11 +126,14 @@ async fn source(app: &TestApp, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn tools_of_a_source_are_tools_like_any_other() {
-    let source_ = scripted([Ok(vec![offer("hello", runner("hi", None))])]);
-    let app = TestApp::loading(App::builder().source("greeter", source_).tool(plain("own")), None).await.loaded().await;
-    assert_eq!(names(&app).await, ["hello", "own"]);
-    assert_eq!(said(&app.invoke("hello", json!({})).await), "hi");
+async fn source_tools_are_ordinary_tools() {
+    let source_ = scripted_source([Ok(vec![discovered_tool("hello", text_runner("hi", None))])]);
+    let app = TestApp::loading(App::builder().source("greeter", source_).tool(plain_tool("own")), None)
+        .await
+        .with_sources_listed()
+        .await;
+    assert_eq!(tool_names(&app).await, ["hello", "own"]);
+    assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
     assert_eq!(app.invoke("hello", json!({"x": 1})).await.0, 422);
     let (_, tool) = app.get("/tools/hello").await;
     assert_eq!((&tool["available"], &tool["effect"]), (&json!(true), &json!("write")));
@@ -141,11 +146,11 @@ async fn tools_of_a_source_are_tools_like_any_other() {
 }
 
 #[tokio::test]
-async fn the_service_is_ready_when_every_source_was_listed_once_or_failed_once() {
+async fn service_is_ready_after_first_listings() {
     let gate = Arc::new(Semaphore::new(0));
-    let slow = Scripted { gate: Some(gate.clone()), ..Scripted::default() };
+    let slow = ScriptedSource { gate: Some(gate.clone()), ..ScriptedSource::default() };
     slow.script.lock().unwrap().push_back(Err("no module named `nothing`"));
-    let quick = scripted([Ok(vec![offer("hello", runner("hi", None))])]);
+    let quick = scripted_source([Ok(vec![discovered_tool("hello", text_runner("hi", None))])]);
     let app = TestApp::loading(App::builder().source("slow", Arc::new(slow)).source("quick", quick), None).await;
     while source(&app, "quick").await["state"] != "up" || source(&app, "slow").await["doing"] == "starting" {
         tokio::task::yield_now().await;
@@ -159,11 +164,11 @@ async fn the_service_is_ready_when_every_source_was_listed_once_or_failed_once()
     assert_eq!(app.headers("/readyz").await[RETRY_AFTER], "1");
     assert_eq!(app.get("/livez").await.0, 200);
     // What is there already can be used meanwhile.
-    assert_eq!(said(&app.invoke("hello", json!({})).await), "hi");
+    assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
     let slow = source(&app, "slow").await;
     assert_eq!((&slow["state"], &slow["doing"]), (&json!("starting"), &json!("installing 12 packages")));
     gate.add_permits(1);
-    let app = app.loaded().await;
+    let app = app.with_sources_listed().await;
     let (status, ready) = app.get("/readyz?verbose").await;
     assert_eq!((status.as_u16(), &ready["sources"][0]["state"]), (200, &json!("failed")));
     assert_eq!(ready["sources"][0]["fault"], "no module named `nothing`");
@@ -171,120 +176,136 @@ async fn the_service_is_ready_when_every_source_was_listed_once_or_failed_once()
 }
 
 #[tokio::test]
-async fn a_source_that_failed_is_tried_again_until_it_is_listed() {
-    let again = scripted([Err("not yet"), Err("not yet"), Ok(vec![offer("hello", runner("hi", None))])]);
-    let app = TestApp::loading(App::builder().source("late", again.clone()), None).await.loaded().await;
+async fn failed_source_is_retried_until_listed() {
+    let retried =
+        scripted_source([Err("not yet"), Err("not yet"), Ok(vec![discovered_tool("hello", text_runner("hi", None))])]);
+    let app = TestApp::loading(App::builder().source("late", retried.clone()), None).await.with_sources_listed().await;
     while source(&app, "late").await["state"] != "up" {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    assert_eq!(again.listings.load(Ordering::SeqCst), 3);
+    assert_eq!(retried.listings.load(Ordering::SeqCst), 3);
     assert_eq!(source(&app, "late").await["fault"], Value::Null);
-    assert_eq!(said(&app.invoke("hello", json!({})).await), "hi");
+    assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
 }
 
 #[tokio::test]
-async fn what_cannot_be_served_whole_is_not_served_at_all() {
+async fn source_with_an_invalid_tool_serves_none() {
     let cases: [(&str, Vec<DiscoveredTool>, &str); 5] = [
         (
             "clash",
-            vec![offer("fine", runner("", None)), offer("own", runner("", None))],
+            vec![discovered_tool("fine", text_runner("", None)), discovered_tool("own", text_runner("", None))],
             "`own` is a tool of the program already",
         ),
         (
             "name",
-            vec![offer("fine", runner("", None)), offer("not a name", runner("", None))],
+            vec![discovered_tool("fine", text_runner("", None)), discovered_tool("not a name", text_runner("", None))],
             "`not a name`: a tool name has",
         ),
-        ("twice", vec![offer("fine", runner("", None)), offer("fine", runner("", None))], "two tools called `fine`"),
+        (
+            "twice",
+            vec![discovered_tool("fine", text_runner("", None)), discovered_tool("fine", text_runner("", None))],
+            "two tools called `fine`",
+        ),
         (
             "schema",
             vec![DiscoveredTool {
                 input_schema: json!({"type": "object", "properties": {"a": {"type": "int"}}}),
-                ..offer("odd", runner("", None))
+                ..discovered_tool("odd", text_runner("", None))
             }],
             "tool `odd`: input_schema",
         ),
-        ("between", vec![offer("shared", runner("", None))], "`shared` is a tool of source `first` already"),
+        (
+            "between",
+            vec![discovered_tool("shared", text_runner("", None))],
+            "`shared` is a tool of source `first` already",
+        ),
     ];
-    let mut builder =
-        App::builder().tool(plain("own")).source("first", scripted([Ok(vec![offer("shared", runner("", None))])]));
+    let mut builder = App::builder()
+        .tool(plain_tool("own"))
+        .source("first", scripted_source([Ok(vec![discovered_tool("shared", text_runner("", None))])]));
     let mut says = Vec::new();
     for (name, offers, why) in cases {
-        builder = builder.source(name, scripted([Ok(offers)]));
+        builder = builder.source(name, scripted_source([Ok(offers)]));
         says.push((name, why));
     }
-    let app = TestApp::loading(builder, None).await.loaded().await;
+    let app = TestApp::loading(builder, None).await.with_sources_listed().await;
     for (name, why) in says {
         let source = source(&app, name).await;
-        // The script has one listing only; when it was tried again already, that is what is said.
+        // The script has one listing only; after a retry the fault names that.
         let fault = source["fault"].as_str().unwrap();
         assert!(fault.contains(why) || fault == "there is no more", "{name}: {source}");
         assert_eq!((&source["state"], &source["tools"]), (&json!("failed"), &json!(0)), "{source}");
     }
-    assert_eq!(names(&app).await, ["own", "shared"]);
+    assert_eq!(tool_names(&app).await, ["own", "shared"]);
 }
 
 #[tokio::test]
-async fn a_restart_is_swapped_in_whole_and_calls_under_way_finish_in_the_old_one() {
+async fn restart_swaps_tools_and_lets_calls_finish() {
     let gate = Arc::new(Semaphore::new(0));
-    let (old, new) = (runner("old", Some(&gate)), runner("new", None));
-    let gone = Arc::downgrade(&old);
-    let swapped = scripted([
-        Ok(vec![offer("hello", old), offer("only_old", runner("", None))]),
-        Ok(vec![offer("hello", new), offer("only_new", runner("", None))]),
+    let (old, new) = (text_runner("old", Some(&gate)), text_runner("new", None));
+    let released = Arc::downgrade(&old);
+    let swapped = scripted_source([
+        Ok(vec![discovered_tool("hello", old), discovered_tool("only_old", text_runner("", None))]),
+        Ok(vec![discovered_tool("hello", new), discovered_tool("only_new", text_runner("", None))]),
     ]);
-    let app = Arc::new(TestApp::loading(App::builder().source("s", swapped), None).await.loaded().await);
+    let app = Arc::new(TestApp::loading(App::builder().source("s", swapped), None).await.with_sources_listed().await);
     let hash = app.get("/tools/hello").await.1["definition_hash"].clone();
     let running = tokio::spawn({
         let app = app.clone();
         async move { app.invoke("hello", json!({})).await }
     });
-    while app.registry().shared().running.is_empty() {
+    while app.registry().shared().in_flight_calls.is_empty() {
         tokio::task::yield_now().await;
     }
     let (status, view) = app.post("/sources/s/restart", json!(null)).await;
     assert_eq!((status.as_u16(), &view["state"], &view["tools"]), (200, &json!("up"), &json!(2)));
-    assert_eq!(names(&app).await, ["hello", "only_new"]);
-    assert_eq!(said(&app.invoke("hello", json!({})).await), "new");
+    assert_eq!(tool_names(&app).await, ["hello", "only_new"]);
+    assert_eq!(first_text(&app.invoke("hello", json!({})).await), "new");
     assert_eq!(app.get("/tools/hello").await.1["definition_hash"], hash, "the same tool by another process");
-    assert!(gone.upgrade().is_some());
+    assert!(released.upgrade().is_some());
     gate.add_permits(1);
-    assert_eq!(said(&running.await.unwrap()), "old");
-    while gone.upgrade().is_some() {
+    assert_eq!(first_text(&running.await.unwrap()), "old");
+    while released.upgrade().is_some() {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn a_restart_that_fails_leaves_the_old_one_serving_and_says_so() {
+async fn failed_restart_keeps_the_old_tools() {
     // However often it is tried.
-    let clash = (0..50).map(|_| Ok(vec![offer("own", runner("", None))]));
-    let failing = scripted(std::iter::once(Ok(vec![offer("hello", runner("hi", None))])).chain(clash));
-    let app = TestApp::loading(App::builder().tool(plain("own")).source("s", failing), None).await.loaded().await;
+    let clash = (0..50).map(|_| Ok(vec![discovered_tool("own", text_runner("", None))]));
+    let failing =
+        scripted_source(std::iter::once(Ok(vec![discovered_tool("hello", text_runner("hi", None))])).chain(clash));
+    let app = TestApp::loading(App::builder().tool(plain_tool("own")).source("s", failing), None)
+        .await
+        .with_sources_listed()
+        .await;
     let (status, view) = app.post("/sources/s/restart", json!(null)).await;
     assert_eq!((status.as_u16(), &view["state"]), (200, &json!("up")), "{view}");
     let fault = view["fault"].as_str().unwrap();
     assert!(
-        fault.contains("`own` is a tool of the program already") && fault.ends_with("; the one before is served on")
+        fault.contains("`own` is a tool of the program already")
+            && fault.ends_with("; the previous tools stay in service")
     );
-    assert_eq!(said(&app.invoke("hello", json!({})).await), "hi");
+    assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
     let (status, ready) = app.get("/readyz?verbose").await;
     assert_eq!((status.as_u16(), &ready["sources"][0]["state"]), (200, &json!("up")));
-    assert!(ready["sources"][0]["fault"].as_str().unwrap().ends_with("; the one before is served on"));
+    assert!(ready["sources"][0]["fault"].as_str().unwrap().ends_with("; the previous tools stay in service"));
     assert_eq!(app.post("/sources/nobody/restart", json!(null)).await.0, 404);
 }
 
 #[tokio::test]
-async fn a_source_whose_name_was_taken_is_served_again_when_the_name_is_free() {
-    let (one, other) = (offer("shared", runner("first", None)), offer("other", runner("first", None)));
-    let first = scripted([Err("not yet"), Ok(vec![one]), Ok(vec![other])]);
-    let second = scripted((0..50).map(|_| Ok(vec![offer("shared", runner("second", None))])));
+async fn conflicting_source_returns_when_its_name_frees() {
+    let (one, other) =
+        (discovered_tool("shared", text_runner("first", None)), discovered_tool("other", text_runner("first", None)));
+    let first = scripted_source([Err("not yet"), Ok(vec![one]), Ok(vec![other])]);
+    let second = scripted_source((0..50).map(|_| Ok(vec![discovered_tool("shared", text_runner("second", None))])));
     let builder = App::builder().source("first", first).source("second", second);
-    let app = TestApp::loading(builder, None).await.loaded().await;
+    let app = TestApp::loading(builder, None).await.with_sources_listed().await;
     while source(&app, "first").await["state"] != "up" {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    assert_eq!(said(&app.invoke("shared", json!({})).await), "first");
+    assert_eq!(first_text(&app.invoke("shared", json!({})).await), "first");
     let view = source(&app, "second").await;
     assert_eq!(view["state"], "failed");
     assert!(view["fault"].as_str().unwrap().contains("`shared` is a tool of source `first` already"), "{view}");
@@ -292,16 +313,16 @@ async fn a_source_whose_name_was_taken_is_served_again_when_the_name_is_free() {
     while source(&app, "second").await["state"] != "up" {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    assert_eq!(said(&app.invoke("shared", json!({})).await), "second");
+    assert_eq!(first_text(&app.invoke("shared", json!({})).await), "second");
 }
 
 #[tokio::test]
-async fn a_source_that_is_down_says_so_and_its_tools_are_not_available() {
-    let dying = scripted([]);
+async fn unavailable_source_makes_its_tools_unavailable() {
+    let dying = scripted_source([]);
     let down = dying.down.clone();
-    let says = Arc::new(Says { text: "hi".into(), gate: None, down: down.clone(), alive: Arc::default() });
-    dying.script.lock().unwrap().push_back(Ok(vec![offer("hello", says)]));
-    let app = TestApp::loading(App::builder().source("s", dying), None).await.loaded().await;
+    let says = Arc::new(TextRunner { text: "hi".into(), gate: None, down: down.clone(), alive: Arc::default() });
+    dying.script.lock().unwrap().push_back(Ok(vec![discovered_tool("hello", says)]));
+    let app = TestApp::loading(App::builder().source("s", dying), None).await.with_sources_listed().await;
     assert_eq!(app.get("/tools?format=openai").await.1.as_array().unwrap().len(), 1);
     down.store(true, Ordering::SeqCst);
     let view = source(&app, "s").await;
@@ -316,9 +337,9 @@ async fn a_source_that_is_down_says_so_and_its_tools_are_not_available() {
 }
 
 #[tokio::test]
-async fn names_of_sources_are_not_for_everybody() {
+async fn source_names_are_hidden_from_callers() {
     let manifest = "callers:\n  - {name: ann, key: key-of-ann-0123456789}\n  - {name: root, key: key-of-root-0123456789, admin: true}\n";
-    let slow = Scripted { gate: Some(Arc::new(Semaphore::new(0))), ..Scripted::default() };
+    let slow = ScriptedSource { gate: Some(Arc::new(Semaphore::new(0))), ..ScriptedSource::default() };
     let app = TestApp::loading(App::builder().source("payroll", Arc::new(slow)), Some(manifest)).await;
     let detail = async |key: Option<&str>| app.send(request("GET", "/readyz", key, None)).await.1["detail"].clone();
     assert_eq!(detail(None).await, "a source of tools is still loading");
@@ -327,10 +348,13 @@ async fn names_of_sources_are_not_for_everybody() {
 }
 
 #[tokio::test]
-async fn only_admins_see_and_restart_sources() {
+async fn sources_need_an_admin() {
     let manifest = "callers:\n  - {name: ann, key: key-of-ann-0123456789}\n  - {name: root, key: key-of-root-0123456789, admin: true}\n";
-    let listed = scripted([Ok(vec![offer("hello", runner("hi", None))]), Ok(vec![offer("hello", runner("hi", None))])]);
-    let app = TestApp::loading(App::builder().source("s", listed), Some(manifest)).await.loaded().await;
+    let listed = scripted_source([
+        Ok(vec![discovered_tool("hello", text_runner("hi", None))]),
+        Ok(vec![discovered_tool("hello", text_runner("hi", None))]),
+    ]);
+    let app = TestApp::loading(App::builder().source("s", listed), Some(manifest)).await.with_sources_listed().await;
     for (key, status) in [("key-of-ann-0123456789", 403), ("key-of-root-0123456789", 200), ("nobody", 401)] {
         assert_eq!(app.get_as(key, "/sources").await.0, status);
         assert_eq!(app.post_as(key, "/sources/s/restart", json!(null)).await.0, status);
@@ -339,8 +363,8 @@ async fn only_admins_see_and_restart_sources() {
 }
 
 #[tokio::test]
-async fn names_of_sources_are_unique() {
-    let twice = App::builder().source("s", scripted([])).source("s", scripted([]));
+async fn source_names_are_unique() {
+    let twice = App::builder().source("s", scripted_source([])).source("s", scripted_source([]));
     let folder = tempfile::tempdir().unwrap();
     let ledger = format!("sqlite://{}", folder.path().join("t.db").display());
     let error = twice.ledger(ledger).build().await.err().unwrap();
@@ -348,18 +372,18 @@ async fn names_of_sources_are_unique() {
 }
 
 #[tokio::test]
-async fn at_the_end_nothing_of_a_source_is_left() {
-    let says = runner("hi", None);
+async fn sources_end_with_the_service() {
+    let says = text_runner("hi", None);
     let (alive, runs) = (Arc::downgrade(&says.alive), Arc::downgrade(&says));
-    let listed = scripted([Ok(vec![offer("hello", says)])]);
-    let app = TestApp::loading(App::builder().source("s", listed), None).await.loaded().await;
-    assert_eq!(said(&app.invoke("hello", json!({})).await), "hi");
+    let listed = scripted_source([Ok(vec![discovered_tool("hello", says)])]);
+    let app = TestApp::loading(App::builder().source("s", listed), None).await.with_sources_listed().await;
+    assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
     app.close().await;
     assert!(alive.upgrade().is_none() && runs.upgrade().is_none());
 }
 
-/// Waits, by asking, until the source says so.
-async fn until(app: &TestApp, name: &str, says: impl Fn(&Value) -> bool) -> Value {
+/// Polls the source until its status fits.
+async fn wait_until(app: &TestApp, name: &str, says: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..4000 {
         let view = source(app, name).await;
         if says(&view) {
@@ -371,53 +395,54 @@ async fn until(app: &TestApp, name: &str, says: impl Fn(&Value) -> bool) -> Valu
 }
 
 #[tokio::test]
-async fn a_source_that_says_that_its_tools_have_changed_is_listed_again_and_swapped_in_whole() {
-    let (old, new) = (runner("old", None), runner("new", None));
-    let (kept, gone) = (Arc::downgrade(&old), Arc::downgrade(&new));
-    let mut later = offer("later", runner("later", None));
+async fn changed_source_is_listed_and_swapped() {
+    let (old, new) = (text_runner("old", None), text_runner("new", None));
+    let (serving, released) = (Arc::downgrade(&old), Arc::downgrade(&new));
+    let mut later = discovered_tool("later", text_runner("later", None));
     later.description = "Says it later.".into();
-    let first = vec![offer("hello", old), offer("only_old", runner("", None))];
-    let listed = scripted([Ok(first), Ok(vec![offer("hello", new), later])]);
-    let app = TestApp::loading(App::builder().source("s", listed.clone()), None).await.loaded().await;
+    let first = vec![discovered_tool("hello", old), discovered_tool("only_old", text_runner("", None))];
+    let listed = scripted_source([Ok(first), Ok(vec![discovered_tool("hello", new), later])]);
+    let app = TestApp::loading(App::builder().source("s", listed.clone()), None).await.with_sources_listed().await;
     let entry = Arc::downgrade(&app.registry().get("hello").unwrap());
     listed.changed.notify_one();
-    until(&app, "s", |_| listed.listings.load(Ordering::SeqCst) == 2).await;
-    while names(&app).await != ["hello", "later"] {
+    wait_until(&app, "s", |_| listed.listings.load(Ordering::SeqCst) == 2).await;
+    while tool_names(&app).await != ["hello", "later"] {
         tokio::task::yield_now().await;
     }
-    assert_eq!(said(&app.invoke("later", json!({})).await), "later");
-    // What is the same keeps its whole stack: its breaker, its budget, what runs it.
-    assert_eq!(said(&app.invoke("hello", json!({})).await), "old");
-    assert!(kept.upgrade().is_some() && entry.upgrade().is_some());
-    assert!(gone.upgrade().is_none());
+    assert_eq!(first_text(&app.invoke("later", json!({})).await), "later");
+    // An unchanged tool keeps its whole stack: its breaker, its budget, its runner.
+    assert_eq!(first_text(&app.invoke("hello", json!({})).await), "old");
+    assert!(serving.upgrade().is_some() && entry.upgrade().is_some());
+    assert!(released.upgrade().is_none());
     assert_eq!(source(&app, "s").await["replaced"], 0, "nothing was started anew");
 }
 
 #[tokio::test]
-async fn a_listing_that_fails_leaves_what_was_there_and_is_tried_again() {
-    let listed = scripted([
-        Ok(vec![offer("hello", runner("hi", None))]),
+async fn failed_listing_keeps_the_tools_and_retries() {
+    let listed = scripted_source([
+        Ok(vec![discovered_tool("hello", text_runner("hi", None))]),
         Err("the connection broke"),
-        Ok(vec![offer("hello", runner("hi", None)), offer("more", runner("more", None))]),
+        Ok(vec![discovered_tool("hello", text_runner("hi", None)), discovered_tool("more", text_runner("more", None))]),
     ]);
-    let app = TestApp::loading(App::builder().source("s", listed.clone()), None).await.loaded().await;
+    let app = TestApp::loading(App::builder().source("s", listed.clone()), None).await.with_sources_listed().await;
     listed.changed.notify_one();
-    let view = until(&app, "s", |view| !view["fault"].is_null()).await;
-    assert_eq!(view["fault"], "the connection broke; the one before is served on");
+    let view = wait_until(&app, "s", |view| !view["fault"].is_null()).await;
+    assert_eq!(view["fault"], "the connection broke; the previous tools stay in service");
     assert!(view["fault_at"].as_str().is_some_and(|at| at.ends_with('Z')), "{view}");
     assert_eq!((&view["state"], &view["tools"]), (&json!("up"), &json!(1)));
-    assert_eq!(said(&app.invoke("hello", json!({})).await), "hi");
-    let view = until(&app, "s", |view| view["tools"] == 2).await;
+    assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
+    let view = wait_until(&app, "s", |view| view["tools"] == 2).await;
     assert_eq!((&view["fault"], &view["fault_at"]), (&json!(null), &json!(null)));
-    assert_eq!(names(&app).await, ["hello", "more"]);
+    assert_eq!(tool_names(&app).await, ["hello", "more"]);
 }
 
 #[tokio::test]
-async fn what_is_odd_about_a_listing_can_be_read() {
-    let listed = vec![Ok(vec![offer("hello", runner("hi", None))])];
+async fn listing_warnings_can_be_read() {
+    let listed = vec![Ok(vec![discovered_tool("hello", text_runner("hi", None))])];
     let script = Mutex::new(listed.into_iter().collect());
-    let odd = Scripted { script, warnings: vec!["function `f` was not taken".into()], ..Scripted::default() };
-    let app = TestApp::loading(App::builder().source("s", Arc::new(odd)), None).await.loaded().await;
+    let odd =
+        ScriptedSource { script, warnings: vec!["function `f` was not taken".into()], ..ScriptedSource::default() };
+    let app = TestApp::loading(App::builder().source("s", Arc::new(odd)), None).await.with_sources_listed().await;
     let view = source(&app, "s").await;
     assert_eq!((&view["warnings"], &view["state"]), (&json!(["function `f` was not taken"]), &json!("up")));
 }

@@ -4,48 +4,49 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use toolcrib::call::{Definition, NoAnswer, SubCall, ToolInvoker};
+use toolcrib::call::{Definition, NestedCall, NestedCallError, ToolInvoker};
 use toolcrib::{App, Effect, Tool, ToolContext};
 
-use crate::sources::{offer, runner, scripted};
+use crate::sources::{discovered_tool, scripted_source, text_runner};
 use crate::support::TestApp;
 
-fn others(context: &ToolContext) -> Arc<dyn ToolInvoker> {
+fn tool_invoker(context: &ToolContext) -> Arc<dyn ToolInvoker> {
     context.service::<Arc<dyn ToolInvoker>>().unwrap().clone()
 }
 
-async fn call(context: &ToolContext, name: &str, arguments: Value) -> Result<Value, NoAnswer> {
+async fn call_tool(context: &ToolContext, name: &str, arguments: Value) -> Result<Value, NestedCallError> {
     let deadline = Instant::now() + Duration::from_secs(20);
-    let call = SubCall { name: name.into(), arguments, cut_off: false, tool_use_id: None, deadline, levels: None };
-    let answer = others(context).call(context, &|_: &Definition| true, call).await?;
+    let call =
+        NestedCall { name: name.into(), arguments, cut_off: false, tool_use_id: None, deadline, max_depth: None };
+    let answer = tool_invoker(context).call(context, &|_: &Definition| true, call).await?;
     Ok(json!({"said": answer.result.content}))
 }
 
-/// Calls the tool `name` and says what it said.
-fn asks(name: &'static str, effect: Effect) -> Tool {
+/// Calls the tool `name` and returns its answer.
+fn calling_tool(name: &'static str, effect: Effect) -> Tool {
     let tool = Tool::new("asks", "…").param_opt("key", "string", "…").effect(effect);
     tool.call(move |arguments, context| async move {
-        call(&context, name, arguments).await.map_err(|error| format!("{error:?}").into())
+        call_tool(&context, name, arguments).await.map_err(|error| format!("{error:?}").into())
     })
 }
 
 #[tokio::test]
-async fn a_tool_that_is_down_is_not_offered_and_lends_its_name_to_no_other() {
-    let (down, up) = (runner("", None), runner("", None));
+async fn unavailable_tool_is_not_offered_or_renamed() {
+    let (down, up) = (text_runner("", None), text_runner("", None));
     down.down.store(true, std::sync::atomic::Ordering::SeqCst);
-    let source = scripted([Ok(vec![offer("a_down", down), offer("b_up", up)])]);
+    let source = scripted_source([Ok(vec![discovered_tool("a_down", down), discovered_tool("b_up", up)])]);
     let shows = Tool::new("shows", "…").effect(Effect::Read).call(|_, context| async move {
-        let offers = others(&context).offers(&context, &|_: &Definition| true);
+        let offers = tool_invoker(&context).available_tools(&context, &|_: &Definition| true);
         let names = offers.iter().map(|offer| json!([offer.definition.name, offer.openai["function"]["name"]]));
         Ok(json!({"names": names.collect::<Vec<_>>()}))
     });
-    let app = TestApp::loading(App::builder().source("s", source).tool(shows), None).await.loaded().await;
+    let app = TestApp::loading(App::builder().source("s", source).tool(shows), None).await.with_sources_listed().await;
     let names = &app.invoke("shows", json!({})).await.1["structured_content"]["names"];
     assert_eq!(*names, json!([["b_up", "b_up"], ["shows", "shows"]]));
 }
 
 #[tokio::test]
-async fn what_a_request_denies_is_not_read_out_of_the_cache_either() {
+async fn denied_tool_is_not_read_from_the_cache() {
     let manifest = "tools: {now: {kind: native, use: current_time, cache: {ttl: 1h}}, read_cache: {kind: native}}\n";
     let app = TestApp::with_manifest(manifest, []).await;
     assert_eq!(app.invoke("now", json!({})).await.0, 200);
@@ -58,55 +59,55 @@ async fn what_a_request_denies_is_not_read_out_of_the_cache_either() {
 }
 
 #[tokio::test]
-async fn a_write_that_a_tool_began_is_finished_when_the_caller_leaves() {
+async fn nested_write_finishes_on_disconnect() {
     for (effect, state) in [(Effect::Write, "succeeded"), (Effect::Read, "cancelled")] {
-        let (gate, begun) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let (gate, started) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
         let slow = Tool::new("slow", "…").effect(effect).call({
-            let (gate, begun) = (gate.clone(), begun.clone());
+            let (gate, started) = (gate.clone(), started.clone());
             move |_, _| {
-                let (gate, begun) = (gate.clone(), begun.clone());
+                let (gate, started) = (gate.clone(), started.clone());
                 async move {
-                    begun.add_permits(1);
+                    started.add_permits(1);
                     gate.acquire().await.unwrap().forget();
                     Ok("done")
                 }
             }
         });
-        let app = TestApp::new([asks("slow", Effect::Read), slow]).await;
+        let app = TestApp::new([calling_tool("slow", Effect::Read), slow]).await;
         tokio::select! {
             reply = app.invoke("asks", json!({})) => panic!("{reply:?}"),
-            _ = begun.acquire() => {}
+            _ = started.acquire() => {}
         }
         gate.add_permits(1);
         assert_eq!(
-            app.until_newest_with(&format!("tool=slow&state={state}")).await["kind"],
+            app.wait_for_newest_with(&format!("tool=slow&state={state}")).await["kind"],
             match effect {
                 Effect::Write => Value::Null,
                 _ => json!("cancelled"),
             }
         );
-        app.until_newest_with("tool=asks&state=cancelled").await;
+        app.wait_for_newest_with("tool=asks&state=cancelled").await;
     }
 }
 
 #[tokio::test]
-async fn a_cancelled_call_takes_the_write_below_it_along() {
-    let begun = Arc::new(Semaphore::new(0));
+async fn cancelled_call_cancels_its_nested_write() {
+    let started = Arc::new(Semaphore::new(0));
     let slow = Tool::new("slow", "…").call({
-        let begun = begun.clone();
+        let started = started.clone();
         move |_, _| {
-            begun.add_permits(1);
+            started.add_permits(1);
             std::future::pending::<Result<&str, toolcrib::ToolError>>()
         }
     });
-    let app = Arc::new(TestApp::new([asks("slow", Effect::Read), slow]).await);
+    let app = Arc::new(TestApp::new([calling_tool("slow", Effect::Read), slow]).await);
     let reply = tokio::spawn({
         let app = app.clone();
         async move { app.invoke("asks", json!({})).await }
     });
-    begun.acquire().await.unwrap().forget();
-    let asking = app.until_newest_with("tool=asks").await["invocation_id"].as_str().unwrap().to_owned();
+    started.acquire().await.unwrap().forget();
+    let asking = app.wait_for_newest_with("tool=asks").await["invocation_id"].as_str().unwrap().to_owned();
     app.delete(&format!("/invocations/{asking}")).await;
     assert_eq!(reply.await.unwrap().0, 499);
-    assert_eq!(app.until_newest_with("tool=slow&state=unknown").await["parent"], json!(asking));
+    assert_eq!(app.wait_for_newest_with("tool=slow&state=unknown").await["parent"], json!(asking));
 }

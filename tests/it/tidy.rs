@@ -39,7 +39,7 @@ fn sources() -> Vec<Source> {
 }
 
 /// Rooms that may not name others: `(files, words, exceptions)`.
-fn forbid(files: &str, words: &[&str], except: &[&str]) {
+fn assert_absent(files: &str, words: &[&str], except: &[&str]) {
     for source in sources() {
         if source.path.starts_with(files) && !except.iter().any(|other| source.path.starts_with(other)) {
             for word in words {
@@ -50,8 +50,8 @@ fn forbid(files: &str, words: &[&str], except: &[&str]) {
 }
 
 #[test]
-fn rooms_know_only_the_rooms_below_them() {
-    forbid("call/", &["use crate::"], &[]);
+fn modules_import_only_lower_layers() {
+    assert_absent("call/", &["use crate::"], &[]);
     let above = [
         "crate::http",
         "crate::app",
@@ -70,12 +70,12 @@ fn rooms_know_only_the_rooms_below_them() {
         "stack.rs",
         "catalog.rs",
         "registry.rs",
-        "seats.rs",
-        "running.rs",
+        "name_allocation.rs",
+        "in_flight.rs",
         "names.rs",
         "runs.rs",
         "secrets/",
-        "printable.rs",
+        "sanitize.rs",
         "metrics/",
         "log/",
     ] {
@@ -84,57 +84,65 @@ fn rooms_know_only_the_rooms_below_them() {
             "stack.rs" => &["stack"],
             "catalog.rs" => &["catalog", "stack"],
             "registry.rs" => &["registry", "catalog", "stack"],
-            "seats.rs" => &["catalog"],
+            "name_allocation.rs" => &["catalog"],
             _ => &[],
         };
         let above: Vec<&str> =
             above.into_iter().filter(|word| !below_too.iter().any(|below| word.ends_with(below))).collect();
-        forbid(room, &above, &[]);
+        assert_absent(room, &above, &[]);
     }
-    forbid("tools/", &["crate::ledger", "crate::middleware"], &[]);
-    forbid("ledger/", &["crate::tools", "crate::middleware", "crate::schema", "crate::metrics", "crate::log"], &[]);
+    assert_absent("tools/", &["crate::ledger", "crate::middleware"], &[]);
+    assert_absent(
+        "ledger/",
+        &["crate::tools", "crate::middleware", "crate::schema", "crate::metrics", "crate::log"],
+        &[],
+    );
     for source in sources().iter().filter(|source| source.path.starts_with("dialect/")) {
         let names_others =
             source.text.split("crate::").skip(1).any(|rest| !rest.starts_with("call") && !rest.starts_with("dialect"));
         assert!(!names_others, "{} names more of the crate than `crate::call`", source.path);
     }
-    forbid("metrics/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
-    forbid("log/", &["crate::tools", "crate::middleware", "crate::running"], &[]);
-    forbid("", &["crate::live"], &["live/", "app/", "start.rs", "http/"]);
-    forbid("live/", &["axum::"], &[]);
-    forbid("mcp/", &["axum::", "crate::http", "crate::live", "crate::manifest", "crate::app", "crate::cli"], &[]);
-    forbid("", &["crate::mcp"], &["mcp/", "http/mcp/", "app/"]);
-    forbid("", &["crate::app"], &["app/", "cli/", "lib.rs", "main.rs"]);
+    assert_absent("metrics/", &["crate::tools", "crate::middleware", "crate::in_flight"], &[]);
+    assert_absent("log/", &["crate::tools", "crate::middleware", "crate::in_flight"], &[]);
+    assert_absent("", &["crate::live"], &["live/", "app/", "startup_banner.rs", "http/"]);
+    assert_absent("live/", &["axum::"], &[]);
+    assert_absent(
+        "mcp/",
+        &["axum::", "crate::http", "crate::live", "crate::manifest", "crate::app", "crate::cli"],
+        &[],
+    );
+    assert_absent("", &["crate::mcp"], &["mcp/", "http/mcp/", "app/"]);
+    assert_absent("", &["crate::app"], &["app/", "cli/", "lib.rs", "main.rs"]);
 }
 
 #[test]
-fn axum_stays_in_http_and_sqlx_with_those_who_ask_databases() {
-    forbid("", &["axum::", "StatusCode"], &["http/", "app/", "tools/http/", "cli/"]);
-    forbid("tools/http/", &["axum::"], &["tools/http/tests.rs"]);
-    forbid("", &["sqlx::"], &["ledger/", "tools/sql/postgres/"]);
-    forbid("", &["rusqlite::"], &["tools/sql/sqlite/"]);
-    forbid("", &["rmcp::"], &["mcp/", "tools/mcp/", "http/mcp/"]);
-    forbid("", &["minijinja::"], &["expression/"]);
-    forbid("", &["jsonrepair_rs::"], &["dialect/mend/"]);
+fn axum_and_sqlx_stay_in_their_modules() {
+    assert_absent("", &["axum::", "StatusCode"], &["http/", "app/", "tools/http/", "cli/"]);
+    assert_absent("tools/http/", &["axum::"], &["tools/http/tests.rs"]);
+    assert_absent("", &["sqlx::"], &["ledger/", "tools/sql/postgres/"]);
+    assert_absent("", &["rusqlite::"], &["tools/sql/sqlite/"]);
+    assert_absent("", &["rmcp::"], &["mcp/", "tools/mcp/", "http/mcp/"]);
+    assert_absent("", &["minijinja::"], &["expression/"]);
+    assert_absent("", &["jsonrepair_rs::"], &["dialect/json_repair/"]);
 }
 
 #[test]
-fn unsafe_code_and_the_environment_have_one_place_each() {
-    forbid("", &["unsafe {", "unsafe fn", "unsafe_code"], &["confine.rs"]);
-    forbid("", &["env::var", "env::vars"], &["environment/"]);
-    forbid("", &[".spawn()?", "pre_exec("], &["confine.rs", "init.rs"]);
+fn unsafe_code_and_environment_have_one_module() {
+    assert_absent("", &["unsafe {", "unsafe fn", "unsafe_code"], &["confine.rs"]);
+    assert_absent("", &["env::var", "env::vars"], &["environment/"]);
+    assert_absent("", &[".spawn()?", "pre_exec("], &["confine.rs", "init.rs"]);
 }
 
 #[test]
-fn attribute_names_nothing_of_the_crate() {
+fn attribute_crate_does_not_name_toolcrib() {
     assert!(sources().iter().any(|source| source.path == "crates/toolcrib-macros/src/lib.rs"));
-    forbid("crates/", &["use toolcrib", "crate::call", "crate::tools"], &[]);
-    forbid("", &["toolcrib_macros"], &["lib.rs"]);
+    assert_absent("crates/", &["use toolcrib", "crate::call", "crate::tools"], &[]);
+    assert_absent("", &["toolcrib_macros"], &["lib.rs"]);
 }
 
 #[test]
-fn nothing_keeps_state_in_a_static_or_waits_in_an_unbounded_queue() {
-    forbid("", &["static mut ", "OnceLock", "LazyLock", "thread_local!", "unbounded_channel("], &[]);
+fn statics_and_unbounded_queues_are_absent() {
+    assert_absent("", &["static mut ", "OnceLock", "LazyLock", "thread_local!", "unbounded_channel("], &[]);
 }
 
 #[test]
@@ -147,7 +155,7 @@ fn files_stay_small() {
 }
 
 #[test]
-fn layers_are_listed_in_the_order_of_the_stack() {
+fn layers_are_documented_in_stack_order() {
     let find = |path: &str| sources().into_iter().find(|source| source.path == path).unwrap().text;
     let (stack, listed) = (find("stack.rs"), find("middleware/mod.rs"));
     let stack = &stack[stack.find("pub fn build").unwrap()..];
@@ -170,8 +178,8 @@ fn layers_are_listed_in_the_order_of_the_stack() {
         "repeat_guard" => "RepeatGuard::layer",
         "deadline" => "Deadline::layer",
         "attempt" => "Attempt::layer",
-        "view" => "ViewLayer::new",
-        "further_page" => "FurtherPage::layer",
+        "paginate" => "PaginateLayer::new",
+        "page_guard" => "PageGuard::layer",
         other => panic!("{other} is a layer that this test does not know"),
     };
     let places: Vec<usize> =

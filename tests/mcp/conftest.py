@@ -44,12 +44,12 @@ def script(name, *args, **entry):
     return dict({"command": [PYTHON, "-S", str(SERVERS / f"{name}.py"), *map(str, args)]}, **entry)
 
 
-def reads(*names):
+def read_policies(*names):
     """Policies that make these tools reads: what may be cancelled, repeated and forgotten."""
     return {name: dict(READ) for name in names}
 
 
-def served(starter, wait=60, **entries):
+def start_with_servers(starter, wait=60, **entries):
     """A service with these entries of mcp_servers; every one was listed or has failed once."""
     return starter({"mcp_servers": entries}).ready(wait)
 
@@ -77,25 +77,25 @@ def events(crib, tool, arguments=None, **more):
     return found
 
 
-def heard(file, method=None):
-    """What a server of servers/ has heard."""
+def received(file, method=None):
+    """The messages that a server of servers/ has received."""
     path = pathlib.Path(file)
     messages = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return [message for message in messages if method in (None, message.get("method"))]
 
 
 def warnings(crib, name="s"):
-    """What is said of a source that is up but not all well."""
+    """The warnings of a source that is up."""
     return "\n".join(source(crib, name).get("warnings", []))
 
 
-def living(pids):
-    """Those of the processes that run; what nobody has collected after the service's end is this machine's business."""
+def alive(pids):
+    """The processes that still run; zombies that are left after the service's end do not count."""
     return {pid for pid in pids if os.path.exists(f"/proc/{pid}") and not is_zombie(pid)}
 
 
 def descendants(pid):
-    """Processes whose chain of parents leads to `pid`, dead ones that nobody has collected included."""
+    """Processes whose chain of parents leads to `pid`, zombies included."""
     parents = {}
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -109,7 +109,7 @@ def descendants(pid):
     return found
 
 
-def handles(pid):
+def open_handles(pid):
     """Open file handles of a process and all below it."""
     count = 0
     for one in {pid} | descendants(pid):
@@ -201,6 +201,6 @@ def listening():
         process.wait()
 
 
-def gone(mark, seconds=10):
+def wait_until_gone(mark, seconds=10):
     """No process carries this word any more."""
     poll(lambda: not processes(mark), seconds, f"no process with {mark}")

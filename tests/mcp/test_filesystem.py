@@ -1,11 +1,11 @@
-"""server-filesystem of npm: what the manifest says of its tools holds, and what it keeps its own fence for, too."""
+"""server-filesystem of npm: the manifest's policies apply to its tools, and so does its own access check."""
 
 import json
 
 import pytest
 
-from conftest import MODES, descendants, living, names
-from harness import ok, problem, said_no, text_of
+from conftest import MODES, descendants, alive, names
+from harness import ok, problem, error_result, text_of
 
 
 @pytest.fixture(params=MODES)
@@ -19,7 +19,7 @@ def crib(request, start, node, tmp_path):
     return start({"mcp_servers": {"files": entry}}, folder=tmp_path).ready(60)
 
 
-def test_a_file_is_written_and_read(crib, tmp_path):
+def test_file_is_written_and_read(crib, tmp_path):
     place = tmp_path / "open" / "note.txt"
     ok(crib.invoke("files_write_file", {"path": str(place), "content": "Grüße\n"}))
     assert place.read_text() == "Grüße\n"
@@ -28,36 +28,36 @@ def test_a_file_is_written_and_read(crib, tmp_path):
     assert "[FILE] note.txt" in text_of(ok(crib.invoke("files_list_directory", {"path": str(tmp_path / "open")})))
 
 
-def test_outside_of_its_folder_it_says_no(crib, tmp_path):
-    answer = said_no(crib.invoke("files_read_text_file", {"path": str(tmp_path / "closed.txt")}))
+def test_paths_outside_its_folder_are_refused(crib, tmp_path):
+    answer = error_result(crib.invoke("files_read_text_file", {"path": str(tmp_path / "closed.txt")}))
     assert "denied" in text_of(answer).lower() and "not for you" not in str(answer), answer
-    said_no(crib.invoke("files_write_file", {"path": "/etc/toolcrib-test", "content": "x"}))
+    error_result(crib.invoke("files_write_file", {"path": "/etc/toolcrib-test", "content": "x"}))
 
 
-def test_only_what_is_included_is_there(crib):
+def test_only_included_tools_are_served(crib):
     there = names(crib)
     assert {"files_read_text_file", "files_write_file", "files_edit_file"} <= there, there
     assert not there & {"files_read_media_file", "files_move_file", "files_create_directory"}, there
 
 
-def test_effects_are_those_of_the_manifest_and_a_write_unless_said(crib):
+def test_effects_come_from_the_manifest_or_are_write(crib):
     effects = {tool["name"]: tool["effect"] for tool in crib.get("/tools").json["tools"]}
     assert effects["files_read_text_file"] == "read" and effects["files_write_file"] == "idempotent", effects
     assert effects["files_edit_file"] == "write" and effects["files_list_directory"] == "write", "what a server says of itself loosens nothing"
 
 
-def test_a_key_runs_a_write_once(crib, tmp_path):
+def test_idempotency_key_runs_a_write_once(crib, tmp_path):
     place = tmp_path / "open" / "count.txt"
     place.write_text("a\n")
     edit = {"path": str(place), "edits": [{"oldText": "a\n", "newText": "aa\n"}]}
     first = crib.post("/tools/files_edit_file/invoke", body=body(edit), headers={"idempotency-key": "k1"})
-    again = crib.post("/tools/files_edit_file/invoke", body=body(edit), headers={"idempotency-key": "k1"})
-    assert first.status == again.status == 200 and first.body == again.body and again.headers["idempotent-replayed"] == "true", again
+    repeated = crib.post("/tools/files_edit_file/invoke", body=body(edit), headers={"idempotency-key": "k1"})
+    assert first.status == repeated.status == 200 and first.body == repeated.body and repeated.headers["idempotent-replayed"] == "true", repeated
     assert place.read_text() == "aa\n"
     problem(crib.post("/tools/files_edit_file/invoke", body=body({**edit, "dryRun": True}), headers={"idempotency-key": "k1"}), 422, "idempotency_mismatch")
 
 
-def test_a_read_is_cached_as_declared(crib, tmp_path):
+def test_read_is_cached_as_declared(crib, tmp_path):
     place = tmp_path / "open" / "changing.txt"
     place.write_text("one")
     read = lambda **more: ok(crib.invoke("files_read_text_file", {"path": str(place)}, **more))  # noqa: E731
@@ -66,11 +66,11 @@ def test_a_read_is_cached_as_declared(crib, tmp_path):
     assert (text_of(read()), text_of(read(cache="refresh"))) == ("one", "two")
 
 
-def test_its_end_is_the_services_end(crib, tmp_path):
+def test_server_ends_with_the_service(crib, tmp_path):
     ok(crib.invoke("files_list_directory", {"path": str(tmp_path / "open")}))
     below = descendants(crib.pid)
     crib.stop()
-    assert not living(below)
+    assert not alive(below)
 
 
 def body(arguments):

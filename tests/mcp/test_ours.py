@@ -26,11 +26,11 @@ asyncio.run(main(json.loads(sys.argv[1])))
 
 @pytest.mark.parametrize(("era", "version"), [("session", "2025-11-25"), ("sessionless", "2025-11-25"), ("modern", "2026-07-28")])
 @pytest.mark.parametrize("way", ["pipe", "web"])
-def test_the_official_client_takes_them(python, web, way, era, version):
+def test_official_client_accepts_the_test_servers(python, web, way, era, version):
     if way == "pipe" and era == "sessionless":
         pytest.skip("pipes have no sessions")
     how = web(era).url if way == "web" else [PYTHON, "-S", str(SERVERS / "calls.py"), *(["modern"] if era == "modern" else [])]
     done = subprocess.run([python("sdk-2"), "-c", ASK, json.dumps(how)], text=True, capture_output=True, timeout=60, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["version"], told["said"]) == (version, '{"a": 1}') and told["tools"] >= 1, told
+    reported = json.loads(done.stdout)
+    assert (reported["version"], reported["said"]) == (version, '{"a": 1}') and reported["tools"] >= 1, reported

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from conftest import MODES, events, handles, names, served, source
-from harness import cli, later, now, ok, parallel, poll, problem, spent, text_of
+from conftest import MODES, events, open_handles, names, start_with_servers, source
+from harness import cli, in_background, now, ok, parallel, poll, problem, elapsed, text_of
 from recipes import CALLERS, KEYS
 from web import ECHO, OBJECT
 
@@ -23,24 +23,24 @@ def entry(web, **more):
     return dict({"url": web.url, "start_timeout": "3s", "tools": {"echo": {"effect": "read", "timeout": "3s"}}}, **more)
 
 
-def after(web, method, work):
+def answer_with(web, method, work):
     """From now on this method is answered so."""
     web.on[method.replace("/", "_")] = work
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tool_is_listed_and_called(start, web, era, mode):
+def test_tool_is_listed_and_called(start, web, era, mode):
     one = web(era)
-    crib = served(start, s=entry(one, mode=mode))
+    crib = start_with_servers(start, s=entry(one, mode=mode))
     assert source(crib)["state"] == "up", (source(crib), one.requests)
     for number in range(3):
         assert json.loads(text_of(ok(crib.invoke("s_echo", {"n": number})))) == {"n": number}
-    headers, message = one.asked("tools/call")[-1]
+    headers, message = one.requests_for("tools/call")[-1]
     assert "application/json" in headers["accept"] and "text/event-stream" in headers["accept"], headers
     if era == "modern":
         assert (headers["mcp-protocol-version"], headers["mcp-method"], headers["mcp-name"]) == ("2026-07-28", "tools/call", "echo"), headers
         assert message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28", message
-        assert not one.asked("initialize")
+        assert not one.requests_for("initialize")
     else:
         assert headers["mcp-protocol-version"] == "2025-11-25", headers
         assert (headers.get("mcp-session-id") in one.sessions) == (era == "session"), headers
@@ -50,7 +50,7 @@ def test_a_tool_is_listed_and_called(start, web, era, mode):
         assert ended >= one.sessions if mode == "on_demand" else ended, "sessions are ended by who began them"
 
 
-def test_declared_headers_are_sent_and_a_callers_are_not(start, web, era):
+def test_only_declared_headers_are_sent(start, web, era):
     one = web(era)
     crib = start({"callers": CALLERS, "mcp_servers": {"s": entry(one, headers={"authorization": "Bearer ${env:TOKEN}", "x-team": "blue"})}},
                  env={**KEYS, "TOKEN": "the-servers-own-key"})
@@ -66,120 +66,120 @@ def test_redirects_are_not_followed(start, web, era):
     elsewhere = web(era)
     for status in (301, 302, 303, 307, 308):
         one = web(era)
-        crib = served(start, s=entry(one, headers={"authorization": "Bearer of-this-server"}))
+        crib = start_with_servers(start, s=entry(one, headers={"authorization": "Bearer of-this-server"}))
         ok(crib.invoke("s_echo"))
-        after(one, "tools/call", lambda exchange, _, status=status: exchange.status(status, Location=elsewhere.url))
+        answer_with(one, "tools/call", lambda exchange, _, status=status: exchange.status(status, Location=elsewhere.url))
         problem(crib.invoke("s_echo"), 502, "upstream_failed")
         crib.stop()
     assert not elsewhere.requests
 
 
-def test_a_server_that_sends_elsewhere_at_the_start(start, web):
+def test_redirect_at_start_fails_the_source(start, web):
     elsewhere, one = web(), web()
     one.on["POST"] = lambda exchange, _: exchange.status(307, Location=elsewhere.url)
-    crib = served(start, s=entry(one))
+    crib = start_with_servers(start, s=entry(one))
     assert source(crib)["state"] == "failed" and not elsewhere.requests, source(crib)
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
-def test_a_server_that_does_not_let_us_in(start, web, status):
+def test_http_error_at_start_fails_the_source(start, web, status):
     one = web()
     one.on["POST"] = lambda exchange, _: exchange.status(status, b"no entry for token open-sesame", WWW_Authenticate="Bearer")
-    crib = served(start, s=entry(one))
-    told = source(crib)
-    assert told["state"] == "failed" and str(status) in told["fault"], told
+    crib = start_with_servers(start, s=entry(one))
+    state = source(crib)
+    assert state["state"] == "failed" and str(status) in state["fault"], state
     problem(crib.invoke("s_echo"), {404, 503})
     one.on.clear()
     poll(lambda: crib.invoke("s_echo").status == 200, 20, "it is tried again")
 
 
-def test_nobody_listens(start, web):
-    crib = served(start, s={"url": "http://127.0.0.1:1/mcp", "start_timeout": "3s"}, fine=entry(web()))
+def test_refused_connection_fails_the_source(start, web):
+    crib = start_with_servers(start, s={"url": "http://127.0.0.1:1/mcp", "start_timeout": "3s"}, fine=entry(web()))
     assert source(crib)["state"] == "failed", source(crib)
     ok(crib.invoke("fine_echo"))
 
 
 @pytest.mark.parametrize("status", [401, 500, 503])
-def test_a_call_that_is_turned_away(start, web, era, status):
+def test_http_error_fails_the_call(start, web, era, status):
     one = web(era)
-    crib = served(start, s=entry(one))
-    after(one, "tools/call", lambda exchange, _: exchange.status(status, b"not now"))
-    said = problem(crib.invoke("s_echo"), {502, 503})
-    assert "not now" not in said["detail"] or status != 401, said
+    crib = start_with_servers(start, s=entry(one))
+    answer_with(one, "tools/call", lambda exchange, _: exchange.status(status, b"not now"))
+    error = problem(crib.invoke("s_echo"), {502, 503})
+    assert "not now" not in error["detail"] or status != 401, error
     one.on.clear()
     poll(lambda: crib.invoke("s_echo").status == 200, 15, "the next one is let in")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json"])
-def test_when_to_come_again_and_where_to_go(start, web, era, kind):
+def test_retry_after_is_passed_on_and_redirects_fail(start, web, era, kind):
     one = web(era)
-    crib = served(start, s=entry(one, tools={"echo": {"effect": "read", "timeout": "3s"}}))
-    after(one, "tools/call", lambda exchange, _: exchange.status(503, b"busy", kind, Retry_After="3"))
-    said = problem(crib.invoke("s_echo", timeout="2s"), 502, "upstream_failed")
-    assert said["retryable"] and 2000 <= said["retry_after_ms"] <= 3000, said
-    assert len(one.asked("tools/call")) == 1, "not before"
-    after(one, "tools/call", lambda exchange, _: exchange.status(302, b"", kind, Location="http://127.0.0.1:1/"))
-    said = problem(crib.invoke("s_echo", {"a": 1}), 502, "upstream_failed")
-    assert not said["retryable"] and len(one.asked("tools/call")) == 2, said
+    crib = start_with_servers(start, s=entry(one, tools={"echo": {"effect": "read", "timeout": "3s"}}))
+    answer_with(one, "tools/call", lambda exchange, _: exchange.status(503, b"busy", kind, Retry_After="3"))
+    error = problem(crib.invoke("s_echo", timeout="2s"), 502, "upstream_failed")
+    assert error["retryable"] and 2000 <= error["retry_after_ms"] <= 3000, error
+    assert len(one.requests_for("tools/call")) == 1, "not before"
+    answer_with(one, "tools/call", lambda exchange, _: exchange.status(302, b"", kind, Location="http://127.0.0.1:1/"))
+    error = problem(crib.invoke("s_echo", {"a": 1}), 502, "upstream_failed")
+    assert not error["retryable"] and len(one.requests_for("tools/call")) == 2, error
 
 
-def test_a_call_that_is_taken_and_not_answered(start, web, era):
+def test_unanswered_call_fails(start, web, era):
     one = web(era)
-    crib = served(start, s=entry(one))
+    crib = start_with_servers(start, s=entry(one))
     for answer in (lambda exchange, _: exchange.status(202), lambda exchange, message: exchange.json({"jsonrpc": "2.0", "id": message["id"]}),
                    lambda exchange, message: (exchange.sse(), exchange.event({"jsonrpc": "2.0", "id": message["id"]}), time.sleep(5))):
-        after(one, "tools/call", answer)
+        answer_with(one, "tools/call", answer)
         began = now()
         problem(crib.invoke("s_echo"), 502, "bad_output")
-        assert spent(began) < 2
+        assert elapsed(began) < 2
 
 
 @pytest.mark.parametrize(("status", "kept"), [(400, 0), (403, 0), (415, 0), (408, 1), (409, 1), (424, 1), (499, 1), (502, 1)])
-def test_a_no_that_may_come_from_the_middle_of_the_work_keeps_the_key(start, web, status, kept):
-    """Only a request that was not let in, found or understood has surely run nothing."""
+def test_http_status_decides_if_the_key_is_released(start, web, status, kept):
+    """Only a request that was refused before its execution has certainly run nothing."""
     one = web("sessionless")
-    crib = served(start, s=entry(one, tools={"echo": {"limits": [{"calls": 5, "per": "day"}]}}))
-    after(one, "tools/call", lambda exchange, _: exchange.status(status, b"no"))
+    crib = start_with_servers(start, s=entry(one, tools={"echo": {"limits": [{"calls": 5, "per": "day"}]}}))
+    answer_with(one, "tools/call", lambda exchange, _: exchange.status(status, b"no"))
     for _ in range(2):
         problem(crib.invoke("s_echo", headers={"idempotency-key": "k1"}), 502, "upstream_failed")
-    assert len(one.asked("tools/call")) == (1 if kept else 2)
+    assert len(one.requests_for("tools/call")) == (1 if kept else 2)
 
 
-def test_a_session_that_is_forgotten(start, web):
+def test_forgotten_session_is_replaced(start, web):
     """404: begin a new one; calls do not notice, or fail once."""
     one = web("session")
-    crib = served(start, s=entry(one))
+    crib = start_with_servers(start, s=entry(one))
     ok(crib.invoke("s_echo"))
     for _ in range(3):
         one.sessions.clear()
         poll(lambda: crib.invoke("s_echo").status == 200, 10, "a new session")
-    assert len(one.asked("initialize")) >= 4
+    assert len(one.requests_for("initialize")) >= 4
 
 
-def test_a_call_that_is_under_way_outlives_its_session(start, web):
-    """Another call hears that the session has ended; this one may still be answered."""
+def test_running_call_outlives_its_session(start, web):
+    """Another call learns that the session has ended; the running call may still be answered."""
     one, gate = web("session"), threading.Event()
-    crib = served(start, s=entry(one, tools={"echo": {"timeout": "30s"}}))
+    crib = start_with_servers(start, s=entry(one, tools={"echo": {"timeout": "30s"}}))
 
     def answer(exchange, message):
         if not message["params"]["arguments"].get("slow"):
-            return one.usual(exchange, message, "tools/call")
+            return one.answer_normally(exchange, message, "tools/call")
         gate.wait(20)
         exchange.result(message, {"content": [{"type": "text", "text": "at last"}]})
 
-    after(one, "tools/call", answer)
-    call = later(lambda: crib.invoke("s_echo", {"slow": True}))
-    poll(lambda: one.asked("tools/call"), 5, "it is asked")
+    answer_with(one, "tools/call", answer)
+    call = in_background(lambda: crib.invoke("s_echo", {"slow": True}))
+    poll(lambda: one.requests_for("tools/call"), 5, "it is asked")
     one.sessions.clear()
     ok(crib.invoke("s_echo", {"n": 1}))
     gate.set()
     assert text_of(ok(call(10))) == "at last"
-    assert len([1 for _, message in one.asked("tools/call") if message["params"]["arguments"].get("slow")]) == 1
+    assert len([1 for _, message in one.requests_for("tools/call") if message["params"]["arguments"].get("slow")]) == 1
 
 
-def approved(start, one, **more):
-    """A service on this server, whose tools are pinned as they are now."""
-    crib = served(start, s=entry(one, **more))
+def start_pinned(start, one, **more):
+    """A service with this server, whose tools are pinned as they are now."""
+    crib = start_with_servers(start, s=entry(one, **more))
     done = cli("pin", cwd=crib.folder)
     assert done.returncode == 0, done
     poll(lambda: source(crib)["warnings"] == [], 20, "the pins to be read")
@@ -187,33 +187,33 @@ def approved(start, one, **more):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_pinned_tool_is_not_called_in_a_new_session_before_that_has_listed_it(start, web, mode):
+def test_new_session_lists_before_a_pinned_call(start, web, mode):
     one = web("session")
-    crib = approved(start, one, mode=mode)
+    crib = start_pinned(start, one, mode=mode)
     ok(crib.invoke("s_echo"))
     one.sessions.clear()
     ok(crib.invoke("s_echo", {"n": 1}))
     one.tools[0] = dict(ECHO, description="Its arguments, to us.")
     one.sessions.clear()
     problem(crib.invoke("s_echo", {"secret": 1}), 503, "definition_changed")
-    told = [headers for headers, message in one.asked("tools/call") if message["params"]["arguments"] == {"secret": 1}]
-    assert all(headers["mcp-session-id"] not in one.sessions for headers in told), "what met a 404 was not run"
+    reported = [headers for headers, message in one.requests_for("tools/call") if message["params"]["arguments"] == {"secret": 1}]
+    assert all(headers["mcp-session-id"] not in one.sessions for headers in reported), "what met a 404 was not run"
 
 
-def test_a_pinned_tool_of_a_server_that_was_gone_while_it_was_listed_is_found_again(start, web, era):
-    """It says that its tools have changed, and then nobody listens there."""
+def test_pinned_tool_returns_after_an_outage_while_listing(start, web, era):
+    """The server notifies of a list change and then refuses connections."""
     one = web(era)
-    crib = approved(start, one)
+    crib = start_pinned(start, one)
     ok(crib.invoke("s_echo"))
 
     def tells_and_goes(exchange, message):
         exchange.sse()
         exchange.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         one.close()
-        says("told")(exchange, message)
+        send_answer("told")(exchange, message)
         exchange.end()
 
-    after(one, "tools/call", tells_and_goes)
+    answer_with(one, "tools/call", tells_and_goes)
     ok(crib.invoke("s_echo"))
     problem(crib.invoke("s_echo", timeout="1s"), {503, 504})
     poll(lambda: source(crib)["replaced"] >= 1, 10, "the connection is given up")
@@ -221,14 +221,14 @@ def test_a_pinned_tool_of_a_server_that_was_gone_while_it_was_listed_is_found_ag
     poll(lambda: crib.invoke("s_echo").status == 200, 40, "it is as it was pinned")
 
 
-def test_a_write_is_not_sent_twice_when_its_session_is_forgotten(start, web):
+def test_forgotten_session_sends_a_write_only_once(start, web):
     one = web("session")
-    crib = served(start, s=entry(one, tools={}))
+    crib = start_with_servers(start, s=entry(one, tools={}))
     ok(crib.invoke("s_echo", {"n": 0}))
     one.sessions.clear()
     reply = crib.invoke("s_echo", {"n": 1})
     assert reply.status in (200, 502, 503), reply
-    sent = [headers for headers, message in one.asked("tools/call") if message["params"]["arguments"] == {"n": 1}]
+    sent = [headers for headers, message in one.requests_for("tools/call") if message["params"]["arguments"] == {"n": 1}]
     assert len([headers for headers in sent if headers["mcp-session-id"] in one.sessions]) <= 1, "a 404 has run nothing, what was taken runs once"
 
 
@@ -245,84 +245,84 @@ def stream(*steps):
     return work
 
 
-def says(words):
+def send_answer(words):
     result = {"content": [{"type": "text", "text": words}]}
     return lambda exchange, message: exchange.event({"jsonrpc": "2.0", "id": message["id"], "result": (
         dict(result, resultType="complete") if exchange.server.web.era == "modern" else result)}, event="message")
 
 
-def tells(exchange, message):
+def send_progress(exchange, message):
     token = message["params"]["_meta"].get("progressToken")
     exchange.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": 1, "total": 2}})
 
 
-def naps(seconds):
+def pause(seconds):
     return lambda exchange, message: time.sleep(seconds)
 
 
-def comment(exchange, message):
+def send_comment(exchange, message):
     exchange.chunk(b": still here\n\n")
 
 
-def cuts(exchange, message):
+def break_off(exchange, message):
     exchange.cut()
     return False
 
 
-def test_an_answer_as_a_stream_with_progress(start, web, era):
+def test_streamed_answer_has_progress(start, web, era):
     one = web(era)
-    crib = served(start, s=entry(one))
-    after(one, "tools/call", stream(comment, tells, naps(0.1), says("streamed")))
+    crib = start_with_servers(start, s=entry(one))
+    answer_with(one, "tools/call", stream(send_comment, send_progress, pause(0.1), send_answer("streamed")))
     found = events(crib, "s_echo")
     assert [data["data"]["progress"] for event, data in found if event == "progress"] == [1], found
     assert text_of(found[-1][1]) == "streamed"
 
 
-def test_a_stream_that_is_slow_has_the_calls_time(start, web, era):
+def test_slow_stream_is_bounded_by_the_call_timeout(start, web, era):
     one = web(era)
-    crib = served(start, s=entry(one))
-    after(one, "tools/call", stream(*[comment, naps(0.2)] * 5, says("at last")))
+    crib = start_with_servers(start, s=entry(one))
+    answer_with(one, "tools/call", stream(*[send_comment, pause(0.2)] * 5, send_answer("at last")))
     assert text_of(ok(crib.invoke("s_echo"))) == "at last"
-    after(one, "tools/call", stream(*[comment, naps(0.2)] * 50))
+    answer_with(one, "tools/call", stream(*[send_comment, pause(0.2)] * 50))
     began = now()
     problem(crib.invoke("s_echo", timeout="1s"), 504)
-    assert spent(began) < 3
+    assert elapsed(began) < 3
 
 
-def test_a_stream_that_breaks_off(start, web, era):
+def test_broken_stream_fails_the_call(start, web, era):
     one = web(era)
-    crib = served(start, s=entry(one))
-    after(one, "tools/call", stream(tells, cuts))
+    crib = start_with_servers(start, s=entry(one))
+    answer_with(one, "tools/call", stream(send_progress, break_off))
     began = now()
     problem(crib.invoke("s_echo"), {502, 504})
-    assert spent(began) < 6
+    assert elapsed(began) < 6
     one.on.clear()
     poll(lambda: crib.invoke("s_echo").status == 200, 10, "the next one is answered")
 
 
-def test_a_stream_that_ends_without_an_answer(start, web, era):
+def test_stream_without_an_answer_fails_the_call(start, web, era):
     one = web(era)
-    crib = served(start, s=entry(one))
-    after(one, "tools/call", stream(tells))
+    crib = start_with_servers(start, s=entry(one))
+    answer_with(one, "tools/call", stream(send_progress))
     problem(crib.invoke("s_echo"), {502, 504})
     one.on.clear()
     poll(lambda: crib.invoke("s_echo").status == 200, 10, "the next one is answered")
 
 
-def test_a_server_that_does_not_answer(start, web, era):
+def test_silent_server_times_out(start, web, era):
     one = web(era)
-    crib = served(start, s=entry(one))
-    after(one, "tools/call", lambda exchange, _: exchange.server.web.over.wait(20))
+    crib = start_with_servers(start, s=entry(one))
+    answer_with(one, "tools/call", lambda exchange, _: exchange.server.web.over.wait(20))
     began = now()
     problem(crib.invoke("s_echo", timeout="500ms"), 504)
-    assert spent(began) < 3
+    assert elapsed(began) < 3
     one.on.clear()
     ok(crib.invoke("s_echo"))
     if era == "session":
-        poll(lambda: one.asked("notifications/cancelled"), 5, "it is told")
+        poll(lambda: one.requests_for("notifications/cancelled"), 5, "it is told")
 
 
-def test_answers_that_are_too_much(start, web, era):
+def test_too_large_answers_are_bad_output(start, web, era):
     def huge(exchange, message):
         exchange.result(message, {"content": [{"type": "text", "text": "x" * 50_000_000}]})
 
@@ -330,7 +330,7 @@ def test_answers_that_are_too_much(start, web, era):
         exchange.sse()
         for _ in range(50):
             exchange.chunk(b"data: " + b"x" * 1_000_000 + b"\n")
-        says("no")(exchange, message)
+        send_answer("no")(exchange, message)
 
     def endless(exchange, message):
         exchange.sse()
@@ -338,21 +338,21 @@ def test_answers_that_are_too_much(start, web, era):
             exchange.chunk(b"x" * 1_000_000)
 
     one = web(era)
-    crib = served(start, s=entry(one, tools={"echo": {"effect": "read", "timeout": "20s"}}))
+    crib = start_with_servers(start, s=entry(one, tools={"echo": {"effect": "read", "timeout": "20s"}}))
     before = crib.rss()
     for work in (huge, huge_event, endless):
-        after(one, "tools/call", work)
+        answer_with(one, "tools/call", work)
         began = now()
         problem(crib.invoke("s_echo"), 502, {"bad_output", "upstream_failed"})
-        assert spent(began) < 15
+        assert elapsed(began) < 15
     assert crib.rss() - before < 120_000_000
     one.on.clear()
     poll(lambda: crib.invoke("s_echo").status == 200, 10, "the next one is answered")
 
 
-def test_answers_that_are_none(start, web, era):
+def test_invalid_answers_fail_the_call(start, web, era):
     one = web(era)
-    crib = served(start, s=entry(one, tools={"echo": {"effect": "read", "timeout": "1s"}}))
+    crib = start_with_servers(start, s=entry(one, tools={"echo": {"effect": "read", "timeout": "1s"}}))
     odd = [lambda exchange, _: exchange.status(200, b"<html>Sign in</html>", "text/html"),
            lambda exchange, _: exchange.status(200, b"", "application/json"),
            lambda exchange, _: exchange.status(200, b'{"half": ', "application/json"),
@@ -363,53 +363,53 @@ def test_answers_that_are_none(start, web, era):
            lambda exchange, _: exchange.status(204),
            lambda exchange, _: exchange.cut()]
     for number, work in enumerate(odd):
-        after(one, "tools/call", work)
+        answer_with(one, "tools/call", work)
         began = now()
         problem(crib.invoke("s_echo"), {502, 504})
-        assert spent(began) < 5, number
+        assert elapsed(began) < 5, number
         one.on.clear()
         poll(lambda: crib.invoke("s_echo").status == 200, 10, f"the one after {number} is answered")
         poll(lambda: "closed" in json.dumps(crib.get("/tools/s_echo").json.get("breaker", "closed")), 10, "its breaker is closed")
 
 
-def test_many_at_once_each_get_their_own(start, web, era):
+def test_parallel_calls_get_their_own_answers(start, web, era):
     gate = threading.Barrier(16)
 
     def together(exchange, message):
         gate.wait(20)
-        exchange.server.web.usual(exchange, message, "tools/call")
+        exchange.server.web.answer_normally(exchange, message, "tools/call")
 
     one = web(era)
-    crib = served(start, s=entry(one, tools={"echo": {"effect": "read", "concurrency": {"max": 16}}}))
-    after(one, "tools/call", together)
+    crib = start_with_servers(start, s=entry(one, tools={"echo": {"effect": "read", "concurrency": {"max": 16}}}))
+    answer_with(one, "tools/call", together)
     answers = parallel(16, lambda number: crib.invoke("s_echo", {"n": number}))
     assert [json.loads(text_of(ok(answer))) for answer in answers] == [{"n": number} for number in range(16)]
 
 
-def test_a_service_stops_under_its_calls(start, web, era):
+def test_service_stops_during_calls(start, web, era):
     one = web(era)
     crib = start({"server": {"drain": "1s"}, "mcp_servers": {"s": entry(one, tools={"echo": {"effect": "read", "timeout": "30s"}})}}).ready()
-    after(one, "tools/call", lambda exchange, _: exchange.server.web.over.wait(20))
-    call = later(lambda: crib.invoke("s_echo"))
-    poll(lambda: one.asked("tools/call"), 5, "it is asked")
+    answer_with(one, "tools/call", lambda exchange, _: exchange.server.web.over.wait(20))
+    call = in_background(lambda: crib.invoke("s_echo"))
+    poll(lambda: one.requests_for("tools/call"), 5, "it is asked")
     began = now()
     crib.stop()
-    assert spent(began) < 10
+    assert elapsed(began) < 10
     problem(call(5), {499, 503})
 
 
-def test_handles_stay_as_few_as_they_were(start, web, era):
+def test_file_handles_do_not_grow(start, web, era):
     one = web(era)
-    crib = served(start, s=entry(one), d=entry(one, mode="on_demand"))
+    crib = start_with_servers(start, s=entry(one), d=entry(one, mode="on_demand"))
     for _ in range(5):
         ok(crib.invoke("s_echo")), ok(crib.invoke("d_echo"))
-    before = handles(crib.pid)
+    before = open_handles(crib.pid)
     for _ in range(30):
         ok(crib.invoke("s_echo")), ok(crib.invoke("d_echo"))
-    poll(lambda: handles(crib.pid) <= before + 3, 10, f"{before} handles before, {handles(crib.pid)} now")
+    poll(lambda: open_handles(crib.pid) <= before + 3, 10, f"{before} handles before, {open_handles(crib.pid)} now")
 
 
-def test_what_changes_while_a_sessions_own_stream_is_closed_is_seen(start, web):
+def test_changes_during_a_closed_stream_are_noticed(start, web):
     one, opened, shut = web("session"), [], threading.Event()
 
     def listens(exchange, _):
@@ -422,7 +422,7 @@ def test_what_changes_while_a_sessions_own_stream_is_closed_is_seen(start, web):
         exchange.end()
 
     one.on["GET"] = listens
-    crib = served(start, s=entry(one))
+    crib = start_with_servers(start, s=entry(one))
     poll(lambda: opened, 10, "it listens")
     one.tools.append(dict(ECHO, name="before"))
     shut.set()
@@ -436,7 +436,7 @@ def test_what_changes_while_a_sessions_own_stream_is_closed_is_seen(start, web):
     opened[-1].set()
 
 
-def test_a_subscription_is_taken_up_again_after_an_outage(start, web):
+def test_subscription_is_resumed_after_an_outage(start, web):
     one, opened, asked = web("modern"), [], []
 
     def subscribes(exchange, message):
@@ -454,8 +454,8 @@ def test_a_subscription_is_taken_up_again_after_an_outage(start, web):
             one.over.wait(20)
         exchange.cut()
 
-    after(one, "subscriptions/listen", subscribes)
-    crib = served(start, s=entry(one))
+    answer_with(one, "subscriptions/listen", subscribes)
+    crib = start_with_servers(start, s=entry(one))
     poll(lambda: opened, 10, "it has subscribed")
     one.tools.append(dict(ECHO, name="before"))
     opened[0].set()
@@ -468,7 +468,7 @@ def test_a_subscription_is_taken_up_again_after_an_outage(start, web):
     poll(lambda: crib.get("/tools/s_told").status == 200, 10, "what is told then")
 
 
-def test_a_deep_schema_costs_its_tool_alone(start, web, era):
+def test_deep_schema_leaves_only_its_tool_out(start, web, era):
     """JSON is read to a depth of 128 levels. A tool beyond that is left out, whether the list is one answer or a stream."""
     schema = OBJECT
     for _ in range(400):
@@ -482,13 +482,13 @@ def test_a_deep_schema_costs_its_tool_alone(start, web, era):
         exchange.event({"jsonrpc": "2.0", "id": message["id"], "result": dict({"tools": other.tools}, **more)}, event="message")
         exchange.end()
 
-    after(other, "tools/list", streamed)
-    crib = served(start, s=entry(one), t=entry(other))
+    answer_with(other, "tools/list", streamed)
+    crib = start_with_servers(start, s=entry(one), t=entry(other))
     assert names(crib) == {"s_echo", "t_echo"}
     for view in crib.get("/sources").json["sources"]:
         assert view["state"] == "up" and any("`deep` is left out: its definition is nested" in one for one in view["warnings"]), view
     # A result that is nested too deep costs its call alone.
-    after(one, "tools/call", lambda exchange, message: exchange.result(message, {"content": [], "structuredContent": schema}))
+    answer_with(one, "tools/call", lambda exchange, message: exchange.result(message, {"content": [], "structuredContent": schema}))
     problem(crib.invoke("s_echo"), 502, "bad_output")
     one.on.clear()
     assert crib.invoke("s_echo").status == 200

@@ -1,8 +1,6 @@
-"""A scripted MCP server over streamable HTTP, on a thread, that remembers what it is asked.
-
-`era`: "session" (2025-11-25, with session ids), "sessionless" (the same without) or "modern" (2026-07-28). A test puts functions of (exchange,
-message) into `on`, by JSON-RPC method; `exchange` answers with `json`, `sse`, `status` or by hand.
-"""
+"""A scripted MCP server over streamable HTTP, on a thread, that records its requests. `era`: "session" (2025-11-25, with session ids),
+"sessionless" (the same without) or "modern" (2026-07-28). A test puts functions of (exchange, message) into `on`, by JSON-RPC method;
+`exchange` answers with `json`, `sse`, `status` or by hand."""
 
 import json
 import threading
@@ -77,7 +75,7 @@ class Exchange(BaseHTTPRequestHandler):
         self.chunk(b"")
 
     def cut(self):
-        """Nothing more comes, not even an end."""
+        """The connection breaks off without an end."""
         self.close_connection = True
         self.connection.close()
 
@@ -104,10 +102,10 @@ class Web:
         custom = self.on.get(method.replace("/", "_"))
         if custom:
             return custom(exchange, message)
-        self.usual(exchange, message, method)
+        self.answer_normally(exchange, message, method)
 
-    def usual(self, exchange, message, method):
-        """What a server that behaves does."""
+    def answer_normally(self, exchange, message, method):
+        """The answer of a correct server."""
         session = exchange.headers.get("mcp-session-id")
         if self.era == "session" and method != "initialize" and session not in self.sessions:
             return exchange.error(message, -32600, "no session", 400 if session is None else 404)
@@ -132,7 +130,7 @@ class Web:
             return exchange.result(message, {"content": [{"type": "text", "text": words}]})
         exchange.error(message, -32601, f"Method not found: {method}", 404 if self.era == "modern" else 200)
 
-    def asked(self, method):
+    def requests_for(self, method):
         """Headers and message of each request of a JSON-RPC method."""
         with self.lock:
             requests = list(self.requests)

@@ -2,7 +2,7 @@
 
     python3 -m pytest tests/outside                    # target/release/toolcrib, or TOOLCRIB_BIN=/path/to/toolcrib
 
-Fixtures: `start` makes services, `up` is a scripted upstream, `mark` finds processes that a tool left behind, `tmpfs` a small disk.
+Fixtures: `start` makes services, `upstream` is a scripted upstream, `mark` finds processes that a tool left behind, `tmpfs` a small disk.
 Tests that need root, mounts or /proc skip themselves and say why.
 """
 
@@ -38,14 +38,14 @@ def start_shared(tmp_path_factory):
 
 
 @pytest.fixture
-def up():
+def upstream():
     upstream = Upstream()
     yield upstream
     upstream.close()
 
 
 @pytest.fixture(scope="module")
-def up_shared():
+def upstream_shared():
     upstream = Upstream()
     yield upstream
     upstream.close()

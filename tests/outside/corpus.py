@@ -9,7 +9,7 @@ import urllib.parse
 import pytest
 
 from harness import REPO, Crib
-from upstream import Upstream, says
+from upstream import Upstream, reply_with
 
 CORPUS = REPO / "tests" / "corpus"
 
@@ -21,11 +21,11 @@ def cases():
 
 
 @contextlib.contextmanager
-def serving(folder):
-    """The service. Its tools write down each run in the file `ran` of its folder."""
+def start_service(folder):
+    """The service. Its tools record each run in the file `ran` of its folder."""
     folder, upstream = pathlib.Path(folder), Upstream()
     upstream.script("/broken", 500)
-    upstream.script("/pdf", says(b"%PDF-1.7 of the tests", kind="application/pdf"))
+    upstream.script("/pdf", reply_with(b"%PDF-1.7 of the tests", kind="application/pdf"))
     shutil.copy(CORPUS / "tool", folder)
     manifest = (CORPUS / "toolcrib.yaml").read_text(encoding="utf-8")
     crib = Crib(folder, manifest.replace("127.0.0.1:PORT", upstream.base.partition("//")[2]))

@@ -15,8 +15,8 @@ NO_NETWORK = ("Failed to fetch", "error sending request", "dns error", "Could no
 
 
 def environment(pins, place):
-    """The interpreter of an environment below `place` with what the file `pins` lists; built when there is none or the file has changed.
-    The test that asks is skipped where it cannot be had."""
+    """The interpreter of an environment below `place` with the packages of the file `pins`; built when it is missing or the file has
+    changed. The test is skipped where it cannot be installed."""
     if sys.version_info < (3, 10):
         pytest.skip("its packages need Python 3.10")
     place.mkdir(parents=True, exist_ok=True)
@@ -39,9 +39,9 @@ def built(pins, place):
                     ["pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), "-r", str(pins)]):
         done = subprocess.run([str(uv), *command], env=env, stdin=subprocess.DEVNULL, text=True, capture_output=True, timeout=600)
         if done.returncode:
-            said = (done.stderr or done.stdout).strip()
-            if any(words in said for words in NO_NETWORK):
-                pytest.skip(f"PyPI is out of reach: {said.splitlines()[0]}")
-            pytest.fail(f"uv {command[0]} fails for {pins.name}\n{said}")
+            output = (done.stderr or done.stdout).strip()
+            if any(words in output for words in NO_NETWORK):
+                pytest.skip(f"PyPI is out of reach: {output.splitlines()[0]}")
+            pytest.fail(f"uv {command[0]} fails for {pins.name}\n{output}")
     mark.write_text(wanted)
     return python

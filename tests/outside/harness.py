@@ -51,11 +51,11 @@ def starved_seconds():
 
 
 def now():
-    """The beginning of a measurement that ends with `spent`."""
+    """The beginning of a measurement that ends with `elapsed`."""
     return Moment()
 
 
-def spent(began):
+def elapsed(began):
     """Seconds since `now()`, without the time in which the machine was short of CPU, but at least a fifth of them.
 
     Tests run side by side, beside builds. A bound of two seconds holds as written on an idle machine, and is ten at most on a busy one."""
@@ -71,7 +71,7 @@ def poll(probe, seconds=10.0, what="condition"):
         value = probe()
         if value:
             return value
-        if spent(began) > seconds:
+        if elapsed(began) > seconds:
             raise AssertionError(f"not within {seconds} s: {what}; last value {value!r}")
         time.sleep(0.02)
 
@@ -99,23 +99,23 @@ def text_of(answer):
 
 
 def ok(reply):
-    """The tool ran and said yes: the whole answer shape of the contract."""
+    """The tool succeeded: the whole answer shape of the contract."""
     assert reply.status == 200, reply
     answer = reply.json
     assert answer["is_error"] is False, reply
-    return shape(answer)
+    return assert_answer_shape(answer)
 
 
-def said_no(reply):
-    """The tool ran and said no: 200 with is_error."""
+def error_result(reply):
+    """The tool returned an error result: 200 with is_error."""
     assert reply.status == 200, reply
     answer = reply.json
     assert answer["is_error"] is True, reply
     assert text_of(answer).strip(), "a refusal has words"
-    return shape(answer)
+    return assert_answer_shape(answer)
 
 
-def shape(answer):
+def assert_answer_shape(answer):
     assert isinstance(answer["invocation_id"], str) and answer["invocation_id"]
     assert isinstance(answer["tool"], str) and isinstance(answer["content"], list)
     assert all(isinstance(block["type"], str) for block in answer["content"]), answer
@@ -135,17 +135,17 @@ def problem(reply, status=None, kind=None):
         assert reply.status in (status if isinstance(status, (set, tuple)) else {status}), reply
     assert reply.status >= 400, reply
     assert reply.headers.get("content-type", "").split(";")[0] == "application/problem+json", reply
-    said = reply.json
-    assert said["status"] == reply.status, said
-    assert said["kind"] in KINDS, said
+    output = reply.json
+    assert output["status"] == reply.status, output
+    assert output["kind"] in KINDS, output
     if kind is not None:
-        assert said["kind"] in (kind if isinstance(kind, (set, tuple)) else {kind}), said
-    assert said["source"] in ("service", "tool"), said
-    assert isinstance(said["retryable"], bool), said
+        assert output["kind"] in (kind if isinstance(kind, (set, tuple)) else {kind}), output
+    assert output["source"] in ("service", "tool"), output
+    assert isinstance(output["retryable"], bool), output
     for name in ("type", "title", "detail"):
-        assert isinstance(said[name], str) and said[name], (name, said)
-    assert text_of(said).strip(), f"content speaks to a model: {said}"
-    return said
+        assert isinstance(output[name], str) and output[name], (name, output)
+    assert text_of(output).strip(), f"content speaks to a model: {output}"
+    return output
 
 
 # ---- the service -------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def cli(*args, cwd, env=None, stdin="", timeout=20):
 
 
 class Crib:
-    """One `toolcrib serve` in its own folder. Start, ask, stop (exit 0), kill -9, start again on the same ledger."""
+    """One `toolcrib serve` in its own folder. Start, call, stop (exit 0), kill -9, restart on the same ledger."""
 
     def __init__(self, folder, manifest=None, env=None, args=(), ledger=None, listen="127.0.0.1:0", within=()):
         self.folder, self.env, self.extra = pathlib.Path(folder), env, list(args)
@@ -325,7 +325,7 @@ class Crib:
             assert page["invocations"] and len(rows) < 100_000, "a cursor must come to an end"
 
     def row(self, invocation_id, key=None, seconds=5):
-        """One row; a row of the observed tier may come a moment after its answer."""
+        """One row; a row of the observed tier may appear a moment after its answer."""
         path = f"/invocations/{invocation_id}"
         return poll(lambda: (lambda r: r.json if r.status == 200 else None)(self.get(path, key=key)), seconds, path)
 
@@ -337,8 +337,8 @@ class Crib:
         poll(lambda: self.get("/readyz").status == 200, seconds, "ready")
         return self
 
-    def logged(self, words, seconds=5):
-        """Lines are written a moment behind what they tell."""
+    def wait_for_log(self, words, seconds=5):
+        """Log lines are written a moment after the event."""
         poll(lambda: words in self.stderr, seconds, f"{words!r} in the log")
 
     def rss(self):
@@ -408,7 +408,7 @@ def read_all(sock):
 
 
 def status_of(data):
-    """The status of a raw answer; None when the service closed without a word."""
+    """The status of a raw answer; None when the service closed without an answer."""
     found = re.match(rb"HTTP/1\.[01] (\d{3})", data)
     return int(found.group(1)) if found else None
 
@@ -435,7 +435,7 @@ def parallel(count, work):
     return results
 
 
-def later(work):
+def in_background(work):
     """Starts work() on a thread; the returned function waits for its result."""
     box = {}
 
@@ -450,7 +450,7 @@ def later(work):
 
     def result(seconds=60):
         began = now()
-        while thread.is_alive() and spent(began) < seconds:
+        while thread.is_alive() and elapsed(began) < seconds:
             thread.join(0.05)
         assert not thread.is_alive(), "no answer in time"
         if "failure" in box:

@@ -1,7 +1,5 @@
-"""Requests that are made to cost more than their size: one list for every parser that reads what a caller sends.
-
-`requests(size)` names each with the bytes of its body near `size`. What a test asserts is not the answer but what it costs others.
-"""
+"""Requests that cost more than their size: one list for every parser that reads what a caller sends. `requests(size)` names each with
+the bytes of its body near `size`. A test asserts their cost for other callers, not the answer."""
 
 import json
 import urllib.parse
@@ -28,7 +26,7 @@ def form(*names):
 
 
 def manifest():
-    """Tools with every kind of place that a caller's value can stand in. No call of the list reaches a server."""
+    """Tools with every kind of position that a caller's value can have. No call of the list reaches a server."""
     nowhere = "http://127.0.0.1:9"
     text = {"type": "string"}
     return {"tools": {
@@ -108,7 +106,7 @@ def arguments(size):
 
 
 def broken_json(size):
-    """Texts that are no JSON, or that only a repair makes JSON."""
+    """Texts that are invalid JSON, or that only a repair makes JSON."""
     call = '{"tool_name":"calculator","arguments":{"expression":"1'
     yield "brackets", "[" * size
     yield "objects", '{"a":' * (size // 5)
@@ -134,8 +132,8 @@ def broken_json(size):
 
 def model_texts(size):
     """What a model might write, in the dialects that are text."""
-    whole = '[TOOL_CALL]{"tool_name":"calculator","arguments":{"expression":"1"}}[/TOOL_CALL]'
-    yield "many calls", whole * (size // len(whole))
+    complete = '[TOOL_CALL]{"tool_name":"calculator","arguments":{"expression":"1"}}[/TOOL_CALL]'
+    yield "many calls", complete * (size // len(complete))
     for mark in ("[TOOL_CALL]", "[/TOOL_CALL]", "<tool_call>", "</tool_call>", "[TOOL_CALL]{", "<tool_call>{\"a\":",
                  "```json\n", "```", "~~~\n", "Action:", "Action: calculator\nAction Input: ", "Action Input: {", "Thought:\n",
                  "Observation:", "<function=", "<function=calculator>", "<|python_tag|>", "[", "<", "{", "[TOOL_CALL",

@@ -16,7 +16,7 @@ import json
 
 
 def differences(expected, actual, place="$"):
-    """Where `actual` is not as expected: one sentence each, none when it matches."""
+    """The differences between `actual` and `expected`: one sentence each, none when it matches."""
     if isinstance(expected, dict) and any(key.startswith("$") for key in expected):
         (name, argument), = expected.items()
         return OPERATORS[name](argument, actual, place)

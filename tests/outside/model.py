@@ -20,11 +20,11 @@ KEY = "sk-scripted-0123456789abcdef"
 USAGE = {"prompt_tokens": 30, "completion_tokens": 10, "total_tokens": 40}
 
 
-def calls(*asked, say=None):
+def calls(*asked, text=None):
     """A message that calls tools: (name, arguments), arguments as an object or as the text that the model wrote."""
     made = [{"id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": given if isinstance(given, str) else json.dumps(given)}}
             for n, (name, given) in enumerate(asked)]
-    return {"role": "assistant", "content": say, "refusal": None, "annotations": [], "tool_calls": made}
+    return {"role": "assistant", "content": text, "refusal": None, "annotations": [], "tool_calls": made}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -38,11 +38,11 @@ class Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         try:
             body = json.loads(raw)
-            model_server.need(self.path == "/v1/chat/completions", f"no API at {self.path}")
-            model_server.need(self.headers.get("authorization") == f"Bearer {KEY}", "the key is missing or wrong")
-            model_server.need(self.headers.get("content-type") == "application/json", "content-type")
+            model_server.require(self.path == "/v1/chat/completions", f"no API at {self.path}")
+            model_server.require(self.headers.get("authorization") == f"Bearer {KEY}", "the key is missing or wrong")
+            model_server.require(self.headers.get("content-type") == "application/json", "content-type")
             names, _, _ = model_server.openai(body)
-            model_server.need(len(set(names)) == len(names), "tools: names must be unique")
+            model_server.require(len(set(names)) == len(names), "tools: names must be unique")
         except (model_server.Refused, ValueError, KeyError, TypeError, AttributeError) as problem:
             model.refused.append(f"{type(problem).__name__}: {problem}\n{raw.decode()}")
             return self.reply(400, {"error": {"message": f"{problem}", "type": "invalid_request_error"}})
@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
             elif isinstance(step, int):
                 self.reply(step, {"error": {"message": f"status {step}"}})
             else:
-                self.say(step, body)
+                self.send_message(step, body)
         except OSError:
             model.gone.append(body["model"])
             self.close_connection = True
@@ -68,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def say(self, step, body, finish=None, usage=USAGE):
+    def send_message(self, step, body, finish=None, usage=USAGE):
         message = {"role": "assistant", "content": step, "refusal": None, "annotations": []} if isinstance(step, str) else step
         finish = finish or ("tool_calls" if message.get("tool_calls") else "stop")
         head = {"id": "chatcmpl-1", "created": 1741570283, "model": body["model"]}
@@ -98,7 +98,7 @@ class Handler(BaseHTTPRequestHandler):
         self.write(f"data: {data if isinstance(data, str) else json.dumps(data)}\n\n: ping\n\n")
 
     def write(self, text):
-        # In two pieces: nothing says that an event comes whole.
+        # In two pieces: an event may arrive in parts.
         data = text.encode()
         for piece in (data[: len(data) // 2], data[len(data) // 2:]):
             if piece:
@@ -109,7 +109,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def wait(self, seconds=60):
-        """Says nothing until whoever asked is gone."""
+        """Sends nothing until the client disconnects."""
         self.server.model.waiting.set()
         self.connection.settimeout(seconds)
         if not self.rfile.read(1):
@@ -132,10 +132,10 @@ def deltas(message):
 
 
 class Model:
-    """The server. `asked` are the requests by model, `refused` what was wrong with those that the API would not take."""
+    """The server. `requests` are the requests by model, `refused` what was wrong with those that the API would not take."""
 
     def __init__(self):
-        self.scripts, self.asked, self.refused, self.gone, self.lock = {}, {}, [], [], threading.Lock()
+        self.scripts, self.requests, self.refused, self.gone, self.lock = {}, {}, [], [], threading.Lock()
         self.waiting = threading.Event()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads, self.server.model = True, self
@@ -143,22 +143,22 @@ class Model:
         self.base_url = f"http://127.0.0.1:{self.server.server_port}/v1"
 
     def script(self, name, *steps):
-        self.scripts[name], self.asked[name] = list(steps), []
+        self.scripts[name], self.requests[name] = list(steps), []
         return self
 
     def next(self, body, handler):
         with self.lock:
-            asked = self.asked.setdefault(body["model"], [])
-            asked.append(dict(body, at=time.monotonic()))
+            requested = self.requests.setdefault(body["model"], [])
+            requested.append(dict(body, at=time.monotonic()))
             steps = self.scripts.get(body["model"]) or ["no script"]
-            return steps[min(len(asked), len(steps)) - 1]
+            return steps[min(len(requested), len(steps)) - 1]
 
-    def told(self, name, request=-1):
-        """What tools said, by the ids of the calls, in a request."""
-        return {one["tool_call_id"]: one["content"] for one in self.asked[name][request]["messages"] if one["role"] == "tool"}
+    def tool_results(self, name, request=-1):
+        """The results of tools, by the ids of the calls, in a request."""
+        return {one["tool_call_id"]: one["content"] for one in self.requests[name][request]["messages"] if one["role"] == "tool"}
 
     def tools(self, name, request=0):
-        return [one["function"]["name"] for one in self.asked[name][request].get("tools", [])]
+        return [one["function"]["name"] for one in self.requests[name][request].get("tools", [])]
 
     def close(self):
         self.server.shutdown()

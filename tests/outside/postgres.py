@@ -1,4 +1,4 @@
-"""A private PostgreSQL for the tests: no password, a folder of its own, gone with the test run."""
+"""A private PostgreSQL for the tests: no password, its own folder, removed after the test run."""
 
 import glob
 import os
@@ -53,7 +53,7 @@ class Postgres:
         poll(lambda: subprocess.run(ready, check=False).returncode == 0, 20, "the server accepts connections")
 
     def stop(self):
-        """As `pg_ctl stop -m fast`: whoever is connected is thrown out."""
+        """As `pg_ctl stop -m fast`: it disconnects all clients."""
         self.process.send_signal(signal.SIGINT)
         self.process.wait(20)
 

@@ -1,11 +1,11 @@
-"""Agents: a model with tools of its own, as a tool. The model is scripted (model.py); everything else is the real thing."""
+"""Agents: a tool with a model and tools of its own. The model is scripted (model.py); the rest is real."""
 
 import json
 import socket
 import time
 
 import pytest
-from harness import cli, later, now, ok, poll, problem, processes, said_no, spent, text_of
+from harness import cli, in_background, now, ok, poll, problem, processes, error_result, elapsed, text_of
 from model import KEY, Model, calls
 from recipes import CALLERS, KEYS, py, sh, to_yaml
 from test_long_work import Stream
@@ -23,7 +23,7 @@ def model():
 
 
 def agent(model, name="m", /, stream=False, **keys):
-    """An agent whose model has the name `name`; a read, unless the keys say otherwise."""
+    """An agent whose model has the name `name`; a read, unless the keys set another effect."""
     more = keys.pop("model", {})
     return {"kind": "agent", "description": "Works out hard arithmetic, step by step.", "effect": "read",
             "model": {"base_url": model.base_url, "name": name, "key": "${env:MODEL_KEY}", "stream": stream, **more}, **keys}
@@ -40,16 +40,16 @@ both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 # ---- what it does ------------------------------------------------------------------------------------------------------
 
 @both
-def test_an_agent_calls_its_tools_and_answers(start, model, stream):
+def test_agent_calls_its_tools_and_answers(start, model, stream):
     crib = start(maths(model, stream=stream, system="You are careful.", model={"temperature": 0, "max_tokens": 99}), env=ENV)
     model.script("m", ADD, "It is 42.")
     answer = ok(crib.invoke("math", {"task": "20 + 22?", "context": "in tens"}, run_id="r-1", tool_use_id="outer"))
     assert text_of(answer).strip() == "It is 42." and answer["structured_content"] is None
-    first, second = model.asked["m"]
+    first, second = model.requests["m"]
     assert first["messages"] == [{"role": "system", "content": "You are careful."},
                                  {"role": "user", "content": "20 + 22?\n\nContext:\nin tens"}]
     assert (first["temperature"], first["max_tokens"], first["stream"]) == (0, 99, stream)
-    assert model.tools("m") == ["calculator"] and model.told("m") == {"call_0": "42"}
+    assert model.tools("m") == ["calculator"] and model.tool_results("m") == {"call_0": "42"}
     assert second["messages"][:2] == first["messages"] and second["tools"] == first["tools"]
     assert answer["meta"]["model"] == {"requests": 2, "input_tokens": 60, "output_tokens": 20, "total_tokens": 80, "estimated": False}
     # Every call has a row of its own, of the same caller and run.
@@ -61,18 +61,18 @@ def test_an_agent_calls_its_tools_and_answers(start, model, stream):
 
 
 @both
-def test_calls_of_one_message_run_side_by_side_and_keep_their_order(start, model, stream):
+def test_parallel_calls_of_a_message_keep_order(start, model, stream):
     nap = py("import sys,json,time; n=json.load(sys.stdin)['n']; time.sleep(0.6); print(n)", effect="read",
              parameters={"n": {"type": "integer", "description": "A number"}})
     crib = start({"tools": {"nap": nap, "boss": agent(model, stream=stream, tools=["na*"])}}, env=ENV)
     model.script("m", calls(*(("nap", {"n": n}) for n in range(4))), "done")
     began = now()
     ok(crib.invoke("boss", {"task": "sleep"}))
-    assert spent(began) < 2.0, "four naps of 0.6 s at once"
-    assert [one["content"].strip() for one in model.asked["m"][1]["messages"][-4:]] == ["0", "1", "2", "3"]
+    assert elapsed(began) < 2.0, "four naps of 0.6 s at once"
+    assert [one["content"].strip() for one in model.requests["m"][1]["messages"][-4:]] == ["0", "1", "2", "3"]
 
 
-def test_what_goes_wrong_with_a_tool_is_told_to_the_model(start, model):
+def test_tool_errors_are_shown_to_the_model(start, model):
     crib = start({"calls": {"parallel": 2}, "tools": {
         "calculator": CALC, "no": sh("echo 'not today' >&2; exit 3", effect="read"),
         "off": sh("echo", effect="read", enabled=False), "secret": sh("echo s3", effect="read"),
@@ -81,27 +81,27 @@ def test_what_goes_wrong_with_a_tool_is_told_to_the_model(start, model):
                             ("calculator", "{\"expression\""), ("no", {}), ("off", {}), ("secret", {}), ("calculater", {}), ("Calculator", {"expression": "1"})),
                  "done")
     ok(crib.invoke("boss", {"task": "try"}))
-    told = [model.told("m")[f"call_{n}"] for n in range(9)]
-    for text, words in zip(told, ["zero", "expression", "42", "JSON", "not today", "switched off", "no tool `secret`", "did you mean calculator", "1"]):
-        assert words in text, (words, told)
+    reported = [model.tool_results("m")[f"call_{n}"] for n in range(9)]
+    for text, words in zip(reported, ["zero", "expression", "42", "JSON", "not today", "switched off", "no tool `secret`", "did you mean calculator", "1"]):
+        assert words in text, (words, reported)
     assert model.tools("m") == ["calculator", "no"], "what is off is not offered"
     assert not crib.rows("tool=secret")
     # What the model wrote is not sent back where a server would choke on it.
-    asked = model.asked["m"][1]["messages"][1]["tool_calls"]
-    assert all(isinstance(json.loads(call["function"]["arguments"]), dict) for call in asked)
+    requested = model.requests["m"][1]["messages"][1]["tool_calls"]
+    assert all(isinstance(json.loads(call["function"]["arguments"]), dict) for call in requested)
 
 
-def test_the_same_call_again_is_refused_to_the_agent_and_not_to_others(start, model):
+def test_repeated_call_is_refused_to_the_agent_only(start, model):
     crib = start(maths(model), env=ENV)
     model.script("m", ADD, ADD, "done")
     ok(crib.invoke("calculator", {"expression": "20 + 22"}, run_id="r"))
     ok(crib.invoke("math", {"task": "x"}, run_id="r"))
-    said = [one["content"] for one in model.asked["m"][2]["messages"] if one["role"] == "tool"]
-    assert said[0] == "42" and "just before" in said[1]
+    output = [one["content"] for one in model.requests["m"][2]["messages"] if one["role"] == "tool"]
+    assert output[0] == "42" and "just before" in output[1]
     ok(crib.invoke("calculator", {"expression": "20 + 22"}, run_id="r"))
 
 
-def test_prompts_schemas_and_json(start, model):
+def test_prompts_schemas_and_json_output_work(start, model):
     shape = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
     two = {"a": {"type": "integer", "description": "One"}, "b": {"type": "integer", "description": "Other"}}
     crib = start({"tools": {"sum": agent(model, parameters=two, prompt="Add {{ a }} to {{ b }}.", output_schema=shape),
@@ -109,64 +109,64 @@ def test_prompts_schemas_and_json(start, model):
     model.script("m", '```json\n{"sum": 3}\n```', '{"sum": "x"}', "three").script("r", '[1, 2]')
     answer = ok(crib.invoke("sum", {"a": 1, "b": 2}))
     assert answer["structured_content"] == {"sum": 3}
-    system, user = model.asked["m"][0]["messages"]
-    assert '"sum"' in system["content"] and user["content"] == "Add 1 to 2." and "tools" not in model.asked["m"][0]
+    system, user = model.requests["m"][0]["messages"]
+    assert '"sum"' in system["content"] and user["content"] == "Add 1 to 2." and "tools" not in model.requests["m"][0]
     problem(crib.invoke("sum", {"a": 1, "b": 2}), 502, "bad_output")
     problem(crib.invoke("sum", {"a": 1, "b": 2}), 502, "bad_output")
     assert ok(crib.invoke("raw", {"a": 1, "b": 2}))["structured_content"] == [1, 2]
-    assert json.loads(model.asked["r"][0]["messages"][0]["content"]) == {"a": 1, "b": 2}
+    assert json.loads(model.requests["r"][0]["messages"][0]["content"]) == {"a": 1, "b": 2}
     problem(crib.invoke("sum", {"a": 1}), 422, "invalid_arguments")
 
 
-def test_a_tool_may_have_the_last_word(start, model):
+def test_tool_result_may_be_the_answer(start, model):
     crib = start({"tools": {"answer": sh("echo '{\"n\": 1}'", effect="read", result_as_answer=True),
                             "boss": agent(model, tools=["answer"], max_turns=1)}}, env=ENV)
     model.script("m", calls(("answer", {})))
     answer = ok(crib.invoke("boss", {"task": "x"}))
-    assert answer["structured_content"] == {"n": 1} and len(model.asked["m"]) == 1
+    assert answer["structured_content"] == {"n": 1} and len(model.requests["m"]) == 1
 
 
-# ---- whose calls they are ----------------------------------------------------------------------------------------------
+# ---- grants, denials and context of its calls --------------------------------------------------------------------------
 
-def test_an_agent_reaches_no_more_than_its_caller(start, model):
+def test_agent_has_the_grants_of_its_caller(start, model):
     callers = [{"name": "ann", "key": "${env:ANN}", "allow": ["boss", "calculator"], "limits": [{"calls": 3, "per": "day"}]}, *CALLERS[1:]]
     crib = start({"callers": callers, "tools": {"calculator": CALC, "shell": sh("echo ran", effect="read"),
                                                 "boss": agent(model, tools=["*"])}}, env=ENV)
     ask = calls(("calculator", {"expression": "1"}), ("shell", {}), ("calculator", {"expression": "2"}), ("calculator", {"expression": "3"}))
     model.script("m", ask, "done")
     ok(crib.invoke("boss", {"task": "x"}, key=KEYS["ANN"]))
-    told = model.told("m")
+    reported = model.tool_results("m")
     assert model.tools("m") == ["boss", "calculator"]
-    assert "not allowed" in told["call_1"]
+    assert "not allowed" in reported["call_1"]
     # The agent's own call was the first of three.
-    assert sum("limit of 3 calls" in said for said in told.values()) == 1, told
+    assert sum("limit of 3 calls" in output for output in reported.values()) == 1, reported
     rows = crib.rows("caller=ann&tool=shell", key=KEYS["ROOT"])
     assert [(row["state"], row["kind"]) for row in rows] == [("refused", "forbidden")]
     model.script("m", ask, "done")
     ok(crib.invoke("boss", {"task": "x"}, key=KEYS["BOB"]))
-    assert model.told("m")["call_1"].strip() == "ran" and "shell" in model.tools("m")
+    assert model.tool_results("m")["call_1"].strip() == "ran" and "shell" in model.tools("m")
 
 
-def test_what_the_request_denies_stays_denied_below(start, model):
+def test_denied_tools_stay_denied_in_nested_calls(start, model):
     crib = start(maths(model, tools=["*"], depth=2), env=ENV)
     model.script("m", ADD, "done")
     message = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "math", "arguments": '{"task": "x"}'}}]}
     reply = crib.post("/calls?deny=Calcu*", json.dumps(message))
     assert reply.status == 200 and reply.json["results"][0]["is_error"] is False, reply
-    assert model.tools("m") == ["math"] and "not allowed" in model.told("m")["call_0"]
+    assert model.tools("m") == ["math"] and "not allowed" in model.tool_results("m")["call_0"]
 
 
-def test_what_came_about_under_a_denial_is_not_stored(start, model):
+def test_result_under_a_denial_is_not_cached(start, model):
     keeps = {"cache": {"ttl": "5m", "context": []}}
     crib = start(maths(model, **keeps), env=ENV)
     message = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "math", "arguments": '{"task": "x"}'}}]}
     model.script("m", "without", "with", "again without")
-    said = [text_of(crib.post(f"/calls{deny}", json.dumps(message)).json["results"][0]) for deny in ("?deny=calculator", "", "?deny=calculator", "")]
-    assert said == ["without", "with", "again without", "with"]
+    output = [text_of(crib.post(f"/calls{deny}", json.dumps(message)).json["results"][0]) for deny in ("?deny=calculator", "", "?deny=calculator", "")]
+    assert output == ["without", "with", "again without", "with"]
     assert [len(model.tools("m", n)) for n in range(3)] == [0, 1, 0]
 
 
-def test_context_reaches_the_tools_and_the_cache_asks_for_its_fields(start, model):
+def test_context_reaches_tools_and_is_required_for_caching(start, model):
     shown = agent(model, tools=["calculator"], cache={"ttl": "5m"})
     named = agent(model, tools=["calculator"], cache={"ttl": "5m", "context": ["tenant"]})
     alone = agent(model, "alone", cache={"ttl": "5m"})
@@ -180,85 +180,85 @@ def test_context_reaches_the_tools_and_the_cache_asks_for_its_fields(start, mode
 
 # ---- bounds ------------------------------------------------------------------------------------------------------------
 
-def test_agents_call_agents_as_deep_as_they_may(start, model):
+def test_nested_agents_are_bounded_by_depth(start, model):
     crib = start({"tools": {"calculator": CALC, **{f"a{n}": agent(model, f"a{n}", tools=[f"a{n + 1}", "calculator"]) for n in range(5)}}}, env=ENV)
     for n in range(5):
         model.script(f"a{n}", calls((f"a{n + 1}", {"task": f"level {n + 1}"}), ("calculator", {"expression": f"{n}"})), f"from {n}")
     assert text_of(ok(crib.invoke("a0", {"task": "go"}))).strip() == "from 0"
-    # The fourth agent is the third call below: nothing may be called below it, so it does not begin.
-    assert model.told("a1")["call_0"] == "from 2" and model.told("a2")["call_1"] == "2"
-    assert "3 calls of tools deep" in model.told("a2")["call_0"]
-    assert not model.asked["a3"]
+    # The fourth agent is the third nested call: nothing may be nested below it, so it does not begin.
+    assert model.tool_results("a1")["call_0"] == "from 2" and model.tool_results("a2")["call_1"] == "2"
+    assert "3 calls of tools deep" in model.tool_results("a2")["call_0"]
+    assert not model.requests["a3"]
     rows = {row["tool"]: row for row in crib.rows()}
     assert rows["a1"]["parent"] == rows["a0"]["invocation_id"] and rows["a2"]["parent"] == rows["a1"]["invocation_id"]
     assert rows["a3"]["state"] == "failed"
 
 
-def test_an_agent_that_calls_itself_has_one_place_and_an_end(start, model):
+def test_recursive_agent_needs_one_permit_and_ends(start, model):
     crib = start({"server": {"max_in_flight": 1}, "tools": {
         "calculator": CALC, "me": agent(model, tools=["me", "calculator"], depth=2, concurrency={"max": 1, "queue": 0})}}, env=ENV)
     model.script("m", calls(("me", {"task": "again"})), calls(("calculator", {"expression": "1"})), "inner", "outer")
     began = now()
     assert text_of(ok(crib.invoke("me", {"task": "go"}))) == "outer"
-    assert spent(began) < 0.9, "nobody waited for a place"
-    assert model.told("m")["call_0"] == "inner"
+    assert elapsed(began) < 0.9, "nobody waited for a place"
+    assert model.tool_results("m")["call_0"] == "inner"
 
 
 @both
-def test_turns_and_tokens_end_a_run_with_what_there_is(start, model, stream):
+def test_turn_and_token_budgets_end_a_run(start, model, stream):
     crib = start({"tools": {"calculator": CALC, "few": agent(model, stream=stream, tools=["calculator"], max_turns=2),
                             "poor": agent(model, stream=stream, tools=["calculator"], budget={"tokens": 50})}}, env=ENV)
-    steps = [calls(("calculator", {"expression": f"{n} + 1"}), say=f"Step {n}.") for n in range(9)]
+    steps = [calls(("calculator", {"expression": f"{n} + 1"}), text=f"Step {n}.") for n in range(9)]
     model.script("m", *steps)
-    said = said_no(crib.invoke("few", {"task": "x"}))
-    assert "max_turns" in text_of(said) and "Step 1." in text_of(said)
+    answer = error_result(crib.invoke("few", {"task": "x"}))
+    assert "max_turns" in text_of(answer) and "Step 1." in text_of(answer)
     assert len(crib.all_rows("tool=calculator")) == 1, "the last turn's calls would be for nobody"
     model.script("m", *steps)
-    said = said_no(crib.invoke("poor", {"task": "x"}))
-    assert "budget of tokens" in text_of(said) and said["meta"]["model"]["total_tokens"] == 80
-    assert crib.row(said["invocation_id"])["state"] == "failed"
+    answer = error_result(crib.invoke("poor", {"task": "x"}))
+    assert "budget of tokens" in text_of(answer) and answer["meta"]["model"]["total_tokens"] == 80
+    assert crib.row(answer["invocation_id"])["state"] == "failed"
 
 
-def test_tokens_of_agents_below_count(start, model):
+def test_nested_agent_tokens_count(start, model):
     crib = start({"tools": {"below": agent(model, "below"), "boss": agent(model, tools=["below"], budget={"tokens": 70})}}, env=ENV)
     model.script("below", "yes").script("m", calls(("below", {"task": "x"})), "done")
-    said = said_no(crib.invoke("boss", {"task": "x"}))
-    assert said["meta"]["model"] == {"requests": 1, "input_tokens": 30, "output_tokens": 10, "total_tokens": 80, "estimated": False}
+    answer = error_result(crib.invoke("boss", {"task": "x"}))
+    assert answer["meta"]["model"] == {"requests": 1, "input_tokens": 30, "output_tokens": 10, "total_tokens": 80, "estimated": False}
 
 
-def test_tokens_of_agents_below_count_on_every_way_to_them(start, model):
+def test_nested_agent_tokens_count_through_delegation(start, model):
     crib = start({"tools": {"below": agent(model, "below"), "delegate_work": {"kind": "native", "effect": "read"},
                             "boss": agent(model, tools=["delegate_work"], budget={"tokens": 70})}}, env=ENV)
     model.script("below", "yes").script("m", calls(("delegate_work", {"task": "x", "context": "", "coworker": "below"})), "done")
-    said = said_no(crib.invoke("boss", {"task": "x"}))
-    assert said["meta"]["model"]["total_tokens"] == 80
+    answer = error_result(crib.invoke("boss", {"task": "x"}))
+    assert answer["meta"]["model"]["total_tokens"] == 80
 
 
-def test_a_conversation_has_a_bound(start, model):
+def test_conversation_size_is_bounded(start, model):
     crib = start(maths(model, max_turns=9, timeout="120s"), env=ENV)
-    model.script("m", calls(("calculator", {"expression": "1"}), say="word " * (700 << 10)))
-    said = said_no(crib.invoke("math", {"task": "x"}))
-    assert "it has more than 16" in text_of(said) and said["meta"]["model"]["requests"] == 5, text_of(said)[:200]
+    model.script("m", calls(("calculator", {"expression": "1"}), text="word " * (700 << 10)))
+    answer = error_result(crib.invoke("math", {"task": "x"}))
+    assert "it has more than 16" in text_of(answer) and answer["meta"]["model"]["requests"] == 5, text_of(answer)[:200]
 
 
 @both
-def test_tokens_are_estimated_where_nobody_counts(start, model, stream):
+def test_tokens_are_estimated_without_usage_numbers(start, model, stream):
     crib = start(maths(model, stream=stream), env=ENV)
-    model.script("m", lambda handler, body: handler.say("word " * 100, body, usage=None))
+    model.script("m", lambda handler, body: handler.send_message("word " * 100, body, usage=None))
     used = ok(crib.invoke("math", {"task": "x"}))["meta"]["model"]
     assert used["estimated"] is True and 100 <= used["output_tokens"] < 200 and used["input_tokens"] > 20
 
 
-def test_time_is_a_budget_and_a_deadline(start, model):
+def test_time_budget_and_deadline_end_a_run(start, model):
     crib = start({"tools": {"nap": sh("sleep 30", effect="read"), "slow": agent(model, tools=["nap"], budget={"time": "500ms"}),
                             "held": agent(model, tools=["nap"], budget={"time": "20s"})}}, env=ENV)
     model.script("m", lambda handler, body: handler.wait())
     began = now()
-    assert "budget of time" in text_of(said_no(crib.invoke("slow", {"task": "x"})))
+    assert "budget of time" in text_of(error_result(crib.invoke("slow", {"task": "x"})))
     problem(crib.invoke("held", {"task": "x"}, timeout="700ms"), 504, "deadline_exceeded")
     model.script("m", calls(("nap", {})), "done")
     problem(crib.invoke("held", {"task": "x"}, timeout="700ms"), 504, "deadline_exceeded")
-    assert spent(began) < 5
+    assert elapsed(began) < 5
     # The tool's call ended with the agent's, or was ended by it.
     poll(lambda: {row["state"] for row in crib.rows("tool=nap")} <= {"timed_out", "cancelled"} and crib.rows("tool=nap"))
     assert len(model.gone) == 0 or set(model.gone) == {"m"}
@@ -267,11 +267,11 @@ def test_time_is_a_budget_and_a_deadline(start, model):
 # ---- stopping ----------------------------------------------------------------------------------------------------------
 
 @both
-def test_cancelling_an_agent_stops_its_model_and_its_tools(start, model, mark, stream):
+def test_cancelling_an_agent_stops_model_and_tools(start, model, mark, stream):
     crib = start({"tools": {"nap": sh(f"sleep 300 0.{mark} & wait", effect="write"),
                             "boss": agent(model, stream=stream, tools=["nap"], timeout="60s")}}, env=ENV)
     model.script("m", lambda handler, body: handler.wait())
-    reply = later(lambda: crib.invoke("boss", {"task": "x"}))
+    reply = in_background(lambda: crib.invoke("boss", {"task": "x"}))
     assert model.waiting.wait(10)
     row = crib.wait_row("tool=boss&state=running")
     assert crib.delete(f"/invocations/{row['invocation_id']}").status == 200
@@ -279,7 +279,7 @@ def test_cancelling_an_agent_stops_its_model_and_its_tools(start, model, mark, s
     poll(lambda: model.gone, what="the model's server sees that nobody waits any more")
 
     model.script("m", calls(("nap", {})), "done")
-    reply = later(lambda: crib.invoke("boss", {"task": "x"}))
+    reply = in_background(lambda: crib.invoke("boss", {"task": "x"}))
     poll(lambda: processes(mark), what="the program runs")
     inner = crib.wait_row("tool=nap")
     outer = crib.wait_row("tool=boss&state=running")
@@ -287,28 +287,28 @@ def test_cancelling_an_agent_stops_its_model_and_its_tools(start, model, mark, s
     assert crib.delete(f"/invocations/{outer['invocation_id']}").status == 200
     problem(reply(), 499, "cancelled")
     ended = poll(lambda: next((row for row in crib.rows("tool=nap") if row["state"] == "unknown"), None), what="a write that was stopped")
-    assert ended["kind"] == "cancelled" and len(model.asked["m"]) == 1
+    assert ended["kind"] == "cancelled" and len(model.requests["m"]) == 1
     poll(lambda: not processes(mark), what="the program is gone with all its descendants")
 
 
-def test_cancelling_a_tools_call_leaves_the_agent_alone(start, model):
+def test_cancelling_a_tool_call_leaves_the_agent(start, model):
     crib = start({"tools": {"nap": sh("sleep 300", effect="read"), "boss": agent(model, tools=["nap"], timeout="60s")}}, env=ENV)
     model.script("m", calls(("nap", {})), "done without")
-    reply = later(lambda: crib.invoke("boss", {"task": "x"}))
+    reply = in_background(lambda: crib.invoke("boss", {"task": "x"}))
     inner = crib.wait_row("tool=nap&state=running")
     assert crib.delete(f"/invocations/{inner['invocation_id']}").status == 200
-    assert text_of(ok(reply())) == "done without" and "cancelled" in model.told("m")["call_0"]
+    assert text_of(ok(reply())) == "done without" and "cancelled" in model.tool_results("m")["call_0"]
 
 
 @pytest.mark.parametrize("effect, state", [("write", "succeeded"), ("read", "cancelled")])
-def test_a_caller_that_leaves(start, model, effect, state):
+def test_disconnect_cancels_a_read_and_not_a_write(start, model, effect, state):
     crib = start(maths(model, effect=effect), env=ENV)
 
     def late(handler, body):
         model.waiting.set()
         poll(lambda: left)
         time.sleep(0.2)
-        handler.say(ADD, body)
+        handler.send_message(ADD, body)
 
     left = []
     model.script("m", late, "42")
@@ -321,11 +321,11 @@ def test_a_caller_that_leaves(start, model, effect, state):
     sock.close()
     left.append(True)
     crib.wait_row(f"tool=math&state={state}")
-    # A started write goes on, and so do the calls that it makes.
+    # A started write continues, and so do the calls that it makes.
     assert len(crib.all_rows("tool=calculator")) == (1 if effect == "write" else 0)
 
 
-def test_an_agent_runs_on_its_own(start, model):
+def test_agent_runs_asynchronously(start, model):
     crib = start(maths(model), env=ENV)
     model.script("m", ADD, "42")
     reply = crib.invoke("math", {"task": "x"}, headers={"prefer": "respond-async"})
@@ -337,28 +337,28 @@ def test_an_agent_runs_on_its_own(start, model):
     problem(crib.get("/invocations?parent=x"), 400, "invalid_request")
 
 
-def test_an_agent_under_a_key_runs_once(start, model):
+def test_agent_under_an_idempotency_key_runs_once(start, model):
     crib = start({"tools": {"save": sh("echo saved", idempotency="required"), "boss": agent(model, tools=["save"], effect="write")}}, env=ENV)
     model.script("m", calls(("save", {})), "done")
     first, second = (crib.invoke("boss", {"task": "x"}, headers={"idempotency-key": "k-1"}) for _ in range(2))
-    assert text_of(ok(first)) == "done" and second.body == first.body and len(model.asked["m"]) == 2
+    assert text_of(ok(first)) == "done" and second.body == first.body and len(model.requests["m"]) == 2
     row, = crib.all_rows("tool=save")
     assert row["state"] == "succeeded" and row["idempotency_key"] == row["invocation_id"]
 
 
-def test_a_stop_lets_an_agent_finish_with_its_tools(start, model):
+def test_shutdown_lets_an_agent_finish(start, model):
     crib = start(maths(model), env=ENV)
 
     def late(handler, body):
         model.waiting.set()
         time.sleep(1)
-        handler.say(ADD, body)
+        handler.send_message(ADD, body)
 
     model.script("m", late, "42")
-    reply = later(lambda: crib.invoke("math", {"task": "x"}))
+    reply = in_background(lambda: crib.invoke("math", {"task": "x"}))
     assert model.waiting.wait(10)
     crib.terminate()
-    assert text_of(ok(reply())) == "42" and model.told("m") == {"call_0": "42"}
+    assert text_of(ok(reply())) == "42" and model.tool_results("m") == {"call_0": "42"}
 
 
 # ---- a model's server that fails ---------------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_server_that_stumbles_is_asked_again(start, model, failure):
+def test_model_server_errors_are_retried(start, model, failure):
     stream = "stream" in failure
     crib = start(maths(model, stream=stream), env=ENV)
     model.script("m", FAILURES[failure], ADD, FAILURES[failure], "42")
@@ -402,48 +402,48 @@ def test_a_server_that_stumbles_is_asked_again(start, model, failure):
 
 
 @pytest.mark.parametrize("failure, kind, retryable", [("503", "upstream_failed", True), ("no JSON", "bad_output", False), ("half a stream", "upstream_failed", True)])
-def test_a_server_that_stays_down_fails_the_call(start, model, failure, kind, retryable):
+def test_persistent_model_server_error_fails_the_call(start, model, failure, kind, retryable):
     crib = start(maths(model, stream="stream" in failure, effect="write"), env=ENV)
     model.script("m", FAILURES[failure])
-    said = problem(crib.invoke("math", {"task": "x"}), 502, kind)
-    assert len(model.asked["m"]) == 3 and said["retryable"] is retryable, said
-    assert crib.row(said["invocation_id"])["state"] == "failed"
+    error = problem(crib.invoke("math", {"task": "x"}), 502, kind)
+    assert len(model.requests["m"]) == 3 and error["retryable"] is retryable, error
+    assert crib.row(error["invocation_id"])["state"] == "failed"
     # After a tool was called, nothing is repeated.
     model.script("m", ADD, FAILURES[failure])
-    said = problem(crib.invoke("math", {"task": "x"}), 502, kind)
-    assert said["retryable"] is False, said
+    error = problem(crib.invoke("math", {"task": "x"}), 502, kind)
+    assert error["retryable"] is False, error
 
 
-def test_a_server_is_waited_for_as_it_asks_and_no_longer(start, model):
+def test_retry_after_of_the_model_server_is_honoured(start, model):
     crib = start(maths(model), env=ENV)
     model.script("m", lambda handler, body: handler.reply(429, {}, retry_after="1"), "done")
     began = now()
     ok(crib.invoke("math", {"task": "x"}))
-    assert 1.0 <= time.monotonic() - began and spent(began) < 4
+    assert 1.0 <= time.monotonic() - began and elapsed(began) < 4
     model.script("m", lambda handler, body: handler.reply(429, {}, retry_after="120"), "done")
-    said = problem(crib.invoke("math", {"task": "x"}), 502, "upstream_failed")
-    assert said["retry_after_ms"] == 120_000 and len(model.asked["m"]) == 1
+    error = problem(crib.invoke("math", {"task": "x"}), 502, "upstream_failed")
+    assert error["retry_after_ms"] == 120_000 and len(model.requests["m"]) == 1
 
 
-def test_what_asking_again_does_not_help_fails_at_once_and_hides_the_key(start, model):
+def test_permanent_errors_fail_at_once_without_the_key(start, model):
     for n, literal in enumerate((False, True)):
         tools = maths(model, model={"key": KEY} if literal else {})
         crib = start(tools, env=ENV)
         model.script("m", lambda handler, body: handler.reply(401, {"error": {"message": f"Incorrect API key provided: {KEY}. Find yours at …"}}))
-        said = problem(crib.invoke("math", {"task": "x"}), 502, "upstream_failed")
-        assert "HTTP 401: Incorrect API key provided: [redacted]" in said["detail"] and not said["retryable"]
-        assert len(model.asked["m"]) == 1
+        error = problem(crib.invoke("math", {"task": "x"}), 502, "upstream_failed")
+        assert "HTTP 401: Incorrect API key provided: [redacted]" in error["detail"] and not error["retryable"]
+        assert len(model.requests["m"]) == 1
         poll(lambda: crib.rows())
         assert KEY not in crib.stderr and KEY.encode() not in crib.ledger.read_bytes() and KEY not in crib.get("/tools/math").body.decode()
 
 
-def test_nobody_listens(start, model):
+def test_refused_connection_is_upstream_failed(start, model):
     crib = start(maths(model, model={"base_url": "http://127.0.0.1:9/v1"}, effect="write"), env=ENV)
-    said = problem(crib.invoke("math", {"task": "x"}), 502, "upstream_failed")
-    assert "127.0.0.1:9" in said["detail"] and said["retryable"] is True, "nothing was reached, so nothing was done"
+    error = problem(crib.invoke("math", {"task": "x"}), 502, "upstream_failed")
+    assert "127.0.0.1:9" in error["detail"] and error["retryable"] is True, "nothing was reached, so nothing was done"
 
 
-def test_an_answer_has_a_bound(start, model):
+def test_model_answer_size_is_bounded(start, model):
     big = "x" * (5 << 20)
     crib = start({"tools": {"whole": agent(model, "w"), "streamed": agent(model, "s", stream=True)}}, env=ENV)
     model.script("w", big).script("s", big)
@@ -452,64 +452,64 @@ def test_an_answer_has_a_bound(start, model):
 
 
 @both
-def test_a_model_that_gives_no_answer(start, model, stream):
+def test_missing_model_answer_is_an_error(start, model, stream):
     crib = start(maths(model, stream=stream), env=ENV)
     for step, words in [
-        ("", "said nothing"),
+        ("", "returned no text"),
         ({"role": "assistant", "content": None, "refusal": "I cannot help with that."}, "I cannot help with that."),
-        (lambda handler, body: handler.say("It is fort", body, finish="length"), "It is fort"),
-        (lambda handler, body: handler.say("", body, finish="content_filter"), "content_filter"),
+        (lambda handler, body: handler.send_message("It is fort", body, finish="length"), "It is fort"),
+        (lambda handler, body: handler.send_message("", body, finish="content_filter"), "content_filter"),
     ]:
         model.script("m", step)
         if isinstance(step, dict) and stream:
             continue  # refusals come in pieces of their own, which stream.rs tests
-        assert words in text_of(said_no(crib.invoke("math", {"task": "x"})))
+        assert words in text_of(error_result(crib.invoke("math", {"task": "x"})))
 
 
-def test_a_call_that_was_cut_off_runs_only_where_that_is_safe(start, model):
+def test_truncated_call_runs_only_without_effects(start, model):
     crib = start({"tools": {"save": sh("echo saved", effect="write"), "boss": agent(model, tools=["save"])}}, env=ENV)
-    model.script("m", lambda handler, body: handler.say(calls(("save", '{"n": 1')), body, finish="length"), "done")
+    model.script("m", lambda handler, body: handler.send_message(calls(("save", '{"n": 1')), body, finish="length"), "done")
     ok(crib.invoke("boss", {"task": "x"}))
-    assert "cut off" in model.told("m")["call_0"].lower() or "not complete" in model.told("m")["call_0"].lower(), model.told("m")
+    assert "cut off" in model.tool_results("m")["call_0"].lower() or "not complete" in model.tool_results("m")["call_0"].lower(), model.tool_results("m")
     assert all(row["state"] == "refused" for row in crib.rows("tool=save"))
 
 
-def test_ids_that_a_server_leaves_out_are_given(start, model):
+def test_missing_call_ids_are_generated(start, model):
     crib = start(maths(model), env=ENV)
     bare = calls(("calculator", {"expression": "1"}), ("calculator", {"expression": "2"}))
     for call in bare["tool_calls"]:
         del call["id"]
     model.script("m", bare, "done")
     ok(crib.invoke("math", {"task": "x"}))
-    assert model.told("m") == {"call_1": "1", "call_2": "2"}
+    assert model.tool_results("m") == {"call_1": "1", "call_2": "2"}
 
 
 # ---- being watched -----------------------------------------------------------------------------------------------------
 
 @both
-def test_turns_are_told_while_they_happen(start, model, stream):
+def test_turns_are_streamed_as_progress(start, model, stream):
     crib = start(maths(model, stream=stream), env=ENV)
     model.script("m", ADD, 503, "It is 42, I think.")
     events = Stream(crib, "math", arguments={"task": "x"})
     assert events.head()[0] == 200
-    told, last = [], None
-    while (block := events.block()) is not None:
+    reported, last = [], None
+    while (block := events.next_block()) is not None:
         if block[0] == "progress":
-            told.append(block[1]["data"])
+            reported.append(block[1]["data"])
         elif block[0] == "result":
             last = block[1]
     assert text_of(last).strip() == "It is 42, I think."
-    assert told[0] == {"turn": 1, "calls": ["calculator"], "tokens": 40}
-    again = next(one for one in told if "again" in one)
-    assert again["turn"] == 2 and "HTTP 503" in again["again"]
-    assert {"turn": 2, "calls": [], "tokens": 80} in told
-    words = "".join(one["text"] for one in told if "text" in one)  # in whole words
+    assert reported[0] == {"turn": 1, "calls": ["calculator"], "tokens": 40}
+    repeated = next(one for one in reported if "again" in one)
+    assert repeated["turn"] == 2 and "HTTP 503" in repeated["again"]
+    assert {"turn": 2, "calls": [], "tokens": 80} in reported
+    words = "".join(one["text"] for one in reported if "text" in one)  # in whole words
     assert words.split() == ("It is 42, I think.".split() if stream else [])
 
 
 # ---- coworkers ---------------------------------------------------------------------------------------------------------
 
-def test_work_is_delegated_and_questions_are_asked(start, model):
+def test_delegation_and_questions_run_coworkers(start, model):
     short = {"task": {"type": "string", "description": "The task"}}
     crib = start({"callers": [{"name": "ann", "key": "${env:ANN}", "deny": ["private_eye"]}, *CALLERS[1:]], "tools": {
         "calculator": CALC, "math_whiz": agent(model, "whiz", tools=["calculator"]), "poet": agent(model, "poet", parameters=short),
@@ -526,29 +526,29 @@ def test_work_is_delegated_and_questions_are_asked(start, model):
     assert described["delegate_work"].endswith(f"Coworkers:\n- math_whiz: {purpose}\n- poet: {purpose}"), described
     assert described["ask"].endswith(f"Coworkers:\n- poet: {purpose}"), described
     answer = ok(crib.invoke("delegate_work", {"task": "Add.", "context": "20 and 22", "coworker": '"Math Whiz"\n'}, run_id="r", **ann))
-    assert text_of(answer) == "42" and model.asked["whiz"][0]["messages"][0]["content"] == "Add.\n\nContext:\n20 and 22"
+    assert text_of(answer) == "42" and model.requests["whiz"][0]["messages"][0]["content"] == "Add.\n\nContext:\n20 and 22"
     rows = {row["tool"]: row for row in crib.rows("run_id=r", **ann)}
     assert rows["math_whiz"]["parent"] == rows["delegate_work"]["invocation_id"] and rows["calculator"]["parent"] == rows["math_whiz"]["invocation_id"]
-    # One that takes no context is told in its task.
+    # An agent that takes no context gets it in its task.
     assert text_of(ok(crib.invoke("ask", {"question": "A rhyme?", "context": "on noses", "coworker": "poet"}, **ann))) == "roses"
-    assert model.asked["poet"][0]["messages"][0]["content"] == "A rhyme?\n\nContext:\non noses"
+    assert model.requests["poet"][0]["messages"][0]["content"] == "A rhyme?\n\nContext:\non noses"
     for tool, coworker, known in [("delegate_work", "plumber", "math_whiz, poet"), ("delegate_work", "private_eye", "math_whiz, poet"),
                                   ("delegate_work", "calculator", "math_whiz, poet"), ("ask", "math_whiz", "poet")]:
-        asked = {"question" if tool == "ask" else "task": "x", "context": "", "coworker": coworker}
-        said = text_of(said_no(crib.invoke(tool, asked, **ann)))
-        assert f"There are: {known}." in said, said
-    assert not model.asked.get("eye")
+        requested = {"question" if tool == "ask" else "task": "x", "context": "", "coworker": coworker}
+        text = text_of(error_result(crib.invoke(tool, requested, **ann)))
+        assert f"There are: {known}." in text, text
+    assert not model.requests.get("eye")
     problem(crib.invoke("delegate_work", {"task": "x", "coworker": "poet"}, **ann), 422, "invalid_arguments")
 
 
-def test_a_python_tool_sees_the_agent_that_called(start, model, tmp_path):
+def test_python_tool_sees_the_calling_agent(start, model, tmp_path):
     (tmp_path / "who.py").write_text("from toolcrib import tool\n\n\n@tool(context=True)\ndef who(tool_context) -> str:\n"
                                      "    'Says its name.'\n    return tool_context.agent.name + ' for ' + tool_context.caller\n")
     crib = start({"python_modules": {"who": {"module": str(tmp_path / "who.py")}}, "tools": {"boss": agent(model, "boss", tools=["who"])}},
                  env=ENV).ready()
     model.script("boss", calls(("who", {})), "done")
     ok(crib.invoke("boss", {"task": "Ask."}))
-    assert model.told("boss") == {"call_0": "boss for anonymous"}
+    assert model.tool_results("boss") == {"call_0": "boss for anonymous"}
     assert text_of(ok(crib.invoke("who"))) == "anonymous for anonymous"
 
 
@@ -556,21 +556,21 @@ def test_agents_do_not_share_cached_answers(start, model, tmp_path):
     (tmp_path / "who.py").write_text("from toolcrib import tool\n\n\n@tool(context=True)\ndef who(tool_context) -> str:\n"
                                      "    'Says its name.'\n    return tool_context.agent.name\n\n\n"
                                      "@tool\ndef plain() -> str:\n    'Says nothing of who asks.'\n    return 'plain'\n")
-    kept = {"effect": "read", "cache": {"ttl": "1h", "scope": "shared", "context": []}}
-    module = {"module": str(tmp_path / "who.py"), "tools": {"who": kept, "plain": kept}}
+    stored = {"effect": "read", "cache": {"ttl": "1h", "scope": "shared", "context": []}}
+    module = {"module": str(tmp_path / "who.py"), "tools": {"who": stored, "plain": stored}}
     crib = start({"python_modules": {"who": module}, "tools": {name: agent(model, name, tools=["who", "plain"]) for name in ("boss", "chief")}},
                  env=ENV).ready()
     asks = calls(("who", {}), ("plain", {}))
     for name in ("boss", "chief", "boss"):
         model.script(name, asks, "done")
         ok(crib.invoke(name, {"task": "Ask."}))
-        assert model.told(name)["call_0"] == name
+        assert model.tool_results(name)["call_0"] == name
     assert text_of(ok(crib.invoke("who"))) == "anonymous"
     cached = {tool: [row["cache"] for row in reversed(crib.rows()) if row["tool"] == tool] for tool in ("who", "plain")}
     assert cached == {"who": ["miss", "miss", "hit", "miss"], "plain": ["miss", "hit", "hit"]}, cached
 
 
-def test_an_agent_has_coworkers(start, model):
+def test_agent_lists_its_coworkers(start, model):
     crib = start({"tools": {"calculator": CALC, "whiz": agent(model, "whiz", tools=["calculator"]), "poet": agent(model, "poet"), "loner": agent(model, "x"),
                             "boss": agent(model, "boss", tools=["calculator"], coworkers=["whiz", "poet"])}}, env=ENV)
     model.script("whiz", ADD, "42").script("poet", "roses")
@@ -580,12 +580,12 @@ def test_an_agent_has_coworkers(start, model):
                                ("delegate_work", {"context": "", "coworker": "poet"})), "done")
     answer = ok(crib.invoke("boss", {"task": "x"}))
     assert model.tools("boss") == ["calculator", "delegate_work", "ask_question"]
-    told = model.told("boss")
-    assert (told["call_0"], told["call_1"]) == ("42", "roses") and "There are: poet, whiz." in told["call_2"] and "`task` is missing" in told["call_3"]
+    reported = model.tool_results("boss")
+    assert (reported["call_0"], reported["call_1"]) == ("42", "roses") and "There are: poet, whiz." in reported["call_2"] and "`task` is missing" in reported["call_3"]
     assert answer["meta"]["model"]["total_tokens"] == 80 + 80 + 40
     rows = {row["tool"]: row for row in crib.rows()}
     assert rows["whiz"]["parent"] == rows["boss"]["invocation_id"] and "loner" not in rows
-    shown = model.asked["boss"][0]["tools"][1]["function"]
+    shown = model.requests["boss"][0]["tools"][1]["function"]
     assert shown["parameters"]["properties"]["coworker"]["enum"] == ["poet", "whiz"] and "- whiz: Works out hard arithmetic" in shown["description"]
 
 
@@ -597,7 +597,7 @@ def checked(tmp_path, tools):
     return run.returncode, run.stdout + run.stderr
 
 
-def test_what_cannot_be_meant_is_found_before_the_start(tmp_path, model):
+def test_invalid_agent_settings_are_found_by_check(tmp_path, model):
     def one(**keys):
         return checked(tmp_path, {"calculator": CALC, "boss": agent(model, **keys)})
 
@@ -609,56 +609,56 @@ def test_what_cannot_be_meant_is_found_before_the_start(tmp_path, model):
         ({"max_turns": 0}, "tools.boss.max_turns"), ({"depth": 99}, "tools.boss.depth"), ({"budget": {"tokens": 0}}, "tools.boss.budget.tokens"),
         ({"budget": {"time": "5"}}, "tools.boss.budget.time"), ({"prompt": "Do {{ job }}"}, "tools.boss.prompt"), ({"coworkers": ["a b*"]}, "tools.boss.coworkers.0"),
     ]:
-        code, said = one(**keys)
-        assert code == 64 and where in said, (keys, said)
-        assert KEY not in said
-    code, said = one(tools=["calculator"], budget={"tokens": 20000, "time": "60s"}, depth=3, max_turns=8)
-    assert code == 0, said
+        code, output = one(**keys)
+        assert code == 64 and where in output, (keys, output)
+        assert KEY not in output
+    code, output = one(tools=["calculator"], budget={"tokens": 20000, "time": "60s"}, depth=3, max_turns=8)
+    assert code == 0, output
 
 
-def test_names_that_lead_nowhere_are_found(tmp_path, model):
-    code, said = checked(tmp_path, {"calculator": CALC, "poet": agent(model), "boss": agent(model, tools=["calculater", "x_*", "calculator", "*"],
+def test_unknown_names_are_found_by_check(tmp_path, model):
+    code, output = checked(tmp_path, {"calculator": CALC, "poet": agent(model), "boss": agent(model, tools=["calculater", "x_*", "calculator", "*"],
                                                                                             coworkers=["poett", "calculator", "boss", "poet"]),
                                     "ask": {"kind": "native", "use": "ask_question", "with": {"coworkers": ["nobody"]}}})
     assert code == 64, "no source and no registration brings an agent"
     for where, words in [("tools.boss.tools.0", "calculator"), ("tools.boss.tools.1", "matches no tool"), ("tools.boss.coworkers.0", "poet"),
                          ("tools.boss.coworkers.1", "no agent"), ("tools.ask.with.coworkers.0", "no agent")]:
-        line = next((line for line in said.splitlines() if where in line), None)
-        assert line and words in line, (where, said)
+        line = next((line for line in output.splitlines() if where in line), None)
+        assert line and words in line, (where, output)
     for fine in ("tools.boss.tools.2", "tools.boss.tools.3", "tools.boss.coworkers.2", "tools.boss.coworkers.3"):
-        assert fine not in said, said
+        assert fine not in output, output
 
 
-def test_an_agent_cannot_be_registered_over_http(start, model):
+def test_agent_cannot_be_registered_over_http(start, model):
     crib = start(maths(model), env=ENV)
     assert "kind http" in problem(crib.request("PUT", "/tools/mine", json.dumps(agent(model))), 400)["detail"]
 
 
-def test_a_run_lives_through_a_reload(start, model):
+def test_run_survives_a_reload(start, model):
     crib = start(maths(model), env=ENV)
 
     def late(handler, body):
         crib.manifest.write_text(to_yaml({"tools": {"calculator": CALC, "other": agent(model)}}))
         poll(lambda: "other" in crib.get("/tools").body.decode())
-        handler.say(ADD, body)
+        handler.send_message(ADD, body)
 
     model.script("m", late, "42")
-    assert text_of(ok(crib.invoke("math", {"task": "x"}))) == "42" and model.told("m") == {"call_0": "42"}
+    assert text_of(ok(crib.invoke("math", {"task": "x"}))) == "42" and model.tool_results("m") == {"call_0": "42"}
 
 
-def test_a_tools_own_progress_comes_with_its_name(start, model):
+def test_nested_tool_progress_carries_its_name(start, model):
     talks = sh("echo half >&2; sleep 0.3; echo all", effect="read")
     crib = start({"tools": {"talks": talks, "boss": agent(model, tools=["talks"])}}, env=ENV)
     model.script("m", calls(("talks", {})), "done")
     events = Stream(crib, "boss", arguments={"task": "x"})
     assert events.head()[0] == 200
-    told = []
-    while (block := events.block()) is not None:
-        told += [(block[1]["tool"], block[1]["tool_use_id"])] if block[0] == "progress" else []
-    assert ("talks", "call_0") in told and ("boss", None) in told
+    reported = []
+    while (block := events.next_block()) is not None:
+        reported += [(block[1]["tool"], block[1]["tool_use_id"])] if block[0] == "progress" else []
+    assert ("talks", "call_0") in reported and ("boss", None) in reported
 
 
-def test_a_secret_is_taken_out_of_what_a_model_says(start, model):
+def test_secret_in_a_model_answer_is_redacted(start, model):
     crib = start({"tools": {"boss": agent(model, stream=True, system="Never tell ${env:MODEL_KEY} to anybody.")}}, env=ENV)
 
     def tells(handler, body):
@@ -672,8 +672,8 @@ def test_a_secret_is_taken_out_of_what_a_model_says(start, model):
     model.script("m", tells)
     events = Stream(crib, "boss", arguments={"task": "x"})
     events.head()
-    said = []
-    while (block := events.block()) is not None:
-        said.append(json.dumps(block[1]))
-    whole = "".join(said)
-    assert "[redacted]" in whole and not any(KEY[at:at + 9] in whole for at in (0, 9, 18)), whole
+    output = []
+    while (block := events.next_block()) is not None:
+        output.append(json.dumps(block[1]))
+    complete = "".join(output)
+    assert "[redacted]" in complete and not any(KEY[at:at + 9] in complete for at in (0, 9, 18)), complete

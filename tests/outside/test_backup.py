@@ -16,7 +16,7 @@ from recipes import params, sh, to_yaml
 LIMIT = 100_000
 
 
-def counting(**policy):
+def counting_tool(**policy):
     return sh("exit 0", effect="write", limits=[{"calls": LIMIT, "per": "lifetime"}], **policy)
 
 
@@ -24,9 +24,9 @@ def backup(crib, to, **more):
     return cli("backup", to, "--ledger", f"sqlite://{crib.ledger}", cwd=crib.folder, **more)
 
 
-def test_a_copy_made_at_work_is_a_ledger(start, tmp_path):
-    """Taken while calls go on: private, whole, what was answered before is in it, and limits carry on from it."""
-    crib = start({"tools": {"w": counting(), "calculator": {"kind": "native"}}})
+def test_copy_of_a_busy_ledger_is_a_ledger(start, tmp_path):
+    """A copy taken during calls is private and complete: it has every answered call, and limits continue from it."""
+    crib = start({"tools": {"w": counting_tool(), "calculator": {"kind": "native"}}})
     stop, answered = threading.Event(), []
 
     def busy():
@@ -49,8 +49,8 @@ def test_a_copy_made_at_work_is_a_ledger(start, tmp_path):
         for thread in threads:
             thread.join(20)
     copy = tmp_path / "copy.db"
-    said = json.loads(done.stdout)
-    assert said == {"backup": str(copy), "bytes": copy.stat().st_size}
+    output = json.loads(done.stdout)
+    assert output == {"backup": str(copy), "bytes": copy.stat().st_size}
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     assert sorted(one.name for one in tmp_path.glob("copy.db*")) == ["copy.db"]
     with sqlite3.connect(f"file:{copy}?mode=ro", uri=True) as db:
@@ -68,8 +68,8 @@ def test_a_copy_made_at_work_is_a_ledger(start, tmp_path):
     assert ok(other.invoke("w"))["meta"]["usage"][0]["used"] == used + 1
 
 
-def test_calls_under_way_are_unknown_in_the_copy(start, tmp_path):
-    """As after a crash: charged, and never run again by us."""
+def test_running_calls_are_unknown_in_the_copy(start, tmp_path):
+    """As after a crash: charged, and never run again."""
     crib = start({"tools": {"slow": sh("sleep 3", effect="write", limits=[{"calls": 5, "per": "lifetime"}])}})
     thread = threading.Thread(target=crib.invoke, args=("slow",), daemon=True)
     thread.start()
@@ -82,7 +82,7 @@ def test_calls_under_way_are_unknown_in_the_copy(start, tmp_path):
     assert crib.row(running)["state"] == "succeeded", "the service itself went on"
 
 
-def test_the_ledger_is_found_as_serve_finds_it(start, tmp_path):
+def test_ledger_is_found_as_serve_finds_it(start, tmp_path):
     """--ledger, TOOLCRIB_LEDGER, the manifest's, or toolcrib.db here; with no service running too."""
     crib = start({"tools": {"calculator": {"kind": "native"}}})
     ok(crib.invoke("calculator", {"expression": "1"}))
@@ -103,10 +103,10 @@ def test_the_ledger_is_found_as_serve_finds_it(start, tmp_path):
     assert done.returncode == 1 and "toolcrib.db" in done.stderr and not (place / "e").exists(), done
 
 
-def test_nothing_is_overwritten(start, tmp_path):
+def test_existing_files_are_not_overwritten(start, tmp_path):
     crib = start({"tools": {"calculator": {"kind": "native"}}})
     (tmp_path / "mine").write_text("kept")
-    for to, words in [(tmp_path / "mine", "there already"), (crib.ledger, "there already"), (tmp_path / "no" / "folder", "No such file"), (tmp_path, "there already")]:
+    for to, words in [(tmp_path / "mine", "exists already"), (crib.ledger, "exists already"), (tmp_path / "no" / "folder", "No such file"), (tmp_path, "exists already")]:
         done = backup(crib, to)
         assert done.returncode == 1 and words in done.stderr and "panicked" not in done.stderr and not done.stdout, done
     assert (tmp_path / "mine").read_text() == "kept"
@@ -116,7 +116,7 @@ def test_nothing_is_overwritten(start, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm", ".lock"])
-def test_the_ledgers_own_files_are_no_place_for_a_copy(start, suffix):
+def test_copy_refuses_names_of_ledger_files(start, suffix):
     """SQLite would take a copy of that name for its own journal, and delete it."""
     crib = start({"tools": {"calculator": {"kind": "native"}}})
     ok(crib.invoke("calculator", {"expression": "1"}))
@@ -126,7 +126,7 @@ def test_the_ledgers_own_files_are_no_place_for_a_copy(start, suffix):
     ok(crib.invoke("calculator", {"expression": "1"}))
 
 
-def test_another_programs_database_is_not_copied(tmp_path):
+def test_foreign_database_is_not_copied(tmp_path):
     with sqlite3.connect(str(tmp_path / "other.db")) as db:
         db.execute("create table mine (x)")
     db.close()
@@ -134,9 +134,9 @@ def test_another_programs_database_is_not_copied(tmp_path):
     assert done.returncode == 1 and "another program" in done.stderr and not list(tmp_path.glob("copy*")), done
 
 
-def large(start, megabytes):
+def start_large(start, megabytes):
     """A service whose ledger has some megabytes."""
-    crib = start({"server": {"max_body": "8MiB"}, "tools": {"w": counting(stdin="x", parameters=params(text="string"))}})
+    crib = start({"server": {"max_body": "8MiB"}, "tools": {"w": counting_tool(stdin="x", parameters=params(text="string"))}})
     text = "x" * (4 << 20)
     for _ in range(megabytes // 4):
         ok(crib.invoke("w", {"text": text}))
@@ -144,9 +144,9 @@ def large(start, megabytes):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_a_backup_that_is_stopped_leaves_nothing(start, tmp_path, sign):
-    """Ctrl-C in the middle: no file, not even a half one; the next backup is not in its way."""
-    crib = large(start, 160)
+def test_interrupted_backup_leaves_nothing(start, tmp_path, sign):
+    """Ctrl-C in the middle leaves no file, not even a partial one, and does not block the next backup."""
+    crib = start_large(start, 160)
     process = subprocess.Popen([BIN, "backup", str(tmp_path / "copy"), "--ledger", f"sqlite://{crib.ledger}"], cwd=str(tmp_path),
                                env=clean_env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     def under_way():
@@ -162,10 +162,10 @@ def test_a_backup_that_is_stopped_leaves_nothing(start, tmp_path, sign):
     assert backup(crib, tmp_path / "copy").returncode == 0
 
 
-def test_a_full_disk_leaves_nothing(start, tmp_path, tmpfs):
-    """No room for the copy: said, nothing left; the service is none the worse for it."""
+def test_full_disk_leaves_nothing(start, tmp_path, tmpfs):
+    """The backup reports that there is no room and leaves nothing; the service is not affected."""
     disk = tmpfs("8m")
-    crib = large(start, 16)
+    crib = start_large(start, 16)
     done = backup(crib, disk / "copy.db")
     assert done.returncode == 1 and "full" in done.stderr and not list(disk.iterdir()), done
     assert ok(crib.invoke("w", {"text": "x"}))

@@ -1,4 +1,4 @@
-"""Requests nobody should send: each gets a clear problem, and the service goes on."""
+"""Requests that no client should send: each gets a clear problem, and the service continues."""
 
 import json
 import socket
@@ -6,7 +6,7 @@ import urllib.parse
 
 import pytest
 
-from harness import now, ok, problem, read_all, spent, status_of, text_of
+from harness import now, ok, problem, read_all, elapsed, status_of, text_of
 from recipes import params, sh
 
 DEEP = "[" * 10_000 + "]" * 10_000
@@ -36,9 +36,9 @@ def send(crib, body, tool="calculator", **more):
     "", "not json", "{", '{"arguments": {"expression": "1"}', "{'arguments': {}}", '{"arguments": {}} trailing',
     '{"arguments": {"expression": NaN}}', b"\xff\xfe", b'{"arguments": {"expression": "\xff"}}',
     '{"arguments": {"expression": "\\ud800"}}'], ids=lambda body: repr(body)[:30])
-def test_not_json(crib, body):
-    said = problem(send(crib, body), 400, "invalid_request")
-    assert said["source"] == "service" and said["retryable"] is False
+def test_malformed_json_is_refused(crib, body):
+    error = problem(send(crib, body), 400, "invalid_request")
+    assert error["source"] == "service" and error["retryable"] is False
 
 
 @pytest.mark.parametrize("body", ["[]", "null", '"text"', "42", "{}", '{"run_id": "r"}', '{"arguments": []}',
@@ -46,23 +46,23 @@ def test_not_json(crib, body):
                                   '{"arguments": {"expression": "1"}, "run_id": 5}',
                                   '{"arguments": {"expression": "1"}, "tool_use_id": {}}',
                                   '{"arguments": {"expression": "1"}, "context": "acme"}'])
-def test_wrong_shape(crib, body):
-    """A body that is no object, no `arguments` (a required key), or fields of the wrong type."""
+def test_wrong_body_shape_is_refused(crib, body):
+    """A body that is not an object, without `arguments` (a required key), or with fields of the wrong type."""
     problem(send(crib, body), 400, "invalid_request")
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
                                   "application/jsonx", "text/json"])
-def test_wrong_content_type(crib, kind):
+def test_wrong_content_type_is_refused(crib, kind):
     body = '{"arguments": {"expression": "6*7"}}'
     problem(send(crib, body, headers={"content-type": kind}), 415, "invalid_request")
 
 
-def test_content_type_with_charset(crib):
+def test_content_type_may_have_a_charset(crib):
     ok(send(crib, '{"arguments": {"expression": "6*7"}}', headers={"content-type": "Application/JSON; charset=utf-8"}))
 
 
-def test_body_at_and_over_the_limit(crib):
+def test_body_limit_is_exact(crib):
     def padded(size):
         frame = '{"arguments": {"expression": "1"}}'
         return frame + " " * (size - len(frame))
@@ -71,15 +71,15 @@ def test_body_at_and_over_the_limit(crib):
     problem(send(crib, padded(64 * 1024 + 1)), 413, "invalid_request")
 
 
-def test_the_limit_is_a_mebibyte_by_default(start):
+def test_body_limit_defaults_to_a_mebibyte(start):
     crib = start()
     problem(send(crib, '{"arguments": {"expression": "1"}}' + " " * (1 << 20)), 413, "invalid_request")
     ok(send(crib, '{"arguments": {"expression": "1"}}' + " " * 900_000))
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
-def test_a_body_far_over_the_limit(crib, chunked):
-    """10 MB more than allowed: answered 413 without being read to the end, also when no length is told."""
+def test_oversized_body_is_answered_without_reading(crib, chunked):
+    """10 MB more than allowed: answered 413 without being read to the end, also without a length."""
     head = (f"POST /tools/calculator/invoke HTTP/1.1\r\nHost: 127.0.0.1:{crib.port}\r\nConnection: close\r\n"
             "Content-Type: application/json\r\n")
     head += "Transfer-Encoding: chunked\r\n\r\n" if chunked else "Content-Length: 10000000\r\n\r\n"
@@ -103,7 +103,7 @@ def test_a_body_far_over_the_limit(crib, chunked):
                 break
         sock.settimeout(10)
         answer += read_all(sock)
-    # A reset may eat the answer of a service that closes while bytes are under way; a wrong answer may not be there.
+    # A service that closes while bytes arrive may lose its answer to a reset; a wrong answer is still a fault.
     assert status_of(answer) in (413, None), answer[:300]
     assert sent < 1000, "the whole body was read"
 
@@ -111,11 +111,11 @@ def test_a_body_far_over_the_limit(crib, chunked):
 @pytest.mark.parametrize("body", ['{"arguments": {"a": %s}}' % DEEP, DEEP, '{"arguments": %s}' % json.dumps('{"a": %s}' % DEEP),
                                   '{"a":' * 10_000 + "1" + "}" * 10_000, '{"context": {"a": %s}, "arguments": {}}' % DEEP],
                          ids=["arguments", "top", "string", "objects", "context"])
-def test_json_ten_thousand_deep(crib, body):
+def test_json_of_ten_thousand_levels_is_refused(crib, body):
     started = now()
     # As a string inside valid JSON the nesting may also count as arguments that break the schema.
     problem(send(crib, body, "anything"), {400, 422}, {"invalid_request", "invalid_arguments"})
-    assert spent(started) < 3
+    assert elapsed(started) < 3
 
 
 @pytest.mark.parametrize("body", [
@@ -124,43 +124,43 @@ def test_json_ten_thousand_deep(crib, body):
     '{"arguments": {"expression": "1", "expr\\u0065ssion": "2"}}',
     '{"arguments": {"a": {"b": [{"c": 1, "c": 2}]}}}',
     '{"arguments": {}, "context": {"tenant": "a", "tenant": "b"}}'])
-def test_duplicate_keys(crib, body):
-    """At any depth, also when one of them is written with an escape: neither value is believed."""
-    said = problem(send(crib, body, "anything"), 400, "invalid_request")
-    assert "duplicate" in (said["detail"] + text_of(said)).lower(), said
+def test_duplicate_keys_are_refused(crib, body):
+    """At any depth, also when one of them is written with an escape: neither value is used."""
+    error = problem(send(crib, body, "anything"), 400, "invalid_request")
+    assert "duplicate" in (error["detail"] + text_of(error)).lower(), error
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"a": {"b": 1, "b": 2}}'])
-def test_duplicate_keys_in_a_string_of_arguments(crib, text):
+def test_duplicate_keys_in_string_arguments_are_refused(crib, text):
     problem(send(crib, json.dumps({"arguments": text}), "anything"), {400, 422}, {"invalid_request", "invalid_arguments"})
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"expression": "6*7"', "6*7", "null", "[]", '"{}"', '{"expression": "1"} {}'])
-def test_arguments_a_broken_string(crib, text):
+def test_malformed_string_arguments_are_refused(crib, text):
     """Not repaired, not run. 400 is the plain reading of the table; 422 would also be an answer a model can act on."""
-    said = problem(send(crib, json.dumps({"arguments": text})), {400, 422}, {"invalid_request", "invalid_arguments"})
-    assert "arguments" in said["detail"] + text_of(said), said
+    error = problem(send(crib, json.dumps({"arguments": text})), {400, 422}, {"invalid_request", "invalid_arguments"})
+    assert "arguments" in error["detail"] + text_of(error), error
 
 
 @pytest.mark.parametrize("body", ['{"expression": "6*7"}', '{"arguments": {"expression": "1"}, "expression": "2"}',
                                   '{"arguments": {"expression": "1"}, "Arguments": {}}',
                                   '{"arguments": {"expression": "1"}, "tool": "calculator"}'])
-def test_unknown_top_level_field(crib, body):
+def test_unknown_top_level_field_is_refused(crib, body):
     """The problem says to wrap it in `arguments`."""
-    said = problem(send(crib, body), 400, "invalid_request")
-    assert "arguments" in said["detail"] + text_of(said), said
+    error = problem(send(crib, body), 400, "invalid_request")
+    assert "arguments" in error["detail"] + text_of(error), error
 
 
-def test_unknown_tool(crib):
-    said = problem(send(crib, '{"arguments": {}}', "get_wether"), 404, "unknown_tool")
-    assert said["did_you_mean"] == ["get_weather"] and "get_weather" in text_of(said), said
-    said = problem(send(crib, '{"arguments": {}}', "zzzzqqqq"), 404, "unknown_tool")
-    assert not said.get("did_you_mean"), said
+def test_unknown_tool_gets_suggestions(crib):
+    error = problem(send(crib, '{"arguments": {}}', "get_wether"), 404, "unknown_tool")
+    assert error["did_you_mean"] == ["get_weather"] and "get_weather" in text_of(error), error
+    error = problem(send(crib, '{"arguments": {}}', "zzzzqqqq"), 404, "unknown_tool")
+    assert not error.get("did_you_mean"), error
     problem(crib.get("/tools/get_wether"), 404, "unknown_tool")
     problem(crib.post("/tools/get_wether/validate", '{"arguments": {}}'), 404, "unknown_tool")
 
 
-def test_alias(crib):
+def test_alias_calls_the_tool(crib):
     """A declared alias is the tool."""
     answer = ok(send(crib, '{"arguments": {"city": "Oslo"}}', "weather"))
     assert answer["tool"] == "get_weather"
@@ -170,27 +170,27 @@ def test_alias(crib):
     "/tools/..%2f..%2fetc%2fpasswd/invoke", "/tools/%2e%2e/invoke", "/tools/calculator%00/invoke", "/tools/%00/invoke",
     "/tools/calculator%2finvoke/invoke", "/tools/%ff%fe/invoke", "/tools/%0d%0aX-Evil:%201/invoke", "/tools/%20/invoke",
     "/tools/" + urllib.parse.quote("日本" * 40) + "/invoke", "/tools/calculator%25/invoke"])
-def test_tool_names_that_are_none(crib, path):
+def test_invalid_tool_names_are_refused(crib, path):
     reply = crib.post(path, '{"arguments": {"expression": "6*7"}}')
     problem(reply, {400, 404}, {"unknown_tool", "invalid_request"})
     assert "x-evil" not in reply.headers and b"root:" not in reply.body
 
 
 @pytest.mark.parametrize("path", ["/tools/../tools/calculator/invoke", "/tools//invoke", "//tools/calculator/invoke", "/tools/./x/invoke"])
-def test_paths_are_taken_as_they_are(crib, path):
-    """No normalising: a dot path is no route, or a tool of that name that is not there."""
+def test_paths_are_not_normalized(crib, path):
+    """No normalization: a dot path is no route, or an unknown tool of that name."""
     head = (f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{crib.port}\r\nConnection: close\r\n"
             "Content-Type: application/json\r\nContent-Length: 17\r\n\r\n")
     assert status_of(crib.raw(head.encode() + b'{"arguments": {}}')) in (400, 404, 405)
 
 
-def test_a_tool_name_of_ten_kilobytes(crib):
+def test_long_tool_name_is_not_echoed(crib):
     reply = crib.post("/tools/" + "a" * 10_000 + "/invoke", '{"arguments": {}}')
     assert reply.status in (400, 404, 414, 431), reply
     assert len(reply.body) < 4096, "the name is not sent back in full"
 
 
-def test_unknown_routes_and_methods(crib):
+def test_unknown_routes_and_methods_are_refused(crib):
     assert crib.get("/nothing/here").status == 404
     assert crib.get("/tools/calculator/invoke").status == 405
     assert crib.request("BREW", "/tools").status in (400, 405, 501)
@@ -199,21 +199,21 @@ def test_unknown_routes_and_methods(crib):
 @pytest.mark.parametrize("data", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 64, b"hello\r\n\r\n", b"\0" * 1000,
                                   b"GET / HTTP/9.9\r\n\r\n", b"GET /tools HTTP/1.1\r\n: x\r\n\r\n"],
                          ids=["tls", "word", "zeros", "version", "header"])
-def test_what_is_not_http(crib, data):
+def test_data_other_than_http_is_refused(crib, data):
     assert status_of(crib.raw(data, 15, half_close=True)) in (None, 400, 403, 431, 505)
 
 
 @pytest.mark.parametrize("query", ["limit=abc", "limit=-1", "state=bogus", "cursor=%00garbage", "since=yesterdayish"])
-def test_ledger_filters_that_mean_nothing(crib, query):
+def test_invalid_ledger_filters_are_refused(crib, query):
     problem(crib.get("/invocations?" + query), 400, "invalid_request")
 
 
 @pytest.mark.parametrize("name", ["nope", "0199-not-an-id", "%00", "..%2f..", "0" * 5000])
-def test_an_unknown_invocation(crib, name):
+def test_unknown_invocation_is_refused(crib, name):
     assert crib.get("/invocations/" + name).status in (400, 404, 414)
 
 
-def test_numbers_at_the_edge(crib):
+def test_extreme_numbers_never_cause_internal_errors(crib):
     """Big numbers never become an internal error."""
     for number in ("1e400", "-0", "1" * 400, "0.1e-400", "9007199254740993"):
         reply = send(crib, '{"arguments": {"a": %s}}' % number, "anything")

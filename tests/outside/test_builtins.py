@@ -7,9 +7,9 @@ import zlib
 
 import pytest
 
-from harness import cli, ok, problem, said_no, text_of
+from harness import cli, ok, problem, error_result, text_of
 from recipes import CALLERS, KEYS, params, sh
-from upstream import says
+from upstream import reply_with
 
 
 def png(width, height):
@@ -57,8 +57,8 @@ def crib(start_shared, folder):
         "fetch": {"kind": "native", "use": "http_get", "with": {"allow_private": True}}}})
 
 
-def picture(answer):
-    """The one picture of an answer: media type, bytes, and what is said of it."""
+def picture_of(answer):
+    """The one picture of an answer: media type, bytes, and its description."""
     image, text = answer["content"]
     assert (image["type"], text["type"]) == ("image", "text"), answer
     assert set(image) == {"type", "data", "mimeType"} and answer["structured_content"] is None, answer
@@ -71,99 +71,99 @@ PICTURES = [("grey.png", png(40, 30), "image/png", "40x30"), ("sub/dot.gif", GIF
 
 
 @pytest.mark.parametrize("path, data, mime, size", PICTURES)
-def test_pictures_from_files(crib, path, data, mime, size):
-    """The bytes as they are; what they are is told by them, not by the name."""
-    kind, bytes_, text = picture(ok(crib.invoke("look", {"source": path})))
+def test_pictures_from_files_are_returned(crib, path, data, mime, size):
+    """The bytes are unchanged; they decide the type, not the name."""
+    kind, bytes_, text = picture_of(ok(crib.invoke("look", {"source": path})))
     assert (kind, bytes_) == (mime, data) and path in text and mime in text and size in text, text
 
 
 @pytest.mark.parametrize("path, data, mime, size", PICTURES)
 @pytest.mark.parametrize("head", ["data:image/png;base64,", "data:;base64,", "DATA:text/html;charset=utf-8;base64,"])
-def test_pictures_in_data_uris(crib, path, data, mime, size, head):
+def test_pictures_from_data_uris_are_returned(crib, path, data, mime, size, head):
     """Also by a tool that reads no files."""
-    kind, bytes_, text = picture(ok(crib.invoke("add_image", {"source": head + base64.b64encode(data).decode()})))
+    kind, bytes_, text = picture_of(ok(crib.invoke("add_image", {"source": head + base64.b64encode(data).decode()})))
     assert (kind, bytes_) == (mime, data) and size in text, text
 
 
-def test_pictures_from_addresses(crib, up):
-    """Whatever the server says they are; a query, which may hold a secret, is not repeated."""
+def test_pictures_from_urls_are_returned(crib, upstream):
+    """The bytes decide the type, not the server's header; a query, which may contain a secret, is not repeated."""
     for declared in ("image/png", "text/plain", "application/octet-stream", "image/gif"):
-        url = up.script("/pic", says(png(40, 30), kind=declared))
-        kind, data, text = picture(ok(crib.invoke("look", {"source": url + "?token=hush"})))
+        url = upstream.script("/pic", reply_with(png(40, 30), kind=declared))
+        kind, data, text = picture_of(ok(crib.invoke("look", {"source": url + "?token=hush"})))
         assert (kind, data) == ("image/png", png(40, 30)) and url in text and "hush" not in text, text
 
 
 @pytest.mark.parametrize("path", ["drawing.png", "paper.pdf", "note.txt", "data.bin", "cut.png"])
-def test_what_is_no_picture(crib, path):
-    """Says no, and what would be right; a picture that ends in its header is damaged."""
-    said = text_of(said_no(crib.invoke("look", {"source": path})))
-    assert path in said and ("damaged" in said if path == "cut.png" else "PNG, JPEG, GIF and WebP" in said), said
+def test_non_picture_files_are_refused(crib, path):
+    """The error result says what would be right; a picture that ends in its header is damaged."""
+    text = text_of(error_result(crib.invoke("look", {"source": path})))
+    assert path in text and ("damaged" in text if path == "cut.png" else "PNG, JPEG, GIF and WebP" in text), text
 
 
-def test_a_page_that_is_no_picture(crib, up):
-    said_no(crib.invoke("look", {"source": up.script("/x.png", says(b"<html>", kind="image/png"))}))
-    assert "404" in text_of(said_no(crib.invoke("look", {"source": up.base + "/notfound"})))
-    problem(crib.invoke("look", {"source": up.script("/away.png", lambda h: h.reply(302, b"", Location=up.base + "/png"))}),
+def test_non_picture_urls_are_refused(crib, upstream):
+    error_result(crib.invoke("look", {"source": upstream.script("/x.png", reply_with(b"<html>", kind="image/png"))}))
+    assert "404" in text_of(error_result(crib.invoke("look", {"source": upstream.base + "/notfound"})))
+    problem(crib.invoke("look", {"source": upstream.script("/away.png", lambda h: h.reply(302, b"", Location=upstream.base + "/png"))}),
             502, "upstream_failed")
 
 
 @pytest.mark.parametrize("path", ["../secret.png", "sub/../../secret.png", "link.png", "far.png", "up/secret.png", "/etc/passwd"])
 @pytest.mark.parametrize("tool, argument", [("look", "source"), ("read", "path")])
-def test_nothing_leads_out_of_the_folder(crib, folder, tool, argument, path):
-    said = text_of(said_no(crib.invoke(tool, {argument: path})))
-    assert "leads out" in said and str(folder.parent) not in said, said
+def test_paths_outside_the_folder_are_refused(crib, folder, tool, argument, path):
+    text = text_of(error_result(crib.invoke(tool, {argument: path})))
+    assert "leads out" in text and str(folder.parent) not in text, text
 
 
-def test_what_is_no_regular_file(crib, folder):
-    """Neither a pipe nor a folder holds a call up, and the words show no path of this machine."""
-    for path, words in (("pipe.png", "not a regular file"), ("sub", "is a folder"), ("nope.png", "is not there")):
-        said = text_of(said_no(crib.invoke("look", {"source": path}, timeout="10s")))
-        assert words in said and str(folder) not in said, said
+def test_non_regular_files_are_refused(crib, folder):
+    """Neither a pipe nor a folder blocks a call, and the text shows no path of this machine."""
+    for path, words in (("pipe.png", "not a regular file"), ("sub", "is a folder"), ("nope.png", "does not exist")):
+        text = text_of(error_result(crib.invoke("look", {"source": path}, timeout="10s")))
+        assert words in text and str(folder) not in text, text
 
 
 @pytest.mark.parametrize("source", ["", "a.png", "/etc/passwd", "file:///etc/passwd", "FILE:///etc/passwd", "ftp://127.0.0.1/a.png",
                                     "gopher://127.0.0.1/", "data:image/png", "https://user:pw@example.com/a.png", "http://a b/",
                                     "http:\\\\127.0.0.1\\a.png"])
-def test_sources_that_cannot_be(crib, source):
-    """Without a root there are no files; no scheme but http, https and data is taken. Nothing is spent on them."""
-    said = problem(crib.invoke("add_image", {"source": source}), 422, "invalid_arguments")
-    assert said["violations"][0]["pointer"] == "/source" and "`source`" in said["violations"][0]["message"], said
+def test_invalid_sources_are_refused(crib, source):
+    """Without a root there are no files; only the schemes http, https and data are accepted. The refusals cost nothing."""
+    error = problem(crib.invoke("add_image", {"source": source}), 422, "invalid_arguments")
+    assert error["violations"][0]["pointer"] == "/source" and "`source`" in error["violations"][0]["message"], error
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "0x7f.1", "169.254.169.254", "[::ffff:127.0.0.1]", "10.0.0.1"])
-def test_private_addresses_are_shut(crib, up, host):
+def test_private_addresses_are_denied(crib, upstream, host):
     """As for http_get: unless the manifest opens them; metadata addresses never."""
-    said = problem(crib.invoke("add_image", {"source": f"http://{host}:{up.port}/png"}), 502, "upstream_failed")
-    assert "may not reach" in said["detail"] or "no answer" in said["detail"] or "resolve" in said["detail"], said
-    assert up.hits() == 0
+    error = problem(crib.invoke("add_image", {"source": f"http://{host}:{upstream.port}/png"}), 502, "upstream_failed")
+    assert "may not reach" in error["detail"] or "no answer" in error["detail"] or "resolve" in error["detail"], error
+    assert upstream.hits() == 0
     metadata = problem(crib.invoke("look", {"source": "http://169.254.169.254/png"}), 502, "upstream_failed")
     assert "may not reach" in metadata["detail"], metadata
 
 
-def test_pictures_that_are_too_large(crib, up):
+def test_too_large_pictures_are_refused(crib, upstream):
     """Files, answers and data: URIs alike; an answer is not read to its end."""
     data = base64.b64encode(png(200, 200)).decode()
     big = os.urandom(200)
-    assert "100 B" in text_of(said_no(crib.invoke("small", {"source": "data:;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + big).decode()})))
-    problem(crib.invoke("small", {"source": up.base + "/endless"}), 502, "bad_output")
-    assert up.poured < 64 << 20
+    assert "100 B" in text_of(error_result(crib.invoke("small", {"source": "data:;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + big).decode()})))
+    problem(crib.invoke("small", {"source": upstream.base + "/endless"}), 502, "bad_output")
+    assert upstream.poured < 64 << 20
     assert ok(crib.invoke("look", {"source": "data:;base64," + data}))
     assert len(png(40, 30)) <= 100 and ok(crib.invoke("small", {"source": "grey.png"}))
 
 
-def test_a_large_picture_and_its_record(crib, folder):
-    """Four megabytes go through, and the ledger has them as they were said."""
+def test_large_picture_is_recorded_whole(crib, folder):
+    """A picture of four megabytes is returned, and the ledger has it unchanged."""
     data = png(10, 10) + os.urandom(4 << 20)
     (folder / "large.png").write_bytes(data)
     answer = ok(crib.invoke("look", {"source": "large.png"}))
-    assert picture(answer)[1] == data
+    assert picture_of(answer)[1] == data
     row = crib.wait_row("tool=look")
-    assert row["tool"] == "look" and picture(crib.row(answer["invocation_id"])["result"])[1] == data
+    assert row["tool"] == "look" and picture_of(crib.row(answer["invocation_id"])["result"])[1] == data
     (folder / "large.png").write_bytes(png(10, 10) + os.urandom(6 << 20))
-    assert "5.0 MiB" in text_of(said_no(crib.invoke("look", {"source": "large.png"})))
+    assert "5.0 MiB" in text_of(error_result(crib.invoke("look", {"source": "large.png"})))
 
 
-def test_files_come_typed(crib, up):
+def test_files_get_typed_content(crib, upstream):
     """read_file and http answers: pictures as pictures, documents as resources, text as text."""
     assert ok(crib.invoke("read", {"path": "note.txt"}))["content"] == [{"type": "text", "text": "words\n"}]
     grey = {"type": "image", "data": base64.b64encode(png(40, 30)).decode(), "mimeType": "image/png"}
@@ -171,46 +171,46 @@ def test_files_come_typed(crib, up):
     blob = base64.b64encode(PDF).decode()
     paper = {"uri": "file:///paper.pdf", "mimeType": "application/pdf", "blob": blob}
     assert ok(crib.invoke("read", {"path": "paper.pdf"}))["content"] == [{"type": "resource", "resource": paper}]
-    assert "data.bin" in text_of(said_no(crib.invoke("read", {"path": "data.bin"})))
-    url = up.script("/docs/paper", says(PDF, kind="application/pdf"))
+    assert "data.bin" in text_of(error_result(crib.invoke("read", {"path": "data.bin"})))
+    url = upstream.script("/docs/paper", reply_with(PDF, kind="application/pdf"))
     answer = ok(crib.invoke("fetch", {"url": url + "?sig=hush"}))
     assert answer["content"] == [{"type": "resource", "resource": {"uri": url, "mimeType": "application/pdf", "blob": blob}}]
     assert crib.row(answer["invocation_id"])["result"]["content"] == answer["content"]
-    assert ok(crib.invoke("fetch", {"url": up.script("/raw", says(PDF, kind="application/octet-stream"))}))["content"][0]["resource"]["blob"] == blob
+    assert ok(crib.invoke("fetch", {"url": upstream.script("/raw", reply_with(PDF, kind="application/octet-stream"))}))["content"][0]["resource"]["blob"] == blob
 
 
 # ---- read_cache --------------------------------------------------------------------------------------------------------
 
-def number(**policy):
-    """A tool whose every run answers something else."""
+def number_tool(**policy):
+    """A tool whose every run returns another answer."""
     return sh("cat >/dev/null; date +%s%N", effect="read", parameters=params(city="string", days={"type": "integer", "default": 3}),
               cache=dict({"ttl": "1h"}, **policy))
 
 
-def test_stored_answers_are_read_again(start):
+def test_stored_results_are_read(start):
     """By any spelling of the arguments; over kill -9; without a run."""
-    crib = start({"tools": {"read_cache": {"kind": "native"}, "number": number()}, "ledger": {"durability": "strict"}})
+    crib = start({"tools": {"read_cache": {"kind": "native"}, "number": number_tool()}, "ledger": {"durability": "strict"}})
     key = 'tool:number|input:{"city": "Oslo"}'
-    missing = text_of(said_no(crib.invoke("read_cache", {"key": key})))
+    missing = text_of(error_result(crib.invoke("read_cache", {"key": key})))
     assert "nothing is stored" in missing and "tool:" in missing, missing
     first = ok(crib.invoke("number", {"city": "Oslo"}))["content"]
-    for again in (key, 'tool:number|input:{"days":3,"city":"Oslo"}', 'tool:number|input:{"days": "3", "city": "Oslo"}',
+    for repeated in (key, 'tool:number|input:{"days":3,"city":"Oslo"}', 'tool:number|input:{"days": "3", "city": "Oslo"}',
                   "tool:number|input:city=Oslo", "tool:number|input:city=Oslo&days=3", "tool: number|input: city=Oslo, days=3 "):
-        assert ok(crib.invoke("read_cache", {"key": again}))["content"] == first, again
+        assert ok(crib.invoke("read_cache", {"key": repeated}))["content"] == first, repeated
     crib.kill9()
     crib.start()
     assert ok(crib.invoke("read_cache", {"key": key}))["content"] == first
     assert len(crib.rows("tool=number")) == 1
     for key, words in (("tool:numbr|input:city=Oslo", "number"), ('tool:number|input:{"town": "Oslo"}', "city"), ("tool:read_cache|input:key=x", "never stored")):
-        assert words in text_of(said_no(crib.invoke("read_cache", {"key": key})))
+        assert words in text_of(error_result(crib.invoke("read_cache", {"key": key})))
     for key in ("", "Oslo", "tool:number", "tool:number|input:{'city': 1}", "tool:number|input:city=a=b", "tool:number|input:[1]"):
         assert problem(crib.invoke("read_cache", {"key": key}), 422, "invalid_arguments")["violations"][0]["pointer"] == "/key"
 
 
-def test_stored_answers_of_others(start):
-    """Callers read their own and what is shared, admins no more than that, and nobody a tool that is not theirs."""
+def test_stored_results_of_others_stay_private(start):
+    """Callers read their own results and shared ones, admins no more than that, and no caller reads results of a tool without a grant."""
     callers = [dict(CALLERS[0]), dict(CALLERS[1], deny=["own"]), CALLERS[2]]
-    crib = start({"callers": callers, "tools": {"read_cache": {"kind": "native"}, "own": number(), "all": number(scope="shared")}}, env=KEYS)
+    crib = start({"callers": callers, "tools": {"read_cache": {"kind": "native"}, "own": number_tool(), "all": number_tool(scope="shared")}}, env=KEYS)
     own = ok(crib.invoke("own", {"city": "a"}, key=KEYS["ANN"]))["content"]
     shared = ok(crib.invoke("all", {"city": "a"}, key=KEYS["ANN"]))["content"]
 
@@ -220,11 +220,11 @@ def test_stored_answers_of_others(start):
     assert ok(read("own", "ANN"))["content"] == own
     for who in ("ANN", "BOB", "ROOT"):
         assert ok(read("all", who))["content"] == shared
-    assert "nothing is stored" in text_of(said_no(read("own", "ROOT")))
-    assert text_of(said_no(read("own", "BOB"))) == "there is no tool `own`"
+    assert "nothing is stored" in text_of(error_result(read("own", "ROOT")))
+    assert text_of(error_result(read("own", "BOB"))) == "there is no tool `own`"
 
 
-def test_settings_that_have_no_effect_are_said(tmp_path):
+def test_settings_without_effect_are_reported(tmp_path):
     """`check` names the place."""
     (tmp_path / "toolcrib.yaml").write_text("tools:\n  read_cache:\n    kind: native\n    cache: {ttl: 1m, context: []}\n"
                                             "  add_image:\n    kind: native\n    with: {rot: x}\n")
@@ -242,10 +242,10 @@ def test_denied_files_are_not_read(start, tmp_path):
     read = lambda **more: {"kind": "native", "use": "read_file", "with": {"root": str(folder), **more}}  # noqa: E731
     crib = start({"tools": {"read": read(), "own": read(deny=["*.md"])}})
     for path in (".env", ".ENV", ".git/config", "server.pem", "link.txt", "./.git/../.env"):
-        answer = said_no(crib.invoke("read", {"path": path}))
+        answer = error_result(crib.invoke("read", {"path": path}))
         assert "denied" in text_of(answer) and "very-secret" not in str(answer), path
     assert text_of(ok(crib.invoke("read", {"path": "notes.md"}))) == "very-secret words"
     assert ".env*" in crib.get("/tools/read").json["description"]
     assert text_of(ok(crib.invoke("own", {"path": ".env"}))) == "very-secret words"
-    assert "denied" in text_of(said_no(crib.invoke("own", {"path": "notes.md"})))
+    assert "denied" in text_of(error_result(crib.invoke("own", {"path": "notes.md"})))
     assert "*.md" in crib.get("/tools/own").json["description"]

@@ -1,4 +1,4 @@
-"""A call that is to stop stops: DELETE /invocations/{id}, a deadline, a caller that leaves; and the row says so."""
+"""Cancellation: DELETE /invocations/{id}, a deadline or a disconnect ends the call, and the row records it."""
 
 import random
 import threading
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness import later, ok, parallel, poll, problem, processes, text_of
+from harness import in_background, ok, parallel, poll, problem, processes, text_of
 from recipes import CALLERS, KEYS, py, sh, web
 from test_command import FAMILY
 from test_lifecycle import connect, invoke_bytes
@@ -14,12 +14,12 @@ from test_lifecycle import connect, invoke_bytes
 ENDED = {"succeeded", "failed", "timed_out", "cancelled", "refused", "unknown"}
 
 
-def family(mark):
+def family_script(mark):
     """A program with four kinds of descendants, each deaf to SIGTERM: child, session, orphan, orphan without pipes."""
     return FAMILY.replace("MARK", mark).replace("END", "signal.pause()")
 
 
-def under_way(crib, query="", key=None):
+def running_invocation(crib, query="", key=None):
     rows = poll(lambda: crib.rows("state=running" + query, key=key), 10, "a running call")
     return rows[0]["invocation_id"]
 
@@ -30,55 +30,55 @@ def cancel(crib, invocation, key=None):
     return reply.json
 
 
-def waiting(crib, mark, count=5):
+def wait_for_processes(crib, mark, count=5):
     return poll(lambda: len(processes(mark)) >= count, 10, f"{count} processes of the call")
 
 
 @pytest.mark.parametrize("effect, override, state", [
     ("read", None, "cancelled"), ("write", None, "unknown"), ("read", "finish", "cancelled"), ("idempotent", None, "cancelled")])
-def test_delete_ends_a_program_and_all_its_descendants(start, mark, effect, override, state):
-    """Sessions of their own, orphans, closed pipes, SIGTERM ignored: all dead within a second, whatever on_disconnect says."""
-    tool = py(family(mark), effect=effect, timeout="60s", **({"on_disconnect": override} if override else {}))
+def test_delete_ends_a_program_and_its_descendants(start, mark, effect, override, state):
+    """New sessions, orphans, closed pipes, SIGTERM ignored: all dead within a second, whatever on_disconnect is."""
+    tool = py(family_script(mark), effect=effect, timeout="60s", **({"on_disconnect": override} if override else {}))
     crib = start({"tools": {"family": tool}})
-    answer = later(lambda: crib.invoke("family"))
-    waiting(crib, mark)
-    invocation = under_way(crib)
+    answer = in_background(lambda: crib.invoke("family"))
+    wait_for_processes(crib, mark)
+    invocation = running_invocation(crib)
     started = time.monotonic()
     row = cancel(crib, invocation)
     poll(lambda: not processes(mark), 1 - (time.monotonic() - started), "the whole family dead within a second")
     assert (row["state"], row["kind"], row["attempts"]) == (state, "cancelled", 1), row
-    said = problem(answer(), 499, "cancelled")
-    assert said["invocation_id"] == invocation and said["retryable"] is False
-    assert ("may have had an effect" in text_of(said)) == (effect == "write"), said
-    assert row == crib.row(invocation) and row["result"] == said
+    error = problem(answer(), 499, "cancelled")
+    assert error["invocation_id"] == invocation and error["retryable"] is False
+    assert ("may have had an effect" in text_of(error)) == (effect == "write"), error
+    assert row == crib.row(invocation) and row["result"] == error
     assert [(one["attempt"], one["kind"]) for one in row["attempt_errors"]] == [(1, "cancelled")]
     assert cancel(crib, invocation) == row, "twice is as good as once"
 
 
-def test_a_deadline_ends_the_family_too(start, mark):
-    crib = start({"tools": {"family": py(family(mark), effect="read", timeout="60s")}})
-    answer = later(lambda: crib.invoke("family", timeout="2s"))
-    waiting(crib, mark)
-    said = problem(answer(), 504, "deadline_exceeded")
+def test_deadline_ends_a_program_and_its_descendants(start, mark):
+    crib = start({"tools": {"family": py(family_script(mark), effect="read", timeout="60s")}})
+    answer = in_background(lambda: crib.invoke("family", timeout="2s"))
+    wait_for_processes(crib, mark)
+    error = problem(answer(), 504, "deadline_exceeded")
     poll(lambda: not processes(mark), 1, "the whole family dead within a second")
-    row = crib.row(said["invocation_id"])
+    row = crib.row(error["invocation_id"])
     assert row["state"] == "timed_out" and [one["kind"] for one in row["attempt_errors"]] == ["deadline_exceeded"], row
     assert 1000 < row["attempt_errors"][0]["duration_ms"] < 3000, row
 
 
-def test_a_caller_that_leaves_ends_the_family_too(start, mark):
-    crib = start({"tools": {"family": py(family(mark), effect="read", timeout="60s")}})
+def test_disconnect_ends_a_program_and_its_descendants(start, mark):
+    crib = start({"tools": {"family": py(family_script(mark), effect="read", timeout="60s")}})
     with connect(crib) as sock:
         sock.sendall(invoke_bytes(crib, "family"))
-        waiting(crib, mark)
-        invocation = under_way(crib)
+        wait_for_processes(crib, mark)
+        invocation = running_invocation(crib)
     poll(lambda: not processes(mark), 1, "the whole family dead within a second")
     row = poll(lambda: (lambda r: r if r["state"] in ENDED else None)(crib.row(invocation)), 5, "its end")
     assert (row["state"], row["kind"]) == ("cancelled", "cancelled"), row
 
 
-def test_delete_drops_the_request_to_an_upstream(start, up):
-    """The upstream sees its connection closed; nothing is asked again, though retries were allowed."""
+def test_delete_closes_the_upstream_request(start, upstream):
+    """The upstream sees its connection closed; there is no retry, although retries were allowed."""
     closed = threading.Event()
 
     def step(handler):
@@ -87,36 +87,36 @@ def test_delete_drops_the_request_to_an_upstream(start, up):
             closed.set()
         handler.close_connection = True
 
-    crib = start({"tools": {"x": web(up.script("/held", step), effect="read", timeout="60s", retry={"attempts": 3})}})
-    answer = later(lambda: crib.invoke("x"))
-    poll(lambda: up.hits() == 1, 10, "the upstream was asked")
-    row = cancel(crib, under_way(crib))
+    crib = start({"tools": {"x": web(upstream.script("/held", step), effect="read", timeout="60s", retry={"attempts": 3})}})
+    answer = in_background(lambda: crib.invoke("x"))
+    poll(lambda: upstream.hits() == 1, 10, "the upstream was asked")
+    row = cancel(crib, running_invocation(crib))
     assert closed.wait(1), "the connection was kept"
     problem(answer(), 499, "cancelled")
-    assert row["state"] == "cancelled" and up.hits() == 1
+    assert row["state"] == "cancelled" and upstream.hits() == 1
 
 
-def test_delete_ends_a_wait_between_two_tries(start, up):
-    url = up.script("/busy", lambda handler: handler.reply(503, b"later", "text/plain", Retry_After="30"))
+def test_delete_ends_a_retry_pause(start, upstream):
+    url = upstream.script("/busy", lambda handler: handler.reply(503, b"later", "text/plain", Retry_After="30"))
     crib = start({"tools": {"x": web(url, effect="read", retry={"attempts": 3}, deadline="60s")}})
-    answer = later(lambda: crib.invoke("x"))
-    poll(lambda: up.hits() == 1, 10, "the first try")
+    answer = in_background(lambda: crib.invoke("x"))
+    poll(lambda: upstream.hits() == 1, 10, "the first try")
     poll(lambda: crib.rows("state=running"), 5, "it waits as it was asked to")
     time.sleep(0.2)
-    row = cancel(crib, under_way(crib))
+    row = cancel(crib, running_invocation(crib))
     problem(answer(), 499, "cancelled")
-    assert [one["kind"] for one in row["attempt_errors"]] == ["upstream_failed"] and up.hits() == 1
+    assert [one["kind"] for one in row["attempt_errors"]] == ["upstream_failed"] and upstream.hits() == 1
 
 
-def test_a_queued_call_never_starts_and_costs_nothing(start, tmp_path, mark):
+def test_cancelled_queued_call_never_starts_or_costs(start, tmp_path, mark):
     ran = tmp_path / "ran"
     tool = sh(f"echo begun >> {ran}; exec /bin/sleep 300 0.{mark}", effect="write", timeout="60s",
               limits=[{"calls": 5, "per": "day"}], concurrency={"max": 1, "queue": 4, "wait": "30s"})
     crib = start({"tools": {"x": tool}})
-    first = later(lambda: crib.invoke("x"))
-    waiting(crib, mark, 1)
-    running = under_way(crib)
-    second = later(lambda: crib.invoke("x"))
+    first = in_background(lambda: crib.invoke("x"))
+    wait_for_processes(crib, mark, 1)
+    running = running_invocation(crib)
+    second = in_background(lambda: crib.invoke("x"))
     queued = poll(lambda: [row["invocation_id"] for row in crib.rows("state=running") if row["invocation_id"] != running], 10, "one waits")[0]
     row = cancel(crib, queued)
     assert (row["state"], row["attempts"], row["attempt_errors"]) == ("cancelled", 0, []), row
@@ -126,13 +126,13 @@ def test_a_queued_call_never_starts_and_costs_nothing(start, tmp_path, mark):
     problem(first(), 499, "cancelled")
 
 
-def test_who_may_cancel_what(start, mark):
-    """One's own; an admin anybody's; somebody else's is as unknown as one that never was."""
+def test_callers_cancel_their_own_calls(start, mark):
+    """A caller cancels its own calls, an admin all; another caller's call is as unknown as one that does not exist."""
     ann, bob, root = KEYS["ANN"], KEYS["BOB"], KEYS["ROOT"]
     crib = start({"callers": CALLERS, "tools": {"x": sh(f"exec /bin/sleep 300 0.{mark}", effect="read", timeout="60s")}}, env=KEYS)
     for by in (ann, root):
-        answer = later(lambda: crib.invoke("x", key=ann))
-        invocation = under_way(crib, key=ann)
+        answer = in_background(lambda: crib.invoke("x", key=ann))
+        invocation = running_invocation(crib, key=ann)
         path = f"/invocations/{invocation}"
         foreign = problem(crib.delete(path, key=bob), 404, "invalid_request")
         unknown = problem(crib.delete("/invocations/01990000-0000-7000-8000-000000000000", key=bob), 404, "invalid_request")
@@ -144,38 +144,38 @@ def test_who_may_cancel_what(start, mark):
         problem(crib.delete(path, key=bob), 404, "invalid_request")
 
 
-def test_what_has_ended_otherwise_is_told(start):
+def test_cancel_of_an_ended_call_reports_its_state(start):
     crib = start({"tools": {"fine": sh("echo fine", effect="read"), "sad": sh("exit 3", effect="read"),
                             "late": sh("exec /bin/sleep 5", effect="read", timeout="100ms")}})
     for tool, state in (("fine", "succeeded"), ("sad", "failed"), ("late", "timed_out")):
         invocation = crib.invoke(tool).json["invocation_id"]
         crib.row(invocation)
-        said = problem(crib.delete(f"/invocations/{invocation}"), 409, "invalid_request")
-        assert state in said["detail"], said
+        error = problem(crib.delete(f"/invocations/{invocation}"), 409, "invalid_request")
+        assert state in error["detail"], error
     for nonsense in ("nonsense", "0199", "%00"):
         problem(crib.delete(f"/invocations/{nonsense}"), {400, 404}, "invalid_request")
 
 
 @pytest.mark.parametrize("effect, state", [("read", "cancelled"), ("write", "unknown")])
-def test_what_was_answered_survives_kill_nine(start, mark, effect, state):
+def test_cancelled_row_survives_kill_nine(start, mark, effect, state):
     crib = start({"tools": {"x": sh(f"exec /bin/sleep 300 0.{mark}", effect=effect, timeout="60s", limits=[{"calls": 5, "per": "day"}])}})
-    answer = later(lambda: crib.post("/tools/x/invoke", '{"arguments": {}}'))
-    waiting(crib, mark, 1)
-    row = cancel(crib, under_way(crib))
+    answer = in_background(lambda: crib.post("/tools/x/invoke", '{"arguments": {}}'))
+    wait_for_processes(crib, mark, 1)
+    row = cancel(crib, running_invocation(crib))
     crib.kill9()
     try:
         answer()
     except OSError:
         pass  # its answer may have been on the way
     crib.start()
-    again = crib.row(row["invocation_id"])
-    assert (again["state"], again["kind"]) == (state, "cancelled") and again["result"] == row["result"]
+    repeated = crib.row(row["invocation_id"])
+    assert (repeated["state"], repeated["kind"]) == (state, "cancelled") and repeated["result"] == row["result"]
     assert crib.usage("x")[0]["used"] == 1
 
 
-def test_a_storm_of_cancellations_leaves_exact_counts(start, tmp_path):
-    """Two hundred writes, each cancelled at some moment (queued, reserving, running, done): one ended row each, units as many
-    as were tried, no process and no place lost."""
+def test_many_cancellations_leave_exact_counts(start, tmp_path):
+    """Two hundred writes, each cancelled at some moment (queued, reserving, running, done): one ended row each, units equal to runs, no
+    process and no permit lost."""
     ran = tmp_path / "ran"
     tool = sh(f"echo x >> {ran}; exec /bin/sleep 0.05", effect="write", limits=[{"calls": 10_000, "per": "day"}],
               concurrency={"max": 4, "queue": 64, "wait": "30s"})
@@ -192,7 +192,7 @@ def test_a_storm_of_cancellations_leaves_exact_counts(start, tmp_path):
                     if reply.status == 200:
                         cancelled.append(reply.json)
 
-    cancelling = later(canceller)
+    cancelling = in_background(canceller)
 
     def caller(_):
         session = crib.session()
@@ -216,16 +216,16 @@ def test_a_storm_of_cancellations_leaves_exact_counts(start, tmp_path):
     assert crib.usage("x")[0]["used"] == tried >= len(ran.read_text().splitlines())
     assert {row["state"] for row in rows} == {"succeeded", "unknown", "cancelled"}, "the storm met every moment"
     for _ in range(8):
-        ok(crib.invoke("x"))  # all places are free again
+        ok(crib.invoke("x"))  # all permits are free again
 
 
-def test_cancelling_is_quick_while_other_calls_go_on(start, mark):
+def test_cancellation_is_quick_under_load(start, mark):
     """A hundred running calls are cancelled at once, each within three seconds, and another tool answers meanwhile."""
     tools = {"x": sh(f"exec /bin/sleep 300 0.{mark}", effect="read", timeout="60s", concurrency={"max": 100, "queue": 0, "wait": "1s"}),
              "calculator": {"kind": "native"}}
     crib = start({"tools": tools})
-    answers = [later(lambda: crib.invoke("x")) for _ in range(100)]
-    waiting(crib, mark, 100)
+    answers = [in_background(lambda: crib.invoke("x")) for _ in range(100)]
+    wait_for_processes(crib, mark, 100)
     ids = [row["invocation_id"] for row in crib.rows("state=running&limit=200")]
     assert len(ids) == 100
     times = parallel(100, lambda n: (time.monotonic(), cancel(crib, ids[n]), time.monotonic()))

@@ -11,7 +11,7 @@ import pytest
 
 from harness import BIN, clean_env, cli, ok, poll, text_of
 from recipes import PYTHON, command, to_yaml
-from test_first_process import first  # noqa: F401: a fixture
+from test_first_process import start_as_process_1  # noqa: F401: a fixture
 
 if not pathlib.Path("/proc/self/environ").exists():
     pytest.skip("needs /proc", allow_module_level=True)
@@ -19,7 +19,7 @@ if not pathlib.Path("/proc/self/environ").exists():
 SECRETS = {"CANARY_REFERENCED": "canary-4f1d0c9b2a", "CANARY_OTHER": "canary-77aa01ffc3"}
 NAME = pathlib.Path(BIN).name[:15]  # as long as the kernel keeps names
 
-# What a program sees. Values of secrets would be taken out of the answer, names are not.
+# The variables of a program. Secret values would be redacted in the answer, names are not.
 LOOK = """
 import json, os, resource
 
@@ -99,12 +99,12 @@ def manifest(folder, python=PYTHON):
             "mcp_servers": {"server": {"command": [python, "-I", "-S", "./server.py"], "environment": key}}}
 
 
-def seen(crib, tool):
+def run_tool(crib, tool):
     answer = ok(crib.invoke(tool))
     return answer["structured_content"] or json.loads(text_of(answer))
 
 
-def check(found, services=1, is_root=True):
+def assert_hidden(found, services=1, is_root=True):
     assert not any("CANARY" in name for name in found["own"]) and "KEY" in found["own"], found["own"]
     assert found["key"] == len(SECRETS["CANARY_REFERENCED"]), "the program has its own variables"
     assert len(found["services"]) == services, found["services"]
@@ -119,7 +119,7 @@ def check(found, services=1, is_root=True):
     assert not any("inherited" in link for link in found["files"].values()), found["files"]
 
 
-def test_programs_see_nothing_of_the_service(start, tmp_path):
+def test_programs_cannot_see_the_service(start, tmp_path):
     folder = tmp_path / "crib"
     given = tmp_path / "inherited"
     given.write_text("")
@@ -129,28 +129,28 @@ def test_programs_see_nothing_of_the_service(start, tmp_path):
     is_root = os.geteuid() == 0
     assert str(given) in [os.path.realpath(link) for link in pathlib.Path(f"/proc/{crib.pid}/fd").glob("*")] or not is_root
     for tool in TOOLS:
-        check(seen(crib, tool), is_root=is_root)
-    assert set(seen(crib, "command_look")["files"]) == {"0", "1", "2"}
+        assert_hidden(run_tool(crib, tool), is_root=is_root)
+    assert set(run_tool(crib, "command_look")["files"]) == {"0", "1", "2"}
     threads = [path.read_text().strip() for path in pathlib.Path(f"/proc/{crib.pid}/task").glob("*/comm")]
     assert threads.count("tokio-rt-worker") >= 3, "the runtime is given what the environment said"
     if is_root:
         assert b"CANARY" not in pathlib.Path(f"/proc/{crib.pid}/environ").read_bytes()
-        for service in seen(crib, "command_look")["services"]:
+        for service in run_tool(crib, "command_look")["services"]:
             assert not {"HOME", "PATH", "PGHOST", "TOKIO_WORKER_THREADS"} & set(service["environ"]), service
 
 
 @pytest.mark.parametrize("given", [{}, {"MIMALLOC_PURGE_DELAY": "70"}], ids=["default", "given"])
-def test_the_allocator_gives_memory_back_soon(start, tmp_path, given):
-    """The setting is the service's alone, and who sets it has the last word."""
+def test_allocator_returns_memory_soon(start, tmp_path, given):
+    """The setting belongs to the service alone, and the user's value takes precedence."""
     if os.geteuid() != 0:
         pytest.skip("only root may look")
     crib = start(manifest(tmp_path / "crib"), folder=tmp_path / "crib", env={**SECRETS, **given}).ready()
     environ = dict(entry.split("=", 1) for entry in pathlib.Path(f"/proc/{crib.pid}/environ").read_text().split("\0") if entry)
     assert environ["MIMALLOC_PURGE_DELAY"] == given.get("MIMALLOC_PURGE_DELAY", "10")
-    assert "MIMALLOC_PURGE_DELAY" not in seen(crib, "command_look")["own"]
+    assert "MIMALLOC_PURGE_DELAY" not in run_tool(crib, "command_look")["own"]
 
 
-def test_a_user_that_is_not_root_is_denied(start):
+def test_unprivileged_user_is_denied(start):
     if os.geteuid() != 0:
         pytest.skip("the test before has shown it")
     other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -163,35 +163,35 @@ def test_a_user_that_is_not_root_is_denied(start):
         pytest.skip("no other user may run the programs here")
     folder = pathlib.Path(tempfile.mkdtemp())
     try:
-        said = manifest(folder, python)
+        output = manifest(folder, python)
         os.chown(folder, 65534, 65534)
-        crib = start(said, folder=folder, env=SECRETS, within=["sh", "-c", "\"$@\"; exit $?", "sh", *other]).ready()
+        crib = start(output, folder=folder, env=SECRETS, within=["sh", "-c", "\"$@\"; exit $?", "sh", *other]).ready()
         for tool in TOOLS:
-            check(seen(crib, tool), is_root=False)
+            assert_hidden(run_tool(crib, tool), is_root=False)
         crib.stop()
     finally:
         shutil.rmtree(folder)
 
 
-def test_process_1_shows_nothing_either(first, tmp_path):  # noqa: F811
+def test_first_process_exposes_nothing(start_as_process_1, tmp_path):  # noqa: F811
     folder = tmp_path / "crib"
-    crib = first(manifest(folder), folder=folder, env=SECRETS).ready()
+    crib = start_as_process_1(manifest(folder), folder=folder, env=SECRETS).ready()
     for tool in TOOLS:
-        check(seen(crib, tool), services=2)
+        assert_hidden(run_tool(crib, tool), services=2)
 
 
-def test_reloading_keeps_the_variables(start, tmp_path):
+def test_reload_keeps_the_variables(start, tmp_path):
     folder = tmp_path / "crib"
-    said = manifest(folder)
-    crib = start(said, folder=folder, env=SECRETS).ready()
-    said["tools"]["later"] = command([PYTHON, "-I", "-S", "command.py"], environment={"KEY": "${env:CANARY_OTHER}"})
-    crib.manifest.write_text(to_yaml(said))
+    output = manifest(folder)
+    crib = start(output, folder=folder, env=SECRETS).ready()
+    output["tools"]["later"] = command([PYTHON, "-I", "-S", "command.py"], environment={"KEY": "${env:CANARY_OTHER}"})
+    crib.manifest.write_text(to_yaml(output))
     poll(lambda: crib.get("/tools/later").status == 200, 20, "the new manifest")
-    found = seen(crib, "later")
+    found = run_tool(crib, "later")
     assert found["key"] == len(SECRETS["CANARY_OTHER"]), found
 
 
-def test_a_call_in_this_process_shows_nothing(tmp_path):
+def test_in_process_call_exposes_nothing(tmp_path):
     folder = tmp_path / "crib"
     (folder / "x").parent.mkdir()
     (folder / "toolcrib.yaml").write_text(to_yaml(manifest(folder)))
@@ -199,11 +199,11 @@ def test_a_call_in_this_process_shows_nothing(tmp_path):
         done = cli("call", tool, cwd=folder, env={**SECRETS, "TOOLCRIB_LEDGER": f"sqlite://{folder}/of_variable.db"}, timeout=60)
         assert done.returncode == 0, done
         answer = json.loads(done.stdout)
-        check(answer["structured_content"] or json.loads(text_of(answer)), is_root=os.geteuid() == 0)
+        assert_hidden(answer["structured_content"] or json.loads(text_of(answer)), is_root=os.geteuid() == 0)
     assert (folder / "of_variable.db").exists(), "options have the values of variables"
 
 
-def test_without_proc_the_service_warns_and_goes_on(tmp_path):
+def test_service_without_proc_warns_and_runs(tmp_path):
     hidden = ["unshare", "--mount", "sh", "-c", "umount -l /proc && exec \"$@\"", "sh"]
     if subprocess.run([*hidden, "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("/proc cannot be taken away here")
@@ -214,7 +214,7 @@ def test_without_proc_the_service_warns_and_goes_on(tmp_path):
     assert "the environment stays visible" in done.stderr, done.stderr
 
 
-def test_the_command_is_shown_by_its_name(start):
+def test_process_shows_its_command_name(start):
     crib = start({"tools": {"calculator": {"kind": "native"}}})
     assert pathlib.Path(f"/proc/{crib.pid}/comm").read_text().strip() == NAME
     shown = pathlib.Path(f"/proc/{crib.pid}/cmdline").read_bytes().split(b"\0")

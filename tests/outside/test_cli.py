@@ -22,21 +22,21 @@ def folder(tmp_path):
 
 
 def test_check_runs_nothing(folder):
-    """Exit 0, and neither a tool ran nor a ledger was made."""
+    """Exit 0; no tool ran and no ledger was made."""
     done = cli("check", "--manifest", "toolcrib.yaml", cwd=folder)
     assert done.returncode == 0, done
     assert not (folder / "ran").exists() and not list(folder.glob("*.db"))
     assert cli("check", cwd=folder).returncode == 0, "toolcrib.yaml here is found"
 
 
-def test_tools(folder):
+def test_tools_prints_names_and_descriptions(folder):
     """Names and descriptions for people; the model's shapes for scripts."""
     done = cli("tools", "--manifest", "toolcrib.yaml", cwd=folder)
     assert done.returncode == 0 and "calculator" in done.stdout and "greet" in done.stdout, done
     assert not (folder / "ran").exists()
 
 
-def test_tools_for_openai(folder):
+def test_tools_prints_openai_format(folder):
     done = cli("tools", "--format", "openai", cwd=folder)
     assert done.returncode == 0, done
     tools = {tool["function"]["name"]: tool for tool in json.loads(done.stdout)}
@@ -44,7 +44,7 @@ def test_tools_for_openai(folder):
     assert tools["word"]["function"]["parameters"]["required"] == ["text"]
 
 
-def test_tools_for_anthropic(folder):
+def test_tools_prints_anthropic_format(folder):
     done = cli("tools", "--format", "anthropic", cwd=folder)
     assert done.returncode == 0, done
     tools = {tool["name"]: tool for tool in json.loads(done.stdout)}
@@ -52,7 +52,7 @@ def test_tools_for_anthropic(folder):
     assert tools["greet"]["description"] == "Greets whoever asks." and "parameters" not in tools["greet"]
 
 
-def test_tools_in_an_unknown_format(folder):
+def test_tools_refuses_an_unknown_format(folder):
     done = cli("tools", "--format", "morse", cwd=folder)
     assert done.returncode != 0 and "morse" in done.stderr + done.stdout, done
 
@@ -81,20 +81,20 @@ def test_call_without_arguments(folder):
 
 @pytest.mark.parametrize("args, words", [(("calculater", EXPR), "calculator"), (("calculator", "{}"), "expression"),
                                          (("calculator", "{broken"), "JSON"), (("calculator", "[]"), "object")])
-def test_calls_that_fail(folder, args, words):
+def test_call_failures_are_explained(folder, args, words):
     """Not 0, and the words that help."""
     done = cli("call", *args, cwd=folder)
-    said = done.stdout + done.stderr
-    assert done.returncode != 0 and words in said and "panicked" not in said, done
+    text = done.stdout + done.stderr
+    assert done.returncode != 0 and words in text and "panicked" not in text, done
 
 
-def test_a_tool_that_says_no(folder):
-    """Its words are shown (the contract leaves the exit code open)."""
+def test_call_prints_error_results(folder):
+    """Its text is shown (the contract leaves the exit code open)."""
     done = cli("call", "sad", cwd=folder)
     assert "sorry" in done.stdout + done.stderr and done.returncode in (0, 1), done
 
 
-def test_limits_hold_on_the_command_line(folder):
+def test_call_counts_against_limits(folder):
     """Calls in process use the manifest's ledger: a limit counts over processes."""
     codes = [cli("call", "count", cwd=folder).returncode for _ in range(3)]
     assert codes[:2] == [0, 0] and codes[2] != 0 and lines_in(folder / "counted") == 2
@@ -125,7 +125,7 @@ MESSAGES = {
 }
 
 
-def message(said, *args, cwd):
+def call_message(said, *args, cwd):
     """Exit code and answer of `call -`."""
     done = cli("call", "-", *args, cwd=cwd, stdin=said if isinstance(said, str) else json.dumps(said))
     assert "panicked" not in done.stderr, done
@@ -135,50 +135,50 @@ def message(said, *args, cwd):
 @pytest.mark.parametrize("dialect", MESSAGES)
 @pytest.mark.parametrize("named", [False, True])
 def test_call_of_a_message(folder, dialect, named):
-    """Any dialect, guessed or named: what it says runs, and what is to be appended is printed."""
-    code, answer = message(MESSAGES[dialect], *(["--dialect", dialect] if named else []), cwd=folder)
+    """Any dialect, guessed or named: its calls run, and the messages to append are printed."""
+    code, answer = call_message(MESSAGES[dialect], *(["--dialect", dialect] if named else []), cwd=folder)
     assert code == 0 and answer["dialect"] == dialect and len(answer["results"]) == 1, answer
     assert answer["results"][0]["tool"] == "calculator" and answer["results"][0]["is_error"] is False, answer
     assert "42" in json.dumps(answer["messages"]), answer
 
 
-def test_call_of_a_message_that_does_not_go_well(folder):
-    """1 when a tool says no, is not there or is called wrongly; the calls beside it run all the same."""
+def test_call_of_a_failing_message(folder):
+    """Exit 1 when a tool returns an error result, is missing or gets wrong arguments; the other calls run."""
     def two(name, arguments):
         other = {"id": "call_2", "type": "function", "function": {"name": name, "arguments": arguments}}
         return dict(MESSAGES["openai"], tool_calls=[*MESSAGES["openai"]["tool_calls"], other])
     for name, arguments in (("sad", "{}"), ("no_such_tool", "{}"), ("calculator", "{}")):
-        code, answer = message(two(name, arguments), cwd=folder)
+        code, answer = call_message(two(name, arguments), cwd=folder)
         assert code == 1 and len(answer["results"]) == 2 and answer["results"][0]["is_error"] is False, answer
-    code, answer = message({"role": "assistant", "content": "Nothing to do."}, cwd=folder)
+    code, answer = call_message({"role": "assistant", "content": "Nothing to do."}, cwd=folder)
     assert code == 0 and answer["results"] == [] and answer["messages"] == [], answer
-    code, problem = message([1, 2], cwd=folder)
+    code, problem = call_message([1, 2], cwd=folder)
     assert code == 1 and problem["kind"] == "invalid_request" and problem["status"] == 400, problem
 
 
 def test_call_of_a_message_over_a_server(start, tmp_path):
     """The server runs it; options and keys arrive."""
     crib = start({"tools": {"calculator": {"kind": "native"}, "sad": sh("exit 1", effect="write")}})
-    for said, run in ((MESSAGES["anthropic"], "r 7&x"), (MESSAGES["text"], "r8")):
-        code, answer = message(said, "--server", crib.base, "--run-id", run, cwd=tmp_path)
+    for output, run in ((MESSAGES["anthropic"], "r 7&x"), (MESSAGES["text"], "r8")):
+        code, answer = call_message(output, "--server", crib.base, "--run-id", run, cwd=tmp_path)
         assert code == 0 and "42" in json.dumps(answer["messages"]), answer
     crib.wait_row("tool=calculator", lambda row: row["run_id"] == "r 7&x")
     sad = {"tool_name": "sad", "arguments": {}}
-    answers = [message(sad, "--server", crib.base, "--idempotency-key", "once", cwd=tmp_path) for _ in range(2)]
+    answers = [call_message(sad, "--server", crib.base, "--idempotency-key", "once", cwd=tmp_path) for _ in range(2)]
     assert [code for code, _ in answers] == [1, 1], answers
     assert answers[0][1]["results"][0]["invocation_id"] == answers[1][1]["results"][0]["invocation_id"], answers
-    assert message(MESSAGES["gemini"], "--dialect", "bedrock", "--server", crib.base, cwd=tmp_path)[0] == 1
+    assert call_message(MESSAGES["gemini"], "--dialect", "bedrock", "--server", crib.base, cwd=tmp_path)[0] == 1
     assert not list(tmp_path.glob("*.db")), "a client makes no ledger"
 
 
 @pytest.mark.parametrize("args", [("-", "{}"), ("-", "-"), ("-", "--dialect", "french"), ("calculator", EXPR, "--run-id", "r"),
                                   ("calculator", "--dialect", "openai")])
-def test_calls_that_mix_a_message_and_a_tool(folder, args):
+def test_call_refuses_mixed_message_and_tool(folder, args):
     done = cli("call", *args, cwd=folder)
     assert done.returncode == 64 and done.stderr and not done.stdout, done
 
 
-def test_usage_and_invocations(start, tmp_path):
+def test_usage_and_invocations_are_printed(start, tmp_path):
     """Both read a server or a ledger file, also while the service runs on it."""
     crib = start({"tools": {"greet": sh("echo hello", effect="write"), "sad": sh("exit 1", effect="write")}})
     invocation = ok(crib.invoke("greet"))["invocation_id"]
@@ -191,26 +191,26 @@ def test_usage_and_invocations(start, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["usage", "invocations", "call"])
-def test_a_server_that_is_not_there(tmp_path, what):
+def test_unreachable_server_is_reported(tmp_path, what):
     args = ("call", "calculator", EXPR) if what == "call" else (what,)
     done = cli(*args, "--server", "http://127.0.0.1:1", cwd=tmp_path)
     assert done.returncode == 1 and "127.0.0.1:1" in done.stderr + done.stdout and "panicked" not in done.stderr, done
 
 
-def test_a_ledger_that_is_not_there(tmp_path):
+def test_missing_ledger_is_reported(tmp_path):
     """Reading makes no file."""
     done = cli("usage", "--ledger", f"sqlite://{tmp_path}/none.db", cwd=tmp_path)
     assert done.returncode == 1 and "none.db" in done.stderr + done.stdout, done
     assert not (tmp_path / "none.db").exists()
 
 
-def test_openapi(tmp_path):
+def test_openapi_prints_the_document(tmp_path):
     document = json.loads(cli("openapi", cwd=tmp_path).stdout)
     assert document["openapi"].startswith("3.1") and "/tools" in document["paths"]
 
 
-def test_healthcheck(start, tmp_path):
-    """0 when ready (or alive, if that is asked), not 0 when nobody is there."""
+def test_healthcheck_reports_by_exit_code(start, tmp_path):
+    """0 when ready (or alive, with --live), not 0 without a service."""
     crib = start()
     for live in ([], ["--live"]):
         assert cli("healthcheck", *live, "--server", crib.base, cwd=tmp_path).returncode == 0
@@ -220,22 +220,22 @@ def test_healthcheck(start, tmp_path):
         assert done.returncode == 1 and "panicked" not in done.stderr, done
 
 
-def test_listen_and_ledger_by_environment(tmp_path):
-    """TOOLCRIB_LISTEN and TOOLCRIB_LEDGER stand for the flags."""
+def test_environment_sets_listen_and_ledger(tmp_path):
+    """TOOLCRIB_LISTEN and TOOLCRIB_LEDGER replace the flags."""
     import re
     import subprocess
     env = clean_env({"TOOLCRIB_LISTEN": "127.0.0.1:0", "TOOLCRIB_LEDGER": f"sqlite://{tmp_path}/other.db"}, tmp_path)
     with open(tmp_path / "out", "wb") as out:
         process = subprocess.Popen([BIN, "serve"], cwd=str(tmp_path), env=env, stdout=out, stderr=subprocess.DEVNULL)
     try:
-        said = poll(lambda: re.search(r"^listening on http://127.0.0.1:(\d+)", (tmp_path / "out").read_text(), re.M), 15, "the line")
-        assert int(said.group(1)) not in (0, 7411) and (tmp_path / "other.db").exists() and not (tmp_path / "toolcrib.db").exists()
+        output = poll(lambda: re.search(r"^listening on http://127.0.0.1:(\d+)", (tmp_path / "out").read_text(), re.M), 15, "the line")
+        assert int(output.group(1)) not in (0, 7411) and (tmp_path / "other.db").exists() and not (tmp_path / "toolcrib.db").exists()
     finally:
         process.terminate()
         assert process.wait(28) == 0
 
 
-def test_a_port_that_is_taken(start, tmp_path):
+def test_occupied_port_is_reported(start, tmp_path):
     """A failed start is 1 and names the address."""
     crib = start()
     done = cli("serve", "--listen", f"127.0.0.1:{crib.port}", cwd=tmp_path)
@@ -243,7 +243,7 @@ def test_a_port_that_is_taken(start, tmp_path):
 
 
 @pytest.mark.parametrize("args", [("frobnicate",), ("serve", "--no-such-flag"), ("serve", "--listen", "nonsense"), ("call",)])
-def test_a_command_line_that_is_wrong(tmp_path, args):
+def test_wrong_command_line_is_refused(tmp_path, args):
     done = cli(*args, cwd=tmp_path)
     assert done.returncode != 0 and done.stderr and "panicked" not in done.stderr and "listening" not in done.stdout, done
 

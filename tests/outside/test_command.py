@@ -1,11 +1,11 @@
-"""Kind `command`: what reaches the program, what comes back, and that nothing of it survives."""
+"""Kind `command`: what reaches the program, what it returns, and that no process survives."""
 
 import json
 import os
 
 import pytest
 
-from harness import later, now, ok, poll, problem, processes, said_no, spent, text_of
+from harness import in_background, now, ok, poll, problem, processes, error_result, elapsed, text_of
 from recipes import command, params, py, PYTHON, sh
 
 TEXT = params(text="string")
@@ -13,62 +13,62 @@ SHOW = ("import sys, os, json; json.dump({'argv': sys.argv[1:], 'stdin': sys.std
         " 'cwd': os.getcwd()}, sys.stdout)")
 
 
-def show(*extra, **policy):
+def show_tool(*extra, **policy):
     """A program that answers with what it was given."""
     return command([PYTHON, "-I", "-S", "-c", SHOW, *extra], **dict({"effect": "read"}, **policy))
 
 
-def gone(mark):
+def wait_until_gone(mark):
     poll(lambda: not processes(mark), 6, f"no process left; still there: {processes(mark)}")
 
 
 def test_arguments_are_single_argv_items(start):
     """No shell, ever: quotes, spaces, `$()`, newlines and globs arrive as they are, in one item."""
-    crib = start({"tools": {"show": show("{{ text }}", "end", parameters=TEXT)}})
+    crib = start({"tools": {"show": show_tool("{{ text }}", "end", parameters=TEXT)}})
     for text in ("a b", "$(id) `id` ; rm -rf / | cat > x && y", 'q"u\'o\\te', "line\nline", "*", "ÆØÅ 日本", "${HOME}", "{{ text }}"):
         assert ok(crib.invoke("show", {"text": text}))["structured_content"]["argv"] == [text, "end"]
 
 
-def test_an_argv_value_is_no_option(start):
+def test_argv_value_cannot_be_an_option(start):
     """A value that begins with `-` is refused, unless a literal `--` stands before it."""
-    crib = start({"tools": {"bare": show("{{ text }}", parameters=TEXT), "fenced": show("--", "{{ text }}", parameters=TEXT)}})
+    crib = start({"tools": {"bare": show_tool("{{ text }}", parameters=TEXT), "fenced": show_tool("--", "{{ text }}", parameters=TEXT)}})
     reply = crib.invoke("bare", {"text": "--output=/etc/passwd"})
-    problem(reply, {400, 403, 422, 502})  # the contract says refused, not by which kind
+    problem(reply, {400, 403, 422, 502})  # the contract requires a refusal, but does not name its kind
     answer = ok(crib.invoke("fenced", {"text": "-x"}))
     assert answer["structured_content"]["argv"][-1] == "-x"
 
 
-def test_nul_in_an_argument_is_a_clear_answer(start):
-    """No argv can hold a NUL: told, not crashed."""
-    crib = start({"tools": {"show": show("{{ text }}", parameters=TEXT)}})
+def test_nul_in_an_argument_is_refused(start):
+    """argv cannot hold a NUL: the call is refused without a crash."""
+    crib = start({"tools": {"show": show_tool("{{ text }}", parameters=TEXT)}})
     problem(crib.invoke("show", {"text": "a\0b"}), {400, 422, 502})
     ok(crib.invoke("show", {"text": "ab"}))
 
 
-def test_typed_placeholders(start):
+def test_placeholders_keep_their_types(start):
     """Numbers and booleans become their JSON text; lists and objects too, as one item."""
-    crib = start({"tools": {"show": show("{{ n }}", "{{ b }}", "{{ l }}", parameters=params(n="number", b="boolean", l="array"))}})
+    crib = start({"tools": {"show": show_tool("{{ n }}", "{{ b }}", "{{ l }}", parameters=params(n="number", b="boolean", l="array"))}})
     argv = ok(crib.invoke("show", {"n": 1.5, "b": True, "l": [1, "x"]}))["structured_content"]["argv"]
     assert argv[:2] == ["1.5", "true"] and json.loads(argv[2]) == [1, "x"]
 
 
 def test_environment_is_cleared(start):
     """Nothing of the service's environment is inherited: only what the manifest names."""
-    crib = start({"tools": {"show": show(environment={"LANG": "C.UTF-8", "KEY": "${env:TOOL_KEY}"})}},
+    crib = start({"tools": {"show": show_tool(environment={"LANG": "C.UTF-8", "KEY": "${env:TOOL_KEY}"})}},
                  env={"TOOL_KEY": "k-1", "SERVICE_ONLY": "x"})
     env = ok(crib.invoke("show", {}))["structured_content"]["env"]
     assert env["LANG"] == "C.UTF-8" and "SERVICE_ONLY" not in env and "TOOL_KEY" not in env and "HOME" not in env, env
     assert "KEY" in env  # its value is a secret, and may be redacted in the answer
 
 
-def test_stdin(start):
+def test_stdin_is_the_template_or_arguments(start):
     """The template, or the arguments object as JSON."""
-    crib = start({"tools": {"templated": show(stdin="{{ text }}", parameters=TEXT), "plain": show(parameters=TEXT)}})
+    crib = start({"tools": {"templated": show_tool(stdin="{{ text }}", parameters=TEXT), "plain": show_tool(parameters=TEXT)}})
     assert ok(crib.invoke("templated", {"text": "hei\n"}))["structured_content"]["stdin"] == "hei\n"
     assert json.loads(ok(crib.invoke("plain", {"text": "hei"}))["structured_content"]["stdin"]) == {"text": "hei"}
 
 
-def test_a_large_stdin_that_nobody_reads(start):
+def test_large_unread_stdin_does_not_block(start):
     """More than a pipe holds, to a program that does not read: no hang, no failure."""
     crib = start({"tools": {"deaf": sh("echo done", stdin="{{ text }}", parameters=TEXT, effect="read")}})
     assert "done" in text_of(ok(crib.invoke("deaf", {"text": "x" * 500_000})))
@@ -77,11 +77,11 @@ def test_a_large_stdin_that_nobody_reads(start):
 def test_workdir_is_relative_to_the_manifest(start, tmp_path):
     work = tmp_path / "here" / "work"
     work.mkdir(parents=True)
-    crib = start({"tools": {"show": show(workdir="./work")}}, folder=tmp_path / "here")
+    crib = start({"tools": {"show": show_tool(workdir="./work")}}, folder=tmp_path / "here")
     assert os.path.realpath(ok(crib.invoke("show", {}))["structured_content"]["cwd"]) == os.path.realpath(work)
 
 
-def test_output_auto_json_text(start):
+def test_output_modes_auto_json_text(start):
     crib = start({"tools": {
         "auto_json": sh("echo '{\"a\": 1}'", effect="read"), "auto_text": sh("echo '{a: 1'", effect="read"),
         "text": sh("echo '{\"a\": 1}'", effect="read", output="text"), "list": sh("echo '[1, 2]'", effect="read", output="json"),
@@ -94,31 +94,31 @@ def test_output_auto_json_text(start):
     answer = ok(crib.invoke("text"))
     assert answer["structured_content"] is None and '"a"' in text_of(answer)
     assert ok(crib.invoke("list"))["structured_content"] == [1, 2]
-    said = problem(crib.invoke("half"), 502, "bad_output")
-    assert said["source"] == "tool" and crib.row(said["invocation_id"])["state"] == "failed"
+    error = problem(crib.invoke("half"), 502, "bad_output")
+    assert error["source"] == "tool" and crib.row(error["invocation_id"])["state"] == "failed"
     ok(crib.invoke("empty"))
 
 
-def test_output_that_breaks_its_schema(start):
+def test_output_must_fit_its_schema(start):
     """What the tool promised and did not keep is bad_output, not a result."""
     crib = start({"tools": {"liar": sh("echo '{\"a\": \"x\"}'", effect="read", output_schema={
         "type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})}})
     problem(crib.invoke("liar"), 502, "bad_output")
 
 
-def test_exit_code_and_stderr(start):
+def test_exit_code_and_stderr_become_an_error_result(start):
     """Exit 1 is the tool saying no: 200, is_error, and its stderr is the text."""
     crib = start({"tools": {"sad": sh("echo out; echo 'no such file: x.txt' >&2; exit 1", effect="read"),
                             "mute": sh("exit 3", effect="read"), "killed": sh("kill -9 $$", effect="read")}})
-    answer = said_no(crib.invoke("sad"))
+    answer = error_result(crib.invoke("sad"))
     assert "no such file: x.txt" in text_of(answer)
     assert crib.row(answer["invocation_id"])["result"]["is_error"] is True
-    said_no(crib.invoke("mute"))
-    reply = crib.invoke("killed")  # no exit code at all: a refusal of the tool or a failure, in either case told
-    assert reply.status == 502 or said_no(reply)
+    error_result(crib.invoke("mute"))
+    reply = crib.invoke("killed")  # no exit code at all: an error result or a failure, reported in either case
+    assert reply.status == 502 or error_result(reply)
 
 
-def test_a_program_that_is_not_there(start):
+def test_missing_program_is_upstream_failed(start):
     """Spawn failures are upstream_failed; a check that finds them earlier would be fine too, so it is made absent later."""
     crib = start({"tools": {"calculator": {"kind": "native"}, "ghost": command(["./ghost"], effect="read")}},
                  folder=_with_program(start.root / "ghost"))
@@ -136,33 +136,33 @@ def _with_program(folder):
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_endless_output_is_capped(start, mark, stream):
-    """A program that prints without end: an answer soon, no memory eaten, the program gone."""
+    """A program that prints without end: an early answer, bounded memory, the program ended."""
     script = f"exec /usr/bin/yes {mark}" + (" >&2" if stream == "stderr" else "")
     crib = start({"tools": {"loud": sh(script, effect="read", max_output="64KiB", timeout="5s")}})
     before, started = crib.rss(), now()
     reply = crib.invoke("loud")
-    assert spent(started) < 10
-    # Two readings: cut off and said so (200), or output that is not what it should be (502); stderr may run into the time.
+    assert elapsed(started) < 10
+    # Two readings: cut off with a warning (200), or invalid output (502); stderr may run into the timeout.
     assert reply.status in (200, 502) or (stream == "stderr" and reply.status == 504), reply
     assert len(reply.body) < 400_000, "capped"
     assert crib.rss() - before < 64 << 20
-    gone(mark)
+    wait_until_gone(mark)
 
 
-def test_output_of_exactly_a_mebibyte_under_its_cap_is_whole(start):
+def test_output_below_its_cap_is_complete(start):
     crib = start({"tools": {"big": py("print('x' * 1000000, end='')", effect="read", max_output="1MiB", output="text")}})
     assert text_of(ok(crib.invoke("big"))) == "x" * 1_000_000
 
 
-def test_a_program_that_never_ends(start, mark):
-    """Its timeout ends it: 504, the row says so, the process is gone."""
+def test_endless_program_is_ended_by_timeout(start, mark):
+    """Its timeout ends it: 504, the row records it, the process is gone."""
     crib = start({"tools": {"stuck": sh(f"exec /bin/sleep 300 0.{mark}", effect="read", timeout="400ms"),
                             "stuck_write": sh(f"exec /bin/sleep 300 0.{mark}", effect="write", timeout="400ms")}})
-    said = problem(crib.invoke("stuck"), 504, {"attempt_timed_out", "deadline_exceeded"})
-    assert crib.row(said["invocation_id"])["state"] == "timed_out"
-    said = problem(crib.invoke("stuck_write"), 504, {"attempt_timed_out", "deadline_exceeded"})
-    assert crib.row(said["invocation_id"])["state"] == "unknown", "nobody knows what a started write did"
-    gone(mark)
+    error = problem(crib.invoke("stuck"), 504, {"attempt_timed_out", "deadline_exceeded"})
+    assert crib.row(error["invocation_id"])["state"] == "timed_out"
+    error = problem(crib.invoke("stuck_write"), 504, {"attempt_timed_out", "deadline_exceeded"})
+    assert crib.row(error["invocation_id"])["state"] == "unknown", "nobody knows what a started write did"
+    wait_until_gone(mark)
 
 
 FAMILY = """
@@ -183,45 +183,45 @@ END
 """
 
 
-def test_no_child_survives_a_timeout(start, mark):
+def test_timeout_kills_all_descendants(start, mark):
     """Children that ignore SIGTERM, with sessions of their own, orphaned, with closed pipes: all gone with the call."""
     script = FAMILY.replace("MARK", mark).replace("END", "signal.pause()")
     crib = start({"tools": {"family": py(script, effect="read", timeout="1500ms")}})
-    answer = later(lambda: crib.invoke("family"))
+    answer = in_background(lambda: crib.invoke("family"))
     poll(lambda: len(processes(mark)) >= 5, 10, "the parent and its four")
     problem(answer(), 504, {"attempt_timed_out", "deadline_exceeded"})
-    gone(mark)
+    wait_until_gone(mark)
 
 
-def test_a_parent_that_leaves_its_children(start, mark):
+def test_orphaned_children_do_not_delay_the_answer(start, mark):
     """The program ends and its children hold stdout open: the answer does not wait for them longer than the timeout."""
     script = FAMILY.replace("MARK", mark).replace("END", "print('parent done', flush=True)")
     crib = start({"tools": {"leaver": py(script, effect="read", timeout="2s")}})
     started = now()
     reply = crib.invoke("leaver")
     assert reply.status in (200, 504), reply
-    assert spent(started) < 8
-    gone(mark)  # an ended call owns no process
+    assert elapsed(started) < 8
+    wait_until_gone(mark)  # an ended call owns no process
 
 
-def test_a_hung_tool_hurts_no_other(start, mark):
+def test_hung_tool_does_not_block_others(start, mark):
     """While every slot of one tool hangs, another answers at once."""
     crib = start({"tools": {
         "hung": sh(f"exec /bin/sleep 300 0.{mark}", effect="read", timeout="3s", concurrency={"max": 2, "queue": 8, "wait": "1s"}),
         "calculator": {"kind": "native"}, "quick": sh("echo quick", effect="read")}})
-    waiting = [later(lambda: crib.invoke("hung")) for _ in range(6)]
+    waiting = [in_background(lambda: crib.invoke("hung")) for _ in range(6)]
     poll(lambda: len(processes(mark)) == 2, 5, "two hanging programs")
     for _ in range(10):
         started = now()
         ok(crib.invoke("calculator", {"expression": "1"}))
         ok(crib.invoke("quick"))
-        assert spent(started) < 1
+        assert elapsed(started) < 1
     for answer in waiting:
         problem(answer(), {503, 504})
-    gone(mark)
+    wait_until_gone(mark)
 
 
-def test_read_file_is_rooted(start, tmp_path):
+def test_read_file_stays_within_its_root(start, tmp_path):
     """The built-in under another name: inside its root it reads; nothing leads out of it."""
     home = tmp_path / "home"
     notes = home / "notes"
@@ -245,5 +245,5 @@ def test_read_file_is_rooted(start, tmp_path):
         assert b"the-secret-text" not in reply.body and b"root:" not in reply.body, path
         assert reply.status >= 400 or reply.json["is_error"], (path, reply)
         assert reply.status < 500 or reply.status == 502, (path, reply)
-        assert spent(started) < 5, path
+        assert elapsed(started) < 5, path
     assert len(crib.invoke("read_notes", {"path": "big.txt"}).body) < 60_000

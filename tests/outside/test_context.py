@@ -1,4 +1,4 @@
-"""A request's context, kind by kind: declared fields reach their tool and nothing else does; and the variables that tools declare."""
+"""A request's context, kind by kind: only declared fields reach their tool; and the variables that tools declare."""
 
 import json
 import sqlite3
@@ -30,7 +30,7 @@ def variables() -> dict:
 
 
 @pytest.fixture
-def crib(start, up, tmp_path):
+def crib(start, upstream, tmp_path):
     (tmp_path / "m.py").write_text(MODULE)
     with sqlite3.connect(tmp_path / "shop.db") as shop:
         shop.execute("create table orders (id integer, tenant text)")
@@ -38,7 +38,7 @@ def crib(start, up, tmp_path):
     shop.close()
     return start({
         "tools": {
-            "far": web(up.base + "/echo", "POST", {"json": {"of": "{{ context.tenant }}"}, "query": {"t": "{{ context.tenant }}"}},
+            "far": web(upstream.base + "/echo", "POST", {"json": {"of": "{{ context.tenant }}"}, "query": {"t": "{{ context.tenant }}"}},
                        effect="read", context=["tenant"], cache={"ttl": "1m"}),
             "shell": sh('echo "$TOOLCRIB_CONTEXT_TENANT:${TOOLCRIB_CONTEXT_USER_ID-unset}"', effect="read", context=["tenant", "user-id"]),
             "orders": {"kind": "sql", "description": "Orders of the tenant.", "context": ["tenant"],
@@ -51,7 +51,7 @@ def crib(start, up, tmp_path):
     }, env={"GIVEN": "given-by-the-test"}).ready(30)
 
 
-def test_each_kind_gets_its_fields(crib):
+def test_every_kind_gets_its_fields(crib):
     acme = {"tenant": "acme", "user": "ann"}
     assert ok(crib.invoke("far", context=acme))["structured_content"]["body"] == {"of": "acme"}
     assert text_of(ok(crib.invoke("shell", context={"tenant": "a;`id` $(id)", "user-id": 7}))).strip() == "a;`id` $(id):7"
@@ -63,13 +63,13 @@ def test_each_kind_gets_its_fields(crib):
     assert ok(crib.invoke("tenant", context=acme))["structured_content"] == {"tenant": "acme"}
 
 
-def test_one_tenants_answer_is_not_anothers(crib):
+def test_cached_answers_are_separate_per_tenant(crib):
     calls = [ok(crib.invoke("far", context={"tenant": tenant})) for tenant in ("acme", "other", "acme")]
     assert [call["meta"]["cache"] for call in calls] == ["miss", "miss", "hit"]
     assert [call["structured_content"]["body"]["of"] for call in calls] == ["acme", "other", "acme"]
 
 
-def test_what_is_not_taken_is_told(crib):
+def test_undeclared_fields_are_reported(crib):
     answer = ok(crib.invoke("calculator", {"expression": "1+1"}, context={"tenant": "acme"}))
     assert answer["meta"]["warnings"] == ["this tool takes no context; not passed on: `tenant`"]
     assert ok(crib.invoke("shell", context={"tenant": "acme"}))["meta"]["warnings"] == []
@@ -77,18 +77,18 @@ def test_what_is_not_taken_is_told(crib):
     assert (shown["far"], shown["calculator"], shown["whole"], shown["tenant"]) == (["tenant"], [], None, ["tenant"])
 
 
-def test_what_cannot_be_a_variable_is_refused(crib):
-    said = problem(crib.invoke("shell", context={"tenant": "a\0b"}), 400, "invalid_request")
-    assert "`context.tenant` is the variable TOOLCRIB_CONTEXT_TENANT" in said["detail"] and "a\0b" not in said["detail"]
+def test_invalid_variable_value_is_refused(crib):
+    error = problem(crib.invoke("shell", context={"tenant": "a\0b"}), 400, "invalid_request")
+    assert "`context.tenant` is the variable TOOLCRIB_CONTEXT_TENANT" in error["detail"] and "a\0b" not in error["detail"]
 
 
-def test_a_value_of_a_context_is_on_no_record(crib):
+def test_context_values_are_not_recorded(crib):
     answer = ok(crib.invoke("orders", context={"tenant": "private-tenant-name"}))
     row = crib.row(answer["invocation_id"])
     assert row["state"] == "succeeded" and "private-tenant-name" not in json.dumps([answer, row])
 
 
-def test_modules_are_given_what_they_declare(crib):
+def test_modules_get_their_declared_variables(crib):
     seen = ok(crib.invoke("variables"))["structured_content"]
     assert seen["UNITS"] == "km" and seen["GIVEN"] == "[redacted]" and "NONE" not in seen, seen
     env = {var["name"]: var for var in crib.get("/tools/variables").json["env"]}
@@ -112,7 +112,7 @@ mcp_servers:
 """
 
 
-def test_check_tells_set_default_and_unset(tmp_path):
+def test_check_reports_set_default_and_unset(tmp_path):
     (tmp_path / "toolcrib.yaml").write_text(MANIFEST)
     env = {"GIVEN": "value-of-given"}
     done = cli("check", cwd=tmp_path, env=env)
@@ -120,8 +120,8 @@ def test_check_tells_set_default_and_unset(tmp_path):
     for line in ("show: environment variable GIVEN: set", "show: environment variable UNITS: not set, has a default",
                  "show: environment variable NONE: not set, optional", "far: environment variable FAR: not set, optional"):
         assert line in done.stdout.splitlines(), done.stdout
-    said = json.loads(cli("check", "--format", "json", cwd=tmp_path, env=env).stdout)
-    states = {var["name"]: (var["tool"], var["source"], var["state"], var["set"]) for var in said["environment"]}
+    output = json.loads(cli("check", "--format", "json", cwd=tmp_path, env=env).stdout)
+    states = {var["name"]: (var["tool"], var["source"], var["state"], var["set"]) for var in output["environment"]}
     assert states == {"GIVEN": ("show", None, "set", True), "UNITS": ("show", None, "default", False),
                       "NONE": ("show", None, "unset", False), "FAR": (None, "far", "unset", False)}
     done = cli("check", cwd=tmp_path, env={})
@@ -130,12 +130,12 @@ def test_check_tells_set_default_and_unset(tmp_path):
     for line in ("show: environment variable GIVEN: not set, required", "show: environment variable UNITS: not set, has a default",
                  "show: environment variable NONE: not set, optional", "far: environment variable FAR: not set, optional"):
         assert line in done.stderr, done.stderr
-    said = json.loads(cli("check", "--format", "json", cwd=tmp_path, env={}).stdout)
-    assert {var["name"]: var["state"] for var in said["environment"]} == {
+    output = json.loads(cli("check", "--format", "json", cwd=tmp_path, env={}).stdout)
+    assert {var["name"]: var["state"] for var in output["environment"]} == {
         "GIVEN": "missing", "UNITS": "default", "NONE": "unset", "FAR": "unset"}
 
 
-def test_what_names_an_absent_variable_is_left_out(tmp_path):
+def test_setting_with_an_absent_variable_is_left_out(tmp_path):
     (tmp_path / "toolcrib.yaml").write_text(MANIFEST.split("mcp_servers")[0])
     env = {"GIVEN": "value-of-given"}
     answer = json.loads(cli("call", "show", "{}", cwd=tmp_path, env=env).stdout)
@@ -152,7 +152,7 @@ def test_what_names_an_absent_variable_is_left_out(tmp_path):
     ("command: [x], context: [user], environment: {TOOLCRIB_CONTEXT_USER: x}", "environment.TOOLCRIB_CONTEXT_USER", "another name"),
     ("command: [x], context: [a.b]", "context.0", "the name of a context field"),
     ("command: [x], context: [a], parameters: {context.a: {type: string}}", "context", "rename one of them")])
-def test_declarations_that_cannot_work_stop_the_start(tmp_path, keys, place, says):
+def test_invalid_declarations_stop_the_start(tmp_path, keys, place, says):
     (tmp_path / "toolcrib.yaml").write_text(f"tools:\n  t: {{kind: command, description: d, {keys}}}\n")
     done = cli("check", cwd=tmp_path)
     assert done.returncode == 64 and f"tools.t.{place}: " in done.stderr and says in done.stderr, done

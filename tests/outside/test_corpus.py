@@ -1,7 +1,5 @@
-"""What models really say, each message with its expected answer: every case of tests/corpus, against one service.
-
-tests/corpus/README.md says what a case looks like. `pytest tests/outside/test_corpus.py -k NAME` runs one.
-"""
+"""Real model messages, each with its expected answer: every case of tests/corpus, against one service. tests/corpus/README.md defines
+the cases. `pytest tests/outside/test_corpus.py -k NAME` runs one."""
 
 import collections
 import json
@@ -9,8 +7,8 @@ import urllib.parse
 
 import pytest
 
-from corpus import cases, post, serving
-from harness import KINDS, poll, shape
+from corpus import cases, post, start_service
+from harness import KINDS, poll, assert_answer_shape
 from matcher import differences
 
 FIELDS = {"name", "about", "query", "body", "text", "before", "expect"}
@@ -21,18 +19,18 @@ NOT_NOTED = {"calculator", "take_screenshot", "get_order", "get_invoice", "slow"
 
 @pytest.fixture(scope="module")
 def crib(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("corpus")) as crib:
+    with start_service(tmp_path_factory.mktemp("corpus")) as crib:
         yield crib
 
 
 @pytest.mark.parametrize("case", cases())
-def test_case(crib, case, request):
+def test_case_passes(crib, case, request):
     noted = crib.folder / "ran"
     run = request.node.callspec.id
     for message in case.get("before", []):
         assert post(crib, case, message, run).status == 200
     noted.write_text("")
-    rows_before = len(settled(crib, run))
+    rows_before = len(wait_for_rows(crib, run))
 
     reply = post(crib, case, case["text"] if "text" in case else case["body"], run)
     answer, expect = reply.json, case["expect"]
@@ -60,8 +58,8 @@ def wrong_answer(expect, answer):
 
 
 def wrong_result(expected, result, place):
-    """An invoke answer or a problem. Fields that the case does not name are not looked at, save those two of `meta` that say what
-    was changed: there is nothing."""
+    """An invoke answer or a problem. Fields that the case does not name are not compared, except the two of `meta` that report changes:
+    they must be empty."""
     expected = dict(expected)
     coercions, warnings = expected.pop("coercions", []), expected.pop("warnings", [])
     if "kind" in expected:
@@ -71,7 +69,7 @@ def wrong_result(expected, result, place):
     else:
         if "kind" in result:
             return [f"{place} should not be a problem: {result}"]
-        meta = shape(result)["meta"]
+        meta = assert_answer_shape(result)["meta"]
         got = [[one["pointer"], one["from"], one["to"]] for one in meta["coercions"]]
         wrong = differences(coercions, got, f"{place}.meta.coercions") + differences(warnings, meta["warnings"], f"{place}.meta.warnings")
         if wrong:
@@ -80,26 +78,26 @@ def wrong_result(expected, result, place):
 
 
 def check_what_ran(crib, noted, run, rows_before, ran):
-    """Two witnesses: what the tools themselves wrote down, with the arguments they got, and the ledger."""
-    wanted = collections.Counter(as_line(tool, arguments) for tool, arguments in ran if tool not in NOT_NOTED)
-    wrote = collections.Counter(as_line(*line.split(" ", 1)) for line in noted.read_text(encoding="utf-8").split("\n")[:-1])
+    """Two witnesses: the runs that the tools recorded, with their arguments, and the ledger."""
+    wanted = collections.Counter(run_line(tool, arguments) for tool, arguments in ran if tool not in NOT_NOTED)
+    wrote = collections.Counter(run_line(*line.split(" ", 1)) for line in noted.read_text(encoding="utf-8").split("\n")[:-1])
     assert wrote == wanted, f"the tools ran as {sorted(wrote)} instead of {sorted(wanted)}"
-    rows = settled(crib, run, rows_before + len(ran))[: -rows_before or None]
+    rows = wait_for_rows(crib, run, rows_before + len(ran))[: -rows_before or None]
     tried = collections.Counter(row["tool"] for row in rows if row["attempts"])
     assert tried == collections.Counter(tool for tool, _ in ran), f"in the ledger: {tried}"
-    asked = collections.Counter(as_line(row["tool"], row["arguments"]) for row in rows if row["attempts"] and row["tool"] in NOT_NOTED)
-    assert asked == collections.Counter(as_line(tool, arguments) for tool, arguments in ran if tool in NOT_NOTED)
+    requests = collections.Counter(run_line(row["tool"], row["arguments"]) for row in rows if row["attempts"] and row["tool"] in NOT_NOTED)
+    assert requests == collections.Counter(run_line(tool, arguments) for tool, arguments in ran if tool in NOT_NOTED)
 
 
-def settled(crib, run, at_least=0):
-    """The run's rows, newest first, when so many are written and none is under way."""
+def wait_for_rows(crib, run, at_least=0):
+    """The run's rows, newest first, when so many are written and all have ended."""
     def look():
         rows = crib.rows("limit=100&run_id=" + urllib.parse.quote(run))
         return (len(rows) >= at_least and all(row["state"] not in ("reserved", "running") for row in rows)) and [rows]
     return poll(look, what=f"{at_least} rows of {run}")[0]
 
 
-def as_line(tool, arguments):
+def run_line(tool, arguments):
     arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
     return f"{tool} {json.dumps(arguments, sort_keys=True, ensure_ascii=False)}"
 
@@ -117,7 +115,7 @@ def test_every_case_is_well_formed():
         assert all(len(one) == 2 and isinstance(one[1], dict) for one in expect["ran"]), param.id
 
 
-def test_a_wrong_answer_is_noticed():
+def test_matcher_notices_wrong_answers():
     """A right answer, and each thing that may be wrong with it."""
     result = {"invocation_id": "1", "tool": "ping", "tool_use_id": "c1", "is_error": False, "content": [{"type": "text", "text": "pong"}],
               "structured_content": None, "result_as_answer": False,

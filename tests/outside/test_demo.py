@@ -5,7 +5,7 @@ import stat
 from harness import ok, poll, text_of
 
 
-def test_first_call_from_nothing(start):
+def test_first_call_works_without_a_manifest(start):
     """`toolcrib serve` in an empty folder runs the demo tools; a call answers and is found in the ledger."""
     crib = start()
     tools = crib.get("/tools").json["tools"]
@@ -27,7 +27,7 @@ def test_first_call_from_nothing(start):
     assert one["attempt_errors"] == []
 
 
-def test_ledger_is_for_its_owner_alone(start):
+def test_ledger_is_private_to_its_owner(start):
     """toolcrib.db appears in the folder with mode 0600, and so do the files SQLite puts beside it."""
     crib = start()
     ok(crib.invoke("calculator", {"expression": "1+1"}))
@@ -38,7 +38,7 @@ def test_ledger_is_for_its_owner_alone(start):
 
 
 def test_start_shows_a_curl_line(start):
-    """The demo start says how to try it, with the address it listens on."""
+    """The demo start prints a command to try, with its address."""
     crib = start()
     poll(lambda: "curl" in crib.stdout + crib.stderr, 3, "a curl line to try")
     assert sum(line.startswith("listening on ") for line in crib.stdout.splitlines()) == 1
@@ -47,7 +47,7 @@ def test_start_shows_a_curl_line(start):
 
 
 def test_demo_tools_are_ready_for_a_model(start):
-    """Every demo tool has a description and an object schema, and says what it may do."""
+    """Every demo tool has a description, an object schema and an effect."""
     tools = start().get("/tools").json
     assert tools["next_cursor"] is None
     for tool in tools["tools"]:

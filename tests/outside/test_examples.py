@@ -1,5 +1,5 @@
-"""examples/agents: an agent's whole turn in each provider's format, in Python and JavaScript, against the scripted model server; and the
-loop that the README shows. examples/python: its tools."""
+"""examples/agents: an agent's whole turn in each provider's format, in Python and JavaScript, against the scripted model server; and
+the loop in the README. examples/python: its tools."""
 
 import json
 import os
@@ -14,8 +14,8 @@ import uuid
 
 import pytest
 
-from harness import REPO, clean_env, ok, problem, said_no, text_of
-from test_long_work import opened
+from harness import REPO, clean_env, ok, problem, error_result, text_of
+from test_long_work import open_stream
 
 AGENTS = REPO / "examples" / "agents"
 PROVIDERS = ["openai", "openai-responses", "anthropic", "gemini", "bedrock"]
@@ -24,7 +24,7 @@ ANSWER = "6 * 7 is "
 
 @pytest.fixture(scope="module")
 def model():
-    """The scripted model server: its address, and the requests it saw as lines of its log."""
+    """The scripted model server: its address, and the requests it received as lines of its log."""
     server = subprocess.Popen([sys.executable, str(AGENTS / "model_server.py")], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, text=True)
     yield server.stdout.readline().split()[-1]
@@ -51,13 +51,13 @@ def check(done, crib, rows_before):
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_python(crib, model, provider):
+def test_python_agent_runs(crib, model, provider):
     before = len(crib.all_rows("tool=calculator"))
     check(run([sys.executable, "-I", "-S", str(AGENTS / "agent.py"), provider], crib, model), crib, before)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_javascript(crib, model, provider):
+def test_javascript_agent_runs(crib, model, provider):
     node = shutil.which("node")
     if not node:
         pytest.skip("no node here")
@@ -65,8 +65,8 @@ def test_javascript(crib, model, provider):
     check(run([node, str(AGENTS / "agent.mjs"), provider], crib, model), crib, before)
 
 
-def test_the_loop_in_the_readme(crib, model):
-    """Its lines run as they stand but for the imports, with `model` as the reader's own call to a provider."""
+def test_readme_loop_runs(crib, model):
+    """Its lines run unchanged except for the imports, with `model` as the reader's own call to a provider."""
     loop, = [block for block in re.findall(r"```python\n(.*?)```", (REPO / "README.md").read_text(encoding="utf-8"), re.S) if '"/calls' in block]
     messages = [{"role": "user", "content": "What is 6 times 7?"}]
 
@@ -79,7 +79,7 @@ def test_the_loop_in_the_readme(crib, model):
     assert messages[-1]["content"].startswith(ANSWER)
 
 
-def test_the_examples_are_short_and_need_nothing():
+def test_examples_are_short_and_have_no_dependencies():
     for script in ("agent.py", "agent.mjs"):
         text = (AGENTS / script).read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 100, script
@@ -96,8 +96,8 @@ def test_the_examples_are_short_and_need_nothing():
     ("openai", {"model": "m", "tools": "TOOLS", "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}]},
                 {"role": "tool", "tool_call_id": "c1", "content": "42", "is_error": False}]}),
 ])
-def test_the_scripted_model_refuses_what_its_api_would(model, provider, body):
-    """Else a full turn would show nothing."""
+def test_scripted_model_refuses_invalid_requests(model, provider, body):
+    """Otherwise a complete turn would prove nothing."""
     tools = [{"type": "function", "function": {"name": "calculator", "description": "Adds.", "parameters": {"type": "object"}}}]
     body = dict(body, tools=tools if body["tools"] == "TOOLS" else body["tools"])
     request = urllib.request.Request(model + "/v1/chat/completions", json.dumps(body).encode(), {"authorization": "Bearer x"})
@@ -106,7 +106,7 @@ def test_the_scripted_model_refuses_what_its_api_would(model, provider, body):
     assert refused.value.code == 400
 
 
-def test_the_python_example(start):
+def test_python_example_runs(start):
     """Every tool of examples/python, as its manifest has them."""
     example = REPO / "examples" / "python"
     crib = start((example / "toolcrib.yaml").read_text(encoding="utf-8").replace("./trips.py", str(example / "trips.py"))).ready()
@@ -114,9 +114,9 @@ def test_the_python_example(start):
     assert text_of(ok(crib.invoke("distance", {"start": oslo, "end": rome}))).startswith("200")
     assert ok(crib.invoke("distance", {"start": oslo, "end": rome}))["meta"]["cache"] == "hit"
     problem(crib.invoke("distance", {"start": {"name": "Oslo"}, "end": rome}), 422, "invalid_arguments")
-    result, told = opened(crib, "plan_trip", arguments={"stops": [oslo, rome, oslo], "pause": 0.01}).result()
-    assert [one["data"]["to"] for one in told[:2]] == ["Rome", "Oslo"] and len(result["structured_content"]["legs"]) == 2
-    assert text_of(said_no(crib.invoke("plan_trip", {"stops": []}))) == "Error: a trip has two stops at least"
+    result, reported = open_stream(crib, "plan_trip", arguments={"stops": [oslo, rome, oslo], "pause": 0.01}).result()
+    assert [one["data"]["to"] for one in reported[:2]] == ["Rome", "Oslo"] and len(result["structured_content"]["legs"]) == 2
+    assert text_of(error_result(crib.invoke("plan_trip", {"stops": []}))) == "Error: a trip has two stops at least"
     problem(crib.invoke("book_trip", {"destination": "Rome", "travellers": 2}), 400, "invalid_request")  # without a key
     booked = ok(crib.invoke("book_trip", {"destination": "Rome", "travellers": 2}, context={"customer": "ann"}, headers={"idempotency-key": "b-1"}))
     assert booked["structured_content"]["customer"] == "ann" and booked["structured_content"]["booking"].startswith("oslo-")

@@ -1,4 +1,4 @@
-"""Schemas in the shapes of model APIs, to the letter; names that a provider refuses; what `check` says of the rest."""
+"""Schemas in the formats of model APIs, exactly; names that a provider refuses; what `check` reports about the rest."""
 
 import json
 
@@ -42,8 +42,8 @@ def crib(start_shared):
 
 
 @pytest.mark.parametrize("form", EXPECTED)
-def test_a_shape(crib, tmp_path, form):
-    """The route and the command line say the same; `?tag=` leaves out the rest; no tool is said as that API takes it."""
+def test_format_is_printed_and_served_alike(crib, tmp_path, form):
+    """The route and the command line print the same; `?tag=` selects; an empty list has the form that the API accepts."""
     reply = crib.get(f"/tools?format={form}")
     assert reply.status == 200 and reply.json == EXPECTED[form], reply
     (tmp_path / "toolcrib.yaml").write_text(to_yaml(MANIFEST), encoding="utf-8")
@@ -54,19 +54,19 @@ def test_a_shape(crib, tmp_path, form):
     assert crib.get(f"/tools?format={form}&tag=none").json == ({"tools": []} if form in ("bedrock", "mcp") else [])
 
 
-def test_a_word_that_is_no_format(tmp_path):
+def test_unknown_format_is_refused(tmp_path):
     done = cli("tools", "--format", "morse", cwd=tmp_path)
     assert done.returncode == 64 and all(form in done.stderr for form in EXPECTED), done
 
 
 @pytest.mark.parametrize("tools, severity, says", [
-    ({"rows.count": {}}, "hint", "refused by OpenAI, Anthropic and Bedrock: models of theirs know the tool as rows_count"),
+    ({"rows.count": {}}, "hint", "refused by OpenAI, Anthropic and Bedrock: their models know the tool as rows_count"),
     ({"rows.count": {}, "rows_count": {}}, "warning", "rows_count could be another tool"),
     ({"2_rows": {}}, "warning", "refused by Gemini, and all tools of the request with it; write _2_rows, or give it an alias"),
-    ({"2_rows": {"aliases": ["rows_2"]}}, "hint", "refused by Gemini: models of theirs know the tool as rows_2"),
+    ({"2_rows": {"aliases": ["rows_2"]}}, "hint", "refused by Gemini: their models know the tool as rows_2"),
     ({"x" * 65: {}}, "warning", "refused by OpenAI, Gemini and Bedrock")])
-def test_a_name_that_is_refused(tmp_path, tools, severity, says):
-    """A hint where the formats have another name for the tool, a warning where they have none; and that name it is."""
+def test_refused_name_is_a_finding(tmp_path, tools, severity, says):
+    """A hint where the formats have another name for the tool, a warning where they have none; the format uses that name."""
     made = {name: sh("echo", effect="read", parameters=params(a="string"), **more) for name, more in tools.items()}
     (tmp_path / "toolcrib.yaml").write_text(to_yaml({"tools": made}), encoding="utf-8")
     found = json.loads(cli("check", "--format", "json", cwd=tmp_path).stdout)["findings"]
@@ -74,16 +74,16 @@ def test_a_name_that_is_refused(tmp_path, tools, severity, says):
     assert [finding["severity"] for finding in refused] == [severity] and says in refused[0]["message"], refused
     form = "gemini" if "2_rows" in tools else "openai"
     listed = json.loads(cli("tools", "--format", form, cwd=tmp_path).stdout)
-    told = {tool["name"] for tool in (listed[0]["functionDeclarations"] if form == "gemini" else [one["function"] for one in listed])}
-    assert told == (({says.rsplit(" ", 1)[1]}) if severity == "hint" else set(tools)), "no tool is left out"
+    reported = {tool["name"] for tool in (listed[0]["functionDeclarations"] if form == "gemini" else [one["function"] for one in listed])}
+    assert reported == (({says.rsplit(" ", 1)[1]}) if severity == "hint" else set(tools)), "no tool is left out"
 
 
 @pytest.mark.parametrize("schema, rule, path", [
     ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, "refused-schema", "input_schema.anyOf"),
     ({"properties": {"a b": {"type": "string", "description": "Two words"}}}, "refused-parameter", "input_schema.properties.a b")])
-def test_a_schema_that_no_format_can_put_right(tmp_path, schema, rule, path):
-    whole = {"type": "object", "additionalProperties": False, "properties": {"a": {"type": "string", "description": "First name"},
+def test_unconvertible_schema_is_a_finding(tmp_path, schema, rule, path):
+    complete = {"type": "object", "additionalProperties": False, "properties": {"a": {"type": "string", "description": "First name"},
              "b": {"type": "string", "description": "Last name"}}, **schema}
-    (tmp_path / "toolcrib.yaml").write_text(to_yaml({"tools": {"x": sh("echo", input_schema=whole)}}), encoding="utf-8")
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml({"tools": {"x": sh("echo", input_schema=complete)}}), encoding="utf-8")
     found = json.loads(cli("check", "--format", "json", cwd=tmp_path).stdout)["findings"]
     assert [(finding["severity"], finding["path"]) for finding in found if finding["rule"] == rule] == [("warning", f"tools.x.{path}")]

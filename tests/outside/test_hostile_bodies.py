@@ -1,7 +1,5 @@
-"""Large hostile requests, several at once: the others wait a moment at most, and the memory comes back.
-
-What is measured is what other callers see: `/livez` and the call of another tool, each asked all the time from a process of its own.
-"""
+"""Large hostile requests, several at once: other callers wait a moment at most, and the memory is returned. The measurements are those
+of other callers: `/livez` and the call of another tool, each repeated constantly from its own process."""
 
 import json
 import pathlib
@@ -19,7 +17,7 @@ import hostile
 from harness import ok, poll
 from recipes import sh
 
-# How many hostile requests are under way at once, and how long the whole attack may take.
+# How many hostile requests run at once, and how long the whole attack may take.
 AT_ONCE, ATTACK_SECONDS = 4, 40
 # A wait below this is no fault: two cores share four hostile requests, the probes, this test and whatever else the machine does, so the
 # scheduler alone can take some of its time slices. Without the attack the wait is about a millisecond, and ten times that is less.
@@ -27,7 +25,7 @@ FLOOR = 0.75
 MOST_MEMORY = 250 << 20
 MOST_KEPT = 60 << 20
 
-# Asks both all the time until its input ends, then says what it waited for. A process: threads would wait for the attackers' lock.
+# Calls both constantly until its input ends, then prints the waits. A process: threads would wait for the attackers' lock.
 PROBE = """
 import http.client, json, sys, threading, time
 port, seconds = int(sys.argv[1]), {"livez": [], "call": []}
@@ -67,20 +65,20 @@ class Probe:
         return self
 
     def __exit__(self, *_):
-        said, _ = self.process.communicate(timeout=120)
+        output, _ = self.process.communicate(timeout=120)
         assert self.process.returncode == 0, "another caller was not answered"
-        self.waits = {name: sorted(waits) for name, waits in json.loads(said).items()}
+        self.waits = {name: sorted(waits) for name, waits in json.loads(output).items()}
 
-    def at(self, name, share):
+    def percentile(self, name, share):
         waits = self.waits[name]
         return waits[min(len(waits) - 1, int(len(waits) * share))]
 
-    def figures(self):
-        return ", ".join(f"{name} p50 {self.at(name, .5) * 1000:.1f} p99 {self.at(name, .99) * 1000:.1f} max {self.waits[name][-1] * 1000:.1f} ms"
+    def summary(self):
+        return ", ".join(f"{name} p50 {self.percentile(name, .5) * 1000:.1f} p99 {self.percentile(name, .99) * 1000:.1f} max {self.waits[name][-1] * 1000:.1f} ms"
                          f" of {len(self.waits[name])}" for name in self.waits)
 
 
-def attack(crib, requests, at_once=AT_ONCE, seconds=ATTACK_SECONDS):
+def send_all(crib, requests, at_once=AT_ONCE, seconds=ATTACK_SECONDS):
     """Sends them, so many at once; how many were answered in time, and the slowest."""
     waiting, answered, deadline = queue.Queue(), [], time.monotonic() + seconds
     for request in requests:
@@ -120,7 +118,7 @@ def is_violations(name):
 
 
 @pytest.mark.parametrize("part", ["parsers", "violations"])
-def test_others_are_answered_during_hostile_requests(start, part):
+def test_hostile_requests_do_not_delay_others(start, part):
     crib = serve(start)
     requests = [item for item in hostile.largest().items() if is_violations(item[0]) == (part == "violations")]
     random.Random(7).shuffle(requests)
@@ -128,16 +126,16 @@ def test_others_are_answered_during_hostile_requests(start, part):
         time.sleep(4)
     before = memory(crib, "VmRSS")
     with Probe(crib) as busy:
-        answered = attack(crib, requests)
+        answered = send_all(crib, requests)
     peak = memory(crib, "VmHWM")
     time.sleep(8)
     after = memory(crib, "VmRSS")
     print(f"\n{part}: {len(answered)} of {len(requests)} requests; slowest {[(round(s, 2), n) for s, n, _ in answered[:5]]}")
-    print(f"without: {quiet.figures()}\nduring: {busy.figures()}")
+    print(f"without: {quiet.summary()}\nduring: {busy.summary()}")
     print(f"RSS {before >> 20} MiB before, {peak >> 20} at most, {after >> 20} 8 s later")
     for name in busy.waits:
-        p99 = busy.at(name, .99)
-        assert p99 < 1 and p99 <= max(10 * quiet.at(name, .99), FLOOR), (name, p99, answered[:5])
+        p99 = busy.percentile(name, .99)
+        assert p99 < 1 and p99 <= max(10 * quiet.percentile(name, .99), FLOOR), (name, p99, answered[:5])
     assert peak < MOST_MEMORY
 
 
@@ -146,8 +144,8 @@ def dense(unit):
     return "[" + ",".join([unit] * (950_000 // (len(unit) + 1))) + "]"
 
 
-def test_many_large_requests_at_once_share_the_memory(start):
-    """However many ask at once: each is answered, or told to come again, and the others do not notice."""
+def test_parallel_large_requests_share_the_memory(start):
+    """Each of many parallel requests is answered or told to retry, and other callers do not notice."""
     crib = serve(start)
     requests = []
     for name, unit in {"objects": '{"a":0}', "lists": "[1]", "numbers": "1", "depth": "[" * 90 + "]" * 90}.items():
@@ -166,14 +164,14 @@ def test_many_large_requests_at_once_share_the_memory(start):
         time.sleep(2)
     before = memory(crib, "VmRSS")
     with Probe(crib) as busy:
-        answered = attack(crib, requests, at_once=40)
+        answered = send_all(crib, requests, at_once=40)
     peak = memory(crib, "VmHWM")
     print(f"\n{len(answered)} of {len(requests)} requests, {sum(status == 503 for _, _, status in answered)} told to come again;"
           f" slowest {answered[0][0]:.1f} s; RSS {before >> 20} MiB before, {peak >> 20} at most")
-    print(f"without: {quiet.figures()}\nduring: {busy.figures()}")
+    print(f"without: {quiet.summary()}\nduring: {busy.summary()}")
     assert {status for _, _, status in answered} <= {200, 400, 413, 422, 503}
     for name in busy.waits:
-        assert busy.at(name, .99) <= max(10 * quiet.at(name, .99), FLOOR), name
+        assert busy.percentile(name, .99) <= max(10 * quiet.percentile(name, .99), FLOOR), name
     assert peak < MOST_MEMORY
     poll(lambda: memory(crib, "VmRSS") <= before + MOST_KEPT, 8, "memory is back")
 
@@ -189,8 +187,8 @@ BURSTS = {
 
 
 @pytest.mark.parametrize("kind", BURSTS)
-def test_memory_comes_back_after_a_burst(start, kind):
-    """Large requests, large answers, refused arguments: nobody asks anything afterwards, and the service gives it back by itself."""
+def test_memory_is_returned_after_a_burst(start, kind):
+    """Large requests, large answers, refused arguments: afterwards the idle service returns the memory by itself."""
     manifest = hostile.manifest()
     manifest["tools"]["long"] = sh("head -c 4000000 /dev/zero | tr '\\0' x", effect="read", max_output="4MiB")
     manifest["tools"]["other"] = {"kind": "native", "use": "calculator"}
@@ -198,7 +196,7 @@ def test_memory_comes_back_after_a_burst(start, kind):
     for _ in range(20):
         ok(crib.invoke("other", {"expression": "6*7"}))
     before = memory(crib, "VmRSS")
-    attack(crib, [(kind, BURSTS[kind])] * 12, at_once=12)
+    send_all(crib, [(kind, BURSTS[kind])] * 12, at_once=12)
     ended, full = time.monotonic(), memory(crib, "VmRSS")
     poll(lambda: memory(crib, "VmRSS") <= before + MOST_KEPT, 8, "memory is back")
     print(f"\n{kind}: RSS {before >> 20} MiB before, {full >> 20} at the end, {memory(crib, 'VmRSS') >> 20} after"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness import now, ok, poll, problem, said_no, spent, text_of
+from harness import now, ok, poll, problem, error_result, elapsed, text_of
 from recipes import params, sh, web
 
 FIVE = {
@@ -24,8 +24,8 @@ FIVE = {
 
 
 @pytest.fixture(scope="module")
-def crib(start_shared, up_shared, tmp_path_factory):
-    echo = up_shared.base + "/echo"
+def crib(start_shared, upstream_shared, tmp_path_factory):
+    echo = upstream_shared.base + "/echo"
     trace = tmp_path_factory.mktemp("trace") / "ran"
     crib = start_shared({"tools": {
         "calculator": {"kind": "native"},
@@ -52,8 +52,8 @@ def body_of(answer):
     return answer["structured_content"]["body"]
 
 
-def test_answer_shape(crib):
-    """Ids come back as they were given; a tool without policies says so in meta."""
+def test_answer_has_its_shape(crib):
+    """Ids are returned unchanged; a tool without policies has empty lists in meta."""
     answer = ok(crib.invoke("calculator", {"expression": "2+3*4"}, tool_use_id="call_1", run_id="r-7"))
     assert answer["tool_use_id"] == "call_1" and "14" in text_of(answer)
     meta = answer["meta"]
@@ -66,7 +66,7 @@ def test_invocation_ids_are_unique(crib):
     assert len(ids) == 20
 
 
-def test_arguments_as_a_json_string(crib):
+def test_arguments_may_be_a_json_string(crib):
     """OpenAI-style callers hold the arguments as a string of JSON."""
     assert "42" in text_of(ok(crib.invoke("calculator", json.dumps({"expression": "6*7"}))))
 
@@ -75,7 +75,7 @@ def test_result_as_answer(crib):
     assert ok(crib.invoke("final"))["result_as_answer"] is True
 
 
-def test_context_is_accepted_and_kept_out_of_the_arguments(crib):
+def test_context_is_separate_from_arguments(crib):
     answer = ok(crib.invoke("typed", {"days": 1}, context={"tenant": "acme"}))
     assert "acme" not in json.dumps(body_of(answer))
 
@@ -89,7 +89,7 @@ def test_defaults_are_applied(crib):
 @pytest.mark.parametrize("name, said, meant", [
     ("days", "3", 3), ("tags", "[1, 2]", [1, 2]), ("opts", '{"a": 1}', {"a": 1}), ("on", "true", True)])
 def test_coercion_is_done_and_reported(crib, name, said, meant):
-    """A string that holds JSON where the schema wants something else is converted, and the change is listed."""
+    """A string that holds JSON where the schema requires another type is converted, and the change is listed."""
     answer = ok(crib.invoke("typed", {name: said}))
     assert body_of(answer)[name] == meant
     assert len(answer["meta"]["coercions"]) == 1, answer["meta"]
@@ -97,113 +97,113 @@ def test_coercion_is_done_and_reported(crib, name, said, meant):
 
 
 def test_strings_stay_strings(crib):
-    """Where the schema wants a string nothing is converted, whatever it looks like."""
+    """Where the schema requires a string nothing is converted, whatever it looks like."""
     answer = ok(crib.invoke("typed", {"units": "12"}))
     assert body_of(answer)["units"] == "12" and answer["meta"]["coercions"] == []
 
 
 @pytest.mark.parametrize("days", ["0", "three", "3.5", "", "[3]"])
-def test_coercion_only_if_the_result_validates(crib, days):
-    said = problem(crib.invoke("typed", {"days": days}), 422, "invalid_arguments")
-    assert said["violations"][0]["pointer"] == "/days"
+def test_coercion_must_yield_a_valid_value(crib, days):
+    error = problem(crib.invoke("typed", {"days": days}), 422, "invalid_arguments")
+    assert error["violations"][0]["pointer"] == "/days"
 
 
 def test_strict_refuses_coercion(crib):
-    said = problem(crib.invoke("exact", {"days": "3"}), 422, "invalid_arguments")
-    assert said["violations"][0]["pointer"] == "/days"
+    error = problem(crib.invoke("exact", {"days": "3"}), 422, "invalid_arguments")
+    assert error["violations"][0]["pointer"] == "/days"
     assert body_of(ok(crib.invoke("exact", {"days": 3}))) == {"days": 3}
 
 
-def test_every_violation_at_once(crib):
-    """Five broken places and a missing key are all told, each with its JSON Pointer and a sentence."""
-    said = problem(crib.invoke("five", {"days": 0, "units": "kelvin", "city": "x", "tags": ["a", {"b": 1}],
+def test_every_violation_is_reported(crib):
+    """Five invalid values and a missing key are all reported, each with its JSON Pointer and a sentence."""
+    error = problem(crib.invoke("five", {"days": 0, "units": "kelvin", "city": "x", "tags": ["a", {"b": 1}],
                                         "options": {"depth": 10}}), 422, "invalid_arguments")
-    assert said["source"] == "service"
-    found = {(violation["pointer"], violation["keyword"]) for violation in said["violations"]}
+    assert error["source"] == "service"
+    found = {(violation["pointer"], violation["keyword"]) for violation in error["violations"]}
     expected = {("/days", "minimum"), ("/units", "enum"), ("/city", "minLength"), ("/tags/1", "type"),
                 ("/options/depth", "maximum")}
     assert expected <= found, found
     assert any(keyword == "required" for _, keyword in found), found
-    for violation in said["violations"]:
+    for violation in error["violations"]:
         assert len(violation["message"]) > 10 and isinstance(violation["schema_pointer"], str), violation
-    words = text_of(said)
+    words = text_of(error)
     assert all(name in words for name in ("days", "units", "city")), words
-    row = crib.row(said["invocation_id"]) if said.get("invocation_id") else crib.wait_row(
+    row = crib.row(error["invocation_id"]) if error.get("invocation_id") else crib.wait_row(
         "tool=five", lambda row: row["state"] == "refused")
     assert row["state"] == "refused" and row["kind"] == "invalid_arguments"
 
 
-def test_additional_properties_are_named(crib):
-    said = problem(crib.invoke("five", {"when": "today", "cty": "Oslo"}), 422, "invalid_arguments")
-    assert "cty" in json.dumps(said["violations"]), said
+def test_additional_properties_are_reported(crib):
+    error = problem(crib.invoke("five", {"when": "today", "cty": "Oslo"}), 422, "invalid_arguments")
+    assert "cty" in json.dumps(error["violations"]), error
 
 
 def test_validate_runs_nothing(crib):
     """POST /validate answers valid with defaults and coercions, or the same 422, and no tool runs."""
-    said = crib.post("/tools/typed/validate", json.dumps({"arguments": {"days": "5"}}))
-    assert said.status == 200 and said.json["valid"] is True, said
-    assert said.json["arguments"]["days"] == 5 and len(said.json["coercions"]) == 1, said
-    assert said.json["arguments"]["units"] == "celsius", said
+    reply = crib.post("/tools/typed/validate", json.dumps({"arguments": {"days": "5"}}))
+    assert reply.status == 200 and reply.json["valid"] is True, reply
+    assert reply.json["arguments"]["days"] == 5 and len(reply.json["coercions"]) == 1, reply
+    assert reply.json["arguments"]["units"] == "celsius", reply
     problem(crib.post("/tools/five/validate", json.dumps({"arguments": {}})), 422, "invalid_arguments")
     assert crib.post("/tools/trace/validate", json.dumps({"arguments": {}})).status == 200
     ok(crib.invoke("trace"))
     assert len(crib.trace.read_text().splitlines()) == 1, "only the invoke ran the tool"
 
 
-def test_caller_shortens_the_time(crib):
+def test_caller_may_shorten_the_timeout(crib):
     """`timeout` of a call is a bound on it: 504, long before the tool's own 30 s."""
     started = now()
-    said = problem(crib.invoke("sleeper", timeout="300ms"), 504, {"deadline_exceeded", "attempt_timed_out"})
-    assert spent(started) < 5
-    row = crib.row(said["invocation_id"])
-    assert row["state"] == "timed_out" and row["kind"] == said["kind"]
+    error = problem(crib.invoke("sleeper", timeout="300ms"), 504, {"deadline_exceeded", "attempt_timed_out"})
+    assert elapsed(started) < 5
+    row = crib.row(error["invocation_id"])
+    assert row["state"] == "timed_out" and row["kind"] == error["kind"]
 
 
-def test_caller_cannot_lengthen_the_time(start):
+def test_caller_cannot_extend_the_timeout(start):
     crib = start({"tools": {"slow": sh("exec /bin/sleep 20", effect="read", timeout="300ms", deadline="600ms")}})
     started = now()
     problem(crib.invoke("slow", timeout="20s"), 504, {"deadline_exceeded", "attempt_timed_out"})
-    assert spent(started) < 5
+    assert elapsed(started) < 5
 
 
 @pytest.mark.parametrize("value", ["5", "soon", 5, "-1s", ""])
-def test_a_timeout_without_a_unit_is_refused(crib, value):
+def test_timeout_needs_a_unit(crib, value):
     """Durations are strings with units."""
     problem(crib.invoke("calculator", {"expression": "1"}, timeout=value), 400, "invalid_request")
 
 
-def test_an_unknown_cache_mode_is_refused(crib):
+def test_unknown_cache_mode_is_refused(crib):
     problem(crib.invoke("calculator", {"expression": "1"}, cache="sometimes"), 400, "invalid_request")
 
 
 @pytest.mark.parametrize("expression", ["1/0", "2+", "__import__('os').system('id')", "", "foo(1)"])
-def test_calculator_says_no_in_words(crib, expression):
+def test_calculator_errors_are_error_results(crib, expression):
     """A native tool's failure is content (200, is_error); an argument it refuses may be a 422."""
     reply = crib.invoke("calculator", {"expression": expression})
     if reply.status == 422:
         problem(reply, 422, "invalid_arguments")
     else:
-        said_no(reply)
+        error_result(reply)
 
 
 @pytest.mark.parametrize("expression", ["9^9^9^9^9", "(" * 5000 + "1" + ")" * 5000, "1+" * 100_000 + "1", "-" * 50_000 + "1"])
-def test_calculator_is_never_a_trap(crib, expression):
-    """Huge powers, deep nesting and long input answer fast, whatever they answer, and hurt nobody."""
+def test_calculator_input_is_bounded(crib, expression):
+    """Huge powers, deep nesting and long input are answered fast, with any answer, and affect no other call."""
     started = now()
     reply = crib.invoke("calculator", {"expression": expression})
     assert reply.status in (200, 422), reply
-    assert spent(started) < 5
+    assert elapsed(started) < 5
     assert "2" in text_of(ok(crib.invoke("calculator", {"expression": "1+1"})))
 
 
-def test_current_time(crib):
+def test_current_time_takes_a_timezone(crib):
     assert any(char.isdigit() for char in text_of(ok(crib.invoke("current_time"))))
     ok(crib.invoke("current_time", {"timezone": "Europe/Oslo"}))
     reply = crib.invoke("current_time", {"timezone": "Mars/Base"})
-    assert reply.status == 422 or said_no(reply)
+    assert reply.status == 422 or error_result(reply)
 
 
-def test_a_refusal_leaves_a_row(crib):
+def test_refusal_leaves_a_row(crib):
     """Refusals are observed calls: written behind, but written."""
     problem(crib.invoke("calculator", {}), 422, "invalid_arguments")
     poll(lambda: [row for row in crib.rows("tool=calculator&state=refused") if row["kind"] == "invalid_arguments"],

@@ -8,18 +8,18 @@ import urllib.parse
 
 import pytest
 
-from harness import clean_env, cli, later, lines_in, ok, poll, problem, said_no, text_of
+from harness import clean_env, cli, in_background, lines_in, ok, poll, problem, error_result, text_of
 from recipes import params, sh, to_yaml, web
-from upstream import says
+from upstream import reply_with
 
 PLAIN = {"tools": {"calculator": {"kind": "native"}}}
 
 
-def writer(ran, **policy):
+def write_tool(ran, **policy):
     return sh(f"echo ran >> {ran}", effect="write", limits=[{"calls": 100_000, "per": "lifetime"}], **policy)
 
 
-def refuses(crib, **more):
+def assert_start_refused(crib, **more):
     """`serve` on this ledger ends with 1 and words that name the ledger."""
     done = cli(*crib.args, cwd=crib.folder, **more)
     assert done.returncode == 1, done
@@ -28,7 +28,7 @@ def refuses(crib, **more):
     return done.stderr + done.stdout
 
 
-def test_rows_and_filters(start):
+def test_rows_can_be_filtered(start):
     """Newest first, with the contract's fields; tool, run_id, state, since and limit pick; a cursor walks to the end once."""
     crib = start({"tools": {"a": sh("echo a", effect="write"), "b": sh("exit 1", effect="write")}})
     ids = [ok(crib.invoke("a", {"n": number}, run_id=f"r{number % 2}"))["invocation_id"] for number in range(7)]
@@ -60,14 +60,14 @@ def test_rows_and_filters(start):
     assert walked == ids[::-1]
 
 
-def test_a_row_with_its_result(start):
+def test_row_has_its_result_and_attempts(start):
     """GET /invocations/{id}: the same object plus the answer or problem, and the failed attempts."""
     crib = start({"tools": {"a": sh("echo '{\"x\": 1}'", effect="write"), "five": web("http://127.0.0.1:1/", effect="write")}})
     answer = ok(crib.invoke("a", tool_use_id="t"))
     row = crib.row(answer["invocation_id"])
     assert row["result"]["structured_content"] == {"x": 1} and row["result"]["content"] == answer["content"]
-    said = problem(crib.invoke("five"), 502, "upstream_failed")
-    row = crib.row(said["invocation_id"])
+    error = problem(crib.invoke("five"), 502, "upstream_failed")
+    row = crib.row(error["invocation_id"])
     assert row["state"] == "failed" and row["result"]["kind"] == "upstream_failed"
     assert len(row["attempt_errors"]) == 1 and row["kind"] == "upstream_failed"
 
@@ -83,20 +83,20 @@ def test_write_only_fields_are_redacted(start):
     assert all(b"correct-horse" not in file.read_bytes() for file in crib.folder.glob("toolcrib.db*"))
 
 
-def test_write_only_numbers_are_quoted_nowhere(start):
+def test_write_only_numbers_are_never_quoted(start):
     """Not in violations, coercions, lists, running calls or logs, and not even hashed on disk by the cache."""
     tool = sh("cat > /dev/null; sleep 1; echo fine", effect="read", cache={"ttl": "5m"}, environment={"PATH": "/usr/bin:/bin"},
               parameters=params(user="integer", pin={"type": "integer", "minimum": 10_000_000, "writeOnly": True}))
     crib = start({"tools": {"login": tool}}, args=["--log", "trace"])
-    said = problem(crib.invoke("login", {"user": "x", "pin": 4711_815}), 422)
-    assert {one["pointer"] for one in said["violations"]} == {"/user", "/pin"}
-    thread = later(lambda: ok(crib.invoke("login", {"user": 1, "pin": "47118150"})))
+    error = problem(crib.invoke("login", {"user": "x", "pin": 4711_815}), 422)
+    assert {one["pointer"] for one in error["violations"]} == {"/user", "/pin"}
+    thread = in_background(lambda: ok(crib.invoke("login", {"user": 1, "pin": "47118150"})))
     running = crib.wait_row("tool=login&state=running")
     answer = thread()
     assert answer["meta"]["coercions"] == [{"pointer": "/pin", "from": "string", "to": "integer"}]
     assert running["arguments"]["user"] == 1
     crib.invoke("login", {"user": 1, "pin": 47118150})
-    shown = json.dumps([said, running, answer, crib.row(answer["invocation_id"]), crib.row(said["invocation_id"]), crib.rows()])
+    shown = json.dumps([error, running, answer, crib.row(answer["invocation_id"]), crib.row(error["invocation_id"]), crib.rows()])
     crib.stop()
     disk = b"".join(file.read_bytes() for file in crib.folder.glob("toolcrib.db*"))
     for place in (shown, disk.decode("latin-1"), crib.stderr, crib.stdout):
@@ -107,17 +107,17 @@ def test_write_only_numbers_are_quoted_nowhere(start):
 
 
 @pytest.mark.parametrize("place", ["ledger", "tool"])
-def test_digests_instead_of_what_was_said(start, up, place):
+def test_digest_capture_stores_no_data(start, upstream, place):
     """capture: digest: arguments, results and the words of failures are nowhere on disk and in no log; the caller gets all of it."""
-    said = params(name="string", n={"type": "integer", "required": False})
+    output = params(name="string", n={"type": "integer", "required": False})
     tool = {"capture": "digest"} if place == "tool" else {}
     crib = start({"ledger": {"capture": "digest"} if place == "ledger" else {}, "tools": {
-        "echo": sh("cat", effect="read", cache={"ttl": "5m"}, parameters=said, environment={"PATH": "/usr/bin:/bin"}, **tool),
-        "write": sh("cat", effect="write", parameters=said, environment={"PATH": "/usr/bin:/bin"}, **tool),
-        "no": sh("cat >&2; exit 1", effect="read", parameters=said, environment={"PATH": "/usr/bin:/bin"}, **tool),
-        "broken": web(up.base + "/nothing", effect="read", output_schema={"type": "object", "properties": {"name": {"const": "x"}}},
-                      parameters=said, **tool)}}, args=["--log", "trace"])
-    up.script("/nothing", says({"name": "Ann-Example"}))
+        "echo": sh("cat", effect="read", cache={"ttl": "5m"}, parameters=output, environment={"PATH": "/usr/bin:/bin"}, **tool),
+        "write": sh("cat", effect="write", parameters=output, environment={"PATH": "/usr/bin:/bin"}, **tool),
+        "no": sh("cat >&2; exit 1", effect="read", parameters=output, environment={"PATH": "/usr/bin:/bin"}, **tool),
+        "broken": web(upstream.base + "/nothing", effect="read", output_schema={"type": "object", "properties": {"name": {"const": "x"}}},
+                      parameters=output, **tool)}}, args=["--log", "trace"])
+    upstream.script("/nothing", reply_with({"name": "Ann-Example"}))
     name = {"name": "Ann-Example"}
     rows = []
     for cache in ("miss", "hit"):
@@ -125,7 +125,7 @@ def test_digests_instead_of_what_was_said(start, up, place):
         assert answer["structured_content"] == name and answer["meta"]["cache"] == cache
         rows.append(crib.row(answer["invocation_id"]))
     assert ok(crib.invoke("write", name))["structured_content"] == name
-    assert "Ann-Example" in text_of(said_no(crib.invoke("no", name)))
+    assert "Ann-Example" in text_of(error_result(crib.invoke("no", name)))
     rows.append(crib.row(problem(crib.invoke("broken", name), 502, "bad_output")["invocation_id"]))
     rows.append(crib.row(problem(crib.invoke("echo", {"name": "x", "Ann-Example": 1, "n": 47110815}), 422)["invocation_id"]))
     for row in rows:
@@ -146,14 +146,14 @@ def test_digests_instead_of_what_was_said(start, up, place):
 
 
 def test_reads_are_flushed_on_shutdown(start):
-    """Observed calls are written behind, and none is lost by SIGTERM."""
+    """Observed calls are written with a delay, and SIGTERM loses none."""
     crib = start(PLAIN)
     ids = {ok(crib.invoke("calculator", {"expression": str(number)}))["invocation_id"] for number in range(50)}
     crib.restart()
     assert {row["invocation_id"] for row in crib.all_rows()} >= ids
 
 
-def test_strict_durability(start):
+def test_strict_durability_survives_kill_nine(start):
     """With `durability: strict` an answered read is in the ledger, also when the next thing is a kill -9."""
     crib = start(dict(PLAIN, ledger={"durability": "strict"}))
     ids = {ok(crib.invoke("calculator", {"expression": str(number)}))["invocation_id"] for number in range(20)}
@@ -163,8 +163,8 @@ def test_strict_durability(start):
 
 
 def test_acknowledged_writes_survive_kill_nine(start, tmp_path):
-    """The end of a charged call is committed before its answer leaves."""
-    crib = start({"tools": {"w": writer(tmp_path / "ran")}})
+    """The end of a charged call is committed before its answer is sent."""
+    crib = start({"tools": {"w": write_tool(tmp_path / "ran")}})
     ids = {ok(crib.invoke("w"))["invocation_id"] for _ in range(20)}
     crib.kill9()
     crib.start()
@@ -172,9 +172,9 @@ def test_acknowledged_writes_survive_kill_nine(start, tmp_path):
     assert all(rows.get(one) == "succeeded" for one in ids), rows
 
 
-# ---- files that are no good --------------------------------------------------------------------------------------------
+# ---- unusable files ----------------------------------------------------------------------------------------------------
 
-def test_a_corrupt_file(start):
+def test_corrupt_file_stops_the_start(start):
     """Random bytes: no start, the file is named and not touched."""
     crib = start(PLAIN)
     crib.stop()
@@ -182,12 +182,12 @@ def test_a_corrupt_file(start):
         file.unlink()
     noise = os.urandom(64 * 1024)
     crib.ledger.write_bytes(noise)
-    refuses(crib)
+    assert_start_refused(crib)
     assert crib.ledger.read_bytes() == noise
 
 
-def test_another_programs_database(start):
-    """An SQLite file that is not ours is not filled with our tables without a word about it: refused, or left whole."""
+def test_foreign_database_is_left_unchanged(start):
+    """An SQLite file of another program does not silently get our tables: it is refused, or left unchanged."""
     crib = start(PLAIN)
     crib.stop()
     for file in crib.folder.glob("toolcrib.db*"):
@@ -196,13 +196,13 @@ def test_another_programs_database(start):
         db.execute("create table invocations (mine text)")
         db.execute("insert into invocations values ('kept')")
     db.close()
-    refuses(crib)
+    assert_start_refused(crib)
     with sqlite3.connect(str(crib.ledger)) as db:
         assert db.execute("select mine from invocations").fetchall() == [("kept",)]
     db.close()
 
 
-def test_a_newer_schema(start):
+def test_newer_schema_is_refused(start):
     """A ledger of a later version is refused, and its rows stay."""
     crib = start(PLAIN)
     ok(crib.invoke("calculator", {"expression": "1"}))
@@ -212,7 +212,7 @@ def test_a_newer_schema(start):
                " values (99990101000000, 'from the future', current_timestamp, 1, x'00', 0)")
     db.commit()
     db.close()
-    words = refuses(crib).lower()
+    words = assert_start_refused(crib).lower()
     assert "newer" in words or "version" in words, words
     db = sqlite3.connect(str(crib.ledger))
     db.execute("delete from _sqlx_migrations where version = 99990101000000")
@@ -223,14 +223,14 @@ def test_a_newer_schema(start):
 
 
 @pytest.mark.parametrize("place", ["missing/folder/toolcrib.db", "."])
-def test_a_place_where_no_file_can_be(tmp_path, place):
+def test_impossible_path_stops_the_start(tmp_path, place):
     (tmp_path / "toolcrib.yaml").write_text(to_yaml(PLAIN))
     done = cli("serve", "--manifest", "toolcrib.yaml", "--listen", "127.0.0.1:0", "--ledger", f"sqlite://{tmp_path}/{place}",
                cwd=tmp_path)
     assert done.returncode == 1 and "panicked" not in done.stderr and "listening" not in done.stdout, done
 
 
-def test_a_read_only_file(start, tmpfs):
+def test_read_only_file_stops_the_start(start, tmpfs):
     """On a file system that became read-only: no start, and the ledger is named."""
     disk = tmpfs("8m")
     crib = start(PLAIN, ledger=disk / "toolcrib.db")
@@ -240,15 +240,15 @@ def test_a_read_only_file(start, tmpfs):
     done = subprocess.run(["mount", "-o", "remount,ro", str(disk)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         pytest.skip(f"cannot remount read-only: {done.stdout}")
-    refuses(crib)
+    assert_start_refused(crib)
     assert crib.ledger.read_bytes() == before
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True, env=clean_env())
     crib.start()
     assert len(crib.rows()) == 1
 
 
-def fill(disk):
-    """Takes every byte that is left."""
+def fill_disk(disk):
+    """Fills every free byte."""
     with open(disk / "filler", "wb", buffering=0) as file:
         for size in (1 << 20, 4096, 1):
             try:
@@ -259,14 +259,14 @@ def fill(disk):
     return disk / "filler"
 
 
-def test_a_full_disk(start, tmpfs, tmp_path):
-    """Charged calls are refused (503 ledger_unavailable) while nothing can be written, and run again when there is room; what
-    was acknowledged is there, before and after a restart, and nothing ran that was not counted."""
+def test_full_disk_refuses_charged_calls(start, tmpfs, tmp_path):
+    """Charged calls are refused (503 ledger_unavailable) while the disk is full, and run again when there is room. Acknowledged calls
+    are there, before and after a restart, and every run was counted."""
     disk, ran = tmpfs("16m"), tmp_path / "ran"
-    crib = start({"tools": {"w": writer(ran, parameters=params(text="string")), "calculator": {"kind": "native"}}},
+    crib = start({"tools": {"w": write_tool(ran, parameters=params(text="string")), "calculator": {"kind": "native"}}},
                  ledger=disk / "toolcrib.db")
     acknowledged = [ok(crib.invoke("w", {"text": "x"}))["invocation_id"] for _ in range(10)]
-    filler = fill(disk)
+    filler = fill_disk(disk)
 
     refused = 0
     for _ in range(400):
@@ -274,8 +274,8 @@ def test_a_full_disk(start, tmpfs, tmp_path):
         if reply.status == 200:
             acknowledged.append(reply.json["invocation_id"])  # what was preallocated may still take some rows
             continue
-        said = problem(reply, 503, "ledger_unavailable")
-        assert int(reply.headers["retry-after"]) >= 1 and said["retryable"] is True
+        error = problem(reply, 503, "ledger_unavailable")
+        assert int(reply.headers["retry-after"]) >= 1 and error["retryable"] is True
         refused += 1
         if refused >= 5:
             break
@@ -290,8 +290,8 @@ def test_a_full_disk(start, tmpfs, tmp_path):
     recovered = poll(lambda: (lambda r: r if r.status == 200 else None)(crib.invoke("w", {"text": "x"})), 30, "a charged call that runs again")
     acknowledged.append(recovered.json["invocation_id"])
     poll(lambda: crib.get("/readyz").status == 200, 10, "ready again")
-    for again in (lambda: None, crib.restart):
-        again()
+    for repeated in (lambda: None, crib.restart):
+        repeated()
         rows = {row["invocation_id"]: row["state"] for row in crib.all_rows("tool=w")}
         assert all(rows.get(one) == "succeeded" for one in acknowledged)
         assert len(acknowledged) <= lines_in(ran) <= crib.usage("w")[0]["used"], (len(acknowledged), lines_in(ran))

@@ -23,7 +23,7 @@ def gauge(crib, name):
     return next(float(line.split()[-1]) for line in lines if line.startswith(name + " "))
 
 
-def test_refused_calls_cost_little(start):
+def test_refused_calls_use_little_space(start):
     """A caller that may do nothing sends 100 large bodies: the file grows by their beginnings, and every call is counted."""
     crib = start({
         "callers": [
@@ -41,13 +41,13 @@ def test_refused_calls_cost_little(start):
     # The log holds whole pages of each commit; it is copied at 4 MiB.
     assert log_bytes(crib) < 6 * MIB, log_bytes(crib)
     row = crib.rows("limit=1", **admin)[0]
-    kept = row["arguments_truncated"]
-    assert row["arguments"] is None and kept["bytes"] > 900_000 and len(kept["beginning"]) == 1024, row
+    stored = row["arguments_truncated"]
+    assert row["arguments"] is None and stored["bytes"] > 900_000 and len(stored["beginning"]) == 1024, row
     crib.stop()
     assert file_bytes(crib) < MIB, file_bytes(crib)
 
 
-def test_the_file_stays_below_its_bound(start):
+def test_file_stays_below_its_bound(start):
     """Reads and refusals of four times the bound: the oldest go, calls that were promised stay, totals are exact."""
     crib = start({
         "ledger": {"max_bytes": "16MiB"},
@@ -64,7 +64,7 @@ def test_the_file_stays_below_its_bound(start):
         largest = max(largest, file_bytes(crib))
     session.close()
     assert largest <= BOUND, largest
-    crib.logged("over 80 % of ledger.max_bytes")
+    crib.wait_for_log("over 80 % of ledger.max_bytes")
     assert gauge(crib, "toolcrib_ledger_max_bytes") == BOUND and gauge(crib, "toolcrib_ledger_up") == 1
     assert 0 < gauge(crib, "toolcrib_ledger_used_bytes") <= gauge(crib, "toolcrib_ledger_bytes")
     assert sum(float(line.split()[-1]) for line in crib.get("/metrics").body.decode().splitlines()
@@ -79,8 +79,8 @@ def test_the_file_stays_below_its_bound(start):
     db.close()
 
 
-def test_promises_fill_the_file_and_a_larger_bound_helps(start):
-    """Calls with effects are never deleted: the service refuses, says why, and goes on with more room."""
+def test_durable_calls_fill_the_ledger_file(start):
+    """Calls with effects are never deleted: the service refuses, gives the reason, and continues with more room."""
     manifest = {"ledger": {"max_bytes": "16MiB"},
                 "tools": {"pay": sh("true", effect="write", parameters=params(text="string"))}}
     crib = start(manifest)
@@ -91,8 +91,8 @@ def test_promises_fill_the_file_and_a_larger_bound_helps(start):
             break
         done += 1
     session.close()
-    said = problem(reply, 503, "ledger_unavailable")
-    assert "ledger.max_bytes" in said["detail"], said
+    error = problem(reply, 503, "ledger_unavailable")
+    assert "ledger.max_bytes" in error["detail"], error
     assert crib.get("/readyz").status == 503
     assert file_bytes(crib) <= BOUND
     crib.stop()

@@ -1,4 +1,4 @@
-"""The socket and the end: slow clients, clients that leave, SIGTERM while a call runs, health."""
+"""The socket and the shutdown: slow clients, disconnects, SIGTERM while a call runs, health."""
 
 import json
 import socket
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness import later, lines_in, now, ok, parallel, poll, problem, processes, read_all, spent, status_of, text_of
+from harness import in_background, lines_in, now, ok, parallel, poll, problem, processes, read_all, elapsed, status_of, text_of
 from recipes import sh
 
 
@@ -21,29 +21,29 @@ def invoke_bytes(crib, tool, arguments=None):
 
 
 def test_sigterm_waits_for_a_running_call(start, tmp_path):
-    """The call under way gets its answer, the process ends with 0, the row is finished."""
+    """The running call gets its answer, the process ends with 0, the row is finished."""
     ran = tmp_path / "ran"
     crib = start({"tools": {"slow": sh(f"echo begun >> {ran}; /bin/sleep 1.2; echo done", effect="write"),
                             "slow_read": sh(f"echo begun >> {ran}; /bin/sleep 1.2; echo done", effect="read")}})
-    answers = [later(lambda tool=tool: crib.invoke(tool)) for tool in ("slow", "slow_read")]
+    answers = [in_background(lambda tool=tool: crib.invoke(tool)) for tool in ("slow", "slow_read")]
     poll(lambda: lines_in(ran) == 2, 10, "both run")
     started = now()
     crib.stop(within=28)
-    assert spent(started) < 15
+    assert elapsed(started) < 15
     ids = []
     for answer in answers:
-        said = ok(answer())
-        assert "done" in text_of(said)
-        ids.append(said["invocation_id"])
+        result = ok(answer())
+        assert "done" in text_of(result)
+        ids.append(result["invocation_id"])
     crib.start()
     assert [crib.row(one)["state"] for one in ids] == ["succeeded"] * 2
 
 
-def test_sigterm_does_not_wait_for_ever(start, mark):
-    """A call longer than the drain is ended, told, and settled: exit 0 all the same, and no process stays."""
+def test_sigterm_ends_calls_after_the_drain(start, mark):
+    """A call longer than the drain is ended, answered and settled: exit 0, and no process stays."""
     crib = start({"server": {"drain": "1s"}, "tools": {
         "stuck": sh(f"exec /bin/sleep 300 0.{mark}", effect="write", timeout="5m")}})
-    answer = later(lambda: crib.raw(invoke_bytes(crib, "stuck")))
+    answer = in_background(lambda: crib.raw(invoke_bytes(crib, "stuck")))
     poll(lambda: processes(mark), 10, "it runs")
     invocation = crib.wait_row("tool=stuck&state=running")["invocation_id"]
     crib.stop(within=28)
@@ -53,14 +53,14 @@ def test_sigterm_does_not_wait_for_ever(start, mark):
     assert crib.row(invocation)["state"] == "unknown"
 
 
-def test_a_second_sigterm_hurries(start, mark):
-    """With a long drain and a call that does not end, the second signal ends it all soon; exit 0 still."""
+def test_second_sigterm_ends_the_drain(start, mark):
+    """With a long drain and a call that does not end, the second signal ends it soon; exit 0."""
     crib = start({"tools": {"stuck": sh(f"exec /bin/sleep 300 0.{mark}", effect="write", timeout="5m")}})
-    answer = later(lambda: crib.raw(invoke_bytes(crib, "stuck")))
+    answer = in_background(lambda: crib.raw(invoke_bytes(crib, "stuck")))
     poll(lambda: processes(mark), 10, "it runs")
     crib.terminate()
     until = time.monotonic() + 0.5
-    poll(lambda: time.monotonic() > until, 2, "half a second")  # the first must have been taken as one
+    poll(lambda: time.monotonic() > until, 2, "half a second")  # the first signal must have arrived as one signal
     assert crib.running, "it waits for the call"
     crib.stop(within=10)
     answer()
@@ -75,7 +75,7 @@ def test_sigterm_when_idle_is_quick(start):
         ok(session.invoke("calculator", {"expression": "1"}))
     started = now()
     crib.stop()
-    assert spent(started) < 10
+    assert elapsed(started) < 10
 
 
 @pytest.mark.parametrize("linger, status", [("0s", 503), ("4s", 200)])
@@ -83,7 +83,7 @@ def test_new_call_while_draining(start, tmp_path, linger, status):
     """After SIGTERM the service is not ready. A new call is served during `linger`, and refused after it."""
     ran = tmp_path / "ran"
     crib = start({"server": {"linger": linger}, "tools": {"slow": sh(f"echo begun >> {ran}; /bin/sleep 2; echo done", effect="write"), "calculator": {"kind": "native"}}})
-    answer = later(lambda: crib.invoke("slow"))
+    answer = in_background(lambda: crib.invoke("slow"))
     poll(lambda: lines_in(ran), 10, "it runs")
     crib.terminate()
 
@@ -97,8 +97,8 @@ def test_new_call_while_draining(start, tmp_path, linger, status):
 @pytest.mark.parametrize("effect, override, state, runs_on", [
     ("read", None, "cancelled", False), ("write", None, "succeeded", True),
     ("read", "finish", "succeeded", True), ("write", "cancel", "unknown", False)])
-def test_the_caller_leaves(start, tmp_path, mark, effect, override, state, runs_on):
-    """A read is killed and its row says cancelled; a write finishes and its row says so; on_disconnect turns it round."""
+def test_disconnect_cancels_or_finishes_the_call(start, tmp_path, mark, effect, override, state, runs_on):
+    """A read is killed and its row is cancelled; a write finishes and its row records it; on_disconnect inverts both."""
     ran = tmp_path / "ran"
     script = f"echo begun >> {ran}; /bin/sleep 1.5 0.{mark}; echo ended >> {ran}"
     tool = sh(script, effect=effect, **({"on_disconnect": override} if override else {}))
@@ -114,10 +114,10 @@ def test_the_caller_leaves(start, tmp_path, mark, effect, override, state, runs_
     ok(crib.invoke("calculator", {"expression": "1"}))
 
 
-def test_running_calls_are_shown(start, mark):
+def test_running_calls_are_listed(start, mark):
     """GET /invocations shows a call of either tier while it runs, with no result yet."""
     crib = start({"tools": {name: sh(f"exec /bin/sleep 300 0.{mark}", effect=name, timeout="3s") for name in ("read", "write")}})
-    answers = [later(lambda name=name: crib.invoke(name)) for name in ("read", "write")]
+    answers = [in_background(lambda name=name: crib.invoke(name)) for name in ("read", "write")]
     for name in ("read", "write"):
         row = crib.wait_row(f"tool={name}&state=running", seconds=3)
         one = crib.get("/invocations/" + row["invocation_id"])
@@ -126,7 +126,7 @@ def test_running_calls_are_shown(start, mark):
         problem(answer(), 504)
 
 
-def test_slow_clients_are_cut(start):
+def test_slow_clients_are_disconnected(start):
     """A header that drips is cut after about 10 s, a body that stalls in the end too; others are served meanwhile."""
     crib = start()
 
@@ -158,7 +158,7 @@ def test_slow_clients_are_cut(start):
             started = now()
             return status_of(read_all(sock)), time.monotonic() - started
 
-    waiting = [later(work) for work in (drip, stall, silent)]
+    waiting = [in_background(work) for work in (drip, stall, silent)]
     until = time.monotonic() + 3
     while time.monotonic() < until:
         ok(crib.invoke("calculator", {"expression": "6*7"}))
@@ -168,7 +168,7 @@ def test_slow_clients_are_cut(start):
     assert said_nothing[0] in (None, 408) and said_nothing[1] < 40, said_nothing
 
 
-def test_a_header_block_over_the_limit(start):
+def test_oversized_header_block_is_refused(start):
     """40 KiB of headers, in one or in many: refused (431, 400) or closed; 8 KiB are fine."""
     crib = start()
     for block in (f"X-Big: {'a' * 40_000}\r\n", "".join(f"X-{n}: {'a' * 400}\r\n" for n in range(100))):
@@ -177,7 +177,7 @@ def test_a_header_block_over_the_limit(start):
     assert crib.get("/tools", headers={"x-fair": "a" * 8_000}).status == 200
 
 
-def test_many_idle_connections(start):
+def test_idle_connections_do_not_block_callers(start):
     """Three hundred half-open requests do not keep a caller out."""
     crib = start()
     socks = []
@@ -189,13 +189,13 @@ def test_many_idle_connections(start):
         for _ in range(20):
             started = now()
             ok(crib.invoke("calculator", {"expression": "6*7"}))
-            assert spent(started) < 2
+            assert elapsed(started) < 2
     finally:
         for sock in socks:
             sock.close()
 
 
-def test_pipelined_and_kept_alive(start):
+def test_pipelined_requests_are_answered_in_order(start):
     """Several requests on one connection are answered in order."""
     crib = start()
     with connect(crib) as sock:
@@ -208,27 +208,27 @@ def test_pipelined_and_kept_alive(start):
     assert data.index(b"1001") < data.rindex(b"1002") and data.count(b"HTTP/1.1 200") == 2
 
 
-def test_the_global_bound(start, mark):
+def test_max_in_flight_bounds_all_calls(start, mark):
     """More calls than `max_in_flight` are shed with 503 and Retry-After; health is never behind it."""
     crib = start({"server": {"max_in_flight": 2}, "tools": {
         "stuck": sh(f"exec /bin/sleep 300 0.{mark}", effect="read", timeout="3s", concurrency={"max": 16, "queue": 64, "wait": "1s"})}})
-    held = [later(lambda: crib.invoke("stuck")) for _ in range(2)]
+    holding = [in_background(lambda: crib.invoke("stuck")) for _ in range(2)]
     poll(lambda: len(processes(mark)) == 2, 5, "two run")
     for reply in parallel(3, lambda index: crib.invoke("stuck")):
-        said = problem(reply, 503, "overloaded")
-        assert said["retryable"] is True and int(reply.headers["retry-after"]) >= 1
+        error = problem(reply, 503, "overloaded")
+        assert error["retryable"] is True and int(reply.headers["retry-after"]) >= 1
     assert crib.get("/livez").status == 200
-    for answer in held:
+    for answer in holding:
         problem(answer(), 504)
 
 
-def test_enable_and_disable(start):
-    """A disabled tool answers tool_disabled until it is enabled again; `enabled: false` begins that way."""
+def test_disabled_tool_refuses_until_enabled(start):
+    """A disabled tool answers tool_disabled until it is enabled again; `enabled: false` is the initial state."""
     crib = start({"tools": {"a": sh("echo a", effect="read"), "off": sh("echo off", effect="read", enabled=False)}})
     problem(crib.invoke("off"), 403, "tool_disabled")
     assert crib.post("/tools/a/disable").status in (200, 204)
-    said = problem(crib.invoke("a"), 403, "tool_disabled")
-    assert said["source"] == "service"
+    error = problem(crib.invoke("a"), 403, "tool_disabled")
+    assert error["source"] == "service"
     assert crib.post("/tools/a/enable").status in (200, 204)
     ok(crib.invoke("a"))
     problem(crib.post("/tools/none/disable"), 404, "unknown_tool")

@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from harness import later, lines_in, now, ok, parallel, poll, problem, processes, spent, text_of
+from harness import in_background, lines_in, now, ok, parallel, poll, problem, processes, elapsed, text_of
 from recipes import CALLERS, KEYS, params, sh, web
 
 
 def appender(path, limits, **policy):
-    """A write that leaves one line for each time it really ran."""
+    """A write that writes one line for each run."""
     return sh(f"echo ran >> {path}", effect="write", limits=limits, **policy)
 
 
@@ -25,7 +25,7 @@ def burst(crib, tool, calls, threads=32):
     return [reply for part in parallel(threads, work) for reply in part]
 
 
-def test_a_thousand_calls_against_a_limit_of_a_hundred(start, tmp_path):
+def test_thousand_calls_against_a_limit_of_a_hundred(start, tmp_path):
     """Exactly 100 run, 900 are refused; the count survives a restart and a kill -9; a reset frees it."""
     ran = tmp_path / "ran"
     crib = start({"tools": {"once": appender(ran, [{"calls": 100, "per": "lifetime"}])}})
@@ -38,8 +38,8 @@ def test_a_thousand_calls_against_a_limit_of_a_hundred(start, tmp_path):
     one = crib.usage("once")[0]
     assert [one[key] for key in ("calls", "per", "scope", "used", "remaining")] == [100, "lifetime", "tool", 100, 0], one
 
-    for again in (crib.restart, lambda: (crib.kill9(), crib.start())):
-        again()
+    for repeated in (crib.restart, lambda: (crib.kill9(), crib.start())):
+        repeated()
         problem(crib.invoke("once"), 429, "usage_limit_reached")
         assert crib.usage("once")[0]["used"] == 100
     assert lines_in(ran) == 100
@@ -50,7 +50,7 @@ def test_a_thousand_calls_against_a_limit_of_a_hundred(start, tmp_path):
     assert lines_in(ran) == 101
 
 
-def test_kill_nine_under_load(start, tmp_path):
+def test_kill_nine_under_load_keeps_counts(start, tmp_path):
     """Ten kills in mid flight: what ran was counted before (lines <= used), and never more than the limit."""
     ran, limit = tmp_path / "ran", 400
     crib = start({"tools": {"once": appender(ran, [{"calls": limit, "per": "lifetime"}])}})
@@ -89,11 +89,11 @@ def test_kill_nine_under_load(start, tmp_path):
     assert not states & {"reserved", "running"}, f"nothing is left open after a restart: {states}"
 
 
-def test_an_interrupted_write_is_unknown(start, mark):
-    """kill -9 while a write runs: the next start finds it, says unknown, keeps its unit charged and does not run it again."""
+def test_interrupted_write_is_unknown(start, mark):
+    """kill -9 while a write runs: the next start marks it unknown, keeps its unit charged and does not run it again."""
     crib = start({"tools": {"slow": sh(f"exec /bin/sleep 300 0.{mark}", effect="write", timeout="60s",
                                        limits=[{"calls": 5, "per": "lifetime"}])}})
-    answer = later(lambda: crib.invoke("slow"))
+    answer = in_background(lambda: crib.invoke("slow"))
     poll(lambda: processes(mark), 10, "the write runs")
     invocation = crib.wait_row("tool=slow&state=running")["invocation_id"]
     crib.kill9()
@@ -107,26 +107,26 @@ def test_an_interrupted_write_is_unknown(start, mark):
 
 
 @pytest.mark.parametrize("per", ["minute", "hour", "day", "month", "lifetime"])
-def test_the_refusal(start, tmp_path, per):
-    """429 with Retry-After when the window turns over by itself; none for a lifetime."""
+def test_refusal_has_retry_after(start, tmp_path, per):
+    """429 with Retry-After when the window ends by itself; none for a lifetime."""
     crib = start({"tools": {"once": appender(tmp_path / "ran", [{"calls": 1, "per": per}])}})
     meta = ok(crib.invoke("once"))["meta"]["usage"][0]
     assert (meta["limit"], meta["used"], meta["remaining"]) == (1, 1, 0)
     reply = crib.invoke("once")
     if per == "minute" and reply.status == 200:
         pytest.skip("the minute turned over between two calls")
-    said = problem(reply, 429, "usage_limit_reached")
+    error = problem(reply, 429, "usage_limit_reached")
     after = reply.headers.get("retry-after")
     if per == "lifetime":
-        assert after is None and not said.get("retry_after_ms") and not meta["resets_at"]
+        assert after is None and not error.get("retry_after_ms") and not meta["resets_at"]
     else:
         longest = {"minute": 60, "hour": 3600, "day": 86400, "month": 31 * 86400}[per]
-        assert 1 <= int(after) <= longest and 0 < said["retry_after_ms"] <= longest * 1000 and meta["resets_at"]
+        assert 1 <= int(after) <= longest and 0 < error["retry_after_ms"] <= longest * 1000 and meta["resets_at"]
     assert lines_in(tmp_path / "ran") == 1
     assert crib.wait_row("tool=once&state=refused")["kind"] == "usage_limit_reached"
 
 
-def test_per_run(start, tmp_path):
+def test_run_limits_count_per_run(start, tmp_path):
     """Each run has its own count; calls without a run share the unnamed one; no Retry-After, no reset time."""
     crib = start({"tools": {"once": appender(tmp_path / "ran", [{"calls": 1, "per": "run"}], repeatable=True)}})
     for run in ({"run_id": "a"}, {"run_id": "b"}, {}):
@@ -137,7 +137,7 @@ def test_per_run(start, tmp_path):
     assert lines_in(tmp_path / "ran") == 3
 
 
-def test_scope_caller_and_scope_tool(start, tmp_path):
+def test_caller_and_tool_scopes_count_separately(start, tmp_path):
     crib = start({"callers": CALLERS, "tools": {
         "each": appender(tmp_path / "each", [{"calls": 1, "per": "day", "scope": "caller"}]),
         "all": appender(tmp_path / "all", [{"calls": 2, "per": "day", "scope": "tool"}])}}, env=KEYS)
@@ -150,7 +150,7 @@ def test_scope_caller_and_scope_tool(start, tmp_path):
     assert crib.usage("each", key=KEYS["ANN"])[0]["used"] == 1
 
 
-def test_limits_of_a_caller(start, tmp_path):
+def test_caller_limits_count_over_tools(start, tmp_path):
     """A caller's own limits count over its tools, and only its own calls."""
     callers = [dict(CALLERS[0], limits=[{"calls": 2, "per": "day"}]), CALLERS[1]]
     crib = start({"callers": callers, "tools": {"a": appender(tmp_path / "a", []), "b": appender(tmp_path / "b", [])}}, env=KEYS)
@@ -160,7 +160,7 @@ def test_limits_of_a_caller(start, tmp_path):
     ok(crib.invoke("a", key=KEYS["BOB"]))
 
 
-def test_several_limits(start, tmp_path):
+def test_several_limits_must_all_hold(start, tmp_path):
     """All must hold; a refusal by one takes no unit of another."""
     limits = [{"calls": 10, "per": "lifetime"}, {"calls": 1, "per": "run"}]
     crib = start({"tools": {"x": appender(tmp_path / "ran", limits, repeatable=True)}})
@@ -171,17 +171,17 @@ def test_several_limits(start, tmp_path):
     assert lifetime["used"] == 1
 
 
-def test_what_costs_nothing(start, up):
+def test_refused_and_cached_calls_cost_nothing(start, upstream):
     """Refused arguments and cached answers are free; failures after the start are not."""
-    url = up.script("/x", 500)
+    url = upstream.script("/x", 500)
     crib = start({"tools": {
-        "cached": web(up.base + "/counter", effect="read", parameters=params(city="string"), cache={"ttl": "5m"},
+        "cached": web(upstream.base + "/counter", effect="read", parameters=params(city="string"), cache={"ttl": "5m"},
                       limits=[{"calls": 5, "per": "day"}]),
         "fails": web(url, effect="read", limits=[{"calls": 5, "per": "day"}])}})
     problem(crib.invoke("cached", {}), 422, "invalid_arguments")
     for _ in range(3):
         ok(crib.invoke("cached", {"city": "Oslo"}))
-    assert crib.usage("cached")[0]["used"] == 1 and up.hits("/counter") == 1
+    assert crib.usage("cached")[0]["used"] == 1 and upstream.hits("/counter") == 1
     problem(crib.invoke("fails"), 502)
     assert crib.usage("fails")[0]["used"] == 1, "one invocation, one unit, whatever came of it"
 
@@ -189,22 +189,22 @@ def test_what_costs_nothing(start, up):
 # ---- the queue ---------------------------------------------------------------------------------------------------------
 
 def test_concurrency_queue_and_wait(start, mark, tmp_path):
-    """max 1, queue 1: one runs, one waits its 300 ms, the third is refused at once; all of them 503 before any unit is taken."""
+    """max 1, queue 1: one runs, one waits its 300 ms, the third is refused at once; all refusals are 503 before any unit is charged."""
     crib = start({"tools": {"one": sh(f"exec /bin/sleep 300 0.{mark}", effect="read", timeout="4s",
                                       limits=[{"calls": 100, "per": "day"}], concurrency={"max": 1, "queue": 1, "wait": "300ms"})}})
-    first = later(lambda: crib.invoke("one"))
+    first = in_background(lambda: crib.invoke("one"))
     poll(lambda: processes(mark), 5, "the first runs")
     started = now()
     for reply in parallel(4, lambda index: crib.invoke("one")):
-        said = problem(reply, 503, "overloaded")
-        assert int(reply.headers["retry-after"]) >= 1 and said["retryable"] is True
-        assert said["retry_after_ms"] > 0
-    assert spent(started) < 3
+        error = problem(reply, 503, "overloaded")
+        assert int(reply.headers["retry-after"]) >= 1 and error["retryable"] is True
+        assert error["retry_after_ms"] > 0
+    assert elapsed(started) < 3
     assert crib.usage("one")[0]["used"] == 1, "the refused cost nothing"
     problem(first(), 504)
 
 
-def test_the_queue_is_worked_off(start, tmp_path):
+def test_queued_calls_all_run(start, tmp_path):
     """Calls within queue and wait all run, never more than `max` at a time."""
     place = tmp_path / "at"
     place.mkdir()

@@ -1,4 +1,4 @@
-"""What stands on standard error: one line for each call, JSON or for people, and never a secret."""
+"""Standard error: one line for each call, JSON or text, and never a secret."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from harness import BIN, Crib, clean_env, ok, parallel, poll, problem, said_no
+from harness import BIN, Crib, clean_env, ok, parallel, poll, problem, error_result
 from recipes import KEYS, params, sh, to_yaml, web
 
 FIELDS = {"timestamp", "level", "message", "invocation_id", "request_id", "tool", "caller", "state", "cache", "attempts",
@@ -28,16 +28,16 @@ def calls(crib):
     return [line for line in lines(crib) if line["target"] == "toolcrib::call"]
 
 
-def test_one_line_for_each_call(start, up):
-    """Its fields say what the ledger says; info for answers and refusals, warn for what was down."""
-    crib = start({"tools": dict(PLAIN["tools"], down=web(up.base + "/reset", effect="read", retry={"attempts": 2}))})
-    asked = [ok(crib.invoke("yes", {"n": 1}, run_id="run \"1\"\n", tool_use_id="use-1", headers={"x-request-id": "req-1"})),
-             said_no(crib.invoke("no")), problem(crib.invoke("yes", {"n": "x"}), 422), problem(crib.invoke("down"), 502),
+def test_every_call_logs_one_line(start, upstream):
+    """Its fields agree with the ledger; info for answers and refusals, warn for unavailable upstreams."""
+    crib = start({"tools": dict(PLAIN["tools"], down=web(upstream.base + "/reset", effect="read", retry={"attempts": 2}))})
+    requests = [ok(crib.invoke("yes", {"n": 1}, run_id="run \"1\"\n", tool_use_id="use-1", headers={"x-request-id": "req-1"})),
+             error_result(crib.invoke("no")), problem(crib.invoke("yes", {"n": "x"}), 422), problem(crib.invoke("down"), 502),
              ok(crib.invoke("cached")), ok(crib.invoke("cached"))]
     problem(crib.invoke("unknown"), 404)
     crib.get("/tools")
-    found = poll(lambda: (lambda all: all if len(all) >= len(asked) else None)(calls(crib)), what="a line for each call")
-    assert [line["invocation_id"] for line in found] == [answer["invocation_id"] for answer in asked]
+    found = poll(lambda: (lambda all: all if len(all) >= len(requests) else None)(calls(crib)), what="a line for each call")
+    assert [line["invocation_id"] for line in found] == [answer["invocation_id"] for answer in requests]
     for line in found:
         assert FIELDS <= set(line) <= FIELDS | {"run_id", "tool_use_id", "kind"}, line
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", line["timestamp"]) and line["message"] == "call"
@@ -51,18 +51,18 @@ def test_one_line_for_each_call(start, up):
     assert (found[0]["request_id"], found[0]["run_id"], found[0]["tool_use_id"]) == ("req-1", "run \"1\"\n", "use-1")
 
 
-def test_request_ids_go_in_and_out(start):
+def test_request_ids_are_returned(start):
     crib = start(PLAIN)
-    for sent, kept in (("abc-1", True), ("x" * 128, True), ("x" * 129, False), ("a b", False), ("a\tb", False), (None, False)):
+    for sent, stored in (("abc-1", True), ("x" * 128, True), ("x" * 129, False), ("a b", False), ("a\tb", False), (None, False)):
         for tool, status in (("yes", 200), ("unknown", 404)):
             reply = crib.invoke(tool, headers={"x-request-id": sent})
             id = reply.headers["x-request-id"]
-            assert reply.status == status and (id == sent if kept else re.fullmatch(r"[0-9a-f-]{36}", id)), (sent, id)
+            assert reply.status == status and (id == sent if stored else re.fullmatch(r"[0-9a-f-]{36}", id)), (sent, id)
             if status == 200:
                 poll(lambda: [line for line in calls(crib) if line["request_id"] == id], what=f"{id!r} in the log")
 
 
-def test_lines_are_whole_and_none_is_missing_after_a_stop(start):
+def test_lines_are_complete_after_shutdown(start):
     """Two thousand calls at once and a SIGTERM right behind them: every line is there, once."""
     crib = start({"defaults": {"concurrency": {"max": 64, "queue": 512, "wait": "20s"}}, "tools": {"calculator": {"kind": "native"}}})
 
@@ -80,16 +80,16 @@ def test_lines_are_whole_and_none_is_missing_after_a_stop(start):
 
 @pytest.mark.parametrize("filter, levels", [("toolcrib=warn", ["WARN"]), ("error", []), ("off", []), ("toolcrib::call=off,info", []),
                                             ("warn,toolcrib::call=info", ["INFO", "WARN"]), ("debug", ["INFO", "WARN"])])
-def test_the_filter_decides(start, up, filter, levels):
-    crib = start({"tools": dict(PLAIN["tools"], down=web(up.base + "/reset", effect="read"))}, args=["--log", filter])
+def test_filter_decides_what_is_logged(start, upstream, filter, levels):
+    crib = start({"tools": dict(PLAIN["tools"], down=web(upstream.base + "/reset", effect="read"))}, args=["--log", filter])
     ok(crib.invoke("yes"))
     problem(crib.invoke("down"), 502)
     crib.stop()
     assert [line["level"] for line in calls(crib)] == levels
 
 
-def test_a_reader_that_does_not_read_stops_nobody(tmp_path):
-    """A pipe that nobody empties: calls go on, lost lines are counted, SIGTERM still ends it."""
+def test_unread_pipe_does_not_block_the_service(tmp_path):
+    """A pipe that is not read: calls continue, lost lines are counted, SIGTERM still ends the service."""
     crib = Crib.__new__(Crib)
     (tmp_path / "toolcrib.yaml").write_text(to_yaml({"tools": {"calculator": {"kind": "native", "cache": {"ttl": "1h"}}}}))
     process = subprocess.Popen([BIN, "serve", "--listen", "127.0.0.1:0"], cwd=tmp_path, env=clean_env(), stdin=subprocess.DEVNULL,
@@ -108,7 +108,7 @@ def test_a_reader_that_does_not_read_stops_nobody(tmp_path):
         lost = int(re.search(r"^toolcrib_log_dropped_total (\d+)$", text, re.M).group(1))
         assert lost > 0, "6400 lines do not fit into a pipe and a queue"
         process.send_signal(signal.SIGTERM)
-        # Nobody reads now either.
+        # The pipe is still not read.
         assert process.wait(28) == 0
     finally:
         process.kill()
@@ -119,7 +119,7 @@ def test_a_reader_that_does_not_read_stops_nobody(tmp_path):
 
 # ---- the start, and a terminal -----------------------------------------------------------------------------------------
 
-def test_the_start_says_what_there_is(start):
+def test_start_logs_its_settings(start):
     """One JSON line with the facts; on standard output the address alone."""
     crib = start({"server": {"allowed_hosts": ["crib.example"]}, "callers": [{"name": "ann", "key": "ann-key-0123456789abcdef"}, {
         "name": "root", "key": "root-key-0123456789abcdef", "admin": True}], "tools": dict(
@@ -166,7 +166,7 @@ def on_terminal(folder, *args, env=None):
         os.close(ours)
 
 
-def test_a_terminal_gets_text_in_colour(tmp_path):
+def test_terminal_gets_coloured_text(tmp_path):
     out, shown = on_terminal(tmp_path)
     assert re.fullmatch(r"listening on http://\S+\n", out)
     assert "\x1b[32m" in shown and "\x1b[2J" not in shown, "our colours, nobody else's control codes"
@@ -180,7 +180,7 @@ def test_a_terminal_gets_text_in_colour(tmp_path):
 
 
 @pytest.mark.parametrize("how", [["--log-format", "json"], None])
-def test_the_format_can_be_chosen(tmp_path, start, how):
+def test_format_can_be_chosen(tmp_path, start, how):
     _, shown = on_terminal(tmp_path, *(how or []), env={} if how else {"TOOLCRIB_LOG_FORMAT": "json"})
     assert all(json.loads(line) for line in shown.splitlines()) and "\x1b" not in shown
     crib = start(PLAIN, args=["--log-format", "human"])
@@ -192,7 +192,7 @@ def test_the_format_can_be_chosen(tmp_path, start, how):
 # ---- secrets -----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("how", [["--log-format", "json"], ["--log-format", "human"], ["--log-format", "json", "--log", "trace"]])
-def test_no_secret_on_any_failing_path(start, up, how):
+def test_failures_log_no_secret(start, upstream, how):
     """Keys, header values, arguments and query strings, planted wherever a call can fail, are not in the log."""
     key, header, argument = "planted-secret-key-1", "planted-header-2", "planted-argument-3"
 
@@ -201,13 +201,13 @@ def test_no_secret_on_any_failing_path(start, up, how):
         return web(url, request=request, effect="read", timeout="500ms", parameters=params(text="string"), **policy)
 
     echo = lambda handler: handler.reply(500, f"{dict(handler.headers)} {handler.path}".encode(), "text/plain")  # noqa: E731
-    up.script("/fails", echo)
-    up.script("/half-json", lambda handler: handler.reply(200, b'{"a": "' + str(dict(handler.headers)).encode(), "application/json"))
+    upstream.script("/fails", echo)
+    upstream.script("/half-json", lambda handler: handler.reply(200, b'{"a": "' + str(dict(handler.headers)).encode(), "application/json"))
     paths = ("/fails", "/half-json", "/reset", "/hang", "/notfound", "/endless")
     crib = start({
         "callers": [{"name": "ann", "key": "${env:ANN}"}, {"name": "root", "key": "${env:ROOT}", "admin": True}],
         "tools": {
-            **{path.strip("/").replace("-", "_"): failing(up.base + path, retry={"attempts": 2}) for path in paths},
+            **{path.strip("/").replace("-", "_"): failing(upstream.base + path, retry={"attempts": 2}) for path in paths},
             "nobody_there": failing("http://127.0.0.1:1/" + "{{ text }}"), "gated": failing("http://169.254.1.1/{{ text }}"),
             "says_no": sh("echo \"$PLANTED $0 $1\" >&2; exit 1", env=[{"name": "PLANTED", "description": "A key"}]),
             "argv": {"kind": "command", "description": "Fails with its argument.", "parameters": params(text="string"),
@@ -229,8 +229,8 @@ def test_no_secret_on_any_failing_path(start, up, how):
     crib.raw(f"GET /{argument} HTTP/9 {header}\r\nx: {header}\r\n\r\n".encode())
     crib.post(f"/tools/{argument}/disable", key=KEYS["ROOT"])
     crib.stop()
-    said = crib.stderr + crib.stdout
-    assert said.count("toolcrib::call") >= 10, said
+    output = crib.stderr + crib.stdout
+    assert output.count("toolcrib::call") >= 10, output
     for planted in (key, header, argument, *KEYS.values()):
-        at = said.find(planted)
-        assert at < 0, f"{planted} in: {said[max(0, at - 300):at + 100]}"
+        at = output.find(planted)
+        assert at < 0, f"{planted} in: {output[max(0, at - 300):at + 100]}"

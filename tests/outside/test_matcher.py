@@ -1,4 +1,4 @@
-"""The matcher of the corpus (matcher.py) must find what is wrong: a test that cannot fail is none."""
+"""The matcher of the corpus (matcher.py) must find differences: a test that cannot fail is worthless."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from matcher import differences
     ({"$has": {"a": 1}}, {"a": 1, "b": 2}), ({"$some": [{"$contains": "b"}, "a"]}, ["a", "bb"]), ({"$one_of": [1, "a"]}, "a"),
     ({"$all": [{"$contains": "a"}, {"$lacks": "b"}]}, "ac"),
 ])
-def test_the_matcher_lets_pass(expected, actual):
+def test_matcher_accepts_equal_values(expected, actual):
     assert differences(expected, actual) == []
 
 
@@ -23,11 +23,11 @@ def test_the_matcher_lets_pass(expected, actual):
     ({"$has": {"a": None}}, {"b": 1}), ({"$has": {}}, []), ({"$some": ["a", "b"]}, ["a"]), ({"$some": []}, "a"), ({"$one_of": [1, 2]}, 3),
     ({"$all": [{"$contains": "a"}, {"$lacks": "c"}]}, "ac"),
 ])
-def test_the_matcher_finds(expected, actual):
+def test_matcher_finds_differences(expected, actual):
     assert differences(expected, actual)
 
 
 @pytest.mark.parametrize("mistyped", [{"$contain": "a"}, {"$any": True, "b": 1}, {"$any": False}])
-def test_the_matcher_refuses_what_it_does_not_know(mistyped):
+def test_matcher_refuses_unknown_operators(mistyped):
     with pytest.raises((KeyError, ValueError, AssertionError)):
         differences(mistyped, "a")

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from harness import later, lines_in, now, poll, read_all, spent
+from harness import in_background, lines_in, now, poll, read_all, elapsed
 from recipes import module, sh
 
 BOTH = "application/json, text/event-stream"
@@ -14,7 +14,7 @@ MODERN = "2026-07-28"
 
 
 def send(crib, body=None, method="POST", **headers):
-    """A request whose answer is read as it comes."""
+    """A request whose answer is read as it arrives."""
     link = http.client.HTTPConnection("127.0.0.1", crib.port, timeout=30)
     fields = {"accept": BOTH, **{name.replace("_", "-"): value for name, value in headers.items()}}
     if body is not None:
@@ -23,7 +23,7 @@ def send(crib, body=None, method="POST", **headers):
     return link.getresponse()
 
 
-def told(reply):
+def messages_of(reply):
     """The messages of an answer, to its end."""
     text = reply.read().decode()
     if reply.headers["content-type"].startswith("application/json"):
@@ -39,29 +39,29 @@ def rpc(method, params, id=1):
 def open_session(crib, version="2025-11-25"):
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     reply = send(crib, rpc("initialize", params))
-    assert told(reply)[-1]["result"]["protocolVersion"] == version
+    assert messages_of(reply)[-1]["result"]["protocolVersion"] == version
     fields = {"mcp_session_id": reply.headers["mcp-session-id"], "mcp_protocol_version": version}
     assert send(crib, {"jsonrpc": "2.0", "method": "notifications/initialized"}, **fields).status == 202
     return fields
 
 
-def modern(crib, method, params, **headers):
+def stateless_call(crib, method, params, **headers):
     meta = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": {}, **params.pop("_meta", {})}
     return send(crib, rpc(method, {**params, "_meta": meta}), mcp_protocol_version=MODERN, mcp_method=method, **headers)
 
 
-def test_sigterm_answers_running_calls_then_ends_open_streams(start, tmp_path):
+def test_sigterm_answers_calls_then_ends_streams(start, tmp_path):
     ran = tmp_path / "ran"
     crib = start({"tools": {"slow": sh(f"echo begun >> {ran}; /bin/sleep 2; echo done", effect="write")}})
     session = open_session(crib)
     streams = [send(crib, method="GET", **session) for _ in range(3)]
-    streams.append(modern(crib, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
+    streams.append(stateless_call(crib, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
     assert [stream.status for stream in streams] == [200] * 4
     call = {"name": "slow", "arguments": {}}
-    answers = [later(lambda: told(send(crib, rpc("tools/call", call, id=7), **session))),
-               later(lambda: told(modern(crib, "tools/call", dict(call), mcp_name="slow"))),
-               later(lambda: told(modern(crib, "tools/call", {**call, "_meta": {"progressToken": 1}}, mcp_name="slow")))]
+    answers = [in_background(lambda: messages_of(send(crib, rpc("tools/call", call, id=7), **session))),
+               in_background(lambda: messages_of(stateless_call(crib, "tools/call", dict(call), mcp_name="slow"))),
+               in_background(lambda: messages_of(stateless_call(crib, "tools/call", {**call, "_meta": {"progressToken": 1}}, mcp_name="slow")))]
     poll(lambda: lines_in(ran) == 3, 10, "they run")
     began = now()
     crib.terminate()
@@ -70,7 +70,7 @@ def test_sigterm_answers_running_calls_then_ends_open_streams(start, tmp_path):
     for stream in streams:
         stream.read()
     crib.stop()
-    assert spent(began) < 5, "open streams keep nobody waiting"
+    assert elapsed(began) < 5, "open streams keep nobody waiting"
     crib.start()
     assert not crib.rows("state=unknown")
 
@@ -87,8 +87,8 @@ def talk():
 """
 
 
-def test_an_answer_that_is_still_being_read_is_read_to_its_end_after_sigterm(start, tmp_path):
-    """The call has ended, what it told has not all left: the client has the second that every answer has."""
+def test_slow_reader_gets_its_answer_after_sigterm(start, tmp_path):
+    """The call has ended, but its messages have not all been sent: the client has the second that every answer has."""
     file = tmp_path / "talker.py"
     file.write_text(TALKER)
     crib = start({"python_modules": {"t": module(file)}}).ready()
@@ -112,15 +112,15 @@ def test_an_answer_that_is_still_being_read_is_read_to_its_end_after_sigterm(sta
     poll(lambda: len(crib.rows("state=succeeded")) == 2, 20, "both calls have ended")
     crib.terminate()
     time.sleep(0.4)
-    answers = [later(lambda wire=wire: read_all(wire)) for wire in wires]
+    answers = [in_background(lambda wire=wire: read_all(wire)) for wire in wires]
     for answer in answers:
         text = answer()
         assert b'"text":"done"' in text and text.endswith(b"0\r\n\r\n"), text[-300:]
     crib.stop()
 
 
-def test_a_client_that_does_not_read_its_stream_takes_no_memory_and_its_tools_go_on(start):
-    """A hundred changes of the list, and a client that looks at none of them."""
+def test_unread_stream_takes_no_memory(start):
+    """A hundred changes of the list, and a client that reads none of them."""
     tool = {"kind": "http", "effect": "read", "parameters": {}, "request": {"url": "https://api.example.com/"}}
     crib = start({"tools": {"calculator": {"kind": "native"}}})
     session = open_session(crib)
@@ -128,14 +128,14 @@ def test_a_client_that_does_not_read_its_stream_takes_no_memory_and_its_tools_go
     for turn in range(50):
         assert crib.request("PUT", "/tools/comes", json.dumps({**tool, "description": f"d{turn}"})).status in (200, 201)
         assert crib.request("DELETE", "/tools/comes").status in (200, 204)
-    answer = told(send(crib, rpc("tools/call", {"name": "calculator", "arguments": {"expression": "6*7"}}), **session))
+    answer = messages_of(send(crib, rpc("tools/call", {"name": "calculator", "arguments": {"expression": "6*7"}}), **session))
     assert answer[-1]["result"]["content"][0]["text"] == "42"
     assert send(crib, method="DELETE", **session).status == 204
-    changed = [message["method"] for message in told(stream)]
+    changed = [message["method"] for message in messages_of(stream)]
     assert changed and set(changed) == {"notifications/tools/list_changed"}
 
 
-def test_many_sessions_at_once(start):
+def test_many_sessions_work_in_parallel(start):
     crib = start({"tools": {"calculator": {"kind": "native", "cache": {"ttl": "1m"}}}})
     wrong = []
 
@@ -143,7 +143,7 @@ def test_many_sessions_at_once(start):
         session = open_session(crib)
         for turn in range(20):
             call = rpc("tools/call", {"name": "calculator", "arguments": {"expression": f"{n}*1000+{turn}"}}, id=turn)
-            answer = told(send(crib, call, **session))[-1]
+            answer = messages_of(send(crib, call, **session))[-1]
             if answer.get("id") != turn or answer["result"]["content"][0]["text"] != str(n * 1000 + turn):
                 wrong.append((n, turn, answer))
 

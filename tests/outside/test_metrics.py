@@ -3,9 +3,9 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import later, ok, parallel, poll, problem, said_no
+from harness import in_background, ok, parallel, poll, problem, error_result
 from recipes import CALLERS, KEYS, params, sh, web
-from test_ledger import fill
+from test_ledger import fill_disk
 
 # Names as the parser gives them: a counter's without `_total`.
 FAMILIES = {
@@ -50,7 +50,7 @@ def calls(samples, tool):
             for sample in samples["toolcrib_calls_total"] if sample.labels["tool"] == tool and sample.value}
 
 
-def test_every_family_is_there_with_its_type(start):
+def test_every_family_has_its_type(start):
     crib = start({"tools": {"t": sh("echo t", effect="read")}, "python_modules": {"m": {"module": "json"}}})
     ok(crib.invoke("t"))
     poll(lambda: value(scrape(crib)[0], "toolcrib_ledger_commit_seconds_count"), what="the call's row committed")
@@ -61,20 +61,20 @@ def test_every_family_is_there_with_its_type(start):
     assert abs(value(samples, "process_resident_memory_bytes") - crib.rss()) < 32 << 20
 
 
-def test_counts_are_exact(start, up):
-    """Hits, misses, refusals, tools that say no, failures and retries, each to the unit; and the ledger says the same."""
-    up.script("/flaky", 503, "json", 503, "json")
-    up.script("/down", 503)
+def test_counts_are_exact(start, upstream):
+    """Hits, misses, refusals, error results, failures and retries are exact, and agree with the ledger."""
+    upstream.script("/flaky", 503, "json", 503, "json")
+    upstream.script("/down", 503)
     crib = start({"tools": {
         "cached": sh("echo c", effect="read", cache={"ttl": "1h"}), "sad": sh("exit 1", effect="read"),
-        "flaky": web(up.base + "/flaky", effect="read", retry={"attempts": 3}), "down": web(up.base + "/down", effect="read"),
+        "flaky": web(upstream.base + "/flaky", effect="read", retry={"attempts": 3}), "down": web(upstream.base + "/down", effect="read"),
         "limited": sh("echo l", effect="write", limits=[{"calls": 2, "per": "day"}]),
         "off": sh("echo o", effect="read", enabled=False)}})
     for n in (1, 1, 2, 1):
         ok(crib.invoke("cached", {"n": n}))
     ok(crib.invoke("cached", {"n": 1}, cache="bypass"))
     ok(crib.invoke("cached", {"n": 1}, cache="refresh"))
-    said_no(crib.invoke("sad"))
+    error_result(crib.invoke("sad"))
     for _ in range(2):
         assert ok(crib.invoke("flaky"))["meta"]["attempts"] == 2
     problem(crib.invoke("down"), 502, "upstream_failed")
@@ -116,8 +116,8 @@ def test_parallel_calls_are_all_counted(start):
     assert value(samples, "toolcrib_log_dropped_total") == 0
 
 
-def test_made_up_names_are_no_labels(start):
-    """A thousand unknown tools, routes, runs and callers' keys leave not one series behind."""
+def test_unknown_names_never_become_labels(start):
+    """A thousand unknown tools, routes, runs and callers' keys create no series."""
     crib = start({"tools": {"t": sh("echo t", effect="read")}})
     ok(crib.invoke("t"))
     for path in ("/tools/nobody/invoke", "/nowhere"):
@@ -137,12 +137,12 @@ def test_made_up_names_are_no_labels(start):
     assert value(after, "toolcrib_http_requests_total", route="none", status="404") == 21
 
 
-def test_it_answers_under_overload(start, up):
-    """Full places and a full queue hold up neither /metrics nor what it says."""
+def test_metrics_answer_under_overload(start, upstream):
+    """A full concurrency and a full queue neither block /metrics nor falsify it."""
     crib = start({"server": {"max_in_flight": 1, "drain": "1s"}, "tools": {
-        "slow": web(up.base + "/hang", effect="read", timeout="20s", on_disconnect="cancel",
+        "slow": web(upstream.base + "/hang", effect="read", timeout="20s", on_disconnect="cancel",
                     concurrency={"max": 1, "queue": 1, "wait": "10s"})}})
-    hanging = [later(lambda: crib.invoke("slow", {"n": n})) for n in range(2)]
+    hanging = [in_background(lambda: crib.invoke("slow", {"n": n})) for n in range(2)]
     poll(lambda: (lambda s: value(s, "toolcrib_in_flight", tool="slow") == 1 and value(s, "toolcrib_queued", tool="slow") == 1)(
         scrape(crib)[0]), what="one call in flight and one queued")
     for _ in range(20):
@@ -154,12 +154,12 @@ def test_it_answers_under_overload(start, up):
     assert [result().status for result in hanging]
 
 
-def test_a_full_disk_is_seen(start, tmpfs):
-    """The ledger that cannot write is down, its failed commits are counted, and refused calls have the outcome of it."""
+def test_full_disk_is_visible(start, tmpfs):
+    """A ledger that cannot write is reported as unavailable, its failed commits are counted, and refused calls have that outcome."""
     disk = tmpfs("16m")
     crib = start({"tools": {"t": sh("echo t", effect="write", parameters=params(text="string"))}}, ledger=disk / "toolcrib.db")
     ok(crib.invoke("t", {"text": "x"}))
-    filler = fill(disk)
+    filler = fill_disk(disk)
     poll(lambda: crib.invoke("t", {"text": "x" * 4000}).status == 503, 30, "a call refused for the full disk")
     problem(crib.invoke("t", {"text": "x" * 4000}), 503, "ledger_unavailable")
     samples, _ = scrape(crib)
@@ -171,7 +171,7 @@ def test_a_full_disk_is_seen(start, tmpfs):
 
 
 @pytest.mark.parametrize("key, status", [(None, 401), ("ANN", 403), ("ROOT", 200)])
-def test_with_callers_it_is_the_admins(start, key, status):
+def test_metrics_need_an_admin_key(start, key, status):
     crib = start({"callers": CALLERS, "tools": {"t": sh("echo t", effect="read", parameters=params(a="string"))}}, env=KEYS)
     reply = crib.get("/metrics", key=key and KEYS[key])
     assert reply.status == status, reply

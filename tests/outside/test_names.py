@@ -11,28 +11,28 @@ from recipes import CALLERS, KEYS, sh, to_yaml
 ANN, ROOT = KEYS["ANN"], KEYS["ROOT"]
 
 
-def reads(*names, **policy):
+def read_tools(*names, **policy):
     return {name: sh(f"echo {name}", effect="read", **policy) for name in names}
 
 
-def told(answer, name, real):
-    """The answer says under which name it was called, and has the tool's own."""
+def assert_name_warning(answer, name, real):
+    """The answer names the requested spelling and has the tool's own name."""
     assert answer["tool"] == real, answer
     assert any(f"`{name}`" in warning and f"`{real}`" in warning for warning in answer["meta"]["warnings"]), answer
 
 
 @pytest.fixture(scope="module")
 def crib(start_shared):
-    return start_shared({"tools": {**reads("get_weather", aliases=["forecast.now"]), **reads("list-rows", "List_Rows", "plain")}})
+    return start_shared({"tools": {**read_tools("get_weather", aliases=["forecast.now"]), **read_tools("list-rows", "List_Rows", "plain")}})
 
 
 @pytest.mark.parametrize("name", ["GET_WEATHER", "get-weather", "Get.Weather", "functions.get_weather", "tools.Get-Weather",
                                   "default_api.get_weather", "default_api:get_weather", "Functions:get_weather", "get weather",
                                   "Forecast-Now", "functions.forecast_now"])
-def test_another_spelling(crib, name):
+def test_other_spellings_find_the_tool(crib, name):
     path = urllib.parse.quote(name)
     answer = ok(crib.invoke(path))
-    told(answer, name, "get_weather")
+    assert_name_warning(answer, name, "get_weather")
     assert crib.row(answer["invocation_id"])["tool"] == "get_weather", "the ledger has one name for it"
     assert crib.get("/tools/" + path).json["name"] == "get_weather"
     assert crib.post(f"/tools/{path}/validate", '{"arguments": {}}').json["valid"] is True
@@ -41,25 +41,25 @@ def test_another_spelling(crib, name):
 
 
 @pytest.mark.parametrize("name", ["get_weather", "forecast.now"])
-def test_declared_names_need_no_word(crib, name):
+def test_declared_names_cause_no_warning(crib, name):
     assert ok(crib.invoke(name))["meta"]["warnings"] == []
 
 
 @pytest.mark.parametrize("name", ["getweather", "getWeather", "get__weather", "functions_get_weather", "mcp__x__get_weather",
                                   "weather", "other.get_weather", "functions.", "get_wether"])
-def test_what_is_no_spelling(crib, name):
+def test_unrelated_names_are_unknown(crib, name):
     problem(crib.invoke(name), 404, "unknown_tool")
 
 
-def test_two_tools_of_one_spelling(crib):
-    """Each is found by its own name, neither by a third, and both are named."""
+def test_ambiguous_spelling_finds_no_tool(crib):
+    """Each is found by its own name, neither by a third, and both are suggested."""
     for name in ("list-rows", "List_Rows"):
         assert ok(crib.invoke(name))["tool"] == name
-    said = problem(crib.invoke("list.rows"), 404, "unknown_tool")
-    assert sorted(said["did_you_mean"]) == ["List_Rows", "list-rows"]
+    error = problem(crib.invoke("list.rows"), 404, "unknown_tool")
+    assert sorted(error["did_you_mean"]) == ["List_Rows", "list-rows"]
 
 
-def test_operators_routes_take_names_as_they_are(crib):
+def test_operator_routes_need_exact_names(crib):
     for method, path in [("POST", "disable"), ("POST", "enable"), ("POST", "usage/reset"), ("DELETE", "cache")]:
         reply = crib.request(method, f"/tools/Get-Weather/{path}")
         assert problem(reply, 404, "unknown_tool")["did_you_mean"] == ["get_weather"]
@@ -72,47 +72,47 @@ def test_long_and_odd_names_are_refused_quickly(crib):
     ok(crib.invoke("get_weather"))
 
 
-def test_exact_and_similar_are_the_operators_word(start, tmp_path):
-    tools = {**reads("get_weather", "list_rows", "list_rowz"), "send_mail": sh(f"echo sent >> {tmp_path / 'sent'}", effect="write"),
+def test_name_matching_setting_is_honoured(start, tmp_path):
+    tools = {**read_tools("get_weather", "list_rows", "list_rowz"), "send_mail": sh(f"echo sent >> {tmp_path / 'sent'}", effect="write"),
              "set_flag": sh("true", effect="idempotent")}
     exact = start({"calls": {"name_matching": "exact"}, "tools": tools})
     assert problem(exact.invoke("Get-Weather"), 404, "unknown_tool")["did_you_mean"] == ["get_weather"]
     similar = start({"calls": {"name_matching": "similar"}, "tools": tools})
-    told(ok(similar.invoke("get_wether")), "get_wether", "get_weather")
-    told(ok(similar.invoke("functions.Get-Wether")), "functions.Get-Wether", "get_weather")
-    told(ok(similar.invoke("set_flags")), "set_flags", "set_flag")
-    said = problem(similar.invoke("send_mails"), 404, "unknown_tool")
-    assert said["did_you_mean"] == ["send_mail"] and lines_in(tmp_path / "sent") == 0, "never a write on a guess"
+    assert_name_warning(ok(similar.invoke("get_wether")), "get_wether", "get_weather")
+    assert_name_warning(ok(similar.invoke("functions.Get-Wether")), "functions.Get-Wether", "get_weather")
+    assert_name_warning(ok(similar.invoke("set_flags")), "set_flags", "set_flag")
+    error = problem(similar.invoke("send_mails"), 404, "unknown_tool")
+    assert error["did_you_mean"] == ["send_mail"] and lines_in(tmp_path / "sent") == 0, "never a write on a guess"
     assert sorted(problem(similar.invoke("list_row"), 404)["did_you_mean"]) == ["list_rows", "list_rowz"], "neither is likelier"
     problem(similar.invoke("get_w"), 404, "unknown_tool")
     ok(similar.invoke("Send-Mail"))
     assert lines_in(tmp_path / "sent") == 1, "another spelling is no guess"
 
 
-def test_what_others_may_use_is_out_of_the_way_and_out_of_sight(start):
+def test_tools_of_others_are_neither_matched_nor_shown(start):
     callers = [dict(CALLERS[0], deny=["get-weather", "secret_rows"]), *CALLERS[1:]]
     crib = start({"callers": callers, "calls": {"name_matching": "similar"},
-                  "tools": reads("get_weather", "get-weather", "secret_rows")}, env=KEYS)
+                  "tools": read_tools("get_weather", "get-weather", "secret_rows")}, env=KEYS)
     problem(crib.invoke("Get.Weather", key=ROOT), 404, "unknown_tool")
-    told(ok(crib.invoke("Get.Weather", key=ANN)), "Get.Weather", "get_weather")
+    assert_name_warning(ok(crib.invoke("Get.Weather", key=ANN)), "Get.Weather", "get_weather")
     problem(crib.invoke("get-weather", key=ANN), 403, "forbidden")
     for name in ("Secret-Rows", "secret_row", "functions.secret_rows"):
-        said = problem(crib.invoke(name, key=ANN), 404, "unknown_tool")
-        assert "secret_rows" not in json.dumps(said).replace(name, ""), said
+        error = problem(crib.invoke(name, key=ANN), 404, "unknown_tool")
+        assert "secret_rows" not in json.dumps(error).replace(name, ""), error
 
 
-def test_no_registered_tool_takes_a_spelling_away(start):
-    crib = start({"tools": reads("get_weather", aliases=["forecast"])})
+def test_registered_tool_cannot_take_a_spelling(start):
+    crib = start({"tools": read_tools("get_weather", aliases=["forecast"])})
     body = json.dumps({"kind": "http", "description": "x", "request": {"url": "https://api.example.com/"}, "parameters": {}})
     for name in ("Get-Weather", "functions.get_weather", "FORECAST"):
-        said = problem(crib.request("PUT", f"/tools/{name}", body), 409)
-        assert "another spelling of `get_weather`" in said["detail"], said
+        error = problem(crib.request("PUT", f"/tools/{name}", body), 409)
+        assert "another spelling of `get_weather`" in error["detail"], error
     assert crib.request("PUT", "/tools/get_weather_2", body).status == 201
-    told(ok(crib.invoke("Get-Weather")), "Get-Weather", "get_weather")
+    assert_name_warning(ok(crib.invoke("Get-Weather")), "Get-Weather", "get_weather")
 
 
-def test_the_settings_change_while_it_runs(start):
-    manifest = {"calls": {"name_matching": "exact"}, "tools": reads("get_weather")}
+def test_settings_change_on_reload(start):
+    manifest = {"calls": {"name_matching": "exact"}, "tools": read_tools("get_weather")}
     crib = start(manifest)
     problem(crib.invoke("Get-Weather"), 404)
     crib.manifest.write_text(to_yaml({**manifest, "calls": {"name_matching": "normalized"}}))
@@ -126,13 +126,13 @@ def test_the_settings_change_while_it_runs(start):
     ("{paralel: 5}", "did you mean parallel?"),
     ("[]", "calls: a map is expected here"),
 ])
-def test_bad_settings(tmp_path, calls, says):
+def test_bad_settings_are_found(tmp_path, calls, says):
     (tmp_path / "toolcrib.yaml").write_text(f"calls: {calls}\ntools: {{calculator: {{kind: native}}}}\n")
     done = cli("check", cwd=tmp_path)
     assert done.returncode == 64 and says in done.stdout + done.stderr, done
 
 
-def test_check_warns_of_names_that_differ_in_spelling_only(tmp_path):
+def test_check_warns_of_similar_names(tmp_path):
     (tmp_path / "toolcrib.yaml").write_text(
         "tools:\n  add_up: {kind: native, use: calculator}\n  Add-Up: {kind: native, use: calculator}\n")
     done = cli("check", "--format", "json", cwd=tmp_path)
@@ -141,7 +141,7 @@ def test_check_warns_of_names_that_differ_in_spelling_only(tmp_path):
     assert "`add_up`" in found[0]["message"], found
 
 
-def test_the_command_line_says_it_too(tmp_path):
+def test_command_line_matches_names(tmp_path):
     (tmp_path / "toolcrib.yaml").write_text("tools: {calculator: {kind: native}}\n")
     done = cli("call", "functions.Calculator", '{"expression": "6*7"}', cwd=tmp_path)
     assert done.returncode == 0 and "42" in done.stdout, done

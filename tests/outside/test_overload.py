@@ -1,4 +1,4 @@
-"""More than there is room for: full tools, floods of connections, clients that stall, no file handles. Whoever can be served is."""
+"""More load than capacity: full tools, floods of connections, stalled clients, no file handles. Every other caller is served."""
 
 import http.client
 import json
@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness import ask, later, now, ok, poll, problem, processes, read_all, spent, status_of
+from harness import ask, in_background, now, ok, poll, problem, processes, read_all, elapsed, status_of
 from recipes import sh
 
 CALCULATOR = {"kind": "native"}
@@ -29,7 +29,7 @@ def invoke_bytes(crib, tool, arguments=None):
             f"Content-Length: {len(body)}\r\n\r\n").encode() + body
 
 
-def hung(mark, **policy):
+def hung_tool(mark, **policy):
     return sh(f"exec /bin/sleep 300 0.{mark}", effect="read", timeout="60s", **policy)
 
 
@@ -38,7 +38,7 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-class Held(list):
+class OpenSockets(list):
     """Open sockets, closed at the end."""
 
     def __enter__(self):
@@ -49,7 +49,7 @@ class Held(list):
             sock.close()
 
 
-def has_end(sock):
+def has_answer(sock):
     """Whether the service has answered on this connection, or closed it; nothing is read from it."""
     timeout = sock.gettimeout()
     sock.setblocking(False)
@@ -64,22 +64,21 @@ def has_end(sock):
         sock.settimeout(timeout)
 
 
-def others_answer(crib, seconds=1.0):
+def assert_others_answered(crib, seconds=1.0):
     """Another tool, health and metrics answer, on new connections, soon."""
     for ask in (lambda: ok(crib.invoke("calculator", {"expression": "6*7"})),
                 *(lambda path=path: crib.get(path, timeout=10) for path in ("/livez", "/readyz", "/metrics"))):
         began = now()
-        said = ask()
-        assert getattr(said, "status", 200) == 200, said
-        assert spent(began) < seconds
+        output = ask()
+        assert getattr(output, "status", 200) == 200, output
+        assert elapsed(began) < seconds
 
 
-def test_a_full_tool_refuses_at_once(start, mark):
-    """With a tool hung at full concurrency and its queue full, a call is refused in under 10 ms with Retry-After, and nobody else
-    notices."""
+def test_full_tool_refuses_at_once(start, mark):
+    """With a tool hung at full concurrency and its queue full, a call is refused in under 10 ms with Retry-After, and no other caller is affected."""
     crib = start({"tools": {"calculator": CALCULATOR,
-                            "hung": hung(mark, concurrency={"max": 2, "queue": 4, "wait": "60s"})}})
-    with Held() as held:
+                            "hung": hung_tool(mark, concurrency={"max": 2, "queue": 4, "wait": "60s"})}})
+    with OpenSockets() as held:
         for _ in range(6):
             held.append(connect(crib))
             held[-1].sendall(invoke_bytes(crib, "hung"))
@@ -90,21 +89,21 @@ def test_a_full_tool_refuses_at_once(start, mark):
             began = time.perf_counter()
             reply = session.invoke("hung")
             taken.append((time.perf_counter() - began) * 1e3)
-            said = problem(reply, 503, "overloaded")
-            assert int(reply.headers["retry-after"]) >= 1 and said["retryable"] is True
+            error = problem(reply, 503, "overloaded")
+            assert int(reply.headers["retry-after"]) >= 1 and error["retryable"] is True
         taken.sort()
         print(f"refused in: median {statistics.median(taken):.2f} ms, p99 {taken[197]:.2f} ms, longest {taken[-1]:.2f} ms")
         assert statistics.median(taken) < 10
         assert taken[197] < 50, "with slack for a busy machine"
-        others_answer(crib)
+        assert_others_answered(crib)
 
 
-def test_hung_tools_may_use_up_the_global_bound(start, mark):
+def test_hung_tools_may_fill_the_global_bound(start, mark):
     """With `max_in_flight` used up by hung tools calls are refused, health and metrics are not; when their calls end, the others run."""
     crib = start({"server": {"max_in_flight": 4}, "tools": {
         "calculator": dict(CALCULATOR, concurrency={"max": 2, "queue": 2, "wait": "100ms"}),
-        "a": hung(mark, concurrency={"max": 2, "queue": 0}), "b": hung(mark, concurrency={"max": 2, "queue": 0})}})
-    with Held() as held:
+        "a": hung_tool(mark, concurrency={"max": 2, "queue": 0}), "b": hung_tool(mark, concurrency={"max": 2, "queue": 0})}})
+    with OpenSockets() as held:
         for tool in ("a", "a", "b", "b"):
             held.append(connect(crib))
             held[-1].sendall(invoke_bytes(crib, tool))
@@ -116,10 +115,10 @@ def test_hung_tools_may_use_up_the_global_bound(start, mark):
         poll(lambda: crib.invoke("calculator", {"expression": "1"}).status == 200, 10, "a place is free again")
 
 
-def test_a_hung_tool_leaves_places_to_the_others(start, mark):
-    """By default one tool can have 16 of 256 places: however many call it, another is never kept waiting."""
-    crib = start({"tools": {"calculator": CALCULATOR, "hung": hung(mark, concurrency={"wait": "60s"})}})
-    with Held() as held:
+def test_hung_tool_leaves_permits_to_others(start, mark):
+    """By default one tool can have 16 of 256 permits: however many calls it gets, another tool never waits."""
+    crib = start({"tools": {"calculator": CALCULATOR, "hung": hung_tool(mark, concurrency={"wait": "60s"})}})
+    with OpenSockets() as held:
         for _ in range(100):
             held.append(connect(crib))
             held[-1].sendall(invoke_bytes(crib, "hung"))
@@ -131,7 +130,7 @@ def test_a_hung_tool_leaves_places_to_the_others(start, mark):
             taken.append((time.perf_counter() - began) * 1e3)
         print(f"another tool meanwhile, on new connections: median {statistics.median(taken):.2f} ms, longest {max(taken):.2f} ms")
         assert max(taken) < 1000
-        others_answer(crib)
+        assert_others_answered(crib)
 
 
 @pytest.mark.parametrize("sent, count", [
@@ -139,11 +138,11 @@ def test_a_hung_tool_leaves_places_to_the_others(start, mark):
     (b"POST /tools/calculator/invoke HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{", 1500),
     (b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n\r\n", 1500),
 ], ids=["silent", "half a header", "half a body", "idle after an answer"])
-def test_a_flood_of_connections(start, sent, count):
-    """More connections than there are places, all doing nothing: each new caller finds room, and nothing grows."""
+def test_connection_flood_does_not_block_callers(start, sent, count):
+    """More idle connections than the service accepts: each new caller is still accepted, and memory does not grow."""
     crib = start({"tools": {"calculator": CALCULATOR}})
-    others_answer(crib)
-    with Held() as held:
+    assert_others_answered(crib)
+    with OpenSockets() as held:
         for index in range(count):
             held.append(connect(crib))
             if sent:
@@ -152,9 +151,9 @@ def test_a_flood_of_connections(start, sent, count):
                 except OSError:
                     pass  # closed already to make room
             if index % 250 == 0:
-                others_answer(crib)
+                assert_others_answered(crib)
         for _ in range(20):
-            others_answer(crib)
+            assert_others_answered(crib)
         fds = pathlib.Path(f"/proc/{crib.pid}/fd")
         if fds.exists():
             open_now = len(list(fds.iterdir()))
@@ -162,8 +161,8 @@ def test_a_flood_of_connections(start, sent, count):
             assert open_now < 1150
 
 
-def test_a_kept_connection_survives_a_pause(start):
-    """Idle for longer than a header may take: the next request on it is answered all the same."""
+def test_idle_connection_survives_a_pause(start):
+    """Idle for longer than a header may take: the next request on it is answered."""
     crib = start({"tools": {"calculator": CALCULATOR}})
     session = crib.session()
     ok(session.invoke("calculator", {"expression": "1"}))
@@ -173,7 +172,7 @@ def test_a_kept_connection_survives_a_pause(start):
     assert session.connection.sock is sock, "the same connection"
 
 
-def test_who_stalls_is_cut(start):
+def test_stalled_clients_are_disconnected(start):
     """A body that stops is answered 408 after 10 s, one that drips after 30 s; a client that reads nothing is cut after 30 s."""
     crib = start({"tools": {"calculator": CALCULATOR, "big": sh("head -c 200000 /dev/zero | tr '\\0' x", effect="read", max_output="512KiB")}})
     part = invoke_bytes(crib, "calculator", {"expression": "1+" * 300 + "1"})[:-500]
@@ -208,10 +207,10 @@ def test_who_stalls_is_cut(start):
             local = sock.getsockname()[1]
             sock.sendall(invoke_bytes(crib, "big") * 40)
             began = now()
-            poll(lambda: not connected(crib.port, local), 60, "the service's side is closed")
+            poll(lambda: not is_connected(crib.port, local), 60, "the service's side is closed")
             return time.monotonic() - began
 
-    waiting = [later(work) for work in (stop, drip, deaf)]
+    waiting = [in_background(work) for work in (stop, drip, deaf)]
     (stopped, dripped, unread) = (wait(90) for wait in waiting)
     print("stopped", stopped, "dripped", dripped, "unread", unread)
     assert stopped[0] == 408 and 9 < stopped[1] < 13, stopped
@@ -219,7 +218,7 @@ def test_who_stalls_is_cut(start):
     assert 25 < unread < 45, unread
 
 
-def connected(port, peer):
+def is_connected(port, peer):
     """Whether the service's end of the connection from that port is (as the kernel says) established."""
     for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
@@ -228,25 +227,25 @@ def connected(port, peer):
     return False
 
 
-def test_every_place_has_a_request(start, mark):
-    """When all connections have calls under way, new ones are told so at once, and health answers still."""
-    tools = {f"t{n}": hung(mark, concurrency={"max": 1, "queue": 100, "wait": "60s"}) for n in range(11)}
+def test_full_connections_still_allow_health_checks(start, mark):
+    """When all connections have running calls, new ones are refused at once, and health still answers."""
+    tools = {f"t{n}": hung_tool(mark, concurrency={"max": 1, "queue": 100, "wait": "60s"}) for n in range(11)}
     crib = start({"tools": dict(tools, calculator=CALCULATOR)})
     session = crib.session()
-    with Held() as held:
+    with OpenSockets() as held:
         for index in range(1023):
             held.append(connect(crib))
             held[-1].sendall(invoke_bytes(crib, f"t{index % 11}"))
-        # On one of the connections: another one would take the place of a call that is still on its way.
+        # On one of the connections: another one would take the slot of a call that is still on its way.
         poll(lambda: b"toolcrib_open_calls 1023" in ask(session.connection, "GET", "/metrics").body, 20, "all of them are calls")
         session.connection.close()
         held.append(connect(crib))
         held[-1].sendall(invoke_bytes(crib, "t0"))
 
         def all_are_calls():
-            # Who comes while the one before is still there is told that all is full; and until the request has arrived, whoever asks
-            # for the metrics may have its place: then once more.
-            if has_end(held[-1]):
+            # A connection that comes before the previous one is closed is refused; and until the request has arrived, the connection
+            # for the metrics may have its slot: then repeat.
+            if has_answer(held[-1]):
                 held.pop().close()
                 held.append(connect(crib))
                 held[-1].sendall(invoke_bytes(crib, "t0"))
@@ -255,11 +254,11 @@ def test_every_place_has_a_request(start, mark):
         poll(all_are_calls, 20, "the last one too")
         began = now()
         reply = crib.invoke("calculator", {"expression": "1"})
-        assert spent(began) < 1
+        assert elapsed(began) < 1
         problem(reply, 503, "overloaded")
         assert int(reply.headers["retry-after"]) >= 1 and reply.headers["connection"] == "close"
         assert [crib.get(path).status for path in ("/livez", "/readyz", "/metrics")] == [200] * 3
-        with Held() as silent:
+        with OpenSockets() as silent:
             for _ in range(100):
                 silent.append(connect(crib))
             assert crib.get("/livez", timeout=5).status == 200, "the extra places are not kept by who says nothing"
@@ -268,20 +267,20 @@ def test_every_place_has_a_request(start, mark):
         poll(lambda: crib.invoke("calculator", {"expression": "1"}).status == 200, 10, "room again")
 
 
-def test_no_file_handles(start, mark):
-    """With 64 file handles, half of them taken by tools that hang: a flood neither hangs callers nor spins, the ledger goes on
-    writing, and a second later all is well."""
+def test_exhausted_file_handles_are_survived(start, mark):
+    """With 64 file handles, half of them used by hung tools: a flood neither blocks callers nor spins, the ledger continues to write,
+    and a second later all is normal."""
     crib = start({"tools": {"calculator": CALCULATOR, "note": sh("echo noted", effect="write"),
-                            "hung": hung(mark, concurrency={"max": 7, "queue": 0})}}, within=["/bin/sh", "-c", 'ulimit -n 64; "$0" "$@"; exit $?'])
+                            "hung": hung_tool(mark, concurrency={"max": 7, "queue": 0})}}, within=["/bin/sh", "-c", 'ulimit -n 64; "$0" "$@"; exit $?'])
     pid = crib.pid
     ok(crib.invoke("note"))
-    with Held() as calls:
+    with OpenSockets() as calls:
         for _ in range(7):
             calls.append(connect(crib))
             calls[-1].sendall(invoke_bytes(crib, "hung"))
         began, used = time.monotonic(), cpu_seconds(pid)
         ends = silences = 0
-        with Held() as held:
+        with OpenSockets() as held:
             while time.monotonic() - began < 5:
                 try:
                     held.append(connect(crib, timeout=1))
@@ -301,14 +300,14 @@ def test_no_file_handles(start, mark):
             assert silences < 150, "few wait in the kernel's queue"
         assert share < 0.5, "it does not spin"
         began = now()
-        poll(lambda: answered(crib), 2, "an answer again")
+        poll(lambda: is_answered(crib), 2, "an answer again")
         print(f"normal after {time.monotonic() - began:.2f} s")
     poll(lambda: not processes(mark), 5, "the hung are gone")
     ok(crib.invoke("note"))
     assert any(row["tool"] == "note" and row["state"] == "succeeded" for row in crib.rows())
 
 
-def answered(crib):
+def is_answered(crib):
     try:
         return crib.invoke("calculator", {"expression": "1"}).status == 200
     except (OSError, http.client.HTTPException):

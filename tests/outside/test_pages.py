@@ -1,10 +1,10 @@
-"""Long results: pages out of the stored result, previews, the result route, and what is left of escape sequences."""
+"""Long results: pages of the stored result, previews, the result route, and the removal of escape sequences."""
 
 import json
 
 import pytest
 
-from harness import ok, poll, problem, said_no, shape, text_of
+from harness import ok, poll, problem, error_result, assert_answer_shape, text_of
 from recipes import CALLERS, KEYS, py, sh
 
 ROWS = "import json, sys; open('runs', 'a').write('x'); print(json.dumps([{'id': n, 'name': f'row {n}'} for n in range(1000)]))"
@@ -16,15 +16,15 @@ def rows(n=1000):
 
 
 def long_text():
-    """What TEXT prints; a program's last line end is no part of what it says."""
+    """The output of TEXT; a program's last line end is not part of its output."""
     return "\n".join(f"line {n} ø" for n in range(12000))
 
 
-def listing(start, **policy):
+def start_listing(start, **policy):
     return start({"tools": {"list_rows": py(ROWS, effect="read", **policy)}})
 
 
-def runs(crib):
+def run_count(crib):
     return len((crib.folder / "runs").read_text())
 
 
@@ -34,31 +34,31 @@ def page(crib, offset=0, tool="list_rows", **more):
 
 def read_parts(get, join):
     """Follows next_offset to the end."""
-    whole, offset, parts = None, 0, 0
+    complete, offset, parts = None, 0, 0
     while offset is not None:
-        answer = shape(get(offset).json)
+        answer = assert_answer_shape(get(offset).json)
         part = join(answer)
-        whole = part if whole is None else whole + part
+        complete = part if complete is None else complete + part
         overflow, parts = answer["meta"]["overflow"], parts + 1
         assert set(overflow) >= {"shown", "total", "hint", "next_offset"}, overflow
         assert parts < 1000, "pages must come to an end"
         offset = overflow["next_offset"]
-    return whole, parts
+    return complete, parts
 
 
-def test_pages_of_a_cached_list_put_together_are_the_whole_and_the_tool_ran_once(start):
-    crib = listing(start, cache={"ttl": "5m"})
+def test_pages_of_a_cached_list_are_complete(start):
+    crib = start_listing(start, cache={"ttl": "5m"})
     for structured in (True, False):
-        whole, pages = read_parts(lambda offset: page(crib, offset),
+        complete, pages = read_parts(lambda offset: page(crib, offset),
                                   lambda answer: answer["structured_content"] if structured else json.loads(text_of(answer)))
-        assert whole == rows() and pages == 20
+        assert complete == rows() and pages == 20
     crib.restart()
     assert ok(page(crib, 950))["structured_content"] == rows()[950:], "the stored result outlives the process"
-    assert runs(crib) == 1
+    assert run_count(crib) == 1
 
 
-def test_exploring_and_limits(start):
-    crib = listing(start, cache={"ttl": "5m"})
+def test_exploring_is_limited_and_full_detail_pages(start):
+    crib = start_listing(start, cache={"ttl": "5m"})
     answer = ok(crib.invoke("list_rows"))
     overflow = answer["meta"]["overflow"]
     assert answer["structured_content"] == rows(200)
@@ -72,18 +72,18 @@ def test_exploring_and_limits(start):
 
 
 @pytest.mark.parametrize("policy, mode", [({}, "use"), ({"cache": {"ttl": "5m"}}, "bypass"), ({"cache": {"ttl": "5m"}}, "refresh")])
-def test_without_a_stored_result_a_further_page_is_refused(start, policy, mode):
-    crib = listing(start, **policy)
+def test_further_page_needs_a_stored_result(start, policy, mode):
+    crib = start_listing(start, **policy)
     first = ok(crib.invoke("list_rows", cache=mode, page={"detail": "full"}))
     assert first["meta"]["overflow"]["next_offset"] == 50
-    said = problem(crib.invoke("list_rows", cache=mode, page={"detail": "full", "offset": 50}), 409, "invalid_request")
-    assert "GET /invocations/{id}/result" in said["detail"] and said["retryable"] is False
-    assert runs(crib) == 1
+    error = problem(crib.invoke("list_rows", cache=mode, page={"detail": "full", "offset": 50}), 409, "invalid_request")
+    assert "GET /invocations/{id}/result" in error["detail"] and error["retryable"] is False
+    assert run_count(crib) == 1
     rest = crib.get(f"/invocations/{first['invocation_id']}/result?offset=50")
     assert ok(rest)["structured_content"] == rows()[50:]
 
 
-def test_the_result_route_has_everything(start):
+def test_result_route_returns_the_whole_result(start):
     crib = start({"tools": {"list_rows": py(ROWS, effect="read"), "write": py(TEXT, effect="read", output="text"),
                             "refuse": sh("echo no >&2; exit 3"), "secretive": sh("echo hi", capture="digest")}})
     listed, wrote = ok(crib.invoke("list_rows")), ok(crib.invoke("write"))
@@ -95,14 +95,14 @@ def test_the_result_route_has_everything(start):
     assert parts == rows()
     parts, number = read_parts(lambda offset: crib.get(path(wrote, f"?offset={offset}&limit=10000")), text_of)
     assert parts == long_text() and number == -(-len(parts) // 10000)
-    refused = said_no(crib.invoke("refuse"))
+    refused = error_result(crib.invoke("refuse"))
     assert crib.get(path(refused)).json == refused
     assert "digest" in problem(crib.get(path(ok(crib.invoke("secretive")))), 404)["detail"]
     problem(crib.get("/invocations/nonsense/result"), 404, "invalid_request")
     problem(crib.get(path(listed, "?limit=0")), 400, "invalid_request")
 
 
-def test_results_are_their_callers_own(start):
+def test_results_belong_to_their_caller(start):
     crib = start({"callers": CALLERS, "tools": {"list_rows": py(ROWS, effect="read")}}, env=KEYS)
     answer = ok(crib.invoke("list_rows", key=KEYS["ANN"]))
     path = f"/invocations/{answer['invocation_id']}/result"
@@ -110,24 +110,24 @@ def test_results_are_their_callers_own(start):
         assert crib.get(path, key=KEYS[who]).status == status, who
 
 
-def test_a_long_text_shows_its_ends(start):
+def test_long_text_shows_beginning_and_end(start):
     crib = start({"tools": {"write": py(TEXT, effect="read", cache={"ttl": "5m"}, output="text")}})
-    whole = long_text()
+    complete = long_text()
     answer = ok(crib.invoke("write"))
     overflow = answer["meta"]["overflow"]
     head, tail = text_of(answer).split(f"\n[… {overflow['total'] - overflow['shown']} characters left out …]\n")
-    assert whole.startswith(head) and whole.endswith(tail) and len(head) + len(tail) == overflow["shown"] == 50_000
-    assert overflow["total"] == len(whole) and overflow["unit"] == "characters"
+    assert complete.startswith(head) and complete.endswith(tail) and len(head) + len(tail) == overflow["shown"] == 50_000
+    assert overflow["total"] == len(complete) and overflow["unit"] == "characters"
     pages, number = read_parts(lambda offset: page(crib, offset, "write"), text_of)
-    assert pages == whole and number == -(-len(whole) // 50_000)
+    assert pages == complete and number == -(-len(complete) // 50_000)
 
 
-def test_escape_sequences_and_control_characters_are_gone(start):
+def test_escape_sequences_are_removed(start):
     crib = start({"tools": {"red": sh(r"printf '\033[1;31mred\033[0m\r\n\033]0;title\007done\010\000\tend'", output="text"),
                             "no": sh(r"printf '\033[31mno\033[0m' >&2; exit 1"),
                             "hidden": py(r"print('safe\u202e \U000e0041')", output="text")}})
     assert text_of(ok(crib.invoke("red"))) == "red\ndone\tend"
-    assert text_of(said_no(crib.invoke("no"))) == "exit status 1: no"
+    assert text_of(error_result(crib.invoke("no"))) == "exit status 1: no"
     warnings = ok(crib.invoke("hidden"))["meta"]["warnings"]
     assert any("bidirectional" in one for one in warnings) and any("U+E0000" in one for one in warnings), warnings
 
@@ -149,7 +149,7 @@ def clash(offset: str) -> str:
 """
 
 
-def test_a_python_tool_is_read_page_by_page(start, tmp_path):
+def test_python_tool_is_read_page_by_page(start, tmp_path):
     file = tmp_path / "paged.py"
     file.write_text(PAGED)
     entry = {"module": str(file), "functions": ["rows"], "tools": {"rows": {"paging": "model"}}}
@@ -158,14 +158,14 @@ def test_a_python_tool_is_read_page_by_page(start, tmp_path):
     assert names == ["n", "detail_level", "offset", "limit"]
     call = {"id": "c", "type": "function", "function": {"name": "rows", "arguments": '{"n": 320}'}}
     message = json.dumps({"role": "assistant", "tool_calls": [call]}).encode()
-    told = crib.post("/calls", message, headers={"content-type": "application/json"}).json["messages"][0]["content"]
-    words = told.splitlines()[-1]
+    reported = crib.post("/calls", message, headers={"content-type": "application/json"}).json["messages"][0]["content"]
+    words = reported.splitlines()[-1]
     assert '"detail_level": "full", "offset": 200.' in words and words.endswith("Ask for fewer rows.]"), words
     rest = ok(crib.invoke("rows", {"n": 320, "detail_level": "full", "offset": 200}))
     assert rest["structured_content"][0] == {"id": 200} and rest["meta"]["cache"] == "hit"
 
 
-def test_a_clash_of_parameters_stops_the_module(start, tmp_path):
+def test_parameter_conflict_stops_the_module(start, tmp_path):
     file = tmp_path / "paged.py"
     file.write_text(PAGED)
     crib = start({"python_modules": {"paged": {"module": str(file), "tools": {"clash": {"paging": "model"}}}}})

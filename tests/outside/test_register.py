@@ -1,4 +1,4 @@
-"""Tools registered over HTTP: what is refused, what is kept, and that they run like any other."""
+"""Tools registered over HTTP: refusals, persistence, and that they run like any other."""
 
 import ctypes
 import fcntl
@@ -30,7 +30,7 @@ def listed(crib, origin="registered"):
     return [tool["name"] for tool in crib.get(f"/tools?origin={origin}").json["tools"]]
 
 
-def test_registered_tools_outlive_kill_9(start):
+def test_registered_tools_survive_kill_nine(start):
     """The answer is the promise: whatever was answered is there after a kill, whatever was removed is not."""
     crib = start({"tools": {"calculator": {"kind": "native"}}})
     for turn in range(5):
@@ -47,7 +47,7 @@ def test_registered_tools_outlive_kill_9(start):
     poll(lambda: '"registered":11' in crib.stderr, 2, "their number in the log")
 
 
-def test_only_an_admin(start):
+def test_registration_needs_an_admin(start):
     crib = start({"callers": CALLERS, "tools": {}}, env=KEYS)
     problem(put(crib, "x", definition()), 401, "unauthenticated")
     problem(put(crib, "x", definition(), KEYS["ANN"]), 403, "forbidden")
@@ -73,10 +73,10 @@ def test_only_an_admin(start):
     (definition(cache={"ttl": "1m", "when": "'x' * 100000000 == args.city"}), "takes numbers"),
     (definition(**{f"key_{n}": 1 for n in range(60)}), "48 more"),
 ])
-def test_what_is_refused(start_shared_crib, body, says):
-    said = problem(put(start_shared_crib, "x", body), 400, "invalid_request")
-    assert says in said["detail"], said
-    assert said["violations"] and all(one["pointer"].startswith("/") or one["pointer"] == "" for one in said["violations"]), said
+def test_invalid_registrations_are_refused(start_shared_crib, body, says):
+    error = problem(put(start_shared_crib, "x", body), 400, "invalid_request")
+    assert says in error["detail"], error
+    assert error["violations"] and all(one["pointer"].startswith("/") or one["pointer"] == "" for one in error["violations"]), error
     assert listed(start_shared_crib) == []
 
 
@@ -87,12 +87,12 @@ def start_shared_crib(start_shared):
 
 @pytest.mark.parametrize("headers, body, status", [
     ({"content-type": "text/plain"}, "{}", 415), (None, "{", 400), (None, '{"kind": "http", "kind": "http"}', 400)])
-def test_bodies_are_read_as_strictly_as_others(start_shared_crib, headers, body, status):
+def test_registration_bodies_are_read_strictly(start_shared_crib, headers, body, status):
     problem(start_shared_crib.request("PUT", "/tools/x", body, headers=headers), status, "invalid_request")
 
 
-def test_names_are_not_taken_over(start, tmp_path):
-    """Neither at once nor by a later manifest: the file wins, and what was registered waits."""
+def test_existing_names_cannot_be_registered(start, tmp_path):
+    """Neither at once nor by a later manifest: the file takes precedence, and the registration waits."""
     crib = start({"tools": {"calculator": {"kind": "native", "aliases": ["calc"]}}})
     for name in ("calculator", "calc"):
         problem(put(crib, name, definition()), 409, "invalid_request")
@@ -101,7 +101,7 @@ def test_names_are_not_taken_over(start, tmp_path):
     before = crib.manifest.read_text()
     crib.manifest.write_text(before + "  weather: {kind: native, use: calculator}\n")
     poll(lambda: listed(crib) == [], 8, "the manifest has the name")
-    poll(lambda: "set aside" in crib.stderr, 2, "a word in the log")
+    poll(lambda: "a registered tool is skipped" in crib.stderr, 2, "a word in the log")
     assert text_of(ok(crib.invoke("weather", {"expression": "6*7"}))) == "42"
     problem(put(crib, "weather", definition()), 409)
     crib.restart()
@@ -110,7 +110,7 @@ def test_names_are_not_taken_over(start, tmp_path):
     poll(lambda: listed(crib) == ["weather"], 8, "it is back")
 
 
-def test_many_admins_at_once(start):
+def test_parallel_admins_get_true_answers(start):
     """Registering, removing, listing and reloading at the same time: every answer is true at its moment, none is a 500."""
     crib = start({"tools": {"calculator": {"kind": "native"}}})
 
@@ -128,7 +128,7 @@ def test_many_admins_at_once(start):
     assert listed(crib) == []
 
 
-# ---- a network of its own, in which an address that is public elsewhere is this machine's -----------------------------
+# ---- a separate network, in which a public address belongs to this machine ---------------------------------------------
 
 OWN = "11.22.33.44"
 
@@ -160,8 +160,8 @@ def alone_in_a_network(work):
         raise failures[0]
 
 
-def test_a_registered_tool_runs_like_any_other(tmp_path):
-    """Arguments in their places, result picked, cached, limited, recorded; loopback stays out of reach by any name."""
+def test_registered_tool_runs_like_any_other(tmp_path):
+    """Arguments at their positions, result picked, cached, limited, recorded; loopback is denied under every name."""
 
     def work():
         upstream = Upstream(host=OWN)
@@ -172,8 +172,8 @@ def test_a_registered_tool_runs_like_any_other(tmp_path):
                               limits=[{"calls": 2, "per": "lifetime"}])
             assert put(crib, "weather", body).json["policy"]["timeout"] == "9s"
             for cache in ("miss", "hit"):
-                said = ok(crib.invoke("weather", {"city": "São Paulo"}))
-                assert (said["meta"]["cache"], text_of(said)) == (cache, "/echo/S%C3%A3o%20Paulo"), said
+                answer = ok(crib.invoke("weather", {"city": "São Paulo"}))
+                assert (answer["meta"]["cache"], text_of(answer)) == (cache, "/echo/S%C3%A3o%20Paulo"), answer
             crib.kill9()
             crib.start()
             assert ok(crib.invoke("weather", {"city": "São Paulo"}))["meta"]["cache"] == "hit"
@@ -203,12 +203,12 @@ def test_registered_tools_take_little_memory(start):
     assert each < 50 << 10, f"{each:.0f} bytes for each tool"
 
 
-def test_the_machines_own_name_is_refused(start):
-    """As far as the kernel knows it. Nobody asks DNS when a tool is registered."""
+def test_own_host_name_is_refused(start):
+    """Only names that the kernel knows. The registration makes no DNS request."""
     crib = start({"tools": {}})
     name = socket.gethostname()
     for host in (name, name.upper(), f"{name}.") if "." not in name else (name, name.split(".")[0]):
-        said = problem(put(crib, "x", definition(f"http://{host}:{crib.port}/livez")), 400, "invalid_request")
-        assert "this machine (where this service itself listens)" in said["detail"], said
-        assert said["violations"][0]["pointer"] == "/request/url", said
+        error = problem(put(crib, "x", definition(f"http://{host}:{crib.port}/livez")), 400, "invalid_request")
+        assert "this machine (where this service itself listens)" in error["detail"], error
+        assert error["violations"][0]["pointer"] == "/request/url", error
     assert put(crib, "x", definition(f"http://{name}.example.com:{crib.port}/")).status == 201

@@ -1,4 +1,4 @@
-"""Another manifest while the service runs: SIGHUP and changed files, good ones taken whole, bad ones left alone."""
+"""A new manifest while the service runs: SIGHUP and changed files; good ones are loaded completely, bad ones are ignored."""
 
 import os
 import pathlib
@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from harness import BIN, clean_env, Crib, later, lines_in, now, ok, poll, problem, spent, text_of
+from harness import BIN, clean_env, Crib, in_background, lines_in, now, ok, poll, problem, elapsed, text_of
 from recipes import KEYS, params, py, sh, to_yaml, web
 
 CALCULATOR = {"kind": "native"}
 
 
-def hang_up(crib):
+def send_sighup(crib):
     crib.process.send_signal(signal.SIGHUP)
 
 
@@ -24,7 +24,7 @@ def reloads(crib):
 
 
 def write(crib, manifest):
-    """As an editor does: a new file in place of the old one."""
+    """As an editor does: a new file replaces the old one."""
     text = manifest if isinstance(manifest, str) else to_yaml(manifest)
     new = crib.manifest.with_suffix(".new")
     new.write_text(text, encoding="utf-8")
@@ -35,68 +35,68 @@ def names(crib, key=None):
     return sorted(tool["name"] for tool in crib.get("/tools", key=key).json["tools"])
 
 
-def until(crib, wanted, seconds=8):
+def wait_for_tools(crib, wanted, seconds=8):
     poll(lambda: names(crib) == sorted(wanted), seconds, f"tools {wanted}")
 
 
-def logged(crib, words, seconds=5):
-    """Lines are written a moment behind what they tell."""
+def wait_for_log(crib, words, seconds=5):
+    """Log lines are written a moment after the event."""
     poll(lambda: words in crib.stderr, seconds, f"{words!r} in the log")
 
 
-def test_a_changed_file_and_a_signal_bring_the_new_manifest(start):
-    """The file alone is enough; SIGHUP does not wait for the next look. The log says what came and went."""
+def test_file_change_and_signal_load_the_manifest(start):
+    """A changed file is enough; SIGHUP does not wait for the next check. The log reports added and removed tools."""
     crib = start({"tools": {"calculator": CALCULATOR, "old": {"kind": "native", "use": "calculator"}}})
     write(crib, {"tools": {"calculator": CALCULATOR, "new": {"kind": "native", "use": "calculator"}}})
-    until(crib, ["calculator", "new"])
-    logged(crib, "1 added (new), 1 removed (old)")
+    wait_for_tools(crib, ["calculator", "new"])
+    wait_for_log(crib, "1 added (new), 1 removed (old)")
     write(crib, {"tools": {"calculator": dict(CALCULATOR, timeout="9s")}})
     began = now()
-    hang_up(crib)
+    send_sighup(crib)
     poll(lambda: reloads(crib)["taken"] == 2, 1, "SIGHUP is heard at once")
-    assert spent(began) < 1
+    assert elapsed(began) < 1
     assert names(crib) == ["calculator"]
-    logged(crib, "1 changed (calculator)")
+    wait_for_log(crib, "1 changed (calculator)")
     assert text_of(ok(crib.invoke("calculator", {"expression": "6*7"}))) == "42"
 
 
-def test_a_bad_manifest_is_left_alone_until_it_is_mended(start):
-    """Every fault with its place in the log, nothing of it for everybody to see, and the old tools serve on."""
+def test_bad_manifest_keeps_the_old_tools(start):
+    """The log has every error with its position, callers see none of it, and the old tools serve on."""
     crib = start({"tools": {"calculator": CALCULATOR}})
     write(crib, "tools:\n  calculator: {kind: native, timeout: soon}\n  x: {kind: nativ}\n")
     poll(lambda: reloads(crib)["refused"] == 1, 8, "the bad manifest is refused")
     for place in ("toolcrib.yaml:2:30: tools.calculator.timeout", "toolcrib.yaml:3:7: tools.x.kind"):
-        logged(crib, place)
+        wait_for_log(crib, place)
     ready = crib.get("/readyz")
-    assert ready.status == 200 and ready.json["manifest"].startswith("kept the one before"), ready
+    assert ready.status == 200 and ready.json["manifest"].startswith("the previous manifest stays in use"), ready
     assert "2 errors" in ready.json["manifest"] and "soon" not in ready.body.decode()
     ok(crib.invoke("calculator", {"expression": "1"}))
     time.sleep(2.5)
     assert reloads(crib) == {"taken": 0, "refused": 1}, "a bad file is read once, not every second"
     write(crib, {"tools": {"mended": {"kind": "native", "use": "calculator"}}})
-    until(crib, ["mended"])
+    wait_for_tools(crib, ["mended"])
     assert crib.get("/readyz").json["manifest"] == "current"
     crib.manifest.unlink()
     poll(lambda: reloads(crib)["refused"] == 2, 8, "a manifest that is gone is refused")
     assert names(crib) == ["mended"]
 
 
-def test_included_files_come_and_go(start):
+def test_included_files_are_added_and_removed(start):
     crib = start({"include": ["tools.d/*.yaml"], "tools": {"calculator": CALCULATOR}})
     more = crib.folder / "tools.d"
     more.mkdir()
     (more / "a.yaml").write_text("tools: {a: {kind: native, use: calculator}}\n")
-    until(crib, ["a", "calculator"])
+    wait_for_tools(crib, ["a", "calculator"])
     (more / "b.yaml").write_text("tools: {b: {kind: native, use: calculator}}\n")
-    until(crib, ["a", "b", "calculator"])
+    wait_for_tools(crib, ["a", "b", "calculator"])
     (more / "a.yaml").unlink()
-    until(crib, ["b", "calculator"])
+    wait_for_tools(crib, ["b", "calculator"])
     (more / "b.yaml").write_text("tools: {calculator: {kind: native}}\n")
     poll(lambda: reloads(crib)["refused"] == 1, 8, "a name that is there twice")
-    logged(crib, "tools.d/b.yaml:1:9: tools.calculator: the name is taken")
+    wait_for_log(crib, "tools.d/b.yaml:1:9: tools.calculator: the name is taken")
 
 
-def test_touching_and_rewriting_the_same_is_no_change(start):
+def test_unchanged_rewrite_is_no_change(start):
     crib = start({"tools": {"calculator": CALCULATOR}})
     text = crib.manifest.read_text()
     for _ in range(3):
@@ -106,25 +106,25 @@ def test_touching_and_rewriting_the_same_is_no_change(start):
     assert reloads(crib) == {"taken": 0, "refused": 0}
 
 
-def test_a_file_that_is_being_written_takes_nothing_away(start):
-    """A write in pieces, emptiness first: no call in between fails, and the whole is taken."""
+def test_partly_written_file_removes_nothing(start):
+    """A write in pieces, empty first: no call in between fails, and the complete file is loaded."""
     crib = start({"tools": {"calculator": CALCULATOR}})
-    whole = to_yaml({"tools": {"calculator": CALCULATOR, "later": {"kind": "native", "use": "calculator"}}})
+    complete = to_yaml({"tools": {"calculator": CALCULATOR, "later": {"kind": "native", "use": "calculator"}}})
     with crib.manifest.open("w") as file:
-        for piece in ("", whole[:10], whole[10:25], whole[25:]):
+        for piece in ("", complete[:10], complete[10:25], complete[25:]):
             file.write(piece)
             file.flush()
             end = time.monotonic() + 0.6
             while time.monotonic() < end:
                 ok(crib.invoke("calculator", {"expression": "1"}))
                 time.sleep(0.05)
-    until(crib, ["calculator", "later"])
+    wait_for_tools(crib, ["calculator", "later"])
     crib.manifest.write_text("")
     poll(lambda: "is empty" in crib.stderr, 8, "an empty manifest is refused")
     assert names(crib) == ["calculator", "later"]
 
 
-def test_a_config_map_is_swapped_by_its_link(start, tmp_path):
+def test_config_map_link_swap_is_noticed(start, tmp_path):
     """As Kubernetes does it: the file is a link through ..data, a link to a folder that is replaced as a whole."""
     mounted, up_to = tmp_path / "mounted", ["one", "two"]
     for number, tool in enumerate(up_to):
@@ -143,25 +143,25 @@ def test_a_config_map_is_swapped_by_its_link(start, tmp_path):
     assert names(crib) == ["more_one", "one"]
     (mounted / "..data_tmp").symlink_to("..2026_1")
     (mounted / "..data_tmp").replace(mounted / "..data")
-    until(crib, ["more_two", "two"])
+    wait_for_tools(crib, ["more_two", "two"])
 
 
-def test_a_rotated_secret_reaches_the_upstream_and_nobody_else(start, up, tmp_path):
+def test_rotated_secret_reaches_only_the_upstream(start, upstream, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("first-secret-value\n")
-    crib = start({"tools": {"echo": web(up.base + "/echo", effect="read", request={
+    crib = start({"tools": {"echo": web(upstream.base + "/echo", effect="read", request={
         "headers": {"authorization": "Bearer ${file:%s}" % secret}})}})
     sent = []
-    up.script("/echo", lambda handler: (sent.append(handler.headers["authorization"]), handler.at_echo()))
+    upstream.script("/echo", lambda handler: (sent.append(handler.headers["authorization"]), handler.at_echo()))
     answer = ok(crib.invoke("echo"))
     secret.write_text("second-secret-value\n")
     poll(lambda: reloads(crib)["taken"] == 1, 8, "the new secret")
     answers = [answer, ok(crib.invoke("echo"))]
     assert sent == ["Bearer first-secret-value", "Bearer second-secret-value"]
-    for said in answers:
-        assert "secret-value" not in text_of(said) and "[redacted]" in text_of(said), said
-    # Old values are remembered, since an upstream may still say them.
-    up.script("/echo", lambda handler: handler.reply(200, b"first-secret-value second-secret-value", "text/plain"))
+    for output in answers:
+        assert "secret-value" not in text_of(output) and "[redacted]" in text_of(output), output
+    # Old values are remembered, since an upstream may still return them.
+    upstream.script("/echo", lambda handler: handler.reply(200, b"first-secret-value second-secret-value", "text/plain"))
     assert text_of(ok(crib.invoke("echo", {"n": 2}))) == "[redacted] [redacted]"
     assert "secret-value" not in crib.stderr
 
@@ -180,27 +180,27 @@ def test_keys_are_rotated_without_a_restart(start, tmp_path):
     write(crib, {"callers": callers[1:], "tools": {"calculator": CALCULATOR}})
     poll(lambda: call("another-key-0123456789").status == 401, 8, "a caller that is gone")
     ok(call(KEYS["ROOT"]))
-    logged(crib, "1 removed (ann)")
+    wait_for_log(crib, "1 removed (ann)")
 
 
-def test_a_running_call_ends_as_it_began(start, tmp_path):
+def test_running_call_keeps_its_definition(start, tmp_path):
     """Old and new definition answer at the same time; the old one is not cut short, and both are rows."""
     ran = tmp_path / "ran"
     crib = start({"tools": {"x": sh(f"echo begun >> {ran}; /bin/sleep 2.5; echo old", effect="write")}})
-    answer = later(lambda: crib.invoke("x"))
+    answer = in_background(lambda: crib.invoke("x"))
     poll(lambda: lines_in(ran) == 1, 10, "it runs")
     write(crib, {"tools": {"x": sh("echo new", effect="write")}})
-    hang_up(crib)
+    send_sighup(crib)
     poll(lambda: reloads(crib)["taken"] == 1, 2, "the new manifest")
     assert text_of(ok(crib.invoke("x"))).strip() == "new"
-    said = ok(answer())
-    assert text_of(said).strip() == "old"
-    assert crib.row(said["invocation_id"])["state"] == "succeeded"
+    result = ok(answer())
+    assert text_of(result).strip() == "old"
+    assert crib.row(result["invocation_id"])["state"] == "succeeded"
 
 
-def test_what_was_used_stays_used_and_results_of_another_definition_are_not_served(start, up):
+def test_usage_stays_and_old_results_are_not_served(start, upstream):
     def tool(path, calls):
-        return web(up.base + path, effect="read", cache={"ttl": "1h"}, limits=[{"calls": calls, "per": "lifetime"}])
+        return web(upstream.base + path, effect="read", cache={"ttl": "1h"}, limits=[{"calls": calls, "per": "lifetime"}])
 
     crib = start({"tools": {"x": tool("/echo/one", 2)}})
     ok(crib.invoke("x"))
@@ -208,46 +208,46 @@ def test_what_was_used_stays_used_and_results_of_another_definition_are_not_serv
     for manifest, cache, used in ((tool("/echo/one", 5), "hit", 1), (tool("/echo/two", 5), "miss", 2), (tool("/echo/one", 2), "hit", 2)):
         before = reloads(crib)["taken"]
         write(crib, {"tools": {"x": manifest}})
-        hang_up(crib)
+        send_sighup(crib)
         poll(lambda: reloads(crib)["taken"] > before, 5, "the next manifest")
         assert ok(crib.invoke("x"))["meta"]["cache"] == cache
         assert crib.usage("x")[0]["used"] == used
     problem(crib.invoke("x", {"n": 9}), 429, "usage_limit_reached")
 
 
-def test_what_waits_for_the_next_start_is_named(start):
+def test_settings_that_need_a_restart_are_named(start):
     crib = start({"server": {"drain": "20s"}, "tools": {"calculator": CALCULATOR}})
     write(crib, {"server": {"drain": "3s", "max_body": "2MiB"}, "cache": {"max_bytes": "1MiB"}, "tools": {"new": {"kind": "native", "use": "calculator"}}})
-    until(crib, ["new"])
+    wait_for_tools(crib, ["new"])
     poll(lambda: "server.max_body, server.drain, cache.max_bytes" in crib.stderr, 2, "the keys by name")
 
 
-def test_the_demo_has_nothing_to_reload(start):
+def test_demo_has_nothing_to_reload(start):
     crib = start()
-    hang_up(crib)
+    send_sighup(crib)
     poll(lambda: "no manifest" in crib.stderr.split("Try", 1)[-1], 5, "a word in the log")
     ok(crib.invoke("calculator", {"expression": "1"}))
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "127.0.0.1:0"])
-def test_a_service_never_loses_its_callers(start, listen):
-    """A file that is cut off, or not yet written to its end, must not open the service to everybody."""
+def test_reload_never_removes_all_callers(start, listen):
+    """A truncated or partly written file must not open the service to all clients."""
     callers = [{"name": "ann", "key": KEYS["ANN"]}]
     crib = start({"server": {"allowed_hosts": ["127.0.0.1"]}, "callers": callers, "tools": {"calculator": CALCULATOR}}, listen=listen)
     write(crib, {"tools": {"calculator": CALCULATOR}})
     poll(lambda: reloads(crib)["refused"] == 1, 8, "refused")
-    logged(crib, "no callers")
+    wait_for_log(crib, "no callers")
     problem(crib.invoke("calculator", {"expression": "1"}), 401)
     ok(crib.invoke("calculator", {"expression": "1"}, key=KEYS["ANN"]))
 
 
-def test_stopping_in_the_midst_of_reloading(start):
-    """Signals that cross: it ends with 0 all the same, ten times out of ten."""
+def test_shutdown_during_reload_exits_with_0(start):
+    """Concurrent signals: it ends with 0, ten times out of ten."""
     manifest = {"tools": {f"t{n}": {"kind": "native", "use": "calculator"} for n in range(200)}}
     crib = start(manifest)
     for turn in range(10):
         for _ in range(turn % 3 + 1):
-            hang_up(crib)
+            send_sighup(crib)
         time.sleep(0.01 * turn)
         crib.stop()
         crib.start()
@@ -261,12 +261,12 @@ def handles(crib):
     return len(list((process / "fd").iterdir())), len(list((process / "task").iterdir()))
 
 
-def test_two_hundred_reloads_under_load(start, up, tmp_path):
-    """No call fails, none is lost or counted twice, and nothing is left over."""
+def test_two_hundred_reloads_under_load(start, upstream, tmp_path):
+    """No call fails, none is lost or counted twice, and no process or handle is left over."""
     (tmp_path / "notes").mkdir()
 
     def manifest(turn):
-        tools = {"count": web(up.base + "/json", effect="read", timeout=f"{20 + turn % 2}s", limits=[{"calls": 10**6, "per": "day"}]),
+        tools = {"count": web(upstream.base + "/json", effect="read", timeout=f"{20 + turn % 2}s", limits=[{"calls": 10**6, "per": "day"}]),
                  "steady": {"kind": "native", "use": "calculator"},
                  "notes": {"kind": "native", "use": "read_file", "with": {"root": str(tmp_path / "notes"), "max_bytes": f"{turn % 7 + 1}KiB"}}}
         if turn % 2:
@@ -295,7 +295,7 @@ def test_two_hundred_reloads_under_load(start, up, tmp_path):
     before = None
     for turn in range(1, 201):
         write(crib, manifest(turn))
-        hang_up(crib)
+        send_sighup(crib)
         poll(lambda: reloads(crib)["taken"] >= turn, 10, f"reload {turn}")
         if turn == 20:
             before = handles(crib), crib.rss()
@@ -311,27 +311,27 @@ def test_two_hundred_reloads_under_load(start, up, tmp_path):
     assert crib.rss() < memory + 64 * 2**20, (memory, crib.rss())
 
 
-def test_a_pipe_in_the_manifests_place_is_refused_and_waited_for_by_nobody(start):
+def test_pipe_as_manifest_is_refused_without_waiting(start):
     crib = start({"tools": {"calculator": CALCULATOR}})
     crib.manifest.unlink()
     os.mkfifo(crib.manifest)
-    logged(crib, "not a regular file", 8)
+    wait_for_log(crib, "not a regular file", 8)
     crib.manifest.unlink()
     write(crib, {"tools": {"another": {"kind": "native", "use": "calculator"}}})
-    until(crib, ["another"])
+    wait_for_tools(crib, ["another"])
 
 
-def test_an_editors_own_files_are_left_alone(start):
+def test_editor_files_are_ignored(start):
     crib = start({"include": ["tools.d/*.yaml"], "tools": {"calculator": CALCULATOR}})
     folder = crib.manifest.parent / "tools.d"
     folder.mkdir()
     (folder / ".#a.yaml").symlink_to("nobody@nowhere.1234")
     (folder / ".hidden.yaml").write_text("tools: {hidden: {kind: native, use: calculator}}\n")
     (folder / "a.yaml").write_text("tools: {seen: {kind: native, use: calculator}}\n")
-    until(crib, ["calculator", "seen"])
+    wait_for_tools(crib, ["calculator", "seen"])
 
 
-def test_a_hangup_before_the_service_is_up_does_not_end_it(tmp_path):
+def test_early_sighup_does_not_end_the_service(tmp_path):
     for pause in (0, 0.005, 0.01, 0.02):
         command = [BIN, "serve", "--listen", "127.0.0.1:0", "--ledger", f"sqlite://{tmp_path}/l.db"]
         child = subprocess.Popen(command, env=clean_env(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path)

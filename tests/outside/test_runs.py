@@ -1,35 +1,35 @@
-"""What is remembered of a run: the same call twice in a row is told so instead of run."""
+"""The history of a run: a call that repeats the last one is refused."""
 
 import json
 import socket
 
-from harness import lines_in, ok, parallel, poll, problem, said_no, text_of
+from harness import lines_in, ok, parallel, poll, problem, error_result, text_of
 from recipes import CALLERS, KEYS, params, sh, web
-from upstream import says
+from upstream import reply_with
 
 ANN, BOB = KEYS["ANN"], KEYS["BOB"]
 
 
-def counter(path, **policy):
-    """A tool that leaves a line for each time it really ran."""
+def counter_tool(path, **policy):
+    """A tool that writes a line for each run."""
     return sh(f"echo ran >> {path}; echo done", **dict({"effect": "read"}, **policy))
 
 
-def repeated(reply):
-    said = problem(reply, 409, "repeated_call")
-    assert said["source"] == "service" and said["retryable"] is False and not said.get("retry_after_ms"), said
+def assert_repeated(reply):
+    error = problem(reply, 409, "repeated_call")
+    assert error["source"] == "service" and error["retryable"] is False and not error.get("retry_after_ms"), error
     assert reply.headers.get("retry-after") is None
-    assert "something else" in text_of(said), said
-    return said
+    assert "something else" in text_of(error), error
+    return error
 
 
-def test_twice_in_a_row(start, tmp_path):
-    crib = start({"tools": {"x": counter(tmp_path / "ran", limits=[{"calls": 5, "per": "run"}])}})
+def test_repeated_call_is_refused(start, tmp_path):
+    crib = start({"tools": {"x": counter_tool(tmp_path / "ran", limits=[{"calls": 5, "per": "run"}])}})
     first = ok(crib.invoke("x", {"n": 1}, run_id="r"))
-    for again in ({"n": 1}, {"n": "1"}, '{"n": 1}'):
-        said = repeated(crib.invoke("x", again, run_id="r"))
-        assert first["invocation_id"] in said["detail"], "whose answer it is"
-        row = crib.row(said["invocation_id"])
+    for repeated in ({"n": 1}, {"n": "1"}, '{"n": 1}'):
+        output = assert_repeated(crib.invoke("x", repeated, run_id="r"))
+        assert first["invocation_id"] in output["detail"], "whose answer it is"
+        row = crib.row(output["invocation_id"])
         assert (row["state"], row["kind"], row["attempts"]) == ("refused", "repeated_call", 0)
     assert lines_in(tmp_path / "ran") == 1
     ok(crib.invoke("x", {"n": 2}, run_id="r"))
@@ -41,64 +41,64 @@ def test_twice_in_a_row(start, tmp_path):
                for line in crib.get("/metrics").body.decode().splitlines())
 
 
-def test_only_within_a_run_and_of_one_caller(start, tmp_path):
-    crib = start({"callers": CALLERS, "tools": {"x": counter(tmp_path / "ran"), "y": counter(tmp_path / "ran")}}, env=KEYS)
+def test_repeat_guard_is_per_run_and_caller(start, tmp_path):
+    crib = start({"callers": CALLERS, "tools": {"x": counter_tool(tmp_path / "ran"), "y": counter_tool(tmp_path / "ran")}}, env=KEYS)
     for key, tool, run in [(ANN, "x", "a"), (ANN, "x", "b"), (BOB, "x", "a"), (ANN, "y", "a"), (ANN, "x", "a")]:
         ok(crib.invoke(tool, run_id=run, key=key))
     for _ in range(3):
         ok(crib.invoke("x", key=ANN))
-    repeated(crib.invoke("x", run_id="a", key=ANN))
-    repeated(crib.invoke("x", run_id="b", key=ANN))
-    repeated(crib.invoke("x", run_id="a", key=BOB))
+    assert_repeated(crib.invoke("x", run_id="a", key=ANN))
+    assert_repeated(crib.invoke("x", run_id="b", key=ANN))
+    assert_repeated(crib.invoke("x", run_id="a", key=BOB))
 
 
-def test_an_alias_or_another_spelling_is_the_same_tool(start, tmp_path):
-    crib = start({"tools": {"get_x": counter(tmp_path / "ran", aliases=["x"])}})
+def test_alias_and_spelling_are_the_same_tool(start, tmp_path):
+    crib = start({"tools": {"get_x": counter_tool(tmp_path / "ran", aliases=["x"])}})
     ok(crib.invoke("get_x", run_id="r"))
     for name in ("x", "Get-X", "functions.get_x"):
-        repeated(crib.invoke(name, run_id="r"))
+        assert_repeated(crib.invoke(name, run_id="r"))
 
 
-def test_page_and_cache_mode_make_another_call(start, up):
-    crib = start({"tools": {"x": web(up.base + "/counter", effect="read", cache={"ttl": "5m"}, input_schema={"type": "object"})}})
+def test_page_and_cache_mode_make_another_call(start, upstream):
+    crib = start({"tools": {"x": web(upstream.base + "/counter", effect="read", cache={"ttl": "5m"}, input_schema={"type": "object"})}})
     for more in ({}, {"cache": "refresh"}, {"cache": "bypass"}, {"page": {"detail": "full"}}, {}):
         ok(crib.invoke("x", run_id="r", **more))
-        repeated(crib.invoke("x", run_id="r", **more))
-    repeated(crib.invoke("x", run_id="r", context={"a": 1}, timeout="5s", tool_use_id="u"))
+        assert_repeated(crib.invoke("x", run_id="r", **more))
+    assert_repeated(crib.invoke("x", run_id="r", context={"a": 1}, timeout="5s", tool_use_id="u"))
 
 
-def test_a_stored_answer_counts(start, up):
-    """It comes before the cache: the answer would be the same."""
-    crib = start({"tools": {"x": web(up.base + "/counter", effect="read", cache={"ttl": "5m"}, input_schema={"type": "object"})}})
+def test_stored_result_counts_as_an_answer(start, upstream):
+    """The check precedes the cache: the answer would be the same."""
+    crib = start({"tools": {"x": web(upstream.base + "/counter", effect="read", cache={"ttl": "5m"}, input_schema={"type": "object"})}})
     ok(crib.invoke("x"))
     assert ok(crib.invoke("x", run_id="r"))["meta"]["cache"] == "hit"
-    repeated(crib.invoke("x", run_id="r"))
+    assert_repeated(crib.invoke("x", run_id="r"))
 
 
-def test_failures_may_be_tried_again(start, up):
-    """Only what was answered counts: a no does, a failure and a refusal do not, and they do not change what was last."""
-    up.script("/turns", says("down", 500), says("down", 500), says({"n": 1}), says("gone", 404), says("gone", 404))
-    crib = start({"tools": {"x": web(up.base + "/turns", effect="read"),
-                            "y": web(up.base + "/counter", effect="read", parameters=params(n="integer"))}})
+def test_failed_calls_may_be_repeated(start, upstream):
+    """Only an answer counts: an error result does, a failure and a refusal do not, and they do not change the last answer."""
+    upstream.script("/turns", reply_with("down", 500), reply_with("down", 500), reply_with({"n": 1}), reply_with("gone", 404), reply_with("gone", 404))
+    crib = start({"tools": {"x": web(upstream.base + "/turns", effect="read"),
+                            "y": web(upstream.base + "/counter", effect="read", parameters=params(n="integer"))}})
     for _ in range(2):
         problem(crib.invoke("x", run_id="r"), 502, "upstream_failed")
     ok(crib.invoke("x", run_id="r"))
     problem(crib.invoke("y", {"n": "many"}, run_id="r"), 422, "invalid_arguments")
-    repeated(crib.invoke("x", run_id="r"))
+    assert_repeated(crib.invoke("x", run_id="r"))
     ok(crib.invoke("y", {"n": 1}, run_id="r"))
-    said_no(crib.invoke("x", run_id="r"))
-    repeated(crib.invoke("x", run_id="r"))
+    error_result(crib.invoke("x", run_id="r"))
+    assert_repeated(crib.invoke("x", run_id="r"))
 
 
-def test_equal_calls_at_once_all_run(start, up):
-    crib = start({"tools": {"x": web(up.base + "/wait", effect="read")}})
+def test_parallel_equal_calls_all_run(start, upstream):
+    crib = start({"tools": {"x": web(upstream.base + "/wait", effect="read")}})
     replies = parallel(4, lambda _: crib.invoke("x", run_id="r"))
     assert [reply.status for reply in replies] == [200] * 4, replies
-    repeated(crib.invoke("x", run_id="r"))
+    assert_repeated(crib.invoke("x", run_id="r"))
 
 
-def test_a_repeatable_tool_is_left_alone(start, tmp_path):
-    crib = start({"tools": {"poll": counter(tmp_path / "ran", repeatable=True), "x": counter(tmp_path / "ran"),
+def test_repeatable_tool_may_be_repeated(start, tmp_path):
+    crib = start({"tools": {"poll": counter_tool(tmp_path / "ran", repeatable=True), "x": counter_tool(tmp_path / "ran"),
                             "current_time": {"kind": "native"}}})
     for tool in ("poll", "current_time"):
         for _ in range(3):
@@ -107,25 +107,25 @@ def test_a_repeatable_tool_is_left_alone(start, tmp_path):
     assert crib.get("/tools/x").json["policy"]["repeatable"] is False
     for tool in ("x", "current_time", "x"):
         ok(crib.invoke(tool, run_id="between"))
-    repeated(crib.invoke("x", run_id="between"))
+    assert_repeated(crib.invoke("x", run_id="between"))
     assert lines_in(tmp_path / "ran") == 3 + 2
 
 
-def test_an_idempotency_key_asks_for_the_same_answer(start, tmp_path):
-    crib = start({"tools": {"x": counter(tmp_path / "ran", effect="write")}})
+def test_idempotency_key_replays_the_answer(start, tmp_path):
+    crib = start({"tools": {"x": counter_tool(tmp_path / "ran", effect="write")}})
     send = lambda key: crib.invoke("x", run_id="r", headers={"idempotency-key": key})
     first = send("k-1")
     ok(first)
-    again = send("k-1")
-    assert (again.status, again.body, again.headers["idempotent-replayed"]) == (200, first.body, "true")
-    repeated(send("k-2"))
+    repeated = send("k-1")
+    assert (repeated.status, repeated.body, repeated.headers["idempotent-replayed"]) == (200, first.body, "true")
+    assert_repeated(send("k-2"))
     ok(crib.invoke("x", {"n": 1}, run_id="r"))
     ok(send("k-2"))
     assert lines_in(tmp_path / "ran") == 3, "what was refused left its key free"
 
 
-def test_who_left_may_ask_again(start, tmp_path):
-    """The first answer reached nobody."""
+def test_disconnected_caller_may_repeat(start, tmp_path):
+    """The first answer was not delivered."""
     crib = start({"tools": {"x": sh(f"echo began >> {tmp_path / 'began'}; sleep 0.5; echo done", effect="read",
                                     on_disconnect="finish")}})
     body = json.dumps({"arguments": {}, "run_id": "r"}).encode()
@@ -136,7 +136,7 @@ def test_who_left_may_ask_again(start, tmp_path):
     sock.close()
     crib.wait_row("tool=x&state=succeeded")
     ok(crib.invoke("x", run_id="r"))
-    repeated(crib.invoke("x", run_id="r"))
+    assert_repeated(crib.invoke("x", run_id="r"))
 
 
 def test_many_runs_take_little_memory(start):
@@ -153,10 +153,10 @@ def test_many_runs_take_little_memory(start):
     assert grown < 24 << 20, grown
 
 
-def test_forgotten_with_the_process(start):
+def test_runs_are_forgotten_on_restart(start):
     crib = start({"tools": {"calculator": {"kind": "native"}}})
     ok(crib.invoke("calculator", {"expression": "1"}, run_id="r"))
-    repeated(crib.invoke("calculator", {"expression": "1"}, run_id="r"))
+    assert_repeated(crib.invoke("calculator", {"expression": "1"}, run_id="r"))
     crib.stop()
     crib.start()
     ok(crib.invoke("calculator", {"expression": "1"}, run_id="r"))

@@ -1,4 +1,4 @@
-"""SIGTERM under load: every call that was taken is answered, what is refused is told so, and the process ends in time."""
+"""SIGTERM under load: every accepted call is answered, refused calls get a clear answer, and the process ends in time."""
 
 import collections
 import json
@@ -9,13 +9,13 @@ import threading
 import time
 import uuid
 
-from harness import later, lines_in, now, ok, poll, problem, processes, spent, status_of
+from harness import in_background, lines_in, now, ok, poll, problem, processes, elapsed, status_of
 from recipes import py, sh
 
 CALCULATOR = {"kind": "native"}
 
 
-def head(crib, tool, body, *fields):
+def request_head(crib, tool, body, *fields):
     lines = [f"POST /tools/{tool}/invoke HTTP/1.1", f"Host: 127.0.0.1:{crib.port}", "Content-Type: application/json",
              f"Content-Length: {len(body)}", *fields]
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
@@ -23,11 +23,11 @@ def head(crib, tool, body, *fields):
 
 def call_bytes(crib, tool, run_id, arguments):
     body = json.dumps({"arguments": arguments, "run_id": run_id}).encode()
-    return head(crib, tool, body) + body
+    return request_head(crib, tool, body) + body
 
 
 def read_answer(sock):
-    """One whole answer off the socket; (status, header text), or an error that says how it ended."""
+    """One whole answer from the socket; (status, header text), or an error that says how it ended."""
     data = b""
     while b"\r\n\r\n" not in data:
         part = sock.recv(65536)
@@ -46,7 +46,7 @@ def read_answer(sock):
 
 
 class Client(threading.Thread):
-    """Calls one tool over and over, on one kept connection or on a new one each time, until nobody listens any more."""
+    """Calls one tool repeatedly, on one kept connection or on a new one each time, until the service accepts no connection."""
 
     def __init__(self, crib, tool, arguments, keep):
         super().__init__(daemon=True)
@@ -56,7 +56,7 @@ class Client(threading.Thread):
     def run(self):
         sock = None
         while True:
-            # As every pool of connections does: one that the server has closed is not used again.
+            # As every connection pool does: a connection that the server has closed is not used again.
             if sock and select.select([sock], [], [], 0)[0]:
                 sock = sock.close()
             try:
@@ -86,9 +86,9 @@ class Client(threading.Thread):
                 time.sleep(0.02)
 
 
-def test_sigterm_under_load(start, tmp_path):
-    """Thirty times: callers on kept and on new connections get an answer to every call that was begun, most of the others
-    a 503; no row stays unfinished; exit 0."""
+def test_sigterm_under_load_answers_every_call(start, tmp_path):
+    """Thirty times: callers on kept and on new connections get an answer to every started call, most of the others a 503; no row stays
+    unfinished; exit 0."""
     rounds = int(os.environ.get("SHUTDOWN_ROUNDS", "30"))
     crib = start({"tools": {"calculator": CALCULATOR,
                             "count": py(f"import time; time.sleep(0.1); open('{tmp_path}/ran', 'a').write('x\\n')", effect="write",
@@ -118,20 +118,20 @@ def test_sigterm_under_load(start, tmp_path):
     assert seen[503], "some calls came while it drained"
 
 
-def test_draining_is_told_on_every_connection(start, tmp_path):
-    """While a call runs on, kept and new connections alike get 503 draining, Retry-After and Connection: close; not ready at once."""
+def test_draining_is_reported_on_every_connection(start, tmp_path):
+    """While a call runs, kept and new connections alike get 503 draining, Retry-After and Connection: close; not ready at once."""
     ran = tmp_path / "ran"
     crib = start({"tools": {"slow": sh(f"echo begun >> {ran}; /bin/sleep 2; echo done", effect="write"), "calculator": CALCULATOR}})
-    kept = [crib.session() for _ in range(3)]
-    for session in kept:
+    stored = [crib.session() for _ in range(3)]
+    for session in stored:
         ok(session.invoke("calculator", {"expression": "1"}))
-    answer = later(lambda: crib.invoke("slow"))
+    answer = in_background(lambda: crib.invoke("slow"))
     poll(lambda: lines_in(ran), 10, "it runs")
     crib.terminate()
     poll(lambda: crib.get("/readyz").status == 503, 1, "not ready")
     assert crib.get("/readyz").json["kind"] == "draining"
     assert crib.get("/livez").status == 200
-    for session in [*kept, *(crib.session() for _ in range(3))]:
+    for session in [*stored, *(crib.session() for _ in range(3))]:
         reply = session.invoke("calculator", {"expression": "1"})
         assert problem(reply, 503, "draining")["retryable"] is True
         assert int(reply.headers["retry-after"]) >= 1 and reply.headers["connection"] == "close"
@@ -139,7 +139,7 @@ def test_draining_is_told_on_every_connection(start, tmp_path):
     crib.stop()
 
 
-def test_linger_serves_on(start):
+def test_linger_continues_to_serve(start):
     """With `server.linger` it is not ready at once and serves calls for that long, each answer the last of its connection."""
     crib = start({"server": {"linger": "2s"}, "tools": {"calculator": CALCULATOR}})
     session = crib.session()
@@ -153,27 +153,27 @@ def test_linger_serves_on(start):
     while time.monotonic() - began < 1.5:
         ok(crib.invoke("calculator", {"expression": "1"}))
     assert crib.process.wait(10) == 0
-    assert 1.9 < time.monotonic() - began and spent(began) < 4
+    assert 1.9 < time.monotonic() - began and elapsed(began) < 4
 
 
-def test_a_second_signal_cuts_the_linger_short(start):
+def test_second_signal_ends_the_linger(start):
     crib = start({"server": {"linger": "60s"}, "tools": {"calculator": CALCULATOR}})
     crib.terminate()
     poll(lambda: crib.get("/readyz").status == 503, 1, "not ready")
     began = now()
     crib.stop(within=5)
-    assert spent(began) < 2
+    assert elapsed(began) < 2
 
 
-def test_an_idle_service_stops_at_once(start):
-    """Nobody there, or only idle connections: well under half a second. (Half a second more here, for a busy machine.)"""
+def test_idle_service_stops_at_once(start):
+    """Without connections, or with idle ones only: well under half a second. (Half a second more here, for a busy machine.)"""
     crib = start({"tools": {"calculator": CALCULATOR}})
     began = now()
     crib.stop()
     alone = time.monotonic() - began
     crib.start()
-    kept = [crib.session() for _ in range(5)]
-    for session in kept:
+    stored = [crib.session() for _ in range(5)]
+    for session in stored:
         ok(session.invoke("calculator", {"expression": "1"}))
     began = now()
     crib.stop()
@@ -182,9 +182,9 @@ def test_an_idle_service_stops_at_once(start):
     assert alone < 0.8 and idle < 1
 
 
-def test_the_worst_stop_ends_in_time(start, mark):
-    """Default times; calls that hang in programs that ignore SIGTERM, clients that read nothing, bodies that drip: under 28 s, exit 0,
-    nothing left running or reserved."""
+def test_worst_case_shutdown_ends_in_time(start, mark):
+    """Default times; calls that hang in programs that ignore SIGTERM, clients that read nothing, slow bodies: under 28 s, exit 0, no
+    process or reserved row left."""
     stubborn = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300 + 0.{mark})"
     tools = {effect: py(stubborn, effect=effect, timeout="5m") for effect in ("read", "write")}
     crib = start({"tools": dict(tools, calculator=CALCULATOR, big=sh("head -c 200000 /dev/zero | tr '\\0' x", effect="read", max_output="512KiB"))})
@@ -201,7 +201,7 @@ def test_the_worst_stop_ends_in_time(start, mark):
     poll(lambda: len(processes(mark)) == 6, 10, "six hang")
     for _ in range(3):
         send(call_bytes(crib, "big", "worst", {}) * 40)
-    dripping = [send(head(crib, "calculator", b"x" * 500)) for _ in range(3)]
+    dripping = [send(request_head(crib, "calculator", b"x" * 500)) for _ in range(3)]
 
     def drip():
         while not stop.wait(0.5):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness import BIN, clean_env, cli, later, now, ok, poll, problem, spent, text_of
+from harness import BIN, clean_env, cli, in_background, now, ok, poll, problem, elapsed, text_of
 from recipes import CALLERS, KEYS
 
 HELLO = '''
@@ -34,11 +34,11 @@ def slow(seconds: float) -> str:
 '''
 
 
-def modules(**more):
+def manifest_with_module(**more):
     return {"python_modules": {"greeter": dict({"module": "./hello.py", "functions": ["hello", "pid", "slow"]}, **more)}}
 
 
-def beside(folder, text=HELLO, name="hello.py"):
+def write_module(folder, text=HELLO, name="hello.py"):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
     return folder
@@ -72,36 +72,36 @@ def alive(pid):
         return False
 
 
-def test_who_reads_that_it_listens_finds_the_tools(start, tmp_path):
-    """The line comes when the modules are listed: a script that calls at once is served."""
-    crib = start(modules(), folder=beside(tmp_path / "crib"))
+def test_listening_line_follows_the_module_load(start, tmp_path):
+    """The line is printed when the modules are listed: a script that calls at once is served."""
+    crib = start(manifest_with_module(), folder=write_module(tmp_path / "crib"))
     assert ok(crib.invoke("hello", {"name": "Ann"}))["content"][0]["text"] == "hello Ann"
     assert crib.get("/readyz").status == 200
     shown = source(crib)
     assert (shown["state"], shown["kind"], shown["tools"], shown["fault"]) == ("up", "python", 3, None), shown
-    crib.logged("3 tools")
+    crib.wait_for_log("3 tools")
 
 
-def test_a_module_that_takes_long_does_not_keep_the_service_from_listening(start, tmp_path):
-    """After five seconds the line comes without it; until it is listed the service is not ready, and says why."""
-    manifest = {"tools": {"calculator": {"kind": "native"}}, **modules()}
+def test_slow_module_does_not_delay_listening(start, tmp_path):
+    """After five seconds the line is printed without it; until it is listed the service is not ready, and reports why."""
+    manifest = {"tools": {"calculator": {"kind": "native"}}, **manifest_with_module()}
     began = now()
-    crib = start(manifest, folder=beside(tmp_path / "crib", "import time\ntime.sleep(9)\n" + HELLO))
-    assert 4.5 < time.monotonic() - began and spent(began) < 8.5
-    said = problem(crib.get("/readyz"), 503, "tool_unavailable")
-    assert "`greeter` is still loading" in said["detail"] and said["retryable"] is True, said
+    crib = start(manifest, folder=write_module(tmp_path / "crib", "import time\ntime.sleep(9)\n" + HELLO))
+    assert 4.5 < time.monotonic() - began and elapsed(began) < 8.5
+    error = problem(crib.get("/readyz"), 503, "tool_unavailable")
+    assert "`greeter` is still loading" in error["detail"] and error["retryable"] is True, error
     assert crib.get("/livez").status == 200 and source(crib)["state"] == "starting"
     ok(crib.invoke("calculator", {"expression": "6*7"}))
-    said = problem(crib.invoke("hello", {"name": "Ann"}), 503, "tool_unavailable")
-    assert "still loading" in said["detail"] and said["retry_after_ms"] >= 1000, said
+    error = problem(crib.invoke("hello", {"name": "Ann"}), 503, "tool_unavailable")
+    assert "still loading" in error["detail"] and error["retry_after_ms"] >= 1000, error
     assert crib.get("/tools/hello").json["available"] is False
     poll(lambda: crib.get("/readyz").status == 200, 15, "ready")
     assert ok(crib.invoke("hello", {"name": "Ann"}))
 
 
-def test_a_stop_while_a_module_is_loading(start, tmp_path):
-    """SIGTERM is heard before the line is out, and the worker goes too."""
-    folder = beside(tmp_path / "crib", "import time\nopen('loading', 'w').close()\ntime.sleep(60)\n")
+def test_shutdown_while_a_module_loads(start, tmp_path):
+    """SIGTERM works before the line is printed, and ends the worker too."""
+    folder = write_module(tmp_path / "crib", "import time\nopen('loading', 'w').close()\ntime.sleep(60)\n")
     (folder / "toolcrib.yaml").write_text("python_modules: {m: {module: ./hello.py}}\n")
     process = subprocess.Popen([BIN, "serve", "--listen", "127.0.0.1:0"], cwd=folder, env=clean_env(None, folder),
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -118,8 +118,8 @@ def test_a_stop_while_a_module_is_loading(start, tmp_path):
         process.wait()
 
 
-def test_no_worker_outlives_the_service(start, tmp_path):
-    crib = start(modules(workers=2), folder=beside(tmp_path / "crib"))
+def test_workers_end_with_the_service(start, tmp_path):
+    crib = start(manifest_with_module(workers=2), folder=write_module(tmp_path / "crib"))
     ok(crib.invoke("hello", {"name": "Ann"}))
     below = workers_below(crib.process.pid)
     assert below
@@ -132,43 +132,43 @@ def test_no_worker_outlives_the_service(start, tmp_path):
     poll(lambda: not any(alive(pid) for pid in below), 10, "no worker is left after kill -9")
 
 
-def test_a_module_file_that_changes_is_loaded_anew(start, tmp_path):
-    """Seen by itself, swapped in whole; a call under way finishes in the old one; a bad file changes nothing."""
-    folder = beside(tmp_path / "crib")
-    crib = start(modules(), folder=folder)
+def test_changed_module_file_is_loaded(start, tmp_path):
+    """The change is noticed and loaded completely; a running call finishes in the old version; a bad file changes nothing."""
+    folder = write_module(tmp_path / "crib")
+    crib = start(manifest_with_module(), folder=folder)
     first = text_of(crib.invoke("pid"))
     hash_before = crib.get("/tools/hello").json["definition_hash"]
-    late = later(lambda: crib.invoke("slow", {"seconds": 4}))
+    late = in_background(lambda: crib.invoke("slow", {"seconds": 4}))
     crib.wait_row("tool=slow", lambda row: row["state"] in ("reserved", "running"))
-    beside(folder, HELLO.replace('f"hello {name}"', 'f"good day {name}"'))
+    write_module(folder, HELLO.replace('f"hello {name}"', 'f"good day {name}"'))
     poll(lambda: crib.get("/tools/hello").json["definition_hash"] != hash_before, 15, "the new file")
     assert text_of(crib.invoke("hello", {"name": "Ann"})) == "good day Ann"
     assert text_of(crib.invoke("pid")) != first
     assert text_of(late()) == "done"
-    beside(folder, "def hello(:\n")
+    write_module(folder, "def hello(:\n")
     fault = poll(lambda: source(crib)["fault"], 15, "a fault")
-    assert "hello.py" in fault and fault.endswith("the one before is served on"), fault
+    assert "hello.py" in fault and fault.endswith("the previous tools stay in service"), fault
     assert source(crib)["state"] == "up" and text_of(crib.invoke("hello", {"name": "Bob"})) == "good day Bob"
-    beside(folder, HELLO)
+    write_module(folder, HELLO)
     poll(lambda: text_of(crib.invoke("hello", {"name": "Ann"})) == "hello Ann", 15, "the mended file")
     assert source(crib)["fault"] is None
     assert crib.get("/readyz").json["reloads"] == {"taken": 0, "refused": 0}, "the manifest was not read again"
 
 
-def test_a_failed_module_heals_when_its_file_does(start, tmp_path):
-    folder = beside(tmp_path / "crib", "raise RuntimeError('not today')\n")
-    crib = start(modules(), folder=folder)
+def test_failed_module_recovers_when_its_file_does(start, tmp_path):
+    folder = write_module(tmp_path / "crib", "raise RuntimeError('not today')\n")
+    crib = start(manifest_with_module(), folder=folder)
     assert crib.get("/readyz").status == 200, "failed once is ready"
     shown = source(crib)
     assert shown["state"] == "failed" and "not today" in shown["fault"], shown
-    said = problem(crib.invoke("hello", {"name": "Ann"}), 503, "tool_unavailable")
-    assert "could not be loaded" in said["detail"] and "not today" not in said["detail"], "why is the operator's to see"
-    beside(folder)
+    error = problem(crib.invoke("hello", {"name": "Ann"}), 503, "tool_unavailable")
+    assert "could not be loaded" in error["detail"] and "not today" not in error["detail"], "why is the operator's to see"
+    write_module(folder)
     poll(lambda: crib.invoke("hello", {"name": "Ann"}).status == 200, 15, "it is up")
 
 
-def test_a_restart_on_request(start, tmp_path):
-    crib = start({"callers": CALLERS, **modules()}, env=KEYS, folder=beside(tmp_path / "crib"))
+def test_restart_route_needs_an_admin(start, tmp_path):
+    crib = start({"callers": CALLERS, **manifest_with_module()}, env=KEYS, folder=write_module(tmp_path / "crib"))
     before = text_of(crib.invoke("pid", key=KEYS["ANN"]))
     problem(crib.post("/sources/greeter/restart", key=KEYS["ANN"]), 403, "forbidden")
     problem(crib.get("/sources", key=KEYS["ANN"]), 403, "forbidden")
@@ -178,10 +178,10 @@ def test_a_restart_on_request(start, tmp_path):
     assert text_of(crib.invoke("pid", key=KEYS["ANN"])) != before
 
 
-def test_a_tool_that_the_program_kills_itself_with(start, tmp_path):
+def test_tool_that_kills_its_worker_is_survived(start, tmp_path):
     """A worker that dies fails its own call, is replaced, and is counted."""
     text = HELLO + "\ndef die() -> str:\n    \"\"\"Ends the worker.\"\"\"\n    os._exit(3)\n"
-    crib = start(modules(functions=["hello", "die"]), folder=beside(tmp_path / "crib", text))
+    crib = start(manifest_with_module(functions=["hello", "die"]), folder=write_module(tmp_path / "crib", text))
     problem(crib.invoke("die"), 502, "tool_unavailable")
     poll(lambda: crib.invoke("hello", {"name": "Ann"}).status == 200, 15, "a new worker")
     poll(lambda: source(crib)["replaced"] >= 1, 10, "it is counted")
@@ -194,12 +194,12 @@ def test_a_tool_that_the_program_kills_itself_with(start, tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    beside(tmp_path)
-    (tmp_path / "toolcrib.yaml").write_text(json.dumps({"tools": {"calculator": {"kind": "native"}}, **modules()}))
+    write_module(tmp_path)
+    (tmp_path / "toolcrib.yaml").write_text(json.dumps({"tools": {"calculator": {"kind": "native"}}, **manifest_with_module()}))
     return tmp_path
 
 
-def test_tools_and_openapi_show_what_modules_bring(folder):
+def test_tools_and_openapi_include_modules(folder):
     done = cli("tools", cwd=folder)
     assert done.returncode == 0, done
     tools = {tool["name"]: tool for tool in json.loads(done.stdout)["tools"]}
@@ -212,28 +212,28 @@ def test_tools_and_openapi_show_what_modules_bring(folder):
     assert {tool["function"]["name"] for tool in json.loads(served.stdout)} == set(tools)
 
 
-def test_tools_of_a_module_that_fails(folder):
-    """What there is is printed; what is missing is said, and the exit code says that something is."""
-    beside(folder, "import no_such_thing\n")
+def test_tools_reports_a_failing_module(folder):
+    """The available tools are printed, the missing ones are reported, and so does the exit code."""
+    write_module(folder, "import no_such_thing\n")
     done = cli("tools", cwd=folder)
     assert done.returncode == 1 and "source `greeter` failed" in done.stderr and "no_such_thing" in done.stderr, done
     assert [tool["name"] for tool in json.loads(done.stdout)["tools"]] == ["calculator"]
 
 
-def test_call_in_process(folder):
+def test_call_runs_module_tools_in_process(folder):
     done = cli("call", "hello", '{"name": "Ann"}', cwd=folder)
     assert done.returncode == 0 and json.loads(done.stdout)["content"][0]["text"] == "hello Ann", done
-    beside(folder, "import no_such_thing\n")
+    write_module(folder, "import no_such_thing\n")
     done = cli("call", "hello", '{"name": "Ann"}', cwd=folder)
-    said = json.loads(done.stdout)
-    assert done.returncode == 1 and said["kind"] == "tool_unavailable", done
+    output = json.loads(done.stdout)
+    assert done.returncode == 1 and output["kind"] == "tool_unavailable", done
     assert "source `greeter` failed" in done.stderr and "no_such_thing" in done.stderr, done
     assert cli("call", "calculator", '{"expression": "6*7"}', cwd=folder).returncode == 0
 
 
-def test_check_runs_no_code_of_a_module(folder):
+def test_check_runs_no_module_code(folder):
     """Files are looked for; what is in them is not."""
-    beside(folder, "open('ran', 'w').close()\nraise SystemExit(9)\n")
+    write_module(folder, "open('ran', 'w').close()\nraise SystemExit(9)\n")
     done = cli("check", cwd=folder)
     assert done.returncode == 0 and "1 module (tools are listed at the start)" in done.stdout, done
     assert not (folder / "ran").exists()
@@ -243,10 +243,10 @@ def test_check_runs_no_code_of_a_module(folder):
     assert done.returncode == 64 and "python_modules.greeter.module: there is no file" in done.stderr + done.stdout, done
 
 
-def test_modules_of_included_files(tmp_path):
-    """Their paths start where they stand; a name is there once."""
-    beside(tmp_path / "more")
-    (tmp_path / "more" / "m.yaml").write_text(json.dumps(modules()))
+def test_included_files_may_have_modules(tmp_path):
+    """Their paths are relative to their file; a name may exist only once."""
+    write_module(tmp_path / "more")
+    (tmp_path / "more" / "m.yaml").write_text(json.dumps(manifest_with_module()))
     (tmp_path / "toolcrib.yaml").write_text("include: [more/*.yaml]\n")
     done = cli("call", "hello", '{"name": "Ann"}', cwd=tmp_path)
     assert done.returncode == 0, done

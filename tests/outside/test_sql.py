@@ -1,4 +1,4 @@
-"""Kind `sql`: bound parameters, faithful types, reading that is enforced, caps, time, and databases that come and go."""
+"""Kind `sql`: bound parameters, faithful types, enforced reads, caps, timeouts, and databases that go down and recover."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import time
 import pytest
 
 import postgres
-from harness import cli, later, now, ok, poll, problem, said_no, spent, text_of
+from harness import cli, in_background, now, ok, poll, problem, error_result, elapsed, text_of
 from recipes import params
 
 SHOP = """create table customers (id integer primary key, name text unique, revenue numeric, year integer);
@@ -93,7 +93,7 @@ def serve(start, tmp_path):
     return lambda tools, **more: start({"tools": tools}, folder=tmp_path / "crib", **more)
 
 
-def test_the_manifest_of_the_documentation(serve, shop):
+def test_documented_manifest_works(serve, shop):
     """One tool as docs/tools/sql.md shows it: rows, their JSON as text, the row in the ledger, the definition."""
     crib = serve({"top_customers": sql(
         shop.url, "select name, year from customers where year = :year order by revenue desc limit 10",
@@ -108,7 +108,7 @@ def test_the_manifest_of_the_documentation(serve, shop):
     assert ok(crib.invoke("top_customers", {"year": 1 + 2023}))["meta"]["cache"] == "off"
 
 
-def test_reading_is_the_default(serve, shop):
+def test_read_is_the_default_effect(serve, shop):
     """A tool that does not declare its effect reads, and may be cached."""
     crib = serve({"count": sql(shop.url, "select count(*) as n from customers", cache={"ttl": "1h"})})
     assert crib.get("/tools/count").json["effect"] == "read"
@@ -137,8 +137,8 @@ def test_optional_arguments_are_null(serve, shop):
     assert (ids(), ids(year=2024), ids(name="Cy"), ids(name="Cy", year=2024)) == ([1, 2, 3], [1, 2], [3], [])
 
 
-def test_a_write_must_be_declared(serve, shop, tmp_path):
-    """Said at the start, with what to write; nothing is served."""
+def test_write_must_be_declared(serve, shop, tmp_path):
+    """Reported at the start, with the correction; nothing is served."""
     manifest = tmp_path / "crib" / "wrong.yaml"
     manifest.write_text(json.dumps({"tools": {"clear": sql(shop.url, "delete from customers", effect="read")}}))
     for command in ("check", "serve"):
@@ -150,8 +150,8 @@ def test_a_write_must_be_declared(serve, shop, tmp_path):
     assert shop.count() == 3
 
 
-def test_writes(serve, shop):
-    """Counted, returned, whole or not at all."""
+def test_writes_are_atomic_and_return_rows(serve, shop):
+    """Counted, returned, and atomic."""
     insert = "insert into customers (id, name) values (:id, :name) returning id, name"
     crib = serve({
         "add": sql(shop.url, insert, parameters=params(id="integer", name="string"), effect="write"),
@@ -159,20 +159,20 @@ def test_writes(serve, shop):
                      parameters=params(year="integer"))})
     assert ok(crib.invoke("bonus", {"year": 2024}))["structured_content"] == {"rows_affected": 2}
     assert ok(crib.invoke("add", {"id": 4, "name": "Di"}))["structured_content"] == [{"id": 4, "name": "Di"}]
-    refused = said_no(crib.invoke("add", {"id": 5, "name": "Di"}))
-    assert "the database says no: " in text_of(refused) and shop.count() == 4
+    refused = error_result(crib.invoke("add", {"id": 5, "name": "Di"}))
+    assert "the database reports an error: " in text_of(refused) and shop.count() == 4
     row = crib.row(refused["invocation_id"])
     assert row["state"] == "failed" and row["kind"] is None, row
 
 
-def test_an_idempotency_key_makes_one_write_of_many(serve, shop):
+def test_idempotency_key_writes_once(serve, shop):
     crib = serve({"add": sql(shop.url, "insert into customers (id) select max(id) + 1 from customers returning id",
                              effect="write")})
     replies = [crib.invoke("add", headers={"idempotency-key": "k-1"}) for _ in range(3)]
     assert {ok(reply)["structured_content"][0]["id"] for reply in replies} == {4} and shop.count() == 4
 
 
-def test_rows_are_cut_with_a_warning(serve, shop):
+def test_truncated_rows_cause_a_warning(serve, shop):
     numbers = ("with recursive n(x) as (select 1 union all select x + 1 from n where x < :n) select x from n"
                if "sqlite" in shop.url else "select generate_series(1, :n) as x")
     crib = serve({"rows": sql(shop.url, numbers, parameters=params(n="integer"), max_rows=5),
@@ -181,20 +181,20 @@ def test_rows_are_cut_with_a_warning(serve, shop):
     assert len(exact["structured_content"]) == 5 and exact["meta"]["warnings"] == []
     began = now()
     cut = ok(crib.invoke("rows", {"n": 1_000_000_000}))
-    assert [row["x"] for row in cut["structured_content"]] == [1, 2, 3, 4, 5] and spent(began) < 10
+    assert [row["x"] for row in cut["structured_content"]] == [1, 2, 3, 4, 5] and elapsed(began) < 10
     assert cut["meta"]["warnings"][0].startswith("there are more than 5 rows (max_rows): the first 5 are shown. Ask for fewer")
     cut = ok(crib.invoke("bytes", {"n": 1_000_000_000}))
     assert len(text_of(cut)) <= 1024 and "max_output" in cut["meta"]["warnings"][0]
     assert ok(crib.invoke("rows", {"n": 1}))["structured_content"] == [{"x": 1}]
 
 
-def test_time_stops_the_statement(serve, shop, tmp_path):
+def test_timeout_stops_the_statement(serve, shop, tmp_path):
     """A timeout and a cancellation end the statement in the database, not only the call."""
     crib = serve({"sleep": sql(shop.url, shop.sleep, timeout="500ms"), "long": sql(shop.url, shop.sleep, timeout="10m")})
     began = now()
     problem(crib.invoke("sleep"), 504, "attempt_timed_out")
-    assert spent(began) < 5
-    call = later(lambda: crib.invoke("long"))
+    assert elapsed(began) < 5
+    call = in_background(lambda: crib.invoke("long"))
     row = crib.wait_row("tool=long", lambda row: row["state"] == "running")
     assert crib.delete(f"/invocations/{row['invocation_id']}").status == 200
     problem(call(20), 499, "cancelled")
@@ -211,15 +211,15 @@ def test_time_stops_the_statement(serve, shop, tmp_path):
         poll(lambda: shop.run(running) == "0", 10, "the server has stopped")
 
 
-def test_what_stands_in_the_manifest_is_held_against_it(tmp_path):
-    """Every fault with its place and what would be right; a password is never repeated."""
+def test_check_validates_statements_against_the_manifest(tmp_path):
+    """Every error has its position and the correction; a password is never repeated."""
     folder = tmp_path
     SqliteShop(folder)
     for tool, want in [
         (sql("sqlite://shop.db", "select :yaer as y", parameters=params(year="integer")), "did you mean `:year`?"),
         (sql("sqlite://shop.db", "select 1 as a; select 2 as b"), "line 1, column 16 of the statement: a second statement"),
         (sql("sqlite://shop.db", "selec 1"), "syntax error"),
-        (sql("sqlite://shop.db", "select id, id from customers"), "two columns are called `id`"),
+        (sql("sqlite://shop.db", "select id, id from customers"), "two columns have the name `id`"),
         (sql("sqlite://shop.db", "select ? as x"), "a parameter is written :name"),
         (sql("sqlite://shop.db", "pragma query_only = 0"), "command to the connection"),
         (sql("sqlite://shop.db", "\ufeffpragma query_only = 0"), "command to the connection"),
@@ -238,38 +238,38 @@ def test_what_stands_in_the_manifest_is_held_against_it(tmp_path):
         "b": sql("sqlite://shop.db", "select 1 as x", parameters=params(year="integer")),
         "c": sql("postgres://u:hunter2-secret@127.0.0.1:1/x", "select 1 as x")}}))
     done = cli("check", "--manifest", folder / "m.yaml", cwd=folder)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0 and not (folder / "none.db").exists(), said
-    for want in ("none.db; it is not made here", "the parameter `year` is not used", "127.0.0.1:1/x: no connection", "literal-secret"):
-        assert want in said, said
-    assert "hunter2" not in said
+    text = done.stdout + done.stderr
+    assert done.returncode == 0 and not (folder / "none.db").exists(), text
+    for want in ("none.db, and the service does not create it", "the parameter `year` is not used", "127.0.0.1:1/x: no connection", "literal-secret"):
+        assert want in text, text
+    assert "hunter2" not in text
 
 
-def test_a_missing_file_is_said_and_found_when_it_comes(serve, tmp_path):
+def test_missing_file_is_reported_and_found_later(serve, tmp_path):
     (tmp_path / "crib").mkdir()
     crib = serve({"read": sql("sqlite://shop.db", "select count(*) as n from customers"), "other": sql("sqlite://shop.db", "select 1 as x")})
-    said = problem(crib.invoke("read"), 502, "upstream_failed")
-    assert "there is no file" in said["detail"] and not (tmp_path / "crib" / "shop.db").exists()
+    error = problem(crib.invoke("read"), 502, "upstream_failed")
+    assert "there is no file" in error["detail"] and not (tmp_path / "crib" / "shop.db").exists()
     SqliteShop(tmp_path / "crib")
     assert ok(crib.invoke("read"))["structured_content"] == [{"n": 3}]
 
 
-def test_a_locked_file_is_waited_for(serve, tmp_path):
+def test_locked_file_is_waited_for(serve, tmp_path):
     (tmp_path / "crib").mkdir()
     shop = SqliteShop(tmp_path / "crib")
     crib = serve({"bonus": sql(shop.url, "update customers set revenue = 1", effect="write", timeout="2s")})
     other = sqlite3.connect(shop.file, isolation_level=None)
     other.execute("begin exclusive")
-    said = problem(crib.invoke("bonus"), {502, 504})
-    assert said["kind"] in ("upstream_failed", "attempt_timed_out"), said
-    call = later(lambda: crib.invoke("bonus"))
+    error = problem(crib.invoke("bonus"), {502, 504})
+    assert error["kind"] in ("upstream_failed", "attempt_timed_out"), error
+    call = in_background(lambda: crib.invoke("bonus"))
     time.sleep(0.3)
     other.execute("commit")
     other.close()
     assert ok(call(10))["structured_content"] == {"rows_affected": 3}
 
 
-def test_types_of_sqlite(serve, tmp_path):
+def test_sqlite_types_are_converted(serve, tmp_path):
     """By value, not by column."""
     (tmp_path / "crib").mkdir()
     shop = SqliteShop(tmp_path / "crib")
@@ -280,7 +280,7 @@ def test_types_of_sqlite(serve, tmp_path):
     assert b"9223372036854775807" in reply.body
 
 
-def test_types_of_postgres(serve, server, tmp_path):
+def test_postgres_types_are_converted(serve, server, tmp_path):
     (tmp_path / "crib").mkdir()
     expressions = {
         "9223372036854775807::int8": 2**63 - 1, "12.50::numeric(8,2)": "12.50", "0.1::float4": 0.1, "'NaN'::float8": "NaN",
@@ -297,20 +297,20 @@ def test_types_of_postgres(serve, server, tmp_path):
         assert row[f"c{at}"] == want, expression
 
 
-def test_arguments_that_postgres_cannot_take(serve, server, tmp_path):
-    """Told with their place, as if the schema had said it."""
+def test_invalid_postgres_arguments_are_violations(serve, server, tmp_path):
+    """Reported with their pointer, as schema violations are."""
     (tmp_path / "crib").mkdir()
     crib = serve({"day": sql(server.url(), "select :day::date + :days::int as day",
                              parameters=params(day="string", days="integer"))})
     assert ok(crib.invoke("day", {"day": "2024-02-28", "days": 1}))["structured_content"] == [{"day": "2024-02-29"}]
-    said = problem(crib.invoke("day", {"day": "2024-02-30", "days": 1}), 422, "invalid_arguments")
-    assert said["violations"][0]["pointer"] == "/day" and "out of range" in said["violations"][0]["message"]
-    said = problem(crib.invoke("day", {"day": "2024-02-28", "days": 2**40}), 422, "invalid_arguments")
-    assert said["violations"][0]["pointer"] == "/days"
+    error = problem(crib.invoke("day", {"day": "2024-02-30", "days": 1}), 422, "invalid_arguments")
+    assert error["violations"][0]["pointer"] == "/day" and "out of range" in error["violations"][0]["message"]
+    error = problem(crib.invoke("day", {"day": "2024-02-28", "days": 2**40}), 422, "invalid_arguments")
+    assert error["violations"][0]["pointer"] == "/days"
 
 
-def test_a_server_that_goes_and_comes_back(start, tmp_path):
-    """Down at the start is no reason not to start; back is back without a restart; the breaker rests the tool meanwhile."""
+def test_postgres_outage_ends_without_a_restart(start, tmp_path):
+    """An unavailable database does not stop the start, and works without a restart when it is back; meanwhile the circuit opens."""
     if postgres.programs() is None:
         pytest.skip("no PostgreSQL is installed here")
     server = postgres.Postgres(tmp_path / "postgres")
@@ -318,8 +318,8 @@ def test_a_server_that_goes_and_comes_back(start, tmp_path):
         server.stop()
         crib = start({"tools": {"one": sql(server.url(), "select 1 as x"), "time": {"kind": "native", "use": "current_time"}}})
         ok(crib.invoke("time"))
-        said = problem(crib.invoke("one"), 502, "upstream_failed")
-        assert "no connection" in said["detail"] and said["retryable"] is True
+        error = problem(crib.invoke("one"), 502, "upstream_failed")
+        assert "no connection" in error["detail"] and error["retryable"] is True
         server.start()
         assert ok(crib.invoke("one"))["structured_content"] == [{"x": 1}]
         server.stop()
@@ -333,20 +333,20 @@ def test_a_server_that_goes_and_comes_back(start, tmp_path):
             server.stop()
 
 
-def test_a_password_is_in_no_answer_and_no_log(serve, server, tmp_path):
+def test_password_is_never_exposed(serve, server, tmp_path):
     (tmp_path / "crib").mkdir()
     url = server.url("nowhere", "postgres:${env:DB_PASSWORD}")
     crib = serve({"one": sql(url, "select 1 as x")}, env={"DB_PASSWORD": "hunter2-the-password"})
-    said = problem(crib.invoke("one"), 502, "upstream_failed")
-    assert "database \"nowhere\" does not exist" in said["detail"]
-    shown = crib.get("/tools/one").body + crib.get("/tools").body + crib.get("/invocations").body + json.dumps(said).encode()
+    error = problem(crib.invoke("one"), 502, "upstream_failed")
+    assert "database \"nowhere\" does not exist" in error["detail"]
+    shown = crib.get("/tools/one").body + crib.get("/tools").body + crib.get("/invocations").body + json.dumps(error).encode()
     assert b"hunter2" not in shown and "hunter2" not in crib.stderr + crib.stdout
 
 
-def test_many_calls_at_once(serve, shop):
-    """Connections are shared and bounded; nobody is lost."""
+def test_parallel_calls_share_connections(serve, shop):
+    """Connections are shared and bounded; no call is lost."""
     crib = serve({"count": sql(shop.url, "select count(*) as n from customers", concurrency={"max": 64, "queue": 200})})
-    calls = [later(lambda: crib.invoke("count")) for _ in range(60)]
+    calls = [in_background(lambda: crib.invoke("count")) for _ in range(60)]
     assert all(ok(call(30))["structured_content"] == [{"n": 3}] for call in calls)
     if "postgres" in shop.url:
         mine = f"select count(*) from pg_stat_activity where datname = '{shop.name}' and application_name = 'toolcrib'"
@@ -356,7 +356,7 @@ def test_many_calls_at_once(serve, shop):
         assert 1 <= sum(os.path.exists(link) and os.readlink(link).endswith("shop.db") for link in links) <= 8
 
 
-def test_large_cells_take_no_memory(serve, shop):
+def test_large_cells_are_refused_without_memory(serve, shop):
     """Four at once, each with a value of 200 MB: refused before it is read, and the next call is answered."""
     if "sqlite" in shop.url:
         shop.run("create table docs (doc); insert into docs values (zeroblob(200000000))")
@@ -380,13 +380,13 @@ def test_large_cells_take_no_memory(serve, shop):
         while not is_over.wait(0.002):
             most = max(most, crib.rss())
 
-    watcher = later(watch)
+    watcher = in_background(watch)
     for name in tools:
-        calls = [later(lambda name=name: crib.invoke(name, arguments)) for _ in range(4)]
+        calls = [in_background(lambda name=name: crib.invoke(name, arguments)) for _ in range(4)]
         for call in calls:
             kind = "upstream_failed" if name == "written" else "bad_output"
-            said = problem(call(150), 502, kind)
-            assert "raise max_output" in said["detail"] and said["retryable"] is False, said
+            error = problem(call(150), 502, kind)
+            assert "raise max_output" in error["detail"] and error["retryable"] is False, error
     is_over.set()
     watcher()
     most = max(most, crib.rss())

@@ -13,7 +13,7 @@ import time
 import pytest
 
 import harness
-from harness import cli, now, poll, spent
+from harness import cli, now, poll, elapsed
 from recipes import to_yaml
 
 NEW, OLD = "2026-07-28", "2025-11-25"
@@ -59,59 +59,59 @@ class Pipe:
     def stderr(self):
         return "".join(self.err)
 
-    def say(self, message):
+    def send(self, message):
         self.raw(json.dumps(message).encode() + b"\n")
 
     def raw(self, data):
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
-    def hear(self, seconds=20):
+    def receive(self, seconds=20):
         """The next message; None at the end."""
         try:
             return self.lines.get(timeout=seconds)
         except queue.Empty:
             raise AssertionError(f"nothing was said within {seconds} s\n{self.stderr}") from None
 
-    def begin(self, method, params=None, era=NEW):
+    def start_request(self, method, params=None, era=NEW):
         self.last += 1
         params = dict(params or {})
         if era == NEW:
             params["_meta"] = {**META, **params.get("_meta", {})}
-        self.say({"jsonrpc": "2.0", "id": self.last, "method": method, "params": params})
+        self.send({"jsonrpc": "2.0", "id": self.last, "method": method, "params": params})
         return self.last
 
-    def ask(self, method, params=None, era=NEW):
-        """The answer to this very request; what else is said before it is kept in `told`."""
-        number, self.told = self.begin(method, params, era), []
+    def request(self, method, params=None, era=NEW):
+        """The answer to this request; messages before it are kept in `notifications`."""
+        number, self.notifications = self.start_request(method, params, era), []
         while True:
-            said = self.hear()
-            assert said is not None, f"it ended\n{self.stderr}"
-            if said.get("id") == number:
-                return said
-            self.told.append(said)
+            reply = self.receive()
+            assert reply is not None, f"it ended\n{self.stderr}"
+            if reply.get("id") == number:
+                return reply
+            self.notifications.append(reply)
 
     def call(self, tool, arguments=None, era=NEW, **more):
-        return self.ask("tools/call", {"name": tool, "arguments": arguments or {}, **more}, era)["result"]
+        return self.request("tools/call", {"name": tool, "arguments": arguments or {}, **more}, era)["result"]
 
-    def hello(self, version=OLD):
-        said = self.ask("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}, OLD)
-        self.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        return said["result"]
+    def initialize(self, version=OLD):
+        reply = self.request("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}, OLD)
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return reply["result"]
 
     def rows(self):
         return json.loads(cli("invocations", "--ledger", self.ledger, cwd=self.folder).stdout)["invocations"]
 
-    def ends(self, within=20):
-        """It ends by itself; exit 0."""
+    def wait_for_exit(self, within=20):
+        """It exits by itself; exit 0."""
         code = self.process.wait(within)
         for reader in self.readers:
             reader.join(5)
         assert code == 0, f"exit code {code}\n{self.stderr}"
 
-    def hang_up(self, within=20):
+    def close_input(self, within=20):
         self.process.stdin.close()
-        self.ends(within)
+        self.wait_for_exit(within)
 
 
 @pytest.fixture
@@ -130,55 +130,55 @@ def pipe(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", OLD])
-def test_a_client_with_a_session_lists_and_calls(pipe, version):
+def test_session_client_lists_and_calls(pipe, version):
     crib = pipe()
-    assert crib.hello(version)["protocolVersion"] == version
-    assert [tool["name"] for tool in crib.ask("tools/list", era=OLD)["result"]["tools"]] == ["count", "nap", "sum"]
+    assert crib.initialize(version)["protocolVersion"] == version
+    assert [tool["name"] for tool in crib.request("tools/list", era=OLD)["result"]["tools"]] == ["count", "nap", "sum"]
     assert crib.call("sum", {"expression": "6*7"}, era=OLD)["content"] == [{"type": "text", "text": "42"}]
-    assert crib.ask("ping", era=OLD)["result"] == {}
-    crib.hang_up()
+    assert crib.request("ping", era=OLD)["result"] == {}
+    crib.close_input()
 
 
-def test_a_client_without_one_does_too(pipe):
+def test_sessionless_client_lists_and_calls(pipe):
     crib = pipe()
-    found = crib.ask("server/discover")["result"]
+    found = crib.request("server/discover")["result"]
     assert {OLD, NEW} <= set(found["supportedVersions"])
-    assert [tool["name"] for tool in crib.ask("tools/list")["result"]["tools"]] == ["count", "nap", "sum"]
+    assert [tool["name"] for tool in crib.request("tools/list")["result"]["tools"]] == ["count", "nap", "sum"]
     result = crib.call("sum", {"expression": "6*7"})
     assert (result["resultType"], result["content"]) == ("complete", [{"type": "text", "text": "42"}])
-    crib.hang_up()
+    crib.close_input()
 
 
-def test_calls_are_on_record_as_the_operators_and_limits_hold_over_starts(pipe):
+def test_calls_are_recorded_and_limits_persist(pipe):
     crib = pipe()
     assert not crib.call("count", {"expression": "1"}).get("isError")
-    crib.hang_up()
+    crib.close_input()
     rows = crib.rows()
     assert [(row["tool"], row["caller"], row["state"]) for row in rows] == [("count", "anonymous", "succeeded")]
     crib = pipe()
     assert not crib.call("count", {"expression": "1"}).get("isError")
     assert "limit" in crib.call("count", {"expression": "1"})["content"][0]["text"]
-    crib.hang_up()
+    crib.close_input()
     assert [row["state"] for row in crib.rows()] == ["refused", "succeeded", "succeeded"]
 
 
-def test_the_operator_may_use_what_callers_may_not(pipe):
+def test_operator_is_not_bound_by_grants(pipe):
     crib = pipe({**TOOLS, "callers": [{"name": "agent", "key": "k" * 32, "allow": ["sum"]}]})
-    assert [tool["name"] for tool in crib.ask("tools/list")["result"]["tools"]] == ["count", "nap", "sum"]
-    crib.hang_up()
+    assert [tool["name"] for tool in crib.request("tools/list")["result"]["tools"]] == ["count", "nap", "sum"]
+    crib.close_input()
 
 
-def test_calls_run_side_by_side(pipe):
+def test_calls_run_in_parallel(pipe):
     crib = pipe()
     began = now()
-    asked = {crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": "0.5"}}) for _ in range(5)}
-    assert {crib.hear()["id"] for _ in range(5)} == asked
-    assert spent(began) < 2
-    crib.hang_up()
+    requests = {crib.start_request("tools/call", {"name": "nap", "arguments": {"seconds": "0.5"}}) for _ in range(5)}
+    assert {crib.receive()["id"] for _ in range(5)} == requests
+    assert elapsed(began) < 2
+    crib.close_input()
 
 
-def test_standard_output_has_nothing_but_the_protocol_and_no_port_is_open(pipe):
-    with socket.create_server(("127.0.0.1", 0)) as taken:  # nobody can listen there a second time
+def test_stdout_has_only_messages_and_no_port_opens(pipe):
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # this port cannot be bound a second time
         manifest = {**TOOLS, "server": {"listen": f"127.0.0.1:{taken.getsockname()[1]}"}}
         crib = pipe(manifest, env={"TOOLCRIB_LISTEN": "0.0.0.0:7411", "TOOLCRIB_LOG": "debug"})
         assert crib.call("sum", {"expression": "1+1"})["content"][0]["text"] == "2"
@@ -186,52 +186,52 @@ def test_standard_output_has_nothing_but_the_protocol_and_no_port_is_open(pipe):
         inodes = {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:")}
         listening = [line.split() for table in ("tcp", "tcp6") for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
         assert [line for line in listening if line[3] == "0A" and line[9] in inodes] == []
-    crib.hang_up()
-    assert crib.hear() is None, "every line before was JSON"
+    crib.close_input()
+    assert crib.receive() is None, "every line before was JSON"
     poll(lambda: "serving MCP on standard input and output" in crib.stderr, 5, "the line in the log")
 
 
-def test_when_the_input_ends_what_runs_is_answered_first(pipe):
+def test_end_of_input_answers_running_calls_first(pipe):
     crib = pipe()
-    number = crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": "0.7"}})
+    number = crib.start_request("tools/call", {"name": "nap", "arguments": {"seconds": "0.7"}})
     poll(lambda: harness.processes("sleep\0000.7"), what="the nap")
-    crib.hang_up()
-    answer = crib.hear()
+    crib.close_input()
+    answer = crib.receive()
     assert (answer["id"], answer["result"].get("isError", False)) == (number, False)
     assert [row["state"] for row in crib.rows()] == ["succeeded"]
 
 
-def test_what_runs_on_after_the_drain_time_is_cancelled(pipe, mark):
+def test_calls_after_the_drain_time_are_cancelled(pipe, mark):
     crib = pipe()
-    crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": f"300.{mark}"}})
+    crib.start_request("tools/call", {"name": "nap", "arguments": {"seconds": f"300.{mark}"}})
     poll(lambda: harness.processes(mark), what="the nap")
     began = now()
-    crib.hang_up()
-    assert 1.5 < time.monotonic() - began and spent(began) < 8
+    crib.close_input()
+    assert 1.5 < time.monotonic() - began and elapsed(began) < 8
     assert harness.processes(mark) == []
     assert [row["state"] for row in crib.rows()] == ["cancelled"]
 
 
-def test_a_signal_drains_as_well(pipe):
+def test_signal_drains_as_well(pipe):
     crib = pipe()
-    number = crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": "0.7"}})
+    number = crib.start_request("tools/call", {"name": "nap", "arguments": {"seconds": "0.7"}})
     poll(lambda: harness.processes("sleep\0000.7"), what="the nap")
     crib.process.send_signal(signal.SIGTERM)
-    crib.ends()
-    assert crib.hear()["id"] == number
+    crib.wait_for_exit()
+    assert crib.receive()["id"] == number
     assert [row["state"] for row in crib.rows()] == ["succeeded"]
 
 
-def test_an_open_subscription_does_not_hold_the_end_up(pipe):
+def test_open_subscription_does_not_delay_the_end(pipe):
     crib = pipe()
-    crib.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
-    assert crib.hear()["method"] == "notifications/subscriptions/acknowledged"
+    crib.start_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    assert crib.receive()["method"] == "notifications/subscriptions/acknowledged"
     began = now()
-    crib.hang_up()
-    assert spent(began) < 3
+    crib.close_input()
+    assert elapsed(began) < 3
 
 
-def test_a_client_that_reads_no_more_is_taken_to_have_left(tmp_path):
+def test_client_that_stops_reading_is_disconnected(tmp_path):
     (tmp_path / "toolcrib.yaml").write_text(to_yaml(TOOLS))
     read, write = os.pipe()
     with subprocess.Popen([harness.BIN, "serve", "--stdio"], cwd=str(tmp_path), env=harness.clean_env(None, tmp_path), stdin=subprocess.PIPE,
@@ -244,36 +244,36 @@ def test_a_client_that_reads_no_more_is_taken_to_have_left(tmp_path):
 
 
 @pytest.mark.parametrize("era", [OLD, NEW])
-def test_a_changed_manifest_is_told(pipe, era):
+def test_manifest_change_is_notified(pipe, era):
     crib = pipe()
     if era == OLD:
-        crib.hello()
-        crib.ask("tools/list", era=OLD)
+        crib.initialize()
+        crib.request("tools/list", era=OLD)
     else:
-        crib.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
-        assert crib.hear()["method"] == "notifications/subscriptions/acknowledged"
+        crib.start_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        assert crib.receive()["method"] == "notifications/subscriptions/acknowledged"
     more = {**TOOLS, "tools": {**TOOLS["tools"], "late": {"kind": "native", "use": "current_time"}}}
     (crib.folder / "toolcrib.yaml").write_text(to_yaml(more))
-    assert crib.hear()["method"] == "notifications/tools/list_changed"
-    assert "late" in [tool["name"] for tool in crib.ask("tools/list", era=era)["result"]["tools"]]
-    crib.hang_up()
+    assert crib.receive()["method"] == "notifications/tools/list_changed"
+    assert "late" in [tool["name"] for tool in crib.request("tools/list", era=era)["result"]["tools"]]
+    crib.close_input()
 
 
-def test_a_source_is_waited_for_before_tools_are_listed(pipe, tmp_path):
+def test_tools_list_waits_for_sources(pipe, tmp_path):
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(1.5)\n\ndef slow() -> str:\n    '''Was slow to come.'''\n    return 'here'\n")
     crib = pipe({**TOOLS, "python_modules": {"slow": {"module": "./slow.py", "functions": ["slow"]}}})
-    assert "slow" in [tool["name"] for tool in crib.ask("tools/list")["result"]["tools"]]
-    crib.hang_up()
+    assert "slow" in [tool["name"] for tool in crib.request("tools/list")["result"]["tools"]]
+    crib.close_input()
 
 
-def test_one_that_takes_too_long_is_told_of_when_it_comes(pipe, tmp_path):
+def test_slow_source_is_notified_when_listed(pipe, tmp_path):
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(8)\n\ndef slow() -> str:\n    '''Was slow to come.'''\n    return 'here'\n")
     crib = pipe({**TOOLS, "python_modules": {"slow": {"module": "./slow.py", "functions": ["slow"]}}})
-    crib.hello()
-    assert "slow" not in [tool["name"] for tool in crib.ask("tools/list", era=OLD)["result"]["tools"]]
-    assert crib.hear()["method"] == "notifications/tools/list_changed"
+    crib.initialize()
+    assert "slow" not in [tool["name"] for tool in crib.request("tools/list", era=OLD)["result"]["tools"]]
+    assert crib.receive()["method"] == "notifications/tools/list_changed"
     assert crib.call("slow", era=OLD)["content"][0]["text"] == "here"
-    crib.hang_up()
+    crib.close_input()
 
 
 @pytest.mark.parametrize(
@@ -295,21 +295,21 @@ def test_one_that_takes_too_long_is_told_of_when_it_comes(pipe, tmp_path):
         (b'{"id": 12, "method": "tools/call", "params": ' + b"[" * 200 + b"]" * 200 + b"}", -32700, 12),
     ],
 )
-def test_what_cannot_be_used_is_answered_and_the_next_is_read(pipe, line, code, number):
+def test_invalid_message_is_answered_and_reading_continues(pipe, line, code, number):
     crib = pipe()
     crib.raw(line + b"\n")
-    said = crib.hear()
-    assert (said["error"]["code"], said["id"]) == (code, number), said
-    assert said["error"]["message"].strip()
+    reply = crib.receive()
+    assert (reply["error"]["code"], reply["id"]) == (code, number), reply
+    assert reply["error"]["message"].strip()
     assert crib.call("sum", {"expression": "6*7"})["content"][0]["text"] == "42"
-    crib.hang_up()
+    crib.close_input()
 
 
-def test_all_that_stands_on_the_input_is_answered_before_the_end(tmp_path):
+def test_pending_input_is_answered_before_the_end(tmp_path):
     (tmp_path / "toolcrib.yaml").write_text(to_yaml(TOOLS))
     call = {"name": "sum", "arguments": {"expression": "6*7"}, "_meta": META}
-    asked = [{"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call} for number in range(400)]
-    for lines in (["{"], ["{", *map(json.dumps, asked)]):
+    requests = [{"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call} for number in range(400)]
+    for lines in (["{"], ["{", *map(json.dumps, requests)]):
         done = cli("serve", "--stdio", cwd=tmp_path, stdin="\n".join(lines))  # the last line has no end
         assert done.returncode == 0, done
         answers = [json.loads(line) for line in done.stdout.splitlines()]
@@ -317,96 +317,96 @@ def test_all_that_stands_on_the_input_is_answered_before_the_end(tmp_path):
         assert all(answer["result"]["content"][0]["text"] == "42" for answer in answers if answer.get("id") is not None)
 
 
-def test_what_comes_before_a_session_does_not_end_it(pipe):
+def test_messages_before_a_session_do_not_end_it(pipe):
     crib = pipe()
-    told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}
+    reported = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}
     for method, params, era in (("ping", None, OLD), ("server/discover", None, NEW), ("tools/list", None, OLD),
                                 ("tools/list", {"_meta": {"io.modelcontextprotocol/protocolVersion": "2099-01-01"}}, NEW)):
-        crib.ask(method, params, era)
-        crib.say(told)
-        crib.say({"jsonrpc": "2.0", "id": 3, "result": {}})
-    assert crib.hello()["protocolVersion"] == OLD
+        crib.request(method, params, era)
+        crib.send(reported)
+        crib.send({"jsonrpc": "2.0", "id": 3, "result": {}})
+    assert crib.initialize()["protocolVersion"] == OLD
     assert crib.call("sum", {"expression": "6*7"}, era=OLD)["content"][0]["text"] == "42"
-    crib.hang_up()
+    crib.close_input()
 
 
-def test_an_id_in_use_is_refused_and_its_first_call_goes_on(pipe, mark):
+def test_duplicate_id_is_refused_and_the_call_continues(pipe, mark):
     crib = pipe()
-    number = crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": f"0.7{mark}"}})
+    number = crib.start_request("tools/call", {"name": "nap", "arguments": {"seconds": f"0.7{mark}"}})
     crib.last -= 1
-    crib.begin("tools/call", {"name": "sum", "arguments": {"expression": "6*7"}})
-    first, second = crib.hear(), crib.hear()
+    crib.start_request("tools/call", {"name": "sum", "arguments": {"expression": "6*7"}})
+    first, second = crib.receive(), crib.receive()
     assert (first["error"]["code"], first["id"]) == (-32600, None)
     assert (second["id"], second["result"]["resultType"]) == (number, "complete")
-    crib.hang_up()
+    crib.close_input()
     assert [(row["tool"], row["state"]) for row in crib.rows()] == [("nap", "succeeded")]
 
 
-def test_an_id_in_use_is_not_answered_for_another_message(pipe, mark):
+def test_id_in_use_gets_no_second_answer(pipe, mark):
     crib = pipe()
-    number = crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": f"0.7{mark}"}})
+    number = crib.start_request("tools/call", {"name": "nap", "arguments": {"seconds": f"0.7{mark}"}})
     crib.raw(f'{{"jsonrpc": "2.0", "id": {number}, "method": "tools/call", "params": {{"name": "nap", "name": "sum"}}}}\n'.encode())
-    first, second = crib.hear(), crib.hear()
+    first, second = crib.receive(), crib.receive()
     assert (first["error"]["code"], first["id"]) == (-32700, None)
     assert second["id"] == number and "result" in second
-    crib.hang_up()
+    crib.close_input()
 
 
-def test_subscriptions_do_not_take_the_room_of_calls(pipe):
+def test_subscriptions_do_not_use_call_slots(pipe):
     crib = pipe()
-    asked = [crib.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}}) for _ in range(65)]
-    said = [crib.hear() for _ in asked]
-    assert sum(one.get("method") == "notifications/subscriptions/acknowledged" for one in said) == 64
-    refused = [one for one in said if "error" in one]
-    assert [(one["id"], one["error"]["code"]) for one in refused] == [(asked[-1], -32600)] and "64" in refused[0]["error"]["message"]
+    requests = [crib.start_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}) for _ in range(65)]
+    output = [crib.receive() for _ in requests]
+    assert sum(one.get("method") == "notifications/subscriptions/acknowledged" for one in output) == 64
+    refused = [one for one in output if "error" in one]
+    assert [(one["id"], one["error"]["code"]) for one in refused] == [(requests[-1], -32600)] and "64" in refused[0]["error"]["message"]
     assert crib.call("sum", {"expression": "6*7"})["content"][0]["text"] == "42"
-    crib.hang_up()
+    crib.close_input()
 
 
-def test_a_client_that_says_again_that_it_is_ready_is_told_once(pipe):
+def test_repeated_initialized_is_notified_once(pipe):
     crib = pipe()
-    crib.hello()
+    crib.initialize()
     for _ in range(3):
-        crib.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
-    crib.ask("tools/list", era=OLD)
+        crib.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    crib.request("tools/list", era=OLD)
     more = {**TOOLS, "tools": {**TOOLS["tools"], "late": {"kind": "native", "use": "current_time"}}}
     (crib.folder / "toolcrib.yaml").write_text(to_yaml(more))
-    assert crib.hear()["method"] == "notifications/tools/list_changed"
-    crib.ask("ping", era=OLD)
-    assert crib.told == []
-    crib.hang_up()
+    assert crib.receive()["method"] == "notifications/tools/list_changed"
+    crib.request("ping", era=OLD)
+    assert crib.notifications == []
+    crib.close_input()
 
 
-def test_what_nobody_waits_for_is_passed_over(pipe):
+def test_messages_without_a_recipient_are_ignored(pipe):
     crib = pipe()
     for line in (b"", b"  ", b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}',
                  b'{"jsonrpc": "2.0", "method": "notifications/no-such"}', b'{"jsonrpc": "2.0", "id": 3, "result": {}}'):
         crib.raw(line + b"\n")
     assert crib.call("sum", {"expression": "6*7"})["content"][0]["text"] == "42"
-    crib.hang_up()
+    crib.close_input()
 
 
-def test_a_cancelled_call_is_cancelled_and_not_answered(pipe, mark):
+def test_cancelled_call_is_not_answered(pipe, mark):
     crib = pipe()
-    crib.hello()
-    number = crib.begin("tools/call", {"name": "nap", "arguments": {"seconds": f"300.{mark}"}}, OLD)
+    crib.initialize()
+    number = crib.start_request("tools/call", {"name": "nap", "arguments": {"seconds": f"300.{mark}"}}, OLD)
     poll(lambda: harness.processes(mark), what="the nap")
-    crib.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number, "reason": "enough"}})
+    crib.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number, "reason": "enough"}})
     poll(lambda: not harness.processes(mark), what="the end of the nap")
-    crib.ask("ping", era=OLD)
-    assert crib.told == []
-    crib.hang_up()
+    crib.request("ping", era=OLD)
+    assert crib.notifications == []
+    crib.close_input()
     assert [row["state"] for row in crib.rows()] == ["cancelled"]
 
 
 @pytest.mark.parametrize("extra", [["--listen", "127.0.0.1:0"], ["--allow-open"]])
-def test_an_address_beside_it_is_refused(tmp_path, extra):
+def test_listen_address_is_refused(tmp_path, extra):
     done = cli("serve", "--stdio", *extra, cwd=tmp_path)
     assert done.returncode == 64 and done.stdout == ""
     assert "--stdio" in done.stderr and "--listen" in done.stderr
 
 
-def test_a_bad_manifest_is_exit_64_and_says_nothing_on_standard_output(tmp_path):
+def test_bad_manifest_exits_with_64_and_empty_stdout(tmp_path):
     (tmp_path / "toolcrib.yaml").write_text("tools: {sum: {kind: nonsense}}\n")
     done = cli("serve", "--stdio", cwd=tmp_path)
     assert done.returncode == 64 and done.stdout == "" and "nonsense" in done.stderr

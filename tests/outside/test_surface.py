@@ -17,11 +17,11 @@ def crib(start_shared):
         "counted": sh("echo c", effect="read", parameters=params(a="integer")), "sad": sh("exit 1", effect="read")}})
 
 
-def test_health(crib):
+def test_health_routes_answer(crib):
     assert crib.get("/livez").status == 200 and crib.get("/readyz").status == 200
 
 
-def test_openapi(crib):
+def test_openapi_document_has_every_route(crib):
     """An OpenAPI 3.1 document in JSON, with the routes of the contract and operations that can be told apart."""
     reply = crib.get("/openapi.json")
     assert reply.status == 200 and "json" in reply.headers["content-type"]
@@ -61,12 +61,12 @@ def test_docs_work_offline(crib):
                 pages.append((path, part.body.decode("utf-8", "replace")))
 
 
-def test_etag(crib):
+def test_etag_of_the_tool_list(crib):
     """GET /tools has an ETag; the same one back is a 304 without a body; a foreign one is not."""
     first = crib.get("/tools")
     tag = first.headers["etag"]
-    again = crib.get("/tools", headers={"if-none-match": tag})
-    assert again.status == 304 and again.body == b"" and again.headers["etag"] == tag
+    repeated = crib.get("/tools", headers={"if-none-match": tag})
+    assert repeated.status == 304 and repeated.body == b"" and repeated.headers["etag"] == tag
     assert crib.get("/tools", headers={"if-none-match": f'"x", {tag}'}).status == 304
     other = crib.get("/tools", headers={"if-none-match": '"something-else"'})
     assert other.status == 200 and other.json == first.json
@@ -78,7 +78,7 @@ def test_etag(crib):
         crib.post("/tools/sad/enable")
 
 
-def test_listing(crib):
+def test_tool_list_has_its_fields(crib):
     tools = {tool["name"]: tool for tool in crib.get("/tools").json["tools"]}
     assert set(tools) == {"calculator", "tagged", "limited", "counted", "sad"}
     assert [tool["name"] for tool in crib.get("/tools?tag=demo").json["tools"]] == ["tagged"]
@@ -87,7 +87,7 @@ def test_listing(crib):
     problem(crib.get("/tools?format=morse"), 400, "invalid_request")
 
 
-def test_one_tool(crib):
+def test_tool_route_has_policy_usage_and_env(crib):
     """The listed object, and its policy, usage and env."""
     listed = {tool["name"]: tool for tool in crib.get("/tools").json["tools"]}["limited"]
     one = crib.get("/tools/limited").json
@@ -103,7 +103,7 @@ def test_default_effect_is_write(start):
     assert crib.get("/tools/x").json["effect"] == "write"
 
 
-def test_hash_of_a_definition(start):
+def test_definition_hash_changes_with_the_description(start):
     """The same definition has the same hash in another process; another description has another."""
     def digest(words):
         return start({"tools": {"x": sh("echo x", description=words)}}).get("/tools/x").json["definition_hash"]
@@ -111,7 +111,7 @@ def test_hash_of_a_definition(start):
     assert digest("Says x to everyone.") == digest("Says x to everyone.") != digest("Says y to everyone.")
 
 
-def test_usage(crib):
+def test_usage_counts_per_tool_and_caller(crib):
     """Per tool and caller: calls, outcomes, latency."""
     for number in range(3):
         ok(crib.invoke("counted", {"a": number}))

@@ -1,8 +1,6 @@
-"""A ledger and a lock file that an earlier version has written go on being valid.
-
-modules/first_ledger/ was made by the binary of commit ec9f0ec, which sorted the keys of all objects: toolcrib.yaml was served, each of its
-tools called once, `remote` registered, and the server's tools pinned. Hashes of definitions and arguments must stay what they were then.
-"""
+"""A ledger and a lock file of an earlier version stay valid. modules/first_ledger/ was made by the binary of commit ec9f0ec, which
+sorted the keys of all objects: toolcrib.yaml was served, each of its tools called once, `remote` registered, and the server's tools
+pinned. Hashes of definitions and arguments must not change."""
 
 import gzip
 import json
@@ -38,7 +36,7 @@ def folder(tmp_path):
     shutil.copytree(FIRST, folder)
     (folder / "toolcrib.db").write_bytes(gzip.decompress((folder / "toolcrib.db.gz").read_bytes()))
     shutil.copy(MODULES / "mcp_server.py", folder / "server.py")
-    # Keys are kept for a day. Nothing else in the rows says when they end.
+    # Keys are kept for a day. No other column says when they end.
     with sqlite3.connect(folder / "toolcrib.db") as database:
         database.execute("update invocation set key_until = ? where key_until is not null", [int((time.time() + 3600) * 1000)])
     database.close()
@@ -52,8 +50,8 @@ def serve(start, folder):
 def test_stored_results_and_keys_are_found(start, folder):
     crib = serve(start, folder)
     for arguments in ({"where": {"zone": "z", "area": "a"}, "after": "noon"}, {"after": "noon", "where": {"area": "a", "zone": "z"}}):
-        said = ok(crib.invoke("fetch", arguments, key=ROOT))
-        assert (text_of(said), said["meta"]["cache"]) == ("1795368611091216946", "hit")
+        answer = ok(crib.invoke("fetch", arguments, key=ROOT))
+        assert (text_of(answer), answer["meta"]["cache"]) == ("1795368611091216946", "hit")
     for arguments in ({"which": "tea", "amount": 3}, {"amount": 3, "which": "tea"}):
         replayed = crib.invoke("order", arguments, key=ROOT, headers={"idempotency-key": "k-1"})
         assert text_of(ok(replayed)) == "1795368611108549945"
@@ -61,7 +59,7 @@ def test_stored_results_and_keys_are_found(start, folder):
     problem(other, 422, "idempotency_mismatch")
 
 
-def test_keyed_digests_are_the_same(start, folder):
+def test_keyed_digests_are_unchanged(start, folder):
     crib = serve(start, folder)
     known = crib.invoke("secret_order", {"which": "tea", "amount": 3}, key=ROOT, headers={"idempotency-key": "k-2"})
     assert known.json["meta"]["result_digest"], known
@@ -72,17 +70,17 @@ def test_keyed_digests_are_the_same(start, folder):
     assert digests == {"2864f370b172d9aca8f23bf7e27f18f5f716a0046c40bea6e8e1c886a9ba1b0e"}
 
 
-def test_definition_hashes_are_the_same(start, folder):
+def test_definition_hashes_are_unchanged(start, folder):
     crib = serve(start, folder)
     tools = {name: crib.get(f"/tools/{name}", key=ROOT).json for name in HASHES}
     assert {name: tool["definition_hash"] for name, tool in tools.items()} == HASHES
-    # The same again, in whatever order its members stand.
-    again = crib.request("PUT", "/tools/remote", json.dumps(REMOTE).encode(), headers={"content-type": "application/json"}, key=ROOT)
-    assert again.status == 200 and again.json["definition_hash"] == HASHES["remote"]
-    assert list(again.json["input_schema"]["properties"]) == ["zone", "area"]
+    # The same again, with the members in another order.
+    repeated = crib.request("PUT", "/tools/remote", json.dumps(REMOTE).encode(), headers={"content-type": "application/json"}, key=ROOT)
+    assert repeated.status == 200 and repeated.json["definition_hash"] == HASHES["remote"]
+    assert list(repeated.json["input_schema"]["properties"]) == ["zone", "area"]
 
 
-def test_pins_are_the_same(start, folder):
+def test_pins_are_unchanged(start, folder):
     done = cli("pin", "--dry-run", cwd=folder, env=ENV)
     assert done.returncode == 0, done
     # It is not stopped; that it answers no structured content is another matter.

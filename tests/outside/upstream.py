@@ -153,7 +153,7 @@ class Upstream:
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def script(self, path, *steps):
-        """Plays `steps` for requests of `path`, then the last one for ever; gives the URL."""
+        """Plays `steps` for requests of `path`, then repeats the last one; returns the URL."""
         self.scripts[path] = list(steps)
         return self.base + path
 
@@ -183,11 +183,11 @@ def busy(seconds):
     return lambda handler: handler.reply(429, b"slow down", "text/plain", Retry_After=str(seconds))
 
 
-def moved(target, status=302):
+def redirect_to(target, status=302):
     """A step: a redirect."""
     return lambda handler: handler.reply(status, b"moved", "text/plain", Location=target)
 
 
-def says(value, status=200, kind="application/json"):
+def reply_with(value, status=200, kind="application/json"):
     """A step: a fixed answer."""
     return lambda handler: handler.reply(status, value, kind)

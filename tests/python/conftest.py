@@ -1,4 +1,4 @@
-"""Every test runs under the oldest and the newest Python from 3.9 to 3.14 that are here; those of the frameworks under one that has them."""
+"""Every test runs under the oldest and the newest installed Python from 3.9 to 3.14; those of the frameworks under one that has them."""
 
 import functools
 import os
@@ -83,7 +83,7 @@ def python_with(package):
 
 
 @pytest.fixture
-def here(python, tmp_path):
+def workshop(python, tmp_path):
     workshop = Workshop(python, tmp_path)
     yield workshop
     workshop.end()
@@ -91,7 +91,7 @@ def here(python, tmp_path):
 
 @pytest.fixture
 def with_package(tmp_path):
-    """`with_package("strands")`: as `here`, under an interpreter that has the package; else the test is skipped."""
+    """`with_package("strands")`: as `workshop`, under an interpreter that has the package; otherwise the test is skipped."""
     workshops = []
 
     def make(package):

@@ -46,7 +46,7 @@ def interpreters():
 
 
 class Worker:
-    """One worker process. `send` and `receive` speak the protocol; `log` is what came out on descriptor 2."""
+    """One worker process. `send` and `receive` speak the protocol; `log` is the output on descriptor 2."""
 
     def __init__(self, python, folder, environment=None):
         self.process = subprocess.Popen(
@@ -129,7 +129,7 @@ class Worker:
         return self.count
 
     def call(self, tool, arguments=None, context=None):
-        """The end of a call. `warnings`: what came before it."""
+        """The end of a call. `warnings`: the warnings before it."""
         number = self.start_call(tool, arguments or {}, context)
         warnings = []
         while (answer := self.receive())["op"] == "warning":
@@ -163,7 +163,7 @@ class Worker:
 
 
 def text_of(answer):
-    """The text of a result that is one text block, or none."""
+    """The text of a result that is one text block or empty."""
     assert answer["op"] == "result", answer
     assert all(block["type"] == "text" for block in answer["content"]), answer
     return "".join(block["text"] for block in answer["content"])
@@ -174,6 +174,6 @@ def ok(answer):
     return answer
 
 
-def said_no(answer):
+def error_text(answer):
     assert answer["op"] == "result" and answer["is_error"] is True, answer
     return text_of(answer)

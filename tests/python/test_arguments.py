@@ -1,4 +1,4 @@
-"""What arrives in the function, and what is said of arguments that cannot."""
+"""The values that reach the function, and the violations of invalid arguments."""
 
 import pytest
 from harness import ok, text_of
@@ -59,8 +59,8 @@ class Pair(NamedTuple):
         ("Any", {"a": [1]}, "{'a': [1]}"),
     ],
 )
-def test_a_value_becomes_what_the_hint_says(here, hint, given, seen):
-    worker, _ = here.load(HEAD + f"def f(x: {hint}): return repr(x)\n", functions=["f"])
+def test_value_is_converted_as_hinted(workshop, hint, given, seen):
+    worker, _ = workshop.load(HEAD + f"def f(x: {hint}): return repr(x)\n", functions=["f"])
     assert text_of(ok(worker.call("f", {"x": given}))) == seen
 
 
@@ -79,8 +79,8 @@ def test_a_value_becomes_what_the_hint_says(here, hint, given, seen):
         ("Union[Color, Point]", {"x": -2}, "/x", "x must not be negative"),
     ],
 )
-def test_a_value_that_cannot_is_a_violation_with_its_place(here, hint, given, pointer, words):
-    worker, _ = here.load(HEAD + f"def f(x: {hint}): print('ran')\n", functions=["f"])
+def test_invalid_value_is_a_violation_with_a_pointer(workshop, hint, given, pointer, words):
+    worker, _ = workshop.load(HEAD + f"def f(x: {hint}): print('ran')\n", functions=["f"])
     answer = worker.call("f", {"x": given})
     assert answer["op"] == "invalid", answer
     assert pointer in [violation["pointer"] for violation in answer["violations"]], answer
@@ -89,14 +89,14 @@ def test_a_value_that_cannot_is_a_violation_with_its_place(here, hint, given, po
     assert "ran" not in worker.log
 
 
-def test_every_violation_at_once(here):
-    worker, _ = here.load(HEAD + "def f(a: datetime.date, b: List[uuid.UUID]): ...\n", functions=["f"])
+def test_every_violation_is_reported(workshop):
+    worker, _ = workshop.load(HEAD + "def f(a: datetime.date, b: List[uuid.UUID]): ...\n", functions=["f"])
     answer = worker.call("f", {"a": "x", "b": ["y", "z"]})
     assert [violation["pointer"] for violation in answer["violations"]] == ["/a", "/b/0", "/b/1"]
 
 
-def test_parameters_by_place_by_number_and_by_name(here):
-    worker, _ = here.load(
+def test_parameters_positional_variadic_and_named(workshop):
+    worker, _ = workshop.load(
         "def f(a, b=2, /, c=3, *rest: int, d, e=5, **more: float): return [a, b, c, list(rest), d, e, more]\n", functions=["f"]
     )
     for given, seen in (
@@ -108,21 +108,21 @@ def test_parameters_by_place_by_number_and_by_name(here):
         assert worker.call("f", given)["structured_content"] == seen
 
 
-def test_an_own_schema_may_ask_for_less_or_more_than_the_function(here):
-    worker, _ = here.load("from toolcrib import tool\n@tool(input_schema={'type': 'object'})\ndef f(a, b=2): return [a, b]\n")
+def test_own_schema_may_differ_from_the_function(workshop):
+    worker, _ = workshop.load("from toolcrib import tool\n@tool(input_schema={'type': 'object'})\ndef f(a, b=2): return [a, b]\n")
     assert worker.call("f", {"a": 1, "zzz": 3})["structured_content"] == [1, 2]
     answer = worker.call("f", {"b": 1})
     assert answer["op"] == "invalid" and answer["violations"] == [{"pointer": "/a", "message": "is missing"}]
 
 
-def test_a_type_error_of_the_functions_own_is_an_error_not_a_violation(here):
-    worker, _ = here.load("def f(a: int): return a + 'x'\n", functions=["f"])
+def test_internal_type_error_is_no_violation(workshop):
+    worker, _ = workshop.load("def f(a: int): return a + 'x'\n", functions=["f"])
     answer = worker.call("f", {"a": 1})
     assert answer["is_error"] and text_of(answer).startswith("Error: TypeError: unsupported operand")
 
 
-def test_strands_hands_over_nested_records_as_dicts(here):
-    worker, _ = here.load(HEAD + "from strands import tool\n@tool\ndef f(p: Point, c: Color): return repr([p, c])\n")
+def test_strands_passes_nested_records_as_dicts(workshop):
+    worker, _ = workshop.load(HEAD + "from strands import tool\n@tool\ndef f(p: Point, c: Color): return repr([p, c])\n")
     assert text_of(worker.call("f", {"p": {"x": 1}, "c": "red"})) == "[{'x': 1.0}, <Color.RED: 'red'>]"
 
 
@@ -141,7 +141,7 @@ def f(o: Outer, limit: Annotated[int, Field(ge=1, description="How many")] = 5, 
 """
 
 
-def test_pydantic_models_and_fields(with_package):
+def test_pydantic_models_and_fields_are_converted(with_package):
     worker, tools = with_package("pydantic").load(PYDANTIC)
     schema = tools["f"]["input_schema"]
     assert schema["$defs"]["Inner"]["properties"]["n"]["minimum"] == 0

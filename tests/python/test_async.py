@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from harness import ok, said_no, text_of
+from harness import ok, error_text, text_of
 
 TOOLS = """
 import asyncio, sys
@@ -63,16 +63,16 @@ def blocking(x: int) -> int:
 """
 
 
-def test_many_at_once(here):
-    worker, _ = here.load(TOOLS, role="async")
+def test_calls_run_concurrently(workshop):
+    worker, _ = workshop.load(TOOLS, role="async")
     numbers = [worker.start_call("meet", {"n": 50}) for _ in range(50)]
     answers = [worker.receive() for _ in numbers]
     assert sorted(answer["id"] for answer in answers) == numbers
     assert {text_of(ok(answer)) for answer in answers} == {"met"}
 
 
-def test_a_cancel_reaches_the_call_and_only_that(here):
-    worker, _ = here.load(TOOLS, role="async")
+def test_cancel_reaches_only_its_call(workshop):
+    worker, _ = workshop.load(TOOLS, role="async")
     gone, stays = worker.start_call("forever", {}, watched=True), worker.start_call("meet", {"n": 2})
     assert worker.receive()["op"] == "progress"
     worker.send({"op": "cancel", "id": gone})
@@ -83,8 +83,8 @@ def test_a_cancel_reaches_the_call_and_only_that(here):
     assert "cleaned up" in worker.log
 
 
-def test_a_cancel_right_behind_the_call(here):
-    worker, _ = here.load(TOOLS, role="async")
+def test_cancel_right_after_the_call(workshop):
+    worker, _ = workshop.load(TOOLS, role="async")
     call = '{"op":"call","id":1,"tool":"forever","arguments":{},"context":{},"watched":false}'
     worker.send_raw(call + '\n{"op":"cancel","id":1}\n{"op":"cancel","id":1}\n{"op":"cancel","id":99}')
     assert worker.receive() == {"op": "cancelled", "id": 1}
@@ -92,8 +92,8 @@ def test_a_cancel_right_behind_the_call(here):
     assert text_of(ok(worker.call("blocking", {"x": 1}))) == "1"
 
 
-def test_a_generator_is_closed_when_its_call_is_cancelled(here):
-    worker, _ = here.load(TOOLS, role="async")
+def test_generator_is_closed_when_cancelled(workshop):
+    worker, _ = workshop.load(TOOLS, role="async")
     number = worker.start_call("stream", {}, watched=True)
     assert worker.receive() == {"op": "progress", "id": number, "data": "tick"}
     worker.send({"op": "cancel", "id": number})
@@ -102,23 +102,23 @@ def test_a_generator_is_closed_when_its_call_is_cancelled(here):
     assert "generator closed" in worker.log
 
 
-def test_who_catches_the_cancel_may_still_answer(here):
-    worker, _ = here.load(TOOLS, role="async")
+def test_call_that_catches_cancel_may_answer(workshop):
+    worker, _ = workshop.load(TOOLS, role="async")
     number = worker.start_call("stubborn", {}, watched=True)
     assert worker.receive()["op"] == "progress"
     worker.send({"op": "cancel", "id": number})
     assert text_of(worker.receive()) == "stayed: True"
 
 
-def test_errors_and_exits_end_their_call_alone(here):
-    worker, _ = here.load(TOOLS, role="async")
-    assert said_no(worker.call("cancels_itself")) == "Error: CancelledError"
+def test_errors_and_exits_end_only_their_call(workshop):
+    worker, _ = workshop.load(TOOLS, role="async")
+    assert error_text(worker.call("cancels_itself")) == "Error: CancelledError"
     assert text_of(ok(worker.call("quits"))) == "still here"
     assert text_of(ok(worker.call("blocking", {"x": 1}))) == "1"
 
 
-def test_the_end_of_input_cancels_what_runs_and_leaves(here):
-    worker, _ = here.load(TOOLS, role="async")
+def test_end_of_input_cancels_calls_and_exits(workshop):
+    worker, _ = workshop.load(TOOLS, role="async")
     worker.start_call("forever", {}, watched=True)
     worker.receive()
     began = time.monotonic()
@@ -127,15 +127,15 @@ def test_the_end_of_input_cancels_what_runs_and_leaves(here):
     assert "cleaned up" in worker.log
 
 
-def test_a_sync_worker_runs_coroutines_too_and_tools_may_have_loops_of_their_own(here):
-    worker, _ = here.load(TOOLS + "\ndef own():\n    return asyncio.run(meet(1))\n", functions=["meet", "own"])
+def test_sync_worker_runs_coroutines_and_own_loops(workshop):
+    worker, _ = workshop.load(TOOLS + "\ndef own():\n    return asyncio.run(meet(1))\n", functions=["meet", "own"])
     assert text_of(ok(worker.call("own"))) == "met"
     assert text_of(ok(worker.call("meet", {"n": 1}))) == "met"
 
 
 @pytest.mark.parametrize("spoils", ["asyncio.run(meet(1))", "asyncio.set_event_loop(None)", "asyncio.get_event_loop().close()"])
-def test_what_a_tool_does_to_the_loop_is_mended_for_the_next(here, spoils):
-    worker, _ = here.load(
+def test_damaged_loop_is_repaired_for_the_next_call(workshop, spoils):
+    worker, _ = workshop.load(
         TOOLS + f"\ndef spoil():\n    {spoils}\ndef old():\n    return asyncio.get_event_loop().run_until_complete(meet(1))\n",
         functions=["meet", "spoil", "old"],
     )
@@ -193,22 +193,22 @@ class Box:
 """
 
 
-def test_shared_role_has_one_object(here):
-    worker, tools = here.load(SHARED, role="shared", object="Box")
+def test_shared_role_has_one_object(workshop):
+    worker, tools = workshop.load(SHARED, role="shared", object="Box")
     assert (tools["put"]["mode"], tools["look"]["mode"]) == ("sync", "async")
     put = worker.call("put", {"one": "a"})
     assert ok(put)["structured_content"] == {"held": ["a"], "main": False}
     assert ok(worker.call("look", {}))["structured_content"] == ["a"]
     assert text_of(worker.call("yields", {})) == "last"
     assert text_of(worker.call("runs", {})) == "own loop"
-    assert "SystemExit" in said_no(worker.call("quits", {})) or "3" in said_no(worker.call("quits", {}))
-    assert "odd" in said_no(worker.call("stops", {}))
+    assert "SystemExit" in error_text(worker.call("quits", {})) or "3" in error_text(worker.call("quits", {}))
+    assert "odd" in error_text(worker.call("stops", {}))
     assert worker.call("typed", {"n": "x"})["op"] == "invalid"
     assert ok(worker.call("look", {}))["structured_content"] == ["a"]
 
 
-def test_shared_thread_ends_a_call_only_with_its_function(here):
-    worker, _ = here.load(SHARED, role="shared", object="Box")
+def test_shared_thread_ends_with_its_function(workshop):
+    worker, _ = workshop.load(SHARED, role="shared", object="Box")
     number = worker.start_call("hangs", {}, watched=True)
     assert worker.receive()["data"] == "begun"
     worker.send({"op": "cancel", "id": number})

@@ -1,4 +1,4 @@
-"""What a tool is told of its call, and that nobody who is not told takes it for granted."""
+"""The context of a call, and that a function gets it only if it asks for it."""
 
 from harness import ok, text_of
 
@@ -63,53 +63,53 @@ CONTEXT = {
 }
 
 
-def test_what_a_context_holds(here):
-    worker, _ = here.load(TOOLS, functions=NAMES)
-    said = ok(worker.call("all_of_it", {"x": 1}, CONTEXT))["structured_content"]
-    assert 4 < said.pop("left") <= 5
-    assert said == {
+def test_context_has_its_fields(workshop):
+    worker, _ = workshop.load(TOOLS, functions=NAMES)
+    answer = ok(worker.call("all_of_it", {"x": 1}, CONTEXT))["structured_content"]
+    assert 4 < answer.pop("left") <= 5
+    assert answer == {
         "use": {"toolUseId": "tu-9", "name": "all_of_it", "input": {"x": 1}}, "state": {"tenant": 7}, "agent": "ada", "caller": "ada",
         "invocation": "inv-9", "run": "run-9", "attempt": 2, "none": False,
     }  # fmt: skip
 
 
-def test_every_way_to_ask_for_it(here):
-    worker, tools = here.load(TOOLS, functions=NAMES)
-    asked = {name for name, tool in tools.items() if tool["takes_context"]}
-    assert asked == set(NAMES) - {"without"}
+def test_context_can_be_requested_in_every_way(workshop):
+    worker, tools = workshop.load(TOOLS, functions=NAMES)
+    requests = {name for name, tool in tools.items() if tool["takes_context"]}
+    assert requests == set(NAMES) - {"without"}
     for tool in tools.values():
         assert set(tool["input_schema"]["properties"]) <= {"x", "word"}, tool
-    for name, given, said in (
+    for name, given, output in (
         ("by_hint", {}, "ada"), ("by_name", {}, "ada"), ("strands_way", {"word": "w"}, "wtu-97"), ("with_agent", {"word": "w"}, "ada"),
         ("plain", {"x": 1}, "ada"), ("place_only", {"x": 1}, "ada1"), ("without", {"x": 1}, "1"),
     ):  # fmt: skip
-        assert text_of(ok(worker.call(name, given, CONTEXT))) == said
+        assert text_of(ok(worker.call(name, given, CONTEXT))) == output
 
 
-def test_without_a_tool_use_id_the_invocations_stands_in(here):
-    worker, _ = here.load(TOOLS, functions=NAMES)
+def test_tool_use_id_defaults_to_the_invocation_id(workshop):
+    worker, _ = workshop.load(TOOLS, functions=NAMES)
     assert worker.call("all_of_it", {"x": 1})["structured_content"]["use"]["toolUseId"] == "inv-1"
 
 
-def test_progress_from_a_function_and_its_threads_but_never_after_the_end(here):
-    worker, _ = here.load(TOOLS, functions=NAMES)
+def test_progress_comes_from_threads_but_not_late(workshop):
+    worker, _ = workshop.load(TOOLS, functions=NAMES)
     seen, end = worker.watch("reports")
     assert seen == [{"half": True}, "from a thread"] and text_of(end) == "done"
-    seen, end = worker.watch("reports")  # the first one's late word has come by now, and was not sent
+    seen, end = worker.watch("reports")  # the late progress of the first call has arrived by now, and was not sent
     worker.call("without", {"x": 1})
     assert "too late" not in seen
 
 
-def test_a_caller_cannot_give_the_context_as_an_argument(here):
-    worker, _ = here.load("def f(tool_context, **more): return [tool_context.agent.name, sorted(more)]\n", functions=["f"])
+def test_caller_cannot_pass_the_context(workshop):
+    worker, _ = workshop.load("def f(tool_context, **more): return [tool_context.agent.name, sorted(more)]\n", functions=["f"])
     assert worker.call("f", {"tool_context": "forged", "a": 1})["structured_content"] == ["tester", ["a"]]
 
 
-def test_a_spec_function_gets_the_context_it_has_parameters_for(here):
+def test_spec_function_gets_context_by_parameters(workshop):
     spec = "TOOL_SPEC = {'name': 's', 'description': 'd', 'inputSchema': {}}\n"
-    worker, tools = here.load(spec + "def s(tool, tenant=None): return str(tenant)\n", name="s.py")
+    worker, tools = workshop.load(spec + "def s(tool, tenant=None): return str(tenant)\n", name="s.py")
     assert tools["s"]["takes_context"] is True
     assert text_of(worker.call("s", {}, {"state": {"tenant": "a", "other": 1}})) == "a"
-    worker, tools = here.load(spec + "def s(tool): return 'alone'\n", name="s.py")
+    worker, tools = workshop.load(spec + "def s(tool): return 'alone'\n", name="s.py")
     assert tools["s"]["takes_context"] is False
     assert text_of(worker.call("s", {}, {"state": {"tenant": "a"}})) == "alone"

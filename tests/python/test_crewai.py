@@ -1,7 +1,7 @@
 """Real crewAI: classes, instances, decorated functions, and tools of crewai-tools."""
 
 import pytest
-from harness import ok, said_no, text_of
+from harness import ok, error_text, text_of
 
 QUIET = {"environment": {"OTEL_SDK_DISABLED": "true", "CREWAI_DISABLE_TELEMETRY": "true"}}
 TOOLS = '''
@@ -56,7 +56,7 @@ def crewai(with_package):
     return with_package("crewai")
 
 
-def test_what_is_found_and_how_it_is_described(crewai):
+def test_crewai_tools_are_found_and_described(crewai):
     worker, tools = crewai.load(TOOLS, **QUIET)
     assert set(tools) == {"my_weather_tool", "made", "add_numbers", "later", "once"}
     assert {tool["framework"] for tool in tools.values()} == {"crewai"}
@@ -66,31 +66,31 @@ def test_what_is_found_and_how_it_is_described(crewai):
     assert "'Locked' cannot be offered" in warning and "key: Field required" in warning
 
 
-def test_calls(crewai):
+def test_crewai_calls(crewai):
     worker, tools = crewai.load(TOOLS, **QUIET)
     assert text_of(ok(worker.call("my_weather_tool", {"city": "Oslo"}))) == "Oslo 3"
     assert text_of(ok(worker.call("made", {"q": "1"}))) == "k1"
     assert text_of(ok(worker.call("add_numbers", {"a": 1, "b": 2}))) == "3"
     assert text_of(ok(worker.call("later", {"x": "y"}))) == "y"
     assert worker.call("add_numbers", {"a": 1, "b": "x"})["violations"][0]["pointer"] == "/b"
-    assert said_no(worker.call("once", {"x": "boom"})) == "Error executing tool: boom"
+    assert error_text(worker.call("once", {"x": "boom"})) == "Error executing tool: boom"
     assert tools["once"]["max_calls"] == 1 and tools["add_numbers"]["max_calls"] is None, "the service counts"
     worker, _ = crewai.load(TOOLS, functions=["once"], **QUIET)
     assert ok(worker.call("once", {"x": "y"}))["structured_content"] == {"x": "y"}  # crewAI would show its agent Python's repr
     assert not [name for name in crewai.folder.iterdir() if name.suffix == ".db"]
 
 
-def test_async_ones_on_the_loop(crewai):
+def test_crewai_async_tools_run_on_the_loop(crewai):
     worker, _ = crewai.load(TOOLS, role="async", **QUIET)
     assert text_of(ok(worker.call("later", {"x": "y"}))) == "y"
 
 
-def test_a_class_with_its_arguments(crewai):
+def test_crewai_class_takes_its_arguments(crewai):
     worker, tools = crewai.load(TOOLS, object="Keyed", init={"key": "secret"}, **QUIET)
     assert list(tools) == ["keyed"] and text_of(worker.call("keyed", {"q": "1"})) == "secret1"
 
 
-def test_tools_of_crewai_tools_by_name(with_package):
+def test_crewai_tools_are_found_by_name(with_package):
     there = with_package("crewai_tools")
     (there.folder / "note.txt").write_text("one\ntwo\n")
     worker, tools = there.load_named("crewai_tools", functions=["FileReadTool"], **QUIET)

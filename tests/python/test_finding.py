@@ -23,8 +23,8 @@ alias = zebra
 """
 
 
-def test_every_decorated_function_once_in_the_order_of_the_file(here):
-    worker, tools = here.load(DECORATED)
+def test_decorated_functions_come_in_file_order(workshop):
+    worker, tools = workshop.load(DECORATED)
     assert list(tools) == ["zebra", "second"]
     assert [tool["line"] for tool in tools.values()] == [4, 9]
     assert tools["second"]["description"] == "Said here."
@@ -34,8 +34,8 @@ def test_every_decorated_function_once_in_the_order_of_the_file(here):
     assert worker.ready["warnings"] == []
 
 
-def test_functions_chooses_by_either_name_and_takes_plain_functions(here):
-    worker, tools = here.load(DECORATED, functions=["plain", "named"])
+def test_functions_setting_selects_by_either_name(workshop):
+    worker, tools = workshop.load(DECORATED, functions=["plain", "named"])
     assert list(tools) == ["second", "plain"]
     assert tools["plain"]["framework"] == "function"
     assert text_of(ok(worker.call("plain", {"name": "Ada"}))) == "Hello, Ada"
@@ -49,31 +49,31 @@ def %s(tool, **kwargs):
 SCHEMA = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'
 
 
-def test_a_spec_with_a_function_named_like_the_file_or_the_tool(here):
+def test_spec_function_is_named_like_file_or_tool(workshop):
     for function, schema in (("weather", SCHEMA), ("weather", f'{{"json": {SCHEMA}}}'), ("weather_now", SCHEMA)):
-        worker, tools = here.load(SPEC % (schema, function), name="weather.py")
+        worker, tools = workshop.load(SPEC % (schema, function), name="weather.py")
         assert tools["weather_now"]["input_schema"]["required"] == ["city"]
         assert tools["weather_now"]["takes_context"] is True
         answer = worker.call("weather_now", {"city": "Oslo"}, {"tool_use_id": "tu-1", "state": {"tenant": "a", "tool": "no clash"}})
         assert text_of(ok(answer)) == "Oslo['tenant']"
 
 
-def test_a_spec_that_cannot_be_used(here):
+def test_invalid_spec_is_a_failure(workshop):
     names = "no function 'weather' (named like the file) or 'weather_now' (named like the tool)"
-    assert names in here.fail(SPEC % (SCHEMA, "other"), name="weather.py")["message"]
-    one_name = here.fail("TOOL_SPEC = {'name': 'w', 'description': 'd', 'inputSchema': {}}\n", name="w.py")["message"]
+    assert names in workshop.fail(SPEC % (SCHEMA, "other"), name="weather.py")["message"]
+    one_name = workshop.fail("TOOL_SPEC = {'name': 'w', 'description': 'd', 'inputSchema': {}}\n", name="w.py")["message"]
     assert one_name.endswith("no function 'w' (named like the file)"), one_name
-    assert "inputSchema" in here.fail("TOOL_SPEC = {'name': 'w', 'description': 'd'}\ndef w(tool): ...\n", name="w.py")["message"]
-    assert "description" in here.fail("TOOL_SPEC = {'name': 'w', 'inputSchema': {}}\ndef w(tool): ...\n", name="w.py")["message"]
+    assert "inputSchema" in workshop.fail("TOOL_SPEC = {'name': 'w', 'description': 'd'}\ndef w(tool): ...\n", name="w.py")["message"]
+    assert "description" in workshop.fail("TOOL_SPEC = {'name': 'w', 'inputSchema': {}}\ndef w(tool): ...\n", name="w.py")["message"]
 
 
-def test_decorated_tools_win_over_a_spec_with_a_warning(here):
-    worker, tools = here.load(DECORATED + SPEC % (SCHEMA, "tools_here"))
+def test_decorated_tools_take_precedence_over_a_spec(workshop):
+    worker, tools = workshop.load(DECORATED + SPEC % (SCHEMA, "tools_here"))
     assert list(tools) == ["zebra", "second"]
-    assert "TOOL_SPEC is not looked at" in worker.ready["warnings"][0]
+    assert "TOOL_SPEC is ignored" in worker.ready["warnings"][0]
 
 
-def test_what_cannot_be_offered_is_a_warning_and_if_named_a_failure(here):
+def test_invalid_function_is_a_warning_or_failure(workshop):
     text = """
         from toolcrib import tool
         @tool
@@ -83,17 +83,17 @@ def test_what_cannot_be_offered_is_a_warning_and_if_named_a_failure(here):
         @tool(name="no spaces")
         def spaced(): ...
         """
-    worker, tools = here.load(text)
+    worker, tools = workshop.load(text)
     assert list(tools) == ["good"]
     hint, name = worker.ready["warnings"]
     assert "tools_here.py:5" in hint and "parameter 'x'" in hint and "complex" in hint
     assert "tools_here.py:7" in name and "'no spaces'" in name
-    failed = here.fail(text, functions=["good", "bad"])
+    failed = workshop.fail(text, functions=["good", "bad"])
     assert (failed["kind"], failed["line"]) == ("invalid", 5)
 
 
-def test_a_class_is_one_instance_that_its_methods_share(here):
-    worker, tools = here.load(
+def test_class_methods_share_one_instance(workshop):
+    worker, tools = workshop.load(
         """
         from toolcrib import tool
         class Base:
@@ -135,16 +135,16 @@ def test_a_class_is_one_instance_that_its_methods_share(here):
     assert text_of(worker.call("inherited")) == "c"
 
 
-def test_reexported_tools_are_taken_and_doubles_settled_by_the_last(here):
-    here.write(DECORATED, "library.py")
-    worker, tools = here.load("from library import zebra\nfrom toolcrib import tool\n@tool(name='zebra')\ndef mine(): return 'mine'\n")
+def test_reexported_tools_are_found_and_last_wins(workshop):
+    workshop.write(DECORATED, "library.py")
+    worker, tools = workshop.load("from library import zebra\nfrom toolcrib import tool\n@tool(name='zebra')\ndef mine(): return 'mine'\n")
     assert list(tools) == ["zebra"]
     assert text_of(worker.call("zebra")) == "mine"
     assert "defined again" in worker.ready["warnings"][0]
 
 
-def test_callables_that_are_no_functions(here):
-    worker, tools = here.load(
+def test_callable_objects_are_tools(workshop):
+    worker, tools = workshop.load(
         """
         import functools
         def power(base: int, exponent: int) -> int:

@@ -1,8 +1,8 @@
 from harness import ok, text_of
 
 
-def test_a_spec_module_a_decorated_and_a_plain_function_are_loaded_and_called(here):
-    worker, tools = here.load(
+def test_spec_decorated_and_plain_functions_are_called(workshop):
+    worker, tools = workshop.load(
         """
         from toolcrib import tool
 

@@ -1,7 +1,7 @@
 """Real langchain-core: decorated functions, classes, structured tools, what is injected."""
 
 import pytest
-from harness import ok, said_no, text_of
+from harness import ok, error_text, text_of
 
 TOOLS = '''
 from typing import Annotated, Optional
@@ -69,7 +69,7 @@ def langchain(with_package):
     return with_package("langchain_core")
 
 
-def test_what_is_found_and_what_models_are_shown(langchain):
+def test_langchain_tools_are_found_and_described(langchain):
     _, tools = langchain.load(TOOLS)
     assert list(tools) == ["multiply", "later", "both", "injected", "blocks", "limited", "upper", "only_async"]
     assert {tool["framework"] for tool in tools.values()} == {"langchain"}
@@ -83,7 +83,7 @@ def test_what_is_found_and_what_models_are_shown(langchain):
     )
 
 
-def test_calls(langchain):
+def test_langchain_calls(langchain):
     worker, _ = langchain.load(TOOLS)
     assert text_of(ok(worker.call("multiply", {"a": 2, "b": 3}))) == "6"
     assert worker.call("multiply", {"a": 2, "b": "x"})["violations"][0]["pointer"] == "/b"
@@ -93,12 +93,12 @@ def test_calls(langchain):
     assert text_of(ok(worker.call("injected", {"x": "X"}, {"tool_use_id": "tu", "state": {"user": "ada", "tenant": 7}}))) == "X ada tu 7"
     assert [block["type"] for block in ok(worker.call("blocks"))["content"]] == ["text", "image", "image"]
     assert text_of(ok(worker.call("limited", {"n": 1}))) == "1.0"
-    assert said_no(worker.call("limited", {"n": -1})) == "too small"
-    assert said_no(worker.call("limited", {"n": 1000})) == "Error: KeyError('too big')\n Please fix your mistakes."
+    assert error_text(worker.call("limited", {"n": -1})) == "too small"
+    assert error_text(worker.call("limited", {"n": 1000})) == "Error: KeyError('too big')\n Please fix your mistakes."
     assert text_of(ok(worker.call("upper", {"q": "a"}))) == "A"
     assert text_of(ok(worker.call("only_async", {"q": "a"}))) == "A"
 
 
-def test_async_ones_on_the_loop(langchain):
+def test_langchain_async_tools_run_on_the_loop(langchain):
     worker, _ = langchain.load(TOOLS, role="async")
     assert text_of(ok(worker.call("later", {"a": 1}))) == '{"a": 1}'

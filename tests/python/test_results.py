@@ -1,10 +1,10 @@
-"""What comes back, for everything a function may return, yield or raise."""
+"""Results: everything that a function may return, yield or raise."""
 
 import base64
 import json
 
 import pytest
-from harness import ok, said_no, text_of
+from harness import ok, error_text, text_of
 
 HEAD = """
 import collections, dataclasses, datetime, decimal, enum, pathlib, uuid
@@ -25,8 +25,8 @@ class Point:
 """
 
 
-def result_of(here, expression):
-    worker, _ = here.load(HEAD + f"def f(): return {expression}\n", functions=["f"])
+def result_of(workshop, expression):
+    worker, _ = workshop.load(HEAD + f"def f(): return {expression}\n", functions=["f"])
     return worker.call("f")
 
 
@@ -51,14 +51,14 @@ def result_of(here, expression):
         ("'\\x00\\x1b'", "\x00\x1b"),
     ],
 )
-def test_a_single_value_is_text(here, expression, text):
-    answer = ok(result_of(here, expression))
+def test_single_value_is_text(workshop, expression, text):
+    answer = ok(result_of(workshop, expression))
     assert [block["text"] for block in answer["content"]] == [text]
     assert answer["structured_content"] is None
 
 
-def test_nothing_is_an_empty_result(here):
-    assert ok(result_of(here, "None"))["content"] == []
+def test_none_is_an_empty_result(workshop):
+    assert ok(result_of(workshop, "None"))["content"] == []
 
 
 @pytest.mark.parametrize(
@@ -81,27 +81,27 @@ def test_nothing_is_an_empty_result(here):
         ("{'s': 'half \\ud800'}", {"s": "half \ufffd"}),
     ],
 )  # fmt: skip
-def test_a_collection_is_structured_and_its_json_as_text(here, expression, data):
-    answer = ok(result_of(here, expression))
+def test_collection_is_structured_with_its_json_text(workshop, expression, data):
+    answer = ok(result_of(workshop, expression))
     assert answer["structured_content"] == data
     assert json.loads(text_of(answer)) == data
 
 
-def test_a_number_that_json_has_not_is_named(here):
-    lost = result_of(here, "{'x': float('inf'), 'y': [1, {'z': -float('inf')}], 2: float('nan')}")
+def test_non_json_number_is_named(workshop):
+    lost = result_of(workshop, "{'x': float('inf'), 'y': [1, {'z': -float('inf')}], 2: float('nan')}")
     assert lost["warnings"] == [
         "x: not a JSON number (inf), sent as null",
         "y[1].z: not a JSON number (-inf), sent as null",
         "2: not a JSON number (nan), sent as null",
     ]
-    many = result_of(here, "[float('nan')] * 7")["warnings"]
+    many = result_of(workshop, "[float('nan')] * 7")["warnings"]
     assert many[0] == "[0]: not a JSON number (nan), sent as null" and len(many) == 6
     assert many[-1] == "2 more values are not JSON numbers, sent as null"
-    assert result_of(here, "{'x': None, 'y': 1.5}")["warnings"] == result_of(here, "float('inf')")["warnings"] == []
+    assert result_of(workshop, "{'x': None, 'y': 1.5}")["warnings"] == result_of(workshop, "float('inf')")["warnings"] == []
 
 
-def test_the_text_of_a_collection_is_compact(here):
-    assert text_of(result_of(here, "{'a': [1, 'é']}")) == '{"a":[1,"é"]}'
+def test_collection_text_is_compact(workshop):
+    assert text_of(result_of(workshop, "{'a': [1, 'é']}")) == '{"a":[1,"é"]}'
 
 
 PNG = b"\x89PNG\r\n\x1a\nrest"
@@ -117,15 +117,15 @@ PNG = b"\x89PNG\r\n\x1a\nrest"
         (b"\x00\x01", "resource", "application/octet-stream"),
     ],
 )
-def test_bytes_are_what_they_begin_like(here, data, kind, mime):
-    (block,) = ok(result_of(here, repr(data)))["content"]
+def test_bytes_are_typed_by_their_signature(workshop, data, kind, mime):
+    (block,) = ok(result_of(workshop, repr(data)))["content"]
     inner = block["resource"] if kind == "resource" else block
     assert block["type"] == kind and inner["mimeType"] == mime
     assert base64.b64decode(inner["blob" if kind == "resource" else "data"]) == data
 
 
-def test_a_tool_result_in_the_shape_of_strands(here):
-    answer = ok(result_of(here, f"""{{"status": "success", "content": [
+def test_strands_tool_result_is_converted(workshop):
+    answer = ok(result_of(workshop, f"""{{"status": "success", "content": [
         {{"text": "words"}}, {{"json": {{"a": 1}}}}, {{"image": {{"format": "png", "source": {{"bytes": {PNG!r}}}}}}},
         {{"image": {{"format": "jpg", "source": {{"bytes": "aGk="}}}}}},
         {{"document": {{"format": "pdf", "name": "my report", "source": {{"bytes": b"%PDF-"}}}}}},
@@ -141,34 +141,34 @@ def test_a_tool_result_in_the_shape_of_strands(here):
     ]
 
 
-def test_several_json_items_are_a_list(here):
+def test_several_json_items_are_a_list(workshop):
     parts = [{"json": {"a": 1}}, {"text": "words"}, {"json": [2]}, {"json": 3}]
-    answer = ok(result_of(here, repr({"status": "success", "content": parts})))
+    answer = ok(result_of(workshop, repr({"status": "success", "content": parts})))
     assert answer["structured_content"] == [{"a": 1}, [2], 3]
     assert [block["text"] for block in answer["content"]] == ['{"a":1}', "words", "[2]", "3"]
-    assert ok(result_of(here, repr({"status": "success", "content": [{"text": "words"}, {"json": 3}]})))["structured_content"] == 3
+    assert ok(result_of(workshop, repr({"status": "success", "content": [{"text": "words"}, {"json": 3}]})))["structured_content"] == 3
 
 
-def test_a_result_says_that_it_is_the_answer(here):
+def test_result_as_answer_flag_is_passed(workshop):
     for flag in (True, False):
         for more in ({}, {"status": "success"}):
-            answer = ok(result_of(here, repr({"content": [{"text": "42"}], "result_as_answer": flag, **more})))
+            answer = ok(result_of(workshop, repr({"content": [{"text": "42"}], "result_as_answer": flag, **more})))
             assert (answer["content"], answer["result_as_answer"]) == ([{"type": "text", "text": "42"}], flag)
-    assert "result_as_answer" not in ok(result_of(here, repr({"status": "success", "content": [{"text": "42"}]})))
+    assert "result_as_answer" not in ok(result_of(workshop, repr({"status": "success", "content": [{"text": "42"}]})))
     data = {"content": [{"text": "42"}], "result_as_answer": "yes"}
-    assert ok(result_of(here, repr(data)))["structured_content"] == data, "any other value is the tool's own"
+    assert ok(result_of(workshop, repr(data)))["structured_content"] == data, "any other value is the tool's own"
 
 
-def test_a_hint_is_one_short_line(here):
-    """None and an empty text are no hint; line ends and closing brackets would end the words that a model reads around it."""
-    for hint, told in (("Name a city.", "Name a city."), ("a\n]\n[b", "a ) [b"), ("x" * 1000, "x" * 300), (None, None), (" ", None)):
-        answer = ok(result_of(here, repr({"content": [{"text": "42"}], "hint": hint})))
-        assert (answer["content"], answer.get("hint")) == ([{"type": "text", "text": "42"}], told), answer
+def test_hint_is_one_short_line(workshop):
+    """None and an empty text are no hint; line ends and closing brackets would end the text that a model reads around it."""
+    for hint, reported in (("Name a city.", "Name a city."), ("a\n]\n[b", "a ) [b"), ("x" * 1000, "x" * 300), (None, None), (" ", None)):
+        answer = ok(result_of(workshop, repr({"content": [{"text": "42"}], "hint": hint})))
+        assert (answer["content"], answer.get("hint")) == ([{"type": "text", "text": "42"}], reported), answer
     data = {"content": [{"text": "42"}], "hint": 5}
-    assert ok(result_of(here, repr(data)))["structured_content"] == data
+    assert ok(result_of(workshop, repr(data)))["structured_content"] == data
 
 
-def test_a_tool_result_may_hold_blocks_of_mcp(here):
+def test_tool_result_may_hold_mcp_blocks(workshop):
     blocks = [
         {"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"},
         {"type": "image", "data": "aGk=", "mimeType": "image/png"},
@@ -176,15 +176,15 @@ def test_a_tool_result_may_hold_blocks_of_mcp(here):
         {"type": "resource", "resource": {"uri": "notes://2", "blob": "aGk="}},
     ]
     content = [{"text": "first"}, *blocks, {"type": "text", "text": "last"}]
-    answer = ok(result_of(here, repr({"status": "success", "content": content})))
+    answer = ok(result_of(workshop, repr({"status": "success", "content": content})))
     assert answer["content"] == [{"type": "text", "text": "first"}, *blocks, {"type": "text", "text": "last"}]
     # Not quite: a resource holds a text or a blob.
     halves = {"type": "resource", "resource": {"uri": "notes://3"}}
-    assert ok(result_of(here, repr({"status": "success", "content": [halves]})))["structured_content"]["content"] == [halves]
+    assert ok(result_of(workshop, repr({"status": "success", "content": [halves]})))["structured_content"]["content"] == [halves]
 
 
-def test_a_tool_result_that_says_no(here):
-    assert said_no(result_of(here, "{'status': 'error', 'content': [{'text': 'no such city'}]}")) == "no such city"
+def test_error_status_is_an_error_result(workshop):
+    assert error_text(result_of(workshop, "{'status': 'error', 'content': [{'text': 'no such city'}]}")) == "no such city"
 
 
 @pytest.mark.parametrize(
@@ -194,31 +194,31 @@ def test_a_tool_result_that_says_no(here):
         ("x = {}; x['x'] = [x]; return x", "nested too deeply"),
         ("x = []\n    for _ in range(200): x = [x]\n    return x", "nested deeper than 100"),
         ("x = []\n    for _ in range(200000): x = [x]\n    return x", "nested"),
-        ("return 'x' * 2000", "bytes long; no more than 1000"),
-        ("return ['é' * 600]", "bytes long; no more than 1000"),
+        ("return 'x' * 2000", "bytes long; the limit is 1000"),
+        ("return ['é' * 600]", "bytes long; the limit is 1000"),
         ("class Bad:\n        def __str__(self): raise RuntimeError('no text')\n    return Bad()", "no text"),
         ("return {'status': 'success', 'content': [{'image': {'format': 'png', 'source': {'bytes': '***'}}}]}", "base64"),
     ],
 )
-def test_a_result_that_cannot_be_handed_on_is_bad_output_and_the_worker_lives(here, body, words):
-    worker, _ = here.load(f"def f():\n    {body}\ndef g(): return 1\n", functions=["f", "g"], max_result=1000)
+def test_unusable_result_is_bad_output(workshop, body, words):
+    worker, _ = workshop.load(f"def f():\n    {body}\ndef g(): return 1\n", functions=["f", "g"], max_result=1000)
     answer = worker.call("f")
     assert (answer["op"], answer["kind"]) == ("failed_call", "bad_output"), answer
     assert words in answer["message"], answer
     assert text_of(ok(worker.call("g"))) == "1"
 
 
-def test_an_integer_longer_than_python_writes(here):
-    answer = result_of(here, "10 ** 5000")
+def test_integer_beyond_the_digit_limit(workshop):
+    answer = result_of(workshop, "10 ** 5000")
     if answer["op"] == "failed_call":  # 3.11 and later, and patched older ones
         assert "4300" in answer["message"]
     else:
         assert len(text_of(answer)) == 5001
 
 
-def test_a_hundred_levels_are_not_too_deep_and_brackets_in_strings_are_none(here):
-    assert ok(result_of(here, "eval('[' * 90 + ']' * 90)"))["structured_content"]
-    assert ok(result_of(here, "['[{' * 500, '\"[' * 500]"))["structured_content"]
+def test_hundred_levels_are_not_too_deep(workshop):
+    assert ok(result_of(workshop, "eval('[' * 90 + ']' * 90)"))["structured_content"]
+    assert ok(result_of(workshop, "['[{' * 500, '\"[' * 500]"))["structured_content"]
 
 
 @pytest.mark.parametrize(
@@ -232,21 +232,21 @@ def test_a_hundred_levels_are_not_too_deep_and_brackets_in_strings_are_none(here
         ("type('Odd', (BaseException,), {'__str__': lambda self: 1 / 0})()", "Error: Odd"),
     ],
 )
-def test_an_exception_is_said_to_the_model_and_traced_in_the_log(here, raised, text):
-    worker, _ = here.load(f"def f(): raise {raised}\nasync def g(): raise {raised}\n", functions=["f", "g"])
-    assert said_no(worker.call("f")) == text
-    assert said_no(worker.call("g")) == text
+def test_exception_is_shown_and_its_traceback_logged(workshop, raised, text):
+    worker, _ = workshop.load(f"def f(): raise {raised}\nasync def g(): raise {raised}\n", functions=["f", "g"])
+    assert error_text(worker.call("f")) == text
+    assert error_text(worker.call("g")) == text
     worker.close()
     assert 'tools_here.py", line 1, in f' in worker.log and "toolcrib worker" not in worker.log.split("line 1, in f")[0]
 
 
-def test_the_frameworks_words_for_an_exception(here):
-    worker, _ = here.load("from strands import tool\n@tool\ndef f(v: bool):\n    raise ValueError('v') if v else KeyError('k')\n")
-    assert [said_no(worker.call("f", {"v": v})) for v in (True, False)] == ["Error: v", "Error: KeyError - 'k'"]
-    worker, _ = here.load(
+def test_strands_exceptions_have_their_framework_text(workshop):
+    worker, _ = workshop.load("from strands import tool\n@tool\ndef f(v: bool):\n    raise ValueError('v') if v else KeyError('k')\n")
+    assert [error_text(worker.call("f", {"v": v})) for v in (True, False)] == ["Error: v", "Error: KeyError - 'k'"]
+    worker, _ = workshop.load(
         "TOOL_SPEC = {'name': 's', 'description': 'd', 'inputSchema': {}}\ndef s(tool): raise KeyError('call boom')\n", name="s.py"
     )
-    assert said_no(worker.call("s")) == "Error: 'call boom'"
+    assert error_text(worker.call("s")) == "Error: 'call boom'"
 
 
 GENERATORS = """
@@ -269,8 +269,8 @@ def odd():
 NAMES = ["steps", "asteps", "returns", "breaks", "odd"]
 
 
-def test_every_yield_is_progress_and_the_last_is_the_result(here):
-    worker, tools = here.load(GENERATORS, functions=NAMES)
+def test_yields_are_progress_and_the_last_the_result(workshop):
+    worker, tools = workshop.load(GENERATORS, functions=NAMES)
     assert [tools[name]["mode"] for name in NAMES] == ["sync", "async", "sync", "sync", "sync"]
     seen, end = worker.watch("steps", {"n": 2})
     assert seen == [{"step": 0}, {"step": 1}] and end["structured_content"] == {"step": 1}
@@ -281,17 +281,17 @@ def test_every_yield_is_progress_and_the_last_is_the_result(here):
     seen, end = worker.watch("returns")
     assert seen == ["half"] and text_of(end) == "all of it"
     seen, end = worker.watch("breaks")
-    assert seen == [1] and said_no(end) == "Error: in the middle"
+    assert seen == [1] and error_text(end) == "Error: in the middle"
     assert worker.watch("odd")[0] == ["<class 'object'>", None]
 
 
-def test_nobody_watching_no_progress(here):
-    worker, _ = here.load(GENERATORS, functions=NAMES)
+def test_unwatched_call_sends_no_progress(workshop):
+    worker, _ = workshop.load(GENERATORS, functions=NAMES)
     assert worker.call("steps", {"n": 3})["structured_content"] == {"step": 2}
 
 
-def test_progress_that_is_too_long_is_dropped(here):
-    worker, _ = here.load("def f():\n    yield 'x' * 2000\n    yield 'ok'\n", functions=["f"], max_result=1000)
+def test_too_long_progress_is_dropped(workshop):
+    worker, _ = workshop.load("def f():\n    yield 'x' * 2000\n    yield 'ok'\n", functions=["f"], max_result=1000)
     seen, end = worker.watch("f")
     assert seen == ["ok"] and text_of(end) == "ok"
     worker.close()

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from harness import ok, said_no, text_of
+from harness import ok, error_text, text_of
 
 ABUSE = {
     "closes_streams": "sys.stdout.close(); sys.stderr.close(); sys.stdin.close()",
@@ -31,8 +31,8 @@ ABUSE = {
 
 
 @pytest.mark.parametrize("name", ABUSE)
-def test_the_worker_survives_a_tool_that(here, name):
-    worker, _ = here.load(
+def test_worker_survives_a_tool_that(workshop, name):
+    worker, _ = workshop.load(
         f"import io, locale, multiprocessing, os, signal, subprocess, sys, threading, time, warnings\ndef f():\n    {ABUSE[name]}\n    return 'survived'\n"
         "def g(x: str):\n    print('heard ' + x)\n    return x\n",
         functions=["f", "g"],
@@ -44,16 +44,16 @@ def test_the_worker_survives_a_tool_that(here, name):
     assert "heard é" in worker.log
 
 
-def test_a_spawned_process_can_run_the_tools_functions(here):
-    worker, _ = here.load(
+def test_spawned_process_can_run_tool_functions(workshop):
+    worker, _ = workshop.load(
         "import multiprocessing\ndef double(x): return 2 * x\ndef f():\n    with multiprocessing.get_context('spawn').Pool(1) as pool:\n        return pool.map(double, [1, 2])\n",
         name="spawns.py", functions=["f"],
     )  # fmt: skip
     assert ok(worker.call("f"))["structured_content"] == [2, 4]
 
 
-def test_children_do_not_hold_the_protocols_descriptors(here):
-    worker, _ = here.load(
+def test_children_do_not_inherit_protocol_descriptors(workshop):
+    worker, _ = workshop.load(
         """
         import os, subprocess
         LIST = "ls -l /proc/self/fd"
@@ -69,9 +69,9 @@ def test_children_do_not_hold_the_protocols_descriptors(here):
     assert not [pipe for pipe in mine if pipe in text_of(worker.call("by_exec"))]
 
 
-def test_a_forked_child_that_tells_something_while_a_thread_did_ends(here):
-    """The thread, which the child has not, may have been writing: what it held must not be waited for."""
-    worker, _ = here.load(
+def test_forked_child_can_report_progress(workshop):
+    """The thread, which the child does not have, may hold the lock: the child must not wait for it."""
+    worker, _ = workshop.load(
         """
         import os, sys
         from toolcrib import tool
@@ -92,8 +92,8 @@ def test_a_forked_child_that_tells_something_while_a_thread_did_ends(here):
     assert (answer["op"], text_of(answer)) == ("result", str(1 << 8)), answer
 
 
-def test_what_a_call_keeps_in_a_context_variable_is_not_the_next_callers(here):
-    worker, _ = here.load(
+def test_context_variables_do_not_leak_between_calls(workshop):
+    worker, _ = workshop.load(
         """
         import contextvars
         user = contextvars.ContextVar("user", default="nobody")
@@ -112,8 +112,8 @@ def test_what_a_call_keeps_in_a_context_variable_is_not_the_next_callers(here):
     assert text_of(ok(worker.call("steps", {"name": "ann"}))) == "ann"
 
 
-def test_a_child_that_lives_on_does_not_keep_the_service_waiting(here):
-    worker, _ = here.load(
+def test_surviving_child_does_not_block_the_service(workshop):
+    worker, _ = workshop.load(
         """
         import os, time
         def f():
@@ -129,20 +129,20 @@ def test_a_child_that_lives_on_does_not_keep_the_service_waiting(here):
     try:
         began = time.monotonic()
         worker.process.stdin.close()
-        assert worker.lines.get(timeout=10) is None  # the end of the protocol, though the child lives
+        assert worker.lines.get(timeout=10) is None  # the protocol has ended, although the child runs
         assert time.monotonic() - began < 5
     finally:
         os.kill(child, signal.SIGKILL)
 
 
-def test_the_end_of_input_runs_exit_handlers_but_waits_for_no_thread(here):
-    worker, _ = here.load(
+def test_end_of_input_runs_exit_handlers_without_threads(workshop):
+    worker, _ = workshop.load(
         "import atexit, threading, time\natexit.register(print, 'handler ran')\ndef stay():\n    threading.Thread(target=time.sleep, args=(60,)).start()\n",
         functions=["stay"],
     )
     assert worker.close() == 0
     assert "handler ran" in worker.log
-    worker, _ = here.load(
+    worker, _ = workshop.load(
         "import threading, time\ndef stay():\n    threading.Thread(target=time.sleep, args=(60,)).start()\n", functions=["stay"]
     )
     worker.call("stay")
@@ -164,10 +164,10 @@ worker.process.wait()
 """
 
 
-def test_a_service_that_is_killed_takes_the_worker_along_in_the_middle_of_a_call(here):
-    here.write("import time\ndef f():\n    yield 'running'\n    time.sleep(60)\n")
+def test_worker_ends_when_the_service_is_killed(workshop):
+    workshop.write("import time\ndef f():\n    yield 'running'\n    time.sleep(60)\n")
     service = subprocess.Popen(
-        [sys.executable, "-c", SERVICE, here.python, str(here.folder), os.path.dirname(__file__)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SERVICE, workshop.python, str(workshop.folder), os.path.dirname(__file__)], stdout=subprocess.PIPE, text=True
     )
     worker = int(service.stdout.readline())
     os.kill(service.pid, signal.SIGKILL)
@@ -179,7 +179,7 @@ def test_a_service_that_is_killed_takes_the_worker_along_in_the_middle_of_a_call
 
 
 def is_running(pid):
-    """A process that has ended and that nobody waits for is not running."""
+    """A zombie is not running."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
@@ -187,8 +187,8 @@ def is_running(pid):
         return False
 
 
-def test_what_cannot_be_read_is_answered(here):
-    worker, _ = here.load("def f(n: int): return 1\n", functions=["f"])
+def test_unreadable_message_is_answered(workshop):
+    worker, _ = workshop.load("def f(n: int): return 1\n", functions=["f"])
     worker.send_raw('{"op":"call","id":1,"tool":"f","arguments":{"n":%s},"context":{},"watched":false}' % ("1" * 6000))
     answer = worker.receive()
     assert answer["op"] in ("invalid", "result") and answer["id"] == 1
@@ -200,12 +200,12 @@ def test_what_cannot_be_read_is_answered(here):
     assert worker.call("gone")["op"] == "failed_call"
 
 
-def test_large_arguments_and_results_pass_whole(here):
-    worker, _ = here.load("def f(x: str): return x\n", functions=["f"], max_result=1 << 26)
+def test_large_arguments_and_results_are_complete(workshop):
+    worker, _ = workshop.load("def f(x: str): return x\n", functions=["f"], max_result=1 << 26)
     text = "é" * 1_000_000
     assert text_of(ok(worker.call("f", {"x": text}))) == text
 
 
-def test_deep_recursion_of_a_tool_is_its_error(here):
-    worker, _ = here.load("def f(): return f()\n", functions=["f"])
-    assert said_no(worker.call("f")).startswith("Error: RecursionError")
+def test_deep_recursion_is_an_error_result(workshop):
+    worker, _ = workshop.load("def f(): return f()\n", functions=["f"])
+    assert error_text(worker.call("f")).startswith("Error: RecursionError")

@@ -1,4 +1,4 @@
-"""What docstrings and hints become. Every schema that is offered is also held against JSON Schema's own."""
+"""The schemas of docstrings and hints. Every schema is also checked against JSON Schema's own."""
 
 import jsonschema
 import pytest
@@ -11,16 +11,16 @@ from toolcrib import tool, ToolContext
 """
 
 
-def schema_of(here, signature, before="", **more):
+def schema_of(workshop, signature, before="", **more):
     """The input schema of `def f(signature)`."""
-    _, tools = here.load(HEAD + before + f"\ndef f({signature}): ...\n", functions=["f"], **more)
+    _, tools = workshop.load(HEAD + before + f"\ndef f({signature}): ...\n", functions=["f"], **more)
     schema = tools["f"]["input_schema"]
     jsonschema.Draft202012Validator.check_schema(schema)
     return schema
 
 
-def property_of(here, hint, before=""):
-    schema = schema_of(here, f"x: {hint}", before)
+def property_of(workshop, hint, before=""):
+    schema = schema_of(workshop, f"x: {hint}", before)
     assert schema["required"] == ["x"] and schema["additionalProperties"] is False
     return schema["properties"]["x"]
 
@@ -60,22 +60,22 @@ def property_of(here, hint, before=""):
         ("NewType('UserId', int)", {"type": "integer"}),
     ],
 )
-def test_a_hint(here, hint, expected):
-    assert property_of(here, hint) == expected
+def test_hint_becomes_its_schema(workshop, hint, expected):
+    assert property_of(workshop, hint) == expected
 
 
-def test_newer_spellings_where_python_has_them(here):
-    if here.version >= (3, 10):
-        assert property_of(here, "int | None") == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
-        assert property_of(here, "list[str | int]")["items"] == {"anyOf": [{"type": "string"}, {"type": "integer"}]}
-    if here.version >= (3, 12):
-        schema = schema_of(here, "x: Tree", "type Tree = int | list[Tree]")
+def test_newer_syntax_is_read_if_supported(workshop):
+    if workshop.version >= (3, 10):
+        assert property_of(workshop, "int | None") == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+        assert property_of(workshop, "list[str | int]")["items"] == {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+    if workshop.version >= (3, 12):
+        schema = schema_of(workshop, "x: Tree", "type Tree = int | list[Tree]")
         assert schema["$defs"]["Tree"]["anyOf"][1] == {"type": "array", "items": {"$ref": "#/$defs/Tree"}}
 
 
-def test_an_enum_is_its_values(here):
+def test_enum_is_its_values(workshop):
     classes = "class Color(enum.Enum):\n    RED = 'red'\n    BLUE = 'blue'\nclass Level(enum.IntEnum):\n    LOW = 1\n    HIGH = 2\n"
-    schema = schema_of(here, "a: Color, b: Level, c: Color = Color.RED, d: Optional[Color] = None", classes)
+    schema = schema_of(workshop, "a: Color, b: Level, c: Color = Color.RED, d: Optional[Color] = None", classes)
     assert schema["properties"] == {
         "a": {"type": "string", "enum": ["red", "blue"]},
         "b": {"type": "integer", "enum": [1, 2]},
@@ -101,8 +101,8 @@ class Pair(NamedTuple):
 """
 
 
-def test_records_are_said_once_and_may_hold_themselves(here):
-    schema = schema_of(here, "a: Point, b: List[Point], c: Options, d: Pair", RECORDS)
+def test_records_are_defined_once_and_may_recurse(workshop):
+    schema = schema_of(workshop, "a: Point, b: List[Point], c: Options, d: Pair", RECORDS)
     assert schema["properties"]["a"] == {"$ref": "#/$defs/Point"}
     assert schema["properties"]["b"] == {"type": "array", "items": {"$ref": "#/$defs/Point"}}
     assert schema["$defs"]["Point"] == {
@@ -120,8 +120,8 @@ def test_records_are_said_once_and_may_hold_themselves(here):
     assert schema["$defs"]["Pair"]["properties"]["right"] == {"anyOf": [{"$ref": "#/$defs/Pair"}, {"type": "null"}], "default": None}
 
 
-def test_hints_that_are_strings_by_a_future_import(here):
-    worker, tools = here.load(
+def test_string_hints_of_a_future_import(workshop):
+    worker, tools = workshop.load(
         """
         from __future__ import annotations
         from typing import Optional, TYPE_CHECKING
@@ -147,8 +147,8 @@ def test_hints_that_are_strings_by_a_future_import(here):
     assert text_of(worker.call("last", {"node": {"value": 1, "next": {"value": 2}}})) == "2"
 
 
-def test_classes_of_a_function_that_makes_tools(here):
-    worker, _ = here.load(
+def test_classes_local_to_a_factory_function(workshop):
+    worker, _ = workshop.load(
         """
         import dataclasses
         from typing import List
@@ -167,9 +167,9 @@ def test_classes_of_a_function_that_makes_tools(here):
     assert text_of(worker.call("total", {"items": [{"n": 1}, {"n": 2}]})) == "3"
 
 
-def test_defaults(here):
+def test_defaults_are_in_the_schema(workshop):
     schema = schema_of(
-        here,
+        workshop,
         "a, b: str = 'x', c: int = None, d: List[int] = [1], e: float = float('nan'), f: Any = object(), g: datetime.date = datetime.date(2031, 1, 2), *, h: bool = True",
     )
     assert schema["required"] == ["a"]
@@ -179,21 +179,21 @@ def test_defaults(here):
     }  # fmt: skip
 
 
-def test_many_and_any_parameters(here):
-    schema = schema_of(here, "a: int, /, *rest: str, **more: float")
+def test_variadic_parameters_become_arrays_and_objects(workshop):
+    schema = schema_of(workshop, "a: int, /, *rest: str, **more: float")
     assert schema["properties"] == {"a": {"type": "integer"}, "rest": {"type": "array", "items": {"type": "string"}}}
     assert schema["required"] == ["a"] and schema["additionalProperties"] == {"type": "number"}
-    assert schema_of(here, "**more")["additionalProperties"] is True
+    assert schema_of(workshop, "**more")["additionalProperties"] is True
 
 
-def test_hints_that_cannot_be_a_schema(here):
+def test_unsupported_hints_are_reported(workshop):
     for hint, words in (
         ("complex", "complex"),
         ("Callable[[int], int]", "Callable"),
         ("'Nowhere'", "Nowhere"),
         ("Dict[Tuple[int, int], str]", "keys"),
     ):
-        failed = here.fail(HEAD + f"def f(x: {hint}): ...\n", functions=["f"])
+        failed = workshop.fail(HEAD + f"def f(x: {hint}): ...\n", functions=["f"])
         assert failed["kind"] == "invalid" and "parameter 'x'" in failed["message"] and words in failed["message"], failed
         assert failed["line"] == 5
 
@@ -244,16 +244,16 @@ SPHINX = """Finds things.
     [(GOOGLE, "Returns:\n    A list.\n\nNotes on use."), (NUMPY, "Returns\n-------\nlist\n    A list."), (SPHINX, ":returns: A list.")],
     ids=["google", "numpy", "sphinx"],
 )
-def test_docstrings_in_three_styles(here, doc, rest):
-    _, tools = here.load(f"def f(query: str, limit: int = 3):\n    '''{doc}\n    '''\n", functions=["f"])
+def test_docstrings_in_three_styles(workshop, doc, rest):
+    _, tools = workshop.load(f"def f(query: str, limit: int = 3):\n    '''{doc}\n    '''\n", functions=["f"])
     assert tools["f"]["description"] == f"Finds things.\n\nMore of it.\n\n{rest}"
     properties = tools["f"]["input_schema"]["properties"]
     assert properties["query"]["description"] == "What to find."
     assert properties["limit"]["description"] == "How many: at most."
 
 
-def test_annotated_words_win_over_the_docstring_and_no_docstring_is_the_name(here):
-    _, tools = here.load(
+def test_annotated_text_takes_precedence_over_docstrings(workshop):
+    _, tools = workshop.load(
         HEAD
         + "def f(x: Annotated[int, 'Here'], y: int):\n    '''F.\n\n    Args:\n        x: there\n        y: said\n    '''\ndef bare(): ...\n",
         functions=["f", "bare"],
@@ -262,8 +262,8 @@ def test_annotated_words_win_over_the_docstring_and_no_docstring_is_the_name(her
     assert tools["bare"]["description"] == "bare"
 
 
-def test_the_strands_stand_in_follows_strands(here):
-    _, tools = here.load(
+def test_bundled_strands_decorator_follows_strands(workshop):
+    _, tools = workshop.load(
         '''
         from strands import tool
         @tool
@@ -290,15 +290,15 @@ def test_the_strands_stand_in_follows_strands(here):
     assert tools["other"]["input_schema"] == {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
 
 
-def test_the_strands_stand_in_wants_its_context_declared(here):
+def test_bundled_strands_decorator_needs_declared_context(workshop):
     assert (
         "context=True"
-        in here.fail("from strands import tool, ToolContext\n@tool\ndef f(c: ToolContext): ...\n", functions=["f"])["message"]
+        in workshop.fail("from strands import tool, ToolContext\n@tool\ndef f(c: ToolContext): ...\n", functions=["f"])["message"]
     )
 
 
-def test_only_a_return_hint_that_promises_fields_is_an_output_schema(here):
-    _, tools = here.load(
+def test_return_hint_with_fields_is_an_output_schema(workshop):
+    _, tools = workshop.load(
         HEAD + RECORDS + "def a() -> Point: ...\ndef b() -> dict: ...\ndef c() -> List[Point]: ...\n"
         "@tool(output_schema={'type': 'object'})\ndef d() -> int: ...\ndef e() -> Options: ...\n", functions=["a", "b", "c", "d", "e"],
     )  # fmt: skip

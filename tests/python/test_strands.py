@@ -5,7 +5,7 @@ import json
 import threading
 
 import pytest
-from harness import ok, said_no, text_of
+from harness import ok, error_text, text_of
 
 TOOLS = '''
 import datetime, enum
@@ -97,7 +97,7 @@ def strands(with_package):
     return with_package("strands")
 
 
-def test_the_spec_is_the_one_that_strands_shows_to_models(strands):
+def test_strands_spec_is_the_one_shown_to_models(strands):
     worker, tools = strands.load(TOOLS)
     assert list(tools) == ["forecast", "nested", "who", "steps", "asteps", "later", "nothing", "breaks", "says_no"]
     assert {tool["framework"] for tool in tools.values()} == {"strands"}
@@ -118,15 +118,15 @@ def test_the_spec_is_the_one_that_strands_shows_to_models(strands):
     assert tools["nested"]["input_schema"]["properties"]["anything"]["type"] == "string"
 
 
-def test_calls(strands):
+def test_strands_calls(strands):
     worker, _ = strands.load(TOOLS)
     assert ok(worker.call("forecast", {"city": "Oslo"}))["structured_content"] == {"city": "Oslo", "days": 3, "note": None, "unit": None}
     assert text_of(worker.call("nested", {"point": {"x": 1}, "anything": "a"})) == "dict {'x': 1.0}"
     assert text_of(worker.call("nothing")) == "null"
     assert text_of(worker.call("later", {"word": "w"})) == "w"
-    assert said_no(worker.call("breaks", {"kind": "value"})) == "Error: bad day"
-    assert said_no(worker.call("breaks", {"kind": "key"})) == "Error: KeyError - 'k'"
-    assert said_no(worker.call("says_no")) == "no such city"
+    assert error_text(worker.call("breaks", {"kind": "value"})) == "Error: bad day"
+    assert error_text(worker.call("breaks", {"kind": "key"})) == "Error: KeyError - 'k'"
+    assert error_text(worker.call("says_no")) == "no such city"
     assert worker.call("nested", {"point": {"x": "no"}, "anything": ""})["violations"][0]["pointer"] == "/point/x"
     seen, end = worker.watch("steps", {"n": 2})
     assert seen == [0, 1] and text_of(end) == "1"
@@ -134,7 +134,7 @@ def test_calls(strands):
     assert seen == [{"step": 0}, {"step": 1}] and end["structured_content"] == {"step": 1}
 
 
-def test_an_optional_parameter_takes_null(strands):
+def test_optional_parameter_accepts_null(strands):
     worker, tools = strands.load(
         """
         import enum
@@ -172,13 +172,13 @@ def test_an_optional_parameter_takes_null(strands):
     assert tools["own"]["input_schema"]["properties"]["limit"]["type"] == "integer", "a schema that its author wrote stays"
 
 
-def test_a_real_tool_context(strands):
+def test_tool_context_is_the_real_one(strands):
     worker, _ = strands.load(TOOLS)
     seen, end = worker.watch("who")
     assert seen == ["half"] and text_of(ok(end)) == "tester inv-1 who {} {} tester True False"
 
 
-def test_a_class(strands):
+def test_class_is_one_instance(strands):
     worker, tools = strands.load(TOOLS, object="Store", init={"start": 5})
     assert list(tools) == ["add", "whose", "fixed"]
     assert [text_of(worker.call("add", {"n": 1})) for _ in range(2)] == ["6", "7"]
@@ -186,7 +186,7 @@ def test_a_class(strands):
     assert text_of(worker.call("fixed", {"n": 2})) == "2"
 
 
-def test_a_tool_class_of_its_own_is_streamed(strands):
+def test_own_tool_class_is_streamed(strands):
     worker, tools = strands.load(
         """
         from strands.types.tools import AgentTool
@@ -213,7 +213,7 @@ def ready_made(with_package):
     return with_package("strands_tools")
 
 
-def test_ready_made_tools_run_as_they_are(ready_made):
+def test_ready_made_tools_run_unchanged(ready_made):
     def call(name, **arguments):
         worker, tools = ready_made.load_named(f"strands_tools.{name}", **READY_MADE)
         assert list(tools) == [name]
@@ -230,7 +230,7 @@ def test_ready_made_tools_run_as_they_are(ready_made):
     assert "hi" in call("shell", command="echo hi")
 
 
-def test_ready_made_http_request_against_a_server_here(ready_made):
+def test_ready_made_http_request_reaches_a_local_server(ready_made):
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
@@ -252,11 +252,11 @@ def test_ready_made_http_request_against_a_server_here(ready_made):
 
 
 @pytest.mark.parametrize("name", ["think", "batch", "use_agent", "journal", "python_repl", "generate_image_stability"])
-def test_ready_made_tools_that_load(ready_made, name):
+def test_ready_made_tools_load(ready_made, name):
     _, tools = ready_made.load_named(f"strands_tools.{name}", **READY_MADE)
     assert tools[name]["description"] and tools[name]["input_schema"]["type"] == "object"
 
 
-def test_a_ready_made_tool_whose_package_is_missing_says_which(ready_made):
+def test_ready_made_tool_names_its_missing_package(ready_made):
     failed = ready_made.fail_named("strands_tools.rss")
     assert failed["kind"] == "import" and "feedparser" in failed["message"] and failed["file"].endswith("rss.py")

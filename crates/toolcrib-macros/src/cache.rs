@@ -5,8 +5,8 @@ use quote::quote;
 use std::time::Duration;
 use syn::{Error, LitStr, Meta, Result};
 
-use crate::options::entries;
-use crate::values::{duration, duration_code, key, texts, value, word};
+use crate::options::nested_entries;
+use crate::values::{duration_code, entry_key, entry_value, parse_duration, parse_texts, parse_word};
 
 /// The cache settings of a tool.
 pub(crate) struct Cache {
@@ -19,19 +19,19 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// Reads the short form.
-    pub(crate) fn of_ttl(entry: &Meta) -> Result<Self> {
-        Ok(Self { entry: entry.clone(), ttl: duration(value(entry)?)?, is_shared: false, context: None })
+    pub(crate) fn from_ttl(entry: &Meta) -> Result<Self> {
+        Ok(Self { entry: entry.clone(), ttl: parse_duration(entry_value(entry)?)?, is_shared: false, context: None })
     }
 
     /// Reads the long form.
-    pub(crate) fn read(entry: &Meta) -> Result<Self> {
+    pub(crate) fn from_entry(entry: &Meta) -> Result<Self> {
         let (mut ttl, mut is_shared, mut context) = (None, false, None);
-        for part in entries(entry, &["ttl", "scope", "context"])? {
-            let value = value(&part)?;
-            match key(&part).as_str() {
-                "ttl" => ttl = Some(duration(value)?),
-                "scope" => is_shared = word(value, &[("caller", "Caller"), ("shared", "Shared")])? == "Shared",
-                _ => context = Some(texts(value)?),
+        for part in nested_entries(entry, &["ttl", "scope", "context"])? {
+            let value = entry_value(&part)?;
+            match entry_key(&part).as_str() {
+                "ttl" => ttl = Some(parse_duration(value)?),
+                "scope" => is_shared = parse_word(value, &[("caller", "Caller"), ("shared", "Shared")])? == "Shared",
+                _ => context = Some(parse_texts(value)?),
             }
         }
         let missing = || Error::new_spanned(entry, "`ttl` is missing: how long a result may be served, such as \"5m\"");
@@ -40,7 +40,7 @@ impl Cache {
 
     /// The calls of the builder. A function without the context cannot depend on it. A function that declares context
     /// fields depends on no others.
-    pub(crate) fn code(&self, takes_context: bool, declared: Option<&[LitStr]>) -> Result<TokenStream> {
+    pub(crate) fn builder_calls(&self, takes_context: bool, declared: Option<&[LitStr]>) -> Result<TokenStream> {
         let context = match self.context.as_deref().or(declared.filter(|_| takes_context)) {
             Some(context) => context,
             None if takes_context => {

@@ -19,10 +19,10 @@ use crate::values::{NAME_RULE, is_tool_name};
 /// # Errors
 /// The reason why the function cannot be a tool, at the tokens that cause it.
 pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenStream> {
-    let options = Options::read(attribute);
+    let options = Options::parse(attribute);
     let function = match syn::parse2::<Item>(item)? {
-        Item::Fn(function) => Function::read(function),
-        other => Err(Error::new(first_span(&other), "#[tool] stands before a function with a body")),
+        Item::Fn(function) => Function::parse(function),
+        other => Err(Error::new(first_span(&other), "#[tool] is only for functions with a body")),
     };
     let (options, function) = match (options, function) {
         (Ok(options), Ok(function)) => (options, function),
@@ -32,7 +32,7 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenS
         }
         (Err(error), _) | (_, Err(error)) => return Err(error),
     };
-    let (name, description) = (tool_name(&options, &function)?, description(&options, &function)?);
+    let (name, description) = (tool_name(&options, &function)?, description_code(&options, &function)?);
     let declared = options.context.as_ref();
     if let Some(context) = declared.filter(|context| !context.fields.is_empty() && !function.takes_context()) {
         let message =
@@ -40,11 +40,12 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenS
         return Err(Error::new_spanned(&context.entry, message));
     }
     let declared = declared.map(|context| context.fields.as_slice());
-    let cache = options.cache.as_ref().map(|cache| cache.code(function.takes_context(), declared)).transpose()?;
+    let cache =
+        options.cache.as_ref().map(|cache| cache.builder_calls(function.takes_context(), declared)).transpose()?;
     let (root, calls) = (&options.root, &options.calls);
     let builder = quote!(#root::Tool::new(#name, #description) #(#calls)* #cache);
-    let arguments = arguments(&function, root);
-    let runner = runner(&function, root, &builder);
+    let arguments = arguments_struct(&function, root);
+    let runner = runner_code(&function, root, &builder);
 
     let (item, ident) = (&function.item, &function.item.sig.ident);
     let visibility = &item.vis;
@@ -74,12 +75,12 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenS
 }
 
 /// The struct into which the model's arguments are deserialized.
-fn arguments(function: &Function, root: &Path) -> TokenStream {
+fn arguments_struct(function: &Function, root: &Path) -> TokenStream {
     let private = quote!(#root::__private);
     let text = |path: TokenStream| LitStr::new(&path.to_string().replace(' ', ""), Span::call_site());
     let (serde, schemars) = (text(quote!(#private::serde)), text(quote!(#private::schemars)));
     let (mut fields, mut defaults) = (Vec::new(), Vec::new());
-    for Argument { name, of, attributes, default } in written(function) {
+    for Argument { name, ty: of, attributes, default } in model_arguments(function) {
         let default = default.as_ref().map(|default| {
             let function = format_ident!("__default_of_{}", name.unraw());
             let value = match default {
@@ -113,10 +114,10 @@ fn arguments(function: &Function, root: &Path) -> TokenStream {
 }
 
 /// Adds the runner to the tool.
-fn runner(function: &Function, root: &Path, builder: &TokenStream) -> TokenStream {
+fn runner_code(function: &Function, root: &Path, builder: &TokenStream) -> TokenStream {
     let signature = &function.item.sig;
     let ident = &signature.ident;
-    let names: Vec<&Ident> = written(function).map(|argument| &argument.name).collect();
+    let names: Vec<&Ident> = model_arguments(function).map(|argument| &argument.name).collect();
     let context = Ident::new("context", Span::mixed_site());
     let values = function.parameters.iter().map(|parameter| match parameter {
         Parameter::Context => &context,
@@ -137,7 +138,7 @@ fn runner(function: &Function, root: &Path, builder: &TokenStream) -> TokenStrea
 }
 
 /// The parameters that the model supplies.
-fn written(function: &Function) -> impl Iterator<Item = &Argument> {
+fn model_arguments(function: &Function) -> impl Iterator<Item = &Argument> {
     function.parameters.iter().filter_map(|parameter| match parameter {
         Parameter::Context => None,
         Parameter::Argument(argument) => Some(&**argument),
@@ -157,7 +158,7 @@ fn tool_name(options: &Options, function: &Function) -> Result<String> {
 }
 
 /// The tool's description: from the attribute, or else from the function's documentation.
-fn description(options: &Options, function: &Function) -> Result<TokenStream> {
+fn description_code(options: &Options, function: &Function) -> Result<TokenStream> {
     if let Some(description) = &options.description {
         return Ok(description.to_token_stream());
     }
@@ -186,13 +187,13 @@ fn first_span(item: &Item) -> Span {
 mod tests {
     use super::*;
 
-    fn code(attribute: &str, item: &str) -> String {
+    fn expanded_code(attribute: &str, item: &str) -> String {
         let expanded = expand(attribute.parse().unwrap(), item.parse().unwrap());
-        squeezed(&expanded.unwrap_or_else(|error| panic!("{error}")).to_string())
+        without_spaces(&expanded.unwrap_or_else(|error| panic!("{error}")).to_string())
     }
 
     /// Removes white space, because the compiler may put spaces between any two tokens.
-    fn squeezed(code: &str) -> String {
+    fn without_spaces(code: &str) -> String {
         code.split_whitespace().collect()
     }
 
@@ -200,22 +201,22 @@ mod tests {
         "/// Adds.\npub fn add(/** The one */ one: i64, #[tool(default = 1)] other: i64) -> i64 { one + other }";
 
     #[test]
-    fn function_stays_as_it_was() {
-        let code = code("", ADD);
-        assert!(code.contains(&squeezed("pub fn add(one: i64, other: i64) -> i64 { one + other }")), "{code}");
-        assert!(code.contains(&squeezed("pub enum add {}")), "{code}");
-        assert!(code.contains(&squeezed("pub fn tool() -> ::toolcrib::Tool")), "{code}");
+    fn expansion_keeps_the_function() {
+        let code = expanded_code("", ADD);
+        assert!(code.contains(&without_spaces("pub fn add(one: i64, other: i64) -> i64 { one + other }")), "{code}");
+        assert!(code.contains(&without_spaces("pub enum add {}")), "{code}");
+        assert!(code.contains(&without_spaces("pub fn tool() -> ::toolcrib::Tool")), "{code}");
     }
 
     #[test]
-    fn every_path_begins_at_the_library() {
+    fn paths_begin_at_the_library() {
         let attribute = "effect = \"read\", timeout = \"10s\", limits(calls = 3, per = \"day\", scope = \"caller\"), \
             cache(ttl = \"5m\", scope = \"shared\"), concurrency(max = 2), env(name = \"KEY\", default = \"x\"), \
             annotations(title = \"Add\"), idempotency = \"off\", capture = \"digest\", on_disconnect = \"finish\"";
         for (root, attribute) in
             [("toolcrib", attribute.to_owned()), ("tools", format!("{attribute}, crate = ::tools"))]
         {
-            let code = code(&attribute, ADD);
+            let code = expanded_code(&attribute, ADD);
             let is_inside = |at: usize| code[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '>'));
             for (at, _) in code.match_indices("::").filter(|(at, _)| !is_inside(*at)) {
                 let rest = &code[at + 2..];
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_become_calls_of_the_builder() {
+    fn settings_become_builder_calls() {
         for (attribute, call) in [
             ("effect = \"read\"", ".effect(::toolcrib::Effect::Read)"),
             ("timeout = \"1500ms\"", ".timeout(::core::time::Duration::new(1u64, 500000000u32))"),
@@ -258,35 +259,44 @@ mod tests {
                 ".annotation(\"title\", ::toolcrib::__private::json(\"Sum\")).annotation(\"readOnlyHint\", ::toolcrib::__private::json(true))",
             ),
         ] {
-            let (code, call) = (code(attribute, ADD), squeezed(call.trim_end_matches(';')));
+            let (code, call) = (expanded_code(attribute, ADD), without_spaces(call.trim_end_matches(';')));
             assert!(code.contains(&call), "{call}\n{code}");
         }
-        assert!(!code("result_as_answer = false", ADD).contains("result_as_answer"));
+        assert!(!expanded_code("result_as_answer = false", ADD).contains("result_as_answer"));
     }
 
     #[test]
     fn name_and_description_come_from_the_function() {
         let documented = "/// Finds orders.\n///\n///   Newest first.\n/// # Errors\n/// None.\nfn r#match() {}";
-        let found = code("", documented);
-        assert!(found.contains(&squeezed(r#"Tool::new("match", "Finds orders.\n\n  Newest first.")"#)), "{found}");
-        let named = code("name = \"find-orders\", description = concat!(\"Finds \", \"orders.\")", "fn find() {}");
-        assert!(named.contains(&squeezed(r#"Tool::new("find-orders", concat!("Finds ", "orders."))"#)), "{named}");
+        let found = expanded_code("", documented);
+        assert!(
+            found.contains(&without_spaces(r#"Tool::new("match", "Finds orders.\n\n  Newest first.")"#)),
+            "{found}"
+        );
+        let named =
+            expanded_code("name = \"find-orders\", description = concat!(\"Finds \", \"orders.\")", "fn find() {}");
+        assert!(
+            named.contains(&without_spaces(r#"Tool::new("find-orders", concat!("Finds ", "orders."))"#)),
+            "{named}"
+        );
     }
 
     #[test]
-    fn context_is_no_parameter_of_the_model() {
-        let code = code("", "/// Waits.\nasync fn wait(call: toolcrib::ToolContext, seconds: u64) {}");
-        assert!(code.contains(&squeezed("struct __Arguments { seconds: u64, }")), "{code}");
+    fn context_is_not_an_argument() {
+        let code = expanded_code("", "/// Waits.\nasync fn wait(call: toolcrib::ToolContext, seconds: u64) {}");
+        assert!(code.contains(&without_spaces("struct __Arguments { seconds: u64, }")), "{code}");
         assert!(
-            code.contains(&squeezed("true, |__Arguments { seconds }: __Arguments, context| wait(context, seconds)")),
+            code.contains(&without_spaces(
+                "true, |__Arguments { seconds }: __Arguments, context| wait(context, seconds)"
+            )),
             "{code}"
         );
     }
 
     #[test]
-    fn conditions_hold_for_all_that_is_written() {
-        let code = code("", "/// Waits.\n#[cfg(unix)]\n#[inline]\nfn wait() {}");
-        assert_eq!(code.matches(&squeezed("#[cfg(unix)]")).count(), 3, "{code}");
+    fn cfg_conditions_are_copied() {
+        let code = expanded_code("", "/// Waits.\n#[cfg(unix)]\n#[inline]\nfn wait() {}");
+        assert_eq!(code.matches(&without_spaces("#[cfg(unix)]")).count(), 3, "{code}");
         assert_eq!(code.matches("inline").count(), 1, "{code}");
     }
 }

@@ -9,12 +9,12 @@ use syn::{
     TypeReference,
 };
 
-use crate::values::{key, value};
+use crate::values::{entry_key, entry_value};
 
 /// Attributes of a parameter that are moved to its field.
-const OF_FIELDS: [&str; 3] = ["doc", "serde", "schemars"];
+const FIELD_ATTRIBUTES: [&str; 3] = ["doc", "serde", "schemars"];
 /// Attributes that rustc allows on parameters.
-const OF_PARAMETERS: [&str; 5] = ["allow", "expect", "warn", "deny", "forbid"];
+const RUSTC_ATTRIBUTES: [&str; 5] = ["allow", "expect", "warn", "deny", "forbid"];
 
 /// The function after reading.
 pub(crate) struct Function {
@@ -37,7 +37,7 @@ pub(crate) enum Parameter {
 /// A value that the model supplies.
 pub(crate) struct Argument {
     pub(crate) name: Ident,
-    pub(crate) of: Type,
+    pub(crate) ty: Type,
     /// Attributes of the field: documentation, `serde`, `schemars`.
     pub(crate) attributes: Vec<Attribute>,
     /// The value if the model supplies none.
@@ -57,9 +57,9 @@ impl Function {
     ///
     /// # Errors
     /// All faults at once.
-    pub(crate) fn read(mut item: ItemFn) -> Result<Self> {
+    pub(crate) fn parse(mut item: ItemFn) -> Result<Self> {
         let mut faults: Vec<Error> = signature_faults(&item);
-        let description = description(&item.attrs).unwrap_or_else(|error| {
+        let description = doc_text(&item.attrs).unwrap_or_else(|error| {
             faults.push(error);
             String::new()
         });
@@ -67,11 +67,11 @@ impl Function {
         for input in &mut item.sig.inputs {
             let parameter = match input {
                 FnArg::Receiver(receiver) => {
-                    let message = "a tool is a free function, it has no `self`; values that tools share come from \
+                    let message = "a tool is a free function without `self`; values that tools share come from \
                                    `ToolContext::service`";
                     Err(Error::new_spanned(receiver, message))
                 }
-                FnArg::Typed(typed) => Parameter::read(typed),
+                FnArg::Typed(typed) => Parameter::parse(typed),
             };
             match parameter {
                 Ok(Parameter::Context) if parameters.iter().any(|other| matches!(other, Parameter::Context)) => {
@@ -113,7 +113,7 @@ fn signature_faults(item: &ItemFn) -> Vec<Error> {
     let mut faults = Vec::new();
     let mut fault = |at: &dyn quote::ToTokens, message: &str| faults.push(Error::new_spanned(at, message));
     if !signature.generics.params.is_empty() {
-        let message = "a tool cannot be generic: its input schema is one for all calls";
+        let message = "a tool cannot be generic: all calls share one input schema";
         fault(&signature.generics, message);
     } else if let Some(clause) = &signature.generics.where_clause {
         fault(clause, "a tool has no `where`: it cannot be generic");
@@ -128,9 +128,9 @@ fn signature_faults(item: &ItemFn) -> Vec<Error> {
         fault(variadic, "a tool has a fixed number of parameters");
     }
     if let ReturnType::Type(_, of) = &signature.output {
-        let mut odd = Odd::default();
+        let mut odd = ForbiddenTypes::default();
         odd.visit_type(of);
-        if let Some(found) = &odd.of_impl {
+        if let Some(found) = &odd.impl_trait {
             fault(found, "the output schema needs a type with a name, not `impl Trait`");
         }
     }
@@ -139,18 +139,18 @@ fn signature_faults(item: &ItemFn) -> Vec<Error> {
 
 impl Parameter {
     /// Reads a parameter, and removes attributes that rustc does not allow there.
-    fn read(typed: &mut PatType) -> Result<Self> {
+    fn parse(typed: &mut PatType) -> Result<Self> {
         let name = match &*typed.pat {
             Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => ident.ident.clone(),
             other => {
-                let message = "a parameter of a tool is a plain name, which the model is told";
+                let message = "a parameter of a tool must be a plain name, because the model uses that name";
                 return Err(Error::new_spanned(other, message));
             }
         };
-        let mut odd = Odd::default();
+        let mut odd = ForbiddenTypes::default();
         odd.visit_type(&typed.ty);
-        if let Some(found) = &odd.of_impl {
-            return Err(Error::new_spanned(found, "a tool cannot be generic: its input schema is one for all calls"));
+        if let Some(found) = &odd.impl_trait {
+            return Err(Error::new_spanned(found, "a tool cannot be generic: all calls share one input schema"));
         }
         if let Some(found) = &odd.reference {
             return Err(Error::new_spanned(found, reference_message(found)));
@@ -159,17 +159,17 @@ impl Parameter {
         let (mut attributes, mut default) = (Vec::new(), None);
         for attribute in std::mem::take(&mut typed.attrs) {
             let is_one_of = |names: &[&str]| names.iter().any(|name| attribute.path().is_ident(name));
-            if is_one_of(&OF_PARAMETERS) {
+            if is_one_of(&RUSTC_ATTRIBUTES) {
                 typed.attrs.push(attribute);
             } else if is_context && !is_one_of(&["doc"]) {
                 return Err(Error::new_spanned(
                     attribute,
-                    "the model does not give a `ToolContext`: it has no attributes",
+                    "a `ToolContext` does not come from the model, so it takes no attributes",
                 ));
-            } else if is_one_of(&OF_FIELDS) {
+            } else if is_one_of(&FIELD_ATTRIBUTES) {
                 attributes.push(attribute);
             } else if is_one_of(&["tool"]) {
-                default = Some(read_default(&attribute)?);
+                default = Some(parse_default(&attribute)?);
             } else {
                 let message = "unknown attribute of a parameter; there are `#[tool(default = …)]`, `#[schemars(…)]`, \
                                `#[serde(…)]` and documentation";
@@ -179,7 +179,7 @@ impl Parameter {
         if is_context {
             return Ok(Self::Context);
         }
-        Ok(Self::Argument(Box::new(Argument { name, of: (*typed.ty).clone(), attributes, default })))
+        Ok(Self::Argument(Box::new(Argument { name, ty: (*typed.ty).clone(), attributes, default })))
     }
 }
 
@@ -191,26 +191,26 @@ fn reference_message(found: &TypeReference) -> String {
         Type::Slice(_) => "a `Vec`",
         _ => "the type itself",
     };
-    format!("arguments belong to the function, there is nothing to refer to: write {owned}")
+    format!("a tool owns its arguments, so they cannot be references: write {owned}")
 }
 
-fn read_default(attribute: &Attribute) -> Result<DefaultValue> {
+fn parse_default(attribute: &Attribute) -> Result<DefaultValue> {
     let entry: Meta = attribute.parse_args()?;
-    match (key(&entry).as_str(), &entry) {
+    match (entry_key(&entry).as_str(), &entry) {
         ("default", Meta::Path(path)) => Ok(DefaultValue::OfType(path.span())),
-        ("default", pair) => Ok(DefaultValue::Given(value(pair)?.clone())),
+        ("default", pair) => Ok(DefaultValue::Given(entry_value(pair)?.clone())),
         (word, _) => Err(Error::new_spanned(entry.path(), format!("unknown key `{word}`; known: default"))),
     }
 }
 
 /// The documentation as text, up to its first heading. Headings such as `# Errors` are for readers of the code.
-fn description(attributes: &[Attribute]) -> Result<String> {
+fn doc_text(attributes: &[Attribute]) -> Result<String> {
     let mut lines: Vec<String> = Vec::new();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("doc")) {
         let Meta::NameValue(pair) = &attribute.meta else { continue };
         let Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) = &pair.value else {
             let message =
-                "the description must be readable here: write it out, or put the macro into `description = …`";
+                "the description must be a literal text here: write it, or put the macro into `description = …`";
             return Err(Error::new_spanned(&pair.value, message));
         };
         lines.extend(text.value().split('\n').map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end().to_owned()));
@@ -221,18 +221,18 @@ fn description(attributes: &[Attribute]) -> Result<String> {
 
 /// Types that a tool's parameters and result cannot have.
 #[derive(Default)]
-struct Odd {
+struct ForbiddenTypes {
     reference: Option<TypeReference>,
-    of_impl: Option<TypeImplTrait>,
+    impl_trait: Option<TypeImplTrait>,
 }
 
-impl<'ast> Visit<'ast> for Odd {
+impl<'ast> Visit<'ast> for ForbiddenTypes {
     fn visit_type_reference(&mut self, found: &'ast TypeReference) {
         self.reference.get_or_insert_with(|| found.clone());
     }
 
     fn visit_type_impl_trait(&mut self, found: &'ast TypeImplTrait) {
-        self.of_impl.get_or_insert_with(|| found.clone());
+        self.impl_trait.get_or_insert_with(|| found.clone());
     }
 
     // The length of an array is not a type.

@@ -9,8 +9,8 @@ use syn::{Error, Expr, LitStr, Meta, Path, Result, Token, parse_quote};
 
 use crate::cache::Cache;
 use crate::values::{
-    boolean, count, duration, duration_code, field_name, flag, key, number, positive_duration, text, texts, tool_name,
-    value, word,
+    check_field_name, check_tool_name, duration_code, entry_key, entry_value, parse_bool, parse_count, parse_duration,
+    parse_flag, parse_integer, parse_positive_duration, parse_text, parse_texts, parse_word,
 };
 
 /// Every key.
@@ -72,9 +72,13 @@ impl Options {
     ///
     /// # Errors
     /// All faults at once.
-    pub(crate) fn read(attribute: TokenStream) -> Result<Self> {
-        let entries = split(attribute, KEYS)?;
-        let root = entries.iter().find(|entry| key(entry) == "crate").map(|entry| path(value(entry)?)).transpose()?;
+    pub(crate) fn parse(attribute: TokenStream) -> Result<Self> {
+        let entries = split_entries(attribute, KEYS)?;
+        let root = entries
+            .iter()
+            .find(|entry| entry_key(entry) == "crate")
+            .map(|entry| parse_path(entry_value(entry)?))
+            .transpose()?;
         let root = root.unwrap_or_else(|| parse_quote!(::toolcrib));
         let mut options = Self { name: None, description: None, root, cache: None, context: None, calls: Vec::new() };
         let mut faults: Option<Error> = None;
@@ -84,99 +88,100 @@ impl Options {
             (Ok(()), _) => {}
         };
         for entry in &entries {
-            note(options.take(entry));
+            note(options.read_entry(entry));
         }
         faults.map_or(Ok(()), Err)?;
-        ineffective(&entries)?;
+        check_effects(&entries)?;
         Ok(options)
     }
 
-    fn take(&mut self, entry: &Meta) -> Result<()> {
+    fn read_entry(&mut self, entry: &Meta) -> Result<()> {
         let root = &self.root;
-        let call = match key(entry).as_str() {
+        let call = match entry_key(entry).as_str() {
             "crate" => return Ok(()),
             "name" => {
-                let name = text(value(entry)?)?;
-                tool_name(name)?;
+                let name = parse_text(entry_value(entry)?)?;
+                check_tool_name(name)?;
                 self.name = Some(name.clone());
                 return Ok(());
             }
             "description" => {
-                self.description = Some(description(value(entry)?)?);
+                self.description = Some(check_description(entry_value(entry)?)?);
                 return Ok(());
             }
-            "cache" => return self.keep(entry, Cache::read(entry)?),
-            "cache_ttl" => return self.keep(entry, Cache::of_ttl(entry)?),
+            "cache" => return self.set_cache(entry, Cache::from_entry(entry)?),
+            "cache_ttl" => return self.set_cache(entry, Cache::from_ttl(entry)?),
             "effect" => {
-                let effect = variant(entry, &[("read", "Read"), ("idempotent", "Idempotent"), ("write", "Write")])?;
+                let effect =
+                    parse_variant(entry, &[("read", "Read"), ("idempotent", "Idempotent"), ("write", "Write")])?;
                 quote!(.effect(#root::Effect::#effect))
             }
             "timeout" => {
-                let time = duration_code(positive_duration(value(entry)?)?);
+                let time = duration_code(parse_positive_duration(entry_value(entry)?)?);
                 quote!(.timeout(#time))
             }
             "deadline" => {
-                let time = duration_code(positive_duration(value(entry)?)?);
+                let time = duration_code(parse_positive_duration(entry_value(entry)?)?);
                 quote!(.deadline(#time))
             }
             "retry" => {
-                let attempts = attempts(entry)?;
+                let attempts = parse_attempts(entry)?;
                 quote!(.attempts(#attempts))
             }
-            "limits" => limit(entry, root)?,
+            "limits" => limit_call(entry, root)?,
             "should_cache" => {
-                let function = path(value(entry)?)?;
+                let function = parse_path(entry_value(entry)?)?;
                 quote!(.should_cache(#function))
             }
-            "concurrency" => concurrency(entry, root)?,
+            "concurrency" => concurrency_call(entry, root)?,
             "on_disconnect" => {
-                let what = variant(entry, &[("cancel", "Cancel"), ("finish", "Finish")])?;
+                let what = parse_variant(entry, &[("cancel", "Cancel"), ("finish", "Finish")])?;
                 quote!(.on_disconnect(#root::call::OnDisconnect::#what))
             }
             "idempotency" => {
                 let words = [("off", "Off"), ("optional", "Optional"), ("required", "Required")];
-                let idempotency = variant(entry, &words)?;
+                let idempotency = parse_variant(entry, &words)?;
                 quote!(.idempotency(#root::Idempotency::#idempotency))
             }
             "capture" => {
-                let capture = variant(entry, &[("full", "Full"), ("digest", "Digest")])?;
+                let capture = parse_variant(entry, &[("full", "Full"), ("digest", "Digest")])?;
                 quote!(.capture(#root::Capture::#capture))
             }
             word @ ("repeatable" | "strict" | "result_as_answer") => {
                 let method = format_ident!("{word}");
-                if !flag(entry)? {
+                if !parse_flag(entry)? {
                     return Ok(());
                 }
                 quote!(.#method())
             }
             "paging" => {
-                let paging = variant(entry, &[("caller", "Caller"), ("model", "Model")])?;
+                let paging = parse_variant(entry, &[("caller", "Caller"), ("model", "Model")])?;
                 quote!(.paging(#root::Paging::#paging))
             }
             "tags" => {
-                let tags = texts(value(entry)?)?;
+                let tags = parse_texts(entry_value(entry)?)?;
                 quote!(#(.tag(#tags))*)
             }
             "aliases" => {
-                let aliases = texts(value(entry)?)?;
-                aliases.iter().try_for_each(tool_name)?;
+                let aliases = parse_texts(entry_value(entry)?)?;
+                aliases.iter().try_for_each(check_tool_name)?;
                 quote!(#(.alias(#aliases))*)
             }
-            "env" => variable(entry, root)?,
+            "env" => env_call(entry, root)?,
             "context" => {
-                let fields = texts(value(entry)?)?;
-                fields.iter().try_for_each(field_name)?;
+                let fields = parse_texts(entry_value(entry)?)?;
+                fields.iter().try_for_each(check_field_name)?;
                 let call = quote!(.context(&[#(#fields),*]));
                 self.context = Some(Context { entry: entry.clone(), fields });
                 call
             }
-            _ => annotations(entry, root)?,
+            _ => annotation_calls(entry, root)?,
         };
         self.calls.push(call);
         Ok(())
     }
 
-    fn keep(&mut self, entry: &Meta, cache: Cache) -> Result<()> {
+    fn set_cache(&mut self, entry: &Meta, cache: Cache) -> Result<()> {
         if self.cache.replace(cache).is_some() {
             return Err(Error::new_spanned(entry, "`cache` and `cache_ttl` say the same: keep one of them"));
         }
@@ -185,27 +190,27 @@ impl Options {
 }
 
 /// The entries inside `key(…)`.
-pub(crate) fn entries(entry: &Meta, known: &[&str]) -> Result<Vec<Meta>> {
+pub(crate) fn nested_entries(entry: &Meta, known: &[&str]) -> Result<Vec<Meta>> {
     match entry {
-        Meta::List(list) => split(list.tokens.clone(), known),
+        Meta::List(list) => split_entries(list.tokens.clone(), known),
         other => {
-            let (key, parts) = (key(other), known.join(" = …, "));
-            Err(Error::new_spanned(other, format!("more is expected here: `{key}({parts} = …)`")))
+            let (key, parts) = (entry_key(other), known.join(" = …, "));
+            Err(Error::new_spanned(other, format!("a list is expected here: `{key}({parts} = …)`")))
         }
     }
 }
 
 /// Splits entries. Each key must be known and may occur only once, except those in `REPEATED`.
-fn split(tokens: TokenStream, known: &[&str]) -> Result<Vec<Meta>> {
+fn split_entries(tokens: TokenStream, known: &[&str]) -> Result<Vec<Meta>> {
     let entries: Vec<Meta> = Punctuated::<Meta, Token![,]>::parse_terminated.parse2(tokens)?.into_iter().collect();
     let mut faults: Vec<Error> = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
-        let word = key(entry);
+        let word = entry_key(entry);
         if !known.contains(&word.as_str()) {
             let message = format!("unknown key `{word}`; known: {}", known.join(", "));
             faults.push(Error::new_spanned(entry.path(), message));
-        } else if !REPEATED.contains(&word.as_str()) && entries[..at].iter().any(|other| key(other) == word) {
-            faults.push(Error::new_spanned(entry.path(), format!("`{word}` is there twice")));
+        } else if !REPEATED.contains(&word.as_str()) && entries[..at].iter().any(|other| entry_key(other) == word) {
+            faults.push(Error::new_spanned(entry.path(), format!("`{word}` is used twice")));
         }
     }
     let all = faults.into_iter().reduce(|mut all, fault| {
@@ -217,9 +222,9 @@ fn split(tokens: TokenStream, known: &[&str]) -> Result<Vec<Meta>> {
 
 /// Finds a setting that has no effect with this `effect`. In a manifest this is a warning; a macro can only report
 /// errors.
-fn ineffective(entries: &[Meta]) -> Result<()> {
-    let find = |word: &str| entries.iter().find(|entry| key(entry) == word);
-    let effect = find("effect").and_then(|entry| text(value(entry).ok()?).ok()).map(LitStr::value);
+fn check_effects(entries: &[Meta]) -> Result<()> {
+    let find = |word: &str| entries.iter().find(|entry| entry_key(entry) == word);
+    let effect = find("effect").and_then(|entry| parse_text(entry_value(entry).ok()?).ok()).map(LitStr::value);
     let is_one_of = |effects: &[&str]| effects.contains(&effect.as_deref().unwrap_or("write"));
     if let Some(retry) = find("retry").filter(|_| is_one_of(&["write"])) {
         let message = "has no effect: a tool with effect \"write\", the default, runs once; add effect = \"read\" or \"idempotent\"";
@@ -233,36 +238,36 @@ fn ineffective(entries: &[Meta]) -> Result<()> {
     Ok(())
 }
 
-fn description(value: &Expr) -> Result<Expr> {
+fn check_description(value: &Expr) -> Result<Expr> {
     match value {
         Expr::Macro(_) => Ok(value.clone()),
-        other if text(other)?.value().trim().is_empty() => {
+        other if parse_text(other)?.value().trim().is_empty() => {
             Err(Error::new_spanned(other, "an empty description: a model cannot know when to use this tool"))
         }
         other => Ok(other.clone()),
     }
 }
 
-fn path(value: &Expr) -> Result<Path> {
+fn parse_path(value: &Expr) -> Result<Path> {
     match value {
         Expr::Path(path) if path.qself.is_none() => Ok(path.path.clone()),
         other => Err(Error::new_spanned(other, "a path is expected here")),
     }
 }
 
-fn variant(entry: &Meta, words: &[(&str, &str)]) -> Result<proc_macro2::Ident> {
-    Ok(format_ident!("{}", word(value(entry)?, words)?))
+fn parse_variant(entry: &Meta, words: &[(&str, &str)]) -> Result<proc_macro2::Ident> {
+    Ok(format_ident!("{}", parse_word(entry_value(entry)?, words)?))
 }
 
-fn attempts(entry: &Meta) -> Result<TokenStream> {
-    let parts = entries(entry, &["attempts"])?;
+fn parse_attempts(entry: &Meta) -> Result<TokenStream> {
+    let parts = nested_entries(entry, &["attempts"])?;
     let [part] = parts.as_slice() else {
         return Err(Error::new_spanned(entry, "`attempts` is missing: `retry(attempts = 3)` is two retries"));
     };
-    count(value(part)?, 1, u32::MAX.into())
+    parse_count(entry_value(part)?, 1, u32::MAX.into())
 }
 
-fn limit(entry: &Meta, root: &Path) -> Result<TokenStream> {
+fn limit_call(entry: &Meta, root: &Path) -> Result<TokenStream> {
     const SPANS: &[(&str, &str)] = &[
         ("minute", "Minute"),
         ("hour", "Hour"),
@@ -272,12 +277,12 @@ fn limit(entry: &Meta, root: &Path) -> Result<TokenStream> {
         ("lifetime", "Lifetime"),
     ];
     let (mut calls, mut per, mut scope) = (None, None, quote!(::core::default::Default::default()));
-    for part in entries(entry, &["calls", "per", "scope"])? {
-        match key(&part).as_str() {
-            "calls" => calls = Some(number(value(&part)?, 0)?),
-            "per" => per = Some(variant(&part, SPANS)?),
+    for part in nested_entries(entry, &["calls", "per", "scope"])? {
+        match entry_key(&part).as_str() {
+            "calls" => calls = Some(parse_integer(entry_value(&part)?, 0)?),
+            "per" => per = Some(parse_variant(&part, SPANS)?),
             _ => {
-                let whose = variant(&part, &[("tool", "Tool"), ("caller", "Caller")])?;
+                let whose = parse_variant(&part, &[("tool", "Tool"), ("caller", "Caller")])?;
                 scope = quote!(#root::LimitScope::#whose);
             }
         }
@@ -286,33 +291,33 @@ fn limit(entry: &Meta, root: &Path) -> Result<TokenStream> {
         (Some(calls), Some(per)) => {
             Ok(quote!(.limit(#root::Limit { calls: #calls, per: #root::Per::#per, scope: #scope })))
         }
-        (None, _) => Err(Error::new_spanned(entry, "`calls` is missing: how many calls there may be")),
-        _ => Err(Error::new_spanned(entry, "`per` is missing: the span that calls are counted in, such as \"day\"")),
+        (None, _) => Err(Error::new_spanned(entry, "`calls` is missing: the maximum number of calls")),
+        _ => Err(Error::new_spanned(entry, "`per` is missing: the window of the limit, such as \"day\"")),
     }
 }
 
-fn concurrency(entry: &Meta, root: &Path) -> Result<TokenStream> {
+fn concurrency_call(entry: &Meta, root: &Path) -> Result<TokenStream> {
     // Tokio's own bound, `Semaphore::MAX_PERMITS`, on a 64-bit system.
     let most = u64::MAX >> 3;
     const FIELDS: &[&str] = &["max", "queue", "wait", "per_caller"];
     let mut fields = Vec::new();
-    for part in entries(entry, FIELDS)? {
-        let value = value(&part)?;
-        fields.push(match key(&part).as_str() {
+    for part in nested_entries(entry, FIELDS)? {
+        let value = entry_value(&part)?;
+        fields.push(match entry_key(&part).as_str() {
             "max" => {
-                let max = count(value, 1, most)?;
+                let max = parse_count(value, 1, most)?;
                 quote!(max: #max)
             }
             "queue" => {
-                let queue = count(value, 0, most)?;
+                let queue = parse_count(value, 0, most)?;
                 quote!(queue: #queue)
             }
             "wait" => {
-                let wait = duration_code(duration(value)?);
+                let wait = duration_code(parse_duration(value)?);
                 quote!(wait: #wait)
             }
             _ => {
-                let most = count(value, 1, most)?;
+                let most = parse_count(value, 1, most)?;
                 quote!(per_caller: ::core::option::Option::Some(#most))
             }
         });
@@ -322,23 +327,23 @@ fn concurrency(entry: &Meta, root: &Path) -> Result<TokenStream> {
     Ok(quote!(.concurrency(#root::call::Concurrency { #(#fields,)* #rest })))
 }
 
-fn variable(entry: &Meta, root: &Path) -> Result<TokenStream> {
+fn env_call(entry: &Meta, root: &Path) -> Result<TokenStream> {
     let (mut name, mut description, mut required) = (None, String::new(), true);
     let mut default = quote!(::core::option::Option::None);
-    for part in entries(entry, &["name", "description", "required", "default"])? {
-        let value = value(&part)?;
-        match key(&part).as_str() {
-            "name" => name = Some(text(value)?.clone()),
-            "description" => description = text(value)?.value(),
-            "required" => required = boolean(value)?,
+    for part in nested_entries(entry, &["name", "description", "required", "default"])? {
+        let value = entry_value(&part)?;
+        match entry_key(&part).as_str() {
+            "name" => name = Some(parse_text(value)?.clone()),
+            "description" => description = parse_text(value)?.value(),
+            "required" => required = parse_bool(value)?,
             _ => {
-                let text = text(value)?;
+                let text = parse_text(value)?;
                 default = quote!(::core::option::Option::Some(::core::convert::From::from(#text)));
             }
         }
     }
     let name = name.filter(|name| !name.value().is_empty());
-    let name = name.ok_or_else(|| Error::new_spanned(entry, "`name` is missing: which variable the tool reads"))?;
+    let name = name.ok_or_else(|| Error::new_spanned(entry, "`name` is missing: the variable that the tool reads"))?;
     Ok(quote! {
         .env_var(#root::call::EnvVar {
             name: ::core::convert::From::from(#name),
@@ -349,19 +354,19 @@ fn variable(entry: &Meta, root: &Path) -> Result<TokenStream> {
     })
 }
 
-fn annotations(entry: &Meta, root: &Path) -> Result<TokenStream> {
+fn annotation_calls(entry: &Meta, root: &Path) -> Result<TokenStream> {
     let Meta::List(list) = entry else {
         return Err(Error::new_spanned(entry, "write `annotations(title = \"…\", openWorldHint = true)`"));
     };
     let pairs: Punctuated<Meta, Token![,]> = list.parse_args_with(Punctuated::parse_terminated)?;
     let mut calls = TokenStream::new();
     for pair in &pairs {
-        let (name, value) = (key(pair), value(pair)?);
+        let (name, value) = (entry_key(pair), entry_value(pair)?);
         // These are the types of MCP's annotations.
         if name == "title" {
-            text(value)?;
+            parse_text(value)?;
         } else if name.ends_with("Hint") {
-            boolean(value)?;
+            parse_bool(value)?;
         } else if !matches!(value, Expr::Lit(_)) {
             return Err(Error::new_spanned(value, "a text, a number, `true` or `false` is expected here"));
         }

@@ -7,21 +7,21 @@ use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprLit, Lit, LitStr, Meta, Result};
 
-/// The library shortens longer times to this one (`toolcrib::call::units::LONGEST_TIME`).
-const LONGEST_TIME: Duration = Duration::from_secs(10 * 366 * 86_400);
+/// The library shortens longer times to this one (`toolcrib::call::units::MAX_DURATION`).
+const MAX_TIME: Duration = Duration::from_secs(10 * 366 * 86_400);
 /// The longest name of a tool, in characters, as in MCP 2026-07-28.
-const LONGEST_NAME: usize = 128;
+const MAX_NAME_LENGTH: usize = 128;
 
 /// The value of `key = value`.
-pub(crate) fn value(entry: &Meta) -> Result<&Expr> {
+pub(crate) fn entry_value(entry: &Meta) -> Result<&Expr> {
     match entry {
         Meta::NameValue(pair) => Ok(&pair.value),
-        other => Err(Error::new_spanned(other, format!("`{}` needs a value: write `{0} = …`", key(other)))),
+        other => Err(Error::new_spanned(other, format!("`{}` needs a value: write `{0} = …`", entry_key(other)))),
     }
 }
 
 /// The key of an entry, as written.
-pub(crate) fn key(entry: &Meta) -> String {
+pub(crate) fn entry_key(entry: &Meta) -> String {
     entry.path().get_ident().map(ToString::to_string).unwrap_or_else(|| {
         let path = entry.path();
         quote!(#path).to_string()
@@ -29,7 +29,7 @@ pub(crate) fn key(entry: &Meta) -> String {
 }
 
 /// A literal text.
-pub(crate) fn text(value: &Expr) -> Result<&LitStr> {
+pub(crate) fn parse_text(value: &Expr) -> Result<&LitStr> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text),
         other => Err(Error::new_spanned(other, "a text in quotes is expected here")),
@@ -37,7 +37,7 @@ pub(crate) fn text(value: &Expr) -> Result<&LitStr> {
 }
 
 /// `true` or `false`.
-pub(crate) fn boolean(value: &Expr) -> Result<bool> {
+pub(crate) fn parse_bool(value: &Expr) -> Result<bool> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(value.value),
         other => Err(Error::new_spanned(other, "`true` or `false` is expected here")),
@@ -45,15 +45,15 @@ pub(crate) fn boolean(value: &Expr) -> Result<bool> {
 }
 
 /// A key without a value, or with `= true` or `= false`.
-pub(crate) fn flag(entry: &Meta) -> Result<bool> {
+pub(crate) fn parse_flag(entry: &Meta) -> Result<bool> {
     match entry {
         Meta::Path(_) => Ok(true),
-        other => boolean(value(other)?),
+        other => parse_bool(entry_value(other)?),
     }
 }
 
 /// An integer of at least `least`.
-pub(crate) fn number(value: &Expr, least: u64) -> Result<u64> {
+pub(crate) fn parse_integer(value: &Expr, least: u64) -> Result<u64> {
     let expected = || Error::new_spanned(value, format!("a whole number of at least {least} is expected here"));
     match value {
         Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => {
@@ -64,32 +64,32 @@ pub(crate) fn number(value: &Expr, least: u64) -> Result<u64> {
 }
 
 /// An integer between `least` and `most`, as an unsuffixed literal.
-pub(crate) fn count(value: &Expr, least: u64, most: u64) -> Result<TokenStream> {
-    let number = number(value, least)?;
+pub(crate) fn parse_count(value: &Expr, least: u64, most: u64) -> Result<TokenStream> {
+    let number = parse_integer(value, least)?;
     if number > most {
-        return Err(Error::new_spanned(value, format!("{most} is the most")));
+        return Err(Error::new_spanned(value, format!("at most {most} is allowed")));
     }
     let number = proc_macro2::Literal::u64_unsuffixed(number);
     Ok(quote!(#number))
 }
 
 /// A duration such as `250ms`, in the syntax of the manifest.
-pub(crate) fn duration(value: &Expr) -> Result<Duration> {
+pub(crate) fn parse_duration(value: &Expr) -> Result<Duration> {
     let message =
         "a duration in quotes is expected here: a number with a unit, such as \"250ms\", \"30s\", \"5m\" or \"24h\"";
-    let Ok(text) = text(value) else { return Err(Error::new_spanned(value, message)) };
+    let Ok(text) = parse_text(value) else { return Err(Error::new_spanned(value, message)) };
     match humantime::parse_duration(text.value().trim()) {
-        Ok(duration) if duration > LONGEST_TIME => Err(Error::new_spanned(text, "ten years is the longest duration")),
+        Ok(duration) if duration > MAX_TIME => Err(Error::new_spanned(text, "ten years is the longest duration")),
         Ok(duration) => Ok(duration),
         Err(_) => Err(Error::new_spanned(text, message)),
     }
 }
 
 /// A duration that is not zero.
-pub(crate) fn positive_duration(value: &Expr) -> Result<Duration> {
-    let duration = duration(value)?;
+pub(crate) fn parse_positive_duration(value: &Expr) -> Result<Duration> {
+    let duration = parse_duration(value)?;
     if duration.is_zero() {
-        return Err(Error::new_spanned(value, "a time of zero lets nothing run"));
+        return Err(Error::new_spanned(value, "a time of zero lets no call run"));
     }
     Ok(duration)
 }
@@ -101,31 +101,31 @@ pub(crate) fn duration_code(duration: Duration) -> TokenStream {
 }
 
 /// One of these words, as the name of its variant.
-pub(crate) fn word<'v>(value: &Expr, words: &[(&str, &'v str)]) -> Result<&'v str> {
+pub(crate) fn parse_word<'v>(value: &Expr, words: &[(&str, &'v str)]) -> Result<&'v str> {
     let known = || words.iter().map(|(word, _)| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
     let expected = |value: &dyn Spanned| Error::new(value.span(), format!("one of {} is expected here", known()));
-    let text = text(value).map_err(|_| expected(value))?;
+    let text = parse_text(value).map_err(|_| expected(value))?;
     let found = words.iter().find(|(word, _)| *word == text.value());
     found.map(|(_, variant)| *variant).ok_or_else(|| expected(text))
 }
 
 /// A list of texts, such as `["a", "b"]`.
-pub(crate) fn texts(value: &Expr) -> Result<Vec<LitStr>> {
+pub(crate) fn parse_texts(value: &Expr) -> Result<Vec<LitStr>> {
     match value {
-        Expr::Array(list) => list.elems.iter().map(|item| text(item).cloned()).collect(),
+        Expr::Array(list) => list.elems.iter().map(|item| parse_text(item).cloned()).collect(),
         other => Err(Error::new_spanned(other, "a list of texts is expected here, such as [\"one\", \"two\"]")),
     }
 }
 
 /// Whether a tool can have this name.
 pub(crate) fn is_tool_name(text: &str) -> bool {
-    (1..=LONGEST_NAME).contains(&text.len())
+    (1..=MAX_NAME_LENGTH).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
         && !matches!(text, "." | "..")
 }
 
 /// Checks that a context field can have this name.
-pub(crate) fn field_name(text: &LitStr) -> Result<()> {
+pub(crate) fn check_field_name(text: &LitStr) -> Result<()> {
     let name = text.value();
     let fits = (1..=64).contains(&name.len())
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -135,7 +135,7 @@ pub(crate) fn field_name(text: &LitStr) -> Result<()> {
 }
 
 /// Checks that a tool can have this name.
-pub(crate) fn tool_name(text: &LitStr) -> Result<()> {
+pub(crate) fn check_tool_name(text: &LitStr) -> Result<()> {
     match is_tool_name(&text.value()) {
         true => Ok(()),
         false => Err(Error::new_spanned(text, NAME_RULE)),

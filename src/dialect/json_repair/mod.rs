@@ -2,13 +2,13 @@
 //! possible meanings is refused, with a message that the model can act on.
 //!
 //! The library jsonrepair-rs makes the repairs, and guesses where the text is ambiguous. So its output is not
-//! trusted: `repair::hold_against` proves that it means the same as the original text. Then
+//! trusted: `repair::compare_tokens` proves that it means the same as the original text. Then
 //! [`crate::call::json::parse_strict`] parses it.
 
+mod invalid_arguments;
 mod read;
 mod repair;
 mod tokens;
-mod unreadable;
 
 use std::collections::BTreeSet;
 
@@ -17,13 +17,13 @@ use serde_json::Value;
 use super::message::RawArguments;
 use crate::call::json::type_name;
 use crate::call::{InvalidArguments, JsonObject};
-pub(in crate::dialect) use repair::extent;
-pub(in crate::dialect) use tokens::{Kind, Tokens};
+pub(in crate::dialect) use repair::find_extent;
+pub(in crate::dialect) use tokens::{TokenKind, Tokens};
 
 /// Whether some keys of a JSON text have quotes and others do not. Then it is unclear which texts are keys.
 pub(in crate::dialect) fn has_mixed_keys(text: &str) -> bool {
     let tokens: Vec<_> = Tokens::new(text).map_while(Result::ok).collect();
-    repair::unlike_the_others(text, &tokens).is_some()
+    repair::find_odd_bare_key(text, &tokens).is_some()
 }
 
 /// Arguments that were read, possibly after repairs.
@@ -40,21 +40,21 @@ pub struct Repaired {
 ///
 /// # Errors
 /// The arguments have two possible meanings, are not an object, or are incomplete for a tool with effects.
-pub fn arguments(written: &RawArguments, cut_off: bool, may_close: bool) -> Result<Repaired, InvalidArguments> {
+pub fn read_arguments(raw: &RawArguments, cut_off: bool, may_close: bool) -> Result<Repaired, InvalidArguments> {
     if cut_off && !may_close {
         return Err(InvalidArguments::cut_off());
     }
-    match written {
+    match raw {
         RawArguments::Object(object) => Ok(Repaired { arguments: object.clone(), repairs: Vec::new() }),
-        RawArguments::Nothing => Ok(Repaired { arguments: JsonObject::new(), repairs: Vec::new() }),
+        RawArguments::Missing => Ok(Repaired { arguments: JsonObject::new(), repairs: Vec::new() }),
         RawArguments::Other(Value::Null) => Ok(Repaired { arguments: JsonObject::new(), repairs: Vec::new() }),
         RawArguments::Other(other) => Err(InvalidArguments::not_an_object(type_name(other))),
         RawArguments::Text(text) => {
             let mut repairs = BTreeSet::new();
-            let arguments = read::read(text, may_close, &mut repairs)?;
+            let arguments = read::read_object(text, may_close, &mut repairs)?;
             Ok(Repaired {
                 arguments,
-                repairs: repairs.into_iter().map(|repair| repair.sentence().to_owned()).collect(),
+                repairs: repairs.into_iter().map(|repair| repair.describe().to_owned()).collect(),
             })
         }
     }

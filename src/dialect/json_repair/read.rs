@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::repair::{NotFound, Repair, find_object, hold_against, misplaced, unlike_the_others};
-use super::tokens::{Fault, Tokens};
+use super::repair::{NotFound, Repair, compare_tokens, find_misplaced, find_object, find_odd_bare_key};
+use super::tokens::{TokenFault, Tokens};
 use crate::call::InvalidArguments;
 use crate::call::JsonObject;
 use crate::call::json::{parse_strict, type_name};
 
-const NOT_HERE: &str = "this cannot stand here";
+const MISPLACED: &str = "this is not allowed here";
 
 /// Reads an object from a text: as strict JSON, or else after repairs. The repairs are added to `repairs`.
-pub(super) fn read(
+pub(super) fn read_object(
     text: &str,
     may_close: bool,
     repairs: &mut BTreeSet<Repair>,
@@ -25,57 +25,62 @@ pub(super) fn read(
         Ok(Value::Object(object)) => Ok(object),
         Ok(Value::Null) => Ok(JsonObject::new()),
         Ok(Value::String(inner)) if inner.trim_start().starts_with('{') && repairs.insert(Repair::DoublyEncoded) => {
-            read(&inner, may_close, repairs)
+            read_object(&inner, may_close, repairs)
         }
         Ok(other) => Err(InvalidArguments::not_an_object(type_name(&other))),
-        Err(_) => repaired(text, may_close, repairs),
+        Err(_) => read_repaired(text, may_close, repairs),
     }
 }
 
-fn repaired(text: &str, may_close: bool, repairs: &mut BTreeSet<Repair>) -> Result<JsonObject, InvalidArguments> {
+fn read_repaired(text: &str, may_close: bool, repairs: &mut BTreeSet<Repair>) -> Result<JsonObject, InvalidArguments> {
     let found = find_object(text).map_err(|why| match why {
         NotFound::NoObject => InvalidArguments::no_object(text),
         NotFound::Doubtful(at) => {
-            InvalidArguments::at(text, at, "it is not clear whether this belongs to the JSON object")
+            InvalidArguments::at_position(text, at, "it is not clear whether this belongs to the JSON object")
         }
-        NotFound::Fault(fault) => InvalidArguments::fault(text, &fault),
+        NotFound::Fault(fault) => InvalidArguments::from_fault(text, &fault),
     })?;
-    repairs.extend(found.around);
+    repairs.extend(found.repair);
     let object = &text[found.start..found.end];
-    let fault = |fault: Fault| InvalidArguments::fault(text, &Fault { at: found.start + fault.at, ..fault });
+    let fault =
+        |fault: TokenFault| InvalidArguments::from_fault(text, &TokenFault { at: found.start + fault.at, ..fault });
 
     let mut reading = Tokens::new(object);
-    let written = reading.by_ref().collect::<Result<Vec<_>, _>>().map_err(fault)?;
+    let original = reading.by_ref().collect::<Result<Vec<_>, _>>().map_err(fault)?;
     repairs.append(&mut reading.repairs);
     if !found.closed && (!may_close || reading.ends_in_comment) {
         return Err(InvalidArguments::unclosed(text));
     }
-    if let Some(at) = misplaced(&written) {
-        return Err(InvalidArguments::at(text, found.start + at, NOT_HERE));
+    if let Some(at) = find_misplaced(&original) {
+        return Err(InvalidArguments::at_position(text, found.start + at, MISPLACED));
     }
-    if let Some(at) = unlike_the_others(object, &written) {
-        return Err(InvalidArguments::at(text, found.start + at, "this key has no quotes and others have"));
+    if let Some(at) = find_odd_bare_key(object, &original) {
+        return Err(InvalidArguments::at_position(
+            text,
+            found.start + at,
+            "this key has no quotes, but other keys have",
+        ));
     }
     let guess = jsonrepair_rs::jsonrepair(object).map_err(|error| {
         let at = object.char_indices().nth(error.position).map_or(object.len(), |(at, _)| at);
-        InvalidArguments::at(text, found.start + at, NOT_HERE)
+        InvalidArguments::at_position(text, found.start + at, MISPLACED)
     })?;
     // The guess is strict JSON, so its tokens can be read unless the nesting is too deep. Tokens take far more memory
     // than the text, so they are read one by one.
     let mut is_read = true;
     let guessed = Tokens::new(&guess).map_while(|token| token.inspect_err(|_| is_read = false).ok());
-    let changed = hold_against(&written, guessed, may_close && !found.closed);
+    let compared = compare_tokens(&original, guessed, may_close && !found.closed);
     if !is_read {
-        return Err(InvalidArguments::at(text, found.start, "this is no JSON object"));
+        return Err(InvalidArguments::at_position(text, found.start, "this is not a JSON object"));
     }
-    repairs.extend(changed.map_err(|parted| match parted {
-        Some(at) => InvalidArguments::at(text, found.start + at, NOT_HERE),
+    repairs.extend(compared.map_err(|difference| match difference {
+        Some(at) => InvalidArguments::at_position(text, found.start + at, MISPLACED),
         None => InvalidArguments::unclosed(text),
     })?);
-    drop(written);
+    drop(original);
     match parse_strict(guess.as_bytes()) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => Err(InvalidArguments::not_an_object(type_name(&other))),
-        Err(error) => Err(InvalidArguments::strict(&error)),
+        Err(error) => Err(InvalidArguments::from_strict_error(&error)),
     }
 }

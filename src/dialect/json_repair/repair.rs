@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::tokens::{Fault, Kind, Token, Tokens, is_identifier};
+use super::tokens::{Token, TokenFault, TokenKind, Tokens, is_identifier};
 
 /// A repair that leaves only one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +24,7 @@ pub(super) enum Repair {
 
 impl Repair {
     /// A description of the repair, for `meta.warnings`.
-    pub(super) fn sentence(self) -> &'static str {
+    pub(super) fn describe(self) -> &'static str {
         match self {
             Self::DoublyEncoded => "the arguments were JSON inside a JSON string",
             Self::Surroundings => "the text around the JSON of the arguments was left out",
@@ -49,7 +49,7 @@ pub(super) struct ObjectSpan {
     /// The position after its last bracket, or the end of the text if that bracket is missing.
     pub(super) end: usize,
     pub(super) closed: bool,
-    pub(super) around: Option<Repair>,
+    pub(super) repair: Option<Repair>,
 }
 
 /// Why no single object was found.
@@ -59,17 +59,18 @@ pub(super) enum NotFound {
     /// The text around the object could belong to it, or to another object.
     Doubtful(usize),
     /// The content of the object has more than one possible meaning.
-    Fault(Fault),
+    Fault(TokenFault),
 }
 
 /// Finds the only object in the text. Around it only a code fence, prose, or a second pair of its own brackets is
 /// allowed.
 pub(super) fn find_object(text: &str) -> Result<ObjectSpan, NotFound> {
     let start = text.find('{').ok_or(NotFound::NoObject)?;
-    let length = extent(&text[start..]).map_err(|fault| NotFound::Fault(Fault { at: start + fault.at, ..fault }))?;
+    let length =
+        find_extent(&text[start..]).map_err(|fault| NotFound::Fault(TokenFault { at: start + fault.at, ..fault }))?;
     let end = length.map_or(text.len(), |length| start + length);
     let (before, after) = (text[..start].trim(), text[end..].trim());
-    let found = |around| Ok(ObjectSpan { start, end, closed: length.is_some(), around });
+    let found = |around| Ok(ObjectSpan { start, end, closed: length.is_some(), repair: around });
     if before.is_empty() && after.is_empty() {
         return found(None);
     }
@@ -90,12 +91,12 @@ pub(super) fn find_object(text: &str) -> Result<ObjectSpan, NotFound> {
 }
 
 /// The length of the object or array at the start of the text. `None` if its end is missing.
-pub(in crate::dialect) fn extent(text: &str) -> Result<Option<usize>, Fault> {
+pub(in crate::dialect) fn find_extent(text: &str) -> Result<Option<usize>, TokenFault> {
     let mut tokens = Tokens::new(text);
     while let Some(token) = tokens.next() {
         let token = token?;
         if tokens.depth() == 0 {
-            return Ok(Some(token.at.end));
+            return Ok(Some(token.range.end));
         }
     }
     Ok(None)
@@ -126,24 +127,26 @@ fn is_prose_after(text: &str) -> bool {
 }
 
 /// The first comma or colon that no repair can explain. The guess of the library would hide this fault.
-pub(super) fn misplaced(written: &[Token<'_>]) -> Option<usize> {
+pub(super) fn find_misplaced(original: &[Token<'_>]) -> Option<usize> {
     let is_misplaced = |pair: &&[Token<'_>]| match (&pair[0].kind, &pair[1].kind) {
-        (Kind::Open(_) | Kind::Comma | Kind::Colon, Kind::Comma) => true,
-        (before, Kind::Colon) => !matches!(before, Kind::Text(_)),
+        (TokenKind::Open(_) | TokenKind::Comma | TokenKind::Colon, TokenKind::Comma) => true,
+        (before, TokenKind::Colon) => !matches!(before, TokenKind::Text(_)),
         _ => false,
     };
-    written.windows(2).find(is_misplaced).map(|pair| pair[1].at.start)
+    original.windows(2).find(is_misplaced).map(|pair| pair[1].range.start)
 }
 
 /// The first unquoted key in a text that quotes other keys without need. Models do not mix styles like this. Such a
 /// text is more likely the result of unescaped quotes inside a string (`{"say": "", no: "", "to": ""}`).
-pub(super) fn unlike_the_others(text: &str, written: &[Token<'_>]) -> Option<usize> {
-    let is_bare = |token: &Token<'_>| !text[token.at.start..].starts_with(['"', '\'', '“', '”', '‘', '’']);
+pub(super) fn find_odd_bare_key(text: &str, original: &[Token<'_>]) -> Option<usize> {
+    let is_bare = |token: &Token<'_>| !text[token.range.start..].starts_with(['"', '\'', '“', '”', '‘', '’']);
     let (mut bare, mut quoted) = (None, false);
-    for pair in written.windows(2) {
-        let [token @ Token { kind: Kind::Text(key), .. }, Token { kind: Kind::Colon, .. }] = pair else { continue };
+    for pair in original.windows(2) {
+        let [token @ Token { kind: TokenKind::Text(key), .. }, Token { kind: TokenKind::Colon, .. }] = pair else {
+            continue;
+        };
         if is_bare(token) {
-            bare = bare.or(Some(token.at.start));
+            bare = bare.or(Some(token.range.start));
         } else if is_identifier(key) && !key.contains('-') {
             quoted = true;
         }
@@ -156,52 +159,53 @@ pub(super) fn unlike_the_others(text: &str, written: &[Token<'_>]) -> Option<usi
 ///
 /// # Errors
 /// The position in the original text where the two differ.
-pub(super) fn hold_against<'a>(
-    written: &[Token<'_>],
+pub(super) fn compare_tokens<'a>(
+    original: &[Token<'_>],
     mut repaired: impl Iterator<Item = Token<'a>>,
     may_close: bool,
 ) -> Result<BTreeSet<Repair>, Option<usize>> {
     let mut repairs = BTreeSet::new();
     let (mut i, mut next) = (0_usize, repaired.next());
     loop {
-        let before = i.checked_sub(1).map(|i| &written[i].kind);
-        match (written.get(i), &next) {
+        let before = i.checked_sub(1).map(|i| &original[i].kind);
+        match (original.get(i), &next) {
             (None, None) => return Ok(repairs),
             (Some(a), Some(b)) if a.kind == b.kind => {
                 i += 1;
                 next = repaired.next();
             }
-            (Some(Token { kind: Kind::Comma, .. }), Some(Token { kind: Kind::Close(_), .. }))
-                if matches!(written.get(i + 1), Some(Token { kind: Kind::Close(_), .. }))
-                    && !matches!(before, Some(Kind::Comma | Kind::Open(_))) =>
+            (Some(Token { kind: TokenKind::Comma, .. }), Some(Token { kind: TokenKind::Close(_), .. }))
+                if matches!(original.get(i + 1), Some(Token { kind: TokenKind::Close(_), .. }))
+                    && !matches!(before, Some(TokenKind::Comma | TokenKind::Open(_))) =>
             {
                 repairs.insert(Repair::TrailingCommas);
                 i += 1;
             }
-            (Some(_), Some(Token { kind: Kind::Comma, .. })) if comma_is_missing(before, &written[i..]) => {
+            (Some(_), Some(Token { kind: TokenKind::Comma, .. })) if is_comma_missing(before, &original[i..]) => {
                 repairs.insert(Repair::MissingCommas);
                 next = repaired.next();
             }
             // A number or a literal at the end may be incomplete. After an opening bracket, a comma or a colon,
             // something is certainly missing.
-            (None, Some(Token { kind: Kind::Close(_), .. }))
-                if may_close && matches!(before, Some(Kind::Text(_) | Kind::Close(_))) =>
+            (None, Some(Token { kind: TokenKind::Close(_), .. }))
+                if may_close && matches!(before, Some(TokenKind::Text(_) | TokenKind::Close(_))) =>
             {
                 repairs.insert(Repair::MissingBrackets);
                 next = repaired.next();
             }
-            (part, _) => return Err(part.map(|token| token.at.start)),
+            (part, _) => return Err(part.map(|token| token.range.start)),
         }
     }
 }
 
 /// Whether only a comma can be missing between `before` and what follows. After a text that is uncertain: its closing
 /// quote may belong inside the text.
-fn comma_is_missing(before: Option<&Kind<'_>>, follows: &[Token<'_>]) -> bool {
-    let follows_key = matches!(follows, [Token { kind: Kind::Text(_), .. }, Token { kind: Kind::Colon, .. }, ..]);
+fn is_comma_missing(before: Option<&TokenKind<'_>>, follows: &[Token<'_>]) -> bool {
+    let follows_key =
+        matches!(follows, [Token { kind: TokenKind::Text(_), .. }, Token { kind: TokenKind::Colon, .. }, ..]);
     match before {
-        Some(Kind::Close(_)) => follows_key || matches!(follows, [Token { kind: Kind::Open(_), .. }, ..]),
-        Some(Kind::Number(_) | Kind::Literal(_)) => follows_key,
+        Some(TokenKind::Close(_)) => follows_key || matches!(follows, [Token { kind: TokenKind::Open(_), .. }, ..]),
+        Some(TokenKind::Number(_) | TokenKind::Literal(_)) => follows_key,
         _ => false,
     }
 }

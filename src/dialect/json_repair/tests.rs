@@ -5,19 +5,19 @@ use serde_json::json;
 
 use super::*;
 
-fn mend(text: &str, may_close: bool) -> Result<Repaired, InvalidArguments> {
-    arguments(&RawArguments::Text(text.to_owned()), false, may_close)
+fn repair(text: &str, may_close: bool) -> Result<Repaired, InvalidArguments> {
+    read_arguments(&RawArguments::Text(text.to_owned()), false, may_close)
 }
 
 #[track_caller]
-fn reads_as(text: &str, expected: Value) -> Vec<String> {
-    let mended = mend(text, false).unwrap_or_else(|refused| panic!("{text}: {}", refused.what));
-    assert_eq!(Value::Object(mended.arguments), expected, "{text}");
-    mended.repairs
+fn assert_reads_as(text: &str, expected: Value) -> Vec<String> {
+    let repaired = repair(text, false).unwrap_or_else(|refused| panic!("{text}: {}", refused.detail));
+    assert_eq!(Value::Object(repaired.arguments), expected, "{text}");
+    repaired.repairs
 }
 
 #[test]
-fn strict_json_is_read_as_it_is() {
+fn strict_json_needs_no_repair() {
     for (text, expected) in [
         (r#"{"a": 1}"#, json!({"a": 1})),
         (" {} ", json!({})),
@@ -26,13 +26,13 @@ fn strict_json_is_read_as_it_is() {
         ("null", json!({})),
         (r#"{"a": "it's \"so\" // no comment # none, True"}"#, json!({"a": "it's \"so\" // no comment # none, True"})),
     ] {
-        assert_eq!(reads_as(text, expected), Vec::<String>::new(), "{text}");
+        assert_eq!(assert_reads_as(text, expected), Vec::<String>::new(), "{text}");
     }
 }
 
 #[test]
-fn what_has_one_meaning_is_repaired_and_said() {
-    for (text, expected, repair) in [
+fn unambiguous_json_is_repaired_and_reported() {
+    for (text, expected, expected_repair) in [
         ("{'a': 'b \"c\"'}", json!({"a": "b \"c\""}), "single quotes"),
         ("{'it': \"it's\", 'that': 'it\\'s'}", json!({"it": "it's", "that": "it's"}), "single quotes"),
         (r#"{"a": "it\'s"}"#, json!({"a": "it's"}), "was read as '"),
@@ -60,20 +60,20 @@ fn what_has_one_meaning_is_repaired_and_said() {
             "single quotes",
         ),
     ] {
-        let repairs = reads_as(text, expected);
-        assert!(repairs.iter().any(|said| said.contains(repair)), "{text}: {repairs:?}");
+        let repairs = assert_reads_as(text, expected);
+        assert!(repairs.iter().any(|sentence| sentence.contains(expected_repair)), "{text}: {repairs:?}");
     }
 }
 
 #[test]
-fn several_repairs_are_said_one_by_one() {
-    let repairs = reads_as("{'a': True,}", json!({"a": true}));
+fn each_repair_is_reported_separately() {
+    let repairs = assert_reads_as("{'a': True,}", json!({"a": true}));
     assert_eq!(repairs.len(), 3, "{repairs:?}");
 }
 
 #[test]
-fn what_could_mean_two_things_is_refused_with_its_place() {
-    for (text, place) in [
+fn ambiguous_json_is_refused_with_its_position() {
+    for (text, position) in [
         (r#"{"a": "he said "hi" there"}"#, "line 1, column 17"),
         (r#"{"a": "x" "b": "y"}"#, "line 1, column 11"),
         (r#"{"a": "never ends}"#, "line 1, column 7"),
@@ -112,28 +112,28 @@ fn what_could_mean_two_things_is_refused_with_its_place() {
         ("{\"a\": 1 /* b", "line 1, column 9"),
         (r#"{"a": {"b": 1}"#, "line 1, column 15"),
     ] {
-        let refused = mend(text, false).expect_err(text);
-        assert!(refused.what.contains(place), "{text}: {}", refused.what);
+        let refused = repair(text, false).expect_err(text);
+        assert!(refused.detail.contains(position), "{text}: {}", refused.detail);
         assert!(refused.correction.contains("Send the whole call again"), "{}", refused.correction);
-        assert!(mend(text, true).is_err() || text.ends_with("1}"), "{text}");
+        assert!(repair(text, true).is_err() || text.ends_with("1}"), "{text}");
     }
 }
 
 #[test]
-fn duplicate_keys_and_numbers_that_would_change_are_refused_after_repairs_too() {
+fn duplicate_keys_and_large_numbers_are_refused() {
     for (text, what) in [
         (r#"{"a": 1, "a": 2}"#, "duplicate key"),
         ("{a: 1, 'b': 2, a: 2,}", "no quotes"),
         ("{'a': 18446744073709551616}", "64 bits"),
         (r#"{"a": 18446744073709551616}"#, "64 bits"),
     ] {
-        let refused = mend(text, true).expect_err(text);
-        assert!(refused.what.contains(what), "{text}: {}", refused.what);
+        let refused = repair(text, true).expect_err(text);
+        assert!(refused.detail.contains(what), "{text}: {}", refused.detail);
     }
 }
 
 #[test]
-fn what_is_no_object_is_named() {
+fn non_object_is_refused_with_its_type() {
     for (written, kind) in [
         (RawArguments::Text("[1, 2]".to_owned()), "array"),
         (RawArguments::Text("7".to_owned()), "integer"),
@@ -141,20 +141,20 @@ fn what_is_no_object_is_named() {
         (RawArguments::Other(json!([])), "array"),
         (RawArguments::Other(json!(1.5)), "number"),
     ] {
-        assert!(arguments(&written, false, true).unwrap_err().what.contains(kind), "{written:?}");
+        assert!(read_arguments(&written, false, true).unwrap_err().detail.contains(kind), "{written:?}");
     }
-    assert!(mend("Oslo", true).unwrap_err().what.contains("no JSON object in `Oslo`"));
-    for written in [RawArguments::Nothing, RawArguments::Other(Value::Null), RawArguments::Object(JsonObject::new())] {
-        assert_eq!(arguments(&written, false, false).unwrap().arguments, JsonObject::new());
+    assert!(repair("Oslo", true).unwrap_err().detail.contains("no JSON object in `Oslo`"));
+    for written in [RawArguments::Missing, RawArguments::Other(Value::Null), RawArguments::Object(JsonObject::new())] {
+        assert_eq!(read_arguments(&written, false, false).unwrap().arguments, JsonObject::new());
     }
 }
 
 #[test]
-fn brackets_missing_at_the_end_are_added_only_where_that_is_allowed_and_all_before_is_complete() {
+fn missing_brackets_are_added_only_if_allowed() {
     for text in [r#"{"a": {"b": "c""#, r#"{"a": [{"b": 1}"#, r#"{"a": "b""#, r#"{'a': ["x""#] {
-        let mended = mend(text, true).unwrap_or_else(|refused| panic!("{text}: {}", refused.what));
-        assert!(mended.repairs.iter().any(|said| said.contains("missing at the end")), "{text}");
-        assert!(mend(text, false).is_err(), "{text}");
+        let repaired = repair(text, true).unwrap_or_else(|refused| panic!("{text}: {}", refused.detail));
+        assert!(repaired.repairs.iter().any(|sentence| sentence.contains("missing at the end")), "{text}");
+        assert!(repair(text, false).is_err(), "{text}");
     }
     for text in [
         r#"{"a": 1"#,
@@ -170,29 +170,29 @@ fn brackets_missing_at_the_end_are_added_only_where_that_is_allowed_and_all_befo
         r#"{"a": "b" // c }"#,
         "{",
     ] {
-        assert!(mend(text, true).is_err(), "{text}");
+        assert!(repair(text, true).is_err(), "{text}");
     }
 }
 
 #[test]
-fn a_tool_with_effects_never_runs_on_what_was_cut_off() {
+fn cut_off_arguments_are_refused_for_writes() {
     let object = json!({"a": 1}).as_object().cloned().unwrap();
-    for written in [RawArguments::Object(object), RawArguments::Text(r#"{"a": 1}"#.to_owned()), RawArguments::Nothing] {
-        let refused = arguments(&written, true, false).unwrap_err();
+    for written in [RawArguments::Object(object), RawArguments::Text(r#"{"a": 1}"#.to_owned()), RawArguments::Missing] {
+        let refused = read_arguments(&written, true, false).unwrap_err();
         assert!(refused.correction.contains("cut off"), "{}", refused.correction);
-        assert!(arguments(&written, true, true).is_ok());
+        assert!(read_arguments(&written, true, true).is_ok());
     }
 }
 
 #[test]
-fn large_and_deep_garbage_is_answered_soon() {
+fn large_and_deep_garbage_is_read_quickly() {
     let n = 1 << 18;
     for unit in
         ["{", "[", "\"", "'", "{'a':", "}", ",", "x ", "\\", "/*", "//", "#\n", "{\"a\": ", "“", "```", "{} ", ": "]
     {
         for text in [unit.repeat(n / unit.len()), format!("{{'a': 1, {}", unit.repeat(n / unit.len()))] {
             let start = Instant::now();
-            assert!(mend(&text, true).is_err() || (unit == "}" && text.starts_with('{')), "{unit}");
+            assert!(repair(&text, true).is_err() || (unit == "}" && text.starts_with('{')), "{unit}");
             assert!(start.elapsed().as_secs() < 10, "{unit}: {:?}", start.elapsed());
         }
     }
@@ -204,11 +204,11 @@ fn large_and_deep_garbage_is_answered_soon() {
         format!("{{'a': [{}]}}", "{} ".repeat(n / 3)),
     ] {
         let start = Instant::now();
-        assert!(mend(&text, false).is_ok());
+        assert!(repair(&text, false).is_ok());
         assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
     }
     let (open, close) = (r#"{"a":"#.repeat(200), "}".repeat(200));
-    assert!(mend(&format!("{open}1,{close}"), true).unwrap_err().what.contains("128"));
+    assert!(repair(&format!("{open}1,{close}"), true).unwrap_err().detail.contains("128"));
 }
 
 /// Values whose texts are plain words, so that each word shows where it came from in the input.
@@ -266,15 +266,15 @@ fn sloppy(value: &Value) -> String {
 proptest! {
     /// Texts with unescaped quotes are refused, unless the result is strict JSON with another meaning.
     #[test]
-    fn quotes_inside_texts_are_never_taken_for_structure(
+    fn quotes_inside_strings_never_become_structure(
         texts in proptest::collection::vec(proptest::collection::vec(
             prop::sample::select(vec!["a", "\"", ",", ":", " ", "{", "}", "1", "true", "\n", "b: ", "[", "]", "//", "'"]), 0..6), 2),
         quote in prop::sample::select(vec!['"', '\'']),
     ) {
         let (k, l) = (texts[0].concat(), texts[1].concat());
         let text = format!("{{{quote}k{quote}: {quote}{k}{quote}, {quote}l{quote}: {quote}{l}{quote}}}");
-        if let (Err(_), Ok(mended)) = (crate::call::json::parse_strict(text.as_bytes()), mend(&text, false)) {
-            prop_assert_eq!(Value::Object(mended.arguments), json!({"k": k, "l": l}));
+        if let (Err(_), Ok(repaired)) = (crate::call::json::parse_strict(text.as_bytes()), repair(&text, false)) {
+            prop_assert_eq!(Value::Object(repaired.arguments), json!({"k": k, "l": l}));
         }
     }
 
@@ -283,21 +283,21 @@ proptest! {
         let mut object = object(value);
         object.insert(key, json!([text, number]));
         for written in [serde_json::to_string(&object).unwrap(), serde_json::to_string_pretty(&object).unwrap()] {
-            let mended = mend(&written, false).unwrap();
-            prop_assert_eq!(&mended.arguments, &object);
-            prop_assert!(mended.repairs.is_empty());
+            let repaired = repair(&written, false).unwrap();
+            prop_assert_eq!(&repaired.arguments, &object);
+            prop_assert!(repaired.repairs.is_empty());
         }
     }
 
     #[test]
     fn sloppy_json_keeps_its_meaning(value in plain_value()) {
         let object = object(value);
-        let mended = mend(&sloppy(&Value::Object(object.clone())), false).unwrap();
-        prop_assert_eq!(mended.arguments, object);
+        let repaired = repair(&sloppy(&Value::Object(object.clone())), false).unwrap();
+        prop_assert_eq!(repaired.arguments, object);
     }
 
     #[test]
-    fn what_is_accepted_has_no_content_that_was_not_written(
+    fn repaired_json_adds_no_content(
         value in plain_value(),
         edits in proptest::collection::vec((any::<prop::sample::Index>(), "[{}\\[\\],:\"' \\\\a1/#\n“]{0,2}", 0_usize..3), 1..4),
         may_close: bool,
@@ -310,10 +310,10 @@ proptest! {
                 let end = starts[(at + delete).min(starts.len() - 1)];
                 text.replace_range(starts[at]..end, insert);
             }
-            let Ok(mended) = mend(&text, may_close) else { continue };
-            let mut said = Vec::new();
-            contents(&Value::Object(mended.arguments), &mut said);
-            for content in said {
+            let Ok(repaired) = repair(&text, may_close) else { continue };
+            let mut repaired_contents = Vec::new();
+            contents(&Value::Object(repaired.arguments), &mut repaired_contents);
+            for content in repaired_contents {
                 let python = match content.as_str() { "true" => "True", "false" => "False", "null" => "None", other => other };
                 let plain = content.split(['\\', '"', '\'', '\n', '/', '\t', '\r', '\u{8}', '\u{c}']).all(|part| text.contains(part));
                 prop_assert!(plain || text.contains(python), "{:?} is not in {}", content, text);
@@ -322,39 +322,39 @@ proptest! {
     }
 
     #[test]
-    fn nothing_panics(text in "[{}\\[\\],:\"'\\\\a-c0-3 \n/*#`“”‘’ué.-]{0,60}", may_close: bool, cut_off: bool) {
-        let _ = arguments(&RawArguments::Text(text), cut_off, may_close);
+    fn no_arguments_panic(text in "[{}\\[\\],:\"'\\\\a-c0-3 \n/*#`“”‘’ué.-]{0,60}", may_close: bool, cut_off: bool) {
+        let _ = read_arguments(&RawArguments::Text(text), cut_off, may_close);
     }
 }
 
 #[test]
-fn brackets_may_be_128_deep() {
+fn brackets_may_nest_128_levels() {
     let read = |depth: usize| super::tokens::Tokens::new(&"[".repeat(depth)).all(|token| token.is_ok());
     assert!(read(128) && !read(129));
 }
 
 #[test]
-fn words_that_are_no_keys_are_named() {
+fn invalid_bare_keys_are_named() {
     for word in ["true", "false", "null", "True", "None", "1"] {
-        let refused = mend(&format!("{{{word}: 1}}"), true).unwrap_err();
-        assert!(refused.what.contains(&format!("{word} is neither in quotes")), "{}", refused.what);
+        let refused = repair(&format!("{{{word}: 1}}"), true).unwrap_err();
+        assert!(refused.detail.contains(&format!("{word} is neither in quotes")), "{}", refused.detail);
     }
-    assert!(mend("{\"a\": \"\u{1}\"}", true).unwrap_err().what.contains("control character"));
+    assert!(repair("{\"a\": \"\u{1}\"}", true).unwrap_err().detail.contains("control character"));
 }
 
 #[test]
-fn escapes_are_read_and_quotes_are_no_repair() {
-    let repairs = reads_as(r#"{"a": "\u00e9\ud83d\ude00",}"#, json!({"a": "é😀"}));
+fn valid_escapes_are_not_a_repair() {
+    let repairs = assert_reads_as(r#"{"a": "\u00e9\ud83d\ude00",}"#, json!({"a": "é😀"}));
     assert_eq!(repairs.len(), 1, "{repairs:?}");
 }
 
 #[test]
-fn what_could_belong_to_the_object_is_refused() {
+fn text_that_may_belong_to_object_is_refused() {
     for before in ["see [1] then ", "\"k\": v then ", "'k': v then ", "one, ", "a \" "] {
-        assert!(mend(&format!("{before}{{\"a\": 1}}"), true).is_err(), "{before}");
+        assert!(repair(&format!("{before}{{\"a\": 1}}"), true).is_err(), "{before}");
     }
     for after in [" and [2]", " then \"k\": 2", " then 'k': 2", " = 2", " , 2"] {
-        assert!(mend(&format!("{{\"a\": 1}}{after}"), true).is_err(), "{after}");
+        assert!(repair(&format!("{{\"a\": 1}}{after}"), true).is_err(), "{after}");
     }
-    assert!(mend("Here it is: {\"a\": 1} as you asked.", true).is_ok());
+    assert!(repair("Here it is: {\"a\": 1} as you asked.", true).is_ok());
 }

@@ -10,20 +10,20 @@ use serde_json::Number;
 use super::repair::Repair;
 
 /// The deepest nesting that is read. It is the bound of serde_json.
-const MOST_DEPTH: usize = 128;
+const MAX_DEPTH: usize = 128;
 
 /// A token and its position in bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::dialect) struct Token<'a> {
     /// The meaning of the token.
-    pub(in crate::dialect) kind: Kind<'a>,
+    pub(in crate::dialect) kind: TokenKind<'a>,
     /// The byte range of the token in the text.
-    pub(in crate::dialect) at: Range<usize>,
+    pub(in crate::dialect) range: Range<usize>,
 }
 
 /// The meaning of a token, independent of its spelling.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::dialect) enum Kind<'a> {
+pub(in crate::dialect) enum TokenKind<'a> {
     /// `{` or `[`.
     Open(u8),
     /// `}` or `]`.
@@ -42,17 +42,17 @@ pub(in crate::dialect) enum Kind<'a> {
 
 /// A token with more than one possible meaning, and its position.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::dialect) struct Fault {
+pub(in crate::dialect) struct TokenFault {
     /// The start of the token, in bytes.
     pub(in crate::dialect) at: usize,
     /// The kind of fault.
-    pub(in crate::dialect) what: FaultKind,
+    pub(in crate::dialect) kind: FaultKind,
 }
 
-impl Fault {
+impl TokenFault {
     /// Whether the fault is a missing end, which shows only at the end of the text.
     pub(in crate::dialect) fn is_endless(&self) -> bool {
-        matches!(self.what, FaultKind::EndlessText | FaultKind::EndlessComment)
+        matches!(self.kind, FaultKind::EndlessText | FaultKind::EndlessComment)
     }
 
     /// Whether more text could have corrected the fault, because the text ends within this token.
@@ -77,7 +77,7 @@ pub(in crate::dialect) enum FaultKind {
     Word(String),
     /// A character that cannot begin a token.
     Character(char),
-    /// More than [`MOST_DEPTH`] brackets inside each other.
+    /// More than [`MAX_DEPTH`] brackets inside each other.
     TooDeep,
 }
 
@@ -105,16 +105,16 @@ impl<'a> Tokens<'a> {
         self.depth
     }
 
-    fn rest(&self) -> &'a str {
+    fn remaining(&self) -> &'a str {
         &self.text[self.at..]
     }
 
     /// Skips white space and comments.
-    fn skip(&mut self) -> Result<(), FaultKind> {
+    fn skip_blanks(&mut self) -> Result<(), FaultKind> {
         loop {
-            let rest = self.rest();
+            let rest = self.remaining();
             self.at += rest.len() - rest.trim_start().len();
-            let rest = self.rest();
+            let rest = self.remaining();
             if rest.starts_with("//") || rest.starts_with('#') {
                 self.ends_in_comment = !rest.contains('\n');
                 self.at += rest.find('\n').unwrap_or(rest.len());
@@ -127,23 +127,23 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    fn kind(&mut self, first: char) -> Result<Kind<'a>, FaultKind> {
+    fn read_token(&mut self, first: char) -> Result<TokenKind<'a>, FaultKind> {
         let kind = match first {
             '{' | '[' => {
                 self.depth += 1;
-                if self.depth > MOST_DEPTH {
+                if self.depth > MAX_DEPTH {
                     return Err(FaultKind::TooDeep);
                 }
-                Kind::Open(first as u8)
+                TokenKind::Open(first as u8)
             }
             '}' | ']' => {
                 self.depth = self.depth.saturating_sub(1);
-                Kind::Close(first as u8)
+                TokenKind::Close(first as u8)
             }
-            ',' => Kind::Comma,
-            ':' => Kind::Colon,
-            '"' | '\'' | '“' | '”' | '‘' | '’' => return self.quoted(first).map(Kind::Text),
-            _ => return self.bare(first),
+            ',' => TokenKind::Comma,
+            ':' => TokenKind::Colon,
+            '"' | '\'' | '“' | '”' | '‘' | '’' => return self.read_quoted(first).map(TokenKind::Text),
+            _ => return self.read_bare(first),
         };
         self.at += first.len_utf8();
         Ok(kind)
@@ -151,7 +151,7 @@ impl<'a> Tokens<'a> {
 
     /// Reads a quoted text. It ends at the first quote that can end it. If the text has unescaped quotes inside, the
     /// token after that quote is misplaced, and the text is refused for that.
-    fn quoted(&mut self, opening: char) -> Result<Cow<'a, str>, FaultKind> {
+    fn read_quoted(&mut self, opening: char) -> Result<Cow<'a, str>, FaultKind> {
         let closing: &[char] = match opening {
             '“' | '”' => &['“', '”'],
             '‘' | '’' => &['‘', '’'],
@@ -170,13 +170,13 @@ impl<'a> Tokens<'a> {
                 break;
             }
             if next == '\\' {
-                let (said, length) = escape(&self.text[at..]).inspect_err(|_| self.at = at)?;
+                let (character, length) = read_escape(&self.text[at..]).inspect_err(|_| self.at = at)?;
                 if self.text[at..].starts_with("\\'") {
                     self.repairs.insert(Repair::Escapes);
                 }
                 let text = owned.get_or_insert_default();
                 text.push_str(&self.text[plain..at]);
-                text.push(said);
+                text.push(character);
                 at += length;
                 plain = at;
                 continue;
@@ -207,8 +207,8 @@ impl<'a> Tokens<'a> {
     }
 
     /// Reads a number, a literal, or a key without quotes.
-    fn bare(&mut self, first: char) -> Result<Kind<'a>, FaultKind> {
-        let rest = self.rest();
+    fn read_bare(&mut self, first: char) -> Result<TokenKind<'a>, FaultKind> {
+        let rest = self.remaining();
         let part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '-' | '+' | '.');
         let word = &rest[..rest.find(|c| !part(c)).unwrap_or(rest.len())];
         if word.is_empty() {
@@ -216,21 +216,21 @@ impl<'a> Tokens<'a> {
         }
         let is_key = self.key_may_follow && rest[word.len()..].trim_start().starts_with(':');
         let kind = match word {
-            "true" if !is_key => Kind::Literal("true"),
-            "false" if !is_key => Kind::Literal("false"),
-            "null" if !is_key => Kind::Literal("null"),
+            "true" if !is_key => TokenKind::Literal("true"),
+            "false" if !is_key => TokenKind::Literal("false"),
+            "null" if !is_key => TokenKind::Literal("null"),
             "True" | "False" | "None" if !is_key => {
                 self.repairs.insert(Repair::Python);
-                Kind::Literal(match word {
+                TokenKind::Literal(match word {
                     "True" => "true",
                     "False" => "false",
                     _ => "null",
                 })
             }
-            _ if !is_key && word.len() < 400 && serde_json::from_str::<Number>(word).is_ok() => Kind::Number(word),
+            _ if !is_key && word.len() < 400 && serde_json::from_str::<Number>(word).is_ok() => TokenKind::Number(word),
             _ if is_key && is_identifier(word) => {
                 self.repairs.insert(Repair::BareKeys);
-                Kind::Text(Cow::Borrowed(word))
+                TokenKind::Text(Cow::Borrowed(word))
             }
             _ => return Err(FaultKind::Word(word.chars().take(40).collect())),
         };
@@ -240,25 +240,25 @@ impl<'a> Tokens<'a> {
 }
 
 impl<'a> Iterator for Tokens<'a> {
-    type Item = Result<Token<'a>, Fault>;
+    type Item = Result<Token<'a>, TokenFault>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let skipped = self.skip();
+        let skipped = self.skip_blanks();
         let start = self.at;
-        let kind = match (skipped, self.rest().chars().next()) {
+        let kind = match (skipped, self.remaining().chars().next()) {
             (Ok(()), None) => return None,
-            (Ok(()), Some(first)) => self.kind(first),
+            (Ok(()), Some(first)) => self.read_token(first),
             (Err(what), _) => Err(what),
         };
         Some(match kind {
             Ok(kind) => {
-                self.key_may_follow = matches!(kind, Kind::Open(b'{') | Kind::Comma);
-                Ok(Token { kind, at: start..self.at })
+                self.key_may_follow = matches!(kind, TokenKind::Open(b'{') | TokenKind::Comma);
+                Ok(Token { kind, range: start..self.at })
             }
             Err(what) => {
                 let at = self.at;
                 self.at = self.text.len();
-                Err(Fault { at, what })
+                Err(TokenFault { at, kind: what })
             }
         })
     }
@@ -266,7 +266,7 @@ impl<'a> Iterator for Tokens<'a> {
 
 /// Reads one escape and its length, from the backslash on. An escape that JSON does not know is refused, because the
 /// backslash may be meant literally (`\d`, `C:\dir`). Only `\'` has one meaning.
-fn escape(text: &str) -> Result<(char, usize), FaultKind> {
+fn read_escape(text: &str) -> Result<(char, usize), FaultKind> {
     let unknown = |length: usize| FaultKind::Escape(text.chars().take(length).collect());
     let simple = match text[1..].chars().next() {
         None => return Err(FaultKind::EndlessText),
@@ -276,14 +276,14 @@ fn escape(text: &str) -> Result<(char, usize), FaultKind> {
         Some('n') => '\n',
         Some('r') => '\r',
         Some('t') => '\t',
-        Some('u') => return unicode_escape(text).ok_or_else(|| unknown(6)),
+        Some('u') => return read_unicode_escape(text).ok_or_else(|| unknown(6)),
         Some(_) => return Err(unknown(2)),
     };
     Ok((simple, 2))
 }
 
 /// Reads `\uXXXX`, or two of them if the first is a surrogate.
-fn unicode_escape(text: &str) -> Option<(char, usize)> {
+fn read_unicode_escape(text: &str) -> Option<(char, usize)> {
     let unit = |from: usize| {
         let hex = text.get(from..from + 6)?.strip_prefix("\\u")?;
         hex.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u16::from_str_radix(hex, 16).ok())?

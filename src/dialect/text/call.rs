@@ -2,114 +2,114 @@
 
 use serde_json::Value;
 
-use super::{ParsedCall, misread};
+use super::{ParsedCall, malformed_call};
 use crate::call::JsonObject;
 use crate::call::json::parse_strict;
-use crate::dialect::json_repair::{self, Kind, Tokens};
+use crate::dialect::json_repair::{self, TokenKind, Tokens};
 use crate::dialect::message::{RawArguments, TextSyntax, ToolCall};
 
 /// The keys of a tool's name.
-const NAMES: [&str; 5] = ["tool_name", "tool", "name", "action", "function"];
-const ARGUMENTS: [&str; 8] =
+const NAME_KEYS: [&str; 5] = ["tool_name", "tool", "name", "action", "function"];
+const ARGUMENT_KEYS: [&str; 8] =
     ["args", "arguments", "parameters", "params", "input", "tool_input", "tool_args", "action_input"];
 /// Further keys that a call may have where only its keys show that it is a call.
-const BESIDE: [&str; 8] = ["id", "type", "index", "tool_call_id", "call_id", "thought", "thoughts", "reasoning"];
+const OTHER_KEYS: [&str; 8] = ["id", "type", "index", "tool_call_id", "call_id", "thought", "thoughts", "reasoning"];
 
 /// The result of reading a piece of text.
 #[derive(Default)]
-pub(super) struct Taken {
+pub(super) struct ReadResult {
     /// The calls in it. `None` if it is something else.
-    pub(super) asks: Option<Vec<ParsedCall>>,
+    pub(super) calls: Option<Vec<ParsedCall>>,
     /// The length of the text that was read, in bytes.
     pub(super) length: usize,
     /// The JSON is broken, so its end is a guess.
-    pub(super) broken: bool,
+    pub(super) is_broken: bool,
     /// The number of bytes that were read without result to find that out.
-    pub(super) wasted: usize,
+    pub(super) wasted_bytes: usize,
 }
 
 /// Names that mean "no call" (ReAct). `final_answer` is not included, because real tools have this name.
-pub(in crate::dialect) fn is_no_tool(name: &str) -> bool {
+pub(in crate::dialect) fn is_no_tool_name(name: &str) -> bool {
     ["none", "n/a", "final answer", "finish"].iter().any(|word| name.eq_ignore_ascii_case(word))
 }
 
 /// Classifies the arguments of a call.
-pub(super) fn written(value: Value) -> RawArguments {
+pub(super) fn classify_arguments(value: Value) -> RawArguments {
     match value {
         Value::Object(object) => RawArguments::Object(object),
         Value::String(text) => RawArguments::Text(text),
-        Value::Null => RawArguments::Nothing,
+        Value::Null => RawArguments::Missing,
         other => RawArguments::Other(other),
     }
 }
 
 /// Classifies arguments that are given as text, which may be JSON.
-pub(super) fn written_text(text: &str) -> RawArguments {
+pub(super) fn classify_text_arguments(text: &str) -> RawArguments {
     match parse_strict(text.as_bytes()) {
-        _ if text.trim().is_empty() => RawArguments::Nothing,
-        Ok(value) => written(value),
+        _ if text.trim().is_empty() => RawArguments::Missing,
+        Ok(value) => classify_arguments(value),
         Err(_) => RawArguments::Text(text.to_owned()),
     }
 }
 
 /// The calls of a text that consists of JSON only.
-pub(super) fn whole(text: &str) -> Option<Vec<ParsedCall>> {
+pub(super) fn read_whole_text(text: &str) -> Option<Vec<ParsedCall>> {
     let text = text.trim();
-    let taken = several(text, TextSyntax::Bare);
-    let rest = &text[taken.length..];
-    taken.asks.filter(|_| rest.bytes().all(|b| b.is_ascii_whitespace() || matches!(b, b'}' | b']')))
+    let parsed = read_calls(text, TextSyntax::Bare);
+    let rest = &text[parsed.length..];
+    parsed.calls.filter(|_| rest.bytes().all(|b| b.is_ascii_whitespace() || matches!(b, b'}' | b']')))
 }
 
 /// Reads consecutive calls. In a fence or without any mark, every JSON value must look like a call; otherwise none is
 /// a call.
-pub(super) fn several(text: &str, form: TextSyntax) -> Taken {
-    let mut all = Taken::default();
+pub(super) fn read_calls(text: &str, syntax: TextSyntax) -> ReadResult {
+    let mut all = ReadResult::default();
     loop {
         let rest = &text[all.length..];
         let start = rest.len() - rest.trim_start().len();
         // After the first value, `[` begins a mark rather than an array.
         let begins: &[char] = if all.length == 0 { &['{', '['] } else { &['{'] };
-        if all.broken || !rest[start..].starts_with(begins) {
+        if all.is_broken || !rest[start..].starts_with(begins) {
             return all;
         }
-        let taken = one(&rest[start..], form);
-        all.length += start + taken.length;
-        all.broken = taken.broken;
-        all.wasted += taken.wasted;
-        match taken.asks {
-            Some(asks) => all.asks.get_or_insert_default().extend(asks),
-            None => return Taken { asks: None, ..all },
+        let parsed = read_call(&rest[start..], syntax);
+        all.length += start + parsed.length;
+        all.is_broken = parsed.is_broken;
+        all.wasted_bytes += parsed.wasted_bytes;
+        match parsed.calls {
+            Some(calls) => all.calls.get_or_insert_default().extend(calls),
+            None => return ReadResult { calls: None, ..all },
         }
     }
 }
 
-fn one(text: &str, form: TextSyntax) -> Taken {
-    let (closed, end, wasted) = match json_repair::extent(text) {
+fn read_call(text: &str, syntax: TextSyntax) -> ReadResult {
+    let (closed, end, wasted_bytes) = match json_repair::find_extent(text) {
         Ok(Some(end)) => (true, end, 0),
-        Ok(None) => (false, end_of_broken(text, form), text.len()),
-        Err(fault) => (false, end_of_broken(text, form), if fault.is_endless() { text.len() } else { fault.at }),
+        Ok(None) => (false, find_broken_end(text, syntax), text.len()),
+        Err(fault) => (false, find_broken_end(text, syntax), if fault.is_endless() { text.len() } else { fault.at }),
     };
     let body = &text[..end];
-    let asks = match parse_strict(body.as_bytes()) {
-        Ok(value) => of_value(value, form),
-        Err(_) => of_broken(body, form, !closed && is_cut_off(body, end == text.len())),
+    let calls = match parse_strict(body.as_bytes()) {
+        Ok(value) => calls_in_value(value, syntax),
+        Err(_) => call_in_broken_json(body, syntax, !closed && is_cut_off(body, end == text.len())),
     };
-    Taken { asks, length: end, broken: !closed, wasted }
+    ReadResult { calls, length: end, is_broken: !closed, wasted_bytes }
 }
 
 /// Whether the text was cut off: brackets are open at the end, or it is the last piece and its last token is
 /// incomplete.
 pub(super) fn is_cut_off(body: &str, is_last: bool) -> bool {
-    match json_repair::extent(body) {
+    match json_repair::find_extent(body) {
         Ok(end) => end.is_none(),
         Err(fault) => is_last && fault.is_at_end(body),
     }
 }
 
 /// The end of a body with broken JSON: the position of the mark that should follow it.
-fn end_of_broken(text: &str, form: TextSyntax) -> usize {
-    let end = match form {
-        TextSyntax::Marked | TextSyntax::Tagged => super::scan::find_end(text, form),
+fn find_broken_end(text: &str, syntax: TextSyntax) -> usize {
+    let end = match syntax {
+        TextSyntax::Marked | TextSyntax::Tagged => super::scan::find_end_mark(text, syntax),
         TextSyntax::Fenced => text.find("\n```").map(|at| at + 1),
         TextSyntax::React | TextSyntax::Bare => None,
     };
@@ -117,68 +117,70 @@ fn end_of_broken(text: &str, form: TextSyntax) -> usize {
 }
 
 /// The calls in valid JSON. `None` if it is something else.
-pub(super) fn of_value(value: Value, form: TextSyntax) -> Option<Vec<ParsedCall>> {
-    let sure = matches!(form, TextSyntax::Marked | TextSyntax::Tagged);
+pub(super) fn calls_in_value(value: Value, syntax: TextSyntax) -> Option<Vec<ParsedCall>> {
+    let is_explicit = matches!(syntax, TextSyntax::Marked | TextSyntax::Tagged);
     match value {
         Value::Array(items) => {
-            let all: Option<Vec<Vec<ParsedCall>>> = items.into_iter().map(|item| of_value(item, form)).collect();
-            all.map(|all| all.into_iter().flatten().collect()).filter(|all: &Vec<ParsedCall>| sure || !all.is_empty())
+            let all: Option<Vec<Vec<ParsedCall>>> =
+                items.into_iter().map(|item| calls_in_value(item, syntax)).collect();
+            all.map(|all| all.into_iter().flatten().collect())
+                .filter(|all: &Vec<ParsedCall>| is_explicit || !all.is_empty())
         }
         Value::Object(mut object) => match object.remove("tool_calls") {
-            Some(calls @ Value::Array(_)) => of_value(calls, form),
-            _ => of_object(object, form),
+            Some(calls @ Value::Array(_)) => calls_in_value(calls, syntax),
+            _ => calls_in_object(object, syntax),
         },
-        _ => sure.then(|| vec![Err(misread(form, None, "it is not a JSON object".to_owned()))]),
+        _ => is_explicit.then(|| vec![Err(malformed_call(syntax, None, "it is not a JSON object".to_owned()))]),
     }
 }
 
-fn of_object(mut object: JsonObject, form: TextSyntax) -> Option<Vec<ParsedCall>> {
+fn calls_in_object(mut object: JsonObject, syntax: TextSyntax) -> Option<Vec<ParsedCall>> {
     if let Some(Value::Object(function)) = object.get_mut("function") {
         let function = std::mem::take(function);
-        return of_object(function, form);
+        return calls_in_object(function, syntax);
     }
-    let said: Vec<(String, Value)> = object.into_iter().collect();
-    let keys: Vec<&str> = said.iter().map(|(key, _)| key.as_str()).collect();
-    let (name, arguments) = match roles(&keys, form)? {
+    let members: Vec<(String, Value)> = object.into_iter().collect();
+    let keys: Vec<&str> = members.iter().map(|(key, _)| key.as_str()).collect();
+    let (name, arguments) = match assign_roles(&keys, syntax)? {
         Ok(roles) => roles,
-        Err(what) => return Some(vec![Err(misread(form, None, what))]),
+        Err(what) => return Some(vec![Err(malformed_call(syntax, None, what))]),
     };
-    let sure = matches!(form, TextSyntax::Marked | TextSyntax::Tagged);
-    let Some(named) = said[name].1.as_str().filter(|named| sure || is_like_a_name(named)) else {
-        let what = format!("{} is not a tool's name", said[name].0);
-        return sure.then(|| vec![Err(misread(form, None, what))]);
+    let is_explicit = matches!(syntax, TextSyntax::Marked | TextSyntax::Tagged);
+    let Some(named) = members[name].1.as_str().filter(|named| is_explicit || is_plausible_name(named)) else {
+        let what = format!("{} is not a tool's name", members[name].0);
+        return is_explicit.then(|| vec![Err(malformed_call(syntax, None, what))]);
     };
-    if is_no_tool(named) && !sure {
+    if is_no_tool_name(named) && !is_explicit {
         return Some(Vec::new());
     }
-    let arguments = arguments.map_or(RawArguments::Nothing, |at| written(said[at].1.clone()));
-    let may_be = match &arguments {
+    let arguments = arguments.map_or(RawArguments::Missing, |at| classify_arguments(members[at].1.clone()));
+    let is_plausible = match &arguments {
         RawArguments::Other(_) => false,
-        RawArguments::Text(text) => said[name].0 == "action" || text.trim_start().starts_with('{'),
-        RawArguments::Object(_) | RawArguments::Nothing => true,
+        RawArguments::Text(text) => members[name].0 == "action" || text.trim_start().starts_with('{'),
+        RawArguments::Object(_) | RawArguments::Missing => true,
     };
-    (sure || may_be)
+    (is_explicit || is_plausible)
         .then(|| vec![Ok(ToolCall { id: None, name: named.to_owned(), arguments, cut_off: false, doubtful: false })])
 }
 
 /// Decides which key holds the name and which the arguments. `None` if this is not a call.
-fn roles(keys: &[&str], form: TextSyntax) -> Option<Result<(usize, Option<usize>), String>> {
-    let sure = matches!(form, TextSyntax::Marked | TextSyntax::Tagged);
+fn assign_roles(keys: &[&str], syntax: TextSyntax) -> Option<Result<(usize, Option<usize>), String>> {
+    let is_explicit = matches!(syntax, TextSyntax::Marked | TextSyntax::Tagged);
     let among = |words: &[&str]| -> Vec<usize> { (0..keys.len()).filter(|i| words.contains(&keys[*i])).collect() };
     // `action` and `function` are names only if no better key exists. A tool may have such parameters beside its
     // arguments.
-    let mut names = among(&NAMES[..3]);
+    let mut names = among(&NAME_KEYS[..3]);
     if names.is_empty() {
-        names = among(&NAMES[3..]);
+        names = among(&NAME_KEYS[3..]);
     }
-    let arguments = among(&ARGUMENTS);
-    let is_known = |key: &&str| NAMES.contains(key) || ARGUMENTS.contains(key) || BESIDE.contains(key);
+    let arguments = among(&ARGUMENT_KEYS);
+    let is_known = |key: &&str| NAME_KEYS.contains(key) || ARGUMENT_KEYS.contains(key) || OTHER_KEYS.contains(key);
     // Without arguments, only `tool_name` identifies a call. Other JSON also has keys such as `name` and `action`.
     let is_call = match arguments.len() {
-        0 => names.iter().all(|name| keys[*name] == NAMES[0]),
+        0 => names.iter().all(|name| keys[*name] == NAME_KEYS[0]),
         many => many == 1,
     };
-    if !sure && (names.len() != 1 || !is_call || !keys.iter().all(is_known)) {
+    if !is_explicit && (names.len() != 1 || !is_call || !keys.iter().all(is_known)) {
         return None;
     }
     Some(match (names.as_slice(), arguments.as_slice()) {
@@ -190,75 +192,74 @@ fn roles(keys: &[&str], form: TextSyntax) -> Option<Result<(usize, Option<usize>
     })
 }
 
-fn is_like_a_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= 128 && (is_no_tool(name) || !name.contains(char::is_whitespace))
+fn is_plausible_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 128 && (is_no_tool_name(name) || !name.contains(char::is_whitespace))
 }
 
 /// Reads the call from a body that is not strict JSON. Its arguments stay as the model wrote them, because the tool
 /// decides which repairs are allowed.
-fn of_broken(mut body: &str, form: TextSyntax, cut_off: bool) -> Option<Vec<ParsedCall>> {
-    let sure = matches!(form, TextSyntax::Marked | TextSyntax::Tagged);
-    let mut all = members(body);
+fn call_in_broken_json(mut body: &str, syntax: TextSyntax, cut_off: bool) -> Option<Vec<ParsedCall>> {
+    let is_explicit = matches!(syntax, TextSyntax::Marked | TextSyntax::Tagged);
+    let mut members = split_members(body);
     // Unwraps OpenAI's wrapper once only: a text may nest such wrappers without end.
-    if let Some((_, function)) = all.iter().find(|(key, value)| key == "function" && value.starts_with('{')) {
+    if let Some((_, function)) = members.iter().find(|(key, value)| key == "function" && value.starts_with('{')) {
         body = *function;
-        all = members(body);
+        members = split_members(body);
     }
-    let members = all;
-    let wrong = |name: Option<String>| {
-        let unreadable = json_repair::arguments(&RawArguments::Text(body.to_owned()), false, false).err();
-        let what = unreadable.map_or_else(|| "it is not one JSON object".to_owned(), |unreadable| unreadable.what);
-        Err(misread(form, name, what))
+    let malformed = |name: Option<String>| {
+        let unreadable = json_repair::read_arguments(&RawArguments::Text(body.to_owned()), false, false).err();
+        let what = unreadable.map_or_else(|| "it is not one JSON object".to_owned(), |unreadable| unreadable.detail);
+        Err(malformed_call(syntax, name, what))
     };
     let keys: Vec<&str> = members.iter().map(|(key, _)| key.as_str()).collect();
-    let (name, arguments) = match roles(&keys, form) {
+    let (name, arguments) = match assign_roles(&keys, syntax) {
         Some(Ok(roles)) => roles,
-        Some(Err(_)) => return Some(vec![wrong(None)]),
+        Some(Err(_)) => return Some(vec![malformed(None)]),
         None => return None,
     };
-    let Some(name) = text_of(members[name].1).filter(|name| sure || is_like_a_name(name)) else {
-        return sure.then(|| vec![wrong(None)]);
+    let Some(name) = parse_single_string(members[name].1).filter(|name| is_explicit || is_plausible_name(name)) else {
+        return is_explicit.then(|| vec![malformed(None)]);
     };
-    if is_no_tool(&name) && !sure {
+    if is_no_tool_name(&name) && !is_explicit {
         return Some(Vec::new());
     }
     if json_repair::has_mixed_keys(body) {
-        return Some(vec![wrong(Some(name))]);
+        return Some(vec![malformed(Some(name))]);
     }
     let arguments = match arguments {
-        Some(at) => written_text(members[at].1),
+        Some(at) => classify_text_arguments(members[at].1),
         // The end is missing, so arguments may have been about to follow.
-        None if cut_off => RawArguments::Nothing,
-        None => return Some(vec![wrong(Some(name))]),
+        None if cut_off => RawArguments::Missing,
+        None => return Some(vec![malformed(Some(name))]),
     };
     Some(vec![Ok(ToolCall { id: None, name, arguments, cut_off, doubtful: false })])
 }
 
 /// The members of the object at the start of the text, as far as they can be separated: each key with its raw value.
 /// If reading stops inside a value, that value contains the whole remaining text.
-fn members(text: &str) -> Vec<(String, &str)> {
+fn split_members(text: &str) -> Vec<(String, &str)> {
     let mut found = Vec::new();
     let mut tokens = Tokens::new(text);
-    if !matches!(tokens.next(), Some(Ok(token)) if token.kind == Kind::Open(b'{')) {
+    if !matches!(tokens.next(), Some(Ok(token)) if token.kind == TokenKind::Open(b'{')) {
         return found;
     }
     while let Some(Ok(token)) = tokens.next() {
         let key = match token.kind {
-            Kind::Comma => continue,
-            Kind::Text(key) => key.into_owned(),
+            TokenKind::Comma => continue,
+            TokenKind::Text(key) => key.into_owned(),
             _ => break,
         };
         let Some(Ok(colon)) = tokens.next() else { break };
-        if colon.kind != Kind::Colon {
+        if colon.kind != TokenKind::Colon {
             break;
         }
-        let start = colon.at.end;
+        let start = colon.range.end;
         let mut end = start;
         let ended = loop {
             match tokens.next() {
-                Some(Ok(token)) if token.kind == Kind::Comma && tokens.depth() == 1 => break true,
+                Some(Ok(token)) if token.kind == TokenKind::Comma && tokens.depth() == 1 => break true,
                 Some(Ok(_)) if tokens.depth() == 0 => break true,
-                Some(Ok(token)) => end = token.at.end,
+                Some(Ok(token)) => end = token.range.end,
                 None | Some(Err(_)) => break false,
             }
         };
@@ -271,11 +272,11 @@ fn members(text: &str) -> Vec<(String, &str)> {
 }
 
 /// The content of a JSON string, if the text is one JSON string only.
-fn text_of(raw: &str) -> Option<String> {
+fn parse_single_string(raw: &str) -> Option<String> {
     let mut tokens = Tokens::new(raw);
     match (tokens.next(), tokens.next()) {
         (Some(Ok(token)), None) => match token.kind {
-            Kind::Text(text) => Some(text.into_owned()),
+            TokenKind::Text(text) => Some(text.into_owned()),
             _ => None,
         },
         _ => None,

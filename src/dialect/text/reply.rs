@@ -3,38 +3,42 @@
 use serde_json::{Value, json};
 
 use crate::dialect::blocks;
-use crate::dialect::found_calls::name_of;
+use crate::dialect::found_calls::tool_name;
 use crate::dialect::message::{Message, TextSyntax, ToolReply};
 
 /// The message to append: one message of the user with the results in the order of the calls, in the syntax of the
 /// calls. Empty for a message without calls.
-pub fn reply(message: &Message, said: &[ToolReply<'_>]) -> Vec<Value> {
-    let several = said.len() > 1;
-    let told: Vec<String> =
-        message.asks.iter().zip(said).map(|(ask, said)| tell(message.form, name_of(ask), *said, several)).collect();
-    if told.is_empty() {
+pub fn write_reply(message: &Message, replies: &[ToolReply<'_>]) -> Vec<Value> {
+    let several = replies.len() > 1;
+    let texts: Vec<String> = message
+        .calls
+        .iter()
+        .zip(replies)
+        .map(|(call, reply)| format_reply(message.syntax, tool_name(call), *reply, several))
+        .collect();
+    if texts.is_empty() {
         return Vec::new();
     }
-    let between = match message.form {
+    let between = match message.syntax {
         TextSyntax::Fenced | TextSyntax::Bare => "\n\n",
         TextSyntax::Marked | TextSyntax::Tagged | TextSyntax::React => "\n",
     };
-    vec![json!({"role": "user", "content": told.join(between)})]
+    vec![json!({"role": "user", "content": texts.join(between)})]
 }
 
-fn tell(form: TextSyntax, name: Option<&str>, said: ToolReply<'_>, several: bool) -> String {
-    let text = &*blocks::all_in_words(&said);
+fn format_reply(syntax: TextSyntax, name: Option<&str>, reply: ToolReply<'_>, several: bool) -> String {
+    let text = &*blocks::result_as_text(&reply);
     let shown = name.unwrap_or("unreadable call");
-    match form {
-        TextSyntax::Marked => format!("[TOOL_RESULT]{}[/TOOL_RESULT]", as_json(name, text, said.is_error)),
-        TextSyntax::Tagged => format!("<tool_response>\n{}\n</tool_response>", as_json(name, text, said.is_error)),
+    match syntax {
+        TextSyntax::Marked => format!("[TOOL_RESULT]{}[/TOOL_RESULT]", as_json(name, text, reply.is_error)),
+        TextSyntax::Tagged => format!("<tool_response>\n{}\n</tool_response>", as_json(name, text, reply.is_error)),
         TextSyntax::React => {
             let name = if several { format!("{shown}: ") } else { String::new() };
-            let error = if said.is_error { "Error: " } else { "" };
+            let error = if reply.is_error { "Error: " } else { "" };
             format!("Observation: {name}{error}{text}")
         }
         TextSyntax::Fenced | TextSyntax::Bare => {
-            let what = if said.is_error { "Error" } else { "Result" };
+            let what = if reply.is_error { "Error" } else { "Result" };
             format!("{what} of {shown}:\n{text}")
         }
     }
@@ -49,8 +53,8 @@ fn as_json(name: Option<&str>, text: &str, is_error: bool) -> String {
 }
 
 /// Explains the syntax of a call, and lists the tools. An empty list names no tools.
-pub fn reminder(form: TextSyntax, tools: &[&str]) -> String {
-    let how = match form {
+pub fn syntax_reminder(syntax: TextSyntax, tools: &[&str]) -> String {
+    let instruction = match syntax {
         TextSyntax::Marked => {
             "To call a tool, write exactly this, with strict JSON between the marks:\n\
              [TOOL_CALL]{\"name\": \"TOOL\", \"args\": {\"PARAMETER\": \"VALUE\"}}[/TOOL_CALL]"
@@ -72,5 +76,9 @@ pub fn reminder(form: TextSyntax, tools: &[&str]) -> String {
              {\"tool_name\": \"TOOL\", \"arguments\": {\"PARAMETER\": \"VALUE\"}}"
         }
     };
-    if tools.is_empty() { how.to_owned() } else { format!("{how}\nThe tools are: {}.", tools.join(", ")) }
+    if tools.is_empty() {
+        instruction.to_owned()
+    } else {
+        format!("{instruction}\nThe tools are: {}.", tools.join(", "))
+    }
 }

@@ -1,7 +1,7 @@
 //! Scans a text once, from beginning to end, and collects what looks like a call.
 
-use super::call::{Taken, several};
-use super::{MOST_BROKEN, ParsedCall, misread, react};
+use super::call::{ReadResult, read_calls};
+use super::{MAX_BROKEN_CALLS, ParsedCall, malformed_call, react};
 use crate::dialect::message::TextSyntax;
 
 /// The calls and warnings found in a text.
@@ -12,126 +12,134 @@ pub(super) struct ScannedText {
 }
 
 /// The marks of explicit calls: begin, end, and the mark with which a model begins an invented result.
-const MARKS: [(TextSyntax, &str, &str, &str); 2] = [
+const CALL_MARKS: [(TextSyntax, &str, &str, &str); 2] = [
     (TextSyntax::Marked, "[TOOL_CALL]", "[/TOOL_CALL]", "[TOOL_RESULT]"),
     (TextSyntax::Tagged, "<tool_call>", "</tool_call>", "<tool_response>"),
 ];
 
 /// Scans the text.
-pub(super) fn scan(text: &str) -> ScannedText {
-    let mut walk =
-        Walk { text, at: 0, in_fence: false, answered: false, broken: 0, wasted: 0, seen: ScannedText::default() };
-    while walk.at < text.len() {
-        if walk.broken >= MOST_BROKEN || walk.wasted / MOST_BROKEN > text.len() {
-            walk.seen.warnings.push("too much of the text is broken JSON; the rest was not read".to_owned());
+pub(super) fn scan_text(text: &str) -> ScannedText {
+    let mut scanner = Scanner {
+        text,
+        position: 0,
+        in_fence: false,
+        in_final_answer: false,
+        broken_calls: 0,
+        wasted_bytes: 0,
+        found: ScannedText::default(),
+    };
+    while scanner.position < text.len() {
+        if scanner.broken_calls >= MAX_BROKEN_CALLS || scanner.wasted_bytes / MAX_BROKEN_CALLS > text.len() {
+            scanner.found.warnings.push("too much of the text is broken JSON; the rest was not read".to_owned());
             break;
         }
-        if !walk.step() {
-            let invented = "what the text says after its calls was not read: the model made up a result there";
-            walk.seen.warnings.push(invented.to_owned());
+        if !scanner.step() {
+            let invented = "the text after the calls was not read: the model made up a result there";
+            scanner.found.warnings.push(invented.to_owned());
             break;
         }
     }
-    walk.seen
+    scanner.found
 }
 
-struct Walk<'a> {
+struct Scanner<'a> {
     text: &'a str,
-    at: usize,
+    position: usize,
     in_fence: bool,
     /// The final answer has begun. Lines in it that look like ReAct are ordinary text.
-    answered: bool,
+    in_final_answer: bool,
     /// The number of calls with broken JSON.
-    broken: usize,
+    broken_calls: usize,
     /// The number of bytes that were read without result.
-    wasted: usize,
-    seen: ScannedText,
+    wasted_bytes: usize,
+    found: ScannedText,
 }
 
-impl Walk<'_> {
+impl Scanner<'_> {
     /// Advances by one step. Returns false at a result that the model invented.
     fn step(&mut self) -> bool {
-        let rest = &self.text[self.at..];
-        if self.at == 0 || self.text[..self.at].ends_with('\n') {
+        let rest = &self.text[self.position..];
+        if self.position == 0 || self.text[..self.position].ends_with('\n') {
             if rest.trim_start_matches([' ', '\t']).starts_with("```") {
-                self.fence();
+                self.read_fence();
                 return true;
             }
-            match react::label(rest).filter(|_| !self.answered) {
+            match react::read_label(rest).filter(|_| !self.in_final_answer) {
                 Some((react::Label::Action, _)) => {
-                    self.take(TextSyntax::React, react::action(rest));
+                    self.add_calls(TextSyntax::React, react::read_action(rest));
                     return true;
                 }
-                Some((react::Label::Observation, _)) if self.has(TextSyntax::React) => return false,
-                Some((react::Label::FinalAnswer, _)) => self.answered = true,
+                Some((react::Label::Observation, _)) if self.has_call_in(TextSyntax::React) => return false,
+                Some((react::Label::FinalAnswer, _)) => self.in_final_answer = true,
                 _ => {}
             }
         }
-        for (form, begin, _, result) in MARKS {
-            if starts_with(rest, begin) {
-                self.marked(form, begin);
+        for (syntax, begin, _, result) in CALL_MARKS {
+            if starts_with_mark(rest, begin) {
+                self.read_marked_call(syntax, begin);
                 return true;
             }
-            if starts_with(rest, result) && self.has(form) {
+            if starts_with_mark(rest, result) && self.has_call_in(syntax) {
                 return false;
             }
         }
         let next = rest.char_indices().skip(1).find(|(i, c)| matches!(c, '[' | '<') || rest[..*i].ends_with('\n'));
-        self.at += next.map_or(rest.len(), |(i, _)| i);
+        self.position += next.map_or(rest.len(), |(i, _)| i);
         true
     }
 
-    fn has(&self, form: TextSyntax) -> bool {
-        self.seen.calls.iter().any(|(other, _)| *other == form)
+    fn has_call_in(&self, syntax: TextSyntax) -> bool {
+        self.found.calls.iter().any(|(other, _)| *other == syntax)
     }
 
-    fn take(&mut self, form: TextSyntax, taken: Taken) {
-        self.wasted += taken.wasted;
-        let Some(asks) = taken.asks else { return };
-        let misread = asks.iter().filter(|ask| ask.is_err()).count();
-        self.broken += misread.max(usize::from(taken.broken));
-        self.seen.calls.extend(asks.into_iter().map(|ask| (form, ask)));
-        self.at += taken.length;
+    fn add_calls(&mut self, syntax: TextSyntax, parsed: ReadResult) {
+        self.wasted_bytes += parsed.wasted_bytes;
+        let Some(calls) = parsed.calls else { return };
+        let malformed = calls.iter().filter(|call| call.is_err()).count();
+        self.broken_calls += malformed.max(usize::from(parsed.is_broken));
+        self.found.calls.extend(calls.into_iter().map(|call| (syntax, call)));
+        self.position += parsed.length;
     }
 
     /// A line of backticks opens or closes a fence.
-    fn fence(&mut self) {
-        let line = self.text[self.at..].find('\n').map_or(self.text.len() - self.at, |end| end + 1);
-        self.at += line;
+    fn read_fence(&mut self) {
+        let line = self.text[self.position..].find('\n').map_or(self.text.len() - self.position, |end| end + 1);
+        self.position += line;
         self.in_fence = !self.in_fence;
         if !self.in_fence {
             return;
         }
-        let taken = several(&self.text[self.at..], TextSyntax::Fenced);
-        self.take(TextSyntax::Fenced, taken);
+        let parsed = read_calls(&self.text[self.position..], TextSyntax::Fenced);
+        self.add_calls(TextSyntax::Fenced, parsed);
     }
 
     /// Reads a call after its begin mark.
-    fn marked(&mut self, form: TextSyntax, begin: &str) {
-        self.at += begin.len();
-        let body = inside_fence(&self.text[self.at..]);
-        let is_mark = MARKS.iter().any(|(_, begin, end, _)| starts_with(body, begin) || starts_with(body, end));
+    fn read_marked_call(&mut self, syntax: TextSyntax, begin: &str) {
+        self.position += begin.len();
+        let body = skip_fence_opening(&self.text[self.position..]);
+        let is_mark =
+            CALL_MARKS.iter().any(|(_, begin, end, _)| starts_with_mark(body, begin) || starts_with_mark(body, end));
         if !is_mark && body.starts_with(['{', '[']) {
-            self.at = self.text.len() - body.len();
-            return self.take(form, several(body, form));
+            self.position = self.text.len() - body.len();
+            return self.add_calls(syntax, read_calls(body, syntax));
         }
         // There is no JSON after the mark. If the end mark follows before another call begins, this is a failed call.
         // Otherwise the text only mentions the mark.
         let what = if body.is_empty() {
-            "the text ends where it should begin"
-        } else if find_end(&body[..find_begin(body).unwrap_or(body.len())], form).is_some() {
-            "there is no JSON object behind its mark"
+            "the text ends where the call should begin"
+        } else if find_end_mark(&body[..find_begin_mark(body).unwrap_or(body.len())], syntax).is_some() {
+            "there is no JSON object after its mark"
         } else {
             return;
         };
-        let asks = Some(vec![Err(misread(form, None, what.to_owned()))]);
-        let length = self.text.len() - body.len() - self.at;
-        self.take(form, Taken { asks, length, ..Taken::default() });
+        let calls = Some(vec![Err(malformed_call(syntax, None, what.to_owned()))]);
+        let length = self.text.len() - body.len() - self.position;
+        self.add_calls(syntax, ReadResult { calls, length, ..ReadResult::default() });
     }
 }
 
 /// The text after white space and the opening line of a fence.
-pub(super) fn inside_fence(text: &str) -> &str {
+pub(super) fn skip_fence_opening(text: &str) -> &str {
     let text = text.trim_start();
     match text.strip_prefix("```") {
         Some(fenced) => fenced.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').trim_start(),
@@ -140,21 +148,21 @@ pub(super) fn inside_fence(text: &str) -> &str {
 }
 
 /// The first position of the end mark of this syntax.
-pub(super) fn find_end(text: &str, form: TextSyntax) -> Option<usize> {
-    let (_, _, end, _) = MARKS.into_iter().find(|(other, ..)| *other == form)?;
-    find(text, |here| starts_with(here, end))
+pub(super) fn find_end_mark(text: &str, syntax: TextSyntax) -> Option<usize> {
+    let (_, _, end, _) = CALL_MARKS.into_iter().find(|(other, ..)| *other == syntax)?;
+    find_mark(text, |here| starts_with_mark(here, end))
 }
 
 /// The first position of a mark that begins a call.
-pub(super) fn find_begin(text: &str) -> Option<usize> {
-    find(text, |here| MARKS.iter().any(|(_, begin, ..)| starts_with(here, begin)))
+pub(super) fn find_begin_mark(text: &str) -> Option<usize> {
+    find_mark(text, |here| CALL_MARKS.iter().any(|(_, begin, ..)| starts_with_mark(here, begin)))
 }
 
-fn find(text: &str, is_here: impl Fn(&str) -> bool) -> Option<usize> {
+fn find_mark(text: &str, is_here: impl Fn(&str) -> bool) -> Option<usize> {
     let mut candidates = text.bytes().enumerate().filter(|(_, b)| matches!(b, b'[' | b'<'));
     candidates.find(|(i, _)| is_here(&text[*i..])).map(|(i, _)| i)
 }
 
-fn starts_with(text: &str, mark: &str) -> bool {
+fn starts_with_mark(text: &str, mark: &str) -> bool {
     text.as_bytes().get(..mark.len()).is_some_and(|start| start.eq_ignore_ascii_case(mark.as_bytes()))
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::turn::Answered;
+use super::turn::CompletedTurn;
 use crate::dialect::Dialect;
 use crate::http::problem::Problem;
 use crate::http::wire::InvokeAnswer;
@@ -48,9 +48,9 @@ pub(super) struct CallProblem<'a> {
     pub(super) problem: &'a Problem,
 }
 
-impl Answered {
+impl CompletedTurn {
     /// The whole answer.
-    pub(super) fn answer(&self) -> CallsAnswer<'_> {
+    pub(super) fn to_answer(&self) -> CallsAnswer<'_> {
         let results: Vec<CallResult<'_>> = self.results().collect();
         let is_answer =
             |result: &CallResult<'_>| matches!(result, CallResult::Answer(answer) if answer.result_as_answer);

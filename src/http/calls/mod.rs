@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use tower_http::request_id::RequestId;
 
 use self::answer::CallsAnswer;
-pub(super) use self::request::Said;
+pub(super) use self::request::MessageBody;
 use self::request::{CallsQuery, CallsRequest};
 use self::turn::Turn;
 use super::auth::Authenticated;
-use super::body::{self, ModelSaid};
+use super::body::{self, ModelMessage};
 use super::problem::{ApiError, Problem};
-use super::responses::{Always, Keyed, Reading};
+use super::responses::{AuthResponses, BodyResponses, CommonResponses};
 use super::{events, idempotency, request_id};
 use crate::call::{Caller, IdempotencyKey, ProgressSink, json::parse_strict};
 use crate::registry::Registry;
@@ -37,40 +37,43 @@ use crate::registry::Registry;
 /// With `Accept: text/event-stream` the answer is a stream. It has `progress` events of all calls, and a `call_result`
 /// event with each call's answer or problem when the call ends. The last event is the one `result` event with the whole
 /// answer.
-#[utoipa::path(post, operation_id = "run_calls", path = "/calls", tag = "tools", params(CallsQuery, idempotency::Asking),
+#[utoipa::path(post, operation_id = "run_calls", path = "/calls", tag = "tools", params(CallsQuery, idempotency::IdempotencyHeader),
     request_body(content = Value, content_type = "application/json",
-        description = "What the model said, or an envelope around it. Its text may also be sent as text/plain."),
-    responses((status = 200, description = "The message was understood",
+        description = "The model's message, or an envelope around it. A text may also be sent as text/plain."),
+    responses((status = 200, description = "The message is valid",
         content((CallsAnswer<'_> = "application/json"), (String = "text/event-stream")),
-        headers(("idempotent-replayed" = bool, description = "True when all its calls ran before."))),
-    Always, Keyed, Reading))]
-pub(super) async fn calls(
+        headers(("idempotent-replayed" = bool, description = "True when all calls of the message are replayed."))),
+    CommonResponses, AuthResponses, BodyResponses))]
+pub(super) async fn run_calls(
     State(registry): State<Arc<Registry>>,
     Authenticated { caller, catalog }: Authenticated,
     body::QueryParams(query): body::QueryParams<CallsQuery>,
     request_id: Option<axum::Extension<RequestId>>,
     headers: HeaderMap,
-    ModelSaid(body, reserved): ModelSaid,
+    ModelMessage(body, reserved): ModelMessage,
 ) -> Result<Response, ApiError> {
-    let key = idempotency::key(&headers)?;
-    let trace = request_id::trace(&headers);
+    let key = idempotency::key_from_headers(&headers)?;
+    let trace = request_id::trace_from_headers(&headers);
     let request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
-    let (tools, of) = (catalog.clone(), caller.clone());
-    let read = move || CallsRequest::read(query, body).and_then(|mut asked| Ok((asked.message(&tools, &of)?, asked)));
-    let (message, asked) = reserved.read(read).await?;
+    let (tools, owner) = (catalog.clone(), caller.clone());
+    let read = move || {
+        CallsRequest::from_parts(query, body)
+            .and_then(|mut request| Ok((request.take_message(&tools, &owner)?, request)))
+    };
+    let (message, request) = reserved.parse_with(read).await?;
     let mut turn = Turn { registry, catalog, caller, key, request_id, trace, progress: None };
-    if events::are_asked_for(&headers) {
+    if events::are_preferred(&headers) {
         let (sink, listener) = ProgressSink::channel();
         turn.progress = Some(sink);
-        return Ok(events::stream(listener, async move {
+        return Ok(events::stream_events(listener, async move {
             let _reserved = reserved;
-            events::text(&turn.take(message, &asked).await.answer())
+            events::to_json_text(&turn.run_calls(message, &request).await.to_answer())
         }));
     }
-    let answered = turn.take(message, &asked).await;
-    let mut response = Json(answered.answer()).into_response();
+    let answered = turn.run_calls(message, &request).await;
+    let mut response = Json(answered.to_answer()).into_response();
     if answered.is_replayed() {
-        idempotency::mark(&mut response);
+        idempotency::mark_replayed(&mut response);
     }
     Ok(response)
 }
@@ -86,23 +89,23 @@ pub async fn calls_in_process(
     key: Option<IdempotencyKey>,
 ) -> (Value, bool) {
     let body = match parse_strict(message.as_bytes()) {
-        Ok(json) => Said::Json(json),
+        Ok(json) => MessageBody::Json(json),
         // Strict parsing also refuses valid JSON, such as duplicate keys. That is not a model's text.
         Err(error) if serde_json::from_str::<IgnoredAny>(message).is_ok() => {
             let problem = Problem::from(ApiError::Malformed(format!("the message is not JSON: {error}")));
             return (json!(problem), false);
         }
-        Err(_) => Said::Text(message.to_owned()),
+        Err(_) => MessageBody::Text(message.to_owned()),
     };
     let caller = Arc::new(Caller::anonymous());
     let (registry, catalog) = (registry.clone(), registry.catalog());
     let turn = Turn { registry, catalog, caller, key, request_id: None, trace: None, progress: None };
-    let asked = CallsRequest::read(CallsQuery::of(dialect, run_id), body);
-    let read = asked.and_then(|mut asked| Ok((asked.message(&turn.catalog, &turn.caller)?, asked)));
+    let request = CallsRequest::from_parts(CallsQuery::new(dialect, run_id), body);
+    let read = request.and_then(|mut request| Ok((request.take_message(&turn.catalog, &turn.caller)?, request)));
     match read {
-        Ok((message, asked)) => {
-            let answered = turn.take(message, &asked).await;
-            (json!(answered.answer()), answered.is_ok())
+        Ok((message, request)) => {
+            let answered = turn.run_calls(message, &request).await;
+            (json!(answered.to_answer()), answered.is_ok())
         }
         Err(error) => (json!(Problem::from(error)), false),
     }

@@ -7,18 +7,18 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 
-use crate::call::{CacheMode, Caller, JsonObject, Page, fields};
+use crate::call::{CacheMode, Caller, JsonObject, Page, request_fields};
 use crate::catalog::Catalog;
-use crate::deny_list::Denials;
+use crate::deny_list::DenyList;
 use crate::dialect::{self, Dialect, Message};
 use crate::http::documented;
 use crate::http::problem::ApiError;
 
 /// Most tool calls of one message that run at once. Requests cannot raise it.
-const MOST_PARALLEL: usize = 64;
+const MAX_PARALLEL: usize = 64;
 
 /// Most calls in one message.
-const MOST_CALLS: usize = 256;
+const MAX_CALLS: usize = 256;
 
 /// Options for all calls of the message.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -45,13 +45,13 @@ pub(in crate::http) struct CallsQuery {
 
 impl CallsQuery {
     /// A query with these options and no others.
-    pub(super) fn of(dialect: Option<String>, run_id: Option<String>) -> Self {
+    pub(super) fn new(dialect: Option<String>, run_id: Option<String>) -> Self {
         Self { dialect, run_id, ..Self::default() }
     }
 }
 
 /// The body of a request.
-pub(in crate::http) enum Said {
+pub(in crate::http) enum MessageBody {
     /// The provider's JSON, or an envelope around it.
     Json(Value),
     /// The model's text, unchanged.
@@ -66,7 +66,7 @@ pub(super) struct CallsRequest {
     dialect: Option<Dialect>,
     pub(super) run_id: Option<String>,
     /// The denied names of the query and of the envelope together.
-    pub(super) deny: Denials,
+    pub(super) deny: DenyList,
     pub(super) context: Arc<JsonObject>,
     pub(super) cache: CacheMode,
     pub(super) timeout: Option<Duration>,
@@ -76,11 +76,11 @@ pub(super) struct CallsRequest {
 
 /// Most names that a request denies, and the longest name, in bytes. Bounded because each one is compared with the
 /// names of all tools.
-const MOST_DENIED: usize = 100;
-const LONGEST_DENIED: usize = 128;
+const MAX_DENIED: usize = 100;
+const MAX_DENIED_BYTES: usize = 128;
 
 /// The fields of an envelope beside the message.
-const OPTIONS: [&str; 8] = ["dialect", "run_id", "deny", "context", "cache", "timeout", "parallel", "page"];
+const ENVELOPE_OPTIONS: [&str; 8] = ["dialect", "run_id", "deny", "context", "cache", "timeout", "parallel", "page"];
 
 impl CallsRequest {
     /// Combines query and body. An option of the envelope replaces the query's, except that denied names are added and
@@ -88,110 +88,112 @@ impl CallsRequest {
     ///
     /// # Errors
     /// 400, with what would be right.
-    pub(super) fn read(query: CallsQuery, body: Said) -> Result<Self, ApiError> {
-        let mut asked = Self::default();
+    pub(super) fn from_parts(query: CallsQuery, body: MessageBody) -> Result<Self, ApiError> {
+        let mut request = Self::default();
         let CallsQuery { dialect, run_id, deny, cache, timeout, parallel } = query;
         for (field, text) in [("dialect", dialect), ("run_id", run_id), ("cache", cache), ("timeout", timeout)] {
             if let Some(text) = text {
-                asked.set(field, Value::String(text))?;
+                request.set_option(field, Value::String(text))?;
             }
         }
         if let Some(names) = deny {
-            asked.deny(names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect())?;
+            request.add_denied(names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect())?;
         }
         if let Some(text) = parallel {
-            asked.set("parallel", text.parse::<u64>().map_or(Value::String(text), Value::from))?;
+            request.set_option("parallel", text.parse::<u64>().map_or(Value::String(text), Value::from))?;
         }
         match body {
-            Said::Text(text) => asked.message = Value::String(text),
-            Said::Json(Value::Object(fields)) if is_envelope(&fields) => {
+            MessageBody::Text(text) => request.message = Value::String(text),
+            MessageBody::Json(Value::Object(fields)) if is_envelope(&fields) => {
                 for (field, value) in fields {
-                    asked.set(&field, value)?;
+                    request.set_option(&field, value)?;
                 }
             }
-            Said::Json(Value::Object(fields)) if fields.contains_key("deny") => {
-                let right = "deny stands beside something that is no field of an envelope, so it would not be heard: send \
-                             {\"message\": …, \"deny\": […]}, or it in the query";
-                return Err(ApiError::Malformed(right.into()));
+            MessageBody::Json(Value::Object(fields)) if fields.contains_key("deny") => {
+                let detail = "deny is beside a field that no envelope has, so it would have no effect: send \
+                             {\"message\": …, \"deny\": […]}, or send deny in the query";
+                return Err(ApiError::Malformed(detail.into()));
             }
-            Said::Json(message) => asked.message = message,
+            MessageBody::Json(message) => request.message = message,
         }
-        Ok(asked)
+        Ok(request)
     }
 
     /// A warning for each denied name that matches none of the caller's tools. Its author believes that a tool is
     /// denied. Tools of other callers do not count, since the warning would reveal which tools exist.
-    fn idle_denials(&self, catalog: &Catalog, caller: &Caller) -> Vec<String> {
+    fn unmatched_denials(&self, catalog: &Catalog, caller: &Caller) -> Vec<String> {
         if self.deny.is_empty() {
             return Vec::new();
         }
-        let own = catalog.list(caller);
+        let own = catalog.tools_for(caller);
         let names: Vec<&str> = own.iter().flat_map(|entry| entry.definition.names()).collect();
-        let idle = self.deny.idle(&names).into_iter();
-        idle.map(|written| format!("deny: no tool is called `{written}`")).collect()
+        let idle = self.deny.unmatched_entries(&names).into_iter();
+        idle.map(|pattern| format!("deny: no tool is called `{pattern}`")).collect()
     }
 
     /// Takes the message out and parses it.
     ///
     /// # Errors
-    /// 400, if it is not a message of any dialect, or has more than `MOST_CALLS` calls.
-    pub(super) fn message(&mut self, catalog: &Catalog, caller: &Caller) -> Result<Message, ApiError> {
-        let stray = stray_field(&self.message).map(str::to_owned);
-        let mut message = dialect::read(std::mem::take(&mut self.message), self.dialect).map_err(|unread| {
-            let hint = stray.map(|field| format!("; `{field}` is no field of an envelope")).unwrap_or_default();
-            ApiError::Malformed(format!("{}{hint}", unread.what))
+    /// 400, if it is not a message of any dialect, or has more than `MAX_CALLS` calls.
+    pub(super) fn take_message(&mut self, catalog: &Catalog, caller: &Caller) -> Result<Message, ApiError> {
+        let unknown = unknown_field(&self.message).map(str::to_owned);
+        let mut message = dialect::read_message(std::mem::take(&mut self.message), self.dialect).map_err(|error| {
+            let hint = unknown.map(|field| format!("; `{field}` is not a field of an envelope")).unwrap_or_default();
+            ApiError::Malformed(format!("{}{hint}", error.message))
         })?;
-        match message.asks.len() {
-            0..=MOST_CALLS => {
-                message.warnings.extend(self.idle_denials(catalog, caller));
+        match message.calls.len() {
+            0..=MAX_CALLS => {
+                message.warnings.extend(self.unmatched_denials(catalog, caller));
                 Ok(message)
             }
-            count => Err(ApiError::Malformed(format!("the message has {count} tool calls; {MOST_CALLS} are the most"))),
+            count => {
+                Err(ApiError::Malformed(format!("the message has {count} tool calls; at most {MAX_CALLS} are allowed")))
+            }
         }
     }
 
-    fn deny(&mut self, names: Vec<&str>) -> Result<(), ApiError> {
-        if names.len() > MOST_DENIED || names.iter().any(|name| name.len() > LONGEST_DENIED) {
-            let most = format!("deny holds at most {MOST_DENIED} names of at most {LONGEST_DENIED} bytes");
-            return Err(ApiError::Malformed(most));
+    fn add_denied(&mut self, names: Vec<&str>) -> Result<(), ApiError> {
+        if names.len() > MAX_DENIED || names.iter().any(|name| name.len() > MAX_DENIED_BYTES) {
+            let detail = format!("deny holds at most {MAX_DENIED} names of at most {MAX_DENIED_BYTES} bytes");
+            return Err(ApiError::Malformed(detail));
         }
         self.deny.extend(names);
         Ok(())
     }
 
-    fn set(&mut self, field: &str, value: Value) -> Result<(), ApiError> {
-        let bad = |message: &str| Err(ApiError::Malformed(message.into()));
+    fn set_option(&mut self, field: &str, value: Value) -> Result<(), ApiError> {
+        let invalid = |message: &str| Err(ApiError::Malformed(message.into()));
         match field {
             "message" => self.message = value,
             "text" if value.is_string() => self.message = value,
-            "text" => return bad("text is what the model wrote, a text; a provider's JSON goes into message"),
+            "text" => return invalid("text is the model's text; put a provider's JSON into message"),
             // An option that is null counts as absent.
             _ if value.is_null() => {}
             "dialect" => {
                 let word = value.as_str().unwrap_or_default();
-                let Some(dialect) = Dialect::from_word(word) else {
+                let Some(dialect) = Dialect::from_name(word) else {
                     let known = Dialect::ALL.map(Dialect::as_str).join(", ");
                     return Err(ApiError::Malformed(format!("there is no dialect `{word}`; there are {known}")));
                 };
                 self.dialect = Some(dialect);
             }
-            "run_id" => self.run_id = fields::id(field, value).map_err(ApiError::Malformed)?,
-            "context" => self.context = Arc::new(fields::context(value).map_err(ApiError::Malformed)?),
-            "cache" => self.cache = fields::cache(value).map_err(ApiError::Malformed)?,
+            "run_id" => self.run_id = request_fields::parse_id(field, value).map_err(ApiError::Malformed)?,
+            "context" => self.context = Arc::new(request_fields::parse_context(value).map_err(ApiError::Malformed)?),
+            "cache" => self.cache = request_fields::parse_cache_mode(value).map_err(ApiError::Malformed)?,
             // Query and envelope may both have a timeout. The shorter one is used.
             "timeout" => {
-                let timeout = fields::timeout(value).map_err(ApiError::Malformed)?;
+                let timeout = request_fields::parse_timeout(value).map_err(ApiError::Malformed)?;
                 self.timeout = self.timeout.into_iter().chain(timeout).min();
             }
-            "page" => self.page = Page::read(value).map_err(ApiError::Malformed)?,
+            "page" => self.page = Page::from_json(value).map_err(ApiError::Malformed)?,
             "deny" => {
                 let names = value.as_array().map(|names| names.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
-                let Some(Some(names)) = names else { return bad("deny is a list of tools' names") };
-                self.deny(names)?;
+                let Some(Some(names)) = names else { return invalid("deny is a list of tool names") };
+                self.add_denied(names)?;
             }
             _ => match value.as_u64().and_then(|n| usize::try_from(n).ok()) {
-                Some(n @ 1..=MOST_PARALLEL) => self.parallel = Some(n),
-                _ => return bad("parallel is a number from 1 to 64"),
+                Some(n @ 1..=MAX_PARALLEL) => self.parallel = Some(n),
+                _ => return invalid("parallel is a number from 1 to 64"),
             },
         }
         Ok(())
@@ -202,13 +204,13 @@ impl CallsRequest {
 /// with other fields.
 fn is_envelope(fields: &JsonObject) -> bool {
     fields.contains_key("message") != fields.contains_key("text")
-        && fields.keys().all(|key| key == "message" || key == "text" || OPTIONS.contains(&key.as_str()))
+        && fields.keys().all(|key| key == "message" || key == "text" || ENVELOPE_OPTIONS.contains(&key.as_str()))
 }
 
 /// The first unknown field of an object that was probably meant as an envelope.
-fn stray_field(body: &Value) -> Option<&str> {
+fn unknown_field(body: &Value) -> Option<&str> {
     let fields = body.as_object().filter(|fields| fields.contains_key("message") || fields.contains_key("text"))?;
-    let known = |key: &&String| *key == "message" || *key == "text" || OPTIONS.contains(&key.as_str());
+    let known = |key: &&String| *key == "message" || *key == "text" || ENVELOPE_OPTIONS.contains(&key.as_str());
     fields.keys().find(|key| !known(key)).map(String::as_str)
 }
 
@@ -219,49 +221,49 @@ mod tests {
     use super::*;
     use crate::call::ToolName;
 
-    fn read(query: CallsQuery, body: Value) -> Result<CallsRequest, String> {
-        CallsRequest::read(query, Said::Json(body)).map_err(|error| format!("{error:?}"))
+    fn parse_request(query: CallsQuery, body: Value) -> Result<CallsRequest, String> {
+        CallsRequest::from_parts(query, MessageBody::Json(body)).map_err(|error| format!("{error:?}"))
     }
 
     #[test]
-    fn an_envelope_is_unwrapped_and_wins_over_the_query() {
+    fn envelope_takes_precedence_over_the_query() {
         let query = CallsQuery { run_id: Some("q".into()), deny: Some("a, b_*".into()), ..CallsQuery::default() };
         let body = json!({"message": {"role": "assistant"}, "run_id": "e", "context": {"tenant": "x"}, "parallel": 2});
-        let asked = read(query, body).unwrap();
-        assert_eq!(asked.message, json!({"role": "assistant"}));
-        assert_eq!((asked.run_id.as_deref(), asked.parallel), (Some("e"), Some(2)));
-        let denies = |name: &str| asked.deny.denies([&ToolName::parse(name).unwrap()]);
+        let request = parse_request(query, body).unwrap();
+        assert_eq!(request.message, json!({"role": "assistant"}));
+        assert_eq!((request.run_id.as_deref(), request.parallel), (Some("e"), Some(2)));
+        let denies = |name: &str| request.deny.denies([&ToolName::parse(name).unwrap()]);
         assert!(denies("b_1") && !denies("c") && denies("B-1"), "other spellings too");
-        assert_eq!(asked.context["tenant"], "x");
+        assert_eq!(request.context["tenant"], "x");
     }
 
     #[test]
-    fn what_providers_wrap_messages_in_is_no_envelope() {
+    fn provider_wrapper_is_not_an_envelope() {
         let choice = json!({"index": 0, "message": {"role": "assistant"}, "finish_reason": "tool_calls"});
-        assert_eq!(read(CallsQuery::default(), choice.clone()).unwrap().message, choice);
-        assert_eq!(stray_field(&json!({"message": {}, "runid": "r"})), Some("runid"));
+        assert_eq!(parse_request(CallsQuery::default(), choice.clone()).unwrap().message, choice);
+        assert_eq!(unknown_field(&json!({"message": {}, "runid": "r"})), Some("runid"));
         let both = json!({"message": {}, "text": "x"});
-        assert_eq!(read(CallsQuery::default(), both.clone()).unwrap().message, both);
+        assert_eq!(parse_request(CallsQuery::default(), both.clone()).unwrap().message, both);
     }
 
     #[test]
-    fn bad_options_say_what_would_be_right() {
-        let of = |field: &str, value: Value| {
-            read(CallsQuery::default(), json!({"message": {}, field: value})).expect_err(field)
+    fn invalid_option_states_the_valid_values() {
+        let error = |field: &str, value: Value| {
+            parse_request(CallsQuery::default(), json!({"message": {}, field: value})).expect_err(field)
         };
-        assert!(of("dialect", json!("french")).contains("there are openai, openai-responses"));
-        assert!(of("parallel", json!(0)).contains("from 1 to 64"));
-        assert!(of("deny", json!("a")).contains("a list"));
-        assert!(of("timeout", json!("soon")).contains("timeout"));
-        assert!(of("cache", json!("no")).contains("bypass"));
+        assert!(error("dialect", json!("french")).contains("there are openai, openai-responses"));
+        assert!(error("parallel", json!(0)).contains("from 1 to 64"));
+        assert!(error("deny", json!("a")).contains("a list"));
+        assert!(error("timeout", json!("soon")).contains("timeout"));
+        assert!(error("cache", json!("no")).contains("bypass"));
     }
 
     #[test]
-    fn shorter_timeout_wins_from_either_side() {
+    fn shorter_timeout_is_used() {
         for (query, envelope) in [("2s", "5s"), ("5s", "2s")] {
             let query = CallsQuery { timeout: Some(query.into()), ..CallsQuery::default() };
-            let asked = read(query, json!({"message": {}, "timeout": envelope})).unwrap();
-            assert_eq!(asked.timeout, Some(Duration::from_secs(2)));
+            let request = parse_request(query, json!({"message": {}, "timeout": envelope})).unwrap();
+            assert_eq!(request.timeout, Some(Duration::from_secs(2)));
         }
     }
 }

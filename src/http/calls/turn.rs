@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::answer::{CallProblem, CallResult};
 use super::request::CallsRequest;
-use crate::call::fields::MAX_ID;
-use crate::call::json::digest;
+use crate::call::json::hash_parts;
+use crate::call::request_fields::MAX_ID_LEN;
 use crate::call::units::Count;
 use crate::call::{
     Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, InvalidArguments, JsonObject,
@@ -17,12 +17,12 @@ use crate::call::{
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Dialect, MalformedCall, Message, Repaired, ToolCall, ToolReply};
 use crate::http::problem::{ApiError, Problem};
-use crate::http::tools::{failed, resolve};
+use crate::http::tools::{api_error_for_call, resolve_tool};
 use crate::http::wire::{InvokeAnswer, InvokeRequest};
 use crate::registry::Registry;
 
 /// Most tools in a reminder.
-const MOST_NAMED: usize = 50;
+const MAX_REMINDER_TOOLS: usize = 50;
 
 /// The request for one message: its caller, and the catalog that all its calls use.
 pub(super) struct Turn {
@@ -38,18 +38,18 @@ pub(super) struct Turn {
 }
 
 /// A valid message, and the outcomes of its calls.
-pub(super) struct Answered {
+pub(super) struct CompletedTurn {
     pub(super) message: Message,
     /// One for each call, in order.
-    outcomes: Vec<Outcome>,
+    completed: Vec<CompletedCall>,
     /// A reminder of how to write calls, for a model that writes them as text.
     reminder: Option<String>,
 }
 
-struct Outcome {
+struct CompletedCall {
     /// The model's id for the call, as text.
     id: Option<Arc<str>>,
-    came: CallOutcome,
+    outcome: CallOutcome,
 }
 
 enum CallOutcome {
@@ -58,64 +58,65 @@ enum CallOutcome {
         entry: Arc<Entry>,
         answer: Box<Answer>,
         /// The content for the model, if it differs from the result: a cut result has a note on how to read more.
-        shown: Option<Vec<Content>>,
+        model_content: Option<Vec<Content>>,
     },
     /// The tool did not run, or failed.
-    Failed { problem: Box<Problem>, why: RefusalReason },
+    Failed { problem: Box<Problem>, reason: FailureReason },
 }
 
 /// Why a call failed, as far as it matters to the turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum RefusalReason {
+enum FailureReason {
     /// There is no such tool.
-    Unknown,
+    UnknownTool,
     /// The call, or its arguments, could not be read.
-    Misread,
+    Unreadable,
     /// A stored failure of an earlier call with the same key was replayed.
-    Again,
+    Replayed,
     /// Anything else.
     Other,
 }
 
 impl Turn {
     /// Runs the calls of the message. A failure of one call is that call's outcome, and does not affect the others.
-    pub(super) async fn take(&self, message: Message, asked: &CallsRequest) -> Answered {
-        let parallel = asked.parallel.unwrap_or(self.catalog.calls().parallel).max(1);
-        let calls = message.asks.iter().enumerate().map(|(index, ask)| async move {
-            let outcome = self.outcome(index, ask, asked).await;
-            if let Some(told) = &self.progress {
-                told.tell("call_result", &outcome.result(ask));
+    pub(super) async fn run_calls(&self, message: Message, request: &CallsRequest) -> CompletedTurn {
+        let parallel = request.parallel.unwrap_or(self.catalog.call_settings().parallel).max(1);
+        let calls = message.calls.iter().enumerate().map(|(index, ask)| async move {
+            let call = self.run_call(index, ask, request).await;
+            if let Some(progress) = &self.progress {
+                progress.send_event("call_result", &call.to_result(ask));
             }
-            (index, outcome)
+            (index, call)
         });
         let calls: Vec<_> = calls.collect();
         // Unordered, so that each call that ends makes room for the next, and a slow call delays no other. Dropping
         // this future also drops the calls that have not started.
-        let mut outcomes: Vec<(usize, Outcome)> = stream::iter(calls).buffer_unordered(parallel).collect().await;
-        outcomes.sort_unstable_by_key(|(index, _)| *index);
-        let mut outcomes: Vec<Outcome> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
-        self.count_misreadings(&mut outcomes, asked);
-        let reminder = self.reminder(&message, &outcomes, asked);
-        Answered { message, outcomes, reminder }
+        let mut numbered: Vec<(usize, CompletedCall)> = stream::iter(calls).buffer_unordered(parallel).collect().await;
+        numbered.sort_unstable_by_key(|(index, _)| *index);
+        let mut completed: Vec<CompletedCall> = numbered.into_iter().map(|(_, call)| call).collect();
+        self.count_unreadable(&mut completed, request);
+        let reminder = self.format_reminder(&message, &completed, request);
+        CompletedTurn { message, completed, reminder }
     }
 
-    /// Counts the unreadable messages of a run in a row. After `max_parse_attempts` of them, the model is told to make
-    /// no more calls.
-    fn count_misreadings(&self, outcomes: &mut [Outcome], asked: &CallsRequest) {
+    /// Counts the unreadable messages of a run in a row. After `max_parse_attempts` of them, the model is instructed to
+    /// make no more calls.
+    fn count_unreadable(&self, calls: &mut [CompletedCall], request: &CallsRequest) {
         let runs = &self.registry.shared().runs;
-        let misread =
-            |outcome: &Outcome| matches!(outcome.came, CallOutcome::Failed { why: RefusalReason::Misread, .. });
-        if !outcomes.iter().any(misread) {
-            if !outcomes.is_empty() {
-                runs.understood(&self.caller.name, asked.run_id.as_deref());
+        let unreadable = |call: &CompletedCall| {
+            matches!(call.outcome, CallOutcome::Failed { reason: FailureReason::Unreadable, .. })
+        };
+        if !calls.iter().any(unreadable) {
+            if !calls.is_empty() {
+                runs.reset_malformed(&self.caller.name, request.run_id.as_deref());
             }
             return;
         }
-        let times = runs.misread(&self.caller.name, asked.run_id.as_deref());
-        if times >= self.catalog.calls().max_parse_attempts {
-            for outcome in outcomes {
-                if let CallOutcome::Failed { problem, why: RefusalReason::Misread } = &mut outcome.came {
-                    problem.content = vec![Content::text(give_up(times))];
+        let times = runs.count_malformed(&self.caller.name, request.run_id.as_deref());
+        if times >= self.catalog.call_settings().max_parse_attempts {
+            for call in calls {
+                if let CallOutcome::Failed { problem, reason: FailureReason::Unreadable } = &mut call.outcome {
+                    problem.content = vec![Content::text(stop_calling_text(times))];
                 }
             }
         }
@@ -123,104 +124,113 @@ impl Turn {
 
     /// The reminder of how to write calls, after every `format_reminder_every` uses of tools by a model that writes
     /// them as text.
-    fn reminder(&self, message: &Message, outcomes: &[Outcome], asked: &CallsRequest) -> Option<String> {
-        let every = self.catalog.calls().format_reminder_every;
+    fn format_reminder(&self, message: &Message, calls: &[CompletedCall], request: &CallsRequest) -> Option<String> {
+        let every = self.catalog.call_settings().format_reminder_every;
         if message.dialect != Dialect::Text || every == 0 {
             return None;
         }
         let runs = &self.registry.shared().runs;
-        let ran = outcomes.iter().filter(|outcome| matches!(outcome.came, CallOutcome::Ran { .. }));
-        let uses: Vec<u32> = ran.map(|_| runs.used(&self.caller.name, asked.run_id.as_deref())).collect();
+        let ran = calls.iter().filter(|call| matches!(call.outcome, CallOutcome::Ran { .. }));
+        let uses: Vec<u32> = ran.map(|_| runs.count_text_use(&self.caller.name, request.run_id.as_deref())).collect();
         uses.iter().any(|uses| uses % every == 0).then(|| {
-            let entries = self.catalog.list(&self.caller);
-            let usable = entries.iter().filter(|entry| entry.is_available() && !asked.deny.denies(entry.names()));
-            let names: Vec<&str> = usable.map(|entry| entry.definition.name.as_str()).take(MOST_NAMED).collect();
-            dialect::text::reminder(message.form, &names)
+            let entries = self.catalog.tools_for(&self.caller);
+            let usable = entries.iter().filter(|entry| entry.is_available() && !request.deny.denies(entry.names()));
+            let names: Vec<&str> =
+                usable.map(|entry| entry.definition.name.as_str()).take(MAX_REMINDER_TOOLS).collect();
+            dialect::text::syntax_reminder(message.syntax, &names)
         })
     }
 
-    async fn outcome(&self, index: usize, ask: &Result<ToolCall, MalformedCall>, asked: &CallsRequest) -> Outcome {
-        let id: Option<Arc<str>> = dialect::id_of(ask).map(|id| match id {
+    async fn run_call(
+        &self,
+        index: usize,
+        ask: &Result<ToolCall, MalformedCall>,
+        request: &CallsRequest,
+    ) -> CompletedCall {
+        let id: Option<Arc<str>> = dialect::call_id(ask).map(|id| match id {
             Value::String(text) => text.as_str().into(),
             other => other.to_string().into(),
         });
-        let came = match ask {
-            Ok(ask) => self.run(index, ask, id.as_ref(), asked).await,
-            Err(misread) => Err(unreadable(misread)),
+        let outcome = match ask {
+            Ok(ask) => self.invoke_tool(index, ask, id.as_ref(), request).await,
+            Err(malformed) => Err(unreadable_error(malformed)),
         };
-        let came = came.unwrap_or_else(|error| {
-            let why = match error {
-                ApiError::UnknownTool { .. } => RefusalReason::Unknown,
-                ApiError::Misread { .. } => RefusalReason::Misread,
-                _ => RefusalReason::Other,
+        let outcome = outcome.unwrap_or_else(|error| {
+            let reason = match error {
+                ApiError::UnknownTool { .. } => FailureReason::UnknownTool,
+                ApiError::UnreadableCall { .. } => FailureReason::Unreadable,
+                _ => FailureReason::Other,
             };
-            CallOutcome::Failed { problem: Box::new(error.into()), why }
+            CallOutcome::Failed { problem: Box::new(error.into()), reason }
         });
-        Outcome { id, came }
+        CompletedCall { id, outcome }
     }
 
     /// The tool with which the model can read the rest of a cut result.
-    fn reader(&self, asked: &CallsRequest) -> Option<ToolName> {
-        self.catalog.reader(&self.caller, |entry| !asked.deny.denies(entry.names()))
+    fn result_reader(&self, request: &CallsRequest) -> Option<ToolName> {
+        self.catalog.find_result_reader(&self.caller, |entry| !request.deny.denies(entry.names()))
     }
 
-    async fn run(
+    async fn invoke_tool(
         &self,
-        place: usize,
+        position: usize,
         ask: &ToolCall,
         id: Option<&Arc<str>>,
-        asked: &CallsRequest,
+        request: &CallsRequest,
     ) -> Result<CallOutcome, ApiError> {
-        let (entry, how) = resolve(&self.catalog, &ask.name, &self.caller)?;
+        let (entry, how) = resolve_tool(&self.catalog, &ask.name, &self.caller)?;
         let may_close = entry.policy.effect != Effect::Write;
-        let mended = match ask.doubtful && !may_close {
-            true => Err(doubtful()),
-            false => dialect::arguments(&ask.arguments, ask.cut_off, may_close),
+        let repaired = match ask.doubtful && !may_close {
+            true => Err(refuse_after_unreadable()),
+            false => dialect::read_arguments(&ask.arguments, ask.cut_off, may_close),
         };
-        let (mended, unreadable) = match mended {
-            Ok(mended) => (mended, None),
+        let (repaired, unreadable) = match repaired {
+            Ok(repaired) => (repaired, None),
             Err(unreadable) => {
                 (Repaired { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable)))
             }
         };
-        let request = InvokeRequest {
-            arguments: mended.arguments,
+        let invoke = InvokeRequest {
+            arguments: repaired.arguments,
             // A longer id is not recorded, but the reply to the model still has it.
-            tool_use_id: id.filter(|id| id.len() <= MAX_ID).map(|id| id.to_string()),
-            run_id: asked.run_id.clone(),
-            context: asked.context.clone(),
-            cache: asked.cache,
-            timeout: asked.timeout,
-            page: asked.page,
+            tool_use_id: id.filter(|id| id.len() <= MAX_ID_LEN).map(|id| id.to_string()),
+            run_id: request.run_id.clone(),
+            context: request.context.clone(),
+            cache: request.cache,
+            timeout: request.timeout,
+            page: request.page,
         };
-        let mut invocation = request.into_invocation(&self.registry, &entry, &ask.name, self.caller.clone());
-        invocation.unreadable = unreadable;
+        let mut invocation = invoke.into_invocation(&self.registry, &entry, &ask.name, self.caller.clone());
+        invocation.invalid_arguments = unreadable;
         invocation.progress = self.progress.clone();
         invocation.request_id = self.request_id.clone();
         invocation.trace = self.trace.clone();
-        invocation.denied = asked.deny.denies(entry.names());
-        invocation.lineage.deny = asked.deny.written();
+        invocation.denied = request.deny.denies(entry.names());
+        invocation.call_chain.deny = request.deny.to_texts();
         if entry.policy.idempotency != Idempotency::Off {
-            invocation.key = self.key.as_ref().map(|key| key_of_call(key, place, id));
+            invocation.idempotency_key = self.key.as_ref().map(|key| call_key(key, position, id));
         }
-        let spelled = how.warning(&ask.name, &entry);
-        if spelled.is_some() || !mended.repairs.is_empty() {
-            invocation.notes.lock().meta.warnings.extend(spelled.into_iter().chain(mended.repairs));
+        let spelling = how.warning(&ask.name, &entry);
+        if spelling.is_some() || !repaired.repairs.is_empty() {
+            invocation.report.lock().meta.warnings.extend(spelling.into_iter().chain(repaired.repairs));
         }
         let invocation_id = invocation.id;
         match self.registry.invoke(&entry, invocation).await {
             Ok(answer) => Ok(CallOutcome::Ran {
-                shown: answer.with_overflow(|| self.reader(asked)),
+                model_content: answer.model_content(|| self.result_reader(request)),
                 entry,
                 answer: Box::new(answer),
             }),
             Err(error) => {
-                let why = match error {
-                    CallError::UnreadableArguments(_) => RefusalReason::Misread,
-                    CallError::Kept { again: true, .. } => RefusalReason::Again,
-                    _ => RefusalReason::Other,
+                let reason = match error {
+                    CallError::UnreadableArguments(_) => FailureReason::Unreadable,
+                    CallError::StoredFailure { replayed: true, .. } => FailureReason::Replayed,
+                    _ => FailureReason::Other,
                 };
-                Ok(CallOutcome::Failed { problem: Box::new(failed(&error, &entry, invocation_id).into()), why })
+                Ok(CallOutcome::Failed {
+                    problem: Box::new(api_error_for_call(&error, &entry, invocation_id).into()),
+                    reason,
+                })
             }
         }
     }
@@ -230,25 +240,26 @@ impl Turn {
 ///
 /// Calls of one message need different keys, or one would replay the other. When the same message is sent again, its
 /// calls must get the same keys again.
-fn key_of_call(key: &IdempotencyKey, place: usize, id: Option<&Arc<str>>) -> IdempotencyKey {
-    let key = key.shared();
-    let whole = match id.filter(|id| !id.is_empty()) {
+fn call_key(key: &IdempotencyKey, position: usize, id: Option<&Arc<str>>) -> IdempotencyKey {
+    let key = key.to_arc();
+    let text = match id.filter(|id| !id.is_empty()) {
         Some(id) => format!("{key}/{id}"),
-        None => format!("{key}#{place}"),
+        None => format!("{key}#{position}"),
     };
-    let digest = || IdempotencyKey::of_digest(digest([key.as_bytes(), whole.as_bytes()]));
-    IdempotencyKey::parse(whole.as_bytes()).unwrap_or_else(|_| digest())
+    let digest = || IdempotencyKey::from_digest(hash_parts([key.as_bytes(), text.as_bytes()]));
+    IdempotencyKey::parse(text.as_bytes()).unwrap_or_else(|_| digest())
 }
 
 /// Refuses a `write` call that follows an unreadable one. It may be quoted text inside the unreadable call.
-fn doubtful() -> InvalidArguments {
+fn refuse_after_unreadable() -> InvalidArguments {
     InvalidArguments {
-        what: "a call before it could not be read to its end, so it may be part of that one".into(),
-        correction: "This call did not run, since the one before it could not be read. Send both again.".into(),
+        detail: "an earlier call could not be read completely, and this call may be a part of it".into(),
+        correction: "This call did not run, because the call before it could not be read. Send both calls again."
+            .into(),
     }
 }
 
-fn give_up(times: u32) -> String {
+fn stop_calling_text(times: u32) -> String {
     format!(
         "Your tool calls could not be read {} in a row. Call no more tools: answer with what you know, and say \
          what you could not find out.",
@@ -256,21 +267,21 @@ fn give_up(times: u32) -> String {
     )
 }
 
-fn unreadable(misread: &MalformedCall) -> ApiError {
-    ApiError::Misread { detail: misread.what.clone(), correction: misread.correction.clone() }
+fn unreadable_error(call: &MalformedCall) -> ApiError {
+    ApiError::UnreadableCall { detail: call.fault.clone(), correction: call.correction.clone() }
 }
 
-impl Answered {
+impl CompletedTurn {
     /// The results of the calls, as in the route's answer.
     pub(super) fn results(&self) -> impl Iterator<Item = CallResult<'_>> {
-        self.message.asks.iter().zip(&self.outcomes).map(|(ask, outcome)| outcome.result(ask))
+        self.message.calls.iter().zip(&self.completed).map(|(ask, call)| call.to_result(ask))
     }
 
     /// The messages to append to the conversation.
     pub(super) fn messages(&self) -> Vec<Value> {
-        let asks = self.message.asks.iter().zip(&self.outcomes);
-        let said: Vec<ToolReply<'_>> = asks.map(|(ask, outcome)| outcome.said(ask.is_err())).collect();
-        let mut messages = dialect::reply(&self.message, &said);
+        let asks = self.message.calls.iter().zip(&self.completed);
+        let replies: Vec<ToolReply<'_>> = asks.map(|(ask, call)| call.to_reply(ask.is_err())).collect();
+        let mut messages = dialect::write_replies(&self.message, &replies);
         if let Some(reminder) = &self.reminder
             && let Some(Value::String(content)) = messages.last_mut().and_then(|message| message.get_mut("content"))
         {
@@ -282,50 +293,50 @@ impl Answered {
 
     /// Whether all tools ran without an error result.
     pub(super) fn is_ok(&self) -> bool {
-        self.outcomes
+        self.completed
             .iter()
-            .all(|outcome| matches!(&outcome.came, CallOutcome::Ran { answer, .. } if !answer.result.is_error))
+            .all(|call| matches!(&call.outcome, CallOutcome::Ran { answer, .. } if !answer.result.is_error))
     }
 
     /// Whether all calls were replayed.
     pub(super) fn is_replayed(&self) -> bool {
-        let replayed = |outcome: &Outcome| match &outcome.came {
+        let replayed = |call: &CompletedCall| match &call.outcome {
             CallOutcome::Ran { answer, .. } => answer.replayed,
-            CallOutcome::Failed { why, .. } => *why == RefusalReason::Again,
+            CallOutcome::Failed { reason, .. } => *reason == FailureReason::Replayed,
         };
-        !self.outcomes.is_empty() && self.outcomes.iter().all(replayed)
+        !self.completed.is_empty() && self.completed.iter().all(replayed)
     }
 }
 
-impl Outcome {
+impl CompletedCall {
     /// The result of the call, as in the route's answer.
-    fn result<'a>(&'a self, ask: &'a Result<ToolCall, MalformedCall>) -> CallResult<'a> {
-        match &self.came {
-            CallOutcome::Ran { entry, answer, .. } => CallResult::Answer(InvokeAnswer::of(entry, answer)),
+    fn to_result<'a>(&'a self, ask: &'a Result<ToolCall, MalformedCall>) -> CallResult<'a> {
+        match &self.outcome {
+            CallOutcome::Ran { entry, answer, .. } => CallResult::Answer(InvokeAnswer::for_entry(entry, answer)),
             CallOutcome::Failed { problem, .. } => CallResult::Problem(CallProblem {
-                tool: dialect::name_of(ask),
+                tool: dialect::tool_name(ask),
                 tool_use_id: self.id.as_deref(),
                 problem,
             }),
         }
     }
 
-    /// The reply to the model. `is_none`: the text could not be read as a call.
-    fn said(&self, is_none: bool) -> ToolReply<'_> {
-        match &self.came {
-            CallOutcome::Ran { entry, answer, shown, .. } => ToolReply {
-                content: shown.as_deref().unwrap_or(&answer.result.content),
+    /// The reply to the model. `is_unreadable`: the text could not be read as a call.
+    fn to_reply(&self, is_unreadable: bool) -> ToolReply<'_> {
+        match &self.outcome {
+            CallOutcome::Ran { entry, answer, model_content, .. } => ToolReply {
+                content: model_content.as_deref().unwrap_or(&answer.result.content),
                 structured: answer.result.structured_content.as_ref(),
                 is_error: answer.result.is_error,
-                is_answer: answer.result.is_answer(entry.definition.result_as_answer),
-                is_no_call: false,
+                is_final_answer: answer.result.is_answer(entry.definition.result_as_answer),
+                is_invalid_call: false,
             },
-            CallOutcome::Failed { problem, why } => ToolReply {
+            CallOutcome::Failed { problem, reason } => ToolReply {
                 content: &problem.content,
                 structured: None,
                 is_error: true,
-                is_answer: false,
-                is_no_call: is_none || *why == RefusalReason::Unknown,
+                is_final_answer: false,
+                is_invalid_call: is_unreadable || *reason == FailureReason::UnknownTool,
             },
         }
     }

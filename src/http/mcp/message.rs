@@ -9,13 +9,13 @@ use rmcp::ErrorData;
 use serde_json::{Value, json};
 
 use crate::call::{JsonObject, json as strict};
-use crate::mcp::INITIALIZE;
+use crate::mcp::INITIALIZE_PARAMS;
 
 /// Longest error text of rmcp that is passed on, in bytes.
-const WORDS: usize = 4 << 10;
+const MAX_ERROR_TEXT: usize = 4 << 10;
 
 /// Start of rmcp's text, under status 415, for JSON that is not a message.
-const UNREADABLE: &str = "fail to deserialize";
+const UNREADABLE_PREFIX: &str = "fail to deserialize";
 
 /// One message: a request, a notification (without id) or an answer (without method).
 pub(super) struct Message {
@@ -24,32 +24,34 @@ pub(super) struct Message {
 }
 
 /// Why a message is invalid, and its id if that could be read.
-pub(super) struct Wrong {
+pub(super) struct MessageError {
     id: Value,
     error: ErrorData,
 }
 
 impl Message {
-    pub(super) fn read(body: &[u8]) -> Result<Self, Wrong> {
-        let wrong = |id, error| Err(Wrong { id, error });
+    pub(super) fn parse(body: &[u8]) -> Result<Self, MessageError> {
+        let fail = |id, error| Err(MessageError { id, error });
         let fields = match strict::parse_strict(body) {
             Ok(Value::Object(fields)) => fields,
             Ok(Value::Array(_)) => {
-                let words = "a body is one JSON-RPC message: batches were taken out of MCP with 2025-06-18; send each by itself";
-                return wrong(Value::Null, ErrorData::invalid_request(words, None));
+                let text =
+                    "a body is one JSON-RPC message: MCP has no batches since 2025-06-18; send each message by itself";
+                return fail(Value::Null, ErrorData::invalid_request(text, None));
             }
             Ok(other) => {
-                let words = format!("a JSON-RPC message is an object, not {}", strict::type_name(&other));
-                return wrong(Value::Null, ErrorData::invalid_request(words, None));
+                let text = format!("a JSON-RPC message is an object, not {}", strict::type_name(&other));
+                return fail(Value::Null, ErrorData::invalid_request(text, None));
             }
             Err(error) => {
-                let words = format!("the body is not JSON: {error}");
-                return wrong(Value::Null, ErrorData::parse_error(words, None));
+                let text = format!("the body is not JSON: {error}");
+                return fail(Value::Null, ErrorData::parse_error(text, None));
             }
         };
         let id = fields.get("id").cloned();
         let known = id.clone().filter(|id| id.is_string() || id.is_i64()).unwrap_or_default();
-        let invalid = |words: &'static str| Wrong { id: known.clone(), error: ErrorData::invalid_request(words, None) };
+        let invalid =
+            |text: &'static str| MessageError { id: known.clone(), error: ErrorData::invalid_request(text, None) };
         if fields.get("jsonrpc") != Some(&Value::from("2.0")) {
             return Err(invalid("a JSON-RPC message has jsonrpc: \"2.0\""));
         }
@@ -70,8 +72,9 @@ impl Message {
         // rmcp treats an unreadable cursor as a missing one. A client that pages would get the first page for ever.
         let cursor = params.and_then(|params| params.get("cursor"));
         if cursor.is_some_and(|cursor| !cursor.is_string() && !cursor.is_null()) {
-            let error = ErrorData::invalid_params("a cursor is a text: nextCursor of the page before as it came", None);
-            return Err(Wrong { id: known, error });
+            let error =
+                ErrorData::invalid_params("a cursor is a text: send nextCursor of the previous page unchanged", None);
+            return Err(MessageError { id: known, error });
         }
         Ok(Self { id, fields })
     }
@@ -81,44 +84,44 @@ impl Message {
     }
 }
 
-impl IntoResponse for Wrong {
+impl IntoResponse for MessageError {
     fn into_response(self) -> Response {
-        refused(StatusCode::BAD_REQUEST, &self.id, &self.error)
+        error_response(StatusCode::BAD_REQUEST, &self.id, &self.error)
     }
 }
 
 /// A JSON-RPC error under this status.
-pub(super) fn refused(status: StatusCode, id: &Value, error: &ErrorData) -> Response {
+pub(super) fn error_response(status: StatusCode, id: &Value, error: &ErrorData) -> Response {
     (status, Json(json!({"jsonrpc": "2.0", "id": id, "error": error}))).into_response()
 }
 
 /// There is no such session, or another caller owns it. Both get the same answer, so that a caller cannot find out
 /// which ids exist.
-pub(super) fn no_session(id: Option<Value>) -> Response {
-    let error = ErrorData::invalid_request("there is no such session; initialize begins a new one", None);
-    refused(StatusCode::NOT_FOUND, &id.unwrap_or_default(), &error)
+pub(super) fn session_not_found(id: Option<Value>) -> Response {
+    let error = ErrorData::invalid_request("there is no such session; initialize starts a new one", None);
+    error_response(StatusCode::NOT_FOUND, &id.unwrap_or_default(), &error)
 }
 
 /// Refuses a request whose id is under way. rmcp would send the answer of one request to the other.
 pub(super) fn id_in_use(id: &Value) -> Response {
-    let words = "a request with this id is under way in this session; ids are used once";
-    refused(StatusCode::BAD_REQUEST, id, &ErrorData::invalid_request(words, None))
+    let text = "a request with this id is under way in this session; give each request its own id";
+    error_response(StatusCode::BAD_REQUEST, id, &ErrorData::invalid_request(text, None))
 }
 
 /// The params of `initialize` cannot be read.
-pub(super) fn no_initialize(id: Option<Value>) -> Response {
-    let error = ErrorData::invalid_params(format!("initialize cannot be read: {INITIALIZE}"), None);
-    refused(StatusCode::BAD_REQUEST, &id.unwrap_or_default(), &error)
+pub(super) fn invalid_initialize(id: Option<Value>) -> Response {
+    let error = ErrorData::invalid_params(format!("initialize cannot be read: {INITIALIZE_PARAMS}"), None);
+    error_response(StatusCode::BAD_REQUEST, &id.unwrap_or_default(), &error)
 }
 
 /// Refuses a header that occurs twice. A proxy on the way may have used the other value.
-pub(super) fn doubled(header: &str, id: Option<Value>) -> Response {
+pub(super) fn duplicate_header(header: &str, id: Option<Value>) -> Response {
     let error = ErrorData::header_mismatch(format!("there is more than one {header} header"), None);
-    refused(StatusCode::BAD_REQUEST, &id.unwrap_or_default(), &error)
+    error_response(StatusCode::BAD_REQUEST, &id.unwrap_or_default(), &error)
 }
 
 /// Turns an error that rmcp gives as plain text into a JSON-RPC error.
-pub(super) async fn said(response: Response) -> Response {
+pub(super) async fn to_json_rpc_error(response: Response) -> Response {
     let mut status = response.status();
     if !status.is_client_error() && !status.is_server_error()
         || response.headers().contains_key(CONTENT_TYPE) && is_json(&response)
@@ -126,23 +129,23 @@ pub(super) async fn said(response: Response) -> Response {
         return response;
     }
     let allow = response.headers().get(axum::http::header::ALLOW).cloned();
-    let words = to_bytes(response.into_body(), WORDS).await.unwrap_or_default();
-    let words = String::from_utf8_lossy(&words).into_owned();
+    let text = to_bytes(response.into_body(), MAX_ERROR_TEXT).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).into_owned();
     let error = match status.is_server_error() {
         true => {
             // The text after the colon may contain a session's id, which is a secret.
-            let what = words.split(':').next().unwrap_or_default();
+            let what = text.split(':').next().unwrap_or_default();
             tracing::error!(%status, what, "an MCP message could not be answered");
-            ErrorData::internal_error("the service failed; its log says why", None)
+            ErrorData::internal_error("the service failed; its log has the cause", None)
         }
         // rmcp gives 415 also for JSON that is not a message. The media type was right then, so 400 fits better.
-        false if status == StatusCode::UNSUPPORTED_MEDIA_TYPE && words.starts_with(UNREADABLE) => {
+        false if status == StatusCode::UNSUPPORTED_MEDIA_TYPE && text.starts_with(UNREADABLE_PREFIX) => {
             status = StatusCode::BAD_REQUEST;
-            ErrorData::invalid_request("this is no message of MCP: its method, result or error cannot be read", None)
+            ErrorData::invalid_request("this is not a message of MCP: its method, result or error cannot be read", None)
         }
-        false => ErrorData::invalid_request(words, None),
+        false => ErrorData::invalid_request(text, None),
     };
-    let mut response = refused(status, &Value::Null, &error);
+    let mut response = error_response(status, &Value::Null, &error);
     if let Some(allow) = allow {
         response.headers_mut().insert(axum::http::header::ALLOW, allow);
     }

@@ -16,19 +16,19 @@ use tokio::sync::RwLock;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::streams::{self, Streams, full};
-use super::strip_event_ids::Unnumbered;
+use super::streams::{self, Streams, check_room};
+use super::strip_event_ids::WithoutEventIds;
 use crate::call::Caller;
 use crate::http::problem::ApiError;
 
 /// Most sessions at once.
-const MOST: usize = 1000;
+const MAX_SESSIONS: usize = 1000;
 /// Most sessions of one caller at once.
-const EACH: usize = 250;
+const MAX_PER_CALLER: usize = 250;
 /// A session ends after this time without a request under way and without an open stream.
-const IDLE: Duration = Duration::from_secs(30 * 60);
+const IDLE_TIME: Duration = Duration::from_secs(30 * 60);
 /// When there are too many sessions, one that was unused for this time is ended for a new one.
-const SPARED: Duration = Duration::from_secs(60);
+const MIN_IDLE_TO_REPLACE: Duration = Duration::from_secs(60);
 
 /// All sessions. Clones share them.
 #[derive(Clone)]
@@ -38,8 +38,8 @@ struct Inner {
     manager: Arc<LocalSessionManager>,
     table: Mutex<Table>,
     ending: CancellationToken,
-    most: usize,
-    each: usize,
+    max_total: usize,
+    max_per_caller: usize,
 }
 
 #[derive(Default)]
@@ -54,29 +54,29 @@ pub(super) struct Session {
     id: Arc<str>,
     owner: Arc<str>,
     /// Tripped when the session ends.
-    left: CancellationToken,
-    told: Arc<AtomicBool>,
+    ended: CancellationToken,
+    notifies: Arc<AtomicBool>,
     uses: Arc<Mutex<Uses>>,
     /// Read-locked while a request is inside rmcp, so that the session cannot be removed meanwhile.
-    asking: Arc<RwLock<()>>,
+    rmcp_lock: Arc<RwLock<()>>,
     /// The slot of the session's listening stream, while one is open.
-    listening: tokio::sync::Mutex<Weak<streams::StreamSlot>>,
+    stream_slot: tokio::sync::Mutex<Weak<streams::StreamSlot>>,
 }
 
 struct Uses {
     /// Ids of the requests under way.
     requests: HashSet<Value>,
     /// Number of requests and streams that use the session.
-    open: usize,
-    last: Instant,
+    count: usize,
+    last_use: Instant,
     /// The session has ended: it cannot be used any more.
     ended: bool,
 }
 
 /// Why a request in a session is refused.
-pub(super) enum Refused {
+pub(super) enum UseError {
     /// The session has ended.
-    Gone,
+    Ended,
     /// A request with this id is under way.
     IdInUse,
 }
@@ -89,13 +89,13 @@ pub(super) struct SessionSlot {
 }
 
 /// A listening stream that is being opened. Until it is dropped, no other request opens one in the session.
-pub(super) struct Listening<'a> {
-    pub(super) place: Arc<streams::StreamSlot>,
-    _alone: tokio::sync::MutexGuard<'a, Weak<streams::StreamSlot>>,
+pub(super) struct OpeningStream<'a> {
+    pub(super) slot: Arc<streams::StreamSlot>,
+    _lock: tokio::sync::MutexGuard<'a, Weak<streams::StreamSlot>>,
 }
 
 /// One use of a session by a request or a stream. Dropping it ends the use.
-pub(super) struct Use {
+pub(super) struct SessionUse {
     uses: Arc<Mutex<Uses>>,
     request: Option<Value>,
 }
@@ -106,19 +106,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Sessions {
     pub(super) fn new(ending: CancellationToken) -> Self {
-        Self::with_most(MOST, EACH, ending)
+        Self::with_limits(MAX_SESSIONS, MAX_PER_CALLER, ending)
     }
 
-    fn with_most(most: usize, each: usize, ending: CancellationToken) -> Self {
+    fn with_limits(max_total: usize, max_per_caller: usize, ending: CancellationToken) -> Self {
         let mut manager = LocalSessionManager::default();
         manager.session_config.keep_alive = None;
         manager.session_config.sse_retry = None;
-        Self(Arc::new(Inner { manager: Arc::new(manager), table: Mutex::default(), ending, most, each }))
+        Self(Arc::new(Inner { manager: Arc::new(manager), table: Mutex::default(), ending, max_total, max_per_caller }))
     }
 
     /// rmcp's session table, with events without ids.
-    pub(super) fn manager(&self) -> Arc<Unnumbered> {
-        Arc::new(Unnumbered(self.0.manager.clone()))
+    pub(super) fn rmcp_manager(&self) -> Arc<WithoutEventIds> {
+        Arc::new(WithoutEventIds(self.0.manager.clone()))
     }
 
     #[cfg(test)]
@@ -136,27 +136,27 @@ impl Sessions {
     ///
     /// # Errors
     /// 503, if there are too many sessions in all, or too many of this caller, and none of them was unused for
-    /// `SPARED`.
-    pub(super) fn place(&self, caller: &Caller) -> Result<SessionSlot, ApiError> {
+    /// `MIN_IDLE_TO_REPLACE`.
+    pub(super) fn reserve_slot(&self, caller: &Caller) -> Result<SessionSlot, ApiError> {
         let mut table = lock(&self.0.table);
         let is_own = |owner: &Arc<str>| *owner == caller.name;
         let owners = table.by_id.values().map(|session| &session.owner).chain(&table.opening);
         let (all, own) = owners.fold((0, 0), |(all, own), owner| (all + 1, own + usize::from(is_own(owner))));
-        let room = full("sessions", (all, self.0.most), (own, self.0.each), caller);
+        let room = check_room("sessions", (all, self.0.max_total), (own, self.0.max_per_caller), caller);
         // Chosen under the table's lock, but ended after it: `end_if` takes the same lock.
-        let mut idlest = None;
+        let mut replaced = None;
         if let Err(refused) = room {
             // A caller that has reached its own bound loses a session of its own, and never costs another caller one.
-            let among = table.by_id.values().filter(|session| own < self.0.each || is_own(&session.owner));
-            let idle = among.filter_map(|session| Some((session.idle()?, session)));
-            let longest = idle.filter(|(idle, _)| *idle >= SPARED).max_by_key(|(idle, _)| *idle);
-            idlest = Some(longest.ok_or(refused)?.1.clone());
+            let among = table.by_id.values().filter(|session| own < self.0.max_per_caller || is_own(&session.owner));
+            let idle = among.filter_map(|session| Some((session.idle_time()?, session)));
+            let longest = idle.filter(|(idle, _)| *idle >= MIN_IDLE_TO_REPLACE).max_by_key(|(idle, _)| *idle);
+            replaced = Some(longest.ok_or(refused)?.1.clone());
         }
         table.opening.push(caller.name.clone());
         drop(table);
         // Between the choice above and this line, a request may use the chosen session. Then the session stays, and
         // there is one session too many for a while.
-        idlest.iter().for_each(|session| _ = self.end_if(session, |idle| idle.is_some()));
+        replaced.iter().for_each(|session| _ = self.end_if(session, |idle| idle.is_some()));
         Ok(SessionSlot { sessions: self.clone(), owner: caller.name.clone() })
     }
 
@@ -166,25 +166,25 @@ impl Sessions {
     /// other requests from opening one until this one is open.
     ///
     /// # Errors
-    /// As [`Streams::place`].
-    pub(super) async fn listen<'a>(
+    /// As [`Streams::reserve_slot`].
+    pub(super) async fn open_stream<'a>(
         &self,
         session: &'a Session,
         streams: &Streams,
         caller: &Caller,
-    ) -> Result<Listening<'a>, ApiError> {
-        let mut listening = session.listening.lock().await;
-        let place = match listening.upgrade() {
-            Some(place) => place,
-            None => Arc::new(streams.place(caller)?),
+    ) -> Result<OpeningStream<'a>, ApiError> {
+        let mut stream_slot = session.stream_slot.lock().await;
+        let slot = match stream_slot.upgrade() {
+            Some(slot) => slot,
+            None => Arc::new(streams.reserve_slot(caller)?),
         };
-        *listening = Arc::downgrade(&place);
+        *stream_slot = Arc::downgrade(&slot);
         let handle = self.0.manager.sessions.read().await.get(&session.id).cloned();
         if let Some(handle) = handle {
             // An error means that rmcp has ended the session. The request that follows then gets rmcp's error.
             let _ = handle.close_standalone_sse_stream(None).await;
         }
-        Ok(Listening { place, _alone: listening })
+        Ok(OpeningStream { slot, _lock: stream_slot })
     }
 
     /// Ends a session and its requests. Returns `false` if it had ended before.
@@ -192,26 +192,27 @@ impl Sessions {
         self.end_if(session, |_| true)
     }
 
-    /// Ends a session if `right` holds for the time since its last use (`None`: it is in use). Returns whether it did.
+    /// Ends a session if `condition` holds for the time since its last use (`None`: it is in use). Returns whether it
+    /// did.
     ///
     /// `ended` is set under the lock of the uses, so no use can start between the check and the end. The order after
-    /// that: our table forgets the session, its requests are cancelled, and rmcp closes the session last, once `asking`
-    /// is free. Otherwise a request could reach rmcp after its session is gone. rmcp's error for that contains the
-    /// session's id, which is a secret.
-    fn end_if(&self, session: &Session, right: impl FnOnce(Option<Duration>) -> bool) -> bool {
+    /// that: our table forgets the session, its requests are cancelled, and rmcp closes the session last, once
+    /// `rmcp_lock` is free. Otherwise a request could reach rmcp after its session is gone. rmcp's error for that
+    /// contains the session's id, which is a secret.
+    fn end_if(&self, session: &Session, condition: impl FnOnce(Option<Duration>) -> bool) -> bool {
         let ends = {
             let mut uses = lock(&session.uses);
-            let ends = !uses.ended && right(uses.idle());
+            let ends = !uses.ended && condition(uses.idle_time());
             uses.ended |= ends;
             ends
         };
         if ends {
             lock(&self.0.table).by_id.remove(&session.id);
-            session.left.cancel();
-            let (manager, id, asking) = (self.0.manager.clone(), session.id.clone(), session.asking.clone());
+            session.ended.cancel();
+            let (manager, id, rmcp_lock) = (self.0.manager.clone(), session.id.clone(), session.rmcp_lock.clone());
             // A task of its own, since the lock may wait for a client that reads slowly.
             tokio::spawn(async move {
-                let _nobody_asks = asking.write().await;
+                let _no_request = rmcp_lock.write().await;
                 manager.close_session(&id).await
             });
         }
@@ -219,20 +220,20 @@ impl Sessions {
     }
 
     /// Ends the session here if rmcp has ended it. Returns whether it did.
-    pub(super) async fn end_if_lost(&self, session: &Session) -> bool {
+    pub(super) async fn end_if_rmcp_closed(&self, session: &Session) -> bool {
         let is_there = self.0.manager.has_session(&session.id).await;
         !is_there.unwrap_or_default() && self.end_if(session, |_| true)
     }
 
     async fn end_when_idle(self, session: Arc<Session>) {
         loop {
-            let due = Instant::now() + IDLE.saturating_sub(session.idle().unwrap_or_default());
+            let due = Instant::now() + IDLE_TIME.saturating_sub(session.idle_time().unwrap_or_default());
             tokio::select! {
-                () = session.left.cancelled() => return,
+                () = session.ended.cancelled() => return,
                 () = sleep_until(due) => {}
             }
-            if self.end_if(&session, |idle| idle.is_some_and(|idle| idle >= IDLE)) {
-                return tracing::debug!(caller = %session.owner, "an MCP session has ended: nobody used it");
+            if self.end_if(&session, |idle| idle.is_some_and(|idle| idle >= IDLE_TIME)) {
+                return tracing::debug!(caller = %session.owner, "an MCP session has ended: it was idle for too long");
             }
         }
     }
@@ -240,17 +241,17 @@ impl Sessions {
 
 impl SessionSlot {
     /// Makes the session, with the id that rmcp gave it.
-    pub(super) fn take(self, id: &str) -> Arc<Session> {
+    pub(super) fn create(self, id: &str) -> Arc<Session> {
         let Self { sessions, owner } = &self;
-        let uses = Uses { requests: HashSet::new(), open: 0, last: Instant::now(), ended: false };
+        let uses = Uses { requests: HashSet::new(), count: 0, last_use: Instant::now(), ended: false };
         let session = Arc::new(Session {
             id: id.into(),
             owner: owner.clone(),
-            left: sessions.0.ending.child_token(),
-            told: Arc::default(),
+            ended: sessions.0.ending.child_token(),
+            notifies: Arc::default(),
             uses: Arc::new(Mutex::new(uses)),
-            asking: Arc::default(),
-            listening: tokio::sync::Mutex::default(),
+            rmcp_lock: Arc::default(),
+            stream_slot: tokio::sync::Mutex::default(),
         });
         lock(&sessions.0.table).by_id.insert(session.id.clone(), session.clone());
         tokio::spawn(sessions.clone().end_when_idle(session.clone()));
@@ -261,69 +262,69 @@ impl SessionSlot {
 impl Drop for SessionSlot {
     fn drop(&mut self) {
         let mut table = lock(&self.sessions.0.table);
-        if let Some(one) = table.opening.iter().position(|owner| *owner == self.owner) {
-            table.opening.swap_remove(one);
+        if let Some(index) = table.opening.iter().position(|owner| *owner == self.owner) {
+            table.opening.swap_remove(index);
         }
     }
 }
 
 impl Session {
-    pub(super) fn left(&self) -> &CancellationToken {
-        &self.left
+    pub(super) fn ended(&self) -> &CancellationToken {
+        &self.ended
     }
 
-    pub(super) fn told(&self) -> &Arc<AtomicBool> {
-        &self.told
+    pub(super) fn notifies(&self) -> &Arc<AtomicBool> {
+        &self.notifies
     }
 
     /// Starts a request. Its id must not be under way in the session.
-    pub(super) fn begin(&self, id: &Value) -> Result<Use, Refused> {
-        let mut visit = self.visit()?;
+    pub(super) fn begin_request(&self, id: &Value) -> Result<SessionUse, UseError> {
+        let mut session_use = self.begin_use()?;
         if !lock(&self.uses).requests.insert(id.clone()) {
-            return Err(Refused::IdInUse);
+            return Err(UseError::IdInUse);
         }
-        visit.request = Some(id.clone());
-        Ok(visit)
+        session_use.request = Some(id.clone());
+        Ok(session_use)
     }
 
     /// Starts a use without a request id, such as a stream.
-    pub(super) fn visit(&self) -> Result<Use, Refused> {
+    pub(super) fn begin_use(&self) -> Result<SessionUse, UseError> {
         let mut uses = lock(&self.uses);
         if uses.ended {
-            return Err(Refused::Gone);
+            return Err(UseError::Ended);
         }
-        uses.open += 1;
-        Ok(Use { uses: self.uses.clone(), request: None })
+        uses.count += 1;
+        Ok(SessionUse { uses: self.uses.clone(), request: None })
     }
 
-    /// Waits for rmcp's answer `asked`, unless the session ends first. rmcp receives nothing for a session that has
+    /// Waits for rmcp's `answer`, unless the session ends first. rmcp receives nothing for a session that has
     /// ended.
-    pub(super) async fn answer<T>(&self, asked: impl Future<Output = T>) -> Result<T, Refused> {
-        let _asking = self.asking.read().await;
+    pub(super) async fn run_until_ended<T>(&self, answer: impl Future<Output = T>) -> Result<T, UseError> {
+        let _lock = self.rmcp_lock.read().await;
         tokio::select! {
             biased;
-            () = self.left.cancelled() => Err(Refused::Gone),
-            answer = asked => Ok(answer),
+            () = self.ended.cancelled() => Err(UseError::Ended),
+            answer = answer => Ok(answer),
         }
     }
 
     /// Time since the last use; `None` while the session is in use.
-    fn idle(&self) -> Option<Duration> {
-        lock(&self.uses).idle()
+    fn idle_time(&self) -> Option<Duration> {
+        lock(&self.uses).idle_time()
     }
 }
 
 impl Uses {
-    fn idle(&self) -> Option<Duration> {
-        (self.open == 0).then(|| self.last.elapsed())
+    fn idle_time(&self) -> Option<Duration> {
+        (self.count == 0).then(|| self.last_use.elapsed())
     }
 }
 
-impl Drop for Use {
+impl Drop for SessionUse {
     fn drop(&mut self) {
         let mut uses = lock(&self.uses);
-        uses.open -= 1;
-        uses.last = Instant::now();
+        uses.count -= 1;
+        uses.last_use = Instant::now();
         if let Some(id) = &self.request {
             uses.requests.remove(id);
         }
@@ -336,95 +337,95 @@ mod tests {
 
     use super::*;
 
-    fn opened(sessions: &Sessions, id: &str) -> Arc<Session> {
-        opened_by(sessions, id, &Caller::anonymous())
+    fn create_session(sessions: &Sessions, id: &str) -> Arc<Session> {
+        create_session_of(sessions, id, &Caller::anonymous())
     }
 
-    fn opened_by(sessions: &Sessions, id: &str, caller: &Caller) -> Arc<Session> {
-        sessions.place(caller).unwrap().take(id);
+    fn create_session_of(sessions: &Sessions, id: &str, caller: &Caller) -> Arc<Session> {
+        sessions.reserve_slot(caller).unwrap().create(id);
         sessions.get(id, caller).unwrap()
     }
 
-    fn is_there(sessions: &Sessions, id: &str) -> bool {
+    fn has_session(sessions: &Sessions, id: &str) -> bool {
         sessions.get(id, &Caller::anonymous()).is_some()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_session_ends_when_nobody_has_used_it_for_long() {
-        let sessions = Sessions::with_most(2, 2, CancellationToken::new());
-        let (used, unused) = (opened(&sessions, "used"), opened(&sessions, "unused"));
-        let stream = used.visit().ok();
-        sleep_until(Instant::now() + IDLE + Duration::from_secs(1)).await;
-        assert!(is_there(&sessions, "used") && !is_there(&sessions, "unused"));
-        assert!(unused.left().is_cancelled());
+    async fn idle_session_ends() {
+        let sessions = Sessions::with_limits(2, 2, CancellationToken::new());
+        let (used, unused) = (create_session(&sessions, "used"), create_session(&sessions, "unused"));
+        let stream = used.begin_use().ok();
+        sleep_until(Instant::now() + IDLE_TIME + Duration::from_secs(1)).await;
+        assert!(has_session(&sessions, "used") && !has_session(&sessions, "unused"));
+        assert!(unused.ended().is_cancelled());
         drop(stream);
-        sleep_until(Instant::now() + IDLE - Duration::from_secs(1)).await;
-        assert!(is_there(&sessions, "used"), "its time begins with its last use");
+        sleep_until(Instant::now() + IDLE_TIME - Duration::from_secs(1)).await;
+        assert!(has_session(&sessions, "used"), "its idle time begins with its last use");
         sleep_until(Instant::now() + Duration::from_secs(2)).await;
-        assert!(!is_there(&sessions, "used"));
+        assert!(!has_session(&sessions, "used"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_there_are_too_many_the_one_unused_longest_makes_room() {
-        let sessions = Sessions::with_most(3, 3, CancellationToken::new());
-        let busy = opened(&sessions, "busy");
-        let call = busy.begin(&Value::from(1)).ok();
-        opened(&sessions, "old");
+    async fn new_session_replaces_the_longest_idle() {
+        let sessions = Sessions::with_limits(3, 3, CancellationToken::new());
+        let busy = create_session(&sessions, "busy");
+        let call = busy.begin_request(&Value::from(1)).ok();
+        create_session(&sessions, "old");
         advance(Duration::from_secs(30)).await;
-        opened(&sessions, "young");
-        let full = sessions.place(&Caller::anonymous()).err().unwrap();
+        create_session(&sessions, "young");
+        let full = sessions.reserve_slot(&Caller::anonymous()).err().unwrap();
         assert!(matches!(full, ApiError::Call { failure, .. } if failure.retry_after_ms == Some(5000)));
         advance(Duration::from_secs(31)).await;
-        opened(&sessions, "new");
-        assert!(!is_there(&sessions, "old"));
-        assert!(["busy", "young", "new"].into_iter().all(|id| is_there(&sessions, id)));
+        create_session(&sessions, "new");
+        assert!(!has_session(&sessions, "old"));
+        assert!(["busy", "young", "new"].into_iter().all(|id| has_session(&sessions, id)));
         drop(call);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_all_that_one_caller_may_have_makes_room_for_itself() {
-        let sessions = Sessions::with_most(8, 2, CancellationToken::new());
+    async fn caller_at_its_limit_replaces_its_own_session() {
+        let sessions = Sessions::with_limits(8, 2, CancellationToken::new());
         let [ann, bob] = ["ann", "bob"].map(|name| Caller { name: name.into(), admin: false });
-        opened_by(&sessions, "b1", &bob);
+        create_session_of(&sessions, "b1", &bob);
         advance(Duration::from_secs(1)).await;
-        opened_by(&sessions, "a1", &ann);
-        let opening = sessions.place(&ann).unwrap();
-        assert!(sessions.place(&ann).is_err(), "one that is being opened counts");
+        create_session_of(&sessions, "a1", &ann);
+        let opening = sessions.reserve_slot(&ann).unwrap();
+        assert!(sessions.reserve_slot(&ann).is_err(), "one that is being opened counts");
         advance(Duration::from_secs(1)).await;
-        opening.take("a2");
-        opened_by(&sessions, "b2", &bob);
-        advance(SPARED).await;
-        opened_by(&sessions, "a3", &ann);
+        opening.create("a2");
+        create_session_of(&sessions, "b2", &bob);
+        advance(MIN_IDLE_TO_REPLACE).await;
+        create_session_of(&sessions, "a3", &ann);
         let there = |id, caller| sessions.get(id, caller).is_some();
         assert!(!there("a1", &ann) && there("a2", &ann) && there("a3", &ann) && there("b1", &bob));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_session_that_has_ended_is_not_used_and_one_that_is_used_does_not_end() {
-        let sessions = Sessions::with_most(1, 1, CancellationToken::new());
-        let used = opened(&sessions, "used");
-        let visit = used.visit().ok();
-        assert!(!sessions.end_if(&used, |idle| idle.is_some()), "it was chosen before it was used");
-        drop(visit);
+    async fn session_in_use_does_not_end() {
+        let sessions = Sessions::with_limits(1, 1, CancellationToken::new());
+        let used = create_session(&sessions, "used");
+        let session_use = used.begin_use().ok();
+        assert!(!sessions.end_if(&used, |idle| idle.is_some()), "a use came after the choice");
+        drop(session_use);
         assert!(sessions.end(&used) && !sessions.end(&used));
-        assert!(matches!(used.begin(&Value::from(1)), Err(Refused::Gone)));
-        assert!(matches!(used.answer(async {}).await, Err(Refused::Gone)));
+        assert!(matches!(used.begin_request(&Value::from(1)), Err(UseError::Ended)));
+        assert!(matches!(used.run_until_ended(async {}).await, Err(UseError::Ended)));
     }
 
     #[tokio::test]
-    async fn a_place_that_no_session_took_is_free_again() {
-        let sessions = Sessions::with_most(1, 1, CancellationToken::new());
-        let place = sessions.place(&Caller::anonymous()).unwrap();
-        assert!(sessions.place(&Caller::anonymous()).is_err());
-        drop(place);
-        assert!(sessions.place(&Caller::anonymous()).is_ok());
+    async fn dropped_slot_is_free() {
+        let sessions = Sessions::with_limits(1, 1, CancellationToken::new());
+        let slot = sessions.reserve_slot(&Caller::anonymous()).unwrap();
+        assert!(sessions.reserve_slot(&Caller::anonymous()).is_err());
+        drop(slot);
+        assert!(sessions.reserve_slot(&Caller::anonymous()).is_ok());
     }
 
     #[tokio::test]
     async fn sessions_end_with_the_service() {
         let ending = CancellationToken::new();
-        let session = opened(&Sessions::new(ending.clone()), "s");
+        let session = create_session(&Sessions::new(ending.clone()), "s");
         ending.cancel();
-        assert!(session.left().is_cancelled());
+        assert!(session.ended().is_cancelled());
     }
 }

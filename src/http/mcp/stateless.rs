@@ -13,11 +13,11 @@ use rmcp::model::ClientCapabilities;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::message::{Message, refused};
-use super::{MODERN, VERSION};
+use super::message::{Message, error_response};
+use super::{STATELESS_VERSION, VERSION_HEADER};
 use crate::call::{Caller, JsonObject};
-use crate::http::problem::told;
-use crate::mcp::{Handler, McpPeer, PrepareError, PreparedCall, Refused, Reply, prepare};
+use crate::http::problem::with_failure_status;
+use crate::mcp::{Handler, JsonRpcFailure, McpPeer, PrepareError, PreparedCall, Reply, prepare_call};
 use crate::registry::{Catalog, Registry};
 
 /// The two keys that `_meta` of a request of 2026-07-28 must have.
@@ -25,7 +25,7 @@ const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// A valid plain call.
-pub(super) struct Call {
+pub(super) struct StatelessCall {
     id: Value,
     name: String,
     arguments: JsonObject,
@@ -33,81 +33,92 @@ pub(super) struct Call {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct JsonRpcAnswer<'a> {
     jsonrpc: &'static str,
     id: &'a Value,
     result: Reply<'a>,
 }
 
-impl Call {
+impl StatelessCall {
     /// Takes the call out of a message that is a valid plain call.
     ///
     /// # Errors
     /// The unchanged message, if it is not a valid plain call.
-    pub(super) fn of(
+    pub(super) fn from_message(
         headers: &HeaderMap,
         mut message: Message,
         handler: &Handler,
         catalog: &Arc<Catalog>,
         caller: &Caller,
     ) -> Result<Self, Message> {
-        if !fits(headers, &message, handler, catalog, caller) {
+        if !is_plain_call(headers, &message, handler, catalog, caller) {
             return Err(message);
         }
         let (id, params) = (message.id.take().unwrap_or_default(), message.fields.remove("params"));
-        let mut params = object(params);
+        let mut params = into_object(params);
         let name = match params.remove("name") {
             Some(Value::String(name)) => name,
             _ => String::new(),
         };
-        Ok(Self { id, name, arguments: object(params.remove("arguments")), meta: object(params.remove("_meta")) })
+        Ok(Self {
+            id,
+            name,
+            arguments: into_object(params.remove("arguments")),
+            meta: into_object(params.remove("_meta")),
+        })
     }
 
-    pub(super) async fn answer(self, registry: &Registry, catalog: Arc<Catalog>, guest: &McpPeer) -> Response {
+    pub(super) async fn run(self, registry: &Registry, catalog: Arc<Catalog>, peer: &McpPeer) -> Response {
         let Self { id, name, arguments, meta } = self;
-        let asked = match prepare(registry, &catalog, guest, &name, arguments, &meta) {
-            Ok(asked) => asked,
-            Err(PrepareError::Wrong(error)) => return wrong(&id, &error.into()),
-            Err(PrepareError::Refused(error)) => {
-                return match Reply::refusal(&error, true) {
-                    Ok(result) => Json(Answer { jsonrpc: "2.0", id: &id, result }).into_response(),
-                    Err(refused) => wrong(&id, &refused),
+        let prepared = match prepare_call(registry, &catalog, peer, &name, arguments, &meta) {
+            Ok(prepared) => prepared,
+            Err(PrepareError::Protocol(error)) => return refusal_response(&id, &error.into()),
+            Err(PrepareError::Unavailable(error)) => {
+                return match Reply::from_error(&error, true) {
+                    Ok(result) => Json(JsonRpcAnswer { jsonrpc: "2.0", id: &id, result }).into_response(),
+                    Err(refused) => refusal_response(&id, &refused),
                 };
             }
         };
         drop(catalog);
-        let PreparedCall { entry, invocation } = asked;
+        let PreparedCall { entry, invocation } = prepared;
         let invocation_id = invocation.id;
         let called = registry.invoke(&entry, invocation).await;
-        match Reply::of(registry, (&entry, &guest.caller), invocation_id, &called, true) {
-            Ok(result) => Json(Answer { jsonrpc: "2.0", id: &id, result }).into_response(),
-            Err(refused) => wrong(&id, &refused),
+        match Reply::from_call(registry, (&entry, &peer.caller), invocation_id, &called, true) {
+            Ok(result) => Json(JsonRpcAnswer { jsonrpc: "2.0", id: &id, result }).into_response(),
+            Err(refused) => refusal_response(&id, &refused),
         }
     }
 }
 
 /// A JSON-RPC error. Its status is 200, unless the same failure has a status of its own in REST.
-fn wrong(id: &Value, Refused { error, failure }: &Refused) -> Response {
-    let response = refused(StatusCode::OK, id, error);
+fn refusal_response(id: &Value, JsonRpcFailure { error, failure }: &JsonRpcFailure) -> Response {
+    let response = error_response(StatusCode::OK, id, error);
     match failure {
-        Some(failure) => told(failure, response),
+        Some(failure) => with_failure_status(failure, response),
         None => response,
     }
 }
 
-fn object(value: Option<Value>) -> JsonObject {
+fn into_object(value: Option<Value>) -> JsonObject {
     match value {
         Some(Value::Object(object)) => object,
         _ => JsonObject::new(),
     }
 }
 
-fn fits(headers: &HeaderMap, message: &Message, handler: &Handler, catalog: &Arc<Catalog>, caller: &Caller) -> bool {
+fn is_plain_call(
+    headers: &HeaderMap,
+    message: &Message,
+    handler: &Handler,
+    catalog: &Arc<Catalog>,
+    caller: &Caller,
+) -> bool {
     let only = |name: &str| {
         let mut all = headers.get_all(name).iter();
         all.next().filter(|_| all.next().is_none())?.to_str().ok()
     };
-    let says = |name: &str, value: &str| only(name) == Some(value);
+    let has = |name: &str, value: &str| only(name) == Some(value);
     let accepts = || {
         let kinds = || only(ACCEPT.as_str()).unwrap_or_default().split(',').map(str::trim);
         ["application/json", "text/event-stream"].iter().all(|wanted| kinds().any(|kind| kind == *wanted))
@@ -117,19 +128,19 @@ fn fits(headers: &HeaderMap, message: &Message, handler: &Handler, catalog: &Arc
     let is_call = message.id.is_some()
         && message.method() == Some("tools/call")
         && has_only(&message.fields, &["jsonrpc", "id", "method", "params"])
-        && says(CONTENT_TYPE.as_str(), "application/json")
-        && says(VERSION, MODERN)
-        && says("mcp-method", "tools/call")
+        && has(CONTENT_TYPE.as_str(), "application/json")
+        && has(VERSION_HEADER, STATELESS_VERSION)
+        && has("mcp-method", "tools/call")
         && accepts();
     let Some(params) = params.filter(|_| is_call) else { return false };
     let Some(name) = params.get("name").and_then(Value::as_str) else { return false };
     let Some(meta) = params.get("_meta").and_then(Value::as_object) else { return false };
     has_only(params, &["name", "arguments", "_meta"])
-        && says("mcp-name", name)
+        && has("mcp-name", name)
         && !name.starts_with("=?")
         && params.get("arguments").is_none_or(Value::is_object)
-        && meta.get(META_VERSION).and_then(Value::as_str) == Some(MODERN)
-        && meta.get(META_CAPABILITIES).is_some_and(|of_client| ClientCapabilities::deserialize(of_client).is_ok())
+        && meta.get(META_VERSION).and_then(Value::as_str) == Some(STATELESS_VERSION)
+        && meta.get(META_CAPABILITIES).is_some_and(|capabilities| ClientCapabilities::deserialize(capabilities).is_ok())
         && !meta.contains_key("progressToken")
-        && !handler.has_parameters_in_header(catalog, name, caller)
+        && !handler.has_header_parameters(catalog, name, caller)
 }

@@ -10,15 +10,15 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 
 use crate::call::{CallError, Caller, Failure};
-use crate::http::auth::authenticate;
+use crate::http::auth::authenticate_caller;
 use crate::http::problem::ApiError;
-use crate::http::settings::connections;
+use crate::http::settings::max_connections;
 use crate::registry::Registry;
 
 /// One in `SHARE` connections may be such a stream, and one in `SHARE` of these streams may belong to one caller.
-const SHARE: usize = 4;
+const SHARE_DIVISOR: usize = 4;
 /// A refused client may ask again after this time.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// The open streams without a call. Clones share them.
 #[derive(Clone)]
@@ -27,8 +27,8 @@ pub(super) struct Streams(Arc<Inner>);
 struct Inner {
     /// Number of open streams of each caller.
     open: Mutex<HashMap<Arc<str>, usize>>,
-    most: usize,
-    each: usize,
+    max_total: usize,
+    max_per_caller: usize,
 }
 
 /// The slot of a stream. Dropping it frees the slot.
@@ -39,33 +39,33 @@ pub(super) struct StreamSlot {
 
 impl Streams {
     pub(super) fn new() -> Self {
-        Self::with_most((connections() / SHARE).max(1))
+        Self::with_limit((max_connections() / SHARE_DIVISOR).max(1))
     }
 
-    fn with_most(most: usize) -> Self {
-        Self(Arc::new(Inner { open: Mutex::default(), most, each: (most / SHARE).max(1) }))
+    fn with_limit(max_total: usize) -> Self {
+        Self(Arc::new(Inner { open: Mutex::default(), max_total, max_per_caller: (max_total / SHARE_DIVISOR).max(1) }))
     }
 
     /// Takes a slot for one more stream of this caller.
     ///
     /// # Errors
     /// 503, if there are too many streams in all, or too many of this caller.
-    pub(super) fn place(&self, caller: &Caller) -> Result<StreamSlot, ApiError> {
-        let mut open = self.open();
+    pub(super) fn reserve_slot(&self, caller: &Caller) -> Result<StreamSlot, ApiError> {
+        let mut open = self.lock_open();
         let (all, own) = (open.values().sum(), open.get(&caller.name).copied().unwrap_or_default());
-        full("streams without a call", (all, self.0.most), (own, self.0.each), caller)?;
+        check_room("streams without a call", (all, self.0.max_total), (own, self.0.max_per_caller), caller)?;
         *open.entry(caller.name.clone()).or_default() += 1;
         Ok(StreamSlot { streams: self.clone(), caller: caller.name.clone() })
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+    fn lock_open(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for StreamSlot {
     fn drop(&mut self) {
-        let mut open = self.streams.open();
+        let mut open = self.streams.lock_open();
         if let Some(own) = open.get_mut(&self.caller) {
             *own -= 1;
             if *own == 0 {
@@ -79,9 +79,9 @@ impl Drop for StreamSlot {
 ///
 /// Changed grants do not end a stream: its client is notified that its list of tools has changed. The loop holds no
 /// catalog while it waits, so old tools can end.
-pub(super) async fn turned_away(registry: Arc<Registry>, headers: HeaderMap, caller: Arc<Caller>) {
-    let mut changes = registry.changes();
-    while authenticate(registry.catalog().callers(), &headers).is_ok_and(|known| known == caller) {
+pub(super) async fn key_revoked(registry: Arc<Registry>, headers: HeaderMap, caller: Arc<Caller>) {
+    let mut changes = registry.watch_changes();
+    while authenticate_caller(registry.catalog().callers(), &headers).is_ok_and(|known| known == caller) {
         if changes.changed().await.is_err() {
             return std::future::pending().await;
         }
@@ -93,21 +93,21 @@ pub(super) async fn turned_away(registry: Arc<Registry>, headers: HeaderMap, cal
 ///
 /// # Errors
 /// 503, if a bound is reached.
-pub(super) fn full(
+pub(super) fn check_room(
     what: &str,
-    (all, most): (usize, usize),
-    (own, each): (usize, usize),
+    (all, max_total): (usize, usize),
+    (own, max_own): (usize, usize),
     caller: &Caller,
 ) -> Result<(), ApiError> {
     let detail = match &*caller.name {
-        _ if all >= most => format!("{most} {what} are open over MCP, which is the most there may be"),
+        _ if all >= max_total => format!("{max_total} {what} are open over MCP, which is the maximum"),
         Caller::ANONYMOUS => return Ok(()),
-        name if own >= each => {
-            format!("{each} {what} of `{name}` are open over MCP, which is the most one caller may have")
+        name if own >= max_own => {
+            format!("{max_own} {what} of `{name}` are open over MCP, which is the maximum for one caller")
         }
         _ => return Ok(()),
     };
-    let overloaded = CallError::Overloaded { retry_after: AGAIN, per_caller: None };
+    let overloaded = CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None };
     Err(ApiError::Call { failure: Failure { detail, ..Failure::from(&overloaded) }, invocation: None })
 }
 
@@ -120,23 +120,23 @@ mod tests {
     }
 
     #[test]
-    fn one_caller_has_a_share_and_leaves_the_others_theirs() {
-        let streams = Streams::with_most(8);
+    fn stream_share_is_per_caller() {
+        let streams = Streams::with_limit(8);
         let (ann, bob) = (caller("ann"), caller("bob"));
-        let mut held: Vec<_> = (0..2).map(|_| streams.place(&ann).unwrap()).collect();
-        let refused = streams.place(&ann).err().unwrap();
+        let mut held: Vec<_> = (0..2).map(|_| streams.reserve_slot(&ann).unwrap()).collect();
+        let refused = streams.reserve_slot(&ann).err().unwrap();
         assert!(matches!(refused, ApiError::Call { failure, .. } if failure.retry_after_ms == Some(5000)));
-        held.extend((0..2).map(|_| streams.place(&bob).unwrap()));
+        held.extend((0..2).map(|_| streams.reserve_slot(&bob).unwrap()));
         held.truncate(1);
-        assert!(streams.place(&ann).is_ok(), "a place that was given up is free");
+        assert!(streams.reserve_slot(&ann).is_ok(), "a dropped slot is free");
     }
 
     #[test]
-    fn without_keys_there_is_one_caller_who_may_have_all() {
-        let streams = Streams::with_most(8);
-        let held: Vec<_> = (0..8).map(|_| streams.place(&Caller::anonymous()).unwrap()).collect();
-        assert!(streams.place(&Caller::anonymous()).is_err() && streams.place(&caller("ann")).is_err());
+    fn anonymous_caller_may_open_all_streams() {
+        let streams = Streams::with_limit(8);
+        let held: Vec<_> = (0..8).map(|_| streams.reserve_slot(&Caller::anonymous()).unwrap()).collect();
+        assert!(streams.reserve_slot(&Caller::anonymous()).is_err() && streams.reserve_slot(&caller("ann")).is_err());
         drop(held);
-        assert!(streams.open().is_empty());
+        assert!(streams.lock_open().is_empty());
     }
 }

@@ -19,14 +19,14 @@ use rmcp::transport::streamable_http_server::session::{ServerSseMessage, Session
 
 /// rmcp's session manager, with events that have no ids.
 #[derive(Clone)]
-pub(super) struct Unnumbered(pub(super) Arc<LocalSessionManager>);
+pub(super) struct WithoutEventIds(pub(super) Arc<LocalSessionManager>);
 
-fn unnumbered(mut event: ServerSseMessage) -> ServerSseMessage {
+fn strip_event_id(mut event: ServerSseMessage) -> ServerSseMessage {
     event.event_id = None;
     event
 }
 
-impl SessionManager for Unnumbered {
+impl SessionManager for WithoutEventIds {
     type Error = LocalSessionManagerError;
     type Transport = <LocalSessionManager as SessionManager>::Transport;
 
@@ -55,7 +55,7 @@ impl SessionManager for Unnumbered {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        Ok(self.0.create_stream(id, message).await?.map(unnumbered))
+        Ok(self.0.create_stream(id, message).await?.map(strip_event_id))
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Self::Error> {
@@ -66,7 +66,7 @@ impl SessionManager for Unnumbered {
         &self,
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        Ok(self.0.create_standalone_stream(id).await?.map(unnumbered))
+        Ok(self.0.create_standalone_stream(id).await?.map(strip_event_id))
     }
 
     /// No client was given an event id. A client that sends one all the same gets a new listening stream.

@@ -17,22 +17,22 @@ use super::connections::Connections;
 use super::log_throttle::LogThrottle;
 
 /// Pause after a failed accept. An immediate new attempt would only spin.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Connections that may wait to be accepted. With fewer, the kernel drops clients of a burst, and they retry only a
 /// second later.
 const BACKLOG: i32 = 4096;
 /// Pause after a failed accept for which idle connections were closed.
-const SHORT_PAUSE: Duration = Duration::from_millis(5);
+const SHORT_RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// Idle connections closed per round to get file handles.
-const MISSED_AT_ONCE: usize = 8;
+const MAX_CLOSED_PER_ROUND: usize = 8;
 /// Waiting connections accepted and closed per round while there are no file handles.
-const REFUSED_AT_ONCE: usize = 64;
+const MAX_REFUSED_PER_ROUND: usize = 64;
 
 pub(super) struct Acceptor {
     listener: TcpListener,
     /// A file handle in reserve. When none is free, it is closed, so that a connection can be accepted and closed. The
     /// client then sees an end instead of waiting.
-    spare: Option<File>,
+    spare_handle: Option<File>,
     failures: LogThrottle,
 }
 
@@ -40,19 +40,19 @@ impl Acceptor {
     pub(super) fn new(listener: TcpListener) -> Self {
         // The runtime's own backlog is smaller. The system may reduce this one (listen(2), somaxconn).
         if let Err(error) = SockRef::from(&listener).listen(BACKLOG) {
-            tracing::debug!(%error, "fewer connections than wished can wait to be accepted");
+            tracing::debug!(%error, "the listen backlog cannot be raised");
         }
-        Self { listener, spare: spare(), failures: LogThrottle::default() }
+        Self { listener, spare_handle: open_spare_handle(), failures: LogThrottle::default() }
     }
 
     /// Waits for the next connection.
-    pub(super) async fn next(&mut self, connections: &Connections) -> TcpStream {
-        let mut again = false;
+    pub(super) async fn accept(&mut self, connections: &Connections) -> TcpStream {
+        let mut made_room = false;
         loop {
             let error = match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    if self.spare.is_none() {
-                        self.spare = spare();
+                    if self.spare_handle.is_none() {
+                        self.spare_handle = open_spare_handle();
                     }
                     return stream;
                 }
@@ -66,24 +66,24 @@ impl Acceptor {
             if [Some(Errno::MFILE), Some(Errno::NFILE)].contains(&Errno::from_io_error(&error)) {
                 // First close idle connections and accept again: their handles are free soon. If that does not help at
                 // once, other parts of the process hold the handles, so refuse the connections that wait.
-                if (0..MISSED_AT_ONCE).map_while(|_| connections.make_room()).count() > 0 && !again {
-                    again = true;
-                    sleep(SHORT_PAUSE).await;
+                if (0..MAX_CLOSED_PER_ROUND).map_while(|_| connections.make_room()).count() > 0 && !made_room {
+                    made_room = true;
+                    sleep(SHORT_RETRY_PAUSE).await;
                     continue;
                 }
-                refused = self.refuse();
+                refused = self.refuse_waiting();
             }
-            again = false;
-            if let Some(times) = self.failures.due() {
+            made_room = false;
+            if let Some(times) = self.failures.count_event() {
                 tracing::warn!(%error, times, refused, "connections could not be accepted");
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_PAUSE).await;
         }
     }
 
     /// Returns the next connection if one waits already. It calls the system directly, because the runtime may not know
     /// yet of the latest connections.
-    pub(super) fn waiting(&mut self) -> Option<TcpStream> {
+    pub(super) fn try_accept(&mut self) -> Option<TcpStream> {
         let (socket, _) = SockRef::from(&self.listener).accept().ok()?;
         socket.set_nonblocking(true).ok()?;
         TcpStream::from_std(socket.into()).ok()
@@ -95,7 +95,7 @@ impl Acceptor {
     /// drops the first packet of each new client. Such a client retries a second later, and is refused if the socket is
     /// closed by then. Meanwhile the queue can be emptied.
     #[cfg(target_os = "linux")]
-    pub(super) fn shut(&self) {
+    pub(super) fn block_new_clients(&self) {
         // Classic BPF over the TCP header. The 14th byte has the flags: drop packets with SYN and without ACK.
         let filter = [
             SockFilter::new(0x30, 0, 0, 13),       // load the byte
@@ -105,22 +105,22 @@ impl Acceptor {
             SockFilter::new(0x06, 0, 0, u32::MAX), // let it pass
         ];
         if let Err(error) = SockRef::from(&self.listener).attach_filter(&filter) {
-            tracing::debug!(%error, "connections that come in the last moment may be reset");
+            tracing::debug!(%error, "new clients cannot be blocked: late connections may be reset");
         }
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn shut(&self) {}
+    pub(super) fn block_new_clients(&self) {}
 
     /// Accepts and closes connections that wait but cannot be served. Returns their number.
-    fn refuse(&mut self) -> usize {
-        self.spare = None;
-        let refused = (0..REFUSED_AT_ONCE).map_while(|_| self.waiting()).map(drop).count();
-        self.spare = spare();
+    fn refuse_waiting(&mut self) -> usize {
+        self.spare_handle = None;
+        let refused = (0..MAX_REFUSED_PER_ROUND).map_while(|_| self.try_accept()).map(drop).count();
+        self.spare_handle = open_spare_handle();
         refused
     }
 }
 
-fn spare() -> Option<File> {
+fn open_spare_handle() -> Option<File> {
     File::open("/dev/null").ok()
 }

@@ -2,7 +2,8 @@
 //!
 //! This module knows no sockets. A connection is protected while a request is under way on it: from the last byte of
 //! the request to the last byte of the answer. When no slot is free, any other connection may be closed for a new one;
-//! `State::turn` has the order. No connection has a timer: one task closes overdue connections every half second.
+//! `ConnectionState::closing_order` has the order. No connection has a timer: one task closes overdue connections every
+//! half second.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,84 +16,84 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use crate::http::settings::{CLOSING_TIME, HEADER_TIME, IDLE_TIME, WRITE_TIME};
 
 /// How often the table is searched for overdue connections.
-const SWEEP: Duration = Duration::from_millis(500);
+const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a service that is stopping checks whether its connections are done.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A new connection may be silent this long before the share of newcomers is enforced against it. Not used when all
-/// slots are taken.
-const ON_ITS_WAY: Duration = Duration::from_secs(1);
+/// A new connection may be silent this long before the share of connections without a request is enforced against it.
+/// Not used when all slots are taken.
+const FIRST_BYTES_GRACE: Duration = Duration::from_secs(1);
 
 /// Extra slots, used when all normal connections have requests under way. On them, probes are answered and other
 /// requests are refused with a 503.
-const EXTRA: usize = 32;
+const EXTRA_SLOTS: usize = 32;
 
-/// What a connection is doing.
+/// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum Phase {
     /// The client has not sent a complete header block yet.
-    Newcomer,
+    AwaitingFirstRequest,
     /// Between two requests.
     Idle,
     /// The header block of the next request has started.
-    Header,
+    ReadingHeader,
     /// The header block is complete, the body is not.
-    Body,
+    ReadingBody,
     /// A complete request is being answered.
-    Request,
+    Answering,
     /// The answer is complete, but its last bytes are not in the kernel yet.
-    Answer,
+    Flushing,
     /// Our side is closed, the client's side is not.
     Closing,
 }
 
 /// A command to the task of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum CloseOrder {
     /// Answer the current request, then close.
-    Finish,
+    AfterAnswer,
     /// Close now.
-    Leave,
+    Now,
 }
 
 #[derive(Debug)]
-struct State {
-    doing: Doing,
+struct ConnectionState {
+    phase: Phase,
     since: Instant,
     /// A read found no bytes at least once. Before that, the client may have sent bytes that nothing has read yet.
-    waited: bool,
+    read_found_nothing: bool,
     /// The connection has had an answer, so it is not part of a flood.
-    served: bool,
+    was_answered: bool,
     /// Since when the client has read nothing, although bytes wait to be written.
-    blocked: Option<Instant>,
-    /// [`Order::Leave`] was given: no request may start any more.
-    left: bool,
+    blocked_since: Option<Instant>,
+    /// [`CloseOrder::Now`] was given: no request may start any more.
+    close_ordered: bool,
 }
 
-impl State {
+impl ConnectionState {
     fn has_request(&self) -> bool {
-        matches!(self.doing, Doing::Request | Doing::Answer)
+        matches!(self.phase, Phase::Answering | Phase::Flushing)
     }
 
     /// Whether the client may expect an answer: bytes of a request have arrived, or may have arrived unread.
-    fn has_begun(&self) -> bool {
-        match self.doing {
-            Doing::Newcomer => !self.waited,
-            Doing::Header | Doing::Body | Doing::Request | Doing::Answer => true,
-            Doing::Idle | Doing::Closing => false,
+    fn expects_answer(&self) -> bool {
+        match self.phase {
+            Phase::AwaitingFirstRequest => !self.read_found_nothing,
+            Phase::ReadingHeader | Phase::ReadingBody | Phase::Answering | Phase::Flushing => true,
+            Phase::Idle | Phase::Closing => false,
         }
     }
 
     fn is_overdue(&self, now: Instant) -> bool {
-        let limit = match self.doing {
-            Doing::Newcomer | Doing::Header => Some(HEADER_TIME),
-            Doing::Idle => Some(IDLE_TIME),
-            Doing::Closing => Some(CLOSING_TIME),
+        let limit = match self.phase {
+            Phase::AwaitingFirstRequest | Phase::ReadingHeader => Some(HEADER_TIME),
+            Phase::Idle => Some(IDLE_TIME),
+            Phase::Closing => Some(CLOSING_TIME),
             // `body.rs` and the deadlines of calls bound these, with answers that state the reason.
-            Doing::Body | Doing::Request | Doing::Answer => None,
+            Phase::ReadingBody | Phase::Answering | Phase::Flushing => None,
         };
         limit.is_some_and(|limit| now.duration_since(self.since) >= limit)
-            || self.blocked.is_some_and(|since| now.duration_since(since) >= WRITE_TIME)
+            || self.blocked_since.is_some_and(|since| now.duration_since(since) >= WRITE_TIME)
     }
 
     /// The position in the order in which connections are closed for new ones: the smallest goes first, among equals
@@ -100,14 +101,14 @@ impl State {
     ///
     /// Clients that were answered before come after those that have not sent a whole request. Connections that are so
     /// new that nothing has looked for their bytes come last: their request may be there already.
-    fn turn(&self) -> Option<(u8, Instant)> {
-        match self.doing {
-            Doing::Request | Doing::Answer => None,
-            Doing::Closing => Some((0, self.since)),
-            Doing::Newcomer if self.waited => Some((1, self.since)),
-            Doing::Body if !self.served => Some((1, self.since)),
-            Doing::Idle | Doing::Header | Doing::Body => Some((2, self.since)),
-            Doing::Newcomer => Some((3, self.since)),
+    fn closing_order(&self) -> Option<(u8, Instant)> {
+        match self.phase {
+            Phase::Answering | Phase::Flushing => None,
+            Phase::Closing => Some((0, self.since)),
+            Phase::AwaitingFirstRequest if self.read_found_nothing => Some((1, self.since)),
+            Phase::ReadingBody if !self.was_answered => Some((1, self.since)),
+            Phase::Idle | Phase::ReadingHeader | Phase::ReadingBody => Some((2, self.since)),
+            Phase::AwaitingFirstRequest => Some((3, self.since)),
         }
     }
 }
@@ -115,225 +116,234 @@ impl State {
 /// One connection. Its socket, its requests and the table share it.
 #[derive(Debug)]
 pub(super) struct Connection {
-    state: Mutex<State>,
-    ordered: Notify,
+    state: Mutex<ConnectionState>,
+    order_given: Notify,
 }
 
 impl Connection {
     fn new() -> Self {
-        let state = State {
-            doing: Doing::Newcomer,
+        let state = ConnectionState {
+            phase: Phase::AwaitingFirstRequest,
             since: Instant::now(),
-            waited: false,
-            served: false,
-            blocked: None,
-            left: false,
+            read_found_nothing: false,
+            was_answered: false,
+            blocked_since: None,
+            close_ordered: false,
         };
-        Self { state: Mutex::new(state), ordered: Notify::new() }
+        Self { state: Mutex::new(state), order_given: Notify::new() }
     }
 
-    /// Records a complete header block; `whole` states whether the body is complete too. Returns `false` if this
-    /// connection was chosen to make room: the request must not start.
-    pub(super) fn begin(&self, whole: bool) -> bool {
-        let mut state = self.state();
-        match whole {
-            true => state.doing = Doing::Request,
-            false => (state.doing, state.since) = (Doing::Body, Instant::now()),
+    /// Records a complete header block; `has_whole_body` states whether the body is complete too. Returns `false` if
+    /// this connection was chosen to make room: the request must not start.
+    pub(super) fn begin_request(&self, has_whole_body: bool) -> bool {
+        let mut state = self.lock_state();
+        match has_whole_body {
+            true => state.phase = Phase::Answering,
+            false => (state.phase, state.since) = (Phase::ReadingBody, Instant::now()),
         }
-        !state.left
+        !state.close_ordered
     }
 
-    /// Records that the body is complete. Returns `false` in the same case as [`begin`](Self::begin).
-    pub(super) fn arrived(&self) -> bool {
-        let mut state = self.state();
-        if state.doing == Doing::Body {
-            state.doing = Doing::Request;
+    /// Records that the body is complete. Returns `false` in the same case as [`begin_request`](Self::begin_request).
+    pub(super) fn complete_request(&self) -> bool {
+        let mut state = self.lock_state();
+        if state.phase == Phase::ReadingBody {
+            state.phase = Phase::Answering;
         }
-        !state.left
+        !state.close_ordered
     }
 
     /// Records that the answer's body was produced completely, or was dropped.
-    pub(super) fn answered(&self) {
-        let mut state = self.state();
-        (state.doing, state.served) = (Doing::Answer, true);
+    pub(super) fn record_answer(&self) {
+        let mut state = self.lock_state();
+        (state.phase, state.was_answered) = (Phase::Flushing, true);
     }
 
     /// Records that the kernel has taken all bytes that were written so far.
-    pub(super) fn flushed(&self) {
-        let mut state = self.state();
-        if state.doing == Doing::Answer {
-            (state.doing, state.since) = (Doing::Idle, Instant::now());
+    pub(super) fn record_flush(&self) {
+        let mut state = self.lock_state();
+        if state.phase == Phase::Flushing {
+            (state.phase, state.since) = (Phase::Idle, Instant::now());
         }
     }
 
     /// Records that bytes came from the client.
-    pub(super) fn received(&self) {
-        let mut state = self.state();
-        if state.doing == Doing::Idle {
-            (state.doing, state.since) = (Doing::Header, Instant::now());
+    pub(super) fn record_bytes(&self) {
+        let mut state = self.lock_state();
+        if state.phase == Phase::Idle {
+            (state.phase, state.since) = (Phase::ReadingHeader, Instant::now());
         }
     }
 
     /// Records that a read found no bytes.
-    pub(super) fn waiting(&self) {
-        self.state().waited = true;
+    pub(super) fn record_empty_read(&self) {
+        self.lock_state().read_found_nothing = true;
     }
 
     /// Records whether the client takes no bytes (`true`) or takes bytes again (`false`).
-    pub(super) fn blocked(&self, blocked: bool) {
-        let mut state = self.state();
+    pub(super) fn set_blocked(&self, blocked: bool) {
+        let mut state = self.lock_state();
         match blocked {
-            true => _ = state.blocked.get_or_insert_with(Instant::now),
-            false => state.blocked = None,
+            true => _ = state.blocked_since.get_or_insert_with(Instant::now),
+            false => state.blocked_since = None,
         }
     }
 
     /// Records that our side is closed.
-    pub(super) fn closing(&self) {
-        let mut state = self.state();
-        (state.doing, state.since) = (Doing::Closing, Instant::now());
+    pub(super) fn record_closing(&self) {
+        let mut state = self.lock_state();
+        (state.phase, state.since) = (Phase::Closing, Instant::now());
     }
 
     /// Waits for the next order.
-    pub(super) async fn order(&self) -> Order {
-        self.ordered.notified().await;
-        if self.state().left { Order::Leave } else { Order::Finish }
+    pub(super) async fn next_order(&self) -> CloseOrder {
+        self.order_given.notified().await;
+        if self.lock_state().close_ordered { CloseOrder::Now } else { CloseOrder::AfterAnswer }
     }
 
-    /// Gives [`Order::Leave`] if `right` holds for the current state. Check and order happen under one lock. So a
-    /// request either starts first and is kept, or starts later and is refused by [`begin`](Self::begin).
-    fn leave_if(&self, right: impl FnOnce(&State) -> bool) -> bool {
-        let mut state = self.state();
-        let leaves = right(&state);
-        if leaves {
-            state.left = true;
-            self.ordered.notify_one();
+    /// Gives [`CloseOrder::Now`] if `condition` holds for the current state. Check and order happen under one lock. So
+    /// a request either starts first and is kept, or starts later and is refused by
+    /// [`begin_request`](Self::begin_request).
+    fn close_if(&self, condition: impl FnOnce(&ConnectionState) -> bool) -> bool {
+        let mut state = self.lock_state();
+        let closes = condition(&state);
+        if closes {
+            state.close_ordered = true;
+            self.order_given.notify_one();
         }
-        leaves
+        closes
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The table of connections. Clones share it.
 #[derive(Clone)]
-pub(super) struct Connections(Arc<Shared>);
+pub(super) struct Connections(Arc<ConnectionTable>);
 
-struct Shared {
-    /// Normal slots.
-    places: usize,
+struct ConnectionTable {
+    /// Number of normal slots.
+    slots: usize,
     /// Slots for connections without a complete header block, beyond which silent ones are closed.
-    newcomers: usize,
+    first_request_slots: usize,
     table: Mutex<Table>,
-    ending: AtomicBool,
+    draining: AtomicBool,
 }
 
 #[derive(Default)]
 struct Table {
-    next: u64,
-    open: HashMap<u64, Arc<Connection>>,
+    next_id: u64,
+    by_id: HashMap<u64, Arc<Connection>>,
 }
 
 impl Connections {
-    /// Makes a table with `places` slots. Newcomers may use a quarter of them.
-    pub(super) fn new(places: usize) -> Self {
-        let newcomers = (places / 4).max(1);
-        Self(Arc::new(Shared { places, newcomers, table: Mutex::default(), ending: AtomicBool::new(false) }))
+    /// Makes a table with `slots` slots. Connections without a first request may use a quarter of them.
+    pub(super) fn new(slots: usize) -> Self {
+        let first_request_slots = (slots / 4).max(1);
+        Self(Arc::new(ConnectionTable {
+            slots,
+            first_request_slots,
+            table: Mutex::default(),
+            draining: AtomicBool::new(false),
+        }))
     }
 
     /// Takes a slot for a new connection, and closes another connection for it if necessary. `None`: all slots, the
     /// extra ones included, have requests under way.
     pub(super) fn admit(&self) -> Option<ConnectionGuard> {
-        let mut table = self.table();
+        let mut table = self.lock_table();
         // Counted anew for each connection, since the states change without the table's lock.
-        let (mut newcomers, mut requests) = (0, 0);
-        for open in table.open.values() {
-            let state = open.state();
-            newcomers += usize::from(state.doing == Doing::Newcomer);
+        let (mut without_request, mut requests) = (0, 0);
+        for open in table.by_id.values() {
+            let state = open.lock_state();
+            without_request += usize::from(state.phase == Phase::AwaitingFirstRequest);
             requests += usize::from(state.has_request());
         }
-        let crowded = requests >= self.0.places;
-        if table.open.len() >= self.0.places + if crowded { EXTRA } else { 0 } {
+        let at_capacity = requests >= self.0.slots;
+        if table.by_id.len() >= self.0.slots + if at_capacity { EXTRA_SLOTS } else { 0 } {
             table.make_room(|_| true)?;
-        } else if newcomers >= self.0.newcomers {
+        } else if without_request >= self.0.first_request_slots {
             let now = Instant::now();
-            // Waits `ON_ITS_WAY` before it blames a silent newcomer. Requests of a burst of real clients have arrived
-            // by then; a flood of idle connections stays silent.
-            let stalls = |state: &State| state.waited && now.duration_since(state.since) >= ON_ITS_WAY;
-            let _ = table.make_room(|state| state.doing == Doing::Newcomer && stalls(state));
+            // Waits `FIRST_BYTES_GRACE` before it closes a silent new connection. Requests of a burst of real clients
+            // have arrived by then; a flood of idle connections stays silent.
+            let stalls = |state: &ConnectionState| {
+                state.read_found_nothing && now.duration_since(state.since) >= FIRST_BYTES_GRACE
+            };
+            let _ = table.make_room(|state| state.phase == Phase::AwaitingFirstRequest && stalls(state));
         }
-        let (id, connection) = (table.next, Arc::new(Connection::new()));
-        table.next += 1;
-        table.open.insert(id, connection.clone());
-        Some(ConnectionGuard { id, crowded, connection, connections: self.clone() })
+        let (id, connection) = (table.next_id, Arc::new(Connection::new()));
+        table.next_id += 1;
+        table.by_id.insert(id, connection.clone());
+        Some(ConnectionGuard { id, at_capacity, connection, connections: self.clone() })
     }
 
-    /// Closes the first connection in the order of `State::turn`. `None`: all connections are protected.
+    /// Closes the first connection in the order of `ConnectionState::closing_order`. `None`: all connections are
+    /// protected.
     pub(super) fn make_room(&self) -> Option<()> {
-        self.table().make_room(|_| true)
+        self.lock_table().make_room(|_| true)
     }
 
     /// Closes overdue connections. It never returns.
-    pub(super) async fn sweep(self) {
-        let mut ticks = interval(SWEEP);
+    pub(super) async fn close_overdue(self) {
+        let mut ticks = interval(SWEEP_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let now = Instant::now();
-            self.table().open.retain(|_, open| !open.leave_if(|state| state.is_overdue(now)));
+            self.lock_table().by_id.retain(|_, open| !open.close_if(|state| state.is_overdue(now)));
         }
     }
 
     /// From now on, each connection closes after its next answer.
-    pub(super) fn end_soon(&self) {
-        self.0.ending.store(true, Ordering::Release);
+    pub(super) fn start_draining(&self) {
+        self.0.draining.store(true, Ordering::Release);
     }
 
     /// Whether each connection closes after its next answer.
-    pub(super) fn are_ending(&self) -> bool {
-        self.0.ending.load(Ordering::Acquire)
+    pub(super) fn is_draining(&self) -> bool {
+        self.0.draining.load(Ordering::Acquire)
     }
 
-    /// Gives [`Order::Finish`] to all connections.
-    pub(super) fn finish(&self) {
-        for open in self.table().open.values() {
-            open.ordered.notify_one();
+    /// Gives [`CloseOrder::AfterAnswer`] to all connections.
+    pub(super) fn finish_all(&self) {
+        for open in self.lock_table().by_id.values() {
+            open.order_given.notify_one();
         }
     }
 
     /// Waits until no client may expect an answer any more.
-    pub(super) async fn answered(&self) {
-        while self.table().open.values().any(|open| open.state().has_begun()) {
-            sleep(LOOK).await;
+    pub(super) async fn wait_until_answered(&self) {
+        while self.lock_table().by_id.values().any(|open| open.lock_state().expects_answer()) {
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Waits until all connections are closed.
-    pub(super) async fn gone(&self) {
-        while !self.table().open.is_empty() {
-            sleep(LOOK).await;
+    pub(super) async fn wait_until_closed(&self) {
+        while !self.lock_table().by_id.is_empty() {
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn lock_table(&self) -> MutexGuard<'_, Table> {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Table {
-    fn make_room(&mut self, among: impl Fn(&State) -> bool) -> Option<()> {
-        // `turns` reads the states one after the other. A request may start between the choice and the order.
-        // `leave_if` then declines under the connection's own lock, and the loop chooses again.
+    fn make_room(&mut self, among: impl Fn(&ConnectionState) -> bool) -> Option<()> {
+        // `candidates` reads the states one after the other. A request may start between the choice and the order.
+        // `close_if` then declines under the connection's own lock, and the loop chooses again.
         loop {
-            let turns = self.open.iter().filter_map(|(id, open)| {
-                let state = open.state();
-                if among(&state) { Some((state.turn()?, *id)) } else { None }
+            let candidates = self.by_id.iter().filter_map(|(id, open)| {
+                let state = open.lock_state();
+                if among(&state) { Some((state.closing_order()?, *id)) } else { None }
             });
-            let (_, first) = turns.min()?;
-            if self.open.get(&first)?.leave_if(|state| !state.has_request()) {
-                self.open.remove(&first);
+            let (_, first) = candidates.min()?;
+            if self.by_id.get(&first)?.close_if(|state| !state.has_request()) {
+                self.by_id.remove(&first);
                 return Some(());
             }
         }
@@ -344,14 +354,14 @@ impl Table {
 pub(super) struct ConnectionGuard {
     id: u64,
     /// The slot is an extra one: all normal slots have requests under way.
-    pub(super) crowded: bool,
+    pub(super) at_capacity: bool,
     pub(super) connection: Arc<Connection>,
     connections: Connections,
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.connections.table().open.remove(&self.id);
+        self.connections.lock_table().by_id.remove(&self.id);
     }
 }
 
@@ -361,144 +371,152 @@ mod tests {
 
     use super::*;
 
-    async fn is_told_to_leave(place: &ConnectionGuard) -> bool {
-        timeout(Duration::ZERO, place.connection.order()).await == Ok(Order::Leave)
+    async fn is_ordered_to_close(guard: &ConnectionGuard) -> bool {
+        timeout(Duration::ZERO, guard.connection.next_order()).await == Ok(CloseOrder::Now)
     }
 
     /// A connection from which a read found no bytes.
-    fn newcomer(connections: &Connections) -> ConnectionGuard {
-        let place = connections.admit().unwrap();
-        place.connection.waiting();
-        place
+    fn new_connection(connections: &Connections) -> ConnectionGuard {
+        let guard = connections.admit().unwrap();
+        guard.connection.record_empty_read();
+        guard
     }
 
     /// A connection between two requests.
-    fn idle(connections: &Connections) -> ConnectionGuard {
-        let place = connections.admit().unwrap();
-        assert!(place.connection.begin(true));
-        place.connection.answered();
-        place.connection.flushed();
-        place
+    fn idle_connection(connections: &Connections) -> ConnectionGuard {
+        let guard = connections.admit().unwrap();
+        assert!(guard.connection.begin_request(true));
+        guard.connection.record_answer();
+        guard.connection.record_flush();
+        guard
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_newcomer_makes_room_before_one_that_has_been_idle_for_longer() {
+    async fn new_connection_is_closed_before_an_idle_one() {
         let connections = Connections::new(8);
-        let first_idle = idle(&connections);
+        let first_idle = idle_connection(&connections);
         advance(Duration::from_secs(1)).await;
-        let newcomer = newcomer(&connections);
-        let others: Vec<ConnectionGuard> = (0..6).map(|_| idle(&connections)).collect();
+        let newcomer = new_connection(&connections);
+        let others: Vec<ConnectionGuard> = (0..6).map(|_| idle_connection(&connections)).collect();
         let _ninth = connections.admit().unwrap();
-        assert!(is_told_to_leave(&newcomer).await);
-        assert!(!is_told_to_leave(&first_idle).await);
-        let _tenth = idle(&connections);
-        assert!(is_told_to_leave(&first_idle).await, "then the one that has been idle for longest");
-        assert!(!is_told_to_leave(&others[0]).await);
+        assert!(is_ordered_to_close(&newcomer).await);
+        assert!(!is_ordered_to_close(&first_idle).await);
+        let _tenth = idle_connection(&connections);
+        assert!(is_ordered_to_close(&first_idle).await, "then the one that has been idle for longest");
+        assert!(!is_ordered_to_close(&others[0]).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn newcomers_have_a_quarter_of_the_places() {
+    async fn new_connections_have_a_quarter_of_the_slots() {
         let connections = Connections::new(8);
-        let not_looked_at = connections.admit().unwrap();
-        let first = newcomer(&connections);
-        let second = newcomer(&connections);
-        assert!(!is_told_to_leave(&first).await, "a burst is no flood");
-        advance(ON_ITS_WAY).await;
-        let third = newcomer(&connections);
-        assert!(is_told_to_leave(&first).await);
-        assert!(!is_told_to_leave(&second).await);
-        let _fourth = newcomer(&connections);
-        assert!(is_told_to_leave(&second).await);
-        assert!(!is_told_to_leave(&third).await);
-        assert!(!is_told_to_leave(&not_looked_at).await, "its request may be there");
+        let unread = connections.admit().unwrap();
+        let first = new_connection(&connections);
+        let second = new_connection(&connections);
+        assert!(!is_ordered_to_close(&first).await, "a burst is not a flood");
+        advance(FIRST_BYTES_GRACE).await;
+        let third = new_connection(&connections);
+        assert!(is_ordered_to_close(&first).await);
+        assert!(!is_ordered_to_close(&second).await);
+        let _fourth = new_connection(&connections);
+        assert!(is_ordered_to_close(&second).await);
+        assert!(!is_ordered_to_close(&third).await);
+        assert!(!is_ordered_to_close(&unread).await, "its request may have arrived");
     }
 
     #[tokio::test]
-    async fn a_request_under_way_is_never_closed_for_another() {
+    async fn running_request_is_never_closed_for_another() {
         let connections = Connections::new(2);
-        let places: Vec<ConnectionGuard> = (0..2).map(|_| idle(&connections)).collect();
-        assert!(places.iter().all(|place| place.connection.begin(true)));
+        let guards: Vec<ConnectionGuard> = (0..2).map(|_| idle_connection(&connections)).collect();
+        assert!(guards.iter().all(|guard| guard.connection.begin_request(true)));
         let extra = connections.admit().unwrap();
-        assert!(extra.crowded && !places[1].crowded);
+        assert!(extra.at_capacity && !guards[1].at_capacity);
         drop(extra);
-        places[0].connection.answered();
-        assert!(connections.admit().unwrap().crowded, "its answer is not with the kernel yet");
-        places[0].connection.flushed();
-        assert!(!connections.admit().unwrap().crowded);
-        assert!(!places[0].connection.begin(true), "told to leave: no request begins any more");
-        assert!(!is_told_to_leave(&places[1]).await);
+        guards[0].connection.record_answer();
+        assert!(connections.admit().unwrap().at_capacity, "its answer is not with the kernel yet");
+        guards[0].connection.record_flush();
+        assert!(!connections.admit().unwrap().at_capacity);
+        assert!(!guards[0].connection.begin_request(true), "ordered to close: no request may start");
+        assert!(!is_ordered_to_close(&guards[1]).await);
     }
 
     #[tokio::test]
-    async fn extra_places_have_an_end_too() {
+    async fn extra_slots_are_limited() {
         let connections = Connections::new(1);
-        let busy = |place: Option<ConnectionGuard>| place.filter(|place| place.connection.begin(true));
-        let _places: Vec<_> = (0..1 + EXTRA).map(|_| busy(connections.admit()).unwrap()).collect();
+        let busy = |guard: Option<ConnectionGuard>| guard.filter(|guard| guard.connection.begin_request(true));
+        let _guards: Vec<_> = (0..1 + EXTRA_SLOTS).map(|_| busy(connections.admit()).unwrap()).collect();
         assert!(connections.admit().is_none());
     }
 
     #[tokio::test]
-    async fn a_body_that_does_not_come_is_no_request() {
+    async fn incomplete_body_does_not_protect_a_connection() {
         let connections = Connections::new(1);
-        let stalled = idle(&connections);
-        assert!(stalled.connection.begin(false));
-        assert!(!connections.admit().unwrap().crowded);
-        assert!(is_told_to_leave(&stalled).await);
-        assert!(!stalled.connection.arrived(), "too late");
+        let stalled = idle_connection(&connections);
+        assert!(stalled.connection.begin_request(false));
+        assert!(!connections.admit().unwrap().at_capacity);
+        assert!(is_ordered_to_close(&stalled).await);
+        assert!(!stalled.connection.complete_request(), "too late");
     }
 
     #[tokio::test]
-    async fn a_connection_that_ends_leaves_its_place() {
+    async fn dropped_guard_frees_its_slot() {
         let connections = Connections::new(1);
-        let place = idle(&connections);
-        assert!(place.connection.begin(false) && place.connection.arrived());
-        assert!(connections.admit().unwrap().crowded);
-        drop(place);
-        assert!(!connections.admit().unwrap().crowded);
+        let guard = idle_connection(&connections);
+        assert!(guard.connection.begin_request(false) && guard.connection.complete_request());
+        assert!(connections.admit().unwrap().at_capacity);
+        drop(guard);
+        assert!(!connections.admit().unwrap().at_capacity);
     }
 
-    /// Whether the sweep closes a connection after `doing`: shortly before `time`, and shortly after.
-    async fn swept(doing: impl Fn(&Connection), time: Duration) -> (bool, bool) {
+    /// Whether the sweep closes a connection after `action`: shortly before `time`, and shortly after.
+    async fn is_closed_by_sweep(action: impl Fn(&Connection), time: Duration) -> (bool, bool) {
         let connections = Connections::new(8);
-        let place = idle(&connections);
-        doing(&place.connection);
-        let sweep = tokio::spawn(connections.clone().sweep());
+        let guard = idle_connection(&connections);
+        action(&guard.connection);
+        let sweep = tokio::spawn(connections.clone().close_overdue());
         tokio::time::sleep(time - Duration::from_millis(10)).await;
-        let early = is_told_to_leave(&place).await;
-        tokio::time::sleep(Duration::from_millis(10) + SWEEP).await;
-        let late = is_told_to_leave(&place).await;
+        let early = is_ordered_to_close(&guard).await;
+        tokio::time::sleep(Duration::from_millis(10) + SWEEP_INTERVAL).await;
+        let late = is_ordered_to_close(&guard).await;
         sweep.abort();
         (early, late)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_too_long_is_closed() {
+    async fn overdue_connections_are_closed() {
         let cut = (false, true);
-        assert_eq!(swept(|_| {}, IDLE_TIME).await, cut, "idle");
-        assert_eq!(swept(Connection::received, HEADER_TIME).await, cut, "a header that does not end");
-        assert_eq!(swept(Connection::closing, CLOSING_TIME).await, cut, "a client that does not close");
+        assert_eq!(is_closed_by_sweep(|_| {}, IDLE_TIME).await, cut, "idle");
+        assert_eq!(is_closed_by_sweep(Connection::record_bytes, HEADER_TIME).await, cut, "a header that does not end");
+        assert_eq!(
+            is_closed_by_sweep(Connection::record_closing, CLOSING_TIME).await,
+            cut,
+            "a client that does not close"
+        );
         let unread = |connection: &Connection| {
-            assert!(connection.begin(true));
-            connection.blocked(true);
+            assert!(connection.begin_request(true));
+            connection.set_blocked(true);
         };
-        assert_eq!(swept(unread, WRITE_TIME).await, cut, "an answer that is not read");
+        assert_eq!(is_closed_by_sweep(unread, WRITE_TIME).await, cut, "an answer that is not read");
         let slow = |connection: &Connection| {
             unread(connection);
-            connection.blocked(false);
+            connection.set_blocked(false);
         };
-        assert_eq!(swept(slow, Duration::from_secs(3600)).await, (false, false), "a request may take its time");
+        assert_eq!(
+            is_closed_by_sweep(slow, Duration::from_secs(3600)).await,
+            (false, false),
+            "a request may take its time"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bytes_that_drip_do_not_lengthen_the_time_for_a_header() {
+    async fn slow_bytes_do_not_extend_the_header_time() {
         let connections = Connections::new(8);
-        let place = connections.admit().unwrap();
-        let sweep = tokio::spawn(connections.clone().sweep());
+        let guard = connections.admit().unwrap();
+        let sweep = tokio::spawn(connections.clone().close_overdue());
         for _ in 0..22 {
-            place.connection.received();
+            guard.connection.record_bytes();
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        assert!(is_told_to_leave(&place).await);
+        assert!(is_ordered_to_close(&guard).await);
         sweep.abort();
     }
 }

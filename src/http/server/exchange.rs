@@ -17,57 +17,57 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower::ServiceExt;
 
-use super::connections::{Connection, ConnectionGuard, Connections, Order};
+use super::connections::{CloseOrder, Connection, ConnectionGuard, Connections};
 use super::socket::Socket;
-use crate::http::guard::{LocalAddress, restrict};
+use crate::http::guard::{LocalAddress, add_security_headers};
 use crate::http::problem::ApiError;
 use crate::http::settings::{HEADER_BYTES, HEADER_FIELDS};
 
 /// Paths that are also answered on an extra connection, when all slots have requests under way.
-const PROBES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
+const PROBE_PATHS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
 /// The connection was chosen to make room just before its request was complete.
 #[derive(Debug, thiserror::Error)]
 #[error("closed to make room for another connection")]
-struct MadeRoom;
+struct Evicted;
 
-/// Serves a connection until one side ends it. `is_everywhere`: the service listens on all addresses.
-pub(super) async fn serve(
+/// Serves a connection until one side ends it. `listens_everywhere`: the service listens on all addresses.
+pub(super) async fn serve_connection(
     stream: TcpStream,
     router: Router,
     connections: Connections,
-    place: ConnectionGuard,
-    is_everywhere: bool,
+    guard: ConnectionGuard,
+    listens_everywhere: bool,
 ) {
-    let Ok(at) = stream.local_addr() else { return };
-    let local = LocalAddress { at, is_everywhere };
+    let Ok(address) = stream.local_addr() else { return };
+    let local = LocalAddress { address, listens_everywhere };
     // Answers are written in one piece. Waiting to fill a packet (Nagle) would only add latency.
     let _ = stream.set_nodelay(true);
-    let connection = place.connection.clone();
-    let crowded = place.crowded;
+    let connection = guard.connection.clone();
+    let at_capacity = guard.at_capacity;
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
-        let begun = connection.begin(request.is_end_stream());
+        let may_start = connection.begin_request(request.is_end_stream());
         request.extensions_mut().insert(local);
-        let refused = crowded && !PROBES.contains(&request.uri().path());
+        let refused = at_capacity && !PROBE_PATHS.contains(&request.uri().path());
         let request = request.map(|body| RequestBody { body, connection: connection.clone() });
         let (answer, connections, connection) =
             (router.clone().oneshot(request), connections.clone(), connection.clone());
         async move {
-            if !begun {
-                return Err(MadeRoom);
+            if !may_start {
+                return Err(Evicted);
             }
             let mut response = match refused {
-                true => restrict(ApiError::Crowded.into_response()),
+                true => add_security_headers(ApiError::AtCapacity.into_response()),
                 false => answer.await.unwrap_or_else(|never: Infallible| match never {}),
             };
-            if crowded || connections.are_ending() {
+            if at_capacity || connections.is_draining() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(response.map(|body| AnswerBody { body, connection }))
         }
     });
-    let socket = TokioIo::new(Socket::new(stream, place.connection.clone()));
-    let mut served = pin!(
+    let socket = TokioIo::new(Socket::new(stream, guard.connection.clone()));
+    let mut http = pin!(
         http1::Builder::new()
             // The table of connections keeps the times. hyper's timer would also count the idle time between two
             // requests, which has a longer limit.
@@ -79,12 +79,12 @@ pub(super) async fn serve(
     loop {
         tokio::select! {
             biased;
-            order = place.connection.order() => match order {
-                Order::Finish => served.as_mut().graceful_shutdown(),
-                Order::Leave => return,
+            order = guard.connection.next_order() => match order {
+                CloseOrder::AfterAnswer => http.as_mut().graceful_shutdown(),
+                CloseOrder::Now => return,
             },
-            ended = served.as_mut() => {
-                if let Err(error) = ended {
+            result = http.as_mut() => {
+                if let Err(error) = result {
                     tracing::debug!(%error, "a connection ended early");
                 }
                 return;
@@ -107,8 +107,8 @@ impl HttpBody for RequestBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         let is_last = frame.is_none() || self.body.is_end_stream();
-        if is_last && !self.connection.arrived() {
-            return Poll::Ready(Some(Err(MadeRoom.into())));
+        if is_last && !self.connection.complete_request() {
+            return Poll::Ready(Some(Err(Evicted.into())));
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
@@ -130,7 +130,7 @@ struct AnswerBody {
 
 impl Drop for AnswerBody {
     fn drop(&mut self) {
-        self.connection.answered();
+        self.connection.record_answer();
     }
 }
 

@@ -5,24 +5,24 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Shortest time between two messages.
-const PAUSE: Duration = Duration::from_secs(5);
+const MESSAGE_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 pub(super) struct LogThrottle {
-    untold: u64,
-    told: Option<Instant>,
+    unreported: u64,
+    last_message: Option<Instant>,
 }
 
 impl LogThrottle {
     /// Counts one event. If a message is due, returns the number of events since the last message.
-    pub(super) fn due(&mut self) -> Option<u64> {
-        self.untold += 1;
+    pub(super) fn count_event(&mut self) -> Option<u64> {
+        self.unreported += 1;
         let now = Instant::now();
-        if self.told.is_some_and(|told| now.duration_since(told) < PAUSE) {
+        if self.last_message.is_some_and(|last| now.duration_since(last) < MESSAGE_INTERVAL) {
             return None;
         }
-        self.told = Some(now);
-        Some(std::mem::take(&mut self.untold))
+        self.last_message = Some(now);
+        Some(std::mem::take(&mut self.unreported))
     }
 }
 
@@ -33,10 +33,10 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_happens_often_is_said_once_with_its_count() {
-        let mut tally = LogThrottle::default();
-        assert_eq!((tally.due(), tally.due(), tally.due()), (Some(1), None, None));
-        advance(PAUSE).await;
-        assert_eq!((tally.due(), tally.due()), (Some(3), None));
+    async fn frequent_events_are_logged_with_their_count() {
+        let mut throttle = LogThrottle::default();
+        assert_eq!((throttle.count_event(), throttle.count_event(), throttle.count_event()), (Some(1), None, None));
+        advance(MESSAGE_INTERVAL).await;
+        assert_eq!((throttle.count_event(), throttle.count_event()), (Some(3), None));
     }
 }

@@ -13,22 +13,22 @@ use super::connections::Connection;
 pub(super) struct Socket {
     stream: TcpStream,
     connection: Arc<Connection>,
-    waited: bool,
+    read_was_pending: bool,
     blocked: bool,
-    closed: bool,
+    write_closed: bool,
 }
 
 impl Socket {
     pub(super) fn new(stream: TcpStream, connection: Arc<Connection>) -> Self {
-        Self { stream, connection, waited: false, blocked: false, closed: false }
+        Self { stream, connection, read_was_pending: false, blocked: false, write_closed: false }
     }
 
     /// Reports whether the client reads its answer. hyper has no limit for writing, so the table closes clients that
     /// read nothing.
-    fn wrote(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn report_write(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if self.blocked || written.is_pending() {
             self.blocked = written.is_pending();
-            self.connection.blocked(self.blocked);
+            self.connection.set_blocked(self.blocked);
         }
         written
     }
@@ -39,10 +39,10 @@ impl AsyncRead for Socket {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.connection.received();
-        } else if read.is_pending() && !self.waited {
-            self.waited = true;
-            self.connection.waiting();
+            self.connection.record_bytes();
+        } else if read.is_pending() && !self.read_was_pending {
+            self.read_was_pending = true;
+            self.connection.record_empty_read();
         }
         read
     }
@@ -51,7 +51,7 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.wrote(written)
+        self.report_write(written)
     }
 
     fn poll_write_vectored(
@@ -60,7 +60,7 @@ impl AsyncWrite for Socket {
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
-        self.wrote(written)
+        self.report_write(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -69,7 +69,7 @@ impl AsyncWrite for Socket {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        self.connection.flushed();
+        self.connection.record_flush();
         Poll::Ready(Ok(()))
     }
 
@@ -79,10 +79,10 @@ impl AsyncWrite for Socket {
     /// client's kernel discard what the client has not read yet: our last answer. The connection table bounds the time
     /// that this takes.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.closed {
+        if !self.write_closed {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
-            self.closed = true;
-            self.connection.closing();
+            self.write_closed = true;
+            self.connection.record_closing();
         }
         let mut unread = [0; 4096];
         loop {

@@ -8,8 +8,8 @@ use sqlx::SqliteConnection;
 use super::super::{AttemptRow, Reservation, ReserveError, Row, StoredResult};
 use super::checksum;
 use super::commit_marker;
-use super::keys::{self, Keys};
-use super::quota::{self, Counters, Open};
+use super::keys::{self, KeyClaims};
+use super::quota::{self, BatchCounters, CounterCache};
 use super::script::Script;
 use super::totals::Totals;
 use crate::call::{Charge, Charged, InvocationId};
@@ -22,7 +22,7 @@ const WRITE_RESULTS: &str = "insert into stored_result (key, tool, origin, resul
     result = excluded.result, stored_at = excluded.stored_at, expires_at = excluded.expires_at, \
     sum = excluded.sum";
 /// Each batch with new results also deletes some expired ones, so that they do not accumulate.
-const DROP_EXPIRED: &str = "delete from stored_result where key in (select key from stored_result \
+const DELETE_EXPIRED: &str = "delete from stored_result where key in (select key from stored_result \
     where expires_at <= (select max(value->>4) from json_each(?)) limit 64)";
 const WRITE_TOTALS: &str = "insert into usage_total (caller, tool, calls, succeeded, failed, refused, cache_hits) \
     select value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6 from json_each(?) where true \
@@ -34,22 +34,22 @@ const WRITE_LATENCIES: &str = "insert into usage_latency (caller, tool, bucket, 
     on conflict do update set calls = calls + excluded.calls";
 
 /// The backlog may hold several counts for one row after a failed commit. The highest count is the correct one.
-const SHARE_ROWS: &str = "update invocation set count = one.value->>1, sum = one.value->>2 from json_each(?) as one \
+const UPDATE_SHARED_ROWS: &str = "update invocation set count = one.value->>1, sum = one.value->>2 from json_each(?) as one \
     where invocation.id = unhex(one.value->>0) and invocation.count < one.value->>1";
 
 /// The content of one commit.
 #[derive(Default)]
 pub(super) struct Batch {
-    pub(super) reserves: Vec<(Row, Vec<Charge>)>,
+    pub(super) reservations: Vec<(Row, Vec<Charge>)>,
     pub(super) records: Vec<Arc<Row>>,
-    pub(super) settles: Vec<(Arc<Row>, Vec<Charged>)>,
+    pub(super) settlements: Vec<(Arc<Row>, Vec<Charged>)>,
     pub(super) attempts: Vec<AttemptRow>,
     pub(super) results: Vec<StoredResult>,
-    pub(super) shares: Vec<Share>,
+    pub(super) shared_refusals: Vec<SharedRefusal>,
 }
 
 /// Refused calls that are counted in an existing row.
-pub(super) struct Share {
+pub(super) struct SharedRefusal {
     pub(super) row: InvocationId,
     pub(super) caller: Arc<str>,
     pub(super) tool: Arc<str>,
@@ -58,68 +58,68 @@ pub(super) struct Share {
     /// Number of calls that this entry adds.
     pub(super) added: u64,
     /// The row's checksum with a count of one.
-    pub(super) sum: u32,
+    pub(super) checksum: u32,
 }
 
 /// The outcome of a reservation.
-pub(super) type Reserved = Result<Reservation, ReserveError>;
+pub(super) type ReserveResult = Result<Reservation, ReserveError>;
 
 impl Batch {
     pub(super) fn is_empty(&self) -> bool {
-        self.reserves.is_empty()
+        self.reservations.is_empty()
             && self.records.is_empty()
-            && self.settles.is_empty()
+            && self.settlements.is_empty()
             && self.attempts.is_empty()
             && self.results.is_empty()
-            && self.shares.is_empty()
+            && self.shared_refusals.is_empty()
     }
 
     /// Number of rows of ended calls.
-    pub(super) fn ends(&self) -> usize {
-        self.records.len() + self.settles.len() + self.shares.len()
+    pub(super) fn ended_count(&self) -> usize {
+        self.records.len() + self.settlements.len() + self.shared_refusals.len()
     }
 
     /// Counts a refused call in an existing row. All calls of the batch for one row become one update.
-    pub(super) fn share(&mut self, share: Share) {
-        match self.shares.iter_mut().rev().find(|other| other.row == share.row) {
+    pub(super) fn add_shared_refusal(&mut self, refusal: SharedRefusal) {
+        match self.shared_refusals.iter_mut().rev().find(|other| other.row == refusal.row) {
             Some(other) => {
-                other.added += share.added;
-                other.count = other.count.max(share.count);
+                other.added += refusal.added;
+                other.count = other.count.max(refusal.count);
             }
-            None => self.shares.push(share),
+            None => self.shared_refusals.push(refusal),
         }
     }
 
     /// Takes out the oldest ends and attempts, at most `at_most`.
-    pub(super) fn first(&mut self, mut at_most: usize) -> Self {
+    pub(super) fn take_oldest(&mut self, mut at_most: usize) -> Self {
         let mut first = Self::default();
-        move_first(&mut self.settles, &mut first.settles, &mut at_most);
+        move_first(&mut self.settlements, &mut first.settlements, &mut at_most);
         move_first(&mut self.records, &mut first.records, &mut at_most);
         // After the rows in which they count.
-        move_first(&mut self.shares, &mut first.shares, &mut at_most);
+        move_first(&mut self.shared_refusals, &mut first.shared_refusals, &mut at_most);
         move_first(&mut self.attempts, &mut first.attempts, &mut at_most);
         first
     }
 
-    /// Undoes [`Batch::first`].
+    /// Undoes [`Batch::take_oldest`].
     pub(super) fn put_back(&mut self, mut first: Self) {
-        first.settles.append(&mut self.settles);
+        first.settlements.append(&mut self.settlements);
         first.records.append(&mut self.records);
-        first.shares.append(&mut self.shares);
+        first.shared_refusals.append(&mut self.shared_refusals);
         first.attempts.append(&mut self.attempts);
         *self = first;
     }
 
     /// Approximate size of the rows, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        let begun = self.reserves.iter().map(|(row, _)| row.weight());
+    pub(super) fn approximate_bytes(&self) -> usize {
+        let reserved = self.reservations.iter().map(|(row, _)| row.memory_bytes());
         let results = self.results.iter().map(|result| result.result.len());
-        begun.chain(self.ended().map(Row::weight)).chain(results).sum()
+        reserved.chain(self.ended_rows().map(Row::memory_bytes)).chain(results).sum()
     }
 
     /// Number of rows.
     pub(super) fn len(&self) -> usize {
-        self.reserves.len() + self.ends() + self.attempts.len() + self.results.len()
+        self.reservations.len() + self.ended_count() + self.attempts.len() + self.results.len()
     }
 
     /// Writes the whole batch with `durations`, or nothing. Returns the outcome of each reservation, in order, and the
@@ -127,63 +127,63 @@ impl Batch {
     pub(super) async fn commit(
         &self,
         connection: &mut SqliteConnection,
-        counters: &mut Counters,
+        counters: &mut CounterCache,
         durations: &[impl Serialize],
-    ) -> Result<(Vec<Reserved>, u64), sqlx::Error> {
+    ) -> Result<(Vec<ReserveResult>, u64), sqlx::Error> {
         // Refunds come first, so that units given back in this batch are free for its reservations. Reservations are
         // then decided with the counters as they are inside this transaction. `begin immediate` takes the write lock
         // before the counters are read or checked, so no other process can change them until the commit.
         let mut script = Script::default();
-        script.add("begin immediate");
-        if quota::refund(&self.settles, &mut script) {
-            counters.forget();
+        script.add_statement("begin immediate");
+        if quota::add_refunds(&self.settlements, &mut script) {
+            counters.clear();
         }
-        let mut taken = Keys::default();
-        if keys::ask(&self.reserves, &mut script) {
-            taken = Keys::read(&std::mem::take(&mut script).fetch(connection).await?)?;
+        let mut key_claims = KeyClaims::default();
+        if keys::add_holder_query(&self.reservations, &mut script) {
+            key_claims = KeyClaims::from_rows(&std::mem::take(&mut script).run(connection).await?)?;
         }
-        let mut quota = match counters.recall(&self.reserves, &mut script) {
+        let mut quota = match counters.cached_counters(&self.reservations, &mut script) {
             Some(known) => known,
             None => {
-                quota::ask(&self.reserves, &mut script);
-                Open::read(&std::mem::take(&mut script).fetch(connection).await?)?
+                quota::add_counter_query(&self.reservations, &mut script);
+                BatchCounters::from_rows(&std::mem::take(&mut script).run(connection).await?)?
             }
         };
-        let (answers, sets): (Vec<Reserved>, Vec<_>) =
-            self.reserves.iter().map(|(row, charges)| taken.claim(row, || quota.admit(row, charges))).unzip();
-        taken.release(&mut script);
-        quota.write(&mut script);
+        let (answers, sets): (Vec<ReserveResult>, Vec<_>) =
+            self.reservations.iter().map(|(row, charges)| key_claims.claim(row, || quota.admit(row, charges))).unzip();
+        key_claims.add_release(&mut script);
+        quota.add_counter_updates(&mut script);
 
-        let admitted = self.reserves.iter().zip(&answers).zip(sets).filter(|((_, answer), _)| answer.is_ok());
-        let begun: Vec<(&Row, Option<String>)> = admitted.map(|(((row, _), _), set)| (row, set)).collect();
+        let admitted = self.reservations.iter().zip(&answers).zip(sets).filter(|((_, answer), _)| answer.is_ok());
+        let started: Vec<(&Row, Option<String>)> = admitted.map(|(((row, _), _), set)| (row, set)).collect();
         let records = self.records.iter().map(|row| &**row);
-        let settles = self.settles.iter().map(|(row, _)| &**row);
+        let settles = self.settlements.iter().map(|(row, _)| &**row);
         let mut totals = Totals::default();
-        begun.iter().map(|(row, _)| *row).chain(records.clone()).for_each(|row| totals.begun(row));
-        let given_back = |refunds: &Vec<Charged>| (!refunds.is_empty()).then(String::new);
-        let settled = self.settles.iter().map(|(row, refunds)| (&**row, given_back(refunds)));
-        script.add_rows(begun.into_iter().chain(records.clone().map(|row| (row, None))).chain(settled));
-        records.chain(settles).for_each(|row| totals.ended(row));
-        self.shares.iter().for_each(|share| totals.shared(&share.caller, &share.tool, share.added));
-        let rows: Vec<_> = self.shares.iter().map(share_line).collect();
-        script.add_with(SHARE_ROWS, &rows);
-        script.add_with(WRITE_TOTALS, &totals.lines());
-        script.add_with(WRITE_LATENCIES, durations);
-        let rows: Vec<_> = self.attempts.iter().map(attempt_line).collect();
-        script.add_with(WRITE_ATTEMPTS, &rows);
-        let rows: Vec<_> = self.results.iter().map(result_line).collect();
-        script.add_with(DROP_EXPIRED, &rows);
-        script.add_with(WRITE_RESULTS, &rows);
-        script.add(commit_marker::COUNT);
-        script.add("commit");
-        let commits = commit_marker::counted(&script.fetch(connection).await?)?;
-        counters.remember(quota);
+        started.iter().map(|(row, _)| *row).chain(records.clone()).for_each(|row| totals.count_start(row));
+        let refunded_set = |refunds: &Vec<Charged>| (!refunds.is_empty()).then(String::new);
+        let settled = self.settlements.iter().map(|(row, refunds)| (&**row, refunded_set(refunds)));
+        script.add_call_rows(started.into_iter().chain(records.clone().map(|row| (row, None))).chain(settled));
+        records.chain(settles).for_each(|row| totals.count_end(row));
+        self.shared_refusals.iter().for_each(|share| totals.count_shared(&share.caller, &share.tool, share.added));
+        let rows: Vec<_> = self.shared_refusals.iter().map(shared_refusal_values).collect();
+        script.add_with_rows(UPDATE_SHARED_ROWS, &rows);
+        script.add_with_rows(WRITE_TOTALS, &totals.to_rows());
+        script.add_with_rows(WRITE_LATENCIES, durations);
+        let rows: Vec<_> = self.attempts.iter().map(attempt_values).collect();
+        script.add_with_rows(WRITE_ATTEMPTS, &rows);
+        let rows: Vec<_> = self.results.iter().map(result_values).collect();
+        script.add_with_rows(DELETE_EXPIRED, &rows);
+        script.add_with_rows(WRITE_RESULTS, &rows);
+        script.add_statement(commit_marker::COUNT_COMMIT);
+        script.add_statement("commit");
+        let commits = commit_marker::read_commit_count(&script.run(connection).await?)?;
+        counters.cache_counters(quota);
         Ok((answers, commits))
     }
 
     /// The calls that have ended.
-    pub(super) fn ended(&self) -> impl Iterator<Item = &Row> {
-        let settles = self.settles.iter().map(|(row, _)| row);
+    pub(super) fn ended_rows(&self) -> impl Iterator<Item = &Row> {
+        let settles = self.settlements.iter().map(|(row, _)| row);
         self.records.iter().chain(settles).map(|row| &**row)
     }
 }
@@ -194,15 +194,15 @@ fn move_first<T>(from: &mut Vec<T>, to: &mut Vec<T>, at_most: &mut usize) {
     to.extend(from.drain(..count));
 }
 
-fn share_line(share: &Share) -> impl Serialize + use<> {
-    (hex::encode(share.row.as_bytes()), share.count, checksum::of_shared(share.sum, share.count))
+fn shared_refusal_values(refusal: &SharedRefusal) -> impl Serialize + use<> {
+    (hex::encode(refusal.row.as_bytes()), refusal.count, checksum::shared_row_checksum(refusal.checksum, refusal.count))
 }
 
-fn attempt_line(row: &AttemptRow) -> impl Serialize + '_ {
+fn attempt_values(row: &AttemptRow) -> impl Serialize + '_ {
     (hex::encode(row.invocation.as_bytes()), row.attempt, row.kind.as_str(), &row.message, row.duration_us)
 }
 
-fn result_line(row: &StoredResult) -> impl Serialize + '_ {
+fn result_values(row: &StoredResult) -> impl Serialize + '_ {
     (
         hex::encode(row.key),
         &row.tool,
@@ -210,28 +210,28 @@ fn result_line(row: &StoredResult) -> impl Serialize + '_ {
         &row.result,
         row.stored_at.as_millisecond(),
         row.expires_at.as_millisecond(),
-        checksum::of_result(row),
+        checksum::result_checksum(row),
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::State;
-    use super::super::super::contract::{ended, now, row};
+    use super::super::super::contract::{ended_row, now, row};
     use super::*;
     use crate::call::ErrorKind;
 
-    fn share(row: InvocationId, count: u64) -> Share {
-        Share { row, caller: "a".into(), tool: "t".into(), count, added: 1, sum: 7 }
+    fn shared_refusal(row: InvocationId, count: u64) -> SharedRefusal {
+        SharedRefusal { row, caller: "a".into(), tool: "t".into(), count, added: 1, checksum: 7 }
     }
 
-    fn full() -> Batch {
+    fn filled_batch() -> Batch {
         let mut batch = Batch::default();
         let call = row("t", "a", now());
-        batch.reserves.push((call.clone(), Vec::new()));
-        (0..2).for_each(|_| batch.records.push(ended(&row("t", "a", now()), State::Failed)));
-        (0..3).for_each(|_| batch.settles.push((ended(&row("t", "a", now()), State::Succeeded), Vec::new())));
-        (0..4).for_each(|n| batch.share(share(InvocationId::new(), n)));
+        batch.reservations.push((call.clone(), Vec::new()));
+        (0..2).for_each(|_| batch.records.push(ended_row(&row("t", "a", now()), State::Failed)));
+        (0..3).for_each(|_| batch.settlements.push((ended_row(&row("t", "a", now()), State::Succeeded), Vec::new())));
+        (0..4).for_each(|n| batch.add_shared_refusal(shared_refusal(InvocationId::new(), n)));
         (0..5).for_each(|attempt| {
             let (kind, message) = (ErrorKind::UpstreamFailed, "no".into());
             batch.attempts.push(AttemptRow { invocation: call.id, attempt, kind, message, duration_us: 1 });
@@ -240,15 +240,15 @@ mod tests {
     }
 
     #[test]
-    fn rows_and_bytes_are_counted() {
-        let mut batch = full();
-        assert_eq!((batch.ends(), batch.len(), batch.ended().count()), (9, 15, 5));
-        let weights: usize = batch.ended().map(Row::weight).sum();
-        let begun = batch.reserves[0].0.weight();
-        assert_eq!(batch.bytes(), begun + weights);
+    fn batch_counts_rows_and_bytes() {
+        let mut batch = filled_batch();
+        assert_eq!((batch.ended_count(), batch.len(), batch.ended_rows().count()), (9, 15, 5));
+        let weights: usize = batch.ended_rows().map(Row::memory_bytes).sum();
+        let begun = batch.reservations[0].0.memory_bytes();
+        assert_eq!(batch.approximate_bytes(), begun + weights);
         let row = &batch.records[0];
         let texts = [&*row.arguments, row.result.as_deref().unwrap(), row.meta.as_deref().unwrap()];
-        assert_eq!(row.weight(), 512 + texts.iter().map(|text| text.len()).sum::<usize>());
+        assert_eq!(row.memory_bytes(), 512 + texts.iter().map(|text| text.len()).sum::<usize>());
         batch.results.push(StoredResult {
             key: [0; 32],
             tool: "t".into(),
@@ -257,29 +257,30 @@ mod tests {
             stored_at: now(),
             expires_at: now(),
         });
-        assert_eq!((batch.len(), batch.bytes()), (16, begun + weights + 1000));
+        assert_eq!((batch.len(), batch.approximate_bytes()), (16, begun + weights + 1000));
     }
 
     #[test]
-    fn calls_of_one_row_are_shared_once() {
+    fn refusals_of_one_row_are_merged() {
         let mut batch = Batch::default();
         let (one, other) = (InvocationId::new(), InvocationId::new());
         for (row, count) in [(one, 2), (other, 2), (one, 4), (one, 3)] {
-            batch.share(share(row, count));
+            batch.add_shared_refusal(shared_refusal(row, count));
         }
-        let shares: Vec<_> = batch.shares.iter().map(|share| (share.row, share.count, share.added)).collect();
+        let shares: Vec<_> = batch.shared_refusals.iter().map(|share| (share.row, share.count, share.added)).collect();
         assert_eq!(shares, [(one, 4, 3), (other, 2, 1)]);
     }
 
     #[test]
-    fn first_ends_come_out_in_order() {
-        let mut batch = full();
-        let lengths =
-            |batch: &Batch| [batch.settles.len(), batch.records.len(), batch.shares.len(), batch.attempts.len()];
-        let first = batch.first(7);
+    fn take_oldest_keeps_the_order() {
+        let mut batch = filled_batch();
+        let lengths = |batch: &Batch| {
+            [batch.settlements.len(), batch.records.len(), batch.shared_refusals.len(), batch.attempts.len()]
+        };
+        let first = batch.take_oldest(7);
         assert_eq!((lengths(&first), lengths(&batch)), ([3, 2, 2, 0], [0, 0, 2, 5]));
         batch.put_back(first);
         assert_eq!(lengths(&batch), [3, 2, 4, 5]);
-        assert_eq!(lengths(&batch.first(99)), [3, 2, 4, 5]);
+        assert_eq!(lengths(&batch.take_oldest(99)), [3, 2, 4, 5]);
     }
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use sqlx::{SqliteConnection, query};
 
-use super::super::{Registered, Switch};
+use super::super::{RegisteredTool, Switch};
 use super::{commit_marker, prune};
 
 /// The changes of the ledger's trait.
@@ -12,7 +12,7 @@ pub(super) enum Change {
     Purge { tool: Option<String> },
     Switch(Switch),
     Prune { before: Timestamp, now: Timestamp, at_most: u32 },
-    Register(Registered),
+    Register(RegisteredTool),
     Unregister { name: String },
 }
 
@@ -22,14 +22,17 @@ impl Change {
     pub(super) async fn commit(self, connection: &mut SqliteConnection) -> Result<(u64, u64), sqlx::Error> {
         query("begin immediate").execute(&mut *connection).await?;
         let rows = self.write(connection).await?;
-        let commits = commit_marker::counted(&query(commit_marker::COUNT).fetch_all(&mut *connection).await?)?;
+        let commits =
+            commit_marker::read_commit_count(&query(commit_marker::COUNT_COMMIT).fetch_all(&mut *connection).await?)?;
         query("commit").execute(connection).await?;
         Ok((rows, commits))
     }
 
     async fn write(self, connection: &mut SqliteConnection) -> Result<u64, sqlx::Error> {
         let query = match self {
-            Self::Prune { before, now, at_most } => return prune::prune(connection, before, now, at_most).await,
+            Self::Prune { before, now, at_most } => {
+                return prune::delete_old_rows(connection, before, now, at_most).await;
+            }
             Self::Reset { tool, caller } => query(
                 "delete from quota where (tool = ?1 and (?2 is null or caller = ?2)) or (tool = '' and caller = ?2)",
             )
@@ -49,8 +52,8 @@ impl Change {
             )
             .bind(tool.name)
             .bind(tool.definition)
-            .bind(tool.by)
-            .bind(tool.at.as_millisecond()),
+            .bind(tool.registered_by)
+            .bind(tool.registered_at.as_millisecond()),
             Self::Unregister { name } => query("delete from registered_tool where name = ?").bind(name),
         };
         Ok(query.execute(connection).await?.rows_affected())

@@ -6,32 +6,32 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use sqlx::Connection;
 
-use super::super::trim::{self, Cursor, Step};
+use super::super::trim::{self, Cursor, TrimStep};
 use super::*;
-use crate::log::captured::capture;
+use crate::log::captured_log::capture_log;
 
 /// The number of rows in each commit.
 #[derive(Default)]
-struct Sizes(Mutex<Vec<usize>>);
+struct CommitSizes(Mutex<Vec<usize>>);
 
-impl Watch for Sizes {
-    fn committed(&self, rows: usize, _: Duration) {
+impl LedgerObserver for CommitSizes {
+    fn on_commit(&self, rows: usize, _: Duration) {
         self.0.lock().unwrap().push(rows);
     }
-    fn failed(&self) {}
-    fn backlog(&self, _: usize) {}
-    fn drift(&self, _: u64) {}
-    fn clock_jumped(&self) {}
+    fn on_commit_failure(&self) {}
+    fn on_backlog(&self, _: usize) {}
+    fn on_drift(&self, _: u64) {}
+    fn on_clock_jump(&self) {}
 }
 
 /// Number of operations of 200 KB each that are sent together: 4.8 MB.
 const SENT: usize = 24;
 
-async fn largest_commits(send: impl AsyncFn(&dyn Ledger)) -> usize {
+async fn largest_commit(send: impl AsyncFn(&dyn Ledger)) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings { base: folder.path().to_owned(), ..settings() };
-    let sizes = Arc::new(Sizes::default());
-    let ledger = open_watched(&settings, now(), sizes.clone()).await.unwrap();
+    let sizes = Arc::new(CommitSizes::default());
+    let ledger = open_with_observer(&settings, now(), sizes.clone()).await.unwrap();
     send(&*ledger).await;
     ledger.flush().await.unwrap();
     let sizes = std::mem::take(&mut *sizes.0.lock().unwrap());
@@ -40,17 +40,17 @@ async fn largest_commits(send: impl AsyncFn(&dyn Ledger)) -> usize {
 }
 
 #[tokio::test]
-async fn commits_are_cut_at_four_mebibytes() {
+async fn commits_are_split_at_four_mebibytes() {
     let text: Arc<str> = format!("\"{}\"", "x".repeat(200_000)).into();
     let short = || row("t", "a", now());
     let with_result =
-        |row: &Row| Arc::new(Row { result: Some(text.clone()), ..(*ended(row, State::Succeeded)).clone() });
+        |row: &Row| Arc::new(Row { result: Some(text.clone()), ..(*ended_row(row, State::Succeeded)).clone() });
     let reserves = async |ledger: &dyn Ledger| {
         let sent = (0..SENT).map(|_| ledger.reserve(Row { arguments: text.clone(), ..short() }, vec![]));
         assert!(join_all(sent).await.iter().all(Result::is_ok));
     };
     let arguments = async |ledger: &dyn Ledger| {
-        let row = || Row { arguments: text.clone(), result: None, ..(*ended(&short(), State::Succeeded)).clone() };
+        let row = || Row { arguments: text.clone(), result: None, ..(*ended_row(&short(), State::Succeeded)).clone() };
         assert!(join_all((0..SENT).map(|_| ledger.record(Arc::new(row())))).await.iter().all(Result::is_ok));
     };
     let results = async |ledger: &dyn Ledger| {
@@ -74,23 +74,23 @@ async fn commits_are_cut_at_four_mebibytes() {
                 stored_at: now(),
                 expires_at: now() + 1.hour(),
             };
-            ledger.store(stored).await.unwrap();
+            ledger.store_result(stored).await.unwrap();
         }
     };
     for (largest, what) in [
-        (largest_commits(reserves).await, "reserves"),
-        (largest_commits(arguments).await, "arguments"),
-        (largest_commits(results).await, "results"),
-        (largest_commits(settles).await, "settles"),
-        (largest_commits(stores).await, "stores"),
+        (largest_commit(reserves).await, "reserves"),
+        (largest_commit(arguments).await, "arguments"),
+        (largest_commit(results).await, "results"),
+        (largest_commit(settles).await, "settles"),
+        (largest_commit(stores).await, "stores"),
     ] {
         assert!((18..=21).contains(&largest), "{what}: {largest} rows in one commit");
     }
 }
 
 /// A refused call, which may be deleted, or a write, which may not, of exactly this many bytes.
-fn sized(state: State, bytes: usize) -> Arc<Row> {
-    let end = ended(&row("t", "a", now()), state);
+fn row_of_size(state: State, bytes: usize) -> Arc<Row> {
+    let end = ended_row(&row("t", "a", now()), state);
     let arguments = "x".repeat(bytes - 2 - end.result.as_ref().map_or(0, |text| text.len()));
     Arc::new(Row { arguments: format!("\"{arguments}\"").into(), ..(*end).clone() })
 }
@@ -99,109 +99,110 @@ async fn connect(folder: &Path) -> sqlx::SqliteConnection {
     sqlx::SqliteConnection::connect(&format!("sqlite://{}", folder.join("test.db").display())).await.unwrap()
 }
 
-async fn deleted(other: &mut sqlx::SqliteConnection, cursor: &mut Cursor, at_most: u32) -> Result<u64, Step> {
-    match trim::step(other, cursor, Some(now()), at_most).await.unwrap() {
-        Step::Deleted { rows, .. } => Ok(rows),
+async fn delete_step(other: &mut sqlx::SqliteConnection, cursor: &mut Cursor, at_most: u32) -> Result<u64, TrimStep> {
+    match trim::trim_step(other, cursor, Some(now()), at_most).await.unwrap() {
+        TrimStep::Deleted { rows, .. } => Ok(rows),
         step => Err(step),
     }
 }
 
 #[tokio::test]
-async fn a_step_deletes_about_four_mebibytes() {
+async fn trim_step_deletes_about_four_mebibytes() {
     let (ledger, folder) = open().await;
     for _ in 0..12 {
-        ledger.record(sized(State::Refused, 1 << 20)).await.unwrap();
+        ledger.record(row_of_size(State::Refused, 1 << 20)).await.unwrap();
     }
     let (mut other, mut cursor) = (connect(folder.path()).await, Cursor::default());
-    for expected in [Ok(5), Ok(5), Ok(1), Err(Step::Exhausted)] {
-        assert_eq!(deleted(&mut other, &mut cursor, 256).await, expected, "one over four, and never the newest");
+    for expected in [Ok(5), Ok(5), Ok(1), Err(TrimStep::Exhausted)] {
+        assert_eq!(delete_step(&mut other, &mut cursor, 256).await, expected, "one over four, and never the newest");
     }
 }
 
 #[tokio::test]
-async fn steps_skip_what_is_kept() {
+async fn trim_steps_skip_protected_rows() {
     let (ledger, folder) = open().await;
     let kept = row("w", "a", now());
     for _ in 0..3 {
-        ledger.record(sized(State::Refused, 100)).await.unwrap();
+        ledger.record(row_of_size(State::Refused, 100)).await.unwrap();
     }
     ledger.reserve(kept.clone(), vec![]).await.unwrap();
     ledger.reserve(row("w", "a", now()), vec![]).await.unwrap();
     let (mut other, mut cursor) = (connect(folder.path()).await, Cursor::default());
-    for expected in [Ok(2), Ok(1), Err(Step::Exhausted)] {
-        assert_eq!(deleted(&mut other, &mut cursor, 2).await, expected);
+    for expected in [Ok(2), Ok(1), Err(TrimStep::Exhausted)] {
+        assert_eq!(delete_step(&mut other, &mut cursor, 2).await, expected);
     }
     assert!(ledger.get(kept.id).await.unwrap().is_some());
 }
 
 #[tokio::test]
-async fn a_long_row_makes_the_room_that_it_needs() {
+async fn long_row_frees_the_space_it_needs() {
     let (ledger, folder) = open_bounded().await;
     for _ in 0..60 {
-        ledger.record(sized(State::Refused, 200_000)).await.unwrap();
+        ledger.record(row_of_size(State::Refused, 200_000)).await.unwrap();
     }
-    let long = Row { arguments: sized(State::Succeeded, 8 << 20).arguments.clone(), ..row("w", "a", now()) };
+    let long = Row { arguments: row_of_size(State::Succeeded, 8 << 20).arguments.clone(), ..row("w", "a", now()) };
     ledger.reserve(long.clone(), vec![]).await.unwrap();
-    assert!(ledger.get(long.id).await.unwrap().is_some() && ledger.health().is_ok());
-    assert!(std::fs::metadata(folder.path().join("test.db")).unwrap().len() <= SMALLEST);
-    let left = ledger.list(&Query { tool: Some("t".into()), limit: 100, ..Query::default() }).await.unwrap().len();
-    assert!((15..40).contains(&left), "{left} of 60: no more goes than has to");
+    assert!(ledger.get(long.id).await.unwrap().is_some() && ledger.check_health().is_ok());
+    assert!(std::fs::metadata(folder.path().join("test.db")).unwrap().len() <= MIN_SIZE_BOUND);
+    let remaining =
+        ledger.list_calls(&Query { tool: Some("t".into()), limit: 100, ..Query::default() }).await.unwrap().len();
+    assert!((15..40).contains(&remaining), "{remaining} of 60: only as many as necessary are deleted");
 }
 
 #[tokio::test]
-async fn rows_that_could_not_be_written_are_told_of_at_the_end() {
+async fn close_logs_unwritten_rows() {
     let (ledger, folder) = open().await;
     let call = row("t", "a", now());
     ledger.reserve(call.clone(), vec![]).await.unwrap();
     let mut other = connect(folder.path()).await;
     let full = "create trigger full before update on invocation begin select abs(-9223372036854775808); end";
     sqlx::query(full).execute(&mut other).await.unwrap();
-    let log = capture();
-    ledger.settle(ended(&call, State::Succeeded), vec![]).await.unwrap_err();
+    let log = capture_log();
+    ledger.settle(ended_row(&call, State::Succeeded), vec![]).await.unwrap_err();
     ledger.close().await;
-    assert_eq!(log.count("rows of finished calls could not be written"), 1);
-    assert!(!log.has("rows are lost"));
+    assert_eq!(log.count_lines("rows of finished calls could not be written"), 1);
+    assert!(!log.has_line("rows are lost"));
     drop(ledger);
     drop(log);
 
-    let log = capture();
+    let log = capture_log();
     let (ledger, _folder) = open().await;
-    record_at(&*ledger, now()).await;
+    record_call_at(&*ledger, now()).await;
     ledger.close().await;
-    assert!(!log.has("ERROR") && !log.has("WARN"), "all is well");
+    assert!(!log.has_line("ERROR") && !log.has_line("WARN"), "all is well");
 }
 
 #[tokio::test]
-async fn calls_run_as_soon_as_the_disk_has_room() {
+async fn reservations_resume_when_the_disk_recovers() {
     let (ledger, folder) = open().await;
     let call = row("t", "a", now());
     ledger.reserve(call.clone(), vec![]).await.unwrap();
     let mut other = connect(folder.path()).await;
     let full = "create trigger full before update on invocation begin select abs(-9223372036854775808); end";
     sqlx::query(full).execute(&mut other).await.unwrap();
-    let log = capture();
-    ledger.settle(ended(&call, State::Succeeded), vec![]).await.unwrap_err();
-    assert!(ledger.health().is_err());
+    let log = capture_log();
+    ledger.settle(ended_row(&call, State::Succeeded), vec![]).await.unwrap_err();
+    assert!(ledger.check_health().is_err());
     sqlx::query("drop trigger full").execute(&mut other).await.unwrap();
     // The backlog is written first, without waiting for the next probe.
     ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
     assert_eq!(ledger.get(call.id).await.unwrap().unwrap().row.state, State::Succeeded);
-    assert!(ledger.health().is_ok());
-    assert_eq!(log.count("the ledger can write again"), 1);
+    assert!(ledger.check_health().is_ok());
+    assert_eq!(log.count_lines("the ledger can write again"), 1);
 }
 
 #[tokio::test]
-async fn all_that_is_pruned_is_counted() {
+async fn prune_counts_all_deleted_rows() {
     let (ledger, _folder) = open().await;
     for _ in 0..2 {
-        let id = record_at(&*ledger, now()).await;
+        let id = record_call_at(&*ledger, now()).await;
         let (kind, message) = (crate::call::ErrorKind::UpstreamFailed, "x".to_owned());
-        ledger.attempt(AttemptRow { invocation: id, attempt: 1, kind, message, duration_us: 7 }).await.unwrap();
+        ledger.record_attempt(AttemptRow { invocation: id, attempt: 1, kind, message, duration_us: 7 }).await.unwrap();
     }
-    let charged = Row { id: InvocationId::floor(now()), ..row("t", "a", now()) };
+    let charged = Row { id: InvocationId::lower_bound(now()), ..row("t", "a", now()) };
     ledger.reserve(charged.clone(), vec![charge(9, Per::Run)]).await.unwrap();
-    ledger.settle(ended(&charged, State::Succeeded), vec![]).await.unwrap();
-    record_at(&*ledger, now() + 1.hour()).await;
+    ledger.settle(ended_row(&charged, State::Succeeded), vec![]).await.unwrap();
+    record_call_at(&*ledger, now() + 1.hour()).await;
     let later = now() + 30.minutes();
     // Three calls, two attempts, one counter.
     assert_eq!(ledger.prune(later, later, 100).await.unwrap(), 6);

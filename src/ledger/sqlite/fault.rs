@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::super::Error;
-use super::checksum::Damaged;
+use super::checksum::DamagedRow;
 
 // Result codes (sqlite.org/rescode.html). The lower byte of an extended code is its primary code.
 const BUSY: u32 = 5;
@@ -39,41 +39,41 @@ pub(super) struct Fault {
 impl Fault {
     /// Whether there is no room.
     pub(super) fn is_full(error: &sqlx::Error) -> bool {
-        code(error).is_some_and(|code| code & 0xff == FULL)
+        error_code(error).is_some_and(|code| code & 0xff == FULL)
     }
 
     /// The reason, if no read can be trusted any more.
-    pub(super) fn of_a_reader(error: &sqlx::Error) -> Option<String> {
-        code(error).is_some_and(leaves_doubt).then(|| reason(error))
+    pub(super) fn fatal_read_reason(error: &sqlx::Error) -> Option<String> {
+        error_code(error).is_some_and(is_uncertain).then(|| error_reason(error))
     }
 
     /// Whether the database refuses the row itself, whatever the state of the disk: a constraint, or a value that is
     /// too big.
-    pub(super) fn is_of_a_row(error: &sqlx::Error) -> bool {
-        code(error).is_some_and(|code| matches!(code & 0xff, TOOBIG | CONSTRAINT | MISMATCH | RANGE))
+    pub(super) fn is_row_error(error: &sqlx::Error) -> bool {
+        error_code(error).is_some_and(|code| matches!(code & 0xff, TOOBIG | CONSTRAINT | MISMATCH | RANGE))
     }
 
     /// Classifies a failure of the connection that writes `file`.
-    pub(super) fn of(error: &sqlx::Error, file: &Path) -> Self {
-        let is_final = match code(error) {
+    pub(super) fn classify(error: &sqlx::Error, file: &Path) -> Self {
+        let is_final = match error_code(error) {
             // SQLite writes the frame that commits last. A write that failed on a read-only file system is therefore
             // not committed.
             Some(IOERR_WRITE) if is_read_only(file) => {
-                return Self { reason: reason_of(READONLY, error), is_final: false };
+                return Self { reason: reason_for_code(READONLY, error), is_final: false };
             }
-            Some(code) => leaves_doubt(code),
+            Some(code) => is_uncertain(code),
             // The thread of the connection has ended, or the head file could not be synced.
             None => matches!(error, sqlx::Error::WorkerCrashed | sqlx::Error::Io(_)),
         };
-        Self { reason: reason(error), is_final }
+        Self { reason: error_reason(error), is_final }
     }
 }
 
-fn leaves_doubt(code: u32) -> bool {
+fn is_uncertain(code: u32) -> bool {
     matches!(code & 0xff, IOERR | CORRUPT | NOTADB) && !IOERR_SHM.contains(&code)
 }
 
-fn code(error: &sqlx::Error) -> Option<u32> {
+fn error_code(error: &sqlx::Error) -> Option<u32> {
     error.as_database_error()?.code()?.parse().ok()
 }
 
@@ -83,32 +83,32 @@ fn is_read_only(file: &Path) -> bool {
 }
 
 /// The error for a failed statement.
-pub(super) fn failed(error: &sqlx::Error) -> Error {
+pub(super) fn statement_error(error: &sqlx::Error) -> Error {
     if let sqlx::Error::Decode(source) = error
-        && let Some(Damaged(id)) = source.downcast_ref()
+        && let Some(DamagedRow(id)) = source.downcast_ref()
     {
-        return Error::Damaged(*id);
+        return Error::DamagedRow(*id);
     }
-    Error::Failed(reason(error))
+    Error::Failed(error_reason(error))
 }
 
 /// The message for a failure, with what would help.
-pub(super) fn reason(error: &sqlx::Error) -> String {
-    match code(error) {
-        Some(code) => reason_of(code, error),
+pub(super) fn error_reason(error: &sqlx::Error) -> String {
+    match error_code(error) {
+        Some(code) => reason_for_code(code, error),
         None if matches!(error, sqlx::Error::Io(_)) => format!("the disk failed: {error}"),
         None => error.to_string(),
     }
 }
 
-fn reason_of(code: u32, error: &sqlx::Error) -> String {
+fn reason_for_code(code: u32, error: &sqlx::Error) -> String {
     match code & 0xff {
         BUSY | LOCKED => "another process keeps the file locked".into(),
         READONLY => "the file or its folder is read-only; make it writable or name another file".into(),
         IOERR => format!("the disk failed: {error}"),
         CORRUPT => "the file is damaged; it was left as it is: restore a backup or name another file".into(),
         FULL => "the disk is full".into(),
-        CANTOPEN => "the file cannot be opened: is its folder there and writable?".into(),
+        CANTOPEN => "the file cannot be opened: its folder must exist and be writable".into(),
         NOTADB => "the file is not a SQLite database; it was left as it is: name another file".into(),
         _ => error.to_string(),
     }
@@ -124,9 +124,9 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("code {0}")]
-    struct Code(u32);
+    struct CodeError(u32);
 
-    impl DatabaseError for Code {
+    impl DatabaseError for CodeError {
         fn message(&self) -> &str {
             "it failed"
         }
@@ -152,13 +152,13 @@ mod tests {
         }
     }
 
-    fn of_code(code: u32) -> sqlx::Error {
-        sqlx::Error::Database(Box::new(Code(code)))
+    fn error_with_code(code: u32) -> sqlx::Error {
+        sqlx::Error::Database(Box::new(CodeError(code)))
     }
 
     #[test]
-    fn reasons_say_what_would_help() {
-        for (code, said) in [
+    fn error_reasons_name_the_remedy() {
+        for (code, expected) in [
             (5, "another process keeps the file locked"),
             (262, "another process keeps the file locked"),
             (1032, "the file or its folder is read-only"),
@@ -169,14 +169,18 @@ mod tests {
             (26, "the file is not a SQLite database"),
             (1, "error returned from database: code 1"),
         ] {
-            assert!(reason(&of_code(code)).starts_with(said), "{code}: {}", reason(&of_code(code)));
+            assert!(
+                error_reason(&error_with_code(code)).starts_with(expected),
+                "{code}: {}",
+                error_reason(&error_with_code(code))
+            );
         }
-        assert!(reason(&sqlx::Error::Io(std::io::Error::other("gone"))).starts_with("the disk failed: "));
-        assert!(!reason(&sqlx::Error::WorkerCrashed).contains("disk"));
+        assert!(error_reason(&sqlx::Error::Io(std::io::Error::other("gone"))).starts_with("the disk failed: "));
+        assert!(!error_reason(&sqlx::Error::WorkerCrashed).contains("disk"));
     }
 
     #[test]
-    fn full_disks_and_refused_rows_are_told_apart() {
+    fn full_disk_differs_from_refused_row() {
         for (code, is_full, is_of_a_row) in [
             (13, true, false),
             (269, true, false),
@@ -185,18 +189,18 @@ mod tests {
             (18, false, true),
             (19, false, true),
         ] {
-            let error = of_code(code);
-            assert_eq!((Fault::is_full(&error), Fault::is_of_a_row(&error)), (is_full, is_of_a_row), "{code}");
+            let error = error_with_code(code);
+            assert_eq!((Fault::is_full(&error), Fault::is_row_error(&error)), (is_full, is_of_a_row), "{code}");
         }
         for code in [2067, 20, 25] {
-            assert!(Fault::is_of_a_row(&of_code(code)), "{code}");
+            assert!(Fault::is_row_error(&error_with_code(code)), "{code}");
         }
         assert!(!Fault::is_full(&sqlx::Error::WorkerCrashed));
     }
 
     #[test]
-    fn only_what_leaves_the_file_in_doubt_is_final() {
-        let judge = |code| Fault::of(&sqlx::Error::Database(Box::new(Code(code))), Path::new("."));
+    fn only_uncertain_failures_are_final() {
+        let judge = |code| Fault::classify(&sqlx::Error::Database(Box::new(CodeError(code))), Path::new("."));
         // Full, busy, locked, another process's snapshot, read-only, moved, no file, index of the log not opened, not
         // locked.
         for code in [13, 5, 6, 517, 8, 1032, 14, 4618, 5130] {
@@ -207,7 +211,7 @@ mod tests {
         for code in [10, 266, 522, 778, 1034, 1290, 1546, 3850, 4874, 5386, 11, 267, 779, 26] {
             assert!(judge(code).is_final, "{code}: {}", judge(code).reason);
         }
-        assert!(Fault::of(&sqlx::Error::WorkerCrashed, Path::new(".")).is_final);
-        assert!(!Fault::of(&sqlx::Error::Configuration("gone".into()), Path::new(".")).is_final);
+        assert!(Fault::classify(&sqlx::Error::WorkerCrashed, Path::new(".")).is_final);
+        assert!(!Fault::classify(&sqlx::Error::Configuration("gone".into()), Path::new(".")).is_final);
     }
 }

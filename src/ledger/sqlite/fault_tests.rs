@@ -1,11 +1,11 @@
 //! Tests: how this engine reacts when the disk fails, or another program changes its files.
 
 use super::super::contract::sqlite::{open, settings};
-use super::super::contract::{ended, now, row};
+use super::super::contract::{ended_row, now, row};
 use super::super::*;
 
 #[tokio::test]
-async fn what_waits_for_a_disk_is_written_however_much_it_is() {
+async fn backlog_is_written_when_the_disk_recovers() {
     let (ledger, folder) = open().await;
     let rows: Vec<Row> = (0..1100).map(|_| row("t", "a", now())).collect();
     for row in &rows {
@@ -19,52 +19,52 @@ async fn what_waits_for_a_disk_is_written_however_much_it_is() {
     // No write succeeds until the trigger is dropped, as on a full disk.
     let full = "create trigger full before update on invocation begin select abs(-9223372036854775808); end";
     run(&mut other, full).await;
-    let ends = rows.iter().map(|row| ledger.settle(ended(row, State::Succeeded), vec![]));
+    let ends = rows.iter().map(|row| ledger.settle(ended_row(row, State::Succeeded), vec![]));
     assert!(futures_util::future::join_all(ends).await.iter().all(Result::is_err));
     run(&mut other, "drop trigger full").await;
     for _ in 0..100 {
-        if ledger.health().is_ok() {
+        if ledger.check_health().is_ok() {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    let left = Query { state: Some(State::Reserved), limit: 10, ..Query::default() };
-    assert_eq!(ledger.list(&left).await.unwrap().len(), 0);
+    let running = Query { state: Some(State::Reserved), limit: 10, ..Query::default() };
+    assert_eq!(ledger.list_calls(&running).await.unwrap().len(), 0);
 }
 
 #[tokio::test]
-async fn a_log_that_is_taken_away_is_noticed_before_anything_runs() {
+async fn removed_log_refuses_reservations() {
     let (ledger, folder) = open().await;
     ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
     std::fs::remove_file(folder.path().join("test.db-wal")).unwrap();
-    let said = ledger.reserve(row("t", "a", now()), vec![]).await;
-    assert!(matches!(said, Err(ReserveError::Ledger(_))), "{said:?}");
-    assert!(ledger.health().is_err());
+    let reservation = ledger.reserve(row("t", "a", now()), vec![]).await;
+    assert!(matches!(reservation, Err(ReserveError::Ledger(_))), "{reservation:?}");
+    assert!(ledger.check_health().is_err());
 }
 
 #[tokio::test]
-async fn a_log_without_its_file_is_not_thrown_away() {
+async fn log_without_its_database_is_kept() {
     let (ledger, folder) = open().await;
     ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
     let (file, log) = (folder.path().join("test.db"), folder.path().join("test.db-wal"));
-    let left = std::fs::read(&log).unwrap();
+    let log_bytes = std::fs::read(&log).unwrap();
     ledger.close().await;
     std::fs::remove_file(&file).unwrap();
-    std::fs::write(&log, &left).unwrap();
+    std::fs::write(&log, &log_bytes).unwrap();
     let settings = Settings { base: folder.path().to_owned(), ..settings() };
     let Err(error) = super::super::open(&settings, now()).await else { panic!("a log was thrown away") };
     assert!(error.to_string().contains("-wal"), "{error}");
-    assert_eq!((std::fs::read(&log).unwrap(), file.exists()), (left, false));
+    assert_eq!((std::fs::read(&log).unwrap(), file.exists()), (log_bytes, false));
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_read_any_more_stops_the_service() {
+async fn unreadable_file_stops_the_ledger() {
     let (ledger, folder) = open().await;
     let first = row("t", "a", now());
     ledger.reserve(first.clone(), vec![]).await.unwrap();
     std::fs::OpenOptions::new().write(true).open(folder.path().join("test.db-wal")).unwrap().set_len(0).unwrap();
     assert!(ledger.get(first.id).await.is_err());
-    let stopped = tokio::time::timeout(std::time::Duration::from_secs(5), ledger.failed()).await;
+    let stopped = tokio::time::timeout(std::time::Duration::from_secs(5), ledger.wait_for_failure()).await;
     assert!(matches!(stopped, Ok(Error::Stopped(_))), "{stopped:?}");
-    assert!(ledger.health().is_err());
+    assert!(ledger.check_health().is_err());
 }

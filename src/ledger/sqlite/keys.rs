@@ -7,76 +7,76 @@ use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
 use super::super::{ReserveError, Row};
-use super::batch::Reserved;
+use super::batch::ReserveResult;
 use super::read;
 use super::script::Script;
 use crate::call::{Charge, InvocationId};
 
 /// The holders of these keys.
-const READ: &str = "select i.idempotency_key, i.caller, i.tool, i.id, i.key_until from json_each(?) as asked \
+const READ_HOLDERS: &str = "select i.idempotency_key, i.caller, i.tool, i.id, i.key_until from json_each(?) as asked \
     join invocation as i on i.idempotency_key = asked.value->>0 and i.caller = asked.value->>1 \
     and i.tool = asked.value->>2 where i.key_until is not null";
 /// Releases keys that have expired.
-const RELEASE: &str = "update invocation set key_until = null where id in (select unhex(value) from json_each(?))";
+const RELEASE_KEYS: &str = "update invocation set key_until = null where id in (select unhex(value) from json_each(?))";
 
 /// Idempotency key, caller, tool.
 type Key = (String, String, String);
 
 /// The keys that one batch claims.
 #[derive(Default)]
-pub(super) struct Keys {
+pub(super) struct KeyClaims {
     holders: HashMap<Key, (InvocationId, i64)>,
     /// Calls whose expired keys a call of this batch takes over.
-    over: Vec<InvocationId>,
+    expired_holders: Vec<InvocationId>,
 }
 
 /// Adds the query for the holders of these reservations' keys. Returns whether there are any keys.
-pub(super) fn ask(reserves: &[(Row, Vec<Charge>)], script: &mut Script) -> bool {
-    let asked: Vec<Key> = reserves.iter().filter_map(|(row, _)| key_of(row)).collect();
-    script.add_with(READ, &asked);
-    !asked.is_empty()
+pub(super) fn add_holder_query(reservations: &[(Row, Vec<Charge>)], script: &mut Script) -> bool {
+    let claimed: Vec<Key> = reservations.iter().filter_map(|(row, _)| claimed_key(row)).collect();
+    script.add_with_rows(READ_HOLDERS, &claimed);
+    !claimed.is_empty()
 }
 
-impl Keys {
-    /// Reads the result of [`ask`].
-    pub(super) fn read(rows: &[SqliteRow]) -> Result<Self, sqlx::Error> {
+impl KeyClaims {
+    /// Reads the result of [`add_holder_query`].
+    pub(super) fn from_rows(rows: &[SqliteRow]) -> Result<Self, sqlx::Error> {
         let read = |row: &SqliteRow| {
             let key = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-            Ok((key, (read::id(row.try_get(3)?)?, row.try_get(4)?)))
+            Ok((key, (read::parse_id(row.try_get(3)?)?, row.try_get(4)?)))
         };
         let holders = rows.iter().map(read).collect::<Result<_, sqlx::Error>>()?;
-        Ok(Self { holders, over: Vec::new() })
+        Ok(Self { holders, expired_holders: Vec::new() })
     }
 
     /// Reserves for this row, unless another call holds its key.
     pub(super) fn claim(
         &mut self,
         row: &Row,
-        reserve: impl FnOnce() -> (Reserved, Option<String>),
-    ) -> (Reserved, Option<String>) {
-        let Some(key) = key_of(row) else { return reserve() };
+        reserve: impl FnOnce() -> (ReserveResult, Option<String>),
+    ) -> (ReserveResult, Option<String>) {
+        let Some(key) = claimed_key(row) else { return reserve() };
         let holder = self.holders.get(&key).copied();
         if let Some((holder, until)) = holder
             && until > row.started_at.as_millisecond()
         {
-            return (Err(ReserveError::Claimed(holder)), None);
+            return (Err(ReserveError::KeyClaimed(holder)), None);
         }
         let (answer, charged) = reserve();
         if answer.is_ok() {
             self.holders.insert(key, (row.id, Row::FOREVER.as_millisecond()));
-            self.over.extend(holder.map(|(holder, _)| holder));
+            self.expired_holders.extend(holder.map(|(holder, _)| holder));
         }
         (answer, charged)
     }
 
     /// Releases the expired keys that this batch takes over.
-    pub(super) fn release(&self, script: &mut Script) {
-        let over: Vec<String> = self.over.iter().map(|id| hex::encode(id.as_bytes())).collect();
-        script.add_with(RELEASE, &over);
+    pub(super) fn add_release(&self, script: &mut Script) {
+        let expired: Vec<String> = self.expired_holders.iter().map(|id| hex::encode(id.as_bytes())).collect();
+        script.add_with_rows(RELEASE_KEYS, &expired);
     }
 }
 
-fn key_of(row: &Row) -> Option<Key> {
+fn claimed_key(row: &Row) -> Option<Key> {
     let key = row.idempotency_key.as_ref()?;
     row.key_until.map(|_| (key.to_string(), row.caller.to_string(), row.tool.to_string()))
 }
@@ -89,36 +89,36 @@ mod tests {
     use super::super::super::contract::{now, row};
     use super::*;
 
-    fn keyed() -> Row {
+    fn row_with_key() -> Row {
         Row { idempotency_key: Some("k".into()), key_until: Some(Row::FOREVER), ..row("t", "a", now()) }
     }
 
-    fn held(until: i64) -> (Keys, InvocationId) {
+    fn claims_held_until(until: i64) -> (KeyClaims, InvocationId) {
         let holder = InvocationId::new();
         let holders = [(("k".to_owned(), "a".to_owned(), "t".to_owned()), (holder, until))].into();
-        (Keys { holders, over: Vec::new() }, holder)
+        (KeyClaims { holders, expired_holders: Vec::new() }, holder)
     }
 
     #[test]
-    fn only_rows_that_claim_a_key_ask() {
+    fn holder_query_needs_a_claimed_key() {
         let mut script = Script::default();
-        let named = Row { key_until: None, ..keyed() };
-        assert!(!ask(&[(row("t", "a", now()), vec![]), (named, vec![])], &mut script));
-        assert!(ask(&[(keyed(), vec![])], &mut script));
+        let named = Row { key_until: None, ..row_with_key() };
+        assert!(!add_holder_query(&[(row("t", "a", now()), vec![]), (named, vec![])], &mut script));
+        assert!(add_holder_query(&[(row_with_key(), vec![])], &mut script));
     }
 
     #[test]
-    fn a_key_is_free_when_its_time_is_over() {
+    fn key_is_free_after_it_expires() {
         let admit = || (Ok(Reservation::default()), None);
-        let (mut keys, holder) = held((now() + 1.millisecond()).as_millisecond());
-        let (answer, _) = keys.claim(&keyed(), admit);
-        assert!(matches!(answer, Err(ReserveError::Claimed(by)) if by == holder), "{answer:?}");
+        let (mut keys, holder) = claims_held_until((now() + 1.millisecond()).as_millisecond());
+        let (answer, _) = keys.claim(&row_with_key(), admit);
+        assert!(matches!(answer, Err(ReserveError::KeyClaimed(by)) if by == holder), "{answer:?}");
 
-        let (mut keys, holder) = held(now().as_millisecond());
-        let claims = keyed();
+        let (mut keys, holder) = claims_held_until(now().as_millisecond());
+        let claims = row_with_key();
         assert!(keys.claim(&claims, admit).0.is_ok());
-        assert_eq!(keys.over, [holder]);
-        let (answer, _) = keys.claim(&keyed(), admit);
-        assert!(matches!(answer, Err(ReserveError::Claimed(by)) if by == claims.id), "{answer:?}");
+        assert_eq!(keys.expired_holders, [holder]);
+        let (answer, _) = keys.claim(&row_with_key(), admit);
+        assert!(matches!(answer, Err(ReserveError::KeyClaimed(by)) if by == claims.id), "{answer:?}");
     }
 }

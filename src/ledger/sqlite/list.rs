@@ -9,11 +9,11 @@
 use sqlx::{QueryBuilder, Sqlite, SqlitePool};
 
 use super::super::{LISTED_ARGUMENTS, Query, Row, State};
-use super::read::{Result, decode};
+use super::read::{Result, decode_row};
 use crate::call::InvocationId;
 
 /// A list has no results, and only short arguments: a page of whole calls could be gigabytes.
-const LISTED: [&str; 2] = [
+const LIST_SQL: [&str; 2] = [
     "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, duration_us, \
      case when length(arguments) <= ",
     " then arguments else 'null' end, null, origin, null, idempotency_key, null, null, null, parent, count from invocation where id in (select id from page) \
@@ -21,120 +21,121 @@ const LISTED: [&str; 2] = [
 ];
 
 /// The states of calls that have ended.
-const ENDED: [State; 6] =
+const ENDED_STATES: [State; 6] =
     [State::Succeeded, State::Failed, State::TimedOut, State::Cancelled, State::Refused, State::Unknown];
 
-pub(super) async fn list(pool: &SqlitePool, asked: &Query) -> Result<Vec<Row>> {
+pub(super) async fn list_calls(pool: &SqlitePool, filter: &Query) -> Result<Vec<Row>> {
     let mut query = QueryBuilder::<Sqlite>::new("with recursive page (id, caller, tool, state) as (");
-    let everything = asked.run_id.is_none() && asked.tool.is_none() && asked.caller.is_none() && asked.state.is_none();
-    if let Some(parent) = asked.parent {
-        of_parent(&mut query, asked, parent);
-    } else if let Some(key) = &asked.idempotency_key {
-        of_key(&mut query, asked, key);
-    } else if everything {
+    let is_unfiltered =
+        filter.run_id.is_none() && filter.tool.is_none() && filter.caller.is_none() && filter.state.is_none();
+    if let Some(parent) = filter.parent {
+        push_nested_calls(&mut query, filter, parent);
+    } else if let Some(key) = &filter.idempotency_key {
+        push_calls_with_key(&mut query, filter, key);
+    } else if is_unfiltered {
         query.push("select id, null, null, null from invocation where true");
-        range(&mut query, asked);
-        query.push(" order by id desc limit ").push_bind(asked.limit);
+        push_id_range(&mut query, filter);
+        query.push(" order by id desc limit ").push_bind(filter.limit);
     } else {
-        if asked.state.is_none_or(|state| state == State::Reserved) {
-            under_way(&mut query, asked);
+        if filter.state.is_none_or(|state| state == State::Reserved) {
+            push_running_calls(&mut query, filter);
         }
-        if asked.state.is_none() {
+        if filter.state.is_none() {
             query.push(" union all ");
         }
-        match (asked.state, &asked.run_id) {
+        match (filter.state, &filter.run_id) {
             (Some(State::Reserved), _) => {}
-            (_, Some(run)) => of_run(&mut query, asked, run),
-            (_, None) => merged(&mut query, asked),
+            (_, Some(run)) => push_calls_of_run(&mut query, filter, run),
+            (_, None) => push_merged_ranges(&mut query, filter),
         }
     }
-    query.push(") ").push(LISTED[0]).push_bind(LISTED_ARGUMENTS as i64).push(LISTED[1]).push_bind(asked.limit);
-    query.build().fetch_all(pool).await?.iter().map(decode).collect()
+    query.push(") ").push(LIST_SQL[0]).push_bind(LISTED_ARGUMENTS as i64).push(LIST_SQL[1]).push_bind(filter.limit);
+    query.build().fetch_all(pool).await?.iter().map(decode_row).collect()
 }
 
 /// Calls with an idempotency key, including running ones: a range of an index of their own.
-fn of_key(query: &mut QueryBuilder<Sqlite>, asked: &Query, key: &str) {
+fn push_calls_with_key(query: &mut QueryBuilder<Sqlite>, filter: &Query, key: &str) {
     query.push("select id, null, null, null from invocation indexed by invocation_keyed where idempotency_key = ");
     query.push_bind(key.to_owned());
-    and(query, "tool", asked.tool.as_deref());
-    and(query, "caller", asked.caller.as_deref());
-    and(query, "run_id", asked.run_id.as_deref());
-    and(query, "state", asked.state.map(State::as_str));
-    range(query, asked);
-    query.push(" order by id desc limit ").push_bind(asked.limit);
+    push_condition(query, "tool", filter.tool.as_deref());
+    push_condition(query, "caller", filter.caller.as_deref());
+    push_condition(query, "run_id", filter.run_id.as_deref());
+    push_condition(query, "state", filter.state.map(State::as_str));
+    push_id_range(query, filter);
+    query.push(" order by id desc limit ").push_bind(filter.limit);
 }
 
 /// Nested calls of another call, including running ones: a range of an index of their own.
-fn of_parent(query: &mut QueryBuilder<Sqlite>, asked: &Query, parent: InvocationId) {
+fn push_nested_calls(query: &mut QueryBuilder<Sqlite>, filter: &Query, parent: InvocationId) {
     query.push("select id, null, null, null from invocation indexed by invocation_parent where parent = ");
     query.push_bind(parent.as_bytes().to_vec());
-    and(query, "tool", asked.tool.as_deref());
-    and(query, "caller", asked.caller.as_deref());
-    and(query, "run_id", asked.run_id.as_deref());
-    and(query, "idempotency_key", asked.idempotency_key.as_deref());
-    and(query, "state", asked.state.map(State::as_str));
-    range(query, asked);
-    query.push(" order by id desc limit ").push_bind(asked.limit);
+    push_condition(query, "tool", filter.tool.as_deref());
+    push_condition(query, "caller", filter.caller.as_deref());
+    push_condition(query, "run_id", filter.run_id.as_deref());
+    push_condition(query, "idempotency_key", filter.idempotency_key.as_deref());
+    push_condition(query, "state", filter.state.map(State::as_str));
+    push_id_range(query, filter);
+    query.push(" order by id desc limit ").push_bind(filter.limit);
 }
 
 /// Calls that have not ended. There are always few.
-fn under_way(query: &mut QueryBuilder<Sqlite>, asked: &Query) {
+fn push_running_calls(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
     query.push("select * from (select id, null, null, null from invocation where state = 'reserved'");
-    and(query, "tool", asked.tool.as_deref());
-    and(query, "caller", asked.caller.as_deref());
-    and(query, "run_id", asked.run_id.as_deref());
-    range(query, asked);
-    query.push(" order by id desc limit ").push_bind(asked.limit).push(")");
+    push_condition(query, "tool", filter.tool.as_deref());
+    push_condition(query, "caller", filter.caller.as_deref());
+    push_condition(query, "run_id", filter.run_id.as_deref());
+    push_id_range(query, filter);
+    query.push(" order by id desc limit ").push_bind(filter.limit).push(")");
 }
 
 /// Ended calls of a run: a range of its own index, which has all columns of the filters.
-fn of_run(query: &mut QueryBuilder<Sqlite>, asked: &Query, run: &str) {
+fn push_calls_of_run(query: &mut QueryBuilder<Sqlite>, filter: &Query, run: &str) {
     query.push("select * from (select id, null, null, null from invocation indexed by invocation_run ");
     query.push("where state != 'reserved' and run_id = ").push_bind(run.to_owned());
-    and(query, "tool", asked.tool.as_deref());
-    and(query, "caller", asked.caller.as_deref());
-    and(query, "state", asked.state.map(State::as_str));
-    range(query, asked);
-    query.push(" order by id desc limit ").push_bind(asked.limit).push(")");
+    push_condition(query, "tool", filter.tool.as_deref());
+    push_condition(query, "caller", filter.caller.as_deref());
+    push_condition(query, "state", filter.state.map(State::as_str));
+    push_id_range(query, filter);
+    query.push(" order by id desc limit ").push_bind(filter.limit).push(")");
 }
 
 /// Ended calls, merged from their ranges.
-fn merged(query: &mut QueryBuilder<Sqlite>, asked: &Query) {
-    let states: Vec<&str> = match asked.state {
+fn push_merged_ranges(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
+    let states: Vec<&str> = match filter.state {
         Some(state) => vec![state.as_str()],
-        None => ENDED.map(State::as_str).to_vec(),
+        None => ENDED_STATES.map(State::as_str).to_vec(),
     };
     query.push("select * from (select (select id from invocation as i where i.state != 'reserved' ");
     query.push("and i.caller = made.caller and i.tool = made.tool and i.state = state.value");
-    range(query, asked);
+    push_id_range(query, filter);
     query.push(" order by id desc limit 1) as id, made.caller, made.tool, state.value from usage_total as made ");
     query.push("cross join json_each(").push_bind(serde_json::json!(states).to_string());
     query.push(") as state where true");
-    and(query, "made.tool", asked.tool.as_deref());
-    and(query, "made.caller", asked.caller.as_deref());
+    push_condition(query, "made.tool", filter.tool.as_deref());
+    push_condition(query, "made.caller", filter.caller.as_deref());
     query.push(") where id is not null union all select (select id from invocation as i where i.state != 'reserved' ");
     query.push("and i.caller = page.caller and i.tool = page.tool and i.state = page.state and i.id < page.id");
-    since(query, asked);
+    push_since(query, filter);
     query.push(" order by id desc limit 1), caller, tool, state from page where id is not null ");
-    query.push("order by 1 desc limit ").push_bind(asked.limit);
+    query.push("order by 1 desc limit ").push_bind(filter.limit);
 }
 
-fn and(query: &mut QueryBuilder<Sqlite>, column: &str, wanted: Option<&str>) {
-    if let Some(wanted) = wanted {
-        query.push(" and ").push(column).push(" = ").push_bind(wanted.to_owned());
+fn push_condition(query: &mut QueryBuilder<Sqlite>, column: &str, value: Option<&str>) {
+    if let Some(value) = value {
+        query.push(" and ").push(column).push(" = ").push_bind(value.to_owned());
     }
 }
 
 /// Ids start with the time, so a time is a bound of the id.
-fn since(query: &mut QueryBuilder<Sqlite>, asked: &Query) {
-    if let Some(since) = asked.since {
-        query.push(" and id >= ").push_bind(InvocationId::floor(since).as_bytes().to_vec());
+fn push_since(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
+    if let Some(since) = filter.since {
+        query.push(" and id >= ").push_bind(InvocationId::lower_bound(since).as_bytes().to_vec());
     }
 }
 
-fn range(query: &mut QueryBuilder<Sqlite>, asked: &Query) {
-    since(query, asked);
-    if let Some(before) = asked.before {
+fn push_id_range(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
+    push_since(query, filter);
+    if let Some(before) = filter.before {
         query.push(" and id < ").push_bind(before.as_bytes().to_vec());
     }
 }

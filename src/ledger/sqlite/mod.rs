@@ -1,14 +1,14 @@
 //! The ledger in one SQLite file: WAL, `synchronous=FULL`, one writer, a pool of readers.
 //!
 //! - `engine.rs` implements the trait, and `open.rs` prepares the file.
-//! - `queue.rs` leads to `writer.rs`, which groups commits. `recovery.rs` retries after failures, and `room.rs` keeps
+//! - `queue.rs` leads to `writer.rs`, which groups commits. `recovery.rs` retries after failures, and `file_space.rs` keeps
 //!   the file below its bound.
 //! - `batch.rs` defines the content of one commit, and `script.rs` sends it to SQLite.
 //! - `keys.rs` claims idempotency keys; `quota.rs` and `totals.rs` count.
 //! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
 //! - `read.rs` and `list.rs` run queries, and `backup.rs` makes a copy.
 //! - `fault.rs` classifies errors, and `wal.rs` copies the log into the database.
-//! - `head.rs` detects missing commits, and `sum.rs` detects damaged rows.
+//! - `commit_marker.rs` detects missing commits, and `checksum.rs` detects damaged rows.
 
 mod backup;
 mod batch;
@@ -19,6 +19,7 @@ mod engine;
 mod fault;
 #[cfg(test)]
 mod fault_tests;
+mod file_space;
 mod keys;
 mod list;
 #[cfg(test)]
@@ -29,7 +30,6 @@ mod queue;
 mod quota;
 mod read;
 mod recovery;
-mod room;
 mod script;
 #[cfg(test)]
 mod tests;
@@ -38,4 +38,4 @@ mod trim;
 mod wal;
 mod writer;
 
-pub(super) use engine::Sqlite;
+pub(super) use engine::SqliteLedger;

@@ -21,20 +21,20 @@ const ENDS: [State; 6] =
 /// A call that starts: caller, tool, effect, key, the limits that it is charged to, and the seconds since the call
 /// before.
 #[derive(Debug, Clone)]
-struct Begin {
+struct StartedCall {
     caller: usize,
     tool: usize,
     write: bool,
     key: Option<u8>,
     limits: Vec<(usize, u64)>,
-    later: i32,
+    seconds_later: i32,
 }
 
 /// A random operation.
 #[derive(Debug, Clone)]
-enum Ask {
+enum Operation {
     /// Calls start so close together that one commit reserves all of them.
-    Reserve(Vec<Begin>),
+    Reserve(Vec<StartedCall>),
     /// One of the existing calls ends, or ends a second time, with or without a refund of its units.
     Settle { which: prop::sample::Index, state: State, refunds: bool },
     /// A refused call is recorded.
@@ -48,58 +48,66 @@ enum Ask {
     /// An admin resets counters.
     Reset { tool: usize, caller: Option<usize> },
     /// Calls that started this number of seconds ago or earlier are deleted.
-    Prune { older: u16 },
+    Prune { age_seconds: u16 },
     /// The process ends without closing the file, and another one opens it.
     Crash,
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
+fn operation_strategy() -> impl Strategy<Value = Operation> {
     let (caller, tool, key) = (0..CALLERS.len(), 0..TOOLS.len(), proptest::option::of(0..3u8));
     let limits = proptest::collection::vec((0..PERS.len(), 1..5u64), 0..3);
-    let begin = (caller.clone(), tool.clone(), any::<bool>(), key.clone(), limits, -40..40i32)
-        .prop_map(|(caller, tool, write, key, limits, later)| Begin { caller, tool, write, key, limits, later });
+    let started_call = (caller.clone(), tool.clone(), any::<bool>(), key.clone(), limits, -40..40i32).prop_map(
+        |(caller, tool, write, key, limits, seconds_later)| StartedCall {
+            caller,
+            tool,
+            write,
+            key,
+            limits,
+            seconds_later,
+        },
+    );
     prop_oneof![
-        8 => proptest::collection::vec(begin, 1..4).prop_map(Ask::Reserve),
+        8 => proptest::collection::vec(started_call, 1..4).prop_map(Operation::Reserve),
         8 => (any::<prop::sample::Index>(), proptest::sample::select(ENDS.to_vec()), any::<bool>())
-            .prop_map(|(which, state, refunds)| Ask::Settle { which, state, refunds }),
-        2 => (caller.clone(), tool.clone(), key).prop_map(|(caller, tool, key)| Ask::Refuse { caller, tool, key }),
-        1 => (caller.clone(), tool.clone(), 0..150u16).prop_map(|(caller, tool, calls)| Ask::Flood { caller, tool, calls }),
-        1 => (1..9u8).prop_map(|at_most| Ask::Trim { at_most }),
-        3 => prop_oneof![-90..90i32, -90_000..90_000i32].prop_map(Ask::Clock),
-        2 => (tool, proptest::option::of(caller)).prop_map(|(tool, caller)| Ask::Reset { tool, caller }),
-        1 => (0..200_000u32).prop_map(|older| Ask::Prune { older: u16::try_from(older / 4).unwrap_or(0) }),
-        2 => Just(Ask::Crash),
+            .prop_map(|(which, state, refunds)| Operation::Settle { which, state, refunds }),
+        2 => (caller.clone(), tool.clone(), key).prop_map(|(caller, tool, key)| Operation::Refuse { caller, tool, key }),
+        1 => (caller.clone(), tool.clone(), 0..150u16).prop_map(|(caller, tool, calls)| Operation::Flood { caller, tool, calls }),
+        1 => (1..9u8).prop_map(|at_most| Operation::Trim { at_most }),
+        3 => prop_oneof![-90..90i32, -90_000..90_000i32].prop_map(Operation::Clock),
+        2 => (tool, proptest::option::of(caller)).prop_map(|(tool, caller)| Operation::Reset { tool, caller }),
+        1 => (0..200_000u32).prop_map(|quarters| Operation::Prune { age_seconds: u16::try_from(quarters / 4).unwrap_or(0) }),
+        2 => Just(Operation::Crash),
     ]
 }
 
-type Counter = (String, String, String, Per);
+type CounterKey = (String, String, String, Per);
 
 /// The value of a counter. After a reset it has another `instance`, which does not count earlier units.
 #[derive(Clone, Copy)]
-struct Count {
-    window: i64,
+struct CounterValue {
+    window_start: i64,
     used: u64,
     counted_at: i64,
     instance: u64,
 }
 
 #[derive(Clone)]
-struct Call {
+struct ModelCall {
     row: Row,
     charged: Vec<Charged>,
     /// The counters that count this call, each with its instance.
-    counted: Vec<(Counter, u64)>,
+    counters: Vec<(CounterKey, u64)>,
     /// Whether the call was committed before its tool ran.
-    promised: bool,
+    committed_before_run: bool,
 }
 
 /// The ledger's guarantees, implemented in a few lines.
 #[derive(Default)]
 struct Model {
-    calls: HashMap<InvocationId, Call>,
+    calls: HashMap<InvocationId, ModelCall>,
     /// Ids of the calls in the order of their arrival.
     ids: Vec<InvocationId>,
-    counters: HashMap<Counter, Count>,
+    counters: HashMap<CounterKey, CounterValue>,
     instances: u64,
     refusals: Refusals<()>,
     /// Number of calls by tool and caller: all, succeeded, failed, refused.
@@ -107,86 +115,93 @@ struct Model {
 }
 
 impl Model {
-    fn total(&mut self, row: &Row) -> &mut [u64; 4] {
+    fn totals_mut(&mut self, row: &Row) -> &mut [u64; 4] {
         self.totals.entry((row.tool.to_string(), row.caller.to_string())).or_default()
     }
 
     fn count_end(&mut self, row: &Row) {
-        let how = match row.state {
+        let column = match row.state {
             State::Succeeded => 1,
             State::Refused => 3,
             _ => 2,
         };
-        self.total(row)[how] += 1;
+        self.totals_mut(row)[column] += 1;
     }
 
     fn refuse(&mut self, row: &Row) {
-        self.total(row)[0] += 1;
+        self.totals_mut(row)[0] += 1;
         self.count_end(row);
         self.ids.push(row.id);
-        match self.refusals.place(row, |_| ()) {
+        match self.refusals.assign_row(row, |_| ()) {
             RefusalRow::Shared { row: shared, .. } => {
                 // The shared row may have been deleted meanwhile.
                 self.calls.entry(shared).and_modify(|call| call.row.count += 1);
             }
             RefusalRow::Own => {
                 let (charged, counted) = (Vec::new(), Vec::new());
-                self.calls.insert(row.id, Call { row: row.clone(), charged, counted, promised: false });
+                self.calls.insert(
+                    row.id,
+                    ModelCall { row: row.clone(), charged, counters: counted, committed_before_run: false },
+                );
             }
         }
     }
 
     fn trim(&mut self, at_most: usize) {
         let newest = self.ids.iter().rev().find(|id| self.calls.contains_key(id)).copied();
-        let is_free = |id: &&InvocationId| {
+        let is_deletable = |id: &&InvocationId| {
             self.calls.get(id).is_some_and(|call| match call.row.state {
                 State::Reserved | State::Unknown => false,
                 // A row with units that were not refunded must stay, because its counter still counts it.
-                State::Refused => call.counted.iter().all(|(key, _)| key.3 == Per::Run),
-                _ => !call.promised,
+                State::Refused => call.counters.iter().all(|(key, _)| key.3 == Per::Run),
+                _ => !call.committed_before_run,
             })
         };
-        let free = self.ids.iter().filter(is_free).filter(|id| Some(**id) != newest).take(at_most);
-        for id in free.copied().collect::<Vec<_>>() {
+        let deletable = self.ids.iter().filter(is_deletable).filter(|id| Some(**id) != newest).take(at_most);
+        for id in deletable.copied().collect::<Vec<_>>() {
             self.calls.remove(&id);
         }
     }
 
-    fn holder(&self, row: &Row, at: Timestamp) -> Option<InvocationId> {
-        let same = |call: &&Call| {
+    fn key_holder(&self, row: &Row, at: Timestamp) -> Option<InvocationId> {
+        let has_same_key = |call: &&ModelCall| {
             (&call.row.caller, &call.row.tool, &call.row.idempotency_key)
                 == (&row.caller, &row.tool, &row.idempotency_key)
         };
-        let holds = |call: &&Call| call.row.key_until.is_some_and(|until| until > at);
-        self.calls.values().filter(holds).find(same).map(|call| call.row.id)
+        let holds_key = |call: &&ModelCall| call.row.key_until.is_some_and(|until| until > at);
+        self.calls.values().filter(holds_key).find(has_same_key).map(|call| call.row.id)
     }
 
-    fn count(&self, charge: &Charge, at: Timestamp) -> (i64, u64) {
+    fn counter_value(&self, charge: &Charge, at: Timestamp) -> (i64, u64) {
         let current = charge.per.window_start(at);
-        match self.counters.get(&counter(charge)) {
-            Some(count) if count.window >= current => (count.window, count.used),
+        match self.counters.get(&counter_key(charge)) {
+            Some(count) if count.window_start >= current => (count.window_start, count.used),
             _ => (current, 0),
         }
     }
 
     /// Whether the reservation succeeds. The error is the call that holds the key, or `None` for a full limit.
     fn reserve(&mut self, row: &Row, charges: &[Charge]) -> Result<(), Option<InvocationId>> {
-        if let Some(holder) = row.key_until.and_then(|_| self.holder(row, row.started_at)) {
+        if let Some(holder) = row.key_until.and_then(|_| self.key_holder(row, row.started_at)) {
             return Err(Some(holder));
         }
-        if charges.iter().any(|charge| self.count(charge, row.started_at).1 >= charge.limit) {
+        if charges.iter().any(|charge| self.counter_value(charge, row.started_at).1 >= charge.limit) {
             return Err(None);
         }
-        let mut call = Call { row: row.clone(), charged: Vec::new(), counted: Vec::new(), promised: true };
-        self.total(row)[0] += 1;
+        let mut call =
+            ModelCall { row: row.clone(), charged: Vec::new(), counters: Vec::new(), committed_before_run: true };
+        self.totals_mut(row)[0] += 1;
         for charge in charges {
-            let (window, used) = self.count(charge, row.started_at);
-            let before = self.counters.get(&counter(charge)).filter(|before| before.window == window);
+            let (window, used) = self.counter_value(charge, row.started_at);
+            let before = self.counters.get(&counter_key(charge)).filter(|before| before.window_start == window);
             self.instances += 1;
             let instance = before.map_or(self.instances, |before| before.instance);
             let counted_at = row.started_at.as_millisecond();
-            self.counters.insert(counter(charge), Count { window, used: used + 1, counted_at, instance });
-            call.counted.push((counter(charge), instance));
+            self.counters.insert(
+                counter_key(charge),
+                CounterValue { window_start: window, used: used + 1, counted_at, instance },
+            );
+            call.counters.push((counter_key(charge), instance));
         }
         if row.key_until.is_some() {
             // The call that held the key before loses it.
@@ -207,7 +222,7 @@ impl Model {
         self.count_end(row);
         let Some(call) = self.calls.get_mut(&row.id).filter(|call| call.row.state == State::Reserved) else { return };
         if refunds {
-            for (key, instance) in call.counted.drain(..) {
+            for (key, instance) in call.counters.drain(..) {
                 if let Some(count) = self.counters.get_mut(&key).filter(|count| count.instance == instance) {
                     count.used -= 1;
                 }
@@ -229,25 +244,25 @@ impl Model {
         failed.iter().for_each(|row| self.count_end(row));
     }
 
-    fn reset(&mut self, tool: &str, caller: Option<&str>) {
-        let named = |key: &Counter| caller.is_some_and(|caller| key.1 == caller);
+    fn reset_counters(&mut self, tool: &str, caller: Option<&str>) {
+        let named = |key: &CounterKey| caller.is_some_and(|caller| key.1 == caller);
         self.counters
             .retain(|key, _| !(key.0 == tool && (caller.is_none() || named(key)) || key.0.is_empty() && named(key)));
     }
 
     fn prune(&mut self, before: Timestamp, at: Timestamp) {
-        let oldest = InvocationId::floor(before);
+        let oldest = InvocationId::lower_bound(before);
         let newest = self.ids.iter().rev().find(|id| self.calls.contains_key(id)).copied();
         self.calls.retain(|id, call| {
-            let held = call.row.key_until.is_some_and(|until| until > at);
-            *id >= oldest || call.row.state == State::Reserved || held || Some(*id) == newest
+            let is_held = call.row.key_until.is_some_and(|until| until > at);
+            *id >= oldest || call.row.state == State::Reserved || is_held || Some(*id) == newest
         });
         let before = before.as_millisecond();
         self.counters.retain(|key, count| key.3 != Per::Run || count.counted_at >= before);
     }
 }
 
-fn counter(charge: &Charge) -> Counter {
+fn counter_key(charge: &Charge) -> CounterKey {
     (charge.tool.clone(), charge.caller.clone(), charge.run.clone(), charge.per)
 }
 
@@ -263,56 +278,62 @@ fn charge(tool: &str, caller: &str, per: Per, limit: u64) -> Charge {
 }
 
 /// A call that starts at `at`; its id has the same time.
-fn begins(tool: usize, caller: usize, at: Timestamp, key: Option<u8>) -> Row {
+fn started_row(tool: usize, caller: usize, at: Timestamp, key: Option<u8>) -> Row {
     let row = row(TOOLS[tool], CALLERS[caller], at);
-    let mut id = *InvocationId::floor(at).as_bytes();
+    let mut id = *InvocationId::lower_bound(at).as_bytes();
     id[8..].copy_from_slice(&row.id.as_bytes()[8..]);
     let idempotency_key = key.map(|key| format!("k{key}").into());
     Row { id: InvocationId::from_bytes(id), idempotency_key, ..row }
 }
 
-struct Pair {
+struct LedgerAndModel {
     ledger: Arc<dyn Ledger>,
     settings: Settings,
     model: Model,
     at: Timestamp,
 }
 
-impl Pair {
-    fn begin(&mut self, Begin { caller, tool, write, key, limits, later }: Begin) -> (Row, Vec<Charge>) {
-        self.at += later.seconds();
-        let mut row = begins(tool, caller, self.at, key);
+impl LedgerAndModel {
+    fn build_reservation(
+        &mut self,
+        StartedCall { caller, tool, write, key, limits, seconds_later }: StartedCall,
+    ) -> (Row, Vec<Charge>) {
+        self.at += seconds_later.seconds();
+        let mut row = started_row(tool, caller, self.at, key);
         row.effect = if write { Effect::Write } else { Effect::Idempotent };
         row.fingerprint = key.map(|_| "f".into());
         row.key_until = key.map(|_| Row::FOREVER);
         let mut charges: Vec<Charge> = Vec::new();
         for (per, limit) in limits {
             let charge = charge(TOOLS[tool], CALLERS[caller], PERS[per], limit);
-            if !charges.iter().any(|other| other.counts_with(&charge)) {
+            if !charges.iter().any(|other| other.shares_counter(&charge)) {
                 charges.push(charge);
             }
         }
         (row, charges)
     }
 
-    async fn ask(&mut self, ask: Ask) {
-        match ask {
-            Ask::Reserve(begins) => {
-                let reserves: Vec<_> = begins.into_iter().map(|begin| self.begin(begin)).collect();
-                let expected: Vec<_> = reserves.iter().map(|(row, charges)| self.model.reserve(row, charges)).collect();
-                let ids: Vec<InvocationId> = reserves.iter().map(|(row, _)| row.id).collect();
-                let asked = reserves.into_iter().map(|(row, charges)| self.ledger.reserve(row, charges));
-                let said = futures_util::future::join_all(asked).await;
-                for ((id, said), expected) in ids.iter().zip(said).zip(expected) {
-                    match (said, expected) {
-                        (Ok(made), Ok(())) => self.model.calls.get_mut(id).unwrap().charged = made.charged,
-                        (Err(ReserveError::Claimed(holder)), Err(Some(expected))) => assert_eq!(holder, expected),
+    async fn apply(&mut self, operation: Operation) {
+        match operation {
+            Operation::Reserve(started) => {
+                let reservations: Vec<_> = started.into_iter().map(|call| self.build_reservation(call)).collect();
+                let expected: Vec<_> =
+                    reservations.iter().map(|(row, charges)| self.model.reserve(row, charges)).collect();
+                let ids: Vec<InvocationId> = reservations.iter().map(|(row, _)| row.id).collect();
+                let requests = reservations.into_iter().map(|(row, charges)| self.ledger.reserve(row, charges));
+                let result = futures_util::future::join_all(requests).await;
+                for ((id, result), expected) in ids.iter().zip(result).zip(expected) {
+                    match (result, expected) {
+                        (Ok(reservation), Ok(())) => {
+                            self.model.calls.get_mut(id).unwrap().charged = reservation.charged;
+                        }
+                        (Err(ReserveError::KeyClaimed(holder)), Err(Some(expected))) => assert_eq!(holder, expected),
                         (Err(ReserveError::LimitReached(_)), Err(None)) => {}
-                        (said, expected) => panic!("{said:?} instead of {expected:?}"),
+                        (result, expected) => panic!("{result:?} instead of {expected:?}"),
                     }
                 }
             }
-            Ask::Settle { which, state, refunds } => {
+            Operation::Settle { which, state, refunds } => {
                 if self.model.ids.is_empty() {
                     return;
                 }
@@ -329,37 +350,38 @@ impl Pair {
                 let refunds = if refunds { call.charged } else { Vec::new() };
                 self.ledger.settle(Arc::new(row), refunds).await.unwrap();
             }
-            Ask::Refuse { caller, tool, key } => {
-                let row = begins(tool, caller, self.at, key);
+            Operation::Refuse { caller, tool, key } => {
+                let row = started_row(tool, caller, self.at, key);
                 let row = Row { state: State::Refused, duration_us: Some(7), ..row };
                 self.model.refuse(&row);
                 self.ledger.record(Arc::new(row)).await.unwrap();
             }
-            Ask::Flood { caller, tool, calls } => {
-                let row = || Row { state: State::Refused, duration_us: Some(7), ..begins(tool, caller, self.at, None) };
+            Operation::Flood { caller, tool, calls } => {
+                let row =
+                    || Row { state: State::Refused, duration_us: Some(7), ..started_row(tool, caller, self.at, None) };
                 let rows: Vec<Row> = (0..calls).map(|_| row()).collect();
                 rows.iter().for_each(|row| self.model.refuse(row));
-                let said = rows.into_iter().map(|row| self.ledger.record(Arc::new(row)));
-                assert!(futures_util::future::join_all(said).await.iter().all(Result::is_ok));
+                let result = rows.into_iter().map(|row| self.ledger.record(Arc::new(row)));
+                assert!(futures_util::future::join_all(result).await.iter().all(Result::is_ok));
             }
-            Ask::Trim { at_most } => {
+            Operation::Trim { at_most } => {
                 self.model.trim(at_most.into());
                 self.ledger.trim(self.at, at_most.into()).await.unwrap();
             }
-            Ask::Clock(seconds) => self.at += seconds.seconds(),
-            Ask::Reset { tool, caller } => {
+            Operation::Clock(seconds) => self.at += seconds.seconds(),
+            Operation::Reset { tool, caller } => {
                 let caller = caller.map(|caller| CALLERS[caller]);
-                self.model.reset(TOOLS[tool], caller);
-                self.ledger.reset(TOOLS[tool], caller).await.unwrap();
+                self.model.reset_counters(TOOLS[tool], caller);
+                self.ledger.reset_counters(TOOLS[tool], caller).await.unwrap();
             }
-            Ask::Prune { older } => {
-                let before = self.at - i64::from(older).seconds();
+            Operation::Prune { age_seconds } => {
+                let before = self.at - i64::from(age_seconds).seconds();
                 self.model.prune(before, self.at);
                 self.ledger.prune(before, self.at, 1000).await.unwrap();
             }
-            Ask::Crash => {
+            Operation::Crash => {
                 // Simulates a crash: the ledger is dropped without closing, and the lock is released.
-                self.ledger = Arc::new(super::super::memory::Memory::default());
+                self.ledger = Arc::new(super::super::memory::MemoryLedger::default());
                 // A process that another test has just forked shares the lock until its `exec`. So wait for the lock.
                 let lock = std::fs::File::open(self.settings.base.join("test.db.lock")).unwrap();
                 lock.lock().unwrap();
@@ -379,38 +401,38 @@ impl Pair {
         for ((tool, caller), per) in TOOLS
             .iter()
             .flat_map(|tool| CALLERS.iter().map(move |caller| (tool, caller)))
-            .flat_map(|of| PERS.map(|per| (of, per)))
+            .flat_map(|pair| PERS.map(|per| (pair, per)))
         {
             let charge = charge(tool, caller, per, 9);
-            let used = self.ledger.used(std::slice::from_ref(&charge), self.at).await.unwrap();
-            assert_eq!((used[0].window_start, used[0].used), self.model.count(&charge, self.at), "{charge:?}");
+            let used = self.ledger.units_used(std::slice::from_ref(&charge), self.at).await.unwrap();
+            assert_eq!((used[0].window_start, used[0].used), self.model.counter_value(&charge, self.at), "{charge:?}");
         }
         for (caller, tool, key) in
             CALLERS.iter().flat_map(|c| TOOLS.iter().flat_map(move |t| (0..3u8).map(move |k| (c, t, k))))
         {
             let key = format!("k{key}");
-            let asked = Row { idempotency_key: Some(key.as_str().into()), ..row(tool, caller, self.at) };
-            let found = self.ledger.claimed(caller, tool, &key, self.at).await.unwrap();
-            assert_eq!(found.map(|row| row.id), self.model.holder(&asked, self.at));
+            let claim = Row { idempotency_key: Some(key.as_str().into()), ..row(tool, caller, self.at) };
+            let found = self.ledger.find_key_holder(caller, tool, &key, self.at).await.unwrap();
+            assert_eq!(found.map(|row| row.id), self.model.key_holder(&claim, self.at));
         }
-        assert_eq!(self.ledger.drift().await.unwrap(), 0, "counters are what the rows say");
-        for of in self.ledger.usage(None).await.unwrap() {
-            let said = [of.calls, of.succeeded, of.failed, of.refused];
-            assert_eq!(self.model.totals.get(&(of.tool.clone(), of.caller.clone())), Some(&said), "{of:?}");
+        assert_eq!(self.ledger.counter_drift().await.unwrap(), 0, "counters are what the rows say");
+        for usage in self.ledger.usage_totals(None).await.unwrap() {
+            let totals = [usage.calls, usage.succeeded, usage.failed, usage.refused];
+            assert_eq!(self.model.totals.get(&(usage.tool.clone(), usage.caller.clone())), Some(&totals), "{usage:?}");
         }
     }
 }
 
 /// A fifth of `PROPTEST_CASES` (default 256), because each case needs a file of its own.
-fn cases() -> u32 {
+fn case_count() -> u32 {
     ProptestConfig::default().cases.div_ceil(5)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(case_count()) })]
 
     #[test]
-    fn the_ledger_does_what_its_model_does(asks in proptest::collection::vec(ask(), 20..90)) {
+    fn ledger_matches_its_model(operations in proptest::collection::vec(operation_strategy(), 20..90)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         // The model needs the calls in the order of sending. A task that has used up its budget would be suspended and
         // could change the order.
@@ -419,9 +441,9 @@ proptest! {
             let (url, base) = ("sqlite://test.db".into(), folder.path().to_owned());
             let settings = Settings { url, base, durability: Durability::Tiered, retention: None, max_bytes: None, accept_loss: false };
             let ledger = super::super::open(&settings, now()).await.unwrap();
-            let mut pair = Pair { ledger, settings, model: Model::default(), at: now() };
-            for ask in asks {
-                pair.ask(ask).await;
+            let mut pair = LedgerAndModel { ledger, settings, model: Model::default(), at: now() };
+            for operation in operations {
+                pair.apply(operation).await;
             }
             pair.compare().await;
         }));

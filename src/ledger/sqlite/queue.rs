@@ -15,9 +15,9 @@ use crate::call::{Charge, Charged};
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 /// An operation of the writer.
-pub(super) enum Op {
+pub(super) enum Operation {
     Reserve { row: Row, charges: Vec<Charge>, reply: oneshot::Sender<Result<Reservation, ReserveError>> },
-    Record { row: Arc<Row>, then: OnCommit },
+    Record { row: Arc<Row>, on_commit: OnCommit },
     Settle { row: Arc<Row>, refunds: Vec<Charged>, reply: Reply<()> },
     Flush { reply: Reply<()> },
     Attempt(AttemptRow),
@@ -37,22 +37,22 @@ pub(super) enum OnCommit {
 
 /// The handle of the writer's task.
 pub(super) struct Writer {
-    queue: mpsc::Sender<Op>,
-    health: Arc<Health>,
+    queue: mpsc::Sender<Operation>,
+    health: Arc<WriterHealth>,
 }
 
 /// The state of the writer.
 #[derive(Default)]
-pub(super) struct Health {
+pub(super) struct WriterHealth {
     /// Why nothing can be written now; `None` if the writer works.
-    pub(super) trouble: ArcSwapOption<String>,
+    pub(super) failure: ArcSwapOption<String>,
     /// Canceled when the writer has stopped for good.
     pub(super) stopped: CancellationToken,
 }
 
-impl Health {
+impl WriterHealth {
     pub(super) fn check(&self) -> Result<(), Error> {
-        match self.trouble.load_full() {
+        match self.failure.load_full() {
             None => Ok(()),
             Some(reason) if self.stopped.is_cancelled() => Err(Error::Stopped(reason.to_string())),
             Some(reason) => Err(Error::Failed(reason.to_string())),
@@ -61,28 +61,28 @@ impl Health {
 }
 
 impl Writer {
-    pub(super) fn new(queue: mpsc::Sender<Op>, health: Arc<Health>) -> Self {
+    pub(super) fn new(queue: mpsc::Sender<Operation>, health: Arc<WriterHealth>) -> Self {
         Self { queue, health }
     }
 
     /// A writer that accepts no operation.
-    pub(super) fn closed() -> Self {
+    pub(super) fn new_closed() -> Self {
         Self { queue: mpsc::channel(1).0, health: Arc::default() }
     }
 
-    pub(super) async fn send(&self, op: Op) -> Result<(), Error> {
-        self.queue.send(op).await.map_err(|_| self.gone())
+    pub(super) async fn send(&self, op: Operation) -> Result<(), Error> {
+        self.queue.send(op).await.map_err(|_| self.closed_error())
     }
 
-    /// Sends without waiting for a free slot. The memory of such rows is bounded by `running.rs`.
-    pub(super) fn hand_over(&self, op: Op) {
+    /// Sends without waiting for a free slot. The memory of such rows is bounded by `in_flight.rs`.
+    pub(super) fn send_without_waiting(&self, op: Operation) {
         match self.queue.try_send(op) {
             Ok(()) => {}
             Err(TrySendError::Full(op)) => {
                 let queue = self.queue.clone();
-                tokio::spawn(async move { queue.send(op).await.inspect_err(|unsent| lost(&unsent.0)) });
+                tokio::spawn(async move { queue.send(op).await.inspect_err(|unsent| log_lost_row(&unsent.0)) });
             }
-            Err(TrySendError::Closed(op)) => lost(&op),
+            Err(TrySendError::Closed(op)) => log_lost_row(&op),
         }
     }
 
@@ -94,62 +94,62 @@ impl Writer {
     }
 
     /// Why the writer accepts no operation any more.
-    pub(super) fn gone(&self) -> Error {
+    pub(super) fn closed_error(&self) -> Error {
         self.health.check().err().unwrap_or(Error::Closed)
     }
 
     /// Stops the writer for good.
     pub(super) fn stop(&self, reason: String) {
         if !self.health.stopped.is_cancelled() {
-            tracing::error!(%reason, "the ledger stops and so must the service: its file cannot be read");
-            self.health.trouble.store(Some(Arc::new(reason)));
+            tracing::error!(%reason, "the ledger stops, and the service must stop too: its file cannot be read");
+            self.health.failure.store(Some(Arc::new(reason)));
             self.health.stopped.cancel();
         }
     }
 
     /// Waits until the writer has stopped for good. Returns the reason.
-    pub(super) async fn failed(&self) -> Error {
+    pub(super) async fn wait_for_stop(&self) -> Error {
         self.health.stopped.cancelled().await;
-        self.gone()
+        self.closed_error()
     }
 
     pub(super) async fn close(&self) {
         let (reply, closed) = oneshot::channel();
-        if self.send(Op::Close { reply }).await.is_ok() {
+        if self.send(Operation::Close { reply }).await.is_ok() {
             let _ = closed.await;
         }
     }
 }
 
-pub(super) fn lost(op: &Op) {
-    if let Op::Record { row, .. } = op {
-        tracing::error!(id = %row.id, tool = %row.tool, "a call ended when nothing could be written any more: it is not on record");
+pub(super) fn log_lost_row(op: &Operation) {
+    if let Operation::Record { row, .. } = op {
+        tracing::error!(id = %row.id, tool = %row.tool, "a call ended after the ledger was closed or stopped: the call is not recorded");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::State;
-    use super::super::super::contract::{ended, now, row};
+    use super::super::super::contract::{ended_row, now, row};
     use super::*;
-    use crate::log::captured::capture;
+    use crate::log::captured_log::capture_log;
 
     #[test]
-    fn trouble_is_told_from_the_end() {
-        let health = Health::default();
+    fn health_distinguishes_failed_from_stopped() {
+        let health = WriterHealth::default();
         assert!(health.check().is_ok());
-        health.trouble.store(Some(Arc::new("full".into())));
+        health.failure.store(Some(Arc::new("full".into())));
         assert!(matches!(health.check(), Err(Error::Failed(reason)) if reason == "full"));
         health.stopped.cancel();
         assert!(matches!(health.check(), Err(Error::Stopped(reason)) if reason == "full"));
     }
 
     #[test]
-    fn ends_that_come_too_late_are_told_of() {
-        let end = ended(&row("t", "a", now()), State::Succeeded);
-        let log = capture();
+    fn unsent_row_is_logged() {
+        let end = ended_row(&row("t", "a", now()), State::Succeeded);
+        let log = capture_log();
         let then = OnCommit::Reply(oneshot::channel().0);
-        Writer::closed().hand_over(Op::Record { row: end.clone(), then });
-        assert_eq!((log.count("it is not on record"), log.count(&end.id.to_string())), (1, 1));
+        Writer::new_closed().send_without_waiting(Operation::Record { row: end.clone(), on_commit: then });
+        assert_eq!((log.count_lines("the call is not recorded"), log.count_lines(&end.id.to_string())), (1, 1));
     }
 }

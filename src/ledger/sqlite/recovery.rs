@@ -5,21 +5,21 @@ use std::sync::Arc;
 use super::super::Error;
 use super::batch::Batch;
 use super::fault::Fault;
-use super::writer::{BACKLOG, BATCH, Task};
+use super::writer::{MAX_BACKLOG, MAX_BATCH, WriterTask};
 
-impl Task {
+impl WriterTask {
     /// Retries the backlog. If it is empty, checks with a small write whether writing works again.
-    pub(super) async fn probe(&mut self) {
+    pub(super) async fn retry_writes(&mut self) {
         // After a checkpoint the log restarts, which frees space on a full disk.
         self.checkpoint().await;
         if self.has_stopped() {
             return;
         }
-        self.look_for_room().await;
+        self.check_space().await;
         if self.has_stopped() {
             return;
         }
-        let tried = if let Err(gone) = self.present() {
+        let attempted = if let Err(gone) = self.check_files_present() {
             Err(gone)
         } else if self.backlog.is_empty() {
             let sql = "insert into tool_switch (tool, enabled) values ('', 0) on conflict do nothing";
@@ -30,40 +30,40 @@ impl Task {
             }
             .map(|_| ())
         } else {
-            self.catch_up().await
+            self.write_backlog().await
         };
-        match tried {
-            Ok(()) => self.recovered(),
+        match attempted {
+            Ok(()) => self.mark_recovered(),
             Err(error) => {
-                self.failed(error).await;
+                self.handle_failure(error).await;
             }
         }
-        self.watch.backlog(self.backlog.ends());
+        self.observer.on_backlog(self.backlog.ended_count());
     }
 
-    /// Writes the backlog, in commits of the usual size. A row that the database itself refuses is given up, so that it
+    /// Writes the backlog, in commits of the usual size. A row that the database itself refuses is discarded, so that it
     /// does not block all others.
-    async fn catch_up(&mut self) -> Result<(), sqlx::Error> {
-        let mut at_most = BATCH;
+    async fn write_backlog(&mut self) -> Result<(), sqlx::Error> {
+        let mut at_most = MAX_BATCH;
         while !self.backlog.is_empty() {
-            let piece = self.backlog.first(at_most);
-            match self.written(&piece).await {
+            let batch = self.backlog.take_oldest(at_most);
+            match self.write_batch(&batch).await {
                 Ok(_) => {}
                 // Rows that do not fit together may fit one by one. And a refused row can only be found one by one.
-                Err(error) if at_most > 1 && (Fault::is_of_a_row(&error) || Fault::is_full(&error)) => {
+                Err(error) if at_most > 1 && (Fault::is_row_error(&error) || Fault::is_full(&error)) => {
                     sqlx::query("rollback").execute(&mut self.connection).await.ok();
-                    self.counters.forget();
-                    self.backlog.put_back(piece);
+                    self.counters.clear();
+                    self.backlog.put_back(batch);
                     at_most = 1;
                 }
-                Err(error) if Fault::is_of_a_row(&error) => {
+                Err(error) if Fault::is_row_error(&error) => {
                     sqlx::query("rollback").execute(&mut self.connection).await.ok();
-                    self.counters.forget();
-                    let ids: Vec<String> = piece.ended().map(|row| row.id.to_string()).collect();
-                    tracing::error!(?ids, %error, "the end of a call cannot be written, and is given up");
+                    self.counters.clear();
+                    let ids: Vec<String> = batch.ended_rows().map(|row| row.id.to_string()).collect();
+                    tracing::error!(?ids, %error, "the end of a call cannot be written and is discarded");
                 }
                 Err(error) => {
-                    self.backlog.put_back(piece);
+                    self.backlog.put_back(batch);
                     return Err(error);
                 }
             }
@@ -72,56 +72,56 @@ impl Task {
     }
 
     /// Moves the rows of calls that have run to the backlog.
-    pub(super) fn keep(&mut self, batch: Batch) {
-        let kept = &mut self.backlog;
-        kept.records.extend(batch.records);
-        kept.settles.extend(batch.settles);
-        kept.attempts.extend(batch.attempts);
-        batch.shares.into_iter().for_each(|share| kept.share(share));
-        let over = kept.records.len().saturating_sub(BACKLOG);
-        if over > 0 {
-            tracing::error!(rows = over, "the ledger has been unable to write for too long: rows are lost");
-            kept.records.drain(..over);
+    pub(super) fn add_to_backlog(&mut self, batch: Batch) {
+        let backlog = &mut self.backlog;
+        backlog.records.extend(batch.records);
+        backlog.settlements.extend(batch.settlements);
+        backlog.attempts.extend(batch.attempts);
+        batch.shared_refusals.into_iter().for_each(|refusal| backlog.add_shared_refusal(refusal));
+        let excess = backlog.records.len().saturating_sub(MAX_BACKLOG);
+        if excess > 0 {
+            tracing::error!(rows = excess, "the ledger has been unable to write for too long: rows are lost");
+            backlog.records.drain(..excess);
         }
-        // `settles` needs no bound: no call is reserved after the failure, so there are no more than the calls that ran
+        // `settlements` needs no bound: no call is reserved after the failure, so there are no more than the calls that ran
         // then.
-        kept.attempts.truncate(BACKLOG);
-        kept.shares.truncate(BACKLOG);
-        self.watch.backlog(kept.ends());
+        backlog.attempts.truncate(MAX_BACKLOG);
+        backlog.shared_refusals.truncate(MAX_BACKLOG);
+        self.observer.on_backlog(backlog.ended_count());
     }
 
-    pub(super) async fn failed(&mut self, error: sqlx::Error) -> Error {
-        let Fault { mut reason, is_final } = Fault::of(&error, &self.file);
-        if Fault::is_full(&error) && self.room.is_at_its_bound() {
-            reason = self.room.reason();
+    pub(super) async fn handle_failure(&mut self, error: sqlx::Error) -> Error {
+        let Fault { mut reason, is_final } = Fault::classify(&error, &self.file);
+        if Fault::is_full(&error) && self.space.is_at_bound() {
+            reason = self.space.full_reason();
         }
-        self.watch.failed();
+        self.observer.on_commit_failure();
         if is_final {
             tracing::error!(
                 ledger = %self.file.display(),
                 %reason,
-                "the ledger stops and so must the service: whether its last commit is on disk is not known. Look after \
-                 the disk (dmesg), then start again: the write-ahead log says what was committed, and calls that were \
-                 interrupted become `unknown`"
+                "the ledger stops, and the service must stop too: it is unknown whether the last commit is on disk. \
+                 Check the disk (dmesg), then start the service again: it recovers all commits from the write-ahead \
+                 log, and interrupted calls become `unknown`"
             );
-            self.health.trouble.store(Some(Arc::new(reason.clone())));
+            self.health.failure.store(Some(Arc::new(reason.clone())));
             self.health.stopped.cancel();
             return Error::Stopped(reason);
         }
         // A transaction may still be open. After this, the next statement starts in a clean state in any case.
         let _ = sqlx::query("rollback").execute(&mut self.connection).await;
-        self.counters.forget();
-        if self.health.trouble.swap(Some(Arc::new(reason.clone()))).is_none() {
+        self.counters.clear();
+        if self.health.failure.swap(Some(Arc::new(reason.clone()))).is_none() {
             tracing::error!(%reason, "the ledger cannot write; calls are refused until it can");
         }
         Error::Failed(reason)
     }
 
-    pub(super) fn recovered(&self) {
-        if self.room.is_full() {
+    pub(super) fn mark_recovered(&self) {
+        if self.space.is_full() {
             return;
         }
-        if self.health.trouble.swap(None).is_some() {
+        if self.health.failure.swap(None).is_some() {
             tracing::warn!("the ledger can write again");
         }
     }

@@ -23,37 +23,37 @@ const WRITE_ROWS: [&str; 2] = [
      fingerprint = excluded.fingerprint, key_until = excluded.key_until, sum = excluded.sum, charged = iif(excluded.charged = '', null, charged) \
      where invocation.state = 'reserved' and excluded.state != 'reserved'",
 ];
-const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+const ROW_PLACEHOLDERS: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 
 /// Statements and their bound values. The texts are constants of this folder, so it is safe to join them. Values are
 /// always bound.
 #[derive(Default)]
 pub(super) struct Script {
     sql: String,
-    values: Values,
+    values: BoundValues,
 }
 
 impl Script {
-    pub(super) fn add(&mut self, sql: &'static str) {
-        self.separate();
+    pub(super) fn add_statement(&mut self, sql: &'static str) {
+        self.add_separator();
         self.sql.push_str(sql);
     }
 
     /// Adds a statement over `rows`, unless there are none.
-    pub(super) fn add_with(&mut self, sql: &'static str, rows: &[impl Serialize]) {
+    pub(super) fn add_with_rows(&mut self, sql: &'static str, rows: &[impl Serialize]) {
         if !rows.is_empty() {
-            self.add(sql);
+            self.add_statement(sql);
             self.values.push(serde_json::to_string(rows).unwrap_or_default());
         }
     }
 
     /// Adds rows of calls, each with the counters that it is charged to. Rows of nulls, which the statement skips, fill
     /// the number up to a power of two. So there are few different texts, and each is prepared only once.
-    pub(super) fn add_rows<'a>(&mut self, rows: impl Iterator<Item = (&'a Row, Option<String>)>) {
+    pub(super) fn add_call_rows<'a>(&mut self, rows: impl Iterator<Item = (&'a Row, Option<String>)>) {
         let before = self.values.inner.len();
         let mut count = 0;
         for (row, charged) in rows {
-            self.values.row(row);
+            self.values.push_row(row);
             self.values.push(charged);
             count += 1;
         }
@@ -61,28 +61,28 @@ impl Script {
             return;
         }
         let rounded = usize::next_power_of_two(count);
-        for _ in count * COLUMNS..rounded * COLUMNS {
+        for _ in count * ROW_COLUMNS..rounded * ROW_COLUMNS {
             self.values.push(None::<i64>);
         }
-        debug_assert_eq!(self.values.inner.len() - before, rounded * COLUMNS);
-        self.separate();
-        self.sql.reserve(rounded * (ROW.len() + 1) + 1024);
+        debug_assert_eq!(self.values.inner.len() - before, rounded * ROW_COLUMNS);
+        self.add_separator();
+        self.sql.reserve(rounded * (ROW_PLACEHOLDERS.len() + 1) + 1024);
         self.sql.push_str(WRITE_ROWS[0]);
         for at in 0..rounded {
             self.sql.push_str(if at == 0 { "" } else { "," });
-            self.sql.push_str(ROW);
+            self.sql.push_str(ROW_PLACEHOLDERS);
         }
         self.sql.push_str(WRITE_ROWS[1]);
     }
 
-    fn separate(&mut self) {
+    fn add_separator(&mut self) {
         if !self.sql.is_empty() {
             self.sql.push_str("; ");
         }
     }
 
     /// Runs all statements. Returns the rows of all of them, in order.
-    pub(super) async fn fetch(self, connection: &mut SqliteConnection) -> Result<Vec<SqliteRow>, sqlx::Error> {
+    pub(super) async fn run(self, connection: &mut SqliteConnection) -> Result<Vec<SqliteRow>, sqlx::Error> {
         if self.sql.is_empty() {
             return Ok(Vec::new());
         }
@@ -90,22 +90,22 @@ impl Script {
     }
 }
 
-const COLUMNS: usize = 22;
+const ROW_COLUMNS: usize = 22;
 
 /// Bound values, in order.
 #[derive(Default)]
-struct Values {
+struct BoundValues {
     inner: SqliteArguments,
 }
 
-impl Values {
+impl BoundValues {
     fn push<'t>(&mut self, value: impl Encode<'t, Sqlite> + Type<Sqlite>) {
         // Only values with a failing encoder cause an error; texts, numbers and bytes do not.
         let _ = self.inner.add(value);
     }
 
     /// Adds a row in the column order of [`WRITE_ROWS`], without its counters.
-    fn row(&mut self, row: &Row) {
+    fn push_row(&mut self, row: &Row) {
         self.push(row.id.as_bytes().to_vec());
         self.push(row.tool.clone());
         self.push(row.caller.clone());
@@ -125,7 +125,7 @@ impl Values {
         self.push(row.idempotency_key.clone());
         self.push(row.fingerprint.clone());
         self.push(row.key_until.map(|until| until.as_millisecond()));
-        self.push((row.state != State::Reserved).then(|| checksum::of_row(row)));
+        self.push((row.state != State::Reserved).then(|| checksum::row_checksum(row)));
         self.push(row.parent.map(|id| id.as_bytes().to_vec()));
     }
 }

@@ -15,10 +15,10 @@ use super::super::{Row, State};
 use crate::call::CacheStatus;
 
 /// Collected durations are written with the first commit after this time.
-const LATENCIES_EVERY: Duration = Duration::from_secs(1);
+const LATENCY_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Caller and tool.
-type Of = (Arc<str>, Arc<str>);
+type CallerAndTool = (Arc<str>, Arc<str>);
 
 /// The additions of a batch to the totals.
 #[derive(Default)]
@@ -34,18 +34,18 @@ struct Counts {
 }
 
 impl<'a> Totals<'a> {
-    fn of(&mut self, row: &'a Row) -> &mut Counts {
+    fn counts_mut(&mut self, row: &'a Row) -> &mut Counts {
         self.0.entry((&row.caller, &row.tool)).or_default()
     }
 
     /// Counts a started call.
-    pub(super) fn begun(&mut self, row: &'a Row) {
-        self.of(row).calls += 1;
+    pub(super) fn count_start(&mut self, row: &'a Row) {
+        self.counts_mut(row).calls += 1;
     }
 
     /// Counts an ended call.
-    pub(super) fn ended(&mut self, row: &'a Row) {
-        let counts = self.of(row);
+    pub(super) fn count_end(&mut self, row: &'a Row) {
+        let counts = self.counts_mut(row);
         match row.state {
             State::Succeeded => counts.succeeded += 1,
             State::Refused => counts.refused += 1,
@@ -57,14 +57,14 @@ impl<'a> Totals<'a> {
     }
 
     /// Counts refused calls that share an existing row.
-    pub(super) fn shared(&mut self, caller: &'a str, tool: &'a str, calls: u64) {
+    pub(super) fn count_shared(&mut self, caller: &'a str, tool: &'a str, calls: u64) {
         let counts = self.0.entry((caller, tool)).or_default();
         counts.calls += calls;
         counts.refused += calls;
     }
 
     /// The lines for the table `usage_total`.
-    pub(super) fn lines(&self) -> Vec<impl Serialize + 'a> {
+    pub(super) fn to_rows(&self) -> Vec<impl Serialize + 'a> {
         let line = |(of, counts): (&(&'a str, &'a str), &Counts)| {
             (of.0, of.1, counts.calls, counts.succeeded, counts.failed, counts.refused, counts.cache_hits)
         };
@@ -73,87 +73,87 @@ impl<'a> Totals<'a> {
 }
 
 /// Durations that are not written yet.
-pub(super) struct Durations {
-    waiting: BTreeMap<Of, Latencies>,
-    written: Instant,
+pub(super) struct PendingDurations {
+    pending: BTreeMap<CallerAndTool, Latencies>,
+    last_written: Instant,
 }
 
-impl Default for Durations {
+impl Default for PendingDurations {
     fn default() -> Self {
-        Self { waiting: BTreeMap::new(), written: Instant::now() }
+        Self { pending: BTreeMap::new(), last_written: Instant::now() }
     }
 }
 
-impl Durations {
+impl PendingDurations {
     /// Adds the duration of an ended call.
     pub(super) fn add(&mut self, row: &Row) {
         let Some(us) = row.duration_us.filter(|_| row.state != State::Refused) else { return };
         let of = (row.caller.clone(), row.tool.clone());
-        self.waiting.entry(of).or_default().add(us);
+        self.pending.entry(of).or_default().add(us);
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.pending.is_empty()
     }
 
     pub(super) fn is_due(&self) -> bool {
-        !self.is_empty() && self.written.elapsed() >= LATENCIES_EVERY
+        !self.is_empty() && self.last_written.elapsed() >= LATENCY_WRITE_INTERVAL
     }
 
     /// The lines for the table `usage_latency`.
-    pub(super) fn lines(&self) -> Vec<(Arc<str>, Arc<str>, i64, u64)> {
-        let all = self.waiting.iter().flat_map(|(of, all)| all.buckets().map(move |counted| (of, counted)));
+    pub(super) fn to_rows(&self) -> Vec<(Arc<str>, Arc<str>, i64, u64)> {
+        let all = self.pending.iter().flat_map(|(of, all)| all.buckets().map(move |counted| (of, counted)));
         all.map(|((caller, tool), (bucket, calls))| (caller.clone(), tool.clone(), bucket, calls)).collect()
     }
 
     /// Forgets the durations, because they are written.
     pub(super) fn clear(&mut self) {
-        self.waiting.clear();
-        self.written = Instant::now();
+        self.pending.clear();
+        self.last_written = Instant::now();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::contract::{ended, now, row};
+    use super::super::super::contract::{ended_row, now, row};
     use super::*;
 
-    fn end(state: State, cache: CacheStatus) -> Row {
-        Row { cache, ..(*ended(&row("t", "a", now()), state)).clone() }
+    fn ended_call(state: State, cache: CacheStatus) -> Row {
+        Row { cache, ..(*ended_row(&row("t", "a", now()), state)).clone() }
     }
 
     #[test]
-    fn ends_and_cache_hits_are_counted() {
+    fn totals_count_ends_and_cache_hits() {
         let rows = [
-            end(State::Succeeded, CacheStatus::Off),
-            end(State::Succeeded, CacheStatus::Hit),
-            end(State::Succeeded, CacheStatus::Miss),
-            end(State::Failed, CacheStatus::Joined),
-            end(State::Unknown, CacheStatus::Off),
-            end(State::Refused, CacheStatus::Hit),
+            ended_call(State::Succeeded, CacheStatus::Off),
+            ended_call(State::Succeeded, CacheStatus::Hit),
+            ended_call(State::Succeeded, CacheStatus::Miss),
+            ended_call(State::Failed, CacheStatus::Joined),
+            ended_call(State::Unknown, CacheStatus::Off),
+            ended_call(State::Refused, CacheStatus::Hit),
         ];
         let mut totals = Totals::default();
         for row in &rows {
-            totals.begun(row);
-            totals.ended(row);
+            totals.count_start(row);
+            totals.count_end(row);
         }
-        totals.shared("a", "t", 5);
+        totals.count_shared("a", "t", 5);
         let counts = &totals.0[&("a", "t")];
         let ends = [counts.calls, counts.succeeded, counts.failed, counts.refused];
         assert_eq!((ends, counts.cache_hits), ([11, 3, 2, 6], 2), "a refused call is no hit");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn durations_are_due_after_a_second() {
-        let mut durations = Durations::default();
-        durations.add(&end(State::Refused, CacheStatus::Off));
-        tokio::time::advance(LATENCIES_EVERY).await;
+    async fn durations_are_due_after_one_second() {
+        let mut durations = PendingDurations::default();
+        durations.add(&ended_call(State::Refused, CacheStatus::Off));
+        tokio::time::advance(LATENCY_WRITE_INTERVAL).await;
         assert!(durations.is_empty() && !durations.is_due(), "a refused call took no time");
         for turn in 0..2 {
-            durations.add(&end(State::Succeeded, CacheStatus::Off));
-            assert_eq!((durations.is_empty(), durations.lines().len()), (false, 1));
+            durations.add(&ended_call(State::Succeeded, CacheStatus::Off));
+            assert_eq!((durations.is_empty(), durations.to_rows().len()), (false, 1));
             assert_eq!(durations.is_due(), turn == 0);
-            tokio::time::advance(LATENCIES_EVERY).await;
+            tokio::time::advance(LATENCY_WRITE_INTERVAL).await;
             assert!(durations.is_due());
             durations.clear();
             assert!(durations.is_empty() && !durations.is_due());

@@ -7,27 +7,27 @@
 use sqlx::SqliteConnection;
 
 /// Number of pages in the log from which on it is copied: SQLite's own default, about 4 MiB.
-pub(super) const LONG: i64 = 1000;
+pub(super) const CHECKPOINT_PAGES: i64 = 1000;
 
 /// Number of pages in the log. Changes nothing.
-pub(super) async fn pages(connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
-    run("pragma wal_checkpoint = noop", connection).await
+pub(super) async fn log_pages(connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
+    run_checkpoint("pragma wal_checkpoint = noop", connection).await
 }
 
 /// Copies as much as readers allow, without waiting. If no reader needs older pages, it copies all, and the log
 /// restarts with the next commit.
 pub(super) async fn checkpoint(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-    run("pragma wal_checkpoint = passive", connection).await.map(drop)
+    run_checkpoint("pragma wal_checkpoint = passive", connection).await.map(drop)
 }
 
 /// Copies the whole log and empties it.
-pub(super) async fn empty(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-    run("pragma wal_checkpoint = truncate", connection).await.map(drop)
+pub(super) async fn truncate_log(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    run_checkpoint("pragma wal_checkpoint = truncate", connection).await.map(drop)
 }
 
 /// Runs a checkpoint. SQLite returns three numbers: whether another connection blocked it (not an error, the next one
 /// may succeed), the pages in the log, and the copied pages.
-async fn run(sql: &'static str, connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
+async fn run_checkpoint(sql: &'static str, connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
     let (_, pages, _): (i64, i64, i64) = sqlx::query_as(sql).fetch_one(connection).await?;
     Ok(pages)
 }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_log_is_copied_and_emptied() {
+    async fn checkpoint_copies_and_empties_the_log() {
         let folder = tempfile::tempdir().unwrap();
         let (file, log) = (folder.path().join("x.db"), folder.path().join("x.db-wal"));
         let url = format!("sqlite://{}?mode=rwc", file.display());
@@ -49,11 +49,11 @@ mod tests {
         }
         let size = |file: &std::path::Path| std::fs::metadata(file).unwrap().len();
         let before = size(&file);
-        assert!(pages(&mut connection).await.unwrap() > 20);
+        assert!(log_pages(&mut connection).await.unwrap() > 20);
         assert_eq!(size(&file), before, "looking copies nothing");
         checkpoint(&mut connection).await.unwrap();
         assert!(size(&file) > before + 100_000 && size(&log) > 0);
-        empty(&mut connection).await.unwrap();
-        assert_eq!((size(&log), pages(&mut connection).await.unwrap()), (0, 0));
+        truncate_log(&mut connection).await.unwrap();
+        assert_eq!((size(&log), log_pages(&mut connection).await.unwrap()), (0, 0));
     }
 }

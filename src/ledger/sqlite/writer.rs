@@ -18,131 +18,131 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::super::{Error, HeldUntilCommit, Reservation, ReserveError, Row, State, Watch};
-use super::batch::{Batch, Reserved, Share};
+use super::super::{Error, HeldUntilCommit, LedgerObserver, Reservation, ReserveError, Row, State};
+use super::batch::{Batch, ReserveResult, SharedRefusal};
 use super::checksum;
-use super::commit_marker::Head;
+use super::commit_marker::HeadFile;
 use super::fault::Fault;
-use super::queue::{Health, OnCommit, Op, Reply, Writer, lost};
-use super::quota::{Counters, moved};
-use super::room::Room;
-use super::totals::Durations;
+use super::file_space::FileSpace;
+use super::queue::{OnCommit, Operation, Reply, Writer, WriterHealth, log_lost_row};
+use super::quota::{CounterCache, is_counter_conflict};
+use super::totals::PendingDurations;
 use super::wal;
 use crate::ledger::refusals::{RefusalRow, Refusals};
 
 /// Maximum number of waiting operations. Senders wait for a free slot, so the queue bounds memory.
-const QUEUE: usize = 1024;
+const QUEUE_CAPACITY: usize = 1024;
 /// Maximum number of operations in one batch. It is large enough to make the cost of a commit small for each row, and
 /// small enough to keep a commit short.
-pub(super) const BATCH: usize = 256;
+pub(super) const MAX_BATCH: usize = 256;
 /// A batch ends at about this many bytes of row text, so that one statement stays small.
-const BATCH_BYTES: usize = 4 << 20;
+const MAX_BATCH_BYTES: usize = 4 << 20;
 /// Maximum number of rows that wait for a retry while the disk is full.
-pub(super) const BACKLOG: usize = 10_000;
+pub(super) const MAX_BACKLOG: usize = 10_000;
 /// Commits between two checks of the log's length. A check costs a switch to SQLite's thread.
-pub(super) const LOOK: u32 = 8;
-/// For [`LOOK`], each amount of this many bytes counts as one more commit, because long rows make the log long.
-const LOG_BYTES: usize = 512 << 10;
+pub(super) const CHECK_INTERVAL_COMMITS: u32 = 8;
+/// For [`CHECK_INTERVAL_COMMITS`], each amount of this many bytes counts as one more commit, because long rows make the log long.
+const LOG_BYTES_PER_COMMIT: usize = 512 << 10;
 /// Pause between retries while nothing can be written.
-const PROBE: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The callers that wait for the parts of a batch.
 #[derive(Default)]
-struct Waiting {
-    reserves: Vec<oneshot::Sender<Result<Reservation, ReserveError>>>,
-    ends: Vec<Reply<()>>,
-    held: Vec<HeldUntilCommit>,
+struct PendingReplies {
+    reservations: Vec<oneshot::Sender<Result<Reservation, ReserveError>>>,
+    ended: Vec<Reply<()>>,
+    held_until_commit: Vec<HeldUntilCommit>,
     bytes: usize,
     /// When the newest call of the batch started.
-    now: Option<Timestamp>,
+    newest_start: Option<Timestamp>,
 }
 
-pub(super) struct Task {
+pub(super) struct WriterTask {
     pub(super) connection: SqliteConnection,
-    pub(super) head: Head,
+    pub(super) head: HeadFile,
     /// Commits since the last check of the log's length.
-    pub(super) unseen: u32,
-    pub(super) health: Arc<Health>,
+    pub(super) commits_since_check: u32,
+    pub(super) health: Arc<WriterHealth>,
     /// Rows of calls that ran and could not be written yet.
     pub(super) backlog: Batch,
-    pub(super) durations: Durations,
-    pub(super) counters: Counters,
+    pub(super) durations: PendingDurations,
+    pub(super) counters: CounterCache,
     pub(super) refusals: Refusals<u32>,
-    pub(super) room: Room,
+    pub(super) space: FileSpace,
     pub(super) file: PathBuf,
     /// The inode of the file when it was opened.
     pub(super) inode: Option<u64>,
     /// The write-ahead log, and its inode once it exists.
-    pub(super) log: PathBuf,
-    pub(super) log_inode: Option<u64>,
-    pub(super) watch: Arc<dyn Watch>,
+    pub(super) wal_path: PathBuf,
+    pub(super) wal_inode: Option<u64>,
+    pub(super) observer: Arc<dyn LedgerObserver>,
 }
 
 /// Starts the writer's task.
-pub(super) fn spawn(
+pub(super) fn spawn_writer(
     connection: SqliteConnection,
-    head: Head,
+    head: HeadFile,
     file: &Path,
     max_bytes: Option<u64>,
-    watch: Arc<dyn Watch>,
+    observer: Arc<dyn LedgerObserver>,
 ) -> Writer {
-    let (queue, asked) = mpsc::channel(QUEUE);
-    let health = Arc::<Health>::default();
-    let (file, inode) = (file.to_owned(), inode(file));
-    let mut log = file.clone().into_os_string();
-    log.push("-wal");
-    let (log, log_inode) = (log.into(), None);
-    let (backlog, durations, counters) = (Batch::default(), Durations::default(), Counters::default());
+    let (queue, operations) = mpsc::channel(QUEUE_CAPACITY);
+    let health = Arc::<WriterHealth>::default();
+    let (file, inode) = (file.to_owned(), inode_of(file));
+    let mut wal_path = file.clone().into_os_string();
+    wal_path.push("-wal");
+    let (wal_path, wal_inode) = (wal_path.into(), None);
+    let (backlog, durations, counters) = (Batch::default(), PendingDurations::default(), CounterCache::default());
     // The log may be long from the last process, so it is checked after the first commit.
-    let unseen = LOOK;
-    let task = Task {
+    let commits_since_check = CHECK_INTERVAL_COMMITS;
+    let task = WriterTask {
         connection,
         head,
-        unseen,
+        commits_since_check,
         health: health.clone(),
         backlog,
         durations,
         counters,
         refusals: Refusals::default(),
-        room: Room::new(max_bytes),
+        space: FileSpace::new(max_bytes),
         file,
         inode,
-        log,
-        log_inode,
-        watch,
+        wal_path,
+        wal_inode,
+        observer,
     };
-    tokio::spawn(task.run(asked));
+    tokio::spawn(task.run(operations));
     Writer::new(queue, health)
 }
 
 /// The inode of a file. It distinguishes the file from another one with the same name.
-fn inode(file: &Path) -> Option<u64> {
+fn inode_of(file: &Path) -> Option<u64> {
     std::fs::metadata(file).ok().map(|found| found.ino())
 }
 
-impl Task {
-    async fn run(mut self, mut asked: mpsc::Receiver<Op>) {
-        let mut buffer = Vec::with_capacity(BATCH);
-        let mut probe_at = Instant::now() + PROBE;
-        self.look_for_room().await;
+impl WriterTask {
+    async fn run(mut self, mut operations: mpsc::Receiver<Operation>) {
+        let mut buffer = Vec::with_capacity(MAX_BATCH);
+        let mut retry_at = Instant::now() + RETRY_INTERVAL;
+        self.check_space().await;
         loop {
             if self.has_stopped() {
-                return self.leave(asked);
+                return self.abandon_files(operations);
             }
-            let well = self.backlog.is_empty() && self.health.trouble.load().is_none();
-            let received = if well && self.durations.is_empty() {
-                let received = asked.recv_many(&mut buffer, BATCH).await;
-                probe_at = Instant::now() + PROBE;
+            let is_healthy = self.backlog.is_empty() && self.health.failure.load().is_none();
+            let received = if is_healthy && self.durations.is_empty() {
+                let received = operations.recv_many(&mut buffer, MAX_BATCH).await;
+                retry_at = Instant::now() + RETRY_INTERVAL;
                 received
             } else {
-                // After `PROBE` at the latest, the writer checks whether it can write again, however many operations
+                // After `RETRY_INTERVAL` at the latest, the writer checks whether it can write again, however many operations
                 // arrive meanwhile. `biased` with the time condition ensures that.
                 tokio::select! {
                     biased;
-                    received = asked.recv_many(&mut buffer, BATCH), if Instant::now() < probe_at => received,
-                    () = tokio::time::sleep_until(probe_at) => {
-                        probe_at = Instant::now() + PROBE;
-                        if well { self.write_durations().await } else { self.probe().await }
+                    received = operations.recv_many(&mut buffer, MAX_BATCH), if Instant::now() < retry_at => received,
+                    () = tokio::time::sleep_until(retry_at) => {
+                        retry_at = Instant::now() + RETRY_INTERVAL;
+                        if is_healthy { self.write_durations().await } else { self.retry_writes().await }
                         continue
                     }
                 }
@@ -150,19 +150,19 @@ impl Task {
             if received == 0 {
                 break;
             }
-            if let Some(reply) = self.work(&mut buffer).await {
+            if let Some(reply) = self.process_operations(&mut buffer).await {
                 if self.has_stopped() {
-                    return self.leave(asked);
+                    return self.abandon_files(operations);
                 }
                 if !self.backlog.is_empty() {
                     tracing::error!(
-                        rows = self.backlog.records.len() + self.backlog.settles.len(),
+                        rows = self.backlog.records.len() + self.backlog.settlements.len(),
                         "rows of finished calls could not be written"
                     );
                 }
                 self.checkpoint().await;
                 if self.has_stopped() {
-                    return self.leave(asked);
+                    return self.abandon_files(operations);
                 }
                 let _ = self.connection.close().await;
                 let _ = reply.send(Ok(()));
@@ -176,13 +176,13 @@ impl Task {
     }
 
     /// Ends the task and leaves the files as they are. Waiting callers get an error when the queue is dropped.
-    fn leave(self, mut asked: mpsc::Receiver<Op>) {
-        asked.close();
-        while let Ok(op) = asked.try_recv() {
-            lost(&op);
+    fn abandon_files(self, mut operations: mpsc::Receiver<Operation>) {
+        operations.close();
+        while let Ok(op) = operations.try_recv() {
+            log_lost_row(&op);
         }
-        for row in self.backlog.ended() {
-            tracing::error!(id = %row.id, tool = %row.tool, "the end of a call is not on record");
+        for row in self.backlog.ended_rows() {
+            tracing::error!(id = %row.id, tool = %row.tool, "the end of a call is not recorded");
         }
         // Closing the connection would make SQLite copy the write-ahead log into the database and delete it. A log of
         // uncertain content must not overwrite the database. The forgotten connection keeps one thread until the
@@ -191,127 +191,127 @@ impl Task {
     }
 
     /// Executes the operations in order. Rows are grouped; every other operation runs between two groups.
-    async fn work(&mut self, asked: &mut Vec<Op>) -> Option<Reply<()>> {
-        let (mut batch, mut waiting) = (Batch::default(), Waiting::default());
-        for op in asked.drain(..) {
+    async fn process_operations(&mut self, operations: &mut Vec<Operation>) -> Option<Reply<()>> {
+        let (mut batch, mut pending) = (Batch::default(), PendingReplies::default());
+        for op in operations.drain(..) {
             match op {
-                Op::Reserve { reply, .. } if self.room.is_full() => {
-                    let _ = reply.send(Err(Error::Failed(self.room.reason()).into()));
+                Operation::Reserve { reply, .. } if self.space.is_full() => {
+                    let _ = reply.send(Err(Error::Failed(self.space.full_reason()).into()));
                 }
-                Op::Reserve { row, charges, reply } => {
-                    waiting.bytes += row.arguments.len();
-                    waiting.now = Some(row.started_at);
-                    batch.reserves.push((row, charges));
-                    waiting.reserves.push(reply);
+                Operation::Reserve { row, charges, reply } => {
+                    pending.bytes += row.arguments.len();
+                    pending.newest_start = Some(row.started_at);
+                    batch.reservations.push((row, charges));
+                    pending.reservations.push(reply);
                 }
-                Op::Record { row, then } => {
-                    waiting.bytes += row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
-                    waiting.now = Some(row.started_at);
-                    match (row.state == State::Refused).then(|| self.share_of(&row)).flatten() {
-                        Some(share) => batch.share(share),
+                Operation::Record { row, on_commit } => {
+                    pending.bytes += row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
+                    pending.newest_start = Some(row.started_at);
+                    match (row.state == State::Refused).then(|| self.find_shared_row(&row)).flatten() {
+                        Some(share) => batch.add_shared_refusal(share),
                         None => batch.records.push(row),
                     }
-                    match then {
-                        OnCommit::Reply(reply) => waiting.ends.push(reply),
-                        OnCommit::Drop(held) => waiting.held.push(held),
+                    match on_commit {
+                        OnCommit::Reply(reply) => pending.ended.push(reply),
+                        OnCommit::Drop(held) => pending.held_until_commit.push(held),
                     }
                 }
-                Op::Settle { row, refunds, reply } => {
-                    waiting.bytes += row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
-                    batch.settles.push((row, refunds));
-                    waiting.ends.push(reply);
+                Operation::Settle { row, refunds, reply } => {
+                    pending.bytes += row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
+                    batch.settlements.push((row, refunds));
+                    pending.ended.push(reply);
                 }
-                Op::Attempt(row) => batch.attempts.push(row),
-                Op::Store(result) => {
-                    waiting.bytes += result.result.len();
+                Operation::Attempt(row) => batch.attempts.push(row),
+                Operation::Store(result) => {
+                    pending.bytes += result.result.len();
                     batch.results.push(result);
                 }
-                Op::Close { reply } => {
-                    self.flush(std::mem::take(&mut batch), std::mem::take(&mut waiting)).await;
+                Operation::Close { reply } => {
+                    self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending)).await;
                     self.write_durations().await;
                     return Some(reply);
                 }
                 other => {
-                    self.flush(std::mem::take(&mut batch), std::mem::take(&mut waiting)).await;
-                    self.single(other).await;
+                    self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending)).await;
+                    self.run_single(other).await;
                 }
             }
-            if waiting.bytes > BATCH_BYTES {
-                self.flush(std::mem::take(&mut batch), std::mem::take(&mut waiting)).await;
+            if pending.bytes > MAX_BATCH_BYTES {
+                self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending)).await;
             }
         }
-        self.flush(batch, waiting).await;
+        self.commit_batch(batch, pending).await;
         None
     }
 
     /// The existing row in which a refused call is counted, if it gets no row of its own.
-    fn share_of(&mut self, row: &Row) -> Option<Share> {
-        match self.refusals.place(row, checksum::of_row) {
+    fn find_shared_row(&mut self, row: &Row) -> Option<SharedRefusal> {
+        match self.refusals.assign_row(row, checksum::row_checksum) {
             RefusalRow::Own => None,
-            RefusalRow::Shared { row: shared, count, kept } => Some(Share {
+            RefusalRow::Shared { row: shared, count, update_data: kept } => Some(SharedRefusal {
                 row: shared,
                 caller: row.caller.clone(),
                 tool: row.tool.clone(),
                 count,
                 added: 1,
-                sum: kept,
+                checksum: kept,
             }),
         }
     }
 
     /// Commits a batch, after the backlog, and sends the replies.
-    async fn flush(&mut self, batch: Batch, waiting: Waiting) {
+    async fn commit_batch(&mut self, batch: Batch, pending: PendingReplies) {
         if batch.is_empty() {
             return;
         }
         // The backlog comes first. Its ends may release keys and refund units, on which the reservations of this batch
         // depend.
         if !self.backlog.is_empty() && !self.has_stopped() {
-            self.probe().await;
+            self.retry_writes().await;
         }
         let committed = match self.health.check() {
-            // `probe` has just failed on the backlog. Another attempt would only delay the replies.
+            // `retry_writes` has just failed on the backlog. Another attempt would only delay the replies.
             Err(error) if !self.backlog.is_empty() || self.has_stopped() => Err(error),
-            _ => match self.written(&batch).await {
+            _ => match self.write_batch(&batch).await {
                 Ok(answers) => Ok(answers),
-                Err(error) => Err(self.failed(error).await),
+                Err(error) => Err(self.handle_failure(error).await),
             },
         };
-        // Replies are sent only after the commit, and after `timed` has written its number to the head file. So each
+        // Replies are sent only after the commit, and after `commit_timed` has written its number to the head file. So each
         // acknowledged commit is in both. The checks of log and file size come after the replies, because they must not
         // delay them.
         match committed {
             Ok(answers) => {
-                self.recovered();
-                for (reply, answer) in waiting.reserves.into_iter().zip(answers) {
+                self.mark_recovered();
+                for (reply, answer) in pending.reservations.into_iter().zip(answers) {
                     let _ = reply.send(answer);
                 }
-                for reply in waiting.ends {
+                for reply in pending.ended {
                     let _ = reply.send(Ok(()));
                 }
-                drop(waiting.held);
-                self.shorten_log(waiting.bytes).await;
-                self.keep_room(waiting.bytes, waiting.now).await;
+                drop(pending.held_until_commit);
+                self.checkpoint_long_log(pending.bytes).await;
+                self.keep_free_space(pending.bytes, pending.newest_start).await;
             }
             Err(error) => {
-                for reply in waiting.reserves {
+                for reply in pending.reservations {
                     let _ = reply.send(Err(error.clone().into()));
                 }
-                for reply in waiting.ends {
+                for reply in pending.ended {
                     let _ = reply.send(Err(error.clone()));
                 }
-                self.keep(batch);
+                self.add_to_backlog(batch);
             }
         }
     }
 
     /// Whether file and log are still those that were opened. SQLite would continue to write into a file that was
     /// removed or replaced, and all rows would be lost.
-    pub(super) fn present(&mut self) -> Result<(), sqlx::Error> {
-        let log = inode(&self.log);
+    pub(super) fn check_files_present(&mut self) -> Result<(), sqlx::Error> {
+        let log = inode_of(&self.wal_path);
         // The first connection that reads or writes creates the log. It stays until the last connection closes.
-        self.log_inode = self.log_inode.or(log);
-        if inode(&self.file) == self.inode && self.log_inode == log {
+        self.wal_inode = self.wal_inode.or(log);
+        if inode_of(&self.file) == self.inode && self.wal_inode == log {
             return Ok(());
         }
         Err(sqlx::Error::Configuration(
@@ -321,61 +321,61 @@ impl Task {
 
     /// Writes a batch. If the disk is full, it copies the log into the database and retries once: the log then restarts
     /// at its beginning and needs no more space.
-    pub(super) async fn written(&mut self, batch: &Batch) -> Result<Vec<Reserved>, sqlx::Error> {
-        match self.timed(batch).await {
+    pub(super) async fn write_batch(&mut self, batch: &Batch) -> Result<Vec<ReserveResult>, sqlx::Error> {
+        match self.commit_timed(batch).await {
             Err(error) if Fault::is_full(&error) => {
                 // The commit has failed as a whole, so nothing of it is in the file.
                 let _ = sqlx::query("rollback").execute(&mut self.connection).await;
-                self.counters.forget();
+                self.counters.clear();
                 self.checkpoint().await;
                 if self.has_stopped() {
                     return Err(error);
                 }
-                self.make_room_for(batch.bytes()).await?;
-                self.timed(batch).await
+                self.make_space_for(batch.approximate_bytes()).await?;
+                self.commit_timed(batch).await
             }
-            done => done,
+            result => result,
         }
     }
 
-    async fn timed(&mut self, batch: &Batch) -> Result<Vec<Reserved>, sqlx::Error> {
-        self.present()?;
-        let began = Instant::now();
-        let lines = if self.durations.is_due() { self.durations.lines() } else { Vec::new() };
-        let mut done = batch.commit(&mut self.connection, &mut self.counters, &lines).await;
-        if done.as_ref().is_err_and(moved) {
+    async fn commit_timed(&mut self, batch: &Batch) -> Result<Vec<ReserveResult>, sqlx::Error> {
+        self.check_files_present()?;
+        let started = Instant::now();
+        let lines = if self.durations.is_due() { self.durations.to_rows() } else { Vec::new() };
+        let mut committed = batch.commit(&mut self.connection, &mut self.counters, &lines).await;
+        if committed.as_ref().is_err_and(is_counter_conflict) {
             // Another process has changed a counter. The retry reads the counters from the file.
             sqlx::query("rollback").execute(&mut self.connection).await?;
-            self.counters.forget();
-            done = batch.commit(&mut self.connection, &mut self.counters, &lines).await;
+            self.counters.clear();
+            committed = batch.commit(&mut self.connection, &mut self.counters, &lines).await;
         }
-        if let Ok((_, commits)) = done {
-            self.head.acknowledge(commits);
+        if let Ok((_, commits)) = committed {
+            self.head.record_commits(commits);
             if !lines.is_empty() {
                 self.durations.clear();
             }
-            batch.ended().for_each(|row| self.durations.add(row));
+            batch.ended_rows().for_each(|row| self.durations.add(row));
         }
-        let took = began.elapsed();
-        let (reserved, settled, recorded) = (batch.reserves.len(), batch.settles.len(), batch.records.len());
-        tracing::trace!(reserved, settled, recorded, us = took.as_micros(), "commit");
-        if done.is_ok() {
-            self.watch.committed(batch.len(), took);
+        let duration = started.elapsed();
+        let (reserved, settled, recorded) = (batch.reservations.len(), batch.settlements.len(), batch.records.len());
+        tracing::trace!(reserved, settled, recorded, us = duration.as_micros(), "commit");
+        if committed.is_ok() {
+            self.observer.on_commit(batch.len(), duration);
         }
-        done.map(|(answers, _)| answers)
+        committed.map(|(answers, _)| answers)
     }
 
     /// Every few commits, after the replies: copies the log into the database if it is long.
-    async fn shorten_log(&mut self, written: usize) {
-        self.unseen += 1 + u32::try_from(written / LOG_BYTES).unwrap_or(LOOK);
-        if self.unseen < LOOK {
+    async fn checkpoint_long_log(&mut self, written: usize) {
+        self.commits_since_check += 1 + u32::try_from(written / LOG_BYTES_PER_COMMIT).unwrap_or(CHECK_INTERVAL_COMMITS);
+        if self.commits_since_check < CHECK_INTERVAL_COMMITS {
             return;
         }
-        self.unseen = 0;
-        match wal::pages(&mut self.connection).await {
-            Ok(pages) if pages < wal::LONG => {}
+        self.commits_since_check = 0;
+        match wal::log_pages(&mut self.connection).await {
+            Ok(pages) if pages < wal::CHECKPOINT_PAGES => {}
             Ok(_) => self.checkpoint().await,
-            Err(error) => self.not_copied(error).await,
+            Err(error) => self.handle_checkpoint_error(error).await,
         }
     }
 
@@ -385,16 +385,16 @@ impl Task {
             Err(error) => Err(error),
         };
         if let Err(error) = copied {
-            self.not_copied(error).await;
+            self.handle_checkpoint_error(error).await;
         }
     }
 
     /// Reports that the log could not be copied. Commits that are only in the log are still valid, so a full disk is no
     /// reason to stop.
-    async fn not_copied(&mut self, error: sqlx::Error) {
-        let fault = Fault::of(&error, &self.file);
+    async fn handle_checkpoint_error(&mut self, error: sqlx::Error) {
+        let fault = Fault::classify(&error, &self.file);
         if fault.is_final {
-            self.failed(error).await;
+            self.handle_failure(error).await;
         } else {
             tracing::debug!(reason = fault.reason, "the write-ahead log could not be copied");
         }
@@ -405,52 +405,52 @@ impl Task {
         if self.durations.is_empty() || self.has_stopped() {
             return;
         }
-        let lines = self.durations.lines();
+        let lines = self.durations.to_rows();
         match Batch::default().commit(&mut self.connection, &mut self.counters, &lines).await {
             Ok((_, commits)) => {
-                self.head.acknowledge(commits);
+                self.head.record_commits(commits);
                 self.durations.clear();
             }
-            Err(error) => drop(self.failed(error).await),
+            Err(error) => drop(self.handle_failure(error).await),
         }
     }
 
     /// Runs a rare operation in a commit of its own.
-    async fn single(&mut self, op: Op) {
+    async fn run_single(&mut self, op: Operation) {
         if self.has_stopped() {
             return;
         }
         match op {
-            Op::Flush { reply } => {
+            Operation::Flush { reply } => {
                 self.write_durations().await;
                 let _ = reply.send(self.health.check());
             }
-            Op::Change { change, reply } => {
+            Operation::Change { change, reply } => {
                 // Some changes modify counters of limits. They are rare, so the cached counters are simply dropped.
-                self.counters.forget();
-                let done = change.commit(&mut self.connection).await;
-                let _ = reply.send(self.answer(done).await);
+                self.counters.clear();
+                let result = change.commit(&mut self.connection).await;
+                let _ = reply.send(self.finish_change(result).await);
             }
-            Op::Trim { now, at_most, reply } => {
-                let done = self.trim(now, at_most).await;
-                let _ = reply.send(done);
+            Operation::Trim { now, at_most, reply } => {
+                let result = self.trim(now, at_most).await;
+                let _ = reply.send(result);
             }
-            Op::Reserve { .. }
-            | Op::Record { .. }
-            | Op::Settle { .. }
-            | Op::Attempt(_)
-            | Op::Store(_)
-            | Op::Close { .. } => {}
+            Operation::Reserve { .. }
+            | Operation::Record { .. }
+            | Operation::Settle { .. }
+            | Operation::Attempt(_)
+            | Operation::Store(_)
+            | Operation::Close { .. } => {}
         }
     }
 
-    async fn answer(&mut self, done: Result<(u64, u64), sqlx::Error>) -> Result<u64, Error> {
-        match self.present().and(done) {
+    async fn finish_change(&mut self, result: Result<(u64, u64), sqlx::Error>) -> Result<u64, Error> {
+        match self.check_files_present().and(result) {
             Ok((rows, commits)) => {
-                self.head.acknowledge(commits);
+                self.head.record_commits(commits);
                 Ok(rows)
             }
-            Err(error) => Err(self.failed(error).await),
+            Err(error) => Err(self.handle_failure(error).await),
         }
     }
 }

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::source_task::Start;
-use super::tools::NotOffered;
+use super::source_task::SourceTask;
+use super::tools::UnusableListing;
 use super::{
-    ActiveListing, Listing, SourceEntry, SourcePlan, SourceStatusBoard, SourceView, Sources, Stopped, Watching,
+    ActiveListing, Listing, QuarantinedTool, SourceEntry, SourcePlan, SourceView, SourceWatch, Sources, StatusTracker,
 };
 use crate::blocking;
 use crate::live::file_snapshot::FileSnapshot;
-use crate::live::reload::warn_of;
-use crate::live::{Error, Live, Remembered, State};
+use crate::live::reload::log_skipped_tools;
+use crate::live::{DeclaredState, Error, LiveTools, State};
 use crate::manifest::DeclaredSource;
 use crate::registry::{DesiredState, Placement, Replaced, SkippedTool};
 use crate::sanitize;
-use crate::tools::{Listed, Source};
+use crate::tools::{Source, SourceListing};
 
 /// The outcome of a listing.
 pub(super) enum ApplyOutcome {
@@ -33,165 +33,180 @@ pub(super) enum ApplyOutcome {
 }
 
 /// The restart of a source that a caller requested.
-pub struct Restarting {
-    board: Arc<SourceStatusBoard>,
+pub struct Restart {
+    status: Arc<StatusTracker>,
     number: u64,
 }
 
 /// Reads the files of these sources.
-pub(in crate::live) async fn look(declared: Vec<DeclaredSource>) -> Option<Vec<(Arc<DeclaredSource>, FileSnapshot)>> {
-    let look = move || {
-        let look = |one: DeclaredSource| (Arc::new(one.clone()), FileSnapshot::of(one.settings.files()));
-        declared.into_iter().map(look).collect()
+pub(in crate::live) async fn snapshot_files(
+    declared: Vec<DeclaredSource>,
+) -> Option<Vec<(Arc<DeclaredSource>, FileSnapshot)>> {
+    let snapshot_all = move || {
+        let snapshot = |source: DeclaredSource| {
+            (Arc::new(source.clone()), FileSnapshot::from_files(source.settings.source_files()))
+        };
+        declared.into_iter().map(snapshot).collect()
     };
-    blocking::on_a_thread(look).await
+    blocking::run_blocking(snapshot_all).await
 }
 
 impl Sources {
     fn get(&mut self, name: &str) -> Option<&mut SourceEntry> {
-        self.0.iter_mut().find(|kept| &*kept.board.name == name)
+        self.0.iter_mut().find(|entry| &*entry.status.name == name)
     }
 
     /// The files with which the sources were started.
     pub(in crate::live) fn files(&self) -> Vec<(Arc<str>, FileSnapshot)> {
-        self.0.iter().map(|kept| (kept.board.name.clone(), kept.files.clone())).collect()
+        self.0.iter().map(|entry| (entry.status.name.clone(), entry.files.clone())).collect()
     }
 
     /// Keeps the newer snapshots of files whose contents are the same. The next poll then need not read them again.
-    pub(in crate::live) fn looked(&mut self, now: Vec<(Arc<str>, FileSnapshot)>) {
+    pub(in crate::live) fn keep_refreshed(&mut self, now: Vec<(Arc<str>, FileSnapshot)>) {
         for (name, files) in now {
-            if let Some(kept) = self.get(&name).filter(|kept| kept.files.says_the_same(&files)) {
-                kept.files = files;
+            if let Some(entry) = self.get(&name).filter(|entry| entry.files.has_same_content(&files)) {
+                entry.files = files;
             }
         }
     }
 
     /// The plan for this source under another declaration.
-    fn draft(&self, declared: Arc<DeclaredSource>, files: FileSnapshot, late: bool) -> SourcePlan {
-        let before = self.0.iter().find(|kept| &*kept.board.name == declared.name());
-        SourcePlan::new(before, declared, files, late)
+    fn plan_for(&self, declared: Arc<DeclaredSource>, files: FileSnapshot, added_late: bool) -> SourcePlan {
+        let before = self.0.iter().find(|entry| &*entry.status.name == declared.name());
+        SourcePlan::new(before, declared, files, added_late)
     }
 }
 
-impl Live {
-    /// Replaces the remembered state and the sources of the manifest. Unchanged sources continue. Other sources are
+impl LiveTools {
+    /// Replaces the declared state and the sources of the manifest. Unchanged sources continue. Other sources are
     /// started beside what is served, and replace it when they are listed.
-    pub(in crate::live) async fn put_sources(
+    pub(in crate::live) async fn replace_sources(
         self: &Arc<Self>,
         sources: &mut Sources,
-        world: &Remembered,
+        declared_state: &DeclaredState,
         declared: Vec<(Arc<DeclaredSource>, FileSnapshot)>,
     ) -> Result<Vec<SkippedTool>, Error> {
-        let late = self.has_started();
-        let drafts = declared.into_iter().map(|(one, files)| sources.draft(one, files, late)).collect();
+        let added_late = self.has_started();
+        let plans = declared.into_iter().map(|(source, files)| sources.plan_for(source, files, added_late)).collect();
         // Order: first build the new catalog from what is listed already, then start what is new or changed. If the
         // catalog cannot be built, nothing has changed, and no source was started. Until a changed source is listed,
         // its old listing stays in service.
         let before: HashMap<Arc<str>, _> = sources
             .0
             .iter()
-            .map(|kept| (kept.board.name.clone(), (kept.declared.clone(), kept.files.clone())))
+            .map(|entry| (entry.status.name.clone(), (entry.declared.clone(), entry.files.clone())))
             .collect();
-        let aside = self.renew(sources, world, drafts).await?;
-        for kept in &mut sources.0 {
-            let same = before.get(&kept.board.name);
-            let same = same
-                .is_some_and(|(one, files)| one.settings == kept.declared.settings && files.says_the_same(&kept.files));
-            match &kept.start {
+        let skipped = self.rebuild_catalog(sources, declared_state, plans).await?;
+        for entry in &mut sources.0 {
+            let same = before.get(&entry.status.name);
+            let same = same.is_some_and(|(declared, files)| {
+                declared.settings == entry.declared.settings && files.has_same_content(&entry.files)
+            });
+            match &entry.start {
                 // A start of the same settings continues, without a further wait. An unchanged source that is served
                 // stays as it is. All others are started; an unchanged source has failed before, so its start waits
                 // first.
-                Some(start) if same && start.is_under_way() => start.try_now(),
-                _ if same && kept.serving.is_some() => {}
+                Some(start) if same && start.is_running() => start.attempt_now(),
+                _ if same && entry.active.is_some() => {}
                 _ => {
-                    self.begin(kept, same);
+                    self.start_source(entry, same);
                 }
             }
         }
-        Ok(aside)
+        Ok(skipped)
     }
 
-    fn begin(self: &Arc<Self>, kept: &mut SourceEntry, wait: bool) -> u64 {
-        let start = Start::new(self, &kept.board, &kept.declared.settings, wait);
+    fn start_source(self: &Arc<Self>, entry: &mut SourceEntry, wait: bool) -> u64 {
+        let start = SourceTask::new(self, &entry.status, &entry.declared.settings, wait);
         let number = start.number;
-        kept.start = Some(start);
+        entry.start = Some(start);
         number
     }
 
     /// Builds the catalog of this state and makes it the current one. Then updates the entry of each source.
-    async fn renew(
+    async fn rebuild_catalog(
         self: &Arc<Self>,
         sources: &mut Sources,
-        world: &Remembered,
-        drafts: Vec<SourcePlan>,
+        declared_state: &DeclaredState,
+        plans: Vec<SourcePlan>,
     ) -> Result<Vec<SkippedTool>, Error> {
-        // `replace` is the last step that can fail, and it stores the catalog as a whole. Everything after it only
+        // `replace_catalog` is the last step that can fail, and it stores the catalog as a whole. Everything after it only
         // updates what this module remembers. So the entries of the sources always match the catalog that is served.
-        let registered = self.registered(world.defaults.clone()).await?;
-        let mut groups: Vec<_> = drafts.iter().map(SourcePlan::group).collect();
-        for tool in groups.iter_mut().flat_map(|group| group.choices.iter_mut().flatten().chain(&mut group.otherwise)) {
-            self.plan.deny(tool);
+        let registered = self.load_registered_tools(declared_state.defaults.clone()).await?;
+        let mut source_tools: Vec<_> = plans.iter().map(SourcePlan::to_source_tools).collect();
+        for tool in
+            source_tools.iter_mut().flat_map(|group| group.choices.iter_mut().flatten().chain(&mut group.fallback))
+        {
+            self.config.apply_deny_list(tool);
         }
-        let Remembered { callers, calls, tools, .. } = world;
-        let next =
-            DesiredState { callers: callers.clone(), calls: calls.clone(), tools: tools.clone(), groups, registered };
-        let Replaced { seated, aside } = self.registry.replace(next).await?;
+        let DeclaredState { callers, calls, tools, .. } = declared_state;
+        let next = DesiredState {
+            callers: callers.clone(),
+            calls: calls.clone(),
+            tools: tools.clone(),
+            sources: source_tools,
+            registered,
+        };
+        let Replaced { placements, skipped } = self.registry.replace_catalog(next).await?;
         let mut before: HashMap<Arc<str>, SourceEntry> =
-            sources.0.drain(..).map(|kept| (kept.board.name.clone(), kept)).collect();
-        let kept = drafts.into_iter().zip(seated).map(|(draft, seated)| {
-            let (start, watching) =
-                before.remove(&draft.board.name).map_or((None, None), |kept| (kept.start, kept.watching));
-            self.settle(draft, seated, start, watching)
+            sources.0.drain(..).map(|entry| (entry.status.name.clone(), entry)).collect();
+        let entries = plans.into_iter().zip(placements).map(|(plan, placement)| {
+            let (start, watch) =
+                before.remove(&plan.status.name).map_or((None, None), |entry| (entry.start, entry.watch));
+            self.build_entry(plan, placement, start, watch)
         });
-        sources.0 = kept.collect();
-        self.shown.store(Arc::new(sources.0.iter().map(|kept| kept.board.clone()).collect()));
-        self.told.send_replace(());
-        Ok(aside)
+        sources.0 = entries.collect();
+        self.source_statuses.store(Arc::new(sources.0.iter().map(|entry| entry.status.clone()).collect()));
+        self.status_changed.send_replace(());
+        Ok(skipped)
     }
 
-    fn settle(
+    fn build_entry(
         self: &Arc<Self>,
-        draft: SourcePlan,
-        seated: Placement,
-        start: Option<Start>,
-        watching: Option<Watching>,
+        plan: SourcePlan,
+        placement: Placement,
+        start: Option<SourceTask>,
+        watch: Option<SourceWatch>,
     ) -> SourceEntry {
-        let SourcePlan { declared, files, board, mut candidates, fault, is_new, mut listed, .. } = draft;
-        let Placement { choice, refused, left_out } = seated;
-        let refused = fault.or(refused.into_iter().next()).map(|why| self.clean(&why));
-        let (there_were, is_first) = (!candidates.is_empty(), choice == Some(0));
-        let serving = choice.map(|at| candidates.swap_remove(at));
-        match &serving {
+        let SourcePlan {
+            declared, files, status, mut candidates, fault, needs_status_update, mut listed_names, ..
+        } = plan;
+        let Placement { choice, rejections, rejected_tools } = placement;
+        let refusal = fault.or(rejections.into_iter().next()).map(|why| self.sanitize_text(&why));
+        let (had_candidates, is_first) = (!candidates.is_empty(), choice == Some(0));
+        let active = choice.map(|at| candidates.swap_remove(at));
+        match &active {
             // Neither the choice nor the warnings have changed, so the status stays.
-            Some(_) if is_first && !is_new => {}
-            Some(serving) => {
-                listed = serving.listing.offers.iter().map(|offer| offer.name.clone()).collect();
-                let (odd, stopped) = board.serve(serving, refused.clone().map(|why| (why, self.now())));
-                self.say_what_is_odd(&board.name, &odd, &stopped);
+            Some(_) if is_first && !needs_status_update => {}
+            Some(active) => {
+                listed_names = active.listing.tools.iter().map(|tool| tool.name.clone()).collect();
+                let (new_warnings, quarantined) =
+                    status.record_served(active, refusal.clone().map(|why| (why, self.now())));
+                self.log_warnings(&status.name, &new_warnings, &quarantined);
             }
-            None if there_were => {
-                let why = refused.clone().unwrap_or_default();
-                tracing::error!(source = &*board.name, why, "nothing of a source can be served");
-                board.serve_nothing((why, self.now()));
+            None if had_candidates => {
+                let why = refusal.clone().unwrap_or_default();
+                tracing::error!(source = &*status.name, why, "no tool of a source can be served");
+                status.record_nothing_served((why, self.now()));
             }
             None => {}
         }
-        let odd = board.leave_out(left_out.iter().map(|out| out.why.clone()).collect());
-        self.say_what_is_odd(&board.name, &odd, &[]);
-        let watching = serving.as_ref().map(|serving| {
-            let same = watching.filter(|watching| watching.is_of(&serving.source));
-            same.unwrap_or_else(|| Watching::new(self, &board, &serving.source))
+        let new_warnings = status.record_rejected(rejected_tools.iter().map(|tool| tool.reason.clone()).collect());
+        self.log_warnings(&status.name, &new_warnings, &[]);
+        let watch = active.as_ref().map(|active| {
+            let same = watch.filter(|watch| watch.is_for(&active.source));
+            same.unwrap_or_else(|| SourceWatch::new(self, &status, &active.source))
         });
-        SourceEntry { declared, files, board, serving, refused, left_out, listed, start, watching }
+        SourceEntry { declared, files, status, active, refusal, rejected: rejected_tools, listed_names, start, watch }
     }
 
-    fn say_what_is_odd(&self, source: &str, odd: &[String], stopped: &[Stopped]) {
-        for warning in odd {
-            tracing::warn!(source, "{}", self.clean(warning));
+    fn log_warnings(&self, source: &str, new_warnings: &[String], quarantined: &[QuarantinedTool]) {
+        for warning in new_warnings {
+            tracing::warn!(source, "{}", self.sanitize_text(warning));
         }
-        for Stopped { tool, why } in stopped {
-            let why = self.clean(why);
-            tracing::warn!(source, tool, why, "a tool is stopped until `toolcrib pin` approves it");
+        for QuarantinedTool { tool, reason: why } in quarantined {
+            let why = self.sanitize_text(why);
+            tracing::warn!(source, tool, why, "a tool is quarantined until `toolcrib pin` approves it");
         }
     }
 
@@ -200,63 +215,63 @@ impl Live {
     }
 
     /// Handles the listing of a start.
-    pub(super) async fn listed(
+    pub(super) async fn apply_listing(
         self: &Arc<Self>,
         name: &str,
         number: u64,
         source: Arc<dyn Source>,
-        listed: Listed,
+        listed: SourceListing,
     ) -> ApplyOutcome {
         // The source may have been removed or restarted while it was listed. Its settings may have changed, too. Only
         // the latest start may replace what is served.
         let mut state = self.state.lock().await;
         let state = &mut *state;
-        let is_stale = |kept: &SourceEntry| kept.start.as_ref().is_none_or(|start| start.number != number);
-        let Some(kept) = state.sources.get(name).filter(|kept| !is_stale(kept)) else { return ApplyOutcome::Stale };
-        let listing = Arc::new(Listing::of(&kept.declared, listed));
-        let declared = (kept.declared.clone(), kept.files.clone());
-        let came = self.swap_in(state, name, declared, source, listing).await;
-        if let (ApplyOutcome::Served, Some(kept)) = (&came, state.sources.get(name)) {
-            kept.board.end(number, None, None);
-            self.told.send_replace(());
+        let is_stale = |entry: &SourceEntry| entry.start.as_ref().is_none_or(|start| start.number != number);
+        let Some(entry) = state.sources.get(name).filter(|entry| !is_stale(entry)) else { return ApplyOutcome::Stale };
+        let listing = Arc::new(Listing::from_listed(&entry.declared, listed));
+        let declared = (entry.declared.clone(), entry.files.clone());
+        let outcome = self.serve_listing(state, name, declared, source, listing).await;
+        if let (ApplyOutcome::Served, Some(entry)) = (&outcome, state.sources.get(name)) {
+            entry.status.record_end(number, None, None);
+            self.status_changed.send_replace(());
         }
-        self.judge_lists();
-        came
+        self.check_tool_lists();
+        outcome
     }
 
     /// Handles a further listing of the served source.
-    pub(super) async fn listed_again(
+    pub(super) async fn apply_relisting(
         self: &Arc<Self>,
         name: &str,
         source: &Arc<dyn Source>,
-        listed: Listed,
+        listed: SourceListing,
     ) -> ApplyOutcome {
         let mut state = self.state.lock().await;
         let state = &mut *state;
-        let Some(kept) = state.sources.get(name) else { return ApplyOutcome::Stale };
-        let Some(serving) = kept.serving.as_ref().filter(|serving| Arc::ptr_eq(&serving.source, source)) else {
+        let Some(entry) = state.sources.get(name) else { return ApplyOutcome::Stale };
+        let Some(active) = entry.active.as_ref().filter(|active| Arc::ptr_eq(&active.source, source)) else {
             return ApplyOutcome::Stale;
         };
-        let mut listing = Listing::of(&serving.declared, listed);
-        if listing.says_the_same(&serving.listing) {
-            tracing::debug!(source = name, "a source was listed again: its tools are what they were");
-            kept.board.is_as_it_was();
+        let mut listing = Listing::from_listed(&active.declared, listed);
+        if listing.has_same_tools(&active.listing) {
+            tracing::debug!(source = name, "a source was listed again: its tools are unchanged");
+            entry.status.clear_fault();
             return ApplyOutcome::Served;
         }
-        listing.keep_runners(&serving.listing);
+        listing.keep_runners(&active.listing);
         // If the current declaration is of other settings or files, a start of it is still under way or has failed.
         // What is served stays under the declaration with which it was started.
-        let declared = match serving.is_of(&kept.declared, &kept.files) {
-            true => (kept.declared.clone(), kept.files.clone()),
-            false => (serving.declared.clone(), serving.files.clone()),
+        let declared = match active.was_started_with(&entry.declared, &entry.files) {
+            true => (entry.declared.clone(), entry.files.clone()),
+            false => (active.declared.clone(), active.files.clone()),
         };
-        let came = self.swap_in(state, name, declared, source.clone(), Arc::new(listing)).await;
-        self.judge_lists();
-        came
+        let outcome = self.serve_listing(state, name, declared, source.clone(), Arc::new(listing)).await;
+        self.check_tool_lists();
+        outcome
     }
 
     /// Replaces what is served of this source by this listing.
-    async fn swap_in(
+    async fn serve_listing(
         self: &Arc<Self>,
         state: &mut State,
         name: &str,
@@ -264,111 +279,112 @@ impl Live {
         source: Arc<dyn Source>,
         listing: Arc<Listing>,
     ) -> ApplyOutcome {
-        let Some(kept) = state.sources.get(name) else { return ApplyOutcome::Stale };
-        let fresh = match ActiveListing::new(&declared, &files, source, listing.clone(), &kept.listed) {
+        let Some(entry) = state.sources.get(name) else { return ApplyOutcome::Stale };
+        let fresh = match ActiveListing::new(&declared, &files, source, listing.clone(), &entry.listed_names) {
             Ok(fresh) => fresh,
-            Err(NotOffered { why, is_lasting: true }) => return ApplyOutcome::Unusable(why),
-            Err(NotOffered { why, .. }) => return ApplyOutcome::Refused(why),
+            Err(UnusableListing { why, is_lasting: true }) => return ApplyOutcome::Unusable(why),
+            Err(UnusableListing { why, .. }) => return ApplyOutcome::Refused(why),
         };
-        let mut drafts: Vec<SourcePlan> = state.sources.0.iter().map(SourcePlan::of).collect();
-        for draft in drafts.iter_mut().filter(|draft| &*draft.board.name == name) {
-            draft.candidates.insert(0, fresh.clone());
-            draft.is_new = true;
+        let mut plans: Vec<SourcePlan> = state.sources.0.iter().map(SourcePlan::for_unchanged).collect();
+        for plan in plans.iter_mut().filter(|plan| &*plan.status.name == name) {
+            plan.candidates.insert(0, fresh.clone());
+            plan.needs_status_update = true;
         }
-        match self.renew(&mut state.sources, &state.world, drafts).await {
-            Ok(aside) => warn_of(&aside),
+        match self.rebuild_catalog(&mut state.sources, &state.declared_state, plans).await {
+            Ok(skipped) => log_skipped_tools(&skipped),
             Err(error) => return ApplyOutcome::Refused(error.to_string()),
         }
-        self.seat_left_out(state).await;
+        self.place_rejected_tools(state).await;
         // This listing may have taken names from another source, so that nothing of that source is served any more. It
         // was listed and no start of it is under way, so start it again.
-        for kept in state.sources.0.iter_mut().filter(|kept| kept.serving.is_none() && !kept.is_starting()) {
-            self.begin(kept, true);
+        for entry in state.sources.0.iter_mut().filter(|entry| entry.active.is_none() && !entry.is_starting()) {
+            self.start_source(entry, true);
         }
-        let Some(kept) = state.sources.get(name) else { return ApplyOutcome::Stale };
-        let is_served = kept.serving.as_ref().is_some_and(|serving| Arc::ptr_eq(&serving.listing, &listing));
+        let Some(entry) = state.sources.get(name) else { return ApplyOutcome::Stale };
+        let is_served = entry.active.as_ref().is_some_and(|active| Arc::ptr_eq(&active.listing, &listing));
         if !is_served {
-            return ApplyOutcome::Refused(kept.refused.clone().unwrap_or_default());
+            return ApplyOutcome::Refused(entry.refusal.clone().unwrap_or_default());
         }
-        tracing::info!(source = name, tools = listing.offers.len(), "a source was listed");
+        tracing::info!(source = name, tools = listing.tools.len(), "a source was listed");
         ApplyOutcome::Served
     }
 
-    /// Attempts to place the tools that were left out: their names may be free now.
-    pub(in crate::live) async fn seat_left_out(self: &Arc<Self>, state: &mut State) {
-        if state.sources.0.iter().any(|kept| !kept.left_out.is_empty()) {
-            let drafts = state.sources.0.iter().map(SourcePlan::of).collect();
-            // Ignore the registered tools that are set aside: they were logged just before.
-            if let Err(error) = self.renew(&mut state.sources, &state.world, drafts).await {
-                tracing::error!(%error, "what was left out cannot be looked at again");
+    /// Attempts to place the rejected tools: their names may be free now.
+    pub(in crate::live) async fn place_rejected_tools(self: &Arc<Self>, state: &mut State) {
+        if state.sources.0.iter().any(|entry| !entry.rejected.is_empty()) {
+            let plans = state.sources.0.iter().map(SourcePlan::for_unchanged).collect();
+            // Ignore the skipped registered tools: they were logged just before.
+            if let Err(error) = self.rebuild_catalog(&mut state.sources, &state.declared_state, plans).await {
+                tracing::error!(%error, "the rejected tools cannot be placed");
             }
         }
     }
 
-    /// Notes a failed start. The next attempt follows after `pause`; `None`: after a change, or a restart on request.
-    pub(super) fn failed(&self, board: &SourceStatusBoard, number: u64, why: &str, pause: Option<Duration>) {
-        let why = self.clean(why);
+    /// Records a failed start. The next attempt follows after `pause`; `None`: after a change, or a restart on request.
+    pub(super) fn record_start_failure(&self, status: &StatusTracker, number: u64, why: &str, pause: Option<Duration>) {
+        let why = self.sanitize_text(why);
         match pause {
             Some(pause) => {
                 let wait_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-                tracing::error!(source = &*board.name, why, wait_ms, "a source failed; it is tried again");
+                tracing::error!(source = &*status.name, why, wait_ms, "a source failed; the next attempt follows");
             }
             None => tracing::error!(
-                source = &*board.name,
+                source = &*status.name,
                 why,
-                "a source cannot be used; it is tried again when its file or the manifest has changed, or when it is restarted"
+                "a source cannot be used; the next attempt follows a change of its file or the manifest, or a restart"
             ),
         }
-        board.end(number, Some((why, self.now())), pause);
-        self.told.send_replace(());
-        self.judge_lists();
+        status.record_end(number, Some((why, self.now())), pause);
+        self.status_changed.send_replace(());
+        self.check_tool_lists();
     }
 
-    /// Notes that the served source could not be listed again. The next attempt follows after `pause`.
-    pub(super) fn failed_again(&self, board: &SourceStatusBoard, why: &str, pause: Duration) {
-        let why = self.clean(why);
+    /// Records that the served source could not be listed again. The next attempt follows after `pause`.
+    pub(super) fn record_relist_failure(&self, status: &StatusTracker, why: &str, pause: Duration) {
+        let why = self.sanitize_text(why);
         let wait_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         tracing::error!(
-            source = &*board.name,
+            source = &*status.name,
             why,
             wait_ms,
-            "a source could not be listed again; what it had is served on"
+            "a source could not be listed again; its previous tools stay in service"
         );
-        board.failed_again((why, self.now()));
+        status.record_relist_failure((why, self.now()));
     }
 
     /// Removes control characters and secrets from a text of a source.
-    pub(super) fn clean(&self, text: &str) -> String {
+    pub(super) fn sanitize_text(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        sanitize::string(&mut text);
-        self.registry.shared().redactor.string(&mut text);
+        sanitize::clean_in_place(&mut text);
+        self.registry.shared().redactor.redact_string(&mut text);
         text
     }
 
     /// The status of every source.
     pub fn sources(&self) -> Vec<SourceView> {
         let now = self.now();
-        let view = |board: &Arc<SourceStatusBoard>| {
-            let mut view = board.view(now);
-            let said = view.doing.iter_mut().chain(&mut view.fault).chain(&mut view.warnings);
-            said.for_each(|text| *text = self.clean(text));
+        let view = |status: &Arc<StatusTracker>| {
+            let mut view = status.view(now);
+            let texts = view.doing.iter_mut().chain(&mut view.fault).chain(&mut view.warnings);
+            texts.for_each(|text| *text = self.sanitize_text(text));
             view
         };
-        self.shown.load().iter().map(view).collect()
+        self.source_statuses.load().iter().map(view).collect()
     }
 
     /// The sources for which the service waits before it is ready: not listed and not failed since the start.
-    pub fn awaited(&self) -> Vec<SourceView> {
-        let boards = self.shown.load();
-        boards.iter().filter(|board| board.is_awaited()).map(|board| board.view(self.now())).collect()
+    pub fn awaited_sources(&self) -> Vec<SourceView> {
+        let statuses = self.source_statuses.load();
+        statuses.iter().filter(|status| status.is_awaited()).map(|status| status.view(self.now())).collect()
     }
 
     /// Waits until every source was listed once or failed once.
-    pub async fn sources_listed(&self) {
-        let mut told = self.told.subscribe();
+    pub async fn wait_for_sources(&self) {
+        let mut changes = self.status_changed.subscribe();
         loop {
-            told.borrow_and_update();
-            if self.shown.load().iter().all(|board| board.is_settled()) || told.changed().await.is_err() {
+            changes.borrow_and_update();
+            if self.source_statuses.load().iter().all(|status| status.is_settled()) || changes.changed().await.is_err()
+            {
                 return;
             }
         }
@@ -376,43 +392,43 @@ impl Live {
 
     /// Starts a source again, beside what is served. Its listing then replaces what is served. `None`: there is no such
     /// source.
-    pub async fn restart(self: &Arc<Self>, name: &str) -> Option<Restarting> {
+    pub async fn restart_source(self: &Arc<Self>, name: &str) -> Option<Restart> {
         let mut state = self.state.lock().await;
-        let kept = state.sources.get(name)?;
-        let settings = kept.declared.settings.clone();
-        kept.files = blocking::on_a_thread(move || FileSnapshot::of(settings.files())).await?;
-        let number = self.begin(kept, false);
-        Some(Restarting { board: kept.board.clone(), number })
+        let entry = state.sources.get(name)?;
+        let settings = entry.declared.settings.clone();
+        entry.files = blocking::run_blocking(move || FileSnapshot::from_files(settings.source_files())).await?;
+        let number = self.start_source(entry, false);
+        Some(Restart { status: entry.status.clone(), number })
     }
 
     /// Waits until this start has ended, well or not, and returns the status. `None` after `patience`.
-    pub async fn restarted(&self, one: &Restarting, patience: Duration) -> Option<SourceView> {
-        let mut told = self.told.subscribe();
+    pub async fn wait_for_restart(&self, restart: &Restart, patience: Duration) -> Option<SourceView> {
+        let mut changes = self.status_changed.subscribe();
         let ended = async {
             loop {
-                told.borrow_and_update();
-                if one.board.has_ended(one.number) || told.changed().await.is_err() {
+                changes.borrow_and_update();
+                if restart.status.has_ended(restart.number) || changes.changed().await.is_err() {
                     return;
                 }
             }
         };
-        tokio::time::timeout(patience, ended).await.ok().map(|()| self.view(one))
+        tokio::time::timeout(patience, ended).await.ok().map(|()| self.restart_view(restart))
     }
 
     /// The current status of this source.
-    pub fn view(&self, one: &Restarting) -> SourceView {
-        let found = self.sources().into_iter().find(|view| view.name == one.board.name);
-        found.unwrap_or_else(|| one.board.view(self.now()))
+    pub fn restart_view(&self, restart: &Restart) -> SourceView {
+        let found = self.sources().into_iter().find(|view| view.name == restart.status.name);
+        found.unwrap_or_else(|| restart.status.view(self.now()))
     }
 
     /// Restarts the sources whose files have other contents than `now`.
-    pub(in crate::live) async fn restart_changed(self: &Arc<Self>, now: Vec<(Arc<str>, FileSnapshot)>) {
+    pub(in crate::live) async fn restart_changed_sources(self: &Arc<Self>, now: Vec<(Arc<str>, FileSnapshot)>) {
         let mut state = self.state.lock().await;
         for (name, files) in now {
-            if let Some(kept) = state.sources.get(&name).filter(|kept| !kept.files.says_the_same(&files)) {
-                tracing::info!(source = &*name, "files of a source have changed: it is started anew");
-                kept.files = files;
-                self.begin(kept, false);
+            if let Some(entry) = state.sources.get(&name).filter(|entry| !entry.files.has_same_content(&files)) {
+                tracing::info!(source = &*name, "files of a source have changed: restarting it");
+                entry.files = files;
+                self.start_source(entry, false);
             }
         }
     }
@@ -421,9 +437,9 @@ impl Live {
     pub async fn stop_sources(&self) {
         let mut sources = std::mem::take(&mut self.state.lock().await.sources);
         self.registry.clear();
-        self.shown.store(Arc::default());
-        for watching in sources.0.iter_mut().filter_map(|kept| kept.watching.take()) {
-            watching.end().await;
+        self.source_statuses.store(Arc::default());
+        for watch in sources.0.iter_mut().filter_map(|entry| entry.watch.take()) {
+            watch.stop().await;
         }
         drop(sources);
     }

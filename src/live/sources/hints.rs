@@ -6,17 +6,17 @@ use serde_json::Value;
 use crate::call::{Effect, JsonObject};
 
 /// The effect under which a tool runs, and the hint that tightened it.
-pub(super) fn tightened(effect: Effect, annotations: &JsonObject) -> (Effect, Option<&'static str>) {
-    let says = |hint: &str| annotations.get(hint).and_then(Value::as_bool);
-    if says("readOnlyHint") == Some(true) {
+pub(super) fn tighten_effect(effect: Effect, annotations: &JsonObject) -> (Effect, Option<&'static str>) {
+    let hint_value = |hint: &str| annotations.get(hint).and_then(Value::as_bool);
+    if hint_value("readOnlyHint") == Some(true) {
         return (effect, None);
     }
     // Only a hint that the tool is idempotent keeps it repeatable. Otherwise a repetition may write twice.
-    let least = if says("idempotentHint") == Some(true) { Effect::Idempotent } else { Effect::Write };
+    let least = if hint_value("idempotentHint") == Some(true) { Effect::Idempotent } else { Effect::Write };
     match effect {
-        Effect::Read if says("readOnlyHint") == Some(false) => (least, Some("readOnlyHint: false")),
-        Effect::Read if says("destructiveHint") == Some(true) => (least, Some("destructiveHint: true")),
-        Effect::Read | Effect::Idempotent if says("idempotentHint") == Some(false) => {
+        Effect::Read if hint_value("readOnlyHint") == Some(false) => (least, Some("readOnlyHint: false")),
+        Effect::Read if hint_value("destructiveHint") == Some(true) => (least, Some("destructiveHint: true")),
+        Effect::Read | Effect::Idempotent if hint_value("idempotentHint") == Some(false) => {
             (Effect::Write, Some("idempotentHint: false"))
         }
         _ => (effect, None),
@@ -24,7 +24,7 @@ pub(super) fn tightened(effect: Effect, annotations: &JsonObject) -> (Effect, Op
 }
 
 /// Removes hints that promise more than the effect permits. A reader would take them for the operator's promise.
-pub(super) fn without_promises(annotations: &mut JsonObject, effect: Effect) {
+pub(super) fn remove_promises(annotations: &mut JsonObject, effect: Effect) {
     let promises: &[&str] = match effect {
         Effect::Read => &[],
         Effect::Idempotent => &["readOnlyHint"],
@@ -44,9 +44,9 @@ mod tests {
     }
 
     #[test]
-    fn hints_ask_for_more_care_and_never_for_less() {
+    fn hints_only_tighten_the_effect() {
         use Effect::{Idempotent, Read, Write};
-        for (said, hints, effect, because) in [
+        for (declared, hints, effect, because) in [
             (Write, json!({"readOnlyHint": true, "idempotentHint": true, "destructiveHint": false}), Write, None),
             (Idempotent, json!({"readOnlyHint": true}), Idempotent, None),
             (Read, json!({}), Read, None),
@@ -60,12 +60,16 @@ mod tests {
             (Idempotent, json!({"readOnlyHint": false}), Idempotent, None),
             (Idempotent, json!({"idempotentHint": false}), Write, Some("idempotentHint: false")),
         ] {
-            assert_eq!(tightened(said, &annotations(hints.clone())), (effect, because), "{said:?} {hints}");
+            assert_eq!(
+                tighten_effect(declared, &annotations(hints.clone())),
+                (effect, because),
+                "{declared:?} {hints}"
+            );
         }
     }
 
     #[test]
-    fn what_promises_more_than_the_effect_is_not_passed_on() {
+    fn promises_beyond_the_effect_are_removed() {
         let all = json!({"title": "T", "readOnlyHint": true, "idempotentHint": true, "destructiveHint": false, "openWorldHint": true});
         for (effect, left) in [
             (Effect::Read, vec!["title", "readOnlyHint", "idempotentHint", "destructiveHint", "openWorldHint"]),
@@ -73,7 +77,7 @@ mod tests {
             (Effect::Write, vec!["title", "destructiveHint", "openWorldHint"]),
         ] {
             let mut annotations = annotations(all.clone());
-            without_promises(&mut annotations, effect);
+            remove_promises(&mut annotations, effect);
             assert_eq!(annotations.keys().collect::<Vec<_>>(), left);
         }
     }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use super::{ActiveListing, Listing, change};
 use crate::manifest::DeclaredSource;
-use crate::registry::way_out;
+use crate::registry::conflict_advice;
 use crate::schema::Schema;
 use crate::tools::{ProcessEnv, Tool};
 
@@ -19,60 +19,61 @@ pub(crate) struct LoadOutcome {
     pub(crate) faults: Vec<String>,
 }
 
-/// Starts these sources side by side and lists their tools. Calls `told` with the name and the activity of a source.
+/// Starts these sources side by side and lists their tools. Calls `on_progress` with the name and the activity of a source.
 /// `taken` are the tools that exist without sources.
-pub(crate) async fn once(
+pub(crate) async fn list_once(
     sources: Vec<DeclaredSource>,
     taken: &[Tool],
-    surroundings: &ProcessEnv,
-    told: fn(&str, &str),
+    process_env: &ProcessEnv,
+    on_progress: fn(&str, &str),
 ) -> LoadOutcome {
-    let looked = change::look(sources).await.unwrap_or_default();
-    let listed = join_all(looked.iter().map(|(declared, files)| async move {
-        let source = declared.settings.build(surroundings);
+    let snapshots = change::snapshot_files(sources).await.unwrap_or_default();
+    let listed = join_all(snapshots.iter().map(|(declared, files)| async move {
+        let source = declared.settings.build(process_env);
         let name = Arc::<str>::from(declared.name());
-        let listed = source.list(&move |what: String| told(&name, &what)).await.map_err(|fault| fault.to_string())?;
-        let listing = Arc::new(Listing::of(declared, listed));
-        let serving = ActiveListing::new(declared, files, source, listing, &[]);
-        serving.map(|serving| serving.tools).map_err(|fault| fault.why)
+        let listed =
+            source.list(&move |what: String| on_progress(&name, &what)).await.map_err(|fault| fault.to_string())?;
+        let listing = Arc::new(Listing::from_listed(declared, listed));
+        let active = ActiveListing::new(declared, files, source, listing, &[]);
+        active.map(|active| active.tools).map_err(|fault| fault.why)
     }))
     .await;
-    let mut names: HashSet<String> = taken.iter().flat_map(names_of).collect();
-    let mut brought = LoadOutcome { tools: Vec::new(), faults: Vec::new() };
-    for ((declared, _), listed) in looked.iter().zip(listed) {
-        let mut fitted = Vec::new();
-        let fits = listed.and_then(|tools| {
+    let mut names: HashSet<String> = taken.iter().flat_map(all_names).collect();
+    let mut outcome = LoadOutcome { tools: Vec::new(), faults: Vec::new() };
+    for ((declared, _), listed) in snapshots.iter().zip(listed) {
+        let mut accepted = Vec::new();
+        let result = listed.and_then(|tools| {
             for tool in tools {
-                match fit(&tool, &names) {
-                    Ok(()) => fitted.push(tool),
+                match check_fit(&tool, &names) {
+                    Ok(()) => accepted.push(tool),
                     Err(why) if declared.settings.is_foreign() => {
-                        brought.faults.push(format!("source `{}`: {why}", declared.name()));
+                        outcome.faults.push(format!("source `{}`: {why}", declared.name()));
                     }
                     Err(why) => return Err(why),
                 }
             }
             Ok(())
         });
-        match fits {
+        match result {
             Ok(()) => {
-                names.extend(fitted.iter().flat_map(names_of));
-                brought.tools.append(&mut fitted);
+                names.extend(accepted.iter().flat_map(all_names));
+                outcome.tools.append(&mut accepted);
             }
-            Err(why) => brought.faults.push(format!("source `{}` failed: {why}", declared.name())),
+            Err(why) => outcome.faults.push(format!("source `{}` failed: {why}", declared.name())),
         }
     }
-    brought
+    outcome
 }
 
-fn names_of(tool: &Tool) -> Vec<String> {
+fn all_names(tool: &Tool) -> Vec<String> {
     let aliases = tool.definition.aliases.iter().map(ToString::to_string);
     std::iter::once(tool.name().to_owned()).chain(aliases).collect()
 }
 
-fn fit(tool: &Tool, taken: &HashSet<String>) -> Result<(), String> {
+fn check_fit(tool: &Tool, taken: &HashSet<String>) -> Result<(), String> {
     let own = tool.name();
-    if let Some(name) = names_of(tool).iter().find(|name| taken.contains(*name)) {
-        return Err(format!("its tool `{own}`: `{name}` is there already; {}", way_out(tool.kind)));
+    if let Some(name) = all_names(tool).iter().find(|name| taken.contains(*name)) {
+        return Err(format!("its tool `{own}`: the name `{name}` is already in use; {}", conflict_advice(tool.kind)));
     }
     let input = Schema::compile_input(tool.definition.input_schema.clone()).map(drop);
     input.map_err(|fault| format!("its tool `{own}`: input_schema: {fault}"))?;

@@ -1,15 +1,16 @@
 //! Sources of tools while the service runs.
 //!
-//! - `bring.rs`: starts a source, and repeats that after a failure
+//! - `source_task.rs`: starts a source, and repeats that after a failure
 //! - `change.rs`: replaces what was served by a new listing, in one step
-//! - `watching.rs`: lists again when a source reports changed tools
+//! - `source_watch.rs`: lists again when a source reports changed tools
 //! - `listing.rs`: the usable part of a listing; `tools.rs` makes tools of it
 //! - `hints.rs`: hints of foreign sources about effects
-//! - `draft.rs`: a source as it would be in the next catalog
-//! - `board.rs`: the status that others read
-//! - `once.rs`: lists sources without serving them
+//! - `plan.rs`: a source as it would be in the next catalog
+//! - `status_tracker.rs`: the status of one source
+//! - `load.rs`: lists sources without serving them
 //!
-//! Each change holds the lock of the state in [`Live`](super::Live), and builds the catalog anew from the state there.
+//! Each change holds the lock of the state in [`LiveTools`](super::LiveTools), and rebuilds the catalog from that
+//! state.
 
 mod change;
 mod hints;
@@ -17,23 +18,23 @@ mod listing;
 mod load;
 mod plan;
 mod source_task;
-mod status_board;
+mod source_watch;
+mod status_tracker;
 mod tools;
-mod watching;
 
 use std::sync::Arc;
 
-pub use change::Restarting;
-pub(super) use change::look;
-pub(crate) use load::{LoadOutcome, once};
-pub(super) use status_board::SourceStatusBoard;
-pub use status_board::{SourceState, SourceView, Stopped};
+pub use change::Restart;
+pub(super) use change::snapshot_files;
+pub(crate) use load::{LoadOutcome, list_once};
+pub(super) use status_tracker::StatusTracker;
+pub use status_tracker::{QuarantinedTool, SourceState, SourceView};
 
 use self::listing::Listing;
 use self::plan::SourcePlan;
-use self::source_task::Start;
-use self::tools::{NotOffered, SelectedTools};
-use self::watching::Watching;
+use self::source_task::SourceTask;
+use self::source_watch::SourceWatch;
+use self::tools::{SelectedTools, UnusableListing};
 use super::file_snapshot::FileSnapshot;
 use crate::call::ToolName;
 use crate::manifest::DeclaredSource;
@@ -51,32 +52,33 @@ struct SourceEntry {
     declared: Arc<DeclaredSource>,
     /// Snapshot of its files at its last start.
     files: FileSnapshot,
-    board: Arc<SourceStatusBoard>,
+    status: Arc<StatusTracker>,
     /// What is served now. It may still be of an older declaration.
-    serving: Option<ActiveListing>,
+    active: Option<ActiveListing>,
     /// Why the current declaration is not served, although the source was listed.
-    refused: Option<String>,
-    /// Tools of `serving` that did not get their names.
-    left_out: Vec<RejectedTool>,
+    refusal: Option<String>,
+    /// Tools of `active` that did not get their names.
+    rejected: Vec<RejectedTool>,
     /// Names in the last good listing, without the prefix.
-    listed: Vec<String>,
-    start: Option<Start>,
+    listed_names: Vec<String>,
+    start: Option<SourceTask>,
     /// Waits until the served source reports changed tools.
-    watching: Option<Watching>,
+    watch: Option<SourceWatch>,
 }
 
 impl SourceEntry {
     /// Names of its tools that can be called.
-    fn has(&self) -> Vec<ToolName> {
-        let tools = self.serving.iter().flat_map(|serving| &serving.tools).filter(|tool| !tool.stopped);
-        let served = tools.filter(|tool| self.left_out.iter().all(|out| out.tool != tool.definition.name));
+    fn callable_names(&self) -> Vec<ToolName> {
+        let tools = self.active.iter().flat_map(|active| &active.tools).filter(|tool| !tool.quarantined);
+        let served = tools.filter(|tool| self.rejected.iter().all(|rejected| rejected.tool != tool.definition.name));
         let names = served.flat_map(|tool| std::iter::once(&tool.definition.name).chain(&tool.definition.aliases));
         names.cloned().collect()
     }
 
     /// Whether it is being started or listed again, or waits for the next attempt.
     fn is_starting(&self) -> bool {
-        self.start.as_ref().is_some_and(Start::is_under_way) || self.watching.as_ref().is_some_and(Watching::is_listing)
+        self.start.as_ref().is_some_and(SourceTask::is_running)
+            || self.watch.as_ref().is_some_and(SourceWatch::is_listing)
     }
 }
 
@@ -88,9 +90,9 @@ struct ActiveListing {
     source: Arc<dyn Source>,
     listing: Arc<Listing>,
     tools: Vec<Tool>,
-    /// Oddities of the listing and of the tools, for the operator.
+    /// Warnings about the listing and the tools, for the operator.
     warnings: Vec<String>,
-    stopped: Vec<Stopped>,
+    quarantined: Vec<QuarantinedTool>,
 }
 
 impl ActiveListing {
@@ -101,14 +103,15 @@ impl ActiveListing {
         source: Arc<dyn Source>,
         listing: Arc<Listing>,
         before: &[String],
-    ) -> Result<Self, NotOffered> {
-        let SelectedTools { tools, warnings: odd, stopped } = tools::offered(declared, &listing, files, before)?;
-        let warnings = listing.warnings.iter().cloned().chain(odd).collect();
-        Ok(Self { declared: declared.clone(), files: files.clone(), source, listing, tools, warnings, stopped })
+    ) -> Result<Self, UnusableListing> {
+        let SelectedTools { tools, warnings: tool_warnings, quarantined } =
+            tools::select_tools(declared, &listing, files, before)?;
+        let warnings = listing.warnings.iter().cloned().chain(tool_warnings).collect();
+        Ok(Self { declared: declared.clone(), files: files.clone(), source, listing, tools, warnings, quarantined })
     }
 
     /// Whether it was started with the same settings and the same files.
-    fn is_of(&self, declared: &DeclaredSource, files: &FileSnapshot) -> bool {
-        self.declared.settings == declared.settings && self.files.says_the_same(files)
+    fn was_started_with(&self, declared: &DeclaredSource, files: &FileSnapshot) -> bool {
+        self.declared.settings == declared.settings && self.files.has_same_content(files)
     }
 }

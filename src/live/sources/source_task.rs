@@ -11,110 +11,115 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::change::ApplyOutcome;
-use super::status_board::SourceStatusBoard;
-use crate::live::Live;
+use super::status_tracker::StatusTracker;
+use crate::live::LiveTools;
 use crate::tools::{Source, SourceFault, SourceSettings};
 
 /// Longest wait before the second attempt.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// Longest wait before any attempt.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
 /// A source that is being started, or waits for the next attempt. Dropping it stops what was started.
-pub(super) struct Start {
+pub(super) struct SourceTask {
     pub(super) number: u64,
     /// Ends a wait.
-    now: Arc<Notify>,
+    wake_up: Arc<Notify>,
     task: AbortOnDropHandle<()>,
 }
 
-impl Start {
+impl SourceTask {
     /// Starts the source. `wait`: pause first, because it has just failed.
-    pub(super) fn new(live: &Arc<Live>, board: &Arc<SourceStatusBoard>, settings: &SourceSettings, wait: bool) -> Self {
+    pub(super) fn new(
+        live: &Arc<LiveTools>,
+        status: &Arc<StatusTracker>,
+        settings: &SourceSettings,
+        wait: bool,
+    ) -> Self {
         let random: fn() -> f64 = fastrand::f64;
         let pause = wait.then(|| backoff(1, random()));
-        let (number, now) = (board.begin(pause), Arc::new(Notify::new()));
-        let source = settings.build(&live.surroundings);
-        let bring = Bring { live: Arc::downgrade(live), board: board.clone(), number, random };
-        let task = tokio::spawn(bring.until_listed(source, now.clone(), pause));
-        Self { number, now, task: AbortOnDropHandle::new(task) }
+        let (number, wake_up) = (status.record_start(pause), Arc::new(Notify::new()));
+        let source = settings.build(&live.process_env);
+        let listing_loop = ListingLoop { live: Arc::downgrade(live), status: status.clone(), number, random };
+        let task = tokio::spawn(listing_loop.run_until_listed(source, wake_up.clone(), pause));
+        Self { number, wake_up, task: AbortOnDropHandle::new(task) }
     }
 
     /// Whether the task still runs.
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         !self.task.is_finished()
     }
 
     /// Ends the wait before the next attempt.
-    pub(super) fn try_now(&self) {
-        self.now.notify_waiters();
+    pub(super) fn attempt_now(&self) {
+        self.wake_up.notify_waiters();
     }
 }
 
-struct Bring {
-    live: Weak<Live>,
-    board: Arc<SourceStatusBoard>,
+struct ListingLoop {
+    live: Weak<LiveTools>,
+    status: Arc<StatusTracker>,
     number: u64,
     /// Returns a number from 0 to 1. A parameter, so that waits can be tested.
     random: fn() -> f64,
 }
 
-impl Bring {
-    async fn until_listed(self, source: Arc<dyn Source>, now: Arc<Notify>, pause: Option<Duration>) {
-        let Self { live, board, number, random } = &self;
-        let mut failed = u32::from(pause.is_some());
+impl ListingLoop {
+    async fn run_until_listed(self, source: Arc<dyn Source>, wake_up: Arc<Notify>, pause: Option<Duration>) {
+        let Self { live, status, number, random } = &self;
+        let mut failures = u32::from(pause.is_some());
         if let Some(pause) = pause {
-            wait(&now, pause).await;
+            wait_or_wake(&wake_up, pause).await;
         }
         loop {
-            let told = {
-                let (board, live, number) = (board.clone(), live.clone(), *number);
+            let on_progress = {
+                let (status, live, number) = (status.clone(), live.clone(), *number);
                 move |what: String| {
-                    let what = live.upgrade().map_or(what.clone(), |live| live.clean(&what));
-                    tracing::info!(source = &*board.name, doing = what, "a source is loading");
-                    board.is_doing(number, &what);
+                    let what = live.upgrade().map_or(what.clone(), |live| live.sanitize_text(&what));
+                    tracing::info!(source = &*status.name, doing = what, "a source is loading");
+                    status.record_activity(number, &what);
                 }
             };
-            board.is_doing(*number, "starting");
+            status.record_activity(*number, "starting");
             // Register for the wake-up before the listing starts. `notify_waiters` wakes only tasks that are registered
             // already. So a request that comes while the source is being listed is not lost.
-            let mut asked = pin!(now.notified());
-            asked.as_mut().enable();
-            let listing = AssertUnwindSafe(source.list(&told)).catch_unwind().await;
+            let mut wake_request = pin!(wake_up.notified());
+            wake_request.as_mut().enable();
+            let listing = AssertUnwindSafe(source.list(&on_progress)).catch_unwind().await;
             let listing = listing.unwrap_or_else(|_| Err(SourceFault("it panicked".into())));
             let Some(live) = live.upgrade() else { return };
-            let came = match listing {
-                Ok(listed) => live.listed(&board.name, *number, source.clone(), listed).await,
+            let outcome = match listing {
+                Ok(listed) => live.apply_listing(&status.name, *number, source.clone(), listed).await,
                 Err(fault) => ApplyOutcome::Refused(fault.to_string()),
             };
-            let (why, is_lasting) = match came {
+            let (why, is_lasting) = match outcome {
                 ApplyOutcome::Refused(why) => (why, false),
                 ApplyOutcome::Unusable(why) => (why, true),
                 ApplyOutcome::Served | ApplyOutcome::Stale => return,
             };
-            failed = failed.saturating_add(1);
-            let pause = (!is_lasting).then(|| backoff(failed, random()));
-            live.failed(board, *number, &why, pause);
+            failures = failures.saturating_add(1);
+            let pause = (!is_lasting).then(|| backoff(failures, random()));
+            live.record_start_failure(status, *number, &why, pause);
             // Hold no strong reference while waiting, so that the service can end.
             drop(live);
             match pause {
-                Some(pause) => wait(&now, pause).await,
-                None => asked.await,
+                Some(pause) => wait_or_wake(&wake_up, pause).await,
+                None => wake_request.await,
             }
         }
     }
 }
 
-async fn wait(now: &Notify, pause: Duration) {
+async fn wait_or_wake(wake_up: &Notify, pause: Duration) {
     tokio::select! {
         () = sleep(pause) => {}
-        () = now.notified() => {}
+        () = wake_up.notified() => {}
     }
 }
 
 /// "Full jitter": a random wait up to a bound that doubles with each failure.
-pub(super) fn backoff(failed: u32, random: f64) -> Duration {
-    FIRST_WAIT.saturating_mul(1 << (failed.max(1) - 1).min(16)).min(LONGEST_WAIT).mul_f64(random)
+pub(super) fn backoff(failures: u32, random: f64) -> Duration {
+    FIRST_BACKOFF.saturating_mul(1 << (failures.max(1) - 1).min(16)).min(LONGEST_BACKOFF).mul_f64(random)
 }
 
 #[cfg(test)]
@@ -122,8 +127,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_to_a_minute() {
-        let bounds: Vec<u64> = [1, 2, 3, 6, 7, 8, 1000].map(|failed| backoff(failed, 1.0).as_secs()).to_vec();
+    fn backoff_grows_to_one_minute() {
+        let bounds: Vec<u64> = [1, 2, 3, 6, 7, 8, 1000].map(|failures| backoff(failures, 1.0).as_secs()).to_vec();
         assert_eq!(bounds, [1, 2, 4, 32, 60, 60, 60]);
         assert_eq!(backoff(3, 0.25), Duration::from_secs(1));
         assert_eq!(backoff(0, 0.0), Duration::ZERO);

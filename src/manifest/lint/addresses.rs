@@ -6,53 +6,53 @@ use serde_json::Value;
 
 use super::Lints;
 use crate::manifest::node::{Data, Node};
-use crate::manifest::references::Source;
+use crate::manifest::references::ManifestInput;
 use crate::manifest::rule::Rule;
 
 /// Checks `server.allowed_hosts`, `server.allowed_origins` and `include`. `base` is the manifest's folder.
-pub(super) fn look(root: &Node, base: &Path, source: &dyn Source, lints: &mut Lints) {
+pub(super) fn check_addresses(root: &Node, base: &Path, input: &dyn ManifestInput, lints: &mut Lints) {
     let server = root.get("server");
-    for (at, host) in items(server.and_then(|server| server.get("allowed_hosts"))) {
-        let (path, text) = (format!("server.allowed_hosts.{at}"), words(host));
+    for (at, host) in list_items(server.and_then(|server| server.get("allowed_hosts"))) {
+        let (path, text) = (format!("server.allowed_hosts.{at}"), text_of(host));
         let bare = text.split_once("://").map_or(text, |(_, rest)| rest);
         let bare = bare.split('/').next().unwrap_or_default();
         if bare != text.trim_end_matches('/') {
-            let message = format!("no request names this: a Host has neither scheme nor path; write {bare}");
-            lints.warn(Rule::MalformedHost, &host.place, path, message);
+            let message = format!("matches no request: a Host has neither scheme nor path; write {bare}");
+            lints.warn(Rule::MalformedHost, &host.location, path, message);
         } else if text.contains('*') {
-            let message = "no request names this: patterns are not known here; write each host";
-            lints.warn(Rule::MalformedHost, &host.place, path, message);
+            let message = "matches no request: patterns are not supported here; write each host";
+            lints.warn(Rule::MalformedHost, &host.location, path, message);
         }
     }
-    for (at, origin) in items(server.and_then(|server| server.get("allowed_origins"))) {
-        let (path, text) = (format!("server.allowed_origins.{at}"), words(origin));
-        let wanted = match text.split_once("://") {
+    for (at, origin) in list_items(server.and_then(|server| server.get("allowed_origins"))) {
+        let (path, text) = (format!("server.allowed_origins.{at}"), text_of(origin));
+        let expected = match text.split_once("://") {
             Some((scheme, rest)) => format!("{scheme}://{}", rest.split('/').next().unwrap_or_default()),
             None => format!("https://{text}"),
         };
         if text.contains('*') {
-            let message = "no request names this: patterns are not known here; write each origin";
-            lints.warn(Rule::MalformedHost, &origin.place, path, message);
-        } else if wanted != text.trim_end_matches('/') && text != "null" {
-            let message = format!("no request names this: an Origin is scheme, host and port; write {wanted}");
-            lints.warn(Rule::MalformedHost, &origin.place, path, message);
+            let message = "matches no request: patterns are not supported here; write each origin";
+            lints.warn(Rule::MalformedHost, &origin.location, path, message);
+        } else if expected != text.trim_end_matches('/') && text != "null" {
+            let message = format!("matches no request: an Origin is scheme, host and port; write {expected}");
+            lints.warn(Rule::MalformedHost, &origin.location, path, message);
         }
     }
-    for (at, pattern) in items(root.get("include")) {
+    for (at, pattern) in list_items(root.get("include")) {
         // A plain name of a missing file is already an error.
-        let text = words(pattern);
+        let text = text_of(pattern);
         if !text.contains(['*', '?', '[']) {
             continue;
         }
-        let found = source.matching(&base.join(text).to_string_lossy());
+        let found = input.matching_files(&base.join(text).to_string_lossy());
         if found.is_ok_and(|files| files.is_empty()) {
-            let message = "finds no file; relative patterns start at this file's folder";
-            lints.warn(Rule::IdleInclude, &pattern.place, format!("include.{at}"), message);
+            let message = "matches no file; relative patterns start at this file's folder";
+            lints.warn(Rule::IdleInclude, &pattern.location, format!("include.{at}"), message);
         }
     }
 }
 
-fn items(list: Option<&Node>) -> impl Iterator<Item = (usize, &Node)> {
+fn list_items(list: Option<&Node>) -> impl Iterator<Item = (usize, &Node)> {
     let items = match list.map(|node| &node.data) {
         Some(Data::List(items)) => items.as_slice(),
         _ => &[],
@@ -60,7 +60,7 @@ fn items(list: Option<&Node>) -> impl Iterator<Item = (usize, &Node)> {
     items.iter().enumerate()
 }
 
-fn words(node: &Node) -> &str {
+fn text_of(node: &Node) -> &str {
     match &node.data {
         Data::Scalar(Value::String(text)) => text,
         _ => "",
@@ -69,14 +69,14 @@ fn words(node: &Node) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::found;
+    use super::super::testing::finding_lines;
 
     #[test]
-    fn hosts_have_no_scheme_and_origins_have_one() {
+    fn malformed_hosts_and_origins_are_warnings() {
         let text = "server:\n  allowed_hosts: [toolcrib, 'crib:80', 'http://crib', '*.example', 'crib/x']\n  allowed_origins: \
                     ['https://a.example', 'https://a.example:8443/', a.example, 'https://a.example/app', 'null']\n";
         assert_eq!(
-            found(text, &[]),
+            finding_lines(text, &[]),
             [
                 "warning malformed-host server.allowed_hosts.2 2",
                 "warning malformed-host server.allowed_hosts.3 2",
@@ -88,8 +88,8 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_finds_files() {
-        assert_eq!(found("include: ['no-such-folder/*.yaml']\n", &[]), ["warning idle-include include.0 1"]);
-        assert_eq!(found("include: ['[']\n", &[]), ["error invalid include.0 1"]);
+    fn include_pattern_without_files_warns() {
+        assert_eq!(finding_lines("include: ['no-such-folder/*.yaml']\n", &[]), ["warning idle-include include.0 1"]);
+        assert_eq!(finding_lines("include: ['[']\n", &[]), ["error invalid include.0 1"]);
     }
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::secrets::resolved;
+use super::secrets::resolve_text;
 use super::{Lints, limits};
 use crate::call::ToolName;
-use crate::manifest::load::WrittenTool;
+use crate::manifest::load::ParsedTool;
 use crate::manifest::node::{Data, Node};
-use crate::manifest::references::Source;
+use crate::manifest::references::ManifestInput;
 use crate::manifest::rule::Rule;
 use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
 
@@ -25,7 +25,7 @@ struct Caller<'a> {
 
 impl Caller<'_> {
     /// The same rule as in `crate::callers`.
-    fn may_use(&self, tool: &WrittenTool) -> bool {
+    fn may_use(&self, tool: &ParsedTool) -> bool {
         let names = || {
             let aliases = tool.tool.iter().flat_map(|tool| &tool.definition.aliases).map(ToolName::as_str);
             std::iter::once(tool.key.text.as_str()).chain(aliases)
@@ -36,25 +36,28 @@ impl Caller<'_> {
 }
 
 /// Checks `callers:` as a whole. `all_known`: there are no tools other than `tools`.
-pub(super) fn look(
+pub(super) fn check_callers(
     root: &Node,
     base: &Path,
-    tools: &[WrittenTool],
+    tools: &[ParsedTool],
     all_known: bool,
-    source: &dyn Source,
+    input: &dyn ManifestInput,
     lints: &mut Lints,
 ) {
-    let Some(Node { data: Data::List(items), place }) = root.get("callers") else { return };
-    let callers: Vec<Caller<'_>> =
-        items.iter().enumerate().map(|(at, node)| read(at, node, &|node| resolved(node, base, source))).collect();
+    let Some(Node { data: Data::List(items), location }) = root.get("callers") else { return };
+    let callers: Vec<Caller<'_>> = items
+        .iter()
+        .enumerate()
+        .map(|(at, node)| read_caller(at, node, &|node| resolve_text(node, base, input)))
+        .collect();
     for caller in &callers {
-        key(caller, lints);
-        limits::look(caller.node, &caller.path, true, lints);
+        check_key(caller, lints);
+        limits::check_limits(caller.node, &caller.path, true, lints);
     }
     if !callers.is_empty() && !callers.iter().any(|caller| caller.admin) {
         let message =
-            "nobody has admin: true, so the operator's routes (enable, disable, reset, purge) cannot be reached";
-        lints.hint(Rule::NoAdmin, place, "callers", message);
+            "no caller has admin: true, so the operator's routes (enable, disable, reset, purge) cannot be used";
+        lints.hint(Rule::NoAdmin, location, "callers", message);
     }
     if tools.is_empty() || callers.is_empty() {
         return;
@@ -62,83 +65,101 @@ pub(super) fn look(
     for caller in callers.iter().filter(|_| all_known) {
         if !caller.admin && !caller.metrics && !tools.iter().any(|tool| caller.may_use(tool)) {
             let message =
-                "may use no tool: allow matches none, or deny takes all away; correct them, or leave the caller out";
-            lints.warn(Rule::UnusedCaller, &caller.node.place, caller.path.clone(), message);
+                "may use no tool: allow matches none, or deny excludes all; correct them, or leave the caller out";
+            lints.warn(Rule::UnusedCaller, &caller.node.location, caller.path.clone(), message);
         }
     }
     for tool in tools {
         if !callers.iter().any(|caller| caller.may_use(tool)) {
             let message = "no caller may use it; add it to an allow list, or leave it out";
-            lints.warn(Rule::UnreachableTool, &tool.key.place, tool.under.clone(), message);
+            lints.warn(Rule::UnreachableTool, &tool.key.location, tool.path.clone(), message);
         }
     }
 }
 
-fn read<'a>(at: usize, node: &'a Node, resolve: &dyn Fn(&Node) -> Option<String>) -> Caller<'a> {
+fn read_caller<'a>(at: usize, node: &'a Node, resolve: &dyn Fn(&Node) -> Option<String>) -> Caller<'a> {
     let path = format!("callers.{at}");
     let patterns = |key: &str| -> Vec<ToolPattern> {
         let Some(Node { data: Data::List(items), .. }) = node.get(key) else { return Vec::new() };
         items.iter().filter_map(|node| Some(ToolPattern::new(&resolve(node)?))).collect()
     };
-    let is_true = |key: &str| node.get(key).is_some_and(|said| said.to_json() == true);
+    let is_true = |key: &str| node.get(key).is_some_and(|value| value.to_json() == true);
     let (admin, metrics) = (is_true("admin"), is_true("metrics"));
     Caller { allow: node.get("allow").map(|_| patterns("allow")), deny: patterns("deny"), node, path, admin, metrics }
 }
 
-fn key(caller: &Caller<'_>, lints: &mut Lints) {
+fn check_key(caller: &Caller<'_>, lints: &mut Lints) {
     let Some(node) = caller.node.get("key") else { return };
     let Data::Scalar(Value::String(text)) = &node.data else { return };
     let path = format!("{}.key", caller.path);
     if !text.contains("${") {
-        let message = "a key written out, for all who read this file; write ${env:NAME}, or key_sha256: with its hash";
-        lints.warn(Rule::LiteralSecret, &node.place, path, message);
+        let message = "a key in plain text, readable for everyone with this file; write ${env:NAME}, or key_sha256: \
+                       with its hash";
+        lints.warn(Rule::LiteralSecret, &node.location, path, message);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::found;
+    use super::super::testing::finding_lines;
 
     const KEYS: &[(&str, &str)] =
         &[("A", "a-key-0123456789abcdef"), ("B", "b-key-0123456789abcdef"), ("SHORT", "hunter2hunter2")];
 
     /// Findings for two tools, and these callers beside an operator.
-    fn of(callers: &str) -> Vec<String> {
+    fn caller_findings(callers: &str) -> Vec<String> {
         let text = format!(
             "tools:\n  calculator: {{kind: native}}\n  current_time: {{kind: native, aliases: [clock]}}\ncallers:\n  - \
              {{name: root, key: \"${{env:B}}\", admin: true}}\n{callers}"
         );
-        found(&text, KEYS)
+        finding_lines(&text, KEYS)
     }
 
     #[test]
-    fn callers_that_can_use_something() {
-        assert_eq!(of("  - {name: a, key: \"${env:A}\", allow: [calc*], deny: ['delete_everything_*']}\n").len(), 1);
-        assert_eq!(of("  - {name: a, key: \"${env:A}\", allow: ['*'], deny: [current_*]}\n"), [""; 0]);
+    fn usable_patterns_have_no_findings() {
+        assert_eq!(
+            caller_findings("  - {name: a, key: \"${env:A}\", allow: [calc*], deny: ['delete_everything_*']}\n").len(),
+            1
+        );
+        assert_eq!(caller_findings("  - {name: a, key: \"${env:A}\", allow: ['*'], deny: [current_*]}\n"), [""; 0]);
     }
 
     #[test]
-    fn callers_that_cannot() {
+    fn callers_without_tools_are_warnings() {
         let nothing = "  - {name: a, key: \"${env:A}\", allow: [calc*], deny: ['*']}\n";
-        assert_eq!(of(nothing), ["warning unused-caller callers.1 6"]);
+        assert_eq!(caller_findings(nothing), ["warning unused-caller callers.1 6"]);
         let misspelt = "  - {name: a, key: \"${env:A}\", allow: [calculater]}\n";
-        assert_eq!(of(misspelt), ["warning unused-caller callers.1 6", "warning idle-pattern callers.1.allow.0 6"]);
+        assert_eq!(
+            caller_findings(misspelt),
+            ["warning unused-caller callers.1 6", "warning idle-pattern callers.1.allow.0 6"]
+        );
     }
 
     #[test]
-    fn tools_that_nobody_may_use_and_routes_that_nobody_reaches() {
+    fn unreachable_tools_and_routes_are_reported() {
         let text = "tools:\n  calculator: {kind: native}\n  current_time: {kind: native}\ncallers:\n  - {name: a, key: \
                     \"${env:A}\", allow: [calculator]}\n";
-        assert_eq!(found(text, KEYS), ["warning unreachable-tool tools.current_time 3", "hint no-admin callers 5"]);
+        assert_eq!(
+            finding_lines(text, KEYS),
+            ["warning unreachable-tool tools.current_time 3", "hint no-admin callers 5"]
+        );
     }
 
     #[test]
-    fn keys_are_long_and_not_written_out() {
-        assert_eq!(of("  - {name: a, key: \"${env:SHORT}\"}\n"), ["warning short-key callers.1.key 6"]);
-        assert_eq!(of("  - {name: a, key: a-key-0123456789abcdef}\n"), ["warning literal-secret callers.1.key 6"]);
-        assert_eq!(of("  - {name: a, key: \"${env:MISSING}\"}\n"), ["error missing-secret callers.1.key 6"]);
+    fn weak_and_literal_keys_are_reported() {
+        assert_eq!(caller_findings("  - {name: a, key: \"${env:SHORT}\"}\n"), ["warning short-key callers.1.key 6"]);
         assert_eq!(
-            of("  - {name: a, key: \"${env:A}\", limits: [{calls: 9, per: hour}, {calls: 9, per: day}]}\n"),
+            caller_findings("  - {name: a, key: a-key-0123456789abcdef}\n"),
+            ["warning literal-secret callers.1.key 6"]
+        );
+        assert_eq!(
+            caller_findings("  - {name: a, key: \"${env:MISSING}\"}\n"),
+            ["error missing-secret callers.1.key 6"]
+        );
+        assert_eq!(
+            caller_findings(
+                "  - {name: a, key: \"${env:A}\", limits: [{calls: 9, per: hour}, {calls: 9, per: day}]}\n"
+            ),
             ["warning idle-limit callers.1.limits.0 6"]
         );
     }

@@ -10,16 +10,16 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::Lints;
-use super::walk::{Part, Standing, ToolSchema};
-use crate::manifest::finding::Place;
-use crate::manifest::load::WrittenTool;
+use super::schema_parts::{Applicability, Part, ToolSchema};
+use crate::manifest::finding::Location;
+use crate::manifest::load::ParsedTool;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
 use crate::providers::Provider;
 
-const FEWEST_WORDS: usize = 3;
+const MIN_WORDS: usize = 3;
 /// In scripts without spaces, a sentence has about a dozen characters, and four are a name.
-const FEWEST_CHARACTERS: usize = 5;
+const MIN_CHARACTERS: usize = 5;
 
 const PLACEHOLDERS: [&str; 9] = [
     "todo",
@@ -34,7 +34,7 @@ const PLACEHOLDERS: [&str; 9] = [
 ];
 
 /// Words that fit the description of any tool.
-const ANY_TOOL: [&str; 77] = [
+const GENERIC_TOOL_WORDS: [&str; 77] = [
     "a",
     "an",
     "the",
@@ -115,7 +115,7 @@ const ANY_TOOL: [&str; 77] = [
 ];
 
 /// Words that fit the description of any parameter.
-const ANY_PARAMETER: [&str; 20] = [
+const GENERIC_PARAMETER_WORDS: [&str; 20] = [
     "a",
     "an",
     "the",
@@ -139,47 +139,50 @@ const ANY_PARAMETER: [&str; 20] = [
 ];
 
 /// Checks the description of a tool, if the manifest gives one. The loader has reported a missing or empty one.
-pub(super) fn of_tool(tool: &WrittenTool, under: &str, lints: &mut Lints) {
-    let Some((place, text)) = text_of(&tool.entry) else { return };
-    let path = format!("{under}.description");
+pub(super) fn check_description(tool: &ParsedTool, entry_path: &str, lints: &mut Lints) {
+    let Some((location, text)) = description_of(&tool.entry) else { return };
+    let path = format!("{entry_path}.description");
     if text.trim().is_empty() {
         return;
     }
-    if let Some(why) = vague(text, &tool.key.text) {
-        let message = format!("{why}; say what the tool does, with what, and when to use it");
-        lints.warn(Rule::VagueDescription, place, path.clone(), message);
+    if let Some(fault) = vagueness(text, &tool.key.text) {
+        let message = format!("{fault}; say what the tool does, with what, and when to use it");
+        lints.warn(Rule::VagueDescription, location, path.clone(), message);
     }
     for provider in Provider::ALL {
         let length = text.chars().count();
-        if let Some(most) = provider.longest_description().filter(|most| length > *most) {
+        if let Some(most) = provider.max_description_len().filter(|most| length > *most) {
             let name = provider.as_str();
             let message =
                 format!("{length} characters; {name} refuses more than {most} for some models: move the rest");
-            lints.hint(Rule::LongDescription, place, path.clone(), message + " into the parameters' descriptions");
+            lints.hint(Rule::LongDescription, location, path.clone(), message + " into the parameters' descriptions");
         }
     }
 }
 
 /// Why a description is vague.
-fn vague(text: &str, name: &str) -> Option<&'static str> {
+fn vagueness(text: &str, name: &str) -> Option<&'static str> {
     let lower = text.trim().to_lowercase();
     if PLACEHOLDERS.iter().any(|mark| lower.starts_with(mark)) || lower.chars().all(|c| !c.is_alphanumeric()) {
         return Some("a placeholder, not a description");
     }
     if !text.is_ascii() {
-        return (text.chars().count() < FEWEST_CHARACTERS).then_some("too short to tell a model anything");
+        return (text.chars().count() < MIN_CHARACTERS).then_some("too short to tell a model anything");
     }
-    let (said, known) = (words(text), words(name));
-    if said.iter().all(|word| known.iter().any(|part| alike(word, part)) || ANY_TOOL.contains(&word.as_str())) {
+    let (text_words, name_words) = (split_words(text), split_words(name));
+    if text_words.iter().all(|word| {
+        name_words.iter().any(|part| have_same_stem(word, part)) || GENERIC_TOOL_WORDS.contains(&word.as_str())
+    }) {
         return Some("says no more than the tool's name");
     }
-    (said.len() < FEWEST_WORDS).then_some("too short to tell a model anything")
+    (text_words.len() < MIN_WORDS).then_some("too short to tell a model anything")
 }
 
 /// Finds parameters without a description, or with a vague one.
-pub(super) fn of_parameters(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: &mut Lints) {
+pub(super) fn check_parameters(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: &mut Lints) {
     let names = |wanted: fn(&ToolSchema<'_>, &Node) -> bool| -> HashSet<&str> {
-        let plain = parts.iter().filter(|part| part.standing == Standing::Plain && wanted(schema, part.node));
+        let plain =
+            parts.iter().filter(|part| part.applicability == Applicability::Always && wanted(schema, part.node));
         plain.filter_map(|part| part.role.property()).collect()
     };
     // A branch adds to another schema of the same parameter, so it need not repeat type and description.
@@ -188,20 +191,20 @@ pub(super) fn of_parameters(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: 
         let Some(name) = part.role.property() else { continue };
         // `false` forbids the parameter. The loader refuses anything but a map and `true`.
         let is_schema = part.node.entries().is_some() || matches!(part.node.data, Data::Scalar(Value::Bool(true)));
-        if part.standing == Standing::Test || !is_schema {
+        if part.applicability == Applicability::Condition || !is_schema {
             continue;
         }
-        let is_branch = part.standing == Standing::Branch;
+        let is_branch = part.applicability == Applicability::Alternative;
         let has_type = is_typed(part.node) || (is_branch && typed_elsewhere.contains(name));
         if !has_type {
             let message = "takes any value at all; write type: string, integer, number, boolean, array or object";
-            lints.warn(Rule::UntypedParameter, part.place, part.path.clone(), message);
+            lints.warn(Rule::UntypedParameter, part.location, part.path.clone(), message);
         }
-        match text_of(part.node) {
-            Some((place, text)) if !text.trim().is_empty() => {
-                if repeats(text, name) {
+        match description_of(part.node) {
+            Some((location, text)) if !text.trim().is_empty() => {
+                if repeats_name(text, name) {
                     let message = "says no more than the name; add the meaning, the unit or an example";
-                    lints.hint(Rule::RepeatedName, place, part.below(&["description"]), message);
+                    lints.hint(Rule::RepeatedName, location, part.key_path(&["description"]), message);
                 }
             }
             // `true` cannot have a description, and its missing type was reported.
@@ -210,16 +213,16 @@ pub(super) fn of_parameters(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: 
             _ => {
                 let message = "no description: a model has to guess what belongs here; write description: with the \
                                meaning, the unit or an example";
-                lints.warn(Rule::UndescribedParameter, part.place, part.path.clone(), message);
+                lints.warn(Rule::UndescribedParameter, part.location, part.path.clone(), message);
             }
         }
     }
 }
 
-fn text_of(node: &Node) -> Option<(&Place, &str)> {
+fn description_of(node: &Node) -> Option<(&Location, &str)> {
     let (key, value) = node.entries()?.iter().find(|(key, _)| key.text == "description")?;
     match &value.data {
-        Data::Scalar(value) => Some((&key.place, value.as_str()?)),
+        Data::Scalar(value) => Some((&key.location, value.as_str()?)),
         _ => None,
     }
 }
@@ -227,10 +230,10 @@ fn text_of(node: &Node) -> Option<(&Place, &str)> {
 /// Whether a parameter has a description. A constant needs none. The target of its reference or one of its
 /// alternatives may have it.
 fn is_described(schema: &ToolSchema<'_>, node: &Node) -> bool {
-    let own = |node: &Node| text_of(node).is_some_and(|(_, text)| !text.trim().is_empty());
+    let own = |node: &Node| description_of(node).is_some_and(|(_, text)| !text.trim().is_empty());
     let forms = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|keyword| node.get(keyword));
     let mut forms = forms.flat_map(|list| if let Data::List(items) = &list.data { items.as_slice() } else { &[] });
-    let by_reference = || match (node.get("$ref"), schema.target(node)) {
+    let by_reference = || match (node.get("$ref"), schema.reference_target(node)) {
         (Some(_), Some(target)) => own(target),
         // Anchors and the like are not followed, so nothing is reported.
         (Some(_), None) => true,
@@ -240,11 +243,11 @@ fn is_described(schema: &ToolSchema<'_>, node: &Node) -> bool {
         || node.get("const").is_some()
         || by_reference()
         || node.get("items").is_some_and(own)
-        || forms.any(|form| own(form) || schema.target(form).is_some_and(own))
+        || forms.any(|form| own(form) || schema.reference_target(form).is_some_and(own))
 }
 
 fn is_typed(node: &Node) -> bool {
-    const SAY_IT: [&str; 13] = [
+    const TYPE_KEYWORDS: [&str; 13] = [
         "type",
         "enum",
         "const",
@@ -259,17 +262,19 @@ fn is_typed(node: &Node) -> bool {
         "items",
         "prefixItems",
     ];
-    SAY_IT.iter().any(|keyword| node.get(keyword).is_some())
+    TYPE_KEYWORDS.iter().any(|keyword| node.get(keyword).is_some())
 }
 
-fn repeats(text: &str, name: &str) -> bool {
-    let (said, known) = (words(text), words(name));
+fn repeats_name(text: &str, name: &str) -> bool {
+    let (text_words, name_words) = (split_words(text), split_words(name));
     text.is_ascii()
-        && said.iter().all(|word| known.iter().any(|part| alike(word, part)) || ANY_PARAMETER.contains(&word.as_str()))
+        && text_words.iter().all(|word| {
+            name_words.iter().any(|part| have_same_stem(word, part)) || GENERIC_PARAMETER_WORDS.contains(&word.as_str())
+        })
 }
 
 /// The words of a text or a name. `camelCase` and `snake_case` are split.
-fn words(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';
     for c in text.chars() {
@@ -287,7 +292,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Whether two words differ only in their ending: `count` and `counts`, `city` and `cities`.
-fn alike(a: &str, b: &str) -> bool {
+fn have_same_stem(a: &str, b: &str) -> bool {
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     let stem = short.strip_suffix(['y', 'e']).unwrap_or(short);
     long == short || (stem.len() >= 3 && long.starts_with(stem) && long.len() <= stem.len() + 3)
@@ -295,11 +300,11 @@ fn alike(a: &str, b: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{of_schema, of_tool};
-    use super::vague;
+    use super::super::testing::{schema_findings, tool_findings};
+    use super::vagueness;
 
     #[test]
-    fn a_description_with_nothing_particular_is_vague() {
+    fn generic_descriptions_are_vague() {
         for (name, text) in [
             ("web_search", "Search for information."),
             ("get_weather", "Get weather"),
@@ -313,12 +318,12 @@ mod tests {
             ("x", "Rows"),
             ("x", "查询"),
         ] {
-            assert!(vague(text, name).is_some(), "{text}");
+            assert!(vagueness(text, name).is_some(), "{text}");
         }
     }
 
     #[test]
-    fn a_plain_sentence_is_not() {
+    fn plain_sentences_are_not_vague() {
         for (name, text) in [
             ("get_weather", "Current weather for a city. Use for questions about weather now, not for forecasts."),
             ("delete_rows", "Deletes rows by id."),
@@ -331,21 +336,21 @@ mod tests {
             ("math_specialist", "Works out hard arithmetic step by step."),
             ("top_customers", "The ten customers with the highest revenue in a year."),
         ] {
-            assert_eq!(vague(text, name), None, "{text}");
+            assert_eq!(vagueness(text, name), None, "{text}");
         }
     }
 
     #[test]
-    fn tools_without_words_and_with_too_many() {
-        assert_eq!(of_tool("    description: ' '\n"), ["error invalid description 5"]);
-        assert_eq!(of_tool("    description: Does stuff\n"), ["warning vague-description description 5"]);
+    fn empty_vague_and_long_descriptions_are_reported() {
+        assert_eq!(tool_findings("    description: ' '\n"), ["error invalid description 5"]);
+        assert_eq!(tool_findings("    description: Does stuff\n"), ["warning vague-description description 5"]);
         let long = format!("    description: Counts rows of customers. {}\n", "x".repeat(1100));
-        assert_eq!(of_tool(&long), ["hint long-description description 5"]);
+        assert_eq!(tool_findings(&long), ["hint long-description description 5"]);
     }
 
     #[test]
-    fn parameters_say_what_they_are() {
-        let found = of_tool(
+    fn parameters_need_type_and_description() {
+        let found = tool_findings(
             "    parameters:\n      city: {type: string}\n      unit: {description: Unit of the answer}\n      text: \
              {type: string, description: The text}\n      when:\n        type: object\n        additionalProperties: \
              false\n        properties:\n          from: {type: string}\n          to: {type: string, description: \
@@ -363,25 +368,25 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_not_judged() {
-        assert_eq!(of_tool("    parameters: {city: string}\n"), ["error invalid parameters.city 6"]);
+    fn refused_schemas_get_no_lints() {
+        assert_eq!(tool_findings("    parameters: {city: string}\n"), ["error invalid parameters.city 6"]);
         assert_eq!(
-            of_tool("    input_schema: {type: object, additionalProperties: false, properties: {a: false}}\n"),
+            tool_findings("    input_schema: {type: object, additionalProperties: false, properties: {a: false}}\n"),
             [""; 0]
         );
         let anything = "    input_schema: {type: object, additionalProperties: false, properties: {a: true}}\n";
-        assert_eq!(of_tool(anything), ["warning untyped-parameter input_schema.properties.a 6"]);
-        assert_eq!(of_tool("    input_schema: text\n"), ["error invalid input_schema 6"]);
+        assert_eq!(tool_findings(anything), ["warning untyped-parameter input_schema.properties.a 6"]);
+        assert_eq!(tool_findings("    input_schema: text\n"), ["error invalid input_schema 6"]);
     }
 
     #[test]
-    fn what_is_said_elsewhere_need_not_be_said_again() {
+    fn descriptions_elsewhere_in_the_schema_count() {
         let schema = r##"{"type": "object", "additionalProperties": false, "$defs": {"c": {"type": "string", "description": "City, country"}},
             "properties": {"a": {"$ref": "#/$defs/c"}, "kind": {"const": "x"}, "b": {"anyOf": [{"type": "string", "description": "Name of a place"}, {"type": "null"}]},
             "ids": {"type": "array", "items": {"type": "integer", "description": "Id of a row"}}},
             "if": {"properties": {"kind": {}}}, "then": {"properties": {"b": {"minLength": 2}}}}"##;
-        assert_eq!(of_schema(schema), [""; 0]);
+        assert_eq!(schema_findings(schema), [""; 0]);
         let undescribed = schema.replace(r#", "description": "City, country""#, "");
-        assert_eq!(of_schema(&undescribed), ["warning undescribed-parameter properties.a"]);
+        assert_eq!(schema_findings(&undescribed), ["warning undescribed-parameter properties.a"]);
     }
 }

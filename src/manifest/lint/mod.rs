@@ -8,8 +8,8 @@
 
 mod addresses;
 mod agents;
-mod bulkheads;
 mod callers;
+mod concurrency;
 mod context;
 mod descriptions;
 mod limits;
@@ -17,78 +17,82 @@ mod names;
 mod objects;
 mod own_address;
 mod policy;
-mod refused;
+mod provider_refusals;
+mod schema_parts;
 mod secrets;
 mod servers;
 mod values;
-mod walk;
 
 use std::collections::HashSet;
 use std::path::Path;
 
-use self::walk::ToolSchema;
-use super::decode::join;
-use super::finding::{Finding, Place, Severity};
-use super::load::{SERVERS, SourceText, WrittenSource, WrittenTool};
-use super::references::Source;
+use self::schema_parts::ToolSchema;
+use super::decode::join_path;
+use super::finding::{Finding, Location, Severity};
+use super::load::{MCP_SERVERS, ParsedManifest, ParsedSource, ParsedTool};
+use super::references::ManifestInput;
 use super::rule::Rule;
 use crate::call::NameMatching;
 
 /// All findings of the lints. `matching` is the setting for other spellings of names. `listen` is the listen address,
 /// as far as the manifest gives it.
-pub(super) fn lint(written: &SourceText, matching: NameMatching, listen: &str, source: &dyn Source) -> Vec<Finding> {
+pub(super) fn run_lints(
+    parsed: &ParsedManifest,
+    matching: NameMatching,
+    listen: &str,
+    input: &dyn ManifestInput,
+) -> Vec<Finding> {
     let mut lints = Lints::default();
-    refused::names(&written.tools, matching, &mut lints);
-    for tool in &written.tools {
-        tool_lints(tool, source, &mut lints);
+    provider_refusals::check_tool_names(&parsed.tools, matching, &mut lints);
+    for tool in &parsed.tools {
+        lint_tool(tool, input, &mut lints);
     }
-    names::look(&written.tools, &mut lints);
-    for WrittenSource { section, name, entry, base } in &written.sources {
-        let under = join(section, std::slice::from_ref(name));
-        secrets::short(entry, &under, base, source, &mut lints);
-        secrets::literal_in_source(entry, &under, &mut lints);
-        secrets::unused_in_source(entry, &under, &mut lints);
-        if *section == SERVERS {
-            servers::look(entry, &under, &mut lints);
-            servers::pinned(name, entry, &under, written.pins.as_ref(), &mut lints);
-            servers::starts(entry, &under, &mut lints);
+    names::check_names(&parsed.tools, &mut lints);
+    for ParsedSource { section, name, entry, base } in &parsed.sources {
+        let entry_path = join_path(section, std::slice::from_ref(name));
+        secrets::check_short_values(entry, &entry_path, base, input, &mut lints);
+        secrets::check_source_literals(entry, &entry_path, &mut lints);
+        secrets::check_unused_source_variables(entry, &entry_path, &mut lints);
+        if *section == MCP_SERVERS {
+            servers::check_url(entry, &entry_path, &mut lints);
+            servers::check_pins(name, entry, &entry_path, parsed.pins.as_ref(), &mut lints);
+            servers::check_start_timeout(entry, &entry_path, &mut lints);
         }
     }
-    agents::look(&written.tools, &mut lints);
-    own_address::look(written, listen, &mut lints);
-    if let Some(root) = &written.root {
-        let base = super::load::folder(root.place.file.as_ref() as &Path);
-        secrets::short(root, "", &base, source, &mut lints);
-        secrets::in_root(root, &mut lints);
-        addresses::look(root, &base, source, &mut lints);
+    agents::check_agents(&parsed.tools, &mut lints);
+    own_address::check_own_address(parsed, listen, &mut lints);
+    if let Some(root) = &parsed.root {
+        let base = super::load::parent_folder(root.location.file.as_ref() as &Path);
+        secrets::check_short_values(root, "", &base, input, &mut lints);
+        secrets::check_settings_literals(root, &mut lints);
+        addresses::check_addresses(root, &base, input, &mut lints);
         // The tools of a source are unknown before it is listed.
-        let all_known = written.sources.is_empty();
-        callers::look(root, &base, &written.tools, all_known, source, &mut lints);
-        policy::of_defaults(root, &mut lints);
-        bulkheads::look(root, &written.tools, &mut lints);
+        let all_known = parsed.sources.is_empty();
+        callers::check_callers(root, &base, &parsed.tools, all_known, input, &mut lints);
+        policy::check_default_policy(root, &mut lints);
+        concurrency::check_bulkheads(root, &parsed.tools, &mut lints);
     }
     lints.0
 }
 
-/// Runs the lints of one tool.
-fn tool_lints(tool: &WrittenTool, source: &dyn Source, lints: &mut Lints) {
-    let under = tool.under.clone();
-    descriptions::of_tool(tool, &under, lints);
-    for schema in ToolSchema::of(&tool.entry, &under) {
+fn lint_tool(tool: &ParsedTool, input: &dyn ManifestInput, lints: &mut Lints) {
+    let entry_path = tool.path.clone();
+    descriptions::check_description(tool, &entry_path, lints);
+    for schema in ToolSchema::from_entry(&tool.entry, &entry_path) {
         let parts = schema.parts();
         if schema.is_input() {
-            descriptions::of_parameters(&schema, &parts, lints);
-            refused::schema(&schema, &parts, lints);
-            refused::references(&schema, tool, lints);
-            objects::look(&parts, lints);
+            descriptions::check_parameters(&schema, &parts, lints);
+            provider_refusals::check_input_schema(&schema, &parts, lints);
+            provider_refusals::check_standalone(&schema, tool, lints);
+            objects::check_objects(&parts, lints);
         }
-        values::look(&schema, &parts, lints);
+        values::check_values(&schema, &parts, lints);
     }
-    secrets::short(&tool.entry, &under, &tool.base, source, lints);
-    secrets::literal(&tool.entry, &under, lints);
-    secrets::unused(tool, &under, lints);
-    policy::look(tool, &under, lints);
-    context::look(tool, &under, lints);
+    secrets::check_short_values(&tool.entry, &entry_path, &tool.base, input, lints);
+    secrets::check_literals(&tool.entry, &entry_path, lints);
+    secrets::check_unused_variables(tool, &entry_path, lints);
+    policy::check_tool_policy(tool, &entry_path, lints);
+    context::check_context(tool, &entry_path, lints);
 }
 
 /// The findings so far.
@@ -96,22 +100,21 @@ fn tool_lints(tool: &WrittenTool, source: &dyn Source, lints: &mut Lints) {
 pub(super) struct Lints(Vec<Finding>, HashSet<(Rule, String, String)>);
 
 impl Lints {
-    fn warn(&mut self, rule: Rule, place: &Place, path: impl Into<String>, message: impl Into<String>) {
-        self.push(Severity::Warning, rule, place, path.into(), message.into());
+    fn warn(&mut self, rule: Rule, location: &Location, path: impl Into<String>, message: impl Into<String>) {
+        self.push(Severity::Warning, rule, location, path.into(), message.into());
     }
 
-    fn hint(&mut self, rule: Rule, place: &Place, path: impl Into<String>, message: impl Into<String>) {
-        self.push(Severity::Hint, rule, place, path.into(), message.into());
+    fn hint(&mut self, rule: Rule, location: &Location, path: impl Into<String>, message: impl Into<String>) {
+        self.push(Severity::Hint, rule, location, path.into(), message.into());
     }
 
     /// Reports each finding once, even if several lints examine the same schema.
-    fn push(&mut self, severity: Severity, rule: Rule, place: &Place, path: String, message: String) {
+    fn push(&mut self, severity: Severity, rule: Rule, location: &Location, path: String, message: String) {
         if self.1.insert((rule, path.clone(), message.clone())) {
-            self.0.push(Finding { place: place.clone(), path, message, severity, rule });
+            self.0.push(Finding { location: location.clone(), path, message, severity, rule });
         }
     }
 }
 
-/// Runs the lints on the text of a manifest, for the tests of each rule.
 #[cfg(test)]
 mod testing;

@@ -3,38 +3,39 @@
 use std::collections::HashMap;
 
 use super::Lints;
-use crate::manifest::decode::join;
-use crate::manifest::load::WrittenTool;
+use crate::manifest::decode::join_path;
+use crate::manifest::load::ParsedTool;
 use crate::manifest::rule::Rule;
-use crate::names::{normal, unprefixed};
+use crate::names::{normalize_name, strip_known_prefix};
 
 /// A name as written, and its tool.
-type Owner<'a> = (&'a str, &'a str);
+type NameOwner<'a> = (&'a str, &'a str);
 
 /// Compares all tools. Two equal names are already an error of loading.
-pub(super) fn look(tools: &[WrittenTool], lints: &mut Lints) {
-    let (mut whole, mut bare) = (HashMap::<String, Owner<'_>>::new(), HashMap::<String, Owner<'_>>::new());
-    for written in tools {
-        let tool = written.key.text.as_str();
-        let under = written.under.clone();
-        let aliases = written.tool.iter().flat_map(|tool| &tool.definition.aliases).enumerate().map(|(at, alias)| {
+pub(super) fn check_names(tools: &[ParsedTool], lints: &mut Lints) {
+    let (mut full_forms, mut bare_forms) =
+        (HashMap::<String, NameOwner<'_>>::new(), HashMap::<String, NameOwner<'_>>::new());
+    for parsed in tools {
+        let tool = parsed.key.text.as_str();
+        let entry_path = parsed.path.clone();
+        let aliases = parsed.tool.iter().flat_map(|tool| &tool.definition.aliases).enumerate().map(|(at, alias)| {
             let path = ["aliases".to_owned(), at.to_string()];
-            (alias.as_str(), written.entry.locate(&path), join(&under, &path))
+            (alias.as_str(), parsed.entry.locate(&path), join_path(&entry_path, &path))
         });
-        for (name, place, path) in std::iter::once((tool, &written.key.place, under.clone())).chain(aliases) {
-            let (form, prefixed) = (normal(name), unprefixed(name).map(normal));
-            let others = [whole.get(&form), prefixed.as_ref().and_then(|form| whole.get(form)), bare.get(&form)];
+        for (name, location, path) in std::iter::once((tool, &parsed.key.location, entry_path.clone())).chain(aliases) {
+            let (form, prefixed) = (normalize_name(name), strip_known_prefix(name).map(normalize_name));
+            let others =
+                [full_forms.get(&form), prefixed.as_ref().and_then(|form| full_forms.get(form)), bare_forms.get(&form)];
             if let Some((other, owner)) = others.into_iter().flatten().find(|(_, owner)| *owner != tool) {
-                let whose = if other == owner { String::new() } else { format!(", which is `{owner}`") };
+                let owner_note = if other == owner { String::new() } else { format!(", which is `{owner}`") };
                 let message = format!(
-                    "`{name}` and `{other}`{whose} differ in spelling only: what a model writes may mean either, and it \
-                     mixes them up; rename one"
+                    "`{name}` and `{other}`{owner_note} differ only in spelling, so a model may confuse them; rename one"
                 );
-                lints.warn(Rule::AmbiguousName, place, path, message);
+                lints.warn(Rule::AmbiguousName, location, path, message);
             }
-            whole.entry(form).or_insert((name, tool));
+            full_forms.entry(form).or_insert((name, tool));
             if let Some(form) = prefixed {
-                bare.entry(form).or_insert((name, tool));
+                bare_forms.entry(form).or_insert((name, tool));
             }
         }
     }
@@ -42,25 +43,31 @@ pub(super) fn look(tools: &[WrittenTool], lints: &mut Lints) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::found;
+    use super::super::testing::finding_lines;
 
-    fn of(names: &[(&str, &str)]) -> Vec<String> {
+    fn name_findings(names: &[(&str, &str)]) -> Vec<String> {
         let tool = |(name, aliases): &(&str, &str)| {
             format!("  {name}:\n    kind: native\n    use: calculator\n    aliases: [{aliases}]\n")
         };
         let text = format!("tools:\n{}", names.iter().map(tool).collect::<String>());
-        let mut found = found(&text, &[]);
+        let mut found = finding_lines(&text, &[]);
         found.retain(|line| !line.contains("refused-name"));
         found
     }
 
     #[test]
-    fn names_and_aliases_of_two_tools_differ_in_more_than_spelling() {
-        assert_eq!(of(&[("add_up", ""), ("add-up", "")]), ["warning ambiguous-name tools.add-up 6"]);
-        assert_eq!(of(&[("add_up", ""), ("sum", "other, Add.Up")]), ["warning ambiguous-name tools.sum.aliases.1 9"]);
-        assert_eq!(of(&[("add_up", "sum"), ("Sum", "")]), ["warning ambiguous-name tools.Sum 6"]);
-        assert_eq!(of(&[("sum", ""), ("functions.sum", "")]), ["warning ambiguous-name tools.functions.sum 6"]);
-        assert_eq!(of(&[("tools.sum", ""), ("sum", "")]), ["warning ambiguous-name tools.sum 6"]);
-        assert_eq!(of(&[("add_up", "Add-Up, ADD_UP"), ("add_ups", "addup")]), [""; 0]);
+    fn names_that_differ_in_spelling_only_warn() {
+        assert_eq!(name_findings(&[("add_up", ""), ("add-up", "")]), ["warning ambiguous-name tools.add-up 6"]);
+        assert_eq!(
+            name_findings(&[("add_up", ""), ("sum", "other, Add.Up")]),
+            ["warning ambiguous-name tools.sum.aliases.1 9"]
+        );
+        assert_eq!(name_findings(&[("add_up", "sum"), ("Sum", "")]), ["warning ambiguous-name tools.Sum 6"]);
+        assert_eq!(
+            name_findings(&[("sum", ""), ("functions.sum", "")]),
+            ["warning ambiguous-name tools.functions.sum 6"]
+        );
+        assert_eq!(name_findings(&[("tools.sum", ""), ("sum", "")]), ["warning ambiguous-name tools.sum 6"]);
+        assert_eq!(name_findings(&[("add_up", "Add-Up, ADD_UP"), ("add_ups", "addup")]), [""; 0]);
     }
 }

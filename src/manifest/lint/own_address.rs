@@ -5,58 +5,58 @@ use serde_json::Value;
 use url::Url;
 
 use super::Lints;
-use crate::manifest::decode::join;
-use crate::manifest::itself::is_at;
-use crate::manifest::load::{SERVERS, SourceText};
+use crate::manifest::decode::join_path;
+use crate::manifest::load::{MCP_SERVERS, ParsedManifest};
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
-use crate::tools::http::leads_here;
+use crate::manifest::self_reference::is_own_mcp_url;
+use crate::tools::http::points_to_this_machine;
 
 /// Checks every URL that is written in full.
-pub(super) fn look(written: &SourceText, listen: &str, lints: &mut Lints) {
+pub(super) fn check_own_address(parsed: &ParsedManifest, listen: &str, lints: &mut Lints) {
     let port = listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     let Some(port) = port.filter(|port| *port != 0) else { return };
-    let mut check = |entry: &Node, under: &str, keys: &[&str], is_known: &dyn Fn(&Url) -> bool| {
+    let mut check = |entry: &Node, entry_path: &str, keys: &[&str], is_known: &dyn Fn(&Url) -> bool| {
         let node = keys.iter().try_fold(entry, |node, key| node.get(key));
-        let Some(Node { data: Data::Scalar(Value::String(text)), place }) = node else { return };
+        let Some(Node { data: Data::Scalar(Value::String(text)), location }) = node else { return };
         let Ok(url) = Url::parse(text) else { return };
-        if url.port_or_known_default() == Some(port) && leads_here(&url) && !is_known(&url) {
+        if url.port_or_known_default() == Some(port) && points_to_this_machine(&url) && !is_known(&url) {
             let message = format!(
-                "leads to this service itself, which listens at {listen} unless --listen says otherwise, so it gets no answer; \
-                 write the URL of another service"
+                "is a URL of this service itself, which listens at {listen} unless --listen is given and refuses \
+                 requests of its own tools; write the URL of another service"
             );
-            let path = join(under, &keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
-            lints.warn(Rule::OwnAddress, place, path, message);
+            let path = join_path(entry_path, &keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
+            lints.warn(Rule::OwnAddress, location, path, message);
         }
     };
-    for tool in &written.tools {
+    for tool in &parsed.tools {
         // Without `allow_private`, loading has already reported an address of this machine.
         let allows_private = tool.entry.get("request").and_then(|request| request.get("allow_private"));
         let is_open = allows_private.is_some_and(|node| node.to_json() == Value::Bool(true));
         let is_name = |url: &Url| url.domain().is_some_and(|name| !name.trim_end_matches('.').ends_with("localhost"));
-        check(&tool.entry, &tool.under, &["request", "url"], &|url| !is_open && !is_name(url));
-        check(&tool.entry, &tool.under, &["model", "base_url"], &|_| false);
+        check(&tool.entry, &tool.path, &["request", "url"], &|url| !is_open && !is_name(url));
+        check(&tool.entry, &tool.path, &["model", "base_url"], &|_| false);
     }
-    let is_written = written.root.as_ref().and_then(|root| root.get("server")?.get("listen")).is_some();
-    for source in written.sources.iter().filter(|source| source.section == SERVERS) {
-        let under = join(SERVERS, std::slice::from_ref(&source.name));
-        check(&source.entry, &under, &["url"], &|url| is_written && is_at(url, listen));
+    let is_written = parsed.root.as_ref().and_then(|root| root.get("server")?.get("listen")).is_some();
+    for source in parsed.sources.iter().filter(|source| source.section == MCP_SERVERS) {
+        let entry_path = join_path(MCP_SERVERS, std::slice::from_ref(&source.name));
+        check(&source.entry, &entry_path, &["url"], &|url| is_written && is_own_mcp_url(url, listen));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::found;
+    use super::super::testing::finding_lines;
 
-    fn own(text: &str) -> Vec<String> {
-        let mut found = found(text, &[]);
+    fn own_address_findings(text: &str) -> Vec<String> {
+        let mut found = finding_lines(text, &[]);
         found.retain(|line| line.contains("own-address") || line.starts_with("error"));
         found
     }
 
     /// The findings for one tool, one agent and one server with this URL.
-    fn of(listen: &str, url: &str, more: &str) -> Vec<String> {
-        own(&format!(
+    fn findings_for_url(listen: &str, url: &str, more: &str) -> Vec<String> {
+        own_address_findings(&format!(
             "{listen}tools:\n  t: {{kind: http, description: Asks., request: {{url: '{url}/x'{more}}}}}\n  \
              a: {{kind: agent, description: Thinks., system: Think., model: {{base_url: '{url}/v1', name: m}}}}\n\
              mcp_servers:\n  s: {{url: '{url}/other'}}\n"
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_of_every_kind_are_seen() {
+    fn own_urls_are_found_in_all_entries() {
         let all = [
             "warning own-address tools.t.request.url 3",
             "warning own-address tools.a.model.base_url 4",
@@ -75,23 +75,26 @@ mod tests {
         for url in
             ["http://127.0.0.1:7412", "http://localhost:7412", "https://[::1]:7412", &format!("http://{host}:7412")]
         {
-            assert_eq!(of(listen, url, ", allow_private: true"), all, "{url}");
+            assert_eq!(findings_for_url(listen, url, ", allow_private: true"), all, "{url}");
         }
         // Loading reports that the tool may not reach the address.
-        assert_eq!(of(listen, "http://127.0.0.1:7412", ""), all[1..]);
+        assert_eq!(findings_for_url(listen, "http://127.0.0.1:7412", ""), all[1..]);
         for url in ["http://127.0.0.1:7413", "http://198.51.100.1:7412", "http://crib.example:7412"] {
-            assert_eq!(of(listen, url, ", allow_private: true"), [""; 0], "{url}");
+            assert_eq!(findings_for_url(listen, url, ", allow_private: true"), [""; 0], "{url}");
         }
-        assert_eq!(of("server: {listen: '127.0.0.1:0'}\n", "http://127.0.0.1:7411", ", allow_private: true"), [""; 0]);
+        assert_eq!(
+            findings_for_url("server: {listen: '127.0.0.1:0'}\n", "http://127.0.0.1:7411", ", allow_private: true"),
+            [""; 0]
+        );
         // The default listen address.
-        assert_eq!(of("", "http://127.0.0.1:7411", ", allow_private: true").len(), 3);
+        assert_eq!(findings_for_url("", "http://127.0.0.1:7411", ", allow_private: true").len(), 3);
     }
 
     #[test]
-    fn a_server_that_is_the_service_is_found_once() {
+    fn own_mcp_route_is_reported_once() {
         let server = "mcp_servers:\n  s: {url: 'http://127.0.0.1:7411/mcp'}\n";
-        assert_eq!(own(server), ["warning own-address mcp_servers.s.url 2"]);
+        assert_eq!(own_address_findings(server), ["warning own-address mcp_servers.s.url 2"]);
         let listen = "server: {listen: '127.0.0.1:7411'}\n";
-        assert_eq!(own(&format!("{listen}{server}")), ["error invalid mcp_servers.s.url 3"]);
+        assert_eq!(own_address_findings(&format!("{listen}{server}")), ["error invalid mcp_servers.s.url 3"]);
     }
 }

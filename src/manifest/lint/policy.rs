@@ -6,104 +6,107 @@ use std::time::Duration;
 use super::{Lints, limits};
 use crate::call::units::Time;
 use crate::call::{Effect, Kind};
-use crate::manifest::finding::Place;
-use crate::manifest::load::WrittenTool;
+use crate::manifest::finding::Location;
+use crate::manifest::load::ParsedTool;
 use crate::manifest::node::Node;
 use crate::manifest::rule::Rule;
 
 /// Checks the policy of one tool.
-pub(super) fn look(written: &WrittenTool, under: &str, lints: &mut Lints) {
-    let entry = &written.entry;
-    own_keys(entry, under, lints);
-    let Some(tool) = &written.tool else { return };
+pub(super) fn check_tool_policy(parsed: &ParsedTool, entry_path: &str, lints: &mut Lints) {
+    let entry = &parsed.entry;
+    check_policy_keys(entry, entry_path, lints);
+    let Some(tool) = &parsed.tool else { return };
     let policy = &tool.policy;
-    if let (Some((place, _)), Some(deadline)) = (key(entry, "retry"), policy.deadline) {
-        let tries = u32::try_from(deadline.as_nanos().div_ceil(policy.timeout.as_nanos().max(1))).unwrap_or(u32::MAX);
-        if policy.attempts() > tries {
-            let (attempts, deadline, timeout) = (policy.attempts(), long(deadline), long(policy.timeout));
+    if let (Some((location, _)), Some(deadline)) = (find_key(entry, "retry"), policy.deadline) {
+        let attempts_in_time =
+            u32::try_from(deadline.as_nanos().div_ceil(policy.timeout.as_nanos().max(1))).unwrap_or(u32::MAX);
+        if policy.max_attempts() > attempts_in_time {
+            let (attempts, deadline, timeout) =
+                (policy.max_attempts(), format_time(deadline), format_time(policy.timeout));
             let message = format!(
-                "{attempts} attempts of {timeout} do not fit into the deadline of {deadline}: after timeouts there are \
-                 {tries}; shorten timeout, or lengthen deadline"
+                "{attempts} attempts of {timeout} do not fit into the deadline of {deadline}: if each attempt times \
+                 out, there are {attempts_in_time}; shorten timeout, or lengthen deadline"
             );
-            lints.hint(Rule::CrowdedDeadline, place, format!("{under}.retry"), message);
+            lints.hint(Rule::CrowdedDeadline, location, format!("{entry_path}.retry"), message);
         }
     }
     // A built-in decides itself whether its results can be cached. A disabled tool has no results.
     let may_cache = policy.effect == Effect::Read && tool.kind != Kind::Native && policy.enabled;
     if may_cache && policy.cache.is_none() {
-        let place = key(entry, "effect").map_or(&written.key.place, |(place, _)| place);
-        let message = "answers are not kept; if one stays right for a while, cache: {ttl: 5m} saves the next call";
-        lints.hint(Rule::UncachedRead, place, format!("{under}.effect"), message);
+        let location = find_key(entry, "effect").map_or(&parsed.key.location, |(location, _)| location);
+        let message = "results are not cached; if a result stays valid for a while, cache: {ttl: 5m} saves further \
+                       calls";
+        lints.hint(Rule::UncachedRead, location, format!("{entry_path}.effect"), message);
     }
 }
 
 /// Checks `defaults:`, which has the same keys.
-pub(super) fn of_defaults(root: &Node, lints: &mut Lints) {
+pub(super) fn check_default_policy(root: &Node, lints: &mut Lints) {
     if let Some(defaults) = root.get("defaults") {
-        own_keys(defaults, "defaults", lints);
+        check_policy_keys(defaults, "defaults", lints);
     }
 }
 
 /// Checks what the entry alone shows.
-fn own_keys(entry: &Node, under: &str, lints: &mut Lints) {
-    limits::look(entry, under, false, lints);
-    if let (Some((place, timeout)), Some((_, deadline))) = (key(entry, "timeout"), key(entry, "deadline"))
-        && let (Some(timeout), Some(deadline)) = (time(timeout), time(deadline))
+fn check_policy_keys(entry: &Node, entry_path: &str, lints: &mut Lints) {
+    limits::check_limits(entry, entry_path, false, lints);
+    if let (Some((location, timeout)), Some((_, deadline))) = (find_key(entry, "timeout"), find_key(entry, "deadline"))
+        && let (Some(timeout), Some(deadline)) = (parse_time(timeout), parse_time(deadline))
         && timeout > deadline
         && !deadline.is_zero()
     {
-        let (timeout, deadline) = (long(timeout), long(deadline));
+        let (timeout, deadline) = (format_time(timeout), format_time(deadline));
         let message = format!(
             "has no effect: the deadline of {deadline} ends the call before {timeout}; write less than {deadline}"
         );
-        lints.warn(Rule::Ineffective, place, format!("{under}.timeout"), message);
+        lints.warn(Rule::Ineffective, location, format!("{entry_path}.timeout"), message);
     }
-    if let Some((place, ttl)) = entry.get("cache").and_then(|cache| key(cache, "ttl"))
-        && time(ttl).is_some_and(|ttl| ttl.is_zero())
+    if let Some((location, ttl)) = entry.get("cache").and_then(|cache| find_key(cache, "ttl"))
+        && parse_time(ttl).is_some_and(|ttl| ttl.is_zero())
     {
-        let message = "has no effect: nothing is kept for no time; write e.g. 5m, or leave cache out";
-        lints.warn(Rule::Ineffective, place, format!("{under}.cache.ttl"), message);
+        let message = "has no effect: a ttl of zero caches nothing; write e.g. 5m, or leave cache out";
+        lints.warn(Rule::Ineffective, location, format!("{entry_path}.cache.ttl"), message);
     }
     if let Some(concurrency) = entry.get("concurrency")
-        && let Some((place, _)) = key(concurrency, "wait")
+        && let Some((location, _)) = find_key(concurrency, "wait")
         && concurrency.get("queue").is_some_and(|queue| queue.to_json() == 0)
     {
-        let message = "has no effect: with queue: 0 nobody waits; leave it out, or let some queue";
-        lints.warn(Rule::Ineffective, place, format!("{under}.concurrency.wait"), message);
+        let message = "has no effect: with queue: 0 no call waits; leave wait out, or raise queue";
+        lints.warn(Rule::Ineffective, location, format!("{entry_path}.concurrency.wait"), message);
     }
 }
 
-fn key<'a>(entry: &'a Node, name: &str) -> Option<(&'a Place, &'a Node)> {
-    entry.entries()?.iter().find(|(key, _)| key.text == name).map(|(key, node)| (&key.place, node))
+fn find_key<'a>(entry: &'a Node, name: &str) -> Option<(&'a Location, &'a Node)> {
+    entry.entries()?.iter().find(|(key, _)| key.text == name).map(|(key, node)| (&key.location, node))
 }
 
-fn time(node: &Node) -> Option<Duration> {
+fn parse_time(node: &Node) -> Option<Duration> {
     Time::parse(node.to_json().as_str()?).ok().map(|time| time.0)
 }
 
-fn long(time: Duration) -> String {
+fn format_time(time: Duration) -> String {
     humantime::format_duration(time).to_string().replace(' ', "")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{found, of_tool};
+    use super::super::testing::{finding_lines, tool_findings};
 
     #[test]
-    fn a_read_tool_may_keep_its_answers() {
-        assert_eq!(of_tool("    effect: read\n"), ["hint uncached-read effect 6"]);
-        assert_eq!(of_tool("    effect: read\n    cache: {ttl: 5m}\n"), [""; 0]);
-        assert_eq!(of_tool("    effect: idempotent\n"), [""; 0]);
-        assert_eq!(found("tools:\n  calculator: {kind: native}\n", &[]), [""; 0]);
-        assert_eq!(found("tools:\n  current_time: {kind: native}\n", &[]), [""; 0]);
+    fn uncached_read_tools_are_hints() {
+        assert_eq!(tool_findings("    effect: read\n"), ["hint uncached-read effect 6"]);
+        assert_eq!(tool_findings("    effect: read\n    cache: {ttl: 5m}\n"), [""; 0]);
+        assert_eq!(tool_findings("    effect: idempotent\n"), [""; 0]);
+        assert_eq!(finding_lines("tools:\n  calculator: {kind: native}\n", &[]), [""; 0]);
+        assert_eq!(finding_lines("tools:\n  current_time: {kind: native}\n", &[]), [""; 0]);
     }
 
     #[test]
-    fn times_that_do_not_go_together() {
-        assert_eq!(of_tool("    timeout: 30s\n    deadline: 10s\n"), ["warning ineffective timeout 6"]);
-        assert_eq!(of_tool("    timeout: 10s\n    deadline: 25s\n"), [""; 0]);
+    fn timeouts_must_fit_the_deadline() {
+        assert_eq!(tool_findings("    timeout: 30s\n    deadline: 10s\n"), ["warning ineffective timeout 6"]);
+        assert_eq!(tool_findings("    timeout: 10s\n    deadline: 25s\n"), [""; 0]);
         let retry = |deadline: &str| {
-            of_tool(&format!(
+            tool_findings(&format!(
                 "    effect: idempotent\n    timeout: 10s\n    deadline: {deadline}\n    retry: {{attempts: 3}}\n"
             ))
         };
@@ -112,13 +115,24 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_do_nothing() {
-        assert_eq!(of_tool("    effect: read\n    cache: {ttl: 0s}\n"), ["warning ineffective cache.ttl 7"]);
-        assert_eq!(of_tool("    concurrency: {queue: 0, wait: 1s}\n"), ["warning ineffective concurrency.wait 6"]);
-        assert_eq!(of_tool("    retry: {attempts: 3}\n"), ["warning ineffective retry 6"], "said by loading, once");
+    fn settings_without_effect_are_warnings() {
+        assert_eq!(tool_findings("    effect: read\n    cache: {ttl: 0s}\n"), ["warning ineffective cache.ttl 7"]);
+        assert_eq!(
+            tool_findings("    concurrency: {queue: 0, wait: 1s}\n"),
+            ["warning ineffective concurrency.wait 6"]
+        );
+        assert_eq!(
+            tool_findings("    retry: {attempts: 3}\n"),
+            ["warning ineffective retry 6"],
+            "reported by loading, once"
+        );
         let reader = "tools:\n  read_cache:\n    kind: native\n    cache: {ttl: 5m, context: []}\n";
-        assert_eq!(found(reader, &[]), ["warning ineffective tools.read_cache.cache 4"], "it reads what is stored");
+        assert_eq!(
+            finding_lines(reader, &[]),
+            ["warning ineffective tools.read_cache.cache 4"],
+            "it reads what is stored"
+        );
         let defaults = "defaults:\n  timeout: 2m\n  deadline: 1m\ntools:\n  calculator: {kind: native}\n";
-        assert_eq!(found(defaults, &[]), ["warning ineffective defaults.timeout 2"]);
+        assert_eq!(finding_lines(defaults, &[]), ["warning ineffective defaults.timeout 2"]);
     }
 }

@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::Lints;
 use crate::call::Kind;
-use crate::manifest::decode::{Findings, join};
-use crate::manifest::load::WrittenTool;
+use crate::manifest::decode::{Findings, join_path};
+use crate::manifest::load::ParsedTool;
 use crate::manifest::node::{Data, Node};
-use crate::manifest::references::{PUBLIC, References, Source};
+use crate::manifest::references::{ManifestInput, PUBLIC_KEYS, References};
 use crate::manifest::rule::Rule;
-use crate::secrets::SHORTEST;
+use crate::secrets::MIN_SECRET_LENGTH;
 
 /// The last word of a key whose value is a secret.
 const SECRET_WORDS: [&str; 9] =
@@ -24,10 +24,10 @@ const SECRET_PREFIXES: [&str; 12] =
 /// Sections whose entries are checked one by one.
 const SECTIONS_OF_TOOLS: [&str; 3] = ["tools", "python_modules", "mcp_servers"];
 /// The shortest value that counts as a secret. Shorter values are flags and examples.
-const SHORTEST_LITERAL: usize = 8;
+const MIN_LITERAL_LENGTH: usize = 8;
 
 /// A text below a node, with the last key on its path.
-pub(super) struct Text<'a> {
+pub(super) struct FoundText<'a> {
     node: &'a Node,
     path: String,
     key: &'a str,
@@ -35,21 +35,21 @@ pub(super) struct Text<'a> {
 }
 
 /// Every text of a node, except below top-level keys that `skip` selects.
-pub(super) fn texts<'a>(node: &'a Node, under: &str, skip: &dyn Fn(&str) -> bool) -> Vec<Text<'a>> {
-    let mut open = vec![(node, under.to_owned(), "", true)];
+pub(super) fn collect_texts<'a>(node: &'a Node, entry_path: &str, skip: &dyn Fn(&str) -> bool) -> Vec<FoundText<'a>> {
+    let mut open = vec![(node, entry_path.to_owned(), "", true)];
     let mut found = Vec::new();
     while let Some((node, path, key, top)) = open.pop() {
         match &node.data {
-            Data::Scalar(Value::String(text)) => found.push(Text { node, path, key, text }),
+            Data::Scalar(Value::String(text)) => found.push(FoundText { node, path, key, text }),
             Data::Scalar(_) => {}
             Data::List(items) => {
                 for (at, item) in items.iter().enumerate() {
-                    open.push((item, join(&path, &[at.to_string()]), key, false));
+                    open.push((item, join_path(&path, &[at.to_string()]), key, false));
                 }
             }
             Data::Map(entries) => {
                 for (key, value) in entries.iter().filter(|(key, _)| !(top && skip(&key.text))) {
-                    open.push((value, join(&path, std::slice::from_ref(&key.text)), &key.text, false));
+                    open.push((value, join_path(&path, std::slice::from_ref(&key.text)), &key.text, false));
                 }
             }
         }
@@ -59,46 +59,47 @@ pub(super) fn texts<'a>(node: &'a Node, under: &str, skip: &dyn Fn(&str) -> bool
 
 /// Finds texts in a tool's entry that look like secrets. Keys that callers see are skipped, because a reference is
 /// not allowed there.
-pub(super) fn literal(entry: &Node, under: &str, lints: &mut Lints) {
-    for text in texts(entry, under, &|key| PUBLIC.contains(&key) || key == "env") {
-        literal_text(&text, lints);
+pub(super) fn check_literals(entry: &Node, entry_path: &str, lints: &mut Lints) {
+    for text in collect_texts(entry, entry_path, &|key| PUBLIC_KEYS.contains(&key) || key == "env") {
+        check_literal(&text, lints);
     }
 }
 
 /// Does the same for the settings of a module or a server.
-pub(super) fn literal_in_source(entry: &Node, under: &str, lints: &mut Lints) {
+pub(super) fn check_source_literals(entry: &Node, entry_path: &str, lints: &mut Lints) {
     for section in ["environment", "init", "command", "url", "headers"] {
-        let under = join(under, &[section.into()]);
-        for text in entry.get(section).map(|node| texts(node, &under, &|_| false)).unwrap_or_default() {
-            literal_text(&text, lints);
+        let entry_path = join_path(entry_path, &[section.into()]);
+        for text in entry.get(section).map(|node| collect_texts(node, &entry_path, &|_| false)).unwrap_or_default() {
+            check_literal(&text, lints);
         }
     }
 }
 
 /// Does the same for the manifest's own settings.
-pub(super) fn in_root(root: &Node, lints: &mut Lints) {
+pub(super) fn check_settings_literals(root: &Node, lints: &mut Lints) {
     for section in ["server", "ledger"] {
-        for text in root.get(section).map(|node| texts(node, section, &|_| false)).unwrap_or_default() {
-            literal_text(&text, lints);
+        for text in root.get(section).map(|node| collect_texts(node, section, &|_| false)).unwrap_or_default() {
+            check_literal(&text, lints);
         }
     }
 }
 
-fn literal_text(text: &Text<'_>, lints: &mut Lints) {
-    if looks_secret(text.key, text.text) {
-        let message = "a secret written out, for all who read this file; put it into a variable and write ${env:NAME}";
-        lints.warn(Rule::LiteralSecret, &text.node.place, text.path.clone(), message);
+fn check_literal(text: &FoundText<'_>, lints: &mut Lints) {
+    if looks_like_secret(text.key, text.text) {
+        let message = "a secret in plain text, readable for everyone with this file; put it into a variable and \
+                       write ${env:NAME}";
+        lints.warn(Rule::LiteralSecret, &text.node.location, text.path.clone(), message);
     }
 }
 
-fn looks_secret(key: &str, text: &str) -> bool {
+fn looks_like_secret(key: &str, text: &str) -> bool {
     if text.contains("://")
         && let Ok(url) = url::Url::parse(text)
     {
-        let written = |value: &str| !value.is_empty() && !value.contains("${") && !value.contains("{{");
-        let in_query = url.query_pairs().any(|(name, value)| looks_secret(&name, &value));
+        let is_literal = |value: &str| !value.is_empty() && !value.contains("${") && !value.contains("{{");
+        let in_query = url.query_pairs().any(|(name, value)| looks_like_secret(&name, &value));
         return in_query
-            || url.password().is_some_and(|password| written(&percent_decode_str(password).decode_utf8_lossy()));
+            || url.password().is_some_and(|password| is_literal(&percent_decode_str(password).decode_utf8_lossy()));
     }
     // A part that is a reference or an argument is not written in plain text.
     if text.contains("${") || text.contains("{{") {
@@ -106,19 +107,19 @@ fn looks_secret(key: &str, text: &str) -> bool {
     }
     let value =
         ["Bearer ", "Basic ", "Token "].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim();
-    if value.len() < SHORTEST_LITERAL || value.contains(char::is_whitespace) {
+    if value.len() < MIN_LITERAL_LENGTH || value.contains(char::is_whitespace) {
         return false;
     }
-    let is_place = value.contains("://") || value.starts_with(['/', '.', '~']);
+    let is_path = value.contains("://") || value.starts_with(['/', '.', '~']);
     let by_prefix = SECRET_PREFIXES.iter().any(|prefix| value.starts_with(prefix)) && value.len() >= 16;
     let key = key.to_lowercase();
     let last = key.rsplit(['_', '-', '.', ' ']).next().unwrap_or_default();
-    let by_key = SECRET_WORDS.contains(&last) || (last == "key" && is_random(value));
-    by_prefix || (by_key && !is_place)
+    let by_key = SECRET_WORDS.contains(&last) || (last == "key" && looks_random(value));
+    by_prefix || (by_key && !is_path)
 }
 
 /// Whether letters and digits are mixed, which does not occur in words.
-fn is_random(value: &str) -> bool {
+fn looks_random(value: &str) -> bool {
     value.len() >= 16 && value.contains(|c: char| c.is_ascii_digit()) && value.contains(|c: char| c.is_alphabetic())
 }
 
@@ -126,39 +127,45 @@ fn is_random(value: &str) -> bool {
 ///
 /// Sections that declare tools are skipped at the top level. Each of their entries is checked separately, because
 /// relative paths start at its own file.
-pub(super) fn short(node: &Node, under: &str, base: &Path, source: &dyn Source, lints: &mut Lints) {
-    for text in texts(node, under, &|key| SECTIONS_OF_TOOLS.contains(&key) || PUBLIC.contains(&key)) {
-        for reference in references(text.text) {
+pub(super) fn check_short_values(
+    node: &Node,
+    entry_path: &str,
+    base: &Path,
+    input: &dyn ManifestInput,
+    lints: &mut Lints,
+) {
+    for text in collect_texts(node, entry_path, &|key| SECTIONS_OF_TOOLS.contains(&key) || PUBLIC_KEYS.contains(&key)) {
+        for reference in find_references(text.text) {
             let value = match reference.split_once(':') {
-                Some(("env", name)) => source.env(name),
-                Some(("file", path)) => source.file(&base.join(path)).ok(),
+                Some(("env", name)) => input.env_var(name),
+                Some(("file", path)) => input.read_text(&base.join(path)).ok(),
                 _ => None,
             };
-            if value.is_some_and(|value| value.trim().len() < SHORTEST) {
+            if value.is_some_and(|value| value.trim().len() < MIN_SECRET_LENGTH) {
                 let message = format!(
-                    "the value of ${{{reference}}} is shorter than {SHORTEST} characters, too short to be taken out of \
-                     answers; if it is a secret, have it made longer"
+                    "the value of ${{{reference}}} is shorter than {MIN_SECRET_LENGTH} characters, too short to be \
+                     removed from results; if it is a secret, use a longer one"
                 );
-                lints.hint(Rule::ShortSecret, &text.node.place, text.path.clone(), message);
+                lints.hint(Rule::ShortSecret, &text.node.location, text.path.clone(), message);
             }
         }
     }
 }
 
 /// The text with its references replaced. `None` if a value is missing.
-pub(super) fn resolved(node: &Node, base: &Path, source: &dyn Source) -> Option<String> {
+pub(super) fn resolve_text(node: &Node, base: &Path, input: &dyn ManifestInput) -> Option<String> {
     let mut node = node.clone();
-    let mut unheard = Findings::default();
-    let mut references = References::new(source, base, BTreeSet::new());
-    references.resolve(&mut node, "", &mut unheard);
+    let mut ignored = Findings::default();
+    let mut references = References::new(input, base, BTreeSet::new());
+    references.resolve(&mut node, "", &mut ignored);
     match node.data {
-        Data::Scalar(Value::String(text)) if unheard.0.is_empty() => Some(text),
+        Data::Scalar(Value::String(text)) if ignored.0.is_empty() => Some(text),
         _ => None,
     }
 }
 
 /// The texts between `${` and `}`. `$${` is a literal.
-fn references(text: &str) -> Vec<&str> {
+fn find_references(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
@@ -173,41 +180,46 @@ fn references(text: &str) -> Vec<&str> {
 }
 
 /// Finds variables that a tool declares and its entry never refers to. A native function may read its own variables.
-pub(super) fn unused(written: &WrittenTool, under: &str, lints: &mut Lints) {
-    let is_function = written.tool.as_ref().is_none_or(|tool| tool.kind == Kind::Native);
+pub(super) fn check_unused_variables(parsed: &ParsedTool, entry_path: &str, lints: &mut Lints) {
+    let is_function = parsed.tool.as_ref().is_none_or(|tool| tool.kind == Kind::Native);
     if !is_function {
-        unused_in(&written.entry, under, lints);
+        report_unused_variables(&parsed.entry, entry_path, lints);
     }
 }
 
 /// Does the same for a server with a URL. A program that runs a source gets all variables that the source declares.
-pub(super) fn unused_in_source(entry: &Node, under: &str, lints: &mut Lints) {
+pub(super) fn check_unused_source_variables(entry: &Node, entry_path: &str, lints: &mut Lints) {
     if entry.get("url").is_some() {
-        unused_in(entry, under, lints);
+        report_unused_variables(entry, entry_path, lints);
     }
 }
 
-fn unused_in(entry: &Node, under: &str, lints: &mut Lints) {
+fn report_unused_variables(entry: &Node, entry_path: &str, lints: &mut Lints) {
     let Some(Node { data: Data::List(declared), .. }) = entry.get("env") else { return };
-    let texts = texts(entry, under, &|key| key == "env");
-    let used: Vec<&str> = texts.iter().flat_map(|text| references(text.text)).collect();
+    let texts = collect_texts(entry, entry_path, &|key| key == "env");
+    let used: Vec<&str> = texts.iter().flat_map(|text| find_references(text.text)).collect();
     for (at, node) in declared.iter().enumerate() {
         let Some(Data::Scalar(Value::String(name))) = node.get("name").map(|name| &name.data) else { continue };
         if !used.iter().any(|reference| reference.strip_prefix("env:") == Some(name)) {
             let message =
-                format!("{name} is asked for and not used; write ${{env:{name}}} where it belongs, or leave it out");
-            lints.warn(Rule::UnusedEnv, &node.place, join(under, &["env".into(), at.to_string()]), message);
+                format!("{name} is declared and not used; write ${{env:{name}}} where it belongs, or leave it out");
+            lints.warn(
+                Rule::UnusedEnv,
+                &node.location,
+                join_path(entry_path, &["env".into(), at.to_string()]),
+                message,
+            );
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{checked, found, of_tool};
-    use super::{looks_secret, references};
+    use super::super::testing::{check_text, finding_lines, tool_findings};
+    use super::{find_references, looks_like_secret};
 
     #[test]
-    fn what_looks_like_a_secret() {
+    fn secrets_are_recognized() {
         for (key, text) in [
             ("authorization", "Bearer abcdef123456"),
             ("x-api-key", "0123456789abcdef0"),
@@ -217,7 +229,7 @@ mod tests {
             ("url", "postgres://crib:hunter2@db.example/crib"),
             ("url", "https://api.example/{{ city }}?token=0123456789"),
         ] {
-            assert!(looks_secret(key, text), "{key}: {text}");
+            assert!(looks_like_secret(key, text), "{key}: {text}");
         }
         for (key, text) in [
             ("authorization", "Bearer ${env:KEY}"),
@@ -232,40 +244,40 @@ mod tests {
             ("url", "postgres://crib:${env:PASSWORD}@db.example/crib"),
             ("text", "a long sentence about tokens and passwords"),
         ] {
-            assert!(!looks_secret(key, text), "{key}: {text}");
+            assert!(!looks_like_secret(key, text), "{key}: {text}");
         }
     }
 
     #[test]
-    fn a_secret_written_out_is_told_and_not_repeated() {
+    fn literal_secrets_are_reported_unquoted() {
         let text = "    environment: {API_TOKEN: tok-123456789}\n";
-        assert_eq!(of_tool(text), ["warning literal-secret environment.API_TOKEN 6"]);
-        let whole = format!("tools:\n  t:\n    kind: command\n    command: [/bin/true]\n{text}");
-        assert!(checked(&whole, &[]).findings.iter().all(|finding| !finding.message.contains("tok-")));
-        assert_eq!(of_tool("    environment: {LANG: C.UTF-8}\n"), [""; 0]);
+        assert_eq!(tool_findings(text), ["warning literal-secret environment.API_TOKEN 6"]);
+        let manifest = format!("tools:\n  t:\n    kind: command\n    command: [/bin/true]\n{text}");
+        assert!(check_text(&manifest, &[]).findings.iter().all(|finding| !finding.message.contains("tok-")));
+        assert_eq!(tool_findings("    environment: {LANG: C.UTF-8}\n"), [""; 0]);
         let ledger = "ledger: {url: 'sqlite://a:secretword@x'}\n";
-        assert_eq!(found(ledger, &[]), ["warning literal-secret ledger.url 1"]);
+        assert_eq!(finding_lines(ledger, &[]), ["warning literal-secret ledger.url 1"]);
     }
 
     #[test]
-    fn short_values_cannot_be_taken_out_of_answers() {
+    fn short_secrets_are_hints() {
         let text = "tools:\n  t:\n    kind: command\n    command: [/bin/true]\n    description: Counts rows of customers.\n    \
                     environment: {A: \"${env:A}\", B: \"$${env:A}\"}\n";
-        assert_eq!(found(text, &[("A", "short")]), ["hint short-secret tools.t.environment.A 6"]);
-        assert_eq!(found(text, &[("A", "long enough")]), [""; 0]);
-        assert_eq!(found(text, &[]), ["error missing-secret tools.t.environment.A 6"]);
+        assert_eq!(finding_lines(text, &[("A", "short")]), ["hint short-secret tools.t.environment.A 6"]);
+        assert_eq!(finding_lines(text, &[("A", "long enough")]), [""; 0]);
+        assert_eq!(finding_lines(text, &[]), ["error missing-secret tools.t.environment.A 6"]);
     }
 
     #[test]
-    fn declared_variables_are_used() {
+    fn unused_variables_are_warnings() {
         let declared = "    env: [{name: A, required: false}]\n";
-        assert_eq!(of_tool(declared), ["warning unused-env env.0 6"]);
-        assert_eq!(of_tool(&format!("{declared}    environment: {{X: \"a${{env:A}}\"}}\n")), [""; 0], "left out");
+        assert_eq!(tool_findings(declared), ["warning unused-env env.0 6"]);
+        assert_eq!(tool_findings(&format!("{declared}    environment: {{X: \"a${{env:A}}\"}}\n")), [""; 0], "left out");
     }
 
     #[test]
-    fn references_end_and_literals_are_none() {
-        assert_eq!(references("a ${env:A} $${env:B} ${file:/c}"), ["env:A", "file:/c"]);
-        assert_eq!(references("${open"), [""; 0]);
+    fn find_references_skips_literals() {
+        assert_eq!(find_references("a ${env:A} $${env:B} ${file:/c}"), ["env:A", "file:/c"]);
+        assert_eq!(find_references("${open"), [""; 0]);
     }
 }

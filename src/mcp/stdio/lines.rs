@@ -3,22 +3,22 @@
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-use crate::json_rpc::Scan;
+use crate::json_rpc::IdScanner;
 
 /// Reads lines. Reading is cancel-safe: if a read is dropped, its part of the line is kept for the next read.
 pub(super) struct LineReader<R> {
     read: BufReader<R>,
     line: Vec<u8>,
-    longest: usize,
+    max_length: usize,
     /// Set while the current line is too long. Its bytes are then scanned for an id, and not kept.
-    long: Option<Scan>,
+    oversized: Option<IdScanner>,
 }
 
 /// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InputLine {
     /// A line without its line feed.
-    Whole(Vec<u8>),
+    Complete(Vec<u8>),
     /// The line was too long. If it was a request, this is its id.
     TooLong(Option<Value>),
     /// The end of the input.
@@ -26,47 +26,51 @@ pub(super) enum InputLine {
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
-    pub(super) fn new(read: R, longest: usize) -> Self {
-        Self { read: BufReader::new(read), line: Vec::new(), longest, long: None }
+    pub(super) fn new(read: R, max_length: usize) -> Self {
+        Self { read: BufReader::new(read), line: Vec::new(), max_length, oversized: None }
     }
 
     /// Reads the next line. The last one need not have a line feed.
-    pub(super) async fn next(&mut self) -> InputLine {
+    pub(super) async fn next_line(&mut self) -> InputLine {
         loop {
-            let come = match self.read.fill_buf().await {
-                Ok(come) => come,
+            let buffer = match self.read.fill_buf().await {
+                Ok(buffer) => buffer,
                 Err(error) => {
                     tracing::warn!(%error, "standard input cannot be read");
                     return InputLine::End;
                 }
             };
-            if come.is_empty() {
-                return if self.line.is_empty() && self.long.is_none() { InputLine::End } else { self.ended() };
+            if buffer.is_empty() {
+                return if self.line.is_empty() && self.oversized.is_none() {
+                    InputLine::End
+                } else {
+                    self.finish_line()
+                };
             }
-            let end = come.iter().position(|byte| *byte == b'\n');
-            let part = &come[..end.unwrap_or(come.len())];
-            match &mut self.long {
+            let end = buffer.iter().position(|byte| *byte == b'\n');
+            let part = &buffer[..end.unwrap_or(buffer.len())];
+            match &mut self.oversized {
                 Some(scan) => scan.feed(part),
-                None if self.line.len() + part.len() > self.longest => {
-                    let mut scan = Scan::default();
+                None if self.line.len() + part.len() > self.max_length => {
+                    let mut scan = IdScanner::default();
                     scan.feed(&std::mem::take(&mut self.line));
                     scan.feed(part);
-                    self.long = Some(scan);
+                    self.oversized = Some(scan);
                 }
                 None => self.line.extend_from_slice(part),
             }
             let used = part.len() + usize::from(end.is_some());
             self.read.consume(used);
             if end.is_some() {
-                return self.ended();
+                return self.finish_line();
             }
         }
     }
 
-    fn ended(&mut self) -> InputLine {
-        match self.long.take() {
-            Some(scan) => InputLine::TooLong(scan.asks()),
-            None => InputLine::Whole(std::mem::take(&mut self.line)),
+    fn finish_line(&mut self) -> InputLine {
+        match self.oversized.take() {
+            Some(scan) => InputLine::TooLong(scan.request_id()),
+            None => InputLine::Complete(std::mem::take(&mut self.line)),
         }
     }
 }
@@ -79,46 +83,49 @@ mod tests {
 
     use super::*;
 
-    async fn all(text: &'static [u8], longest: usize) -> Vec<InputLine> {
+    async fn read_all(text: &'static [u8], longest: usize) -> Vec<InputLine> {
         let mut lines = LineReader::new(io::Cursor::new(text), longest);
         let mut found = Vec::new();
         loop {
-            match lines.next().await {
+            match lines.next_line().await {
                 InputLine::End => return found,
                 line => found.push(line),
             }
         }
     }
 
-    fn whole(text: &str) -> InputLine {
-        InputLine::Whole(text.into())
+    fn complete(text: &str) -> InputLine {
+        InputLine::Complete(text.into())
     }
 
     #[tokio::test]
-    async fn lines_are_read_one_by_one_and_the_last_needs_no_end() {
-        assert_eq!(all(b"one\n\ntwo\r\nthree", 9).await, [whole("one"), whole(""), whole("two\r"), whole("three")]);
-        assert_eq!(all(b"", 9).await, []);
-    }
-
-    #[tokio::test]
-    async fn one_that_is_too_long_is_left_out_and_the_next_is_read() {
+    async fn last_line_needs_no_line_feed() {
         assert_eq!(
-            all(b"12345\n123456\n1\n1234567", 5).await,
-            [whole("12345"), InputLine::TooLong(None), whole("1"), InputLine::TooLong(None)]
+            read_all(b"one\n\ntwo\r\nthree", 9).await,
+            [complete("one"), complete(""), complete("two\r"), complete("three")]
+        );
+        assert_eq!(read_all(b"", 9).await, []);
+    }
+
+    #[tokio::test]
+    async fn oversized_line_is_skipped() {
+        assert_eq!(
+            read_all(b"12345\n123456\n1\n1234567", 5).await,
+            [complete("12345"), InputLine::TooLong(None), complete("1"), InputLine::TooLong(None)]
         );
     }
 
     #[tokio::test]
-    async fn a_read_that_is_given_up_loses_nothing() {
+    async fn dropped_read_loses_no_bytes() {
         let (mut write, read) = tokio::io::duplex(64);
         let mut lines = LineReader::new(read, 64);
         write.write_all(b"first ").await.unwrap();
         tokio::select! {
             biased;
-            line = lines.next() => panic!("{line:?} has no end yet"),
+            line = lines.next_line() => panic!("{line:?} has no end yet"),
             () = std::future::ready(()) => {}
         }
         write.write_all(b"half\nnext").await.unwrap();
-        assert_eq!(lines.next().await, whole("first half"));
+        assert_eq!(lines.next_line().await, complete("first half"));
     }
 }

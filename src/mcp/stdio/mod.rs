@@ -25,10 +25,10 @@ use self::transport::StdioTransport;
 use crate::in_flight::InFlightCalls;
 
 /// How long to wait until the last answers are written, after their calls have ended.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
+const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// Standard input and output, as a transport for [`serve`].
-pub fn streams() -> (impl AsyncRead + Send + Unpin + 'static, impl AsyncWrite + Send + Unpin + 'static) {
+pub fn stdio_streams() -> (impl AsyncRead + Send + Unpin + 'static, impl AsyncWrite + Send + Unpin + 'static) {
     rmcp::transport::io::stdio_pipes()
 }
 
@@ -58,36 +58,36 @@ pub async fn serve<R, W>(
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let (pending, left, done) = (Pending::default(), CancellationToken::new(), CancellationToken::new());
-    let transport = StdioTransport::new(read, write, limits.max_message, pending.clone(), left.clone());
-    let answering = async {
-        let why = match rmcp::service::serve_server_with_ct(handler, transport, done.clone()).await {
+    let (pending, disconnected, done) = (Pending::default(), CancellationToken::new(), CancellationToken::new());
+    let transport = StdioTransport::new(read, write, limits.max_message, pending.clone(), disconnected.clone());
+    let serving = async {
+        let failure = match rmcp::service::serve_server_with_ct(handler, transport, done.clone()).await {
             Ok(service) => service.waiting().await.err().map(|error| error.to_string()),
             Err(ServerInitializeError::Cancelled) => None,
             Err(error) => Some(error.to_string()),
         };
-        if let Some(error) = why {
+        if let Some(error) = failure {
             tracing::error!(error, "the connection on standard input and output has ended");
         }
-        pending.give_up();
-        left.cancel();
+        pending.clear();
+        disconnected.cancel();
     };
-    let ending = async {
+    let stopping = async {
         let mut stop = pin!(stop);
-        let asked = async {
-            left.cancelled().await;
-            tracing::info!("the client has left");
-            let began = Instant::now();
-            let _ = timeout(limits.drain, pending.answered()).await;
-            began.elapsed()
+        let input_ended = async {
+            disconnected.cancelled().await;
+            tracing::info!("the client has disconnected");
+            let started = Instant::now();
+            let _ = timeout(limits.drain, pending.wait_until_answered()).await;
+            started.elapsed()
         };
         let drained = tokio::select! {
             () = &mut stop => Duration::ZERO,
-            drained = asked => drained,
+            drained = input_ended => drained,
         };
-        running.end(Duration::ZERO, limits.drain.saturating_sub(drained), hurry).await;
-        let _ = timeout(LAST_ANSWERS, pending.answered()).await;
+        running.shut_down(Duration::ZERO, limits.drain.saturating_sub(drained), hurry).await;
+        let _ = timeout(ANSWER_TIME, pending.wait_until_answered()).await;
         done.cancel();
     };
-    tokio::join!(answering, ending);
+    tokio::join!(serving, stopping);
 }

@@ -23,31 +23,31 @@ use tokio_util::task::AbortOnDropHandle;
 use super::lines::{InputLine, LineReader};
 use super::pending::Pending;
 use crate::call::json::parse_strict;
-use crate::json_rpc::Scan;
+use crate::json_rpc::IdScanner;
 use crate::mcp::VERSIONS;
 
 /// Most messages that wait to be written.
-const WAITING: usize = 64;
+const QUEUE_LENGTH: usize = 64;
 /// How long to wait until the last messages are written.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const FINAL_WRITE_TIME: Duration = Duration::from_secs(1);
 
 pub(super) struct StdioTransport<R> {
     lines: LineReader<R>,
-    longest: usize,
+    max_message: usize,
     pending: Pending,
     /// Tripped at the end of the input, or when the output cannot be written.
-    left: CancellationToken,
+    disconnected: CancellationToken,
     out: Option<mpsc::Sender<OutgoingLine>>,
     writer: AbortOnDropHandle<()>,
     /// A refusal that the writer does not have yet.
     refusal: Option<OutgoingLine>,
     /// Whether a request has come that opens a session or needs none. Until then, other messages than requests are
     /// dropped, because rmcp would end the connection for them.
-    is_met: bool,
+    is_initialized: bool,
 }
 
 /// Whether rmcp treats its peer as initialized from this request on.
-fn meets(request: &ClientRequest) -> bool {
+fn initializes_peer(request: &ClientRequest) -> bool {
     let version = request.get_meta().protocol_version();
     match request {
         ClientRequest::InitializeRequest(_) => true,
@@ -66,7 +66,7 @@ struct OutgoingLine {
     /// The request that this line answers.
     answers: Option<RequestId>,
     /// Dropped when the line is written.
-    told: Option<oneshot::Sender<()>>,
+    on_written: Option<oneshot::Sender<()>>,
 }
 
 impl OutgoingLine {
@@ -84,7 +84,7 @@ impl OutgoingLine {
             ServerJsonRpcMessage::Error(answer) => answer.id.clone(),
             ServerJsonRpcMessage::Request(_) | ServerJsonRpcMessage::Notification(_) => None,
         };
-        Ok(Self { line, answers, told: None })
+        Ok(Self { line, answers, on_written: None })
     }
 }
 
@@ -92,21 +92,22 @@ impl<R: AsyncRead + Unpin> StdioTransport<R> {
     pub(super) fn new(
         read: R,
         write: impl AsyncWrite + Send + Unpin + 'static,
-        longest: usize,
+        max_message: usize,
         pending: Pending,
-        left: CancellationToken,
+        disconnected: CancellationToken,
     ) -> Self {
-        let (out, said) = mpsc::channel(WAITING);
-        let writer = AbortOnDropHandle::new(tokio::spawn(write_all(write, said, pending.clone(), left.clone())));
-        let lines = LineReader::new(read, longest);
-        Self { lines, longest, pending, left, out: Some(out), writer, refusal: None, is_met: false }
+        let (out, queue) = mpsc::channel(QUEUE_LENGTH);
+        let writer =
+            AbortOnDropHandle::new(tokio::spawn(write_all(write, queue, pending.clone(), disconnected.clone())));
+        let lines = LineReader::new(read, max_message);
+        Self { lines, max_message, pending, disconnected, out: Some(out), writer, refusal: None, is_initialized: false }
     }
 
     /// Waits until all messages sent so far are written. It queues an empty line and waits until the writer drops it.
-    async fn written(&mut self) {
-        let (told, written) = oneshot::channel();
+    async fn wait_until_written(&mut self) {
+        let (sender, written) = oneshot::channel();
         if let Some(out) = &self.out
-            && out.send(OutgoingLine { told: Some(told), ..OutgoingLine::default() }).await.is_ok()
+            && out.send(OutgoingLine { on_written: Some(sender), ..OutgoingLine::default() }).await.is_ok()
         {
             let _ = written.await;
         }
@@ -114,69 +115,77 @@ impl<R: AsyncRead + Unpin> StdioTransport<R> {
 
     /// The id for a refusal. `None` if another request with this id is under way: the client would take the refusal for
     /// its answer.
-    fn blamed(&self, id: Value) -> Option<RequestId> {
-        serde_json::from_value(id).ok().and_then(|id| self.not_pending(id))
+    fn refusal_id(&self, id: Value) -> Option<RequestId> {
+        serde_json::from_value(id).ok().and_then(|id| self.unless_pending(id))
     }
 
-    fn not_pending(&self, id: RequestId) -> Option<RequestId> {
-        Some(id).filter(|id| !self.pending.has(id))
+    fn unless_pending(&self, id: RequestId) -> Option<RequestId> {
+        Some(id).filter(|id| !self.pending.contains(id))
     }
 
     /// Parses a line. `Ok(None)`: it is empty.
     ///
     /// # Errors
     /// The refusal to send; `None` if the line needs no answer.
-    fn read(&self, line: &InputLine) -> Result<Option<ClientJsonRpcMessage>, Option<OutgoingLine>> {
+    fn parse_line(&self, line: &InputLine) -> Result<Option<ClientJsonRpcMessage>, Option<OutgoingLine>> {
         let line = match line {
-            InputLine::Whole(line) if line.trim_ascii().is_empty() => return Ok(None),
-            InputLine::Whole(line) => line,
+            InputLine::Complete(line) if line.trim_ascii().is_empty() => return Ok(None),
+            InputLine::Complete(line) => line,
             InputLine::TooLong(id) => {
-                let (most, id) = (self.longest, id.clone().and_then(|id| self.blamed(id)));
-                return Err(refused(ErrorCode::INVALID_REQUEST, format!("a message has {most} bytes at most"), id));
+                let (max, id) = (self.max_message, id.clone().and_then(|id| self.refusal_id(id)));
+                return Err(refusal_line(
+                    ErrorCode::INVALID_REQUEST,
+                    format!("a message may have at most {max} bytes"),
+                    id,
+                ));
             }
             InputLine::End => return Ok(None),
         };
         let value = parse_strict(line).map_err(|error| {
-            let mut scan = Scan::default();
+            let mut scan = IdScanner::default();
             scan.feed(line);
-            refused(ErrorCode::PARSE_ERROR, format!("not JSON: {error}"), scan.asks().and_then(|id| self.blamed(id)))
+            refusal_line(
+                ErrorCode::PARSE_ERROR,
+                format!("not JSON: {error}"),
+                scan.request_id().and_then(|id| self.refusal_id(id)),
+            )
         })?;
         if value.is_array() {
-            let words = "batches are not taken: send each message on a line of its own";
-            return Err(refused(ErrorCode::INVALID_REQUEST, words.into(), None));
+            let text = "batches are not supported: send each message on a line of its own";
+            return Err(refusal_line(ErrorCode::INVALID_REQUEST, text.into(), None));
         }
         let has = |name: &str| value.get(name).is_some();
-        let id = value.get("id").cloned().and_then(|id| self.blamed(id));
+        let id = value.get("id").cloned().and_then(|id| self.refusal_id(id));
         // The client expects no answer to a notification, nor to an answer of its own.
         let is_awaited = has("id") && !has("result") && !has("error") || !value.is_object();
         serde_json::from_value(value).map(Some).map_err(|_| {
-            let words = "no JSON-RPC message: it has `jsonrpc` \"2.0\", an `id` that is a text or a whole number, and a `method`";
-            is_awaited.then(|| refused(ErrorCode::INVALID_REQUEST, words.into(), id)).flatten()
+            let text = "not a JSON-RPC message: it must have `jsonrpc` \"2.0\", an `id` that is a text or a whole number, and a `method`";
+            is_awaited.then(|| refusal_line(ErrorCode::INVALID_REQUEST, text.into(), id)).flatten()
         })
     }
 }
 
-fn refused(code: ErrorCode, words: String, id: Option<RequestId>) -> Option<OutgoingLine> {
-    let said = OutgoingLine::new(&ServerJsonRpcMessage::error(ErrorData::new(code, words, None), id)).ok()?;
+fn refusal_line(code: ErrorCode, text: String, id: Option<RequestId>) -> Option<OutgoingLine> {
+    let line = OutgoingLine::new(&ServerJsonRpcMessage::error(ErrorData::new(code, text, None), id)).ok()?;
     // A refused message was never added to `pending`. Its id may be that of another request, which must stay there.
-    Some(OutgoingLine { answers: None, ..said })
+    Some(OutgoingLine { answers: None, ..line })
 }
 
 impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTransport<R> {
     type Error = io::Error;
 
     fn send(&mut self, message: ServerJsonRpcMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let (said, out) = (OutgoingLine::new(&message), self.out.clone());
+        let (line, out) = (OutgoingLine::new(&message), self.out.clone());
         async move {
-            let gone = || io::Error::from(io::ErrorKind::NotConnected);
-            out.ok_or_else(gone)?.send(said?).await.map_err(|_| gone())
+            let closed = || io::Error::from(io::ErrorKind::NotConnected);
+            out.ok_or_else(closed)?.send(line?).await.map_err(|_| closed())
         }
     }
 
     /// Waits for the next message.
     ///
     /// It never returns `None`, because rmcp would then end the connection, although started calls still need their
-    /// answers. At the end of the input it trips `left` and waits for ever; `serve` ends the connection.
+    /// answers. At the end of the input it trips `disconnected` and waits for ever; `serve` ends the connection.
     ///
     /// rmcp may drop this future at any time. So a refusal is stored in `self`, and taken out only when the writer has
     /// room for it.
@@ -184,37 +193,37 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTrans
         loop {
             if self.refusal.is_some()
                 && let Some(out) = &self.out
-                && let Ok(place) = out.reserve().await
+                && let Ok(slot) = out.reserve().await
                 && let Some(refusal) = self.refusal.take()
             {
-                place.send(refusal);
+                slot.send(refusal);
             }
             let next = async {
-                self.pending.room().await;
-                self.lines.next().await
+                self.pending.wait_for_room().await;
+                self.lines.next_line().await
             };
             let line = tokio::select! {
                 line = next => line,
-                () = self.left.cancelled() => InputLine::End,
+                () = self.disconnected.cancelled() => InputLine::End,
             };
             if line == InputLine::End {
-                let _ = timeout(LAST_WORDS, self.written()).await;
-                self.left.cancel();
+                let _ = timeout(FINAL_WRITE_TIME, self.wait_until_written()).await;
+                self.disconnected.cancel();
                 std::future::pending::<()>().await;
             }
-            match self.read(&line) {
+            match self.parse_line(&line) {
                 Ok(Some(message)) => {
                     let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
-                    self.is_met |= matches!(&message, ClientJsonRpcMessage::Request(asked) if meets(&asked.request));
-                    if !is_request && !self.is_met {
+                    self.is_initialized |= matches!(&message, ClientJsonRpcMessage::Request(request) if initializes_peer(&request.request));
+                    if !is_request && !self.is_initialized {
                         continue;
                     }
-                    let Err(words) = self.pending.came(&message) else { return Some(message) };
+                    let Err(text) = self.pending.record(&message) else { return Some(message) };
                     let id = match message {
-                        ClientJsonRpcMessage::Request(asked) => self.not_pending(asked.id),
+                        ClientJsonRpcMessage::Request(request) => self.unless_pending(request.id),
                         _ => None,
                     };
-                    self.refusal = refused(ErrorCode::INVALID_REQUEST, words.into(), id);
+                    self.refusal = refusal_line(ErrorCode::INVALID_REQUEST, text.into(), id);
                 }
                 Ok(None) => {}
                 Err(refusal) => self.refusal = refusal,
@@ -225,7 +234,7 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTrans
     async fn close(&mut self) -> io::Result<()> {
         self.out = None;
         // A client that no longer reads its output must not keep the process alive.
-        let written = timeout(LAST_WORDS, &mut self.writer).await;
+        let written = timeout(FINAL_WRITE_TIME, &mut self.writer).await;
         written.map_err(io::Error::from)?.map_err(io::Error::other)
     }
 }
@@ -234,24 +243,24 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTrans
 /// no request stays pending.
 async fn write_all(
     mut write: impl AsyncWrite + Unpin,
-    mut said: mpsc::Receiver<OutgoingLine>,
+    mut queue: mpsc::Receiver<OutgoingLine>,
     pending: Pending,
-    left: CancellationToken,
+    disconnected: CancellationToken,
 ) {
     let mut is_broken = false;
-    while let Some(OutgoingLine { line, answers, told }) = said.recv().await {
+    while let Some(OutgoingLine { line, answers, on_written }) = queue.recv().await {
         if !is_broken {
             let written = async {
                 write.write_all(&line).await?;
                 write.flush().await
             };
             if let Err(error) = written.await {
-                tracing::warn!(%error, "standard output cannot be written: nobody reads it");
+                tracing::warn!(%error, "standard output cannot be written: the client no longer reads it");
                 is_broken = true;
-                left.cancel();
+                disconnected.cancel();
             }
         }
-        answers.iter().for_each(|id| pending.gone(id));
-        drop(told);
+        answers.iter().for_each(|id| pending.remove(id));
+        drop(on_written);
     }
 }

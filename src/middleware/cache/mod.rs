@@ -10,6 +10,6 @@ mod store;
 mod tool_cache;
 
 pub use layer::Cached;
-pub use pages::PageShelf;
+pub use pages::PageCache;
 pub use store::ResultCache;
 pub use tool_cache::ToolCache;

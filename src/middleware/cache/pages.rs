@@ -5,27 +5,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::ResultCache;
-use super::tool_cache::apart_by_agent;
-use crate::call::canonical::canonical;
-use crate::call::json::digest;
+use super::tool_cache::add_agent_to_key;
+use crate::call::canonical::canonical_json;
+use crate::call::json::hash_parts;
 use crate::call::{Caller, Invocation, InvocationId, JsonObject, ToolName, ToolResult, may_be_cut};
 
 /// How long a long result is kept. A model reads the next page soon or never.
-const KEPT: Duration = Duration::from_secs(3600);
+const RETENTION: Duration = Duration::from_secs(3600);
 
 /// Stores one tool's long results for their further pages only. It answers no other call.
-pub struct PageShelf {
+pub struct PageCache {
     cache: ResultCache,
     tool: ToolName,
     generation: [u8; 32],
     /// Maximum length of a text that is shown whole, in characters.
-    longest: usize,
+    max_chars: usize,
     /// Whether the tool learns the name of the calling agent.
     sees_agent: bool,
 }
 
-/// The data of a call that [`PageShelf::keep`] needs after the call has ended.
-pub struct Begun {
+/// The data of a call that [`PageCache::store_result`] needs after the call has ended.
+pub struct CallSnapshot {
     id: InvocationId,
     caller: Arc<Caller>,
     agent: Option<ToolName>,
@@ -36,40 +36,40 @@ pub struct Begun {
     purges: u64,
 }
 
-impl PageShelf {
-    /// Makes the store of one tool. `longest` is the maximum length of a text that is shown whole, in characters. With
+impl PageCache {
+    /// Makes the store of one tool. `max_chars` is the maximum length of a text that is shown whole, in characters. With
     /// `sees_agent`, the tool learns the name of the calling agent.
-    pub fn new(cache: &ResultCache, tool: &ToolName, generation: [u8; 32], longest: usize, sees_agent: bool) -> Self {
-        Self { cache: cache.clone(), tool: tool.clone(), generation, longest, sees_agent }
+    pub fn new(cache: &ResultCache, tool: &ToolName, generation: [u8; 32], max_chars: usize, sees_agent: bool) -> Self {
+        Self { cache: cache.clone(), tool: tool.clone(), generation, max_chars, sees_agent }
     }
 
-    /// Copies the data that [`Self::keep`] needs, before the layers below consume the invocation.
-    pub fn begin(&self, invocation: &Invocation) -> Begun {
-        Begun {
+    /// Copies the data that [`Self::store_result`] needs, before the layers below consume the invocation.
+    pub fn snapshot(&self, invocation: &Invocation) -> CallSnapshot {
+        CallSnapshot {
             id: invocation.id,
             caller: invocation.caller.clone(),
-            agent: invocation.lineage.agent.clone(),
+            agent: invocation.call_chain.agent.clone(),
             run_id: invocation.run_id.clone(),
             arguments: invocation.arguments.clone(),
             context: invocation.context.clone(),
             limit: invocation.page.and_then(|page| page.limit),
-            purges: self.cache.purges(),
+            purges: self.cache.purge_count(),
         }
     }
 
     /// Stores a result if it may have further pages. It replaces the result of an earlier equal call.
-    pub async fn keep(&self, call: Begun, result: &Arc<ToolResult>) {
-        if may_be_cut(result, call.limit, self.longest) {
+    pub async fn store_result(&self, call: CallSnapshot, result: &Arc<ToolResult>) {
+        if may_be_cut(result, call.limit, self.max_chars) {
             let agent = call.agent.as_ref();
-            let key = self.key((&call.caller, agent), call.run_id.as_deref(), &call.arguments, &call.context);
-            self.cache.store(key, self.tool.as_str(), call.id, result, KEPT, call.purges).await;
+            let key = self.cache_key((&call.caller, agent), call.run_id.as_deref(), &call.arguments, &call.context);
+            self.cache.store(key, self.tool.as_str(), call.id, result, RETENTION, call.purges).await;
         }
     }
 
     /// The stored result of an equal call by the same caller in the same run, and the id of the call that produced it.
-    pub async fn find(&self, invocation: &Invocation) -> Option<(Arc<ToolResult>, InvocationId)> {
-        let Invocation { caller, run_id, arguments, context, lineage, .. } = invocation;
-        let key = self.key((caller, lineage.agent.as_ref()), run_id.as_deref(), arguments, context);
+    pub async fn find_result(&self, invocation: &Invocation) -> Option<(Arc<ToolResult>, InvocationId)> {
+        let Invocation { caller, run_id, arguments, context, call_chain, .. } = invocation;
+        let key = self.cache_key((caller, call_chain.agent.as_ref()), run_id.as_deref(), arguments, context);
         let hit = match self.cache.get(&key) {
             Some(hit) => Some(hit),
             None => self.cache.read_through(&key).await,
@@ -77,22 +77,22 @@ impl PageShelf {
         hit.map(|hit| (hit.result, hit.origin))
     }
 
-    fn key(
+    fn cache_key(
         &self,
         (caller, agent): (&Caller, Option<&ToolName>),
         run: Option<&str>,
         arguments: &JsonObject,
         context: &JsonObject,
     ) -> [u8; 32] {
-        let key = digest([
+        let key = hash_parts([
             b"pages".as_slice(),
             self.tool.as_str().as_bytes(),
             &self.generation,
             caller.name.as_bytes(),
             run.unwrap_or_default().as_bytes(),
-            &canonical(arguments),
-            &canonical(context),
+            &canonical_json(arguments),
+            &canonical_json(context),
         ]);
-        apart_by_agent(key, agent.filter(|_| self.sees_agent))
+        add_agent_to_key(key, agent.filter(|_| self.sees_agent))
     }
 }

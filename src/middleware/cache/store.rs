@@ -49,7 +49,7 @@ struct Inner {
     purges: AtomicU64,
     /// A store takes the lock for reading, a purge for writing. So no store happens between a purge of the memory and
     /// the purge of the ledger.
-    gate: tokio::sync::RwLock<()>,
+    purge_lock: tokio::sync::RwLock<()>,
 }
 
 /// Gives a replaced entry its new lifetime. By default, moka keeps the lifetime of the first entry.
@@ -80,14 +80,14 @@ impl ResultCache {
             clock,
             flights: Mutex::default(),
             purges: AtomicU64::new(0),
-            gate: tokio::sync::RwLock::new(()),
+            purge_lock: tokio::sync::RwLock::new(()),
         };
         Self(Arc::new(inner), Tier::Ledger)
     }
 
     /// The same cache for results that must not be on disk. They are lost when the process ends.
     #[must_use]
-    pub fn in_memory(&self) -> Self {
+    pub fn memory_only(&self) -> Self {
         Self(self.0.clone(), Tier::Memory)
     }
 
@@ -96,7 +96,7 @@ impl ResultCache {
     /// # Errors
     /// When the ledger cannot write. The results in memory are deleted all the same.
     pub async fn purge(&self, tool: Option<&str>) -> Result<u64, Error> {
-        let _alone = self.0.gate.write().await;
+        let _alone = self.0.purge_lock.write().await;
         self.0.purges.fetch_add(1, Ordering::AcqRel);
         match tool {
             None => self.0.memory.invalidate_all(),
@@ -106,11 +106,11 @@ impl ResultCache {
                 let _ = self.0.memory.invalidate_entries_if(move |_, hit| hit.tool == tool);
             }
         }
-        self.0.ledger.purge(tool).await
+        self.0.ledger.purge_results(tool).await
     }
 
     /// Whether results are stored in memory only.
-    pub(super) fn is_in_memory(&self) -> bool {
+    pub(super) fn is_memory_only(&self) -> bool {
         self.1 == Tier::Memory
     }
 
@@ -121,7 +121,7 @@ impl ResultCache {
         (self.0.memory.entry_count(), self.0.memory.weighted_size())
     }
 
-    pub(super) fn purges(&self) -> u64 {
+    pub(super) fn purge_count(&self) -> u64 {
         self.0.purges.load(Ordering::Acquire)
     }
 
@@ -132,12 +132,12 @@ impl ResultCache {
 
     /// Reads the ledger, and keeps the result in memory.
     pub(super) async fn read_through(&self, key: &Key) -> Option<Hit> {
-        if self.is_in_memory() {
+        if self.is_memory_only() {
             return None;
         }
         let now = self.0.clock.now();
-        let _shared = self.0.gate.read().await;
-        let stored = match self.0.ledger.stored(key, now).await {
+        let _shared = self.0.purge_lock.read().await;
+        let stored = match self.0.ledger.find_result(key, now).await {
             Ok(stored) => stored?,
             Err(error) => {
                 tracing::warn!(%error, "stored results cannot be read");
@@ -146,7 +146,7 @@ impl ResultCache {
         };
         let result: ToolResult = serde_json::from_str(&stored.result).ok()?;
         let hit = Hit {
-            bytes: weight(stored.result.len()),
+            bytes: entry_weight(stored.result.len()),
             result: Arc::new(result),
             origin: stored.origin,
             tool: stored.tool.into(),
@@ -170,25 +170,25 @@ impl ResultCache {
         let Ok(text) = serde_json::to_string(&**result) else { return };
         let now = self.0.clock.now();
         let Ok(expires_at) = now.checked_add(ttl) else { return };
-        let _shared = self.0.gate.read().await;
-        if self.purges() != purges {
+        let _shared = self.0.purge_lock.read().await;
+        if self.purge_count() != purges {
             return;
         }
-        let (tool, result, bytes): (Arc<str>, _, _) = (tool.into(), result.clone(), weight(text.len()));
+        let (tool, result, bytes): (Arc<str>, _, _) = (tool.into(), result.clone(), entry_weight(text.len()));
         let hit = Hit { result, origin, tool: tool.clone(), bytes, expires_at, ttl };
         self.0.memory.insert(key, hit).await;
-        if self.is_in_memory() {
+        if self.is_memory_only() {
             return;
         }
         let stored = StoredResult { key, tool: tool.to_string(), origin, result: text, stored_at: now, expires_at };
-        if let Err(error) = self.0.ledger.store(stored).await {
+        if let Err(error) = self.0.ledger.store_result(stored).await {
             tracing::warn!(%error, "a result could not be stored");
         }
     }
 
     /// Makes the call the leader for this key, or joins the call in flight.
-    pub(super) fn board(&self, key: Key) -> InFlight {
-        let mut flights = self.flights();
+    pub(super) fn join_flight(&self, key: Key) -> InFlight {
+        let mut flights = self.lock_flights();
         if let Some(flight) = flights.get(&key) {
             return InFlight::Joining(Follower(flight.clone()));
         }
@@ -197,13 +197,13 @@ impl ResultCache {
         InFlight::Leading(Leader { key, sender, cache: self.clone() })
     }
 
-    fn flights(&self) -> MutexGuard<'_, HashMap<Key, watch::Receiver<Option<Completed>>>> {
+    fn lock_flights(&self) -> MutexGuard<'_, HashMap<Key, watch::Receiver<Option<Completed>>>> {
         self.0.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The size of an entry in memory: its JSON and some hundred bytes of overhead.
-fn weight(len: usize) -> u32 {
+fn entry_weight(len: usize) -> u32 {
     u32::try_from(len.saturating_add(256)).unwrap_or(u32::MAX)
 }
 
@@ -224,8 +224,8 @@ pub(super) struct Completed {
 
 /// The call that runs the tool.
 ///
-/// It stores its result in the cache before it ends the flight with [`Leader::land`]. So a call that finds no flight
-/// afterwards finds the result. A leader that is dropped without `land` (canceled, refused) closes the channel: its
+/// It stores its result in the cache before it ends the flight with [`Leader::complete`]. So a call that finds no flight
+/// afterwards finds the result. A leader that is dropped without `complete` (canceled, refused) closes the channel: its
 /// followers wake up, and the first of them becomes the next leader.
 pub(super) struct Leader {
     key: Key,
@@ -234,16 +234,16 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    pub(super) fn land(self, landed: Completed) {
-        self.cache.flights().remove(&self.key);
-        self.sender.send_replace(Some(landed));
+    pub(super) fn complete(self, completed: Completed) {
+        self.cache.lock_flights().remove(&self.key);
+        self.sender.send_replace(Some(completed));
     }
 }
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        let mut flights = self.cache.flights();
-        // After `land`, another call may lead this key already. Its entry must stay.
+        let mut flights = self.cache.lock_flights();
+        // After `complete`, another call may lead this key already. Its entry must stay.
         if flights.get(&self.key).is_some_and(|flight| flight.same_channel(&self.sender.subscribe())) {
             flights.remove(&self.key);
         }
@@ -255,57 +255,57 @@ pub(super) struct Follower(watch::Receiver<Option<Completed>>);
 
 impl Follower {
     /// The shared outcome; `None` if the leader ended without one.
-    pub(super) async fn landed(&mut self) -> Option<Completed> {
-        let landed = self.0.wait_for(Option::is_some).await.ok()?;
-        landed.clone()
+    pub(super) async fn wait_for_outcome(&mut self) -> Option<Completed> {
+        let completed = self.0.wait_for(Option::is_some).await.ok()?;
+        completed.clone()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::memory::Memory;
+    use crate::ledger::memory::MemoryLedger;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn cache(ledger: &Arc<Memory>) -> ResultCache {
+    fn cache(ledger: &Arc<MemoryLedger>) -> ResultCache {
         ResultCache::new(1 << 20, ledger.clone(), Clock::manual(Timestamp::UNIX_EPOCH).0)
     }
 
     async fn store(cache: &ResultCache, key: Key) -> usize {
         let result = Arc::new(ToolResult::text("yes"));
-        cache.store(key, "t", InvocationId::new(), &result, HOUR, cache.purges()).await;
+        cache.store(key, "t", InvocationId::new(), &result, HOUR, cache.purge_count()).await;
         serde_json::to_string(&*result).unwrap().len()
     }
 
     #[tokio::test]
-    async fn entries_weigh_their_text_and_some_more() {
-        let ledger = Arc::new(Memory::default());
+    async fn cache_entry_weight_includes_overhead() {
+        let ledger = Arc::new(MemoryLedger::default());
         let stored = cache(&ledger);
         let length = store(&stored, [1; 32]).await as u64;
         store(&stored, [2; 32]).await;
         assert_eq!(stored.size().await, (2, 2 * (length + 256)));
         let read = cache(&ledger);
         assert!(read.read_through(&[1; 32]).await.is_some());
-        assert_eq!(read.size().await, (1, length + 256), "also what comes from the ledger");
-        assert_eq!(weight(usize::MAX), u32::MAX);
+        assert_eq!(read.size().await, (1, length + 256), "also results from the ledger");
+        assert_eq!(entry_weight(usize::MAX), u32::MAX);
     }
 
     #[tokio::test]
-    async fn results_in_memory_stay_off_the_ledger() {
-        let ledger = Arc::new(Memory::default());
-        let private = cache(&ledger).in_memory();
-        assert!(private.is_in_memory() && !cache(&ledger).is_in_memory());
+    async fn memory_only_results_stay_off_the_ledger() {
+        let ledger = Arc::new(MemoryLedger::default());
+        let private = cache(&ledger).memory_only();
+        assert!(private.is_memory_only() && !cache(&ledger).is_memory_only());
         store(&private, [1; 32]).await;
         assert!(private.get(&[1; 32]).is_some());
         assert!(cache(&ledger).read_through(&[1; 32]).await.is_none());
         store(&cache(&ledger), [2; 32]).await;
-        assert!(private.read_through(&[2; 32]).await.is_none(), "nor does it read there");
+        assert!(private.read_through(&[2; 32]).await.is_none(), "a memory-only cache does not read the ledger");
         assert!(cache(&ledger).read_through(&[2; 32]).await.is_some());
     }
 
     #[tokio::test]
-    async fn entries_live_as_long_as_they_say() {
+    async fn replaced_entries_get_their_new_ttl() {
         let hit = Hit {
             result: Arc::new(ToolResult::text("yes")),
             origin: InvocationId::new(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::{Hit, ResultCache};
-use crate::call::canonical::canonical;
+use crate::call::canonical::canonical_json;
 use crate::call::{CachePolicy, CacheScope, Caller, Effect, JsonObject, Policy, ToolName, ToolResult, json};
 use crate::tools::Runner;
 
@@ -22,27 +22,27 @@ impl ToolCache {
     /// Makes the cache of one tool. It is `None` if the tool has no cache policy, is not `read`, or has a runner that
     /// forbids storing. It is also `None` if results may depend on the context, but `cache.context` does not name its
     /// fields.
-    pub fn of(
+    pub fn for_tool(
         cache: &ResultCache,
         policy: &Policy,
         runner: &dyn Runner,
         tool: &ToolName,
         generation: [u8; 32],
     ) -> Option<Arc<Self>> {
-        let said = policy.cache.clone().filter(|_| policy.effect == Effect::Read && runner.keeps())?;
-        let complete = said.context.is_some() || !runner.takes_context();
+        let cache_policy = policy.cache.clone().filter(|_| policy.effect == Effect::Read && runner.is_cacheable())?;
+        let complete = cache_policy.context.is_some() || !runner.takes_context();
         // Results that another predicate admitted get another key. So do results that must stay in memory, so that they
         // never mix with results in the ledger.
         let generation = match &policy.cache_when {
-            None if !cache.is_in_memory() => generation,
+            None if !cache.is_memory_only() => generation,
             when => {
                 let text = when.as_ref().map_or("", |when| when.text().unwrap_or("a function"));
-                json::digest([&generation, text.as_bytes(), &[cache.is_in_memory().into()]])
+                json::hash_parts([&generation, text.as_bytes(), &[cache.is_memory_only().into()]])
             }
         };
         let (cache, tool) = (cache.clone(), tool.clone());
         let (calls_tools, sees_agent) = (runner.calls_tools(), runner.sees_agent());
-        complete.then(|| Arc::new(Self { cache, policy: said, tool, generation, calls_tools, sees_agent }))
+        complete.then(|| Arc::new(Self { cache, policy: cache_policy, tool, generation, calls_tools, sees_agent }))
     }
 
     /// The key of a call. Two calls are equal if these parts are equal:
@@ -51,7 +51,7 @@ impl ToolCache {
     /// - the caller, unless the scope is `shared`,
     /// - the fields of the context that `cache.context` names,
     /// - the calling agent, if the tool learns its name.
-    pub(super) fn key(
+    pub(super) fn cache_key(
         &self,
         caller: &Caller,
         agent: Option<&ToolName>,
@@ -65,30 +65,30 @@ impl ToolCache {
         let fields = self.policy.context.iter().flatten();
         let context: JsonObject =
             fields.filter_map(|field| context.get(field).map(|value| (field.clone(), value.clone()))).collect();
-        let key = json::digest([
+        let key = json::hash_parts([
             self.tool.as_str().as_bytes(),
             &self.generation,
-            &canonical(arguments),
+            &canonical_json(arguments),
             &[self.policy.scope as u8],
             whose,
-            &canonical(&context),
+            &canonical_json(&context),
         ]);
-        apart_by_agent(key, agent.filter(|_| self.sees_agent))
+        add_agent_to_key(key, agent.filter(|_| self.sees_agent))
     }
 
     /// The stored result for these arguments, without a call.
-    pub async fn find(
+    pub async fn find_result(
         &self,
         caller: &Caller,
         agent: Option<&ToolName>,
         arguments: &JsonObject,
         context: &JsonObject,
     ) -> Option<Arc<ToolResult>> {
-        self.look(&self.key(caller, agent, arguments, context)).await.map(|hit| hit.result)
+        self.look_up(&self.cache_key(caller, agent, arguments, context)).await.map(|hit| hit.result)
     }
 
     /// Looks in memory, then in the ledger, which may hold results from before a restart.
-    pub(super) async fn look(&self, key: &[u8; 32]) -> Option<Hit> {
+    pub(super) async fn look_up(&self, key: &[u8; 32]) -> Option<Hit> {
         match self.cache.get(key) {
             Some(hit) => Some(hit),
             None => self.cache.read_through(key).await,
@@ -96,8 +96,8 @@ impl ToolCache {
     }
 
     /// Whether results stay in memory only, because they must not be recorded.
-    pub fn is_off_the_record(&self) -> bool {
-        self.cache.is_in_memory()
+    pub fn is_memory_only(&self) -> bool {
+        self.cache.is_memory_only()
     }
 
     /// Whether the tool calls other tools. Then its result depends on the tools that the call may use.
@@ -113,8 +113,8 @@ impl ToolCache {
 
 /// Adds the calling agent to a key. Without an agent the key stays the same, so that older versions' stored results are
 /// still found.
-pub(super) fn apart_by_agent(key: [u8; 32], agent: Option<&ToolName>) -> [u8; 32] {
-    agent.map_or(key, |agent| json::digest([key.as_slice(), b"agent", agent.as_str().as_bytes()]))
+pub(super) fn add_agent_to_key(key: [u8; 32], agent: Option<&ToolName>) -> [u8; 32] {
+    agent.map_or(key, |agent| json::hash_parts([key.as_slice(), b"agent", agent.as_str().as_bytes()]))
 }
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
     use crate::call::{CachePolicy, CacheWhen, Clock, ToolContext, ToolError};
-    use crate::ledger::memory::Memory;
+    use crate::ledger::memory::MemoryLedger;
 
     struct Idle;
 
@@ -138,19 +138,22 @@ mod tests {
     }
 
     #[test]
-    fn results_are_told_apart_by_who_may_see_them() {
+    fn generation_separates_private_and_conditional_results() {
         let clock = Clock::manual(Timestamp::UNIX_EPOCH).0;
-        let cache = ResultCache::new(1 << 20, Arc::new(Memory::default()), clock);
-        let kept = CachePolicy { ttl: Duration::from_secs(1), scope: CacheScope::Caller, context: None };
-        let plain = Policy { effect: Effect::Read, cache: Some(kept), ..Policy::default() };
-        let when = Policy { cache_when: Some(CacheWhen::expression("x", |_, _| Ok(true))), ..plain.clone() };
+        let cache = ResultCache::new(1 << 20, Arc::new(MemoryLedger::default()), clock);
+        let cache_policy = CachePolicy { ttl: Duration::from_secs(1), scope: CacheScope::Caller, context: None };
+        let plain = Policy { effect: Effect::Read, cache: Some(cache_policy), ..Policy::default() };
+        let when = Policy { cache_when: Some(CacheWhen::from_expression("x", |_, _| Ok(true))), ..plain.clone() };
         let tool = ToolName::parse("t").unwrap();
         let generation = |cache: &ResultCache, policy: &Policy| {
-            ToolCache::of(cache, policy, &Idle, &tool, [7; 32]).map(|shelf| (shelf.generation, shelf.calls_tools()))
+            ToolCache::for_tool(cache, policy, &Idle, &tool, [7; 32])
+                .map(|tool_cache| (tool_cache.generation, tool_cache.calls_tools()))
         };
-        let (stored, private) = (generation(&cache, &plain).unwrap(), generation(&cache.in_memory(), &plain).unwrap());
-        assert_eq!(stored, ([7; 32], false), "what lies in the ledger is found again");
-        let (when, private_when) = (generation(&cache, &when).unwrap(), generation(&cache.in_memory(), &when).unwrap());
+        let (stored, private) =
+            (generation(&cache, &plain).unwrap(), generation(&cache.memory_only(), &plain).unwrap());
+        assert_eq!(stored, ([7; 32], false), "results in the ledger are found again");
+        let (when, private_when) =
+            (generation(&cache, &when).unwrap(), generation(&cache.memory_only(), &when).unwrap());
         let all = [stored.0, private.0, when.0, private_when.0];
         assert_eq!(all.iter().collect::<std::collections::HashSet<_>>().len(), 4);
         assert!(generation(&cache, &Policy { effect: Effect::Write, ..plain }).is_none());

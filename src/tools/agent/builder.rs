@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::config::{Budget, Config, ModelConfig};
-use super::{build, parameters};
-use crate::call::canonical::canonical;
-use crate::call::json::digest;
+use super::{add_default_parameters, build};
+use crate::call::canonical::canonical_json;
+use crate::call::json::hash_parts;
 use crate::call::units::Time;
 use crate::call::{JsonObject, Kind, Policy};
-use crate::tools::{BuildContext, BuildError, Clients, Databases, Tool};
+use crate::tools::{BuildContext, BuildError, Databases, HttpClients, Tool};
 
 /// A model with a prompt and tools of its own, for [`Agent::as_tool`]. It does what an entry `kind: agent` of a
 /// manifest does, with the same defaults.
@@ -154,9 +154,9 @@ impl Agent {
     /// Makes a tool of the agent, with the parameters `task` and `context` (optional). The tool's other methods set its
     /// policy. [`Tool::input_schema`] sets other parameters, and the model receives [`Tool::output_schema`].
     pub fn as_tool(self, name: impl Into<String>, description: impl Into<String>) -> Tool<Self> {
-        let mut tool = parameters(Tool::new(name, description));
+        let mut tool = add_default_parameters(Tool::new(name, description));
         tool.kind = Kind::Agent;
-        tool.with(self)
+        tool.replace_runner(self)
     }
 
     /// The part of the definition hash that the tool's definition does not show. It contains no secrets.
@@ -180,16 +180,16 @@ impl Tool<Agent> {
     /// # Errors
     /// [`BuildError`]: a setting of the agent is invalid.
     pub fn build(self) -> Result<Tool, BuildError> {
-        self.build_with(&Clients::default())
+        self.build_with(&HttpClients::default())
     }
 
     /// Like [`build`](Self::build), with these HTTP clients.
-    pub(crate) fn build_with(self, clients: &Clients) -> Result<Tool, BuildError> {
-        let (mut tool, agent) = self.take_runner();
+    pub(crate) fn build_with(self, clients: &HttpClients) -> Result<Tool, BuildError> {
+        let (mut tool, agent) = self.split_runner();
         let context = BuildContext {
-            base: Path::new(""),
+            base_dir: Path::new(""),
             input_schema: &tool.definition.input_schema,
-            fields: tool.definition.context.as_deref().unwrap_or_default(),
+            context_fields: tool.definition.context.as_deref().unwrap_or_default(),
             effect: tool.policy.effect,
             trusted: true,
             clients,
@@ -201,17 +201,18 @@ impl Tool<Agent> {
             let faults = faults.iter().filter(|fault| !fault.warning);
             let faults: Vec<String> =
                 faults.map(|fault| format!("{}: {}", fault.path.join("."), fault.message)).collect();
-            BuildError::Agent { tool: tool.name().to_owned(), faults: faults.join("; ") }
+            BuildError::InvalidAgent { tool: tool.name().to_owned(), faults: faults.join("; ") }
         })?;
         for warning in warnings {
             tracing::warn!(tool = tool.name(), "{}: {}", warning.path.join("."), warning.message);
         }
         if tool.policy.timeout == Policy::default().timeout {
-            tool.policy.timeout = runner.own_timeout().unwrap_or(tool.policy.timeout);
+            tool.policy.timeout = runner.default_timeout().unwrap_or(tool.policy.timeout);
         }
         let ModelConfig { key, headers, .. } = agent.0.model.clone();
         let implementation = agent.implementation();
-        tool.settings.generation = digest([canonical(&implementation).as_slice(), &canonical(&json!([key, headers]))]);
+        tool.settings.generation =
+            hash_parts([canonical_json(&implementation).as_slice(), &canonical_json(&json!([key, headers]))]);
         tool.settings.implementation = Some(implementation);
         tool.settings.secrets = key.into_iter().chain(headers.into_values()).collect();
         Ok(tool.with_runner(runner))

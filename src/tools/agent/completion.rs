@@ -7,25 +7,25 @@ use crate::call::JsonObject;
 /// An answer of the model.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Completion {
-    /// The assistant's message as it came.
+    /// The assistant's message, unchanged.
     pub(super) message: JsonObject,
     /// Why the model stopped (`finish_reason`).
-    pub(super) finish: Option<String>,
+    pub(super) finish_reason: Option<String>,
     /// The tokens of the request; `None` if the server does not count them.
-    pub(super) usage: Option<Usage>,
+    pub(super) usage: Option<TokenUsage>,
 }
 
 /// Tokens of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(super) struct TokenUsage {
     pub(super) input: u64,
     pub(super) output: u64,
 }
 
-impl Usage {
+impl TokenUsage {
     /// Reads the server's counts; `None` if it sends none. Some servers send nulls or zeros instead.
-    pub(super) fn read(said: &Value) -> Option<Self> {
-        let count = |name: &str| said.get(name).and_then(Value::as_u64);
+    pub(super) fn from_json(usage: &Value) -> Option<Self> {
+        let count = |name: &str| usage.get(name).and_then(Value::as_u64);
         let (input, output) = (count("prompt_tokens"), count("completion_tokens"));
         let usage = match (input, output, count("total_tokens")) {
             (Some(input), Some(output), _) => Self { input, output },
@@ -39,28 +39,28 @@ impl Usage {
     }
 
     /// An estimate by length: four bytes per token, OpenAI's rule of thumb for English text.
-    pub(super) fn estimate(read: usize, written: usize) -> Self {
+    pub(super) fn estimate_by_length(input_bytes: usize, output_bytes: usize) -> Self {
         let tokens = |bytes: usize| bytes.div_ceil(4) as u64;
-        Self { input: tokens(read), output: tokens(written) }
+        Self { input: tokens(input_bytes), output: tokens(output_bytes) }
     }
 }
 
 /// The server's error message, if the body has an error instead of an answer.
-pub(super) fn complaint(body: &Value) -> Option<String> {
+pub(super) fn error_message(body: &Value) -> Option<String> {
     let error = body.get("error").filter(|error| !error.is_null())?;
-    let said = error.get("message").or(error.get("detail")).unwrap_or(error);
-    Some(said.as_str().map_or_else(|| said.to_string(), str::to_owned))
+    let message = error.get("message").or(error.get("detail")).unwrap_or(error);
+    Some(message.as_str().map_or_else(|| message.to_string(), str::to_owned))
 }
 
 impl Completion {
     /// Reads the answer of a whole response. The error is the end of a sentence that says what is wrong.
-    pub(super) fn read(mut body: Value) -> Result<Self, String> {
-        let usage = body.get("usage").and_then(Usage::read);
+    pub(super) fn from_response(mut body: Value) -> Result<Self, String> {
+        let usage = body.get("usage").and_then(TokenUsage::from_json);
         let choice = body.get_mut("choices").and_then(|choices| choices.get_mut(0));
         let Some(choice) = choice else { return Err("has no `choices`".into()) };
         let finish = choice.get("finish_reason").and_then(Value::as_str).map(str::to_owned);
         match choice.get_mut("message").map(Value::take) {
-            Some(Value::Object(message)) => Ok(Self { message, finish, usage }),
+            Some(Value::Object(message)) => Ok(Self { message, finish_reason: finish, usage }),
             _ => Err("has no `message` in its first choice".into()),
         }
     }
@@ -77,24 +77,24 @@ impl Completion {
         }
     }
 
-    /// The model's refusal, in its own words.
+    /// The text of the model's refusal.
     pub(super) fn refusal(&self) -> Option<&str> {
         self.message.get("refusal").and_then(Value::as_str).filter(|text| !text.trim().is_empty())
     }
 
     /// Whether the answer was cut off at the limit of tokens.
-    pub(super) fn is_cut(&self) -> bool {
-        self.finish.as_deref() == Some("length")
+    pub(super) fn is_truncated(&self) -> bool {
+        self.finish_reason.as_deref() == Some("length")
     }
 
     /// Whether the server's content filter withheld the answer.
     pub(super) fn is_filtered(&self) -> bool {
-        self.finish.as_deref() == Some("content_filter")
+        self.finish_reason.as_deref() == Some("content_filter")
     }
 
     /// The answer as a response body, for the dialect.
-    pub(super) fn as_body(&self) -> Value {
-        json!({"choices": [{"index": 0, "message": self.message, "finish_reason": self.finish}]})
+    pub(super) fn to_response_body(&self) -> Value {
+        json!({"choices": [{"index": 0, "message": self.message, "finish_reason": self.finish_reason}]})
     }
 }
 
@@ -103,8 +103,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usage_is_read_as_far_as_it_is_told() {
-        let read = |said: Value| Usage::read(&said).map(|usage| (usage.input, usage.output));
+    fn usage_is_read_from_partial_counts() {
+        let read = |usage: Value| TokenUsage::from_json(&usage).map(|usage| (usage.input, usage.output));
         assert_eq!(read(json!({"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10})), Some((8, 2)));
         assert_eq!(read(json!({"prompt_tokens": 8, "total_tokens": 10})), Some((8, 2)));
         assert_eq!(read(json!({"completion_tokens": 2, "total_tokens": 10})), Some((8, 2)));
@@ -113,22 +113,22 @@ mod tests {
         {
             assert_eq!(read(nothing), None);
         }
-        assert_eq!(Usage::estimate(9, 1), Usage { input: 3, output: 1 });
+        assert_eq!(TokenUsage::estimate_by_length(9, 1), TokenUsage { input: 3, output: 1 });
     }
 
     #[test]
-    fn what_is_no_completion_says_what_is_missing() {
-        assert_eq!(Completion::read(json!({"choices": []})).unwrap_err(), "has no `choices`");
-        assert_eq!(Completion::read(json!([])).unwrap_err(), "has no `choices`");
-        let no_message = Completion::read(json!({"choices": [{"text": "old"}]}));
+    fn invalid_completion_error_names_missing_member() {
+        assert_eq!(Completion::from_response(json!({"choices": []})).unwrap_err(), "has no `choices`");
+        assert_eq!(Completion::from_response(json!([])).unwrap_err(), "has no `choices`");
+        let no_message = Completion::from_response(json!({"choices": [{"text": "old"}]}));
         assert_eq!(no_message.unwrap_err(), "has no `message` in its first choice");
     }
 
     #[test]
-    fn texts_may_come_in_parts() {
+    fn text_parts_are_joined() {
         let parts = json!([{"type": "text", "text": "a"}, {"type": "refusal"}, {"type": "text", "text": "b"}]);
         let body = json!({"choices": [{"message": {"content": parts, "refusal": " "}, "finish_reason": "stop"}]});
-        let read = Completion::read(body).unwrap();
+        let read = Completion::from_response(body).unwrap();
         assert_eq!((read.text().as_str(), read.refusal()), ("a\nb", None));
     }
 }

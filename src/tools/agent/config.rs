@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::coworkers::misnamed;
+use super::coworkers::invalid_names;
 use crate::call::JsonObject;
 use crate::call::units::Time;
 use crate::tools::ConfigFault;
 
 /// Most turns that a manifest may set. Longer runs are hardly supervised by anyone.
-const MOST_TURNS: u32 = 100;
+const MAX_MAX_TURNS: u32 = 100;
 /// Highest `depth` that a manifest may set.
-const MOST_LEVELS: u32 = 8;
+const MAX_DEPTH: u32 = 8;
 
 /// The keys of the kind.
 #[derive(Clone, Deserialize, schemars::JsonSchema)]
@@ -104,22 +104,24 @@ pub struct Budget {
 
 impl Config {
     /// Faults: numbers out of range, and invalid names.
-    pub(super) fn faults(&self) -> Vec<ConfigFault> {
+    pub(super) fn config_faults(&self) -> Vec<ConfigFault> {
         let mut faults = Vec::new();
         let mut out_of = |value: Option<u32>, most: u32, key: &str| {
             if value.is_some_and(|value| !(1..=most).contains(&value)) {
                 faults.push(ConfigFault::error(&[key], format!("a number from 1 to {most} is expected here")));
             }
         };
-        out_of(self.max_turns, MOST_TURNS, "max_turns");
-        out_of(self.depth, MOST_LEVELS, "depth");
+        out_of(self.max_turns, MAX_MAX_TURNS, "max_turns");
+        out_of(self.depth, MAX_DEPTH, "depth");
         if self.budget.tokens == Some(0) {
-            faults.push(ConfigFault::error(&["budget", "tokens"], "a budget of nothing lets no model answer"));
+            faults.push(ConfigFault::error(&["budget", "tokens"], "the budget must be greater than zero"));
         }
         if self.budget.time.is_some_and(|time| time.0.is_zero()) {
-            faults.push(ConfigFault::error(&["budget", "time"], "a budget of nothing lets no model answer"));
+            faults.push(ConfigFault::error(&["budget", "time"], "the budget must be greater than zero"));
         }
-        faults.extend(misnamed(&self.coworkers).map(|(at, message)| ConfigFault::error(&["coworkers", &at], message)));
+        faults.extend(
+            invalid_names(&self.coworkers).map(|(at, message)| ConfigFault::error(&["coworkers", &at], message)),
+        );
         faults
     }
 }

@@ -7,41 +7,41 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::prompt::with_context;
+use super::prompt::join_task_and_context;
 use crate::call::{
-    AvailableTool, Definition, JsonObject, Kind, NoAnswer, SubAnswer, SubCall, ToolContext, ToolInvoker, ToolName,
-    ToolResult,
+    AvailableTool, Definition, JsonObject, Kind, NestedAnswer, NestedCall, NestedCallError, ToolContext, ToolInvoker,
+    ToolName, ToolResult,
 };
 use crate::tool_pattern::{ToolPattern, any_grants};
 
 /// How one agent delegates to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::tools) enum Way {
+pub(in crate::tools) enum DelegationTool {
     /// The tool `delegate_work`.
-    Delegate,
+    DelegateWork,
     /// The tool `ask_question`.
-    Ask,
+    AskQuestion,
 }
 
-impl Way {
-    pub(in crate::tools) const ALL: [Self; 2] = [Self::Delegate, Self::Ask];
+impl DelegationTool {
+    pub(in crate::tools) const ALL: [Self; 2] = [Self::DelegateWork, Self::AskQuestion];
 
     /// The tool's name.
     pub(in crate::tools) fn name(self) -> &'static str {
         match self {
-            Self::Delegate => "delegate_work",
-            Self::Ask => "ask_question",
+            Self::DelegateWork => "delegate_work",
+            Self::AskQuestion => "ask_question",
         }
     }
 
     /// The description for the model: when to use the tool.
     pub(in crate::tools) fn description(self) -> &'static str {
         match self {
-            Self::Delegate => {
-                "Hands a piece of work to a coworker, another agent, and returns what it comes to. The coworker knows nothing of \
+            Self::DelegateWork => {
+                "Hands a piece of work to a coworker, another agent, and returns the result. The coworker knows nothing of \
                  this conversation: put everything it needs into task and context."
             }
-            Self::Ask => {
+            Self::AskQuestion => {
                 "Asks a coworker, another agent, a question and returns its answer. The coworker knows nothing of this \
                  conversation: put everything it needs into question and context."
             }
@@ -49,18 +49,18 @@ impl Way {
     }
 
     /// The name of the parameter for the task.
-    fn wants(self) -> &'static str {
+    fn task_parameter(self) -> &'static str {
         match self {
-            Self::Delegate => "task",
-            Self::Ask => "question",
+            Self::DelegateWork => "task",
+            Self::AskQuestion => "question",
         }
     }
 
     /// The input schema. `coworkers` are the names to choose from, if they are known.
     pub(in crate::tools) fn input_schema(self, coworkers: &[&str]) -> Value {
         let what = match self {
-            Self::Delegate => "What the coworker is to do, in full, and what is to come of it",
-            Self::Ask => "The question, in full",
+            Self::DelegateWork => "The task, in full, with the expected result",
+            Self::AskQuestion => "The question, in full",
         };
         let mut coworker = json!({"type": "string", "description": "The coworker's name"});
         if !coworkers.is_empty() {
@@ -69,31 +69,33 @@ impl Way {
         json!({
             "type": "object",
             "properties": {
-                self.wants(): {"type": "string", "description": what},
-                "context": {"type": "string", "description": "Everything that the coworker has to know for it"},
+                self.task_parameter(): {"type": "string", "description": what},
+                "context": {"type": "string", "description": "Everything that the coworker must know for it"},
                 "coworker": coworker,
             },
-            "required": [self.wants(), "context", "coworker"],
+            "required": [self.task_parameter(), "context", "coworker"],
             "additionalProperties": false,
         })
     }
 
     /// Reads the arguments. The error is a text for the model.
-    pub(in crate::tools) fn read(self, arguments: JsonObject) -> Result<Work, String> {
-        let written: Written = serde_json::from_value(Value::Object(arguments))
+    pub(in crate::tools) fn parse_arguments(self, arguments: JsonObject) -> Result<DelegatedTask, String> {
+        let arguments: DelegationArguments = serde_json::from_value(Value::Object(arguments))
             .map_err(|error| format!("The arguments of {} do not fit: {error}.", self.name()))?;
-        let Written { task, question, context, coworker } = written;
-        let what = if self == Self::Delegate { task } else { question };
-        match what.filter(|text| !text.trim().is_empty()) {
-            Some(task) => Ok(Work { task, context: context.unwrap_or_default(), coworker }),
-            None => Err(format!("The arguments of {} do not fit: `{}` is missing.", self.name(), self.wants())),
+        let DelegationArguments { task, question, context, coworker } = arguments;
+        let task = if self == Self::DelegateWork { task } else { question };
+        match task.filter(|text| !text.trim().is_empty()) {
+            Some(task) => Ok(DelegatedTask { task, context: context.unwrap_or_default(), coworker }),
+            None => {
+                Err(format!("The arguments of {} do not fit: `{}` is missing.", self.name(), self.task_parameter()))
+            }
         }
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct DelegationArguments {
     task: Option<String>,
     question: Option<String>,
     context: Option<String>,
@@ -102,7 +104,7 @@ struct Written {
 
 /// A task and the name of the coworker that gets it.
 #[derive(Debug, PartialEq)]
-pub(in crate::tools) struct Work {
+pub(in crate::tools) struct DelegatedTask {
     pub(in crate::tools) task: String,
     pub(in crate::tools) context: String,
     pub(in crate::tools) coworker: String,
@@ -110,69 +112,74 @@ pub(in crate::tools) struct Work {
 
 /// The agents to which work may be delegated.
 pub(in crate::tools) struct Coworkers<'a> {
-    others: &'a dyn ToolInvoker,
+    invoker: &'a dyn ToolInvoker,
     /// Patterns of names; `None`: all agents that the caller may use.
-    names: Option<&'a [ToolPattern]>,
+    allowed: Option<&'a [ToolPattern]>,
 }
 
 impl<'a> Coworkers<'a> {
-    pub(in crate::tools) fn new(others: &'a dyn ToolInvoker, names: Option<&'a [ToolPattern]>) -> Self {
-        Self { others, names }
+    pub(in crate::tools) fn new(invoker: &'a dyn ToolInvoker, allowed: Option<&'a [ToolPattern]>) -> Self {
+        Self { invoker, allowed }
     }
 
     /// The coworkers that exist now and may be called.
-    pub(super) fn here(&self, context: &ToolContext) -> Vec<AvailableTool> {
-        let mut offers = self.others.offers(context, &|tool| self.is_named(tool));
-        offers.retain(|offer| offer.kind == Kind::Agent && takes_task(&offer.definition));
-        offers
+    pub(super) fn available(&self, context: &ToolContext) -> Vec<AvailableTool> {
+        let mut agents = self.invoker.available_tools(context, &|tool| self.is_allowed(tool));
+        agents.retain(|agent| agent.kind == Kind::Agent && has_task_parameter(&agent.definition));
+        agents
     }
 
-    fn is_named(&self, tool: &Definition) -> bool {
-        self.names.is_none_or(|names| any_grants(names, tool.names(), |_| false))
+    fn is_allowed(&self, tool: &Definition) -> bool {
+        self.allowed.is_none_or(|names| any_grants(names, tool.names(), |_| false))
     }
 
     /// Calls the coworker with the work.
     ///
     /// # Errors
     /// A text for the model.
-    pub(in crate::tools) async fn hand(
+    pub(in crate::tools) async fn delegate(
         &self,
-        work: Work,
+        task: DelegatedTask,
         context: &ToolContext,
-        terms: Terms,
-    ) -> Result<SubAnswer, String> {
-        let here = self.here(context);
-        let is_here = |tool: &Definition| here.iter().any(|offer| offer.definition.name == tool.name);
+        options: DelegationOptions,
+    ) -> Result<NestedAnswer, String> {
+        let available = self.available(context);
+        let is_available = |tool: &Definition| available.iter().any(|agent| agent.definition.name == tool.name);
         // Models write a coworker's name as other frameworks do: in quotes, or with line breaks.
-        let name = work.coworker.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`')).to_owned();
-        let name = self.others.resolve(context, &is_here, &name).map_err(|meant| unknown(&name, &meant, &here))?;
-        let takes_context = here.iter().filter(|offer| offer.definition.name == name).any(|offer| {
-            offer.definition.input_schema.get("properties").is_some_and(|fields| fields.get("context").is_some())
+        let name = task.coworker.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`')).to_owned();
+        let name = self
+            .invoker
+            .resolve(context, &is_available, &name)
+            .map_err(|suggestions| unknown_coworker_message(&name, &suggestions, &available))?;
+        let takes_context = available.iter().filter(|agent| agent.definition.name == name).any(|agent| {
+            agent.definition.input_schema.get("properties").is_some_and(|fields| fields.get("context").is_some())
         });
         let arguments = match takes_context {
-            true if work.context.trim().is_empty() => json!({"task": work.task}),
-            true => json!({"task": work.task, "context": work.context}),
-            false => json!({"task": with_context(&work.task, &work.context)}),
+            true if task.context.trim().is_empty() => json!({"task": task.task}),
+            true => json!({"task": task.task, "context": task.context}),
+            false => json!({"task": join_task_and_context(&task.task, &task.context)}),
         };
-        let call = SubCall {
+        let call = NestedCall {
             name: name.to_string(),
             arguments,
             cut_off: false,
-            tool_use_id: terms.tool_use_id,
-            deadline: terms.deadline,
-            levels: terms.levels,
+            tool_use_id: options.tool_use_id,
+            deadline: options.deadline,
+            max_depth: options.max_depth,
         };
-        match self.others.call(context, &is_here, call).await {
+        match self.invoker.call(context, &is_available, call).await {
             Ok(answer) => Ok(answer),
-            Err(NoAnswer::Unknown(meant)) => Err(unknown(name.as_str(), &meant, &here)),
-            Err(NoAnswer::TooDeep(levels)) => Err(super::turn::too_deep(levels)),
-            Err(NoAnswer::Failed(failure)) => Err(failure.for_model),
+            Err(NestedCallError::UnknownTool(suggestions)) => {
+                Err(unknown_coworker_message(name.as_str(), &suggestions, &available))
+            }
+            Err(NestedCallError::TooDeep(levels)) => Err(super::turn::too_deep_message(levels)),
+            Err(NestedCallError::Failed(failure)) => Err(failure.for_model),
         }
     }
 }
 
 /// A list of agents, one line each: the name and the description.
-pub(in crate::tools) fn listed<'a>(agents: impl IntoIterator<Item = &'a Definition>) -> String {
+pub(in crate::tools) fn format_agent_list<'a>(agents: impl IntoIterator<Item = &'a Definition>) -> String {
     let lines = agents.into_iter().map(|agent| {
         let purpose = agent.description.split_whitespace().collect::<Vec<_>>().join(" ");
         if purpose.is_empty() { format!("\n- {}", agent.name) } else { format!("\n- {}: {purpose}", agent.name) }
@@ -181,35 +188,35 @@ pub(in crate::tools) fn listed<'a>(agents: impl IntoIterator<Item = &'a Definiti
 }
 
 /// Whether an agent has the parameter `task`, which delegation needs.
-pub(in crate::tools) fn takes_task(agent: &Definition) -> bool {
+pub(in crate::tools) fn has_task_parameter(agent: &Definition) -> bool {
     agent.input_schema.get("properties").is_some_and(|fields| fields.get("task").is_some())
 }
 
 /// Entries that cannot be the name of an agent: the index, and what is wrong.
-pub(in crate::tools) fn misnamed(names: &[String]) -> impl Iterator<Item = (String, String)> {
-    let wrong = names.iter().enumerate().filter(|(_, name)| ToolName::parse(name.trim()).is_err());
-    wrong.map(|(at, name)| {
-        (at.to_string(), format!("`{name}` is no tool's name: coworkers are agents, by their names, without patterns"))
+pub(in crate::tools) fn invalid_names(names: &[String]) -> impl Iterator<Item = (String, String)> {
+    let invalid = names.iter().enumerate().filter(|(_, name)| ToolName::parse(name.trim()).is_err());
+    invalid.map(|(index, name)| {
+        (index.to_string(), format!("`{name}` is not a tool name: list agents by name, without patterns"))
     })
 }
 
 /// The bounds and ids of the call to a coworker.
-pub(in crate::tools) struct Terms {
+pub(in crate::tools) struct DelegationOptions {
     pub(in crate::tools) tool_use_id: Option<Arc<str>>,
     pub(in crate::tools) deadline: Instant,
-    pub(in crate::tools) levels: Option<u32>,
+    pub(in crate::tools) max_depth: Option<u32>,
 }
 
-fn unknown(asked: &str, meant: &[String], here: &[AvailableTool]) -> String {
-    let asked: String = asked.chars().take(200).collect();
-    let known: Vec<&str> = here.iter().map(|offer| offer.definition.name.as_str()).collect();
-    match (meant, known.as_slice()) {
-        (_, []) => format!("There is no coworker `{asked}`, and no other either: do it yourself."),
-        ([], known) => format!("There is no coworker `{asked}`. There are: {}.", known.join(", ")),
-        (meant, known) => {
+fn unknown_coworker_message(name: &str, suggestions: &[String], available: &[AvailableTool]) -> String {
+    let name: String = name.chars().take(200).collect();
+    let known: Vec<&str> = available.iter().map(|agent| agent.definition.name.as_str()).collect();
+    match (suggestions, known.as_slice()) {
+        (_, []) => format!("There is no coworker `{name}`, and there is no other coworker: do it yourself."),
+        ([], known) => format!("There is no coworker `{name}`. There are: {}.", known.join(", ")),
+        (suggestions, known) => {
             format!(
-                "There is no coworker `{asked}`; did you mean {}? There are: {}.",
-                meant.join(", "),
+                "There is no coworker `{name}`; did you mean {}? There are: {}.",
+                suggestions.join(", "),
                 known.join(", ")
             )
         }
@@ -217,6 +224,6 @@ fn unknown(asked: &str, meant: &[String], here: &[AvailableTool]) -> String {
 }
 
 /// The answer as a tool's result.
-pub(in crate::tools) fn result(answer: SubAnswer) -> ToolResult {
+pub(in crate::tools) fn into_tool_result(answer: NestedAnswer) -> ToolResult {
     Arc::unwrap_or_clone(answer.result)
 }

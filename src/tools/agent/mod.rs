@@ -23,8 +23,8 @@ pub use config::{Budget, Config, ModelConfig};
 
 use self::endpoint::Endpoint;
 use self::prompt::Prompt;
-use self::run::Run;
-use super::kinds::Built;
+use self::run::AgentRun;
+use super::kinds::BuildResult;
 use super::{BuildContext, Runner, Tool};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolInvoker, ToolResult};
 use crate::tool_pattern::ToolPattern;
@@ -32,11 +32,11 @@ use crate::tool_pattern::ToolPattern;
 /// Default for `max_turns`.
 const MAX_TURNS: u32 = 8;
 /// Replaces a key in texts of the model's server.
-const HIDDEN: &str = "[redacted]";
+const REDACTED: &str = "[redacted]";
 /// Added to `budget.time` for the tool's timeout, so that the budget ends the call before the timeout does.
-const MARGIN: Duration = Duration::from_secs(5);
+const TIMEOUT_MARGIN: Duration = Duration::from_secs(5);
 
-struct Agent {
+struct AgentRunner {
     endpoint: Endpoint,
     prompt: Prompt,
     tools: Vec<ToolPattern>,
@@ -47,11 +47,11 @@ struct Agent {
 }
 
 /// The parameters of an agent that declares no parameters.
-pub(super) fn parameters(tool: Tool<()>) -> Tool<()> {
+pub(super) fn add_default_parameters(tool: Tool<()>) -> Tool<()> {
     tool.param("task", "string", "What to do, in full: the agent knows nothing else of the conversation.").param_opt(
         "context",
         "string",
-        "What the agent has to know for it",
+        "What the agent must know for the task",
     )
 }
 
@@ -59,18 +59,18 @@ pub(super) fn parameters(tool: Tool<()>) -> Tool<()> {
 ///
 /// # Errors
 /// Faults of the configuration.
-pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
-    let mut faults = config.faults();
+pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
+    let mut faults = config.config_faults();
     let Config { model, system, prompt, tools, coworkers, max_turns, depth, budget, output_schema } = config;
     let prompt = Prompt::build(system, prompt, output_schema, context, &mut faults);
     let endpoint = Endpoint::build(model, context, &mut faults);
     match (endpoint, prompt) {
         (Some(endpoint), Some(prompt)) if faults.iter().all(|fault| fault.warning) => {
-            let agent = Agent {
+            let agent = AgentRunner {
                 endpoint,
                 prompt,
-                tools: ToolPattern::list(&tools),
-                coworkers: ToolPattern::list(&coworkers),
+                tools: ToolPattern::parse_list(&tools),
+                coworkers: ToolPattern::parse_list(&coworkers),
                 max_turns: max_turns.unwrap_or(MAX_TURNS),
                 depth,
                 budget,
@@ -81,40 +81,40 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
     }
 }
 
-impl Agent {
+impl AgentRunner {
     /// Whether it calls anything beside its model. Only then it gets the caller's context.
-    fn calls_others(&self) -> bool {
+    fn can_call_tools(&self) -> bool {
         !self.tools.is_empty() || !self.coworkers.is_empty()
     }
 }
 
 #[async_trait]
-impl Runner for Agent {
+impl Runner for AgentRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let others = context.service::<Arc<dyn ToolInvoker>>().cloned().filter(|_| self.calls_others());
-        if self.calls_others() && others.is_none() {
-            return Err(ToolError::unavailable_before("this agent has no access to other tools here", None));
+        let invoker = context.service::<Arc<dyn ToolInvoker>>().cloned().filter(|_| self.can_call_tools());
+        if self.can_call_tools() && invoker.is_none() {
+            return Err(ToolError::unavailable_before_start("this agent has no access to other tools here", None));
         }
         // Refuse at once: without the tools that it depends on, the model would invent an answer.
-        if others.is_some() && context.levels(self.depth) == 0 {
-            return Err(ToolError::Said(turn::too_deep(context.depth())));
+        if invoker.is_some() && context.allowed_depth(self.depth) == 0 {
+            return Err(ToolError::Rejected(turn::too_deep_message(context.depth())));
         }
-        Run::new(self, &context.of_agent(), others.as_deref()).go(&arguments).await
+        AgentRun::new(self, &context.for_agent(), invoker.as_deref()).run(&arguments).await
     }
 
     fn takes_context(&self) -> bool {
-        self.calls_others()
+        self.can_call_tools()
     }
 
-    fn takes_fields(&self) -> bool {
+    fn takes_context_fields(&self) -> bool {
         true
     }
 
     fn calls_tools(&self) -> bool {
-        self.calls_others()
+        self.can_call_tools()
     }
 
-    fn own_timeout(&self) -> Option<Duration> {
-        self.budget.time.map(|time| time.0.saturating_add(MARGIN))
+    fn default_timeout(&self) -> Option<Duration> {
+        self.budget.time.map(|time| time.0.saturating_add(TIMEOUT_MARGIN))
     }
 }

@@ -1,5 +1,5 @@
-//! One call of an agent. The model is asked, its calls are run, and it is asked again, until it answers without a call
-//! or a bound ends the run.
+//! One call of an agent. Each turn requests an answer of the model and runs its calls, until an answer has no call or
+//! a bound ends the run.
 //!
 //! A run that a bound ends has an error result (`is_error`) with the last text of the model. A model that cannot be
 //! reached is a failure of the call. After the first tool call, such a failure does not permit a retry.
@@ -8,156 +8,176 @@ use bytesize::ByteSize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::Agent;
-use super::completion::{Completion, Usage};
-use super::endpoint::{LONGEST_COMPLAINT, Listener};
+use super::AgentRunner;
+use super::completion::{Completion, TokenUsage};
+use super::endpoint::{AnswerListener, MAX_ERROR_TEXT_BYTES};
 use super::turn::{self, Toolset};
-use crate::call::{JsonObject, ModelUsage, ToolContext, ToolError, ToolInvoker, ToolResult, Torn};
+use crate::call::{CutEnds, JsonObject, ModelUsage, ToolContext, ToolError, ToolInvoker, ToolResult};
 use crate::tools::Values;
 
 /// Longest conversation that is sent, in bytes of its JSON. It is several times what any model reads. Each request
 /// copies the conversation.
-const LONGEST_CONVERSATION: usize = 16 << 20;
+const MAX_CONVERSATION_BYTES: usize = 16 << 20;
 
 /// One call of an agent, with its state.
-pub(super) struct Run<'a> {
-    agent: &'a Agent,
+pub(super) struct AgentRun<'a> {
+    agent: &'a AgentRunner,
     context: &'a ToolContext,
-    others: Option<&'a dyn ToolInvoker>,
+    invoker: Option<&'a dyn ToolInvoker>,
     usage: ModelUsage,
     /// The end of its time budget, or of the call if that is earlier.
     end: Instant,
     /// The last text that the model wrote beside its calls.
-    words: String,
-    has_called: bool,
+    last_text: String,
+    has_called_tools: bool,
 }
 
-impl<'a> Run<'a> {
-    pub(super) fn new(agent: &'a Agent, context: &'a ToolContext, others: Option<&'a dyn ToolInvoker>) -> Self {
+impl<'a> AgentRun<'a> {
+    pub(super) fn new(agent: &'a AgentRunner, context: &'a ToolContext, invoker: Option<&'a dyn ToolInvoker>) -> Self {
         let budget = agent.budget.time.and_then(|time| Instant::now().checked_add(time.0));
         let end = budget.map_or(context.deadline, |end| end.min(context.deadline));
-        let (usage, words) = (context.model_usage(), String::new());
-        Self { agent, context, others, usage, end, words, has_called: false }
+        let (usage, last_text) = (context.model_usage(), String::new());
+        Self { agent, context, invoker, usage, end, last_text, has_called_tools: false }
     }
 
     /// Runs the turns until there is an answer, or time is over.
-    pub(super) async fn go(mut self, arguments: &JsonObject) -> Result<ToolResult, ToolError> {
+    pub(super) async fn run(mut self, arguments: &JsonObject) -> Result<ToolResult, ToolError> {
         let (end, deadline) = (self.end, self.context.deadline);
-        let done = timeout_at(end, self.turns(arguments)).await;
-        match done {
-            Ok(done) => done,
-            Err(_) if end < deadline => Ok(self.stopped("its budget of time is used up")),
+        let outcome = timeout_at(end, self.run_turns(arguments)).await;
+        match outcome {
+            Ok(outcome) => outcome,
+            Err(_) if end < deadline => Ok(self.stopped_result("its budget of time is used up")),
             // The deadline of the call is now. Wait for the stack, which ends the call with its own error.
             Err(_) => std::future::pending().await,
         }
     }
 
-    async fn turns(&mut self, arguments: &JsonObject) -> Result<ToolResult, ToolError> {
-        let tools = self.others.map(|others| Toolset::new(self.agent, self.context, others, self.end));
-        let shown = tools.as_ref().map_or(&[][..], |tools| &tools.shown);
-        let mut messages = self.agent.prompt.messages(Values { arguments, context: &self.context.context });
+    async fn run_turns(&mut self, arguments: &JsonObject) -> Result<ToolResult, ToolError> {
+        let tools = self.invoker.map(|invoker| Toolset::new(self.agent, self.context, invoker, self.end));
+        let definitions = tools.as_ref().map_or(&[][..], |tools| &tools.definitions);
+        let mut messages = self.agent.prompt.initial_messages(Values { arguments, context: &self.context.context });
         for turn in 1..=self.agent.max_turns {
-            let completion = self.ask(turn, &messages, shown).await?;
-            let calls =
-                turn::calls(&completion).map_err(|what| ToolError::BadOutput(format!("the model's answer {what}")))?;
-            calls.warnings.iter().filter(|_| !calls.asks.is_empty()).for_each(|warning| self.context.warn(warning));
-            self.tell(turn, &calls);
-            if calls.asks.is_empty() {
-                return Ok(self.last_words(&completion));
+            let completion = self.request_completion(turn, &messages, definitions).await?;
+            let calls = turn::parse_calls(&completion)
+                .map_err(|problem| ToolError::BadOutput(format!("the model's answer {problem}")))?;
+            calls.warnings.iter().filter(|_| !calls.calls.is_empty()).for_each(|warning| self.context.warn(warning));
+            self.report_turn(turn, &calls);
+            if calls.calls.is_empty() {
+                return Ok(self.final_result(&completion));
             }
             if let Some(text) = Some(completion.text()).filter(|text| !text.trim().is_empty()) {
-                self.words = text;
+                self.last_text = text;
             }
-            if self.is_spent() {
-                return Ok(self.stopped("its budget of tokens is used up"));
+            if self.is_over_budget() {
+                return Ok(self.stopped_result("its budget of tokens is used up"));
             }
             let is_last = turn == self.agent.max_turns;
             let Some(tools) = &tools else {
-                return Ok(self.stopped("its model called tools, and it has none"));
+                return Ok(self.stopped_result("its model called tools, but it has no tools"));
             };
             // In the last turn the model does not read results. So run the calls only if a result can be the answer.
-            if is_last && !tools.may_end(&calls) {
+            if is_last && !tools.can_end_run(&calls) {
                 break;
             }
-            self.has_called = true;
-            let done = tools.take(&calls).await;
+            self.has_called_tools = true;
+            let done = tools.run_calls(&calls).await;
             self.usage.total_tokens = self.usage.total_tokens.saturating_add(done.tokens);
-            self.context.used_model(self.usage);
+            self.context.set_model_usage(self.usage);
             if let Some(answer) = done.answer {
                 return Ok(answer);
             }
-            if self.is_spent() {
-                return Ok(self.stopped("its budget of tokens is used up"));
+            if self.is_over_budget() {
+                return Ok(self.stopped_result("its budget of tokens is used up"));
             }
-            messages.push(turn::echo(completion.message, &calls));
+            messages.push(turn::assistant_message(completion.message, &calls));
             messages.extend(done.messages);
-            if length(&messages) > LONGEST_CONVERSATION {
-                return Ok(self.stopped(&format!("it has more than {} to read", ByteSize(LONGEST_CONVERSATION as u64))));
+            if json_len(&messages) > MAX_CONVERSATION_BYTES {
+                return Ok(self.stopped_result(&format!(
+                    "its conversation is longer than {}",
+                    ByteSize(MAX_CONVERSATION_BYTES as u64)
+                )));
             }
         }
         let turns = self.agent.max_turns;
-        Ok(self.stopped(&format!("it had {turns} turns (`max_turns`) and still wants to call tools")))
+        Ok(self.stopped_result(&format!("it had {turns} turns (`max_turns`) and still wants to call tools")))
     }
 
-    async fn ask(&mut self, turn: u32, messages: &[Value], tools: &[Value]) -> Result<Completion, ToolError> {
-        let mut telling = TextProgress { context: self.context, turn, text: String::new() };
-        let asked = self.agent.endpoint.ask(messages, tools, self.context.trace(), self.end, &mut telling).await;
-        telling.rest(asked.is_ok());
-        let completion = asked.map_err(|error| self.failed(error))?;
+    async fn request_completion(
+        &mut self,
+        turn: u32,
+        messages: &[Value],
+        tools: &[Value],
+    ) -> Result<Completion, ToolError> {
+        let mut progress = TextProgress { context: self.context, turn, text: String::new() };
+        let answer = self
+            .agent
+            .endpoint
+            .request_completion(messages, tools, self.context.trace(), self.end, &mut progress)
+            .await;
+        progress.flush(answer.is_ok());
+        let completion = answer.map_err(|error| self.adapt_error(error))?;
         let estimate = || {
-            let read = length(messages.iter().chain(tools));
-            Usage::estimate(read, json!(completion.message).to_string().len())
+            let input_bytes = json_len(messages.iter().chain(tools));
+            TokenUsage::estimate_by_length(input_bytes, json!(completion.message).to_string().len())
         };
         let usage = completion.usage.unwrap_or_else(estimate);
-        let all = &mut self.usage;
-        all.requests += 1;
-        all.estimated |= completion.usage.is_none();
-        all.input_tokens = all.input_tokens.saturating_add(usage.input);
-        all.output_tokens = all.output_tokens.saturating_add(usage.output);
-        all.total_tokens = all.total_tokens.saturating_add(usage.input).saturating_add(usage.output);
-        self.context.used_model(self.usage);
+        let total = &mut self.usage;
+        total.requests += 1;
+        total.estimated |= completion.usage.is_none();
+        total.input_tokens = total.input_tokens.saturating_add(usage.input);
+        total.output_tokens = total.output_tokens.saturating_add(usage.output);
+        total.total_tokens = total.total_tokens.saturating_add(usage.input).saturating_add(usage.output);
+        self.context.set_model_usage(self.usage);
         Ok(completion)
     }
 
     /// Adapts a failure of the model's server. Before the first tool call nothing can have had an effect, so the whole
     /// call may be repeated. Later a repetition would call the tools again.
-    fn failed(&self, error: ToolError) -> ToolError {
+    fn adapt_error(&self, error: ToolError) -> ToolError {
         match error {
-            ToolError::Upstream { message, retryable, down, retry_after, .. } => {
-                let called = self.has_called;
-                let message = self.context.shortened(&message, LONGEST_COMPLAINT);
+            ToolError::Upstream { message, retryable, unavailable: down, retry_after, .. } => {
+                let called = self.has_called_tools;
+                let message = self.context.redact_and_shorten(&message, MAX_ERROR_TEXT_BYTES);
                 let message = if called { format!("{message} (tools were called before)") } else { message };
-                ToolError::Upstream { message, retryable: retryable && !called, down, untouched: !called, retry_after }
+                ToolError::Upstream {
+                    message,
+                    retryable: retryable && !called,
+                    unavailable: down,
+                    not_delivered: !called,
+                    retry_after,
+                }
             }
-            ToolError::BadOutput(message) => ToolError::BadOutput(self.context.shortened(&message, LONGEST_COMPLAINT)),
+            ToolError::BadOutput(message) => {
+                ToolError::BadOutput(self.context.redact_and_shorten(&message, MAX_ERROR_TEXT_BYTES))
+            }
             other => other,
         }
     }
 
-    fn is_spent(&self) -> bool {
+    fn is_over_budget(&self) -> bool {
         self.agent.budget.tokens.is_some_and(|most| self.usage.total_tokens >= most)
     }
 
     /// The result for a final answer of the model.
-    fn last_words(&self, completion: &Completion) -> ToolResult {
+    fn final_result(&self, completion: &Completion) -> ToolResult {
         let text = completion.text();
         if let Some(refusal) = completion.refusal() {
             return ToolResult::error(format!("The agent's model refused: {refusal}"));
         }
-        let incomplete = |why: &str| match text.trim() {
-            "" => ToolResult::error(format!("The agent gave no answer: {why}.")),
-            text => ToolResult::error(format!("{text}\n\n[The answer is not complete: {why}.]")),
+        let incomplete = |reason: &str| match text.trim() {
+            "" => ToolResult::error(format!("The agent gave no answer: {reason}.")),
+            text => ToolResult::error(format!("{text}\n\n[The answer is not complete: {reason}.]")),
         };
-        if completion.is_cut() {
+        if completion.is_truncated() {
             return incomplete("the model reached its limit of tokens");
         }
         if completion.is_filtered() {
-            return incomplete("the model's server held back what it said (content_filter)");
+            return incomplete("the model's server withheld the answer (content_filter)");
         }
         if text.trim().is_empty() {
-            return ToolResult::error("The agent gave no answer: its model said nothing.");
+            return ToolResult::error("The agent gave no answer: its model returned no text.");
         }
-        let json = if self.agent.prompt.wants_json() { unfenced(&text) } else { text.trim() };
+        let json = if self.agent.prompt.requires_json() { strip_code_fence(&text) } else { text.trim() };
         match serde_json::from_str::<Value>(json) {
             Ok(value @ (Value::Object(_) | Value::Array(_))) => ToolResult::json(value),
             _ => ToolResult::text(text),
@@ -165,35 +185,35 @@ impl<'a> Run<'a> {
     }
 
     /// The error result of a run that a bound ended.
-    fn stopped(&self, why: &str) -> ToolResult {
-        let so_far = match self.words.trim() {
+    fn stopped_result(&self, reason: &str) -> ToolResult {
+        let last_text = match self.last_text.trim() {
             "" => String::new(),
-            words => format!(" What it said so far:\n\n{words}"),
+            text => format!(" What it said so far:\n\n{text}"),
         };
-        ToolResult::error(format!("The agent was stopped before it had an answer: {why}.{so_far}"))
+        ToolResult::error(format!("The agent was stopped before it had an answer: {reason}.{last_text}"))
     }
 
-    fn tell(&self, turn: u32, calls: &crate::dialect::Message) {
-        if self.context.is_watched() {
-            let names: Vec<&str> = calls.asks.iter().filter_map(crate::dialect::name_of).collect();
+    fn report_turn(&self, turn: u32, calls: &crate::dialect::Message) {
+        if self.context.has_listener() {
+            let names: Vec<&str> = calls.calls.iter().filter_map(crate::dialect::tool_name).collect();
             self.context.progress(json!({"turn": turn, "calls": names, "tokens": self.usage.total_tokens}));
         }
     }
 }
 
 /// The size of these values as JSON, in bytes.
-fn length<'a>(values: impl IntoIterator<Item = &'a Value>) -> usize {
+fn json_len<'a>(values: impl IntoIterator<Item = &'a Value>) -> usize {
     values.into_iter().map(|value| value.to_string().len()).sum()
 }
 
 /// Removes the code fence that models like to put around JSON.
-fn unfenced(text: &str) -> &str {
+fn strip_code_fence(text: &str) -> &str {
     let text = text.trim();
     let inner = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
     inner.map_or(text, |inner| inner.strip_prefix("json").unwrap_or(inner).trim())
 }
 
-/// Reports the model's text as progress while it comes, in whole words. Text that may be the start of a secret is held
+/// Reports the model's text as progress while it arrives, in whole words. Text that may be the start of a secret is held
 /// back, because the redactor does not find half a secret.
 struct TextProgress<'a> {
     context: &'a ToolContext,
@@ -202,38 +222,38 @@ struct TextProgress<'a> {
 }
 
 impl TextProgress<'_> {
-    fn tell(&mut self, end: usize) {
-        let rest = self.text.split_off(end);
-        let text = std::mem::replace(&mut self.text, rest);
+    fn report_text_up_to(&mut self, end: usize) {
+        let remaining = self.text.split_off(end);
+        let text = std::mem::replace(&mut self.text, remaining);
         if !text.is_empty() {
             self.context.progress(json!({"turn": self.turn, "text": text}));
         }
     }
 
     /// Reports the text that was held back. `is_whole`: the answer is complete.
-    fn rest(&mut self, is_whole: bool) {
+    fn flush(&mut self, is_whole: bool) {
         if !is_whole {
-            self.text = self.context.excerpt(self.text.as_bytes(), Torn::END);
+            self.text = self.context.excerpt(self.text.as_bytes(), CutEnds::END);
         }
-        self.tell(self.text.len());
+        self.report_text_up_to(self.text.len());
     }
 }
 
-impl Listener for TextProgress<'_> {
-    fn text(&mut self, text: &str) {
-        if !self.context.is_watched() {
+impl AnswerListener for TextProgress<'_> {
+    fn on_text(&mut self, text: &str) {
+        if !self.context.has_listener() {
             return;
         }
         self.text.push_str(text);
         if let Some(end) = self.text.rfind(char::is_whitespace) {
-            self.tell(self.context.settled(&self.text, end));
+            self.report_text_up_to(self.context.safe_split(&self.text, end));
         }
     }
 
-    fn again(&mut self, why: &str) {
+    fn on_retry(&mut self, reason: &str) {
         self.text.clear();
-        let why = self.context.shortened(why, LONGEST_COMPLAINT);
-        self.context.progress(json!({"turn": self.turn, "again": why}));
+        let reason = self.context.redact_and_shorten(reason, MAX_ERROR_TEXT_BYTES);
+        self.context.progress(json!({"turn": self.turn, "again": reason}));
     }
 }
 
@@ -246,37 +266,38 @@ mod tests {
     use crate::secrets::Redactor;
 
     #[test]
-    fn streamed_text_tells_no_part_of_a_secret() {
+    fn streamed_progress_holds_no_part_of_secret() {
         let (sink, mut listener) = ProgressSink::channel();
-        let (_, mut call) = crate::tools::http::tests::context();
+        let (_, mut call) = crate::tools::http::tests::test_context();
         call.progress = Some(sink);
         let redactor = Arc::new(Redactor::new(["correct horse battery staple"]));
         let cleaner = redactor.clone();
-        let reporter = Reporter::of(&call, || Box::new(move |data| cleaner.progress(data)));
-        let context = ToolContext::new(&call, Instant::now(), Arc::default()).reporting(reporter).redacting(redactor);
-        let mut told = |text: &str, is_whole: bool| {
-            let mut telling = TextProgress { context: &context, turn: 1, text: String::new() };
-            text.split_inclusive(' ').for_each(|piece| telling.text(piece));
-            telling.rest(is_whole);
-            let mut said = String::new();
+        let reporter = Reporter::for_invocation(&call, || Box::new(move |data| cleaner.redact_progress(data)));
+        let context =
+            ToolContext::new(&call, Instant::now(), Arc::default()).with_reporter(reporter).with_redactor(redactor);
+        let mut reported = |text: &str, is_whole: bool| {
+            let mut progress = TextProgress { context: &context, turn: 1, text: String::new() };
+            text.split_inclusive(' ').for_each(|piece| progress.on_text(piece));
+            progress.flush(is_whole);
+            let mut text = String::new();
             while let Some(Event::Progress(progress)) = listener.try_next() {
                 let data: Value = serde_json::from_str(progress.data.get()).unwrap();
-                said.push_str(data["text"].as_str().unwrap());
+                text.push_str(data["text"].as_str().unwrap());
             }
-            said
+            text
         };
         assert_eq!(
-            told("the correct answer is correct horse battery staple here", true),
+            reported("the correct answer is correct horse battery staple here", true),
             "the correct answer is [redacted] here"
         );
-        assert_eq!(told("it is a correct horse battery", true), "it is a correct horse battery", "it may be that");
-        assert_eq!(told("it is a correct horse battery", false), "it is a ", "it broke off");
+        assert_eq!(reported("it is a correct horse battery", true), "it is a correct horse battery", "it may be that");
+        assert_eq!(reported("it is a correct horse battery", false), "it is a ", "it broke off");
     }
 
     #[test]
-    fn a_fence_around_json_is_taken_off() {
+    fn code_fence_around_json_is_removed() {
         for text in ["{\"n\": 1}", " {\"n\": 1}\n", "```json\n{\"n\": 1}\n```", "```\n{\"n\": 1}```"] {
-            assert_eq!(unfenced(text), "{\"n\": 1}", "{text}");
+            assert_eq!(strip_code_fence(text), "{\"n\": 1}", "{text}");
         }
     }
 }

@@ -15,17 +15,17 @@ use url::Url;
 
 use super::denied_files::DeniedFiles;
 use super::folder::Folder;
-use super::web::Web;
+use super::web::WebAccess;
 use crate::call::units::Size;
 use crate::call::{Content, Effect, JsonObject, ToolContext, ToolError, ToolResult};
-use crate::tools::blocking::on_a_thread;
-use crate::tools::http::response::{ResponseReader, bare};
-use crate::tools::{Clients, ConfigFault, Fault, Placeholder, Runner, Tool, Values, media};
+use crate::tools::blocking::run_on_blocking_thread;
+use crate::tools::http::response::{ResponseReader, url_without_secrets};
+use crate::tools::{ConfigFault, HttpClients, Placeholder, Runner, Tool, ValueFault, Values, media};
 
 /// The default `max_bytes`: the largest picture that Anthropic's Messages API accepts.
-const DEFAULT_MOST: u64 = 5 << 20;
+const DEFAULT_MAX_BYTES: u64 = 5 << 20;
 /// The highest `max_bytes`: about what Gemini accepts in one request (20 MB).
-const MOST: u64 = 20 << 20;
+const MAX_BYTES: u64 = 20 << 20;
 
 /// `with:`.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -54,54 +54,54 @@ pub(super) struct Config {
 }
 
 fn default_max_bytes() -> Size {
-    Size(DEFAULT_MOST)
+    Size(DEFAULT_MAX_BYTES)
 }
 
 /// The tool, registered as `name`.
-pub(super) fn tool(name: &str, config: Config, base: &Path, clients: &Clients) -> Result<Tool, ConfigFault> {
-    if !(1..=MOST).contains(&config.max_bytes.0) {
+pub(super) fn tool(name: &str, config: Config, base: &Path, clients: &HttpClients) -> Result<Tool, ConfigFault> {
+    if !(1..=MAX_BYTES).contains(&config.max_bytes.0) {
         return Err(ConfigFault::error(&["with", "max_bytes"], "from 1B to 20MiB"));
     }
     let folder = config.root.as_deref().map(|root| Folder::open(root, base)).transpose()?;
     if folder.is_none() && config.deny.is_some() {
         return Err(ConfigFault::error(
             &["with", "deny"],
-            "without `root` no file is read: name a folder, or leave deny out",
+            "`deny` has no effect without `root`: name a folder, or leave `deny` out",
         ));
     }
     let denied = DeniedFiles::new(config.deny)?;
-    let web = Web::new(config.allow_hosts.as_deref(), config.allow_private, clients)?;
-    let most = config.max_bytes.as_usize();
-    let from = match folder {
+    let web = WebAccess::new(config.allow_hosts.as_deref(), config.allow_private, clients)?;
+    let max_bytes = config.max_bytes.as_usize();
+    let locations = match folder {
         Some(_) => "the path of a file, relative to the folder that this tool reads, an http(s) URL or a data: URI",
         None => "an http(s) URL or a data: URI",
     };
     let description = format!(
-        "Adds a picture to the conversation, so that you can see it. Takes PNG, JPEG, GIF and WebP, from {from}. Use it \
+        "Adds a picture to the conversation, so that you can see it. Takes PNG, JPEG, GIF and WebP, from {locations}. Use it \
          when you have to look at a picture to answer.{}",
-        folder.as_ref().map(|_| denied.described()).unwrap_or_default()
+        folder.as_ref().map(|_| denied.description_sentence()).unwrap_or_default()
     );
     let folder = folder.map(|folder| (folder, Arc::new(denied)));
     let tool = Tool::new(name, description)
-        .param("source", "string", &format!("Where the picture is: {from}"))
+        .param("source", "string", &format!("Where the picture is: {locations}"))
         .effect(Effect::Read);
     Ok(tool.with_runner(Arc::new(AddImage {
         folder,
         web,
-        most,
-        reading: ResponseReader::up_to(most, "with.max_bytes"),
+        max_bytes,
+        response_reader: ResponseReader::with_cap(max_bytes, "with.max_bytes"),
     })))
 }
 
 struct AddImage {
     folder: Option<(Folder, Arc<DeniedFiles>)>,
-    web: Web,
-    most: usize,
-    reading: ResponseReader,
+    web: WebAccess,
+    max_bytes: usize,
+    response_reader: ResponseReader,
 }
 
 /// The location of the picture.
-enum Source<'a> {
+enum PictureSource<'a> {
     /// In the argument itself.
     Data(DataUrl<'a>),
     /// At this URL.
@@ -112,39 +112,39 @@ enum Source<'a> {
 
 impl AddImage {
     /// Parses the argument. The error is a sentence.
-    fn source<'a>(&'a self, arguments: &'a JsonObject) -> Result<Source<'a>, String> {
+    fn parse_source<'a>(&'a self, arguments: &'a JsonObject) -> Result<PictureSource<'a>, String> {
         let text = arguments.get("source").and_then(Value::as_str).unwrap_or_default();
         let scheme = text.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
         match (scheme.as_deref(), &self.folder) {
             (Some("data"), _) => match DataUrl::process(text) {
-                Ok(url) => Ok(Source::Data(url)),
+                Ok(url) => Ok(PictureSource::Data(url)),
                 Err(_) => {
-                    Err("`source` is no data: URI: write data:image/png;base64,… with the picture's bytes.".into())
+                    Err("`source` is not a data: URI: write data:image/png;base64,… with the picture's bytes.".into())
                 }
             },
-            (Some("http" | "https"), _) => self.web.url("source", text).map(Source::Web),
+            (Some("http" | "https"), _) => self.web.parse_url("source", text).map(PictureSource::Web),
             (_, folder) if text.contains("://") || scheme.as_deref() == Some("file") => Err(match folder {
                 Some(_) => "`source` must be an http or https URL, a data: URI, or the bare path of a file.".into(),
                 None => "`source` must be an http or https URL or a data: URI.".into(),
             }),
-            (_, Some(folder)) => Ok(Source::File(folder, text)),
+            (_, Some(folder)) => Ok(PictureSource::File(folder, text)),
             (_, None) => Err("`source` must be an http or https URL or a data: URI: this tool reads no files.".into()),
         }
     }
 
     /// The bytes of a data: URI, at most `max_bytes`.
-    fn decode(&self, url: &DataUrl<'_>) -> Result<Vec<u8>, ToolError> {
+    fn decode_data_url(&self, url: &DataUrl<'_>) -> Result<Vec<u8>, ToolError> {
         let mut bytes = Vec::new();
         let done = url.decode(|part| {
             bytes.extend_from_slice(part);
-            if bytes.len() > self.most { Err(()) } else { Ok(()) }
+            if bytes.len() > self.max_bytes { Err(()) } else { Ok(()) }
         });
         match done {
             Ok(_) => Ok(bytes),
             Err(DecodeError::InvalidBase64(_)) => Err("the data: URI is not valid base64".into()),
             Err(DecodeError::WriteError(())) => {
-                let most = ByteSize(self.most as u64);
-                Err(format!("the picture is larger than {most} (`with.max_bytes`)").into())
+                let limit = ByteSize(self.max_bytes as u64);
+                Err(format!("the picture is larger than {limit} (`with.max_bytes`)").into())
             }
         }
     }
@@ -153,19 +153,19 @@ impl AddImage {
 #[async_trait]
 impl Runner for AddImage {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        match self.source(&arguments)? {
-            Source::Data(url) => shown("the picture in the data: URI", self.decode(&url)?),
-            Source::Web(url) => {
-                let name = bare(url.clone());
+        match self.parse_source(&arguments)? {
+            PictureSource::Data(url) => picture_result("the picture in the data: URI", self.decode_data_url(&url)?),
+            PictureSource::Web(url) => {
+                let name = url_without_secrets(url.clone());
                 let response = self.web.get(url).await?;
-                shown(&name, self.reading.bytes(response, &context).await?)
+                picture_result(&name, self.response_reader.read_bytes(response, &context).await?)
             }
-            Source::File(folder, path) => {
-                let ((folder, denied), path, most) = (folder.clone(), path.to_owned(), self.most);
-                on_a_thread(move || {
-                    let file = folder.file_unless(&path, |path| denied.deny(path), &context)?;
-                    let bytes = file.whole(Vec::new(), most)?;
-                    shown(&path, bytes)
+            PictureSource::File(folder, path) => {
+                let ((folder, denied), path, max_bytes) = (folder.clone(), path.to_owned(), self.max_bytes);
+                run_on_blocking_thread(move || {
+                    let file = folder.open_unless_denied(&path, |path| denied.is_denied(path), &context)?;
+                    let bytes = file.read_all(Vec::new(), max_bytes)?;
+                    picture_result(&path, bytes)
                 })
                 .await
             }
@@ -177,17 +177,17 @@ impl Runner for AddImage {
         false
     }
 
-    fn faults(&self, values: Values<'_>) -> Vec<Fault> {
+    fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
         let fault = |message: String| Placeholder::Argument("source".into()).fault("format", message);
-        self.source(values.arguments).err().map(fault).into_iter().collect()
+        self.parse_source(values.arguments).err().map(fault).into_iter().collect()
     }
 }
 
 /// The picture and a description. The description is for models without vision and for readers of the ledger.
-fn shown(name: &str, bytes: Vec<u8>) -> Result<ToolResult, ToolError> {
-    let mime_type = match media::sniff(&bytes) {
+fn picture_result(name: &str, bytes: Vec<u8>) -> Result<ToolResult, ToolError> {
+    let mime_type = match media::sniff_media_type(&bytes) {
         Some(mime_type) if mime_type.starts_with("image/") => mime_type,
-        _ => return Err(format!("{name} is no picture that can be shown: PNG, JPEG, GIF and WebP are taken").into()),
+        _ => return Err(format!("{name} is not a supported picture: use PNG, JPEG, GIF or WebP").into()),
     };
     let pixels = match imagesize::blob_size(&bytes) {
         Ok(size) => format!(", {}x{} pixels", size.width, size.height),
@@ -196,7 +196,10 @@ fn shown(name: &str, bytes: Vec<u8>) -> Result<ToolResult, ToolError> {
         Err(_) => return Err(format!("{name} is damaged: it begins as {mime_type} and ends within its header").into()),
     };
     let text = Content::text(format!("{name}: {mime_type}{pixels}, {}", ByteSize(bytes.len() as u64)));
-    Ok(ToolResult { content: vec![media::block(mime_type, bytes, String::new()), text], ..ToolResult::default() })
+    Ok(ToolResult {
+        content: vec![media::content_block(mime_type, bytes, String::new()), text],
+        ..ToolResult::default()
+    })
 }
 
 #[cfg(test)]
@@ -206,7 +209,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::http::tests::{Reply, context, object, serve};
+    use crate::tools::http::tests::{Reply, json_object, start_server, test_context};
 
     /// The first bytes of a picture, up to its size. The tool reads nothing else of it.
     const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80\0\0\x01\xe0\x08\x02\0\0\0";
@@ -224,7 +227,7 @@ mod tests {
         std::fs::create_dir(folder.path().join("pictures")).unwrap();
         std::fs::write(folder.path().join("outside.png"), PNG).unwrap();
         let config = serde_json::from_value(with).unwrap();
-        let tool = tool("add_image", config, folder.path(), &Clients::default());
+        let tool = tool("add_image", config, folder.path(), &HttpClients::default());
         Fixture { tool: tool.unwrap_or_else(|fault| panic!("{fault:?}")), folder }
     }
 
@@ -235,14 +238,14 @@ mod tests {
 
         async fn add(&self, source: &str) -> Result<ToolResult, String> {
             // Each call gets its own context with a later deadline, because reading a file checks the deadline.
-            let (mut context, _call) = context();
+            let (mut context, _call) = test_context();
             context.deadline += std::time::Duration::from_secs(60);
-            let added = self.tool.runner.call(object(json!({"source": source})), context).await;
+            let added = self.tool.runner.call(json_object(json!({"source": source})), context).await;
             added.map_err(|error| error.to_string())
         }
 
         fn fault(&self, source: &str) -> Option<String> {
-            let faults = self.tool.runner.faults(Values::of(&object(json!({"source": source}))));
+            let faults = self.tool.runner.value_faults(Values::from_arguments(&json_object(json!({"source": source}))));
             faults.first().map(|fault| fault.message().to_owned())
         }
     }
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_picture_is_what_its_bytes_say() {
+    async fn picture_type_comes_from_bytes() {
         let images = fixture(json!({"root": "pictures"}));
         for (name, bytes, mime_type, what) in [
             ("a.png", PNG, "image/png", "image/png, 640x480 pixels, 29 B"),
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_picture_is_refused_by_name() {
+    async fn other_files_are_rejected_by_name() {
         let images = fixture(json!({"root": "pictures"}));
         for (name, bytes) in [
             ("photo.png", b"<svg xmlns='http://www.w3.org/2000/svg'/>".as_slice()),
@@ -283,8 +286,8 @@ mod tests {
             ("empty.gif", b""),
         ] {
             images.write(name, bytes);
-            let said = format!("{name} is no picture that can be shown: PNG, JPEG, GIF and WebP are taken");
-            assert_eq!(images.add(name).await, Err(said));
+            let error = format!("{name} is not a supported picture: use PNG, JPEG, GIF or WebP");
+            assert_eq!(images.add(name).await, Err(error));
         }
         images.write("cut.png", &PNG[..20]);
         assert!(images.add("cut.png").await.unwrap_err().contains("is damaged"));
@@ -292,15 +295,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_are_those_of_the_folder() {
+    async fn only_files_in_folder_are_read() {
         let images = fixture(json!({"root": "pictures"}));
         std::os::unix::fs::symlink("../outside.png", images.folder.path().join("pictures/link")).unwrap();
         for path in ["../outside.png", "link", images.folder.path().join("outside.png").to_str().unwrap()] {
             assert!(images.add(path).await.unwrap_err().contains("leads out"), "{path}");
         }
-        assert!(images.add("nope.png").await.unwrap_err().contains("is not there"));
-        for odd in ["file:///etc/passwd", "FILE:a.png", "ftp://example.com/a.png", "data:image/png", "https://a b/"] {
-            assert!(images.fault(odd).is_some(), "{odd}");
+        assert!(images.add("nope.png").await.unwrap_err().contains("does not exist"));
+        for source in ["file:///etc/passwd", "FILE:a.png", "ftp://example.com/a.png", "data:image/png", "https://a b/"]
+        {
+            assert!(images.fault(source).is_some(), "{source}");
         }
         let without = fixture(json!({}));
         assert_eq!(
@@ -316,8 +320,8 @@ mod tests {
         images.write("a.png", PNG);
         std::os::unix::fs::symlink(".env.png", images.folder.path().join("pictures/link.png")).unwrap();
         for path in [".env.png", ".ENV.png", "link.png", ".git/nope.png"] {
-            let said = images.add(path).await.unwrap_err();
-            assert!(said.contains("the operator has denied files of this kind"), "{path}: {said}");
+            let error = images.add(path).await.unwrap_err();
+            assert!(error.contains("the operator has denied files of this kind"), "{path}: {error}");
         }
         assert!(images.add("a.png").await.is_ok());
         let description = &images.tool.definition.description;
@@ -328,31 +332,31 @@ mod tests {
         assert!(open.add(".env.png").await.is_ok() && open.add("a.png").await.is_err());
         assert!(!fixture(json!({})).tool.definition.description.contains("not read"), "it reads no files");
         let config = serde_json::from_value(json!({"deny": ["*.key"]})).unwrap();
-        let fault = tool("t", config, Path::new("."), &Clients::default()).err().unwrap();
+        let fault = tool("t", config, Path::new("."), &HttpClients::default()).err().unwrap();
         assert_eq!(fault.path, ["with", "deny"]);
     }
 
     #[tokio::test]
-    async fn addresses_pass_the_gate_and_headers_are_not_believed() {
+    async fn urls_are_checked_and_headers_ignored() {
         let mut answer = format!("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\n\r\n", PNG.len());
         answer = answer.replace("text/html", "text/html; charset=utf-8");
         let bytes = [answer.as_bytes(), PNG].concat();
-        let mut server = serve(Reply::Bytes(bytes)).await;
+        let mut server = start_server(Reply::Bytes(bytes)).await;
         let url = format!("http://{}/a/chart.png?key=secret", server.host);
         let shut = fixture(json!({}));
         assert!(shut.add(&url).await.unwrap_err().ends_with("unless the manifest says `with.allow_private: true`"));
-        assert!(server.seen.try_recv().is_err());
+        assert!(server.requests.try_recv().is_err());
         let open = fixture(json!({"allow_private": true}));
         let text = format!("http://{}/a/chart.png: image/png, 640x480 pixels, 29 B", server.host);
         assert_eq!(open.add(&url).await, Ok(picture(PNG, "image/png", &text)));
         let listed = fixture(json!({"allow_private": true, "allow_hosts": ["pictures.example"]}));
         assert_eq!(listed.fault(&url).unwrap(), "`source` must be on one of these hosts: pictures.example.");
-        let gone = serve(Reply::Bytes(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec())).await;
+        let gone = start_server(Reply::Bytes(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec())).await;
         assert_eq!(open.add(&format!("http://{}/x.png", gone.host)).await, Err("HTTP 404: Not Found".into()));
     }
 
     #[tokio::test]
-    async fn no_source_may_be_larger_than_the_cap() {
+    async fn larger_pictures_are_rejected() {
         let images = fixture(json!({"root": "pictures", "max_bytes": "28B", "allow_private": true}));
         images.write("a.png", PNG);
         let file = images.add("a.png").await.unwrap_err();
@@ -360,23 +364,23 @@ mod tests {
         let uri = images.add(&format!("data:;base64,{}", BASE64.encode(PNG))).await.unwrap_err();
         assert_eq!(uri, "the picture is larger than 28 B (`with.max_bytes`)");
         for head in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 29\r\n\r\n"] {
-            let server = serve(Reply::Endless(head)).await;
-            let said = images.add(&format!("http://{}/", server.host)).await.unwrap_err();
-            assert!(said.ends_with("answered more than 28 B: ask for less, or raise `with.max_bytes`"), "{said}");
+            let server = start_server(Reply::Endless(head)).await;
+            let error = images.add(&format!("http://{}/", server.host)).await.unwrap_err();
+            assert!(error.ends_with("answered more than 28 B: ask for less, or raise `with.max_bytes`"), "{error}");
         }
     }
 
     #[test]
-    fn settings_are_checked() {
-        for (with, place) in [
+    fn invalid_settings_are_rejected() {
+        for (with, key) in [
             (json!({"root": "no/such"}), "with.root"),
             (json!({"max_bytes": "21MiB"}), "with.max_bytes"),
             (json!({"allow_hosts": []}), "with.allow_hosts"),
             (json!({"allow_hosts": ["a.example", "http://b"]}), "with.allow_hosts.1"),
         ] {
             let config = serde_json::from_value(with).unwrap();
-            let fault = tool("t", config, Path::new("/tmp"), &Clients::default()).err().unwrap();
-            assert_eq!(fault.path.join("."), place);
+            let fault = tool("t", config, Path::new("/tmp"), &HttpClients::default()).err().unwrap();
+            assert_eq!(fault.path.join("."), key);
         }
         assert!(serde_json::from_value::<Config>(json!({"rot": 1})).is_err());
     }

@@ -40,7 +40,7 @@ impl Runner for CurrentTime {
             None | Some("") => "UTC",
             Some(name) => name,
         };
-        let zone = TimeZone::get(name).map_err(|_| unknown(name))?;
+        let zone = TimeZone::get(name).map_err(|_| unknown_zone_error(name))?;
         let name = zone.iana_name().unwrap_or(name).to_owned();
         let now = self.0.now().to_zoned(zone);
         Ok(ToolResult::json(json!({
@@ -53,10 +53,10 @@ impl Runner for CurrentTime {
     }
 }
 
-fn unknown(name: &str) -> ToolError {
+fn unknown_zone_error(name: &str) -> ToolError {
     let name: String = name.chars().take(60).collect();
-    ToolError::Said(format!(
-        "`{name}` is no IANA time zone: use a name such as Europe/Oslo, America/New_York, Asia/Tokyo or UTC"
+    ToolError::Rejected(format!(
+        "`{name}` is not an IANA time zone: use a name such as Europe/Oslo, America/New_York, Asia/Tokyo or UTC"
     ))
 }
 
@@ -76,24 +76,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_time_is_told_in_the_zone_with_its_summer_time() {
+    async fn time_is_given_in_requested_zone() {
         let expected = json!({
             "timezone": "UTC", "iso": "2026-07-01T12:30:05+00:00", "unix": 1_782_909_005, "weekday": "Wednesday",
             "utc_offset": "+00:00",
         });
         assert_eq!(at(1_782_909_005, json!({})).await.unwrap(), expected);
-        let told = at(1_782_909_005, json!({"timezone": "europe/oslo"})).await.unwrap();
-        assert_eq!((&told["iso"], &told["timezone"]), (&json!("2026-07-01T14:30:05+02:00"), &json!("Europe/Oslo")));
-        let told = at(1_782_909_005, json!({"timezone": "Asia/Kolkata"})).await.unwrap();
-        assert_eq!(told["utc_offset"], "+05:30");
-        let told = at(1_767_225_599, json!({"timezone": "America/New_York"})).await.unwrap();
-        assert_eq!((&told["iso"], &told["weekday"]), (&json!("2025-12-31T18:59:59-05:00"), &json!("Wednesday")));
+        let output = at(1_782_909_005, json!({"timezone": "europe/oslo"})).await.unwrap();
+        assert_eq!((&output["iso"], &output["timezone"]), (&json!("2026-07-01T14:30:05+02:00"), &json!("Europe/Oslo")));
+        let output = at(1_782_909_005, json!({"timezone": "Asia/Kolkata"})).await.unwrap();
+        assert_eq!(output["utc_offset"], "+05:30");
+        let output = at(1_767_225_599, json!({"timezone": "America/New_York"})).await.unwrap();
+        assert_eq!((&output["iso"], &output["weekday"]), (&json!("2025-12-31T18:59:59-05:00"), &json!("Wednesday")));
     }
 
     #[tokio::test]
-    async fn an_unknown_zone_is_answered_with_examples() {
+    async fn unknown_zone_error_has_examples() {
         for zone in ["Mars/Olympus", "../../etc/passwd", "/etc/passwd", "CEST+1"] {
-            let Err(ToolError::Said(text)) = at(0, json!({"timezone": zone})).await else { panic!("{zone}") };
+            let Err(ToolError::Rejected(text)) = at(0, json!({"timezone": zone})).await else { panic!("{zone}") };
             assert!(text.contains("Europe/Oslo"), "{text}");
         }
     }

@@ -22,7 +22,7 @@ use crate::tools::ConfigFault;
 pub(super) struct Folder(Arc<Dir>);
 
 /// An open file of the folder.
-pub(super) struct Opened<'a> {
+pub(super) struct OpenedFile<'a> {
     path: &'a str,
     file: File,
     context: &'a ToolContext,
@@ -42,71 +42,72 @@ impl Folder {
 
     /// Opens the regular file at `path`, unless it is denied. Both the given path and the path to which links lead
     /// are checked, each relative to the folder.
-    pub(super) fn file_unless<'a>(
+    pub(super) fn open_unless_denied<'a>(
         &self,
         path: &'a str,
         denied: impl Fn(&str) -> bool,
         context: &'a ToolContext,
-    ) -> Result<Opened<'a>, ToolError> {
-        let refused = || said(path, "is not read: the operator has denied files of this kind");
+    ) -> Result<OpenedFile<'a>, ToolError> {
+        let denied_error = || file_error(path, "is not read: the operator has denied files of this kind");
         // Checked before any access to the folder: the error must not show whether a denied file exists.
         if denied(path) {
-            return Err(refused());
+            return Err(denied_error());
         }
-        let resolve = || self.0.canonicalize(path).map_err(|error| failed(path, &error));
+        let resolve = || self.0.canonicalize(path).map_err(|error| io_error(path, &error));
         let resolved = resolve()?;
         if denied(&resolved.to_string_lossy()) {
-            return Err(refused());
+            return Err(denied_error());
         }
         // A link may be changed between the check and the opening. So two conditions must hold after the opening. The
         // checked path leads to the opened file (same device and inode), and `path` still resolves to the checked
         // path. Otherwise a denied file could be read.
-        let opened = self.file(path, context)?;
-        let judged = self.0.symlink_metadata(&resolved).map_err(|error| failed(path, &error))?;
-        let open = opened.file.metadata().map_err(|error| failed(path, &error))?;
-        let is_the_same = (judged.dev(), judged.ino()) == (open.dev(), open.ino());
-        if is_the_same && resolve()? == resolved {
+        let opened = self.open_regular_file(path, context)?;
+        let checked = self.0.symlink_metadata(&resolved).map_err(|error| io_error(path, &error))?;
+        let open = opened.file.metadata().map_err(|error| io_error(path, &error))?;
+        let is_same_file = (checked.dev(), checked.ino()) == (open.dev(), open.ino());
+        if is_same_file && resolve()? == resolved {
             Ok(opened)
         } else {
-            Err(said(path, "has changed meanwhile: try again"))
+            Err(file_error(path, "has changed meanwhile: try again"))
         }
     }
 
     /// Opens the file at `path` if it is a regular file.
-    fn file<'a>(&self, path: &'a str, context: &'a ToolContext) -> Result<Opened<'a>, ToolError> {
-        let refuse = |is_dir| said(path, if is_dir { "is a folder, not a file" } else { "is not a regular file" });
-        let failed = |error| failed(path, &error);
-        let seen = self.0.metadata(path).map_err(failed)?;
-        if !seen.is_file() {
-            return Err(refuse(seen.is_dir()));
+    fn open_regular_file<'a>(&self, path: &'a str, context: &'a ToolContext) -> Result<OpenedFile<'a>, ToolError> {
+        let not_a_file =
+            |is_dir| file_error(path, if is_dir { "is a folder, not a file" } else { "is not a regular file" });
+        let failed = |error| io_error(path, &error);
+        let metadata = self.0.metadata(path).map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(not_a_file(metadata.is_dir()));
         }
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
         let file = self.0.open_with(path, &options).map_err(failed)?;
         // Another file may have replaced it since the check.
         match file.metadata().map_err(failed)? {
-            opened if opened.is_file() => Ok(Opened { path, file, context }),
-            opened => Err(refuse(opened.is_dir())),
+            opened if opened.is_file() => Ok(OpenedFile { path, file, context }),
+            opened => Err(not_a_file(opened.is_dir())),
         }
     }
 }
 
-impl Opened<'_> {
-    /// The remaining bytes of the file, after `head`. More than `most` bytes in total are an error, because a part
+impl OpenedFile<'_> {
+    /// The remaining bytes of the file, after `head`. More than `max_bytes` bytes in total are an error, because a part
     /// would be useless.
-    pub(super) fn whole(self, head: Vec<u8>, most: usize) -> Result<Vec<u8>, ToolError> {
+    pub(super) fn read_all(self, head: Vec<u8>, max_bytes: usize) -> Result<Vec<u8>, ToolError> {
         let (path, mut bytes) = (self.path, head);
-        let room = (most + 1).saturating_sub(bytes.len()) as u64;
-        self.take(room).read_to_end(&mut bytes).map_err(|error| failed(path, &error))?;
-        if bytes.len() > most {
-            return Err(said(path, &format!("is longer than {} (`with.max_bytes`)", ByteSize(most as u64))));
+        let room = (max_bytes + 1).saturating_sub(bytes.len()) as u64;
+        self.take(room).read_to_end(&mut bytes).map_err(|error| io_error(path, &error))?;
+        if bytes.len() > max_bytes {
+            return Err(file_error(path, &format!("is longer than {} (`with.max_bytes`)", ByteSize(max_bytes as u64))));
         }
         Ok(bytes)
     }
 }
 
 /// A read fails after the call is canceled or its deadline has passed, because a file may be long.
-impl Read for Opened<'_> {
+impl Read for OpenedFile<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.context.cancelled.is_cancelled() || tokio::time::Instant::now() > self.context.deadline {
             return Err(io::ErrorKind::TimedOut.into());
@@ -116,7 +117,7 @@ impl Read for Opened<'_> {
 }
 
 /// A URI for a file below the folder. It shows the folder as the root, so that the real path stays hidden.
-pub(super) fn uri(path: &str) -> String {
+pub(super) fn file_uri(path: &str) -> String {
     let Ok(mut url) = Url::parse("file:///") else { return String::new() };
     if let Ok(mut segments) = url.path_segments_mut() {
         segments.pop_if_empty().extend(path.split('/').filter(|segment| !segment.is_empty()));
@@ -126,19 +127,21 @@ pub(super) fn uri(path: &str) -> String {
 
 /// The error for a failed file operation. It never contains the system's message, which may hold a path outside of
 /// the folder.
-pub(super) fn failed(path: &str, error: &io::Error) -> ToolError {
+pub(super) fn io_error(path: &str, error: &io::Error) -> ToolError {
     match error.kind() {
-        io::ErrorKind::NotFound => said(path, "is not there: paths are relative to the folder that this tool reads"),
+        io::ErrorKind::NotFound => {
+            file_error(path, "does not exist: paths are relative to the folder that this tool reads")
+        }
         // Without a number of the operating system, this is the refusal of cap-std.
         io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => {
-            said(path, "leads out of the folder that this tool reads: use a path relative to it")
+            file_error(path, "leads out of the folder that this tool reads: use a path relative to it")
         }
-        kind => said(path, &format!("cannot be read: {kind}")),
+        kind => file_error(path, &format!("cannot be read: {kind}")),
     }
 }
 
 /// An error result about a file.
-pub(super) fn said(path: &str, what: &str) -> ToolError {
+pub(super) fn file_error(path: &str, problem: &str) -> ToolError {
     let path: String = path.chars().take(200).collect();
-    ToolError::Said(format!("`{path}` {what}"))
+    ToolError::Rejected(format!("`{path}` {problem}"))
 }

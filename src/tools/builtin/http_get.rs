@@ -1,4 +1,4 @@
-//! `http_get`: fetches a web page or an API's response. It uses the gate, the client and the response reader of the
+//! `http_get`: fetches a web page or an API's response. It uses the address policy, the client and the response reader of the
 //! kind `http`.
 
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use url::Url;
 
-use super::web::Web;
+use super::web::WebAccess;
 use crate::call::units::Size;
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::http::response::ResponseReader;
-use crate::tools::{Clients, ConfigFault, Fault, Placeholder, Runner, Tool, Values};
+use crate::tools::{ConfigFault, HttpClients, Placeholder, Runner, Tool, ValueFault, Values};
 
-const DESCRIPTION: &str = "Fetches one http or https URL with a GET request and returns what it answers: pages and \
+const DESCRIPTION: &str = "Fetches one http or https URL with a GET request and returns the response: pages and \
      other text as text, JSON as data, pictures, sound and documents as such. Use it when you know the exact URL of a page, file \
      or API and need what is there now. It does not search, log in, run scripts, follow redirects or reach private \
      networks, and long texts are cut.";
@@ -36,34 +36,34 @@ pub(super) struct Config {
     max_bytes: Option<Size>,
 }
 
-pub(super) fn tool(name: &str, config: Config, clients: &Clients) -> Result<Tool, ConfigFault> {
+pub(super) fn tool(name: &str, config: Config, clients: &HttpClients) -> Result<Tool, ConfigFault> {
     let reading = ResponseReader::new(config.max_bytes, "with.max_bytes");
     let reading = reading.map_err(|message| ConfigFault::error(&["with", "max_bytes"], message))?;
-    let web = Web::new(config.allow_hosts.as_deref(), config.allow_private, clients)?;
+    let web = WebAccess::new(config.allow_hosts.as_deref(), config.allow_private, clients)?;
     let tool = Tool::new(name, DESCRIPTION)
         .param("url", "string", "Full URL, beginning with http:// or https://, e.g. https://example.com/page")
         .effect(Effect::Read);
-    Ok(tool.with_runner(Arc::new(HttpGet { web, reading })))
+    Ok(tool.with_runner(Arc::new(HttpGet { web, response_reader: reading })))
 }
 
 struct HttpGet {
-    web: Web,
-    reading: ResponseReader,
+    web: WebAccess,
+    response_reader: ResponseReader,
 }
 
 impl HttpGet {
-    fn url(&self, arguments: &JsonObject) -> Result<Url, String> {
+    fn parse_url(&self, arguments: &JsonObject) -> Result<Url, String> {
         let text = arguments.get("url").and_then(serde_json::Value::as_str).unwrap_or_default();
-        self.web.url("url", text)
+        self.web.parse_url("url", text)
     }
 }
 
 #[async_trait]
 impl Runner for HttpGet {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let url = self.url(&arguments)?;
+        let url = self.parse_url(&arguments)?;
         let response = self.web.get(url).await?;
-        self.reading.read(response, &context).await
+        self.response_reader.read_result(response, &context).await
     }
 
     fn has_one_target(&self) -> bool {
@@ -71,12 +71,12 @@ impl Runner for HttpGet {
     }
 
     fn max_output(&self) -> Option<usize> {
-        self.reading.raised_cap()
+        self.response_reader.raised_cap()
     }
 
-    fn faults(&self, values: Values<'_>) -> Vec<Fault> {
+    fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
         let fault = |message: String| Placeholder::Argument("url".into()).fault("format", message);
-        self.url(values.arguments).err().map(fault).into_iter().collect()
+        self.parse_url(values.arguments).err().map(fault).into_iter().collect()
     }
 }
 
@@ -85,37 +85,38 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::tools::http::tests::{context, object, ok, serve};
+    use crate::tools::http::tests::{json_object, ok_reply, start_server, test_context};
 
     fn build(with: Value) -> Result<Tool, ConfigFault> {
-        tool("http_get", serde_json::from_value(with).unwrap(), &Clients::default())
+        tool("http_get", serde_json::from_value(with).unwrap(), &HttpClients::default())
     }
 
     fn faults(tool: &Tool, url: Value) -> Vec<String> {
-        let faults = tool.runner.faults(Values::of(&object(json!({"url": url}))));
+        let faults = tool.runner.value_faults(Values::from_arguments(&json_object(json!({"url": url}))));
         faults.iter().map(|fault| fault.message().to_owned()).collect()
     }
 
     #[tokio::test]
-    async fn it_gets_what_is_there() {
-        let mut server = serve(ok("content-type: text/html", "<h1>hi</h1>")).await;
+    async fn page_is_fetched() {
+        let mut server = start_server(ok_reply("content-type: text/html", "<h1>hi</h1>")).await;
         let tool = build(json!({"allow_private": true})).unwrap();
-        let arguments = object(json!({"url": format!("http://{}/a%20b?c=d#part", server.host)}));
-        assert_eq!(tool.runner.call(arguments, context().0).await, Ok(ToolResult::text("<h1>hi</h1>")));
-        assert!(server.seen.recv().await.unwrap().starts_with("GET /a%20b?c=d HTTP/1.1\r\n"));
+        let arguments = json_object(json!({"url": format!("http://{}/a%20b?c=d#part", server.host)}));
+        assert_eq!(tool.runner.call(arguments, test_context().0).await, Ok(ToolResult::text("<h1>hi</h1>")));
+        assert!(server.requests.recv().await.unwrap().starts_with("GET /a%20b?c=d HTTP/1.1\r\n"));
     }
 
     #[tokio::test]
-    async fn private_addresses_are_closed_unless_opened() {
-        let mut server = serve(ok("x: y", "secret")).await;
+    async fn private_addresses_are_denied_by_default() {
+        let mut server = start_server(ok_reply("x: y", "secret")).await;
         let tool = build(json!({})).unwrap();
-        let error = tool.runner.call(object(json!({"url": format!("http://{}/", server.host)})), context().0).await;
+        let error =
+            tool.runner.call(json_object(json!({"url": format!("http://{}/", server.host)})), test_context().0).await;
         assert!(error.unwrap_err().to_string().ends_with("unless the manifest says `with.allow_private: true`"));
-        assert!(server.seen.try_recv().is_err());
+        assert!(server.requests.try_recv().is_err());
     }
 
     #[test]
-    fn odd_urls_are_faults() {
+    fn invalid_urls_are_faults() {
         let tool = build(json!({})).unwrap();
         for bad in [
             json!("example.com"),
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_hosts_are_the_only_ones() {
+    fn only_listed_hosts_are_allowed() {
         let tool = build(json!({"allow_hosts": ["Docs.Example", "[2606:4700::1111]"]})).unwrap();
         for fine in ["https://docs.example:8443/x", "http://DOCS.example/", "http://[2606:4700:0::1111]/"] {
             assert_eq!(faults(&tool, json!(fine)), [""; 0], "{fine}");
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_work_are_faults() {
+    fn invalid_settings_are_faults() {
         for (with, path) in [
             (json!({"allow_hosts": []}), "with.allow_hosts"),
             (json!({"allow_hosts": ["a.example", "http://b"]}), "with.allow_hosts.1"),

@@ -19,9 +19,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::agent::coworkers::Way;
-use super::kinds::decode;
-use super::{Clients, ConfigFault, OwnPorts, Tool};
+use super::agent::coworkers::DelegationTool;
+use super::kinds::decode_settings;
+use super::{ConfigFault, HttpClients, OwnPorts, Tool};
 use crate::call::JsonObject;
 
 /// The names of all built-in tools, sorted.
@@ -44,18 +44,22 @@ pub fn build(
     name: &str,
     with: &JsonObject,
     base: &Path,
-    clients: &Clients,
+    clients: &HttpClients,
 ) -> Option<Result<Tool, ConfigFault>> {
     match which {
-        "add_image" => Some(settings(with).and_then(|config| add_image::tool(name, config, base, clients))),
-        "ask_question" => Some(settings(with).and_then(|config| delegate::tool(Way::Ask, name, config))),
-        "calculator" => Some(settings(with).map(|none: NoSettings| calculator::tool(name, none))),
-        "current_time" => Some(settings(with).map(|none: NoSettings| current_time::tool(name, none))),
-        "delegate_work" => Some(settings(with).and_then(|config| delegate::tool(Way::Delegate, name, config))),
-        "http_get" => Some(settings(with).and_then(|config| http_get::tool(name, config, clients))),
-        "read_cache" => Some(settings(with).map(|none: NoSettings| read_cache::tool(name, none))),
-        "read_file" => Some(settings(with).and_then(|config| read_file::tool(name, config, base))),
-        "read_result" => Some(settings(with).map(|none: NoSettings| read_result::tool(name, none))),
+        "add_image" => Some(decode_with(with).and_then(|config| add_image::tool(name, config, base, clients))),
+        "ask_question" => {
+            Some(decode_with(with).and_then(|config| delegate::tool(DelegationTool::AskQuestion, name, config)))
+        }
+        "calculator" => Some(decode_with(with).map(|none: NoSettings| calculator::tool(name, none))),
+        "current_time" => Some(decode_with(with).map(|none: NoSettings| current_time::tool(name, none))),
+        "delegate_work" => {
+            Some(decode_with(with).and_then(|config| delegate::tool(DelegationTool::DelegateWork, name, config)))
+        }
+        "http_get" => Some(decode_with(with).and_then(|config| http_get::tool(name, config, clients))),
+        "read_cache" => Some(decode_with(with).map(|none: NoSettings| read_cache::tool(name, none))),
+        "read_file" => Some(decode_with(with).and_then(|config| read_file::tool(name, config, base))),
+        "read_result" => Some(decode_with(with).map(|none: NoSettings| read_result::tool(name, none))),
         _ => None,
     }
 }
@@ -75,15 +79,15 @@ pub fn settings_schemas(generator: &mut SchemaGenerator) -> [(&'static str, Sche
 #[serde(deny_unknown_fields)]
 struct NoSettings {}
 
-fn settings<T: DeserializeOwned>(with: &JsonObject) -> Result<T, ConfigFault> {
-    let decoded = decode(Value::Object(with.clone()), &["with"]);
+fn decode_with<T: DeserializeOwned>(with: &JsonObject) -> Result<T, ConfigFault> {
+    let decoded = decode_settings(Value::Object(with.clone()), &["with"]);
     decoded
         .map_err(|faults| faults.into_iter().next().unwrap_or_else(|| ConfigFault::error(&["with"], "cannot be read")))
 }
 
 /// The tools of a service that was started without a manifest.
-pub(crate) fn demo(own: &OwnPorts) -> Vec<Tool> {
-    let clients = Clients::new(own.clone());
+pub(crate) fn demo_tools(own: &OwnPorts) -> Vec<Tool> {
+    let clients = HttpClients::new(own.clone());
     // All built-ins that need no settings.
     let names = ["add_image", "calculator", "current_time", "http_get", "read_cache", "read_result"];
     let tool = |name: &&str| build(name, name, &JsonObject::new(), Path::new(""), &clients)?.ok();

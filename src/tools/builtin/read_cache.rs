@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 
 use super::NoSettings;
 use crate::call::json::parse_strict;
-use crate::call::{Effect, JsonObject, NotStored, StoredResults, ToolContext, ToolError, ToolResult};
-use crate::tools::{Fault, Placeholder, Runner, Tool, Values};
+use crate::call::{Effect, JsonObject, StoredResultError, StoredResults, ToolContext, ToolError, ToolResult};
+use crate::tools::{Placeholder, Runner, Tool, ValueFault, Values};
 
-const DESCRIPTION: &str = "Reads again what a tool answered before, without running it and at no cost. Use it when the \
+const DESCRIPTION: &str = "Returns the stored result of an earlier tool call, without running the tool and at no cost. Use it when the \
      answer of an earlier call is needed once more. Says so when nothing is stored: then call the tool itself.";
-const FORM: &str = "tool:get_weather|input:{\"city\": \"Oslo\"}";
+const KEY_EXAMPLE: &str = "tool:get_weather|input:{\"city\": \"Oslo\"}";
 
 /// The tool, registered as `name`.
 pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
-    let key = format!("The tool's name and the arguments of that call as JSON, e.g. {FORM}");
+    let key = format!("The tool's name and the arguments of that call as JSON, e.g. {KEY_EXAMPLE}");
     // The key may hold values that the other tool's schema marks `writeOnly`. They must not get into the ledger here
     // either.
     let key = json!({"type": "string", "description": key, "writeOnly": true});
@@ -31,76 +31,78 @@ struct ReadCache;
 #[async_trait]
 impl Runner for ReadCache {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let Key { tool, input } = Key::of(&arguments)?;
+        let CallKey { tool, input } = CallKey::from_arguments(&arguments)?;
         let Some(stored) = context.service::<Arc<dyn StoredResults>>().cloned() else {
             return Err(ToolError::unavailable("this service has no stored results"));
         };
-        match stored.find(&context, &tool, &input).await {
+        match stored.find_result(&context, &tool, &input).await {
             Ok(result) => Ok(ToolResult::clone(&result)),
-            Err(why) => Err(ToolError::Said(explain(&tool, why))),
+            Err(reason) => Err(ToolError::Rejected(explain_not_stored(&tool, reason))),
         }
     }
 
-    fn faults(&self, values: Values<'_>) -> Vec<Fault> {
+    fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
         let fault = |message: String| Placeholder::Argument("key".into()).fault("format", message);
-        Key::of(values.arguments).err().map(fault).into_iter().collect()
+        CallKey::from_arguments(values.arguments).err().map(fault).into_iter().collect()
     }
 
     fn takes_context(&self) -> bool {
         true
     }
 
-    fn keeps(&self) -> bool {
+    fn is_cacheable(&self) -> bool {
         false
     }
 }
 
 /// Why there is no stored result, and what to do.
-fn explain(tool: &str, why: NotStored) -> String {
+fn explain_not_stored(tool: &str, reason: StoredResultError) -> String {
     let tool: String = tool.chars().take(200).collect();
-    match why {
-        NotStored::Unknown(meant) if meant.is_empty() => format!("there is no tool `{tool}`"),
-        NotStored::Unknown(meant) => format!("there is no tool `{tool}`; did you mean {}?", meant.join(", ")),
-        NotStored::Denied => format!("`{tool}` is not allowed for this request"),
-        NotStored::Off => format!("`{tool}` is switched off"),
-        NotStored::NoCache => format!("the answers of `{tool}` are never stored: call it"),
-        NotStored::Withheld => {
-            format!("the answers of `{tool}` are kept off the record and cannot be read back: call it")
+    match reason {
+        StoredResultError::UnknownTool(suggestions) if suggestions.is_empty() => format!("there is no tool `{tool}`"),
+        StoredResultError::UnknownTool(suggestions) => {
+            format!("there is no tool `{tool}`; did you mean {}?", suggestions.join(", "))
         }
-        NotStored::Unfit(violations) => {
-            let said: Vec<&str> = violations.iter().map(|violation| violation.message.as_str()).collect();
-            format!("no call of `{tool}` can have had this input: {}", said.join(" "))
+        StoredResultError::Denied => format!("`{tool}` is not allowed for this request"),
+        StoredResultError::ToolDisabled => format!("`{tool}` is switched off"),
+        StoredResultError::NotCacheable => format!("the answers of `{tool}` are never stored: call it"),
+        StoredResultError::NotRecordable => {
+            format!("the answers of `{tool}` are not kept in the ledger, so they cannot be read: call it")
         }
-        NotStored::Nothing => format!(
+        StoredResultError::InvalidArguments(violations) => {
+            let messages: Vec<&str> = violations.iter().map(|violation| violation.message.as_str()).collect();
+            format!("no call of `{tool}` can have had this input: {}", messages.join(" "))
+        }
+        StoredResultError::NotFound => format!(
             "nothing is stored for this call of `{tool}`: it was not made with exactly these arguments, had no good answer, \
-             or was too long ago. Call `{tool}` itself. A key looks like {FORM}"
+             or was too long ago. Call `{tool}` itself. A key looks like {KEY_EXAMPLE}"
         ),
     }
 }
 
 /// The call that a key describes.
 #[derive(Debug, PartialEq)]
-struct Key {
+struct CallKey {
     tool: String,
     input: JsonObject,
 }
 
-impl Key {
+impl CallKey {
     /// Parses the argument. The error is a sentence.
-    fn of(arguments: &JsonObject) -> Result<Self, String> {
+    fn from_arguments(arguments: &JsonObject) -> Result<Self, String> {
         let text = arguments.get("key").and_then(Value::as_str).unwrap_or_default();
         let parts = text.trim().strip_prefix("tool:").and_then(|rest| rest.split_once("|input:"));
-        let (tool, input) = parts.ok_or_else(|| format!("`key` must look like {FORM}."))?;
+        let (tool, input) = parts.ok_or_else(|| format!("`key` must look like {KEY_EXAMPLE}."))?;
         match tool.trim() {
-            "" => Err(format!("`key` names no tool: it must look like {FORM}.")),
-            tool => Ok(Self { tool: tool.to_owned(), input: input_of(input.trim())? }),
+            "" => Err(format!("`key` names no tool: it must look like {KEY_EXAMPLE}.")),
+            tool => Ok(Self { tool: tool.to_owned(), input: parse_input(input.trim())? }),
         }
     }
 }
 
 /// Parses the arguments of a call: JSON, or as crewAI writes them, `name=value` pairs separated by `&` or commas. The
 /// values of pairs are texts; the tool's schema converts them if it requires another type.
-fn input_of(text: &str) -> Result<JsonObject, String> {
+fn parse_input(text: &str) -> Result<JsonObject, String> {
     if text.is_empty() {
         return Ok(JsonObject::new());
     }
@@ -112,20 +114,20 @@ fn input_of(text: &str) -> Result<JsonObject, String> {
         };
     }
     if text.matches('=').count() == 1 {
-        return pairs([text].into_iter()).ok_or_else(unclear);
+        return parse_pairs([text].into_iter()).ok_or_else(ambiguous_input_message);
     }
-    match (pairs(text.split('&')), pairs(text.split(','))) {
+    match (parse_pairs(text.split('&')), parse_pairs(text.split(','))) {
         (Some(input), None) | (None, Some(input)) => Ok(input),
-        _ => Err(unclear()),
+        _ => Err(ambiguous_input_message()),
     }
 }
 
-fn unclear() -> String {
-    format!("the input in `key` can be read in more than one way, or in none: write it as JSON, like {FORM}.")
+fn ambiguous_input_message() -> String {
+    format!("the input in `key` is ambiguous or invalid: write it as JSON, like {KEY_EXAMPLE}.")
 }
 
 /// Parses each piece as `name=value`; `None` if a piece is something else, or if a name occurs twice.
-fn pairs<'a>(pieces: impl Iterator<Item = &'a str>) -> Option<JsonObject> {
+fn parse_pairs<'a>(pieces: impl Iterator<Item = &'a str>) -> Option<JsonObject> {
     let mut input = JsonObject::new();
     for piece in pieces {
         let (name, value) = piece.split_once('=').filter(|(_, value)| !value.contains('='))?;
@@ -146,11 +148,11 @@ mod tests {
 
     fn read(key: &str) -> Result<(String, Value), String> {
         let arguments = json!({"key": key});
-        Key::of(arguments.as_object().unwrap()).map(|key| (key.tool, Value::Object(key.input)))
+        CallKey::from_arguments(arguments.as_object().unwrap()).map(|key| (key.tool, Value::Object(key.input)))
     }
 
     #[test]
-    fn keys_name_a_tool_and_its_arguments() {
+    fn key_is_parsed_into_tool_and_input() {
         for (key, tool, input) in [
             (r#"tool:get_weather|input:{"city": "Oslo"}"#, "get_weather", json!({"city": "Oslo"})),
             (" tool: search |input: {\"q\": \"a|input:b\"}\n", "search", json!({"q": "a|input:b"})),
@@ -167,23 +169,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_with_the_form() {
+    fn invalid_key_error_shows_an_example() {
         for key in ["", "search", "search|input:{}", "tool:search", "tool:|input:{}", "tool:search|inputs:{}"] {
-            assert!(read(key).unwrap_err().contains(FORM), "{key}");
+            assert!(read(key).unwrap_err().contains(KEY_EXAMPLE), "{key}");
         }
-        for (key, said) in [
+        for (key, expected) in [
             ("tool:search|input:[1]", "must be a JSON object"),
             ("tool:search|input:{'q': 1}", "is not JSON: "),
             (r#"tool:search|input:{"q": 1, "q": 2}"#, "duplicate key"),
-            ("tool:search|input:rust", "more than one way"),
-            ("tool:search|input:a=1&b=2&c", "more than one way"),
-            ("tool:search|input:a=b=c", "more than one way"),
-            ("tool:search|input:a=1, a=2", "more than one way"),
-            ("tool:search|input:a b=1", "more than one way"),
-            ("tool:search|input:a=1&b=2, c=3", "more than one way"),
+            ("tool:search|input:rust", "is ambiguous or invalid"),
+            ("tool:search|input:a=1&b=2&c", "is ambiguous or invalid"),
+            ("tool:search|input:a=b=c", "is ambiguous or invalid"),
+            ("tool:search|input:a=1, a=2", "is ambiguous or invalid"),
+            ("tool:search|input:a b=1", "is ambiguous or invalid"),
+            ("tool:search|input:a=1&b=2, c=3", "is ambiguous or invalid"),
         ] {
             let error = read(key).unwrap_err();
-            assert!(error.contains(said), "{key}: {error}");
+            assert!(error.contains(expected), "{key}: {error}");
         }
     }
 }

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::denied_files::DeniedFiles;
 use super::folder::{self, Folder};
 use crate::call::units::{Count, Size};
-use crate::call::{Between, Effect, JsonObject, ToolContext, ToolError, ToolResult, Torn};
-use crate::tools::blocking::on_a_thread;
+use crate::call::{CutEnds, Effect, JsonObject, SurroundedPart, ToolContext, ToolError, ToolResult};
+use crate::tools::blocking::run_on_blocking_thread;
 use crate::tools::{ConfigFault, Runner, Tool, media};
 
 /// The highest `max_bytes`.
-const MOST: u64 = 4 << 20;
+const MAX_MAX_BYTES: u64 = 4 << 20;
 
 /// The settings (`with:`).
 #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -36,26 +36,26 @@ pub(super) struct Config {
 }
 
 /// The most bytes per read.
-const BLOCK: usize = 64 << 10;
+const READ_BLOCK_BYTES: usize = 64 << 10;
 
 /// The default `max_bytes`.
-const DEFAULT: usize = 256 << 10;
+const DEFAULT_MAX_BYTES: usize = 256 << 10;
 
 fn default_max_bytes() -> Size {
-    Size(DEFAULT as u64)
+    Size(DEFAULT_MAX_BYTES as u64)
 }
 
 /// The tool, registered as `name`.
 pub(super) fn tool(name: &str, config: Config, base: &Path) -> Result<Tool, ConfigFault> {
-    if !(1..=MOST).contains(&config.max_bytes.0) {
+    if !(1..=MAX_MAX_BYTES).contains(&config.max_bytes.0) {
         return Err(ConfigFault::error(&["with", "max_bytes"], "from 1B to 4MiB"));
     }
     let folder = Folder::open(&config.root, base)?;
     let denied = DeniedFiles::new(config.deny)?;
-    let description = "Reads a text file. Answers with the whole file, or with the lines that you ask for; of a long \
-        file it answers the first part and says how to go on. A picture (PNG, JPEG, GIF, WebP) or a PDF document is \
-        answered whole.";
-    let description = format!("{description}{}", denied.described());
+    let description = "Reads a text file. Returns the whole file or the requested lines. For a long \
+        file it returns the first part and says how to continue. A picture (PNG, JPEG, GIF, WebP) or a PDF document is \
+        returned completely.";
+    let description = format!("{description}{}", denied.description_sentence());
     let schema = json!({
         "type": "object",
         "properties": {
@@ -80,45 +80,46 @@ struct ReadFile {
 impl Runner for ReadFile {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
         let number = |name| arguments.get(name).and_then(Value::as_u64);
-        let page = Page {
+        let page = FilePage {
             path: arguments.get("path").and_then(Value::as_str).unwrap_or_default().to_owned(),
             start: number("start_line").unwrap_or(1).max(1),
             count: number("line_count").unwrap_or(u64::MAX),
             max_bytes: self.max_bytes,
         };
         let (folder, denied) = (self.folder.clone(), self.denied.clone());
-        on_a_thread(move || page.read(&folder, &denied, &context)).await
+        run_on_blocking_thread(move || page.read(&folder, &denied, &context)).await
     }
 
     fn max_output(&self) -> Option<usize> {
-        Some(self.max_bytes).filter(|most| *most > DEFAULT)
+        Some(self.max_bytes).filter(|max_bytes| *max_bytes > DEFAULT_MAX_BYTES)
     }
 }
 
 /// The requested part of a file.
-struct Page {
+struct FilePage {
     path: String,
     start: u64,
     count: u64,
     max_bytes: usize,
 }
 
-impl Page {
+impl FilePage {
     fn read(&self, folder: &Folder, denied: &DeniedFiles, context: &ToolContext) -> Result<ToolResult, ToolError> {
-        let failed = |error| folder::failed(&self.path, &error);
-        let mut file = folder.file_unless(&self.path, |path| denied.deny(path), context)?;
-        let mut head = Vec::with_capacity(media::HEAD);
-        file.by_ref().take(media::HEAD as u64).read_to_end(&mut head).map_err(failed)?;
-        if let Some(mime_type) = media::sniff(&head) {
-            let block = media::block(mime_type, file.whole(head, self.max_bytes)?, folder::uri(&self.path));
+        let failed = |error| folder::io_error(&self.path, &error);
+        let mut file = folder.open_unless_denied(&self.path, |path| denied.is_denied(path), context)?;
+        let mut head = Vec::with_capacity(media::SNIFF_BYTES);
+        file.by_ref().take(media::SNIFF_BYTES as u64).read_to_end(&mut head).map_err(failed)?;
+        if let Some(mime_type) = media::sniff_media_type(&head) {
+            let block =
+                media::content_block(mime_type, file.read_all(head, self.max_bytes)?, folder::file_uri(&self.path));
             return Ok(ToolResult { content: vec![block], ..ToolResult::default() });
         }
-        let mut reader = BufReader::with_capacity(BLOCK, head.as_slice().chain(file));
-        let reach = context.reach();
-        let mut before = LastBytes::new(reach);
+        let mut reader = BufReader::with_capacity(READ_BLOCK_BYTES, head.as_slice().chain(file));
+        let margin = context.max_secret_len();
+        let mut before = LastBytes::new(margin);
         for line in 0..self.start - 1 {
             if before.skip_line(&mut reader).map_err(failed)? == 0 {
-                return Err(self.ends_before(line));
+                return Err(self.too_few_lines_error(line));
             }
         }
         let mut bytes = Vec::new();
@@ -132,36 +133,36 @@ impl Page {
             lines += 1;
         }
         if lines == 0 && self.start > 1 {
-            return Err(self.ends_before(self.start - 1));
+            return Err(self.too_few_lines_error(self.start - 1));
         }
         let end = match bytes.len() > self.max_bytes {
             true => {
-                let (end, warning) = self.cut(&bytes);
+                let (end, warning) = self.find_cut(&bytes);
                 context.warn(warning);
                 end
             }
             false => bytes.len(),
         };
         let mut after = bytes.split_off(end);
-        let Ok(text) = String::from_utf8(bytes) else { return Err(self.unreadable()) };
+        let Ok(text) = String::from_utf8(bytes) else { return Err(self.unsupported_type_error()) };
         if text.contains('\0') {
-            return Err(self.unreadable());
+            return Err(self.unsupported_type_error());
         }
         // A secret of several lines may cross the edge of the part. So the redactor also gets the bytes before and
         // after the part.
-        let more = reach.saturating_sub(after.len()) as u64;
+        let more = margin.saturating_sub(after.len()) as u64;
         reader.take(more).read_to_end(&mut after).map_err(failed)?;
         let (before, is_cut_before) = before.into_parts();
         if before.is_empty() && after.is_empty() {
             return Ok(ToolResult::text(text));
         }
-        let torn = Torn { start: is_cut_before, end: after.len() >= reach };
-        let part = Between { before: &before, part: text.as_bytes(), after: &after, torn };
+        let cut_ends = CutEnds { start: is_cut_before, end: after.len() >= margin };
+        let part = SurroundedPart { before: &before, part: text.as_bytes(), after: &after, cut_ends };
         Ok(ToolResult::text(context.excerpt_between(part)))
     }
 
-    /// The position of the cut, after the last line that fits, and a warning that says how to go on.
-    fn cut(&self, bytes: &[u8]) -> (usize, String) {
+    /// The position of the cut, after the last line that fits, and a warning that says how to continue.
+    fn find_cut(&self, bytes: &[u8]) -> (usize, String) {
         let bytes = &bytes[..self.max_bytes];
         if let Some(last) = bytes.iter().rposition(|&byte| byte == b'\n') {
             let next = self.start + bytes.iter().filter(|&&byte| byte == b'\n').count() as u64;
@@ -185,29 +186,29 @@ impl Page {
         (end, warning)
     }
 
-    fn unreadable(&self) -> ToolError {
-        self.said("is neither a text file (UTF-8) nor a PNG, JPEG, GIF or WebP picture nor a PDF")
+    fn unsupported_type_error(&self) -> ToolError {
+        self.file_error("is neither a text file (UTF-8) nor a PNG, JPEG, GIF or WebP picture nor a PDF")
     }
 
-    fn ends_before(&self, lines: u64) -> ToolError {
-        self.said(&format!("has {}, so there is no line {}", Count(lines, "line"), self.start))
+    fn too_few_lines_error(&self, lines: u64) -> ToolError {
+        self.file_error(&format!("has {}, so there is no line {}", Count(lines, "line"), self.start))
     }
 
-    fn said(&self, what: &str) -> ToolError {
-        folder::said(&self.path, what)
+    fn file_error(&self, problem: &str) -> ToolError {
+        folder::file_error(&self.path, problem)
     }
 }
 
 /// The last bytes of the skipped part, in bounded memory.
 struct LastBytes {
-    kept: Vec<u8>,
-    most: usize,
+    bytes: Vec<u8>,
+    max_bytes: usize,
     is_cut: bool,
 }
 
 impl LastBytes {
-    fn new(most: usize) -> Self {
-        Self { kept: Vec::new(), most, is_cut: false }
+    fn new(max_bytes: usize) -> Self {
+        Self { bytes: Vec::new(), max_bytes, is_cut: false }
     }
 
     /// Skips the current line. Returns the number of skipped bytes, which is 0 at the end of the file.
@@ -230,25 +231,25 @@ impl LastBytes {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        let last = &bytes[bytes.len().saturating_sub(self.most)..];
+        let last = &bytes[bytes.len().saturating_sub(self.max_bytes)..];
         self.is_cut |= last.len() < bytes.len();
-        self.kept.extend_from_slice(last);
+        self.bytes.extend_from_slice(last);
         // The buffer is trimmed only when it is much too long. Otherwise every byte would be moved once per line.
-        if self.kept.len() > self.most + BLOCK {
+        if self.bytes.len() > self.max_bytes + READ_BLOCK_BYTES {
             self.trim();
         }
     }
 
     fn trim(&mut self) {
-        let left_out = self.kept.len().saturating_sub(self.most);
+        let left_out = self.bytes.len().saturating_sub(self.max_bytes);
         self.is_cut |= left_out > 0;
-        self.kept.drain(..left_out);
+        self.bytes.drain(..left_out);
     }
 
     /// The bytes, and whether there were more before them.
     fn into_parts(mut self) -> (Vec<u8>, bool) {
         self.trim();
-        (self.kept, self.is_cut)
+        (self.bytes, self.is_cut)
     }
 }
 
@@ -297,7 +298,7 @@ mod tests {
             let context = ToolContext::new(&invocation, deadline, Arc::new(ToolSettings::default()));
             let arguments = Arc::new(arguments.as_object().unwrap().clone());
             let result = self.tool.runner.call(arguments, context).await;
-            let warnings = invocation.notes.lock().meta.warnings.clone();
+            let warnings = invocation.report.lock().meta.warnings.clone();
             (result, warnings)
         }
 
@@ -309,23 +310,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_are_read_whole_and_by_lines() {
+    async fn files_are_read_completely_or_by_lines() {
         let files = fixture("256KiB");
         assert_eq!(files.text(json!({"path": "a.txt"})).await, "one\ntwo\nthree\n");
         assert_eq!(files.text(json!({"path": "./sub/../a.txt", "start_line": 2})).await, "two\nthree\n");
         assert_eq!(files.text(json!({"path": "a.txt", "start_line": 2, "line_count": 1})).await, "two\n");
         assert_eq!(files.text(json!({"path": "a.txt", "start_line": 3, "line_count": 9})).await, "three\n");
         assert_eq!(files.text(json!({"path": "sub/é.txt"})).await, "ü");
-        let said = files.read(json!({"path": "a.txt", "start_line": 4})).await.0.unwrap_err();
-        assert_eq!(said, "`a.txt` has 3 lines, so there is no line 4");
-        let said = files.read(json!({"path": "a.txt", "start_line": u64::MAX})).await.0.unwrap_err();
-        assert!(said.contains("has 3 lines"));
+        let error = files.read(json!({"path": "a.txt", "start_line": 4})).await.0.unwrap_err();
+        assert_eq!(error, "`a.txt` has 3 lines, so there is no line 4");
+        let error = files.read(json!({"path": "a.txt", "start_line": u64::MAX})).await.0.unwrap_err();
+        assert!(error.contains("has 3 lines"));
         std::fs::write(files.folder.path().join("root/empty"), "").unwrap();
         assert_eq!(files.text(json!({"path": "empty"})).await, "");
     }
 
     #[tokio::test]
-    async fn nothing_leads_out_of_the_folder() {
+    async fn paths_cannot_leave_the_folder() {
         let files = fixture("256KiB");
         let root = files.folder.path().join("root");
         std::os::unix::fs::symlink("../secret", root.join("link")).unwrap();
@@ -346,20 +347,23 @@ mod tests {
             "//etc/passwd",
         ];
         for path in paths {
-            let said = files.read(json!({"path": path})).await.0.unwrap_err();
-            assert!(said.contains("leads out"), "{path}: {said}");
+            let error = files.read(json!({"path": path})).await.0.unwrap_err();
+            assert!(error.contains("leads out"), "{path}: {error}");
         }
         assert_eq!(files.text(json!({"path": "near"})).await, "one\ntwo\nthree\n");
         for (path, expected) in [
-            ("nope", "is not there"),
+            ("nope", "does not exist"),
             ("a.txt/x", "cannot be read"),
-            ("", "is not there"),
+            ("", "does not exist"),
             ("x\0y", "cannot be read"),
             ("sub", "is a folder"),
             ("loop", "cannot be read"),
         ] {
-            let said = files.read(json!({"path": path})).await.0.unwrap_err();
-            assert!(said.contains(expected) && !said.contains(files.folder.path().to_str().unwrap()), "{path}: {said}");
+            let error = files.read(json!({"path": path})).await.0.unwrap_err();
+            assert!(
+                error.contains(expected) && !error.contains(files.folder.path().to_str().unwrap()),
+                "{path}: {error}"
+            );
         }
     }
 
@@ -387,8 +391,8 @@ mod tests {
             ".env.link",
             "sub/.env.absent",
         ] {
-            let said = files.read(json!({"path": path})).await.0.unwrap_err();
-            assert_eq!(said, format!("`{path}` is not read: the operator has denied files of this kind"));
+            let error = files.read(json!({"path": path})).await.0.unwrap_err();
+            assert_eq!(error, format!("`{path}` is not read: the operator has denied files of this kind"));
         }
         assert_eq!(files.text(json!({"path": "a.txt"})).await, "one\ntwo\nthree\n");
         let description = &files.tool.definition.description;
@@ -396,18 +400,19 @@ mod tests {
             description.contains(".env*, *.pem") && description.ends_with(".git, .git-credentials."),
             "{description}"
         );
-        let own = json!({"root": "root", "deny": ["a.*"]});
-        let own = tool("read", serde_json::from_value(own).unwrap(), files.folder.path());
-        let own = Fixture { folder: files.folder, tool: own.unwrap_or_else(|fault| panic!("{fault:?}")) };
-        assert_eq!(own.text(json!({"path": ".env"})).await, "very-secret");
+        let custom = json!({"root": "root", "deny": ["a.*"]});
+        let custom = tool("read", serde_json::from_value(custom).unwrap(), files.folder.path());
+        let custom = Fixture { folder: files.folder, tool: custom.unwrap_or_else(|fault| panic!("{fault:?}")) };
+        assert_eq!(custom.text(json!({"path": ".env"})).await, "very-secret");
         assert!(
-            own.read(json!({"path": "A.TXT"})).await.0.is_err() && own.read(json!({"path": "a.txt"})).await.0.is_err()
+            custom.read(json!({"path": "A.TXT"})).await.0.is_err()
+                && custom.read(json!({"path": "a.txt"})).await.0.is_err()
         );
-        assert!(own.tool.definition.description.ends_with("are not read: a.*."));
+        assert!(custom.tool.definition.description.ends_with("are not read: a.*."));
     }
 
     #[tokio::test]
-    async fn what_is_no_text_file_is_refused_at_once() {
+    async fn unsupported_files_are_rejected_at_once() {
         let files = fixture("256KiB");
         let root = files.folder.path().join("root");
         let fifo = std::process::Command::new("mkfifo").arg(root.join("fifo")).status().unwrap();
@@ -415,8 +420,8 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
         for path in ["fifo", "socket"] {
             let started = Instant::now();
-            let said = files.read(json!({"path": path})).await.0.unwrap_err();
-            assert!(said.contains("not a regular file") && started.elapsed() < Duration::from_secs(1), "{said}");
+            let error = files.read(json!({"path": path})).await.0.unwrap_err();
+            assert!(error.contains("not a regular file") && started.elapsed() < Duration::from_secs(1), "{error}");
         }
         std::fs::write(root.join("latin"), b"a\xe9b").unwrap();
         std::fs::write(root.join("binary"), b"a\0b").unwrap();
@@ -426,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pictures_and_documents_are_answered_whole() {
+    async fn pictures_and_pdfs_are_returned_completely() {
         let files = fixture("1KiB");
         let root = files.folder.path().join("root");
         let png = [b"\x89PNG\r\n\x1a\n".as_slice(), &[0; 100]].concat();
@@ -443,13 +448,13 @@ mod tests {
             content,
             [json!({"type": "resource", "resource": {"uri": uri, "mimeType": "application/pdf", "blob": blob}})]
         );
-        let said = files.read(json!({"path": "big.png"})).await.0.unwrap_err();
-        assert_eq!(said, "`big.png` is longer than 1.0 KiB (`with.max_bytes`)");
+        let error = files.read(json!({"path": "big.png"})).await.0.unwrap_err();
+        assert_eq!(error, "`big.png` is longer than 1.0 KiB (`with.max_bytes`)");
         assert_eq!(files.text(json!({"path": "cut.png"})).await, "\x7fPNG");
     }
 
     #[tokio::test]
-    async fn a_long_file_is_read_page_by_page() {
+    async fn long_file_is_read_in_pages() {
         let files = fixture("1KiB");
         let root = files.folder.path().join("root");
         let all: String = (1..=200_000).map(|n| format!("line {n} é\n")).collect();
@@ -473,29 +478,29 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_checked() {
-        for (config, place) in [
+    fn invalid_settings_are_rejected() {
+        for (config, key) in [
             (json!({"root": "./no/such"}), "root"),
             (json!({"root": ".", "max_bytes": "5MiB"}), "max_bytes"),
             (json!({"root": ".", "deny": [""]}), "deny"),
         ] {
             let config = serde_json::from_value(config).unwrap();
-            let Err(fault) = tool("t", config, Path::new("/tmp/.")) else { panic!("{place}") };
-            assert_eq!(fault.path, ["with", place]);
-            assert!(place != "root" || fault.message.starts_with("cannot open the folder /tmp/no/such: "), "{fault:?}");
+            let Err(fault) = tool("t", config, Path::new("/tmp/.")) else { panic!("{key}") };
+            assert_eq!(fault.path, ["with", key]);
+            assert!(key != "root" || fault.message.starts_with("cannot open the folder /tmp/no/such: "), "{fault:?}");
         }
         assert!(serde_json::from_value::<Config>(json!({"root": ".", "rot": 1})).is_err());
         assert!(serde_json::from_value::<Config>(json!({})).is_err());
     }
 
     #[tokio::test]
-    async fn lines_beside_no_secret_are_whole() {
+    async fn lines_without_complete_secret_stay_unredacted() {
         let fixture = fixture("60B");
         let write = |text: &str| std::fs::write(fixture.folder.path().join("root/s.txt"), text).unwrap();
         let redactor = Arc::new(crate::secrets::Redactor::new(["sk-scripted-0123456789abcdef"]));
         let read = async |arguments: Value| {
-            let (context, _call) = crate::tools::http::tests::context();
-            let mut context = context.redacting(redactor.clone());
+            let (context, _call) = crate::tools::http::tests::test_context();
+            let mut context = context.with_redactor(redactor.clone());
             context.deadline += Duration::from_secs(60);
             let arguments = Arc::new(arguments.as_object().unwrap().clone());
             fixture.tool.runner.call(arguments, context).await.unwrap().as_text()
@@ -504,8 +509,8 @@ mod tests {
         let lines: Vec<String> = (0..4000).map(|n| format!("f {n} sk-scripted-\n")).collect();
         write(&lines.concat());
         for start in [1, 2, 3999, 4000] {
-            let said = read(json!({"path": "s.txt", "start_line": start, "line_count": 1})).await;
-            assert_eq!(said, lines[start - 1], "{start}");
+            let text = read(json!({"path": "s.txt", "start_line": start, "line_count": 1})).await;
+            assert_eq!(text, lines[start - 1], "{start}");
         }
         assert_eq!(read(json!({"path": "s.txt", "start_line": 2})).await, lines[1..4].concat(), "max_bytes");
         // The start of a secret is redacted only if its other part follows. Here it does not, so the line is ordinary
@@ -521,28 +526,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_of_a_file_hold_no_part_of_a_secret() {
+    async fn parts_of_file_hold_no_part_of_secret() {
         let lines = ["MIIEvQIBADANBgkqhk", "G9w0BAQEFAASCBKcwgg", "SjAgEAAoIBAQC7"];
         let key = format!("-----BEGIN KEY-----\n{}\n-----END KEY-----", lines.join("\n"));
         let fixture = fixture("70B");
         std::fs::write(fixture.folder.path().join("root/k.txt"), format!("before\n{key}\nafter\n")).unwrap();
         let redactor = Arc::new(crate::secrets::Redactor::new([&*key]));
         for (start, count) in [(1, 100), (1, 3), (2, 2), (3, 1), (4, 1), (4, 100), (5, 3)] {
-            let (context, _call) = crate::tools::http::tests::context();
-            let mut context = context.redacting(redactor.clone());
+            let (context, _call) = crate::tools::http::tests::test_context();
+            let mut context = context.with_redactor(redactor.clone());
             context.deadline += Duration::from_secs(60);
             let arguments = json!({"path": "k.txt", "start_line": start, "line_count": count});
-            let said =
+            let text =
                 fixture.tool.runner.call(Arc::new(arguments.as_object().unwrap().clone()), context).await.unwrap();
-            let said = said.as_text();
+            let text = text.as_text();
             assert!(
-                lines.iter().all(|line| !said.contains(&line[..8]) && !said.contains(&line[6..])),
-                "{start}: {said}"
+                lines.iter().all(|line| !text.contains(&line[..8]) && !text.contains(&line[6..])),
+                "{start}: {text}"
             );
             assert_eq!(
-                (said.contains("before"), said.contains("after")),
+                (text.contains("before"), text.contains("after")),
                 (start == 1, start >= 4 && count > 1),
-                "{start}: {said}"
+                "{start}: {text}"
             );
         }
     }

@@ -11,19 +11,19 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::argv::Argv;
-use super::room::Room;
-use super::run::Limits;
+use super::run::RunLimits;
+use super::size_limit::SizeLimit;
 use super::variables::ContextVariables;
 use super::{ATTEMPT_VARIABLE, CommandRunner, INVOCATION_VARIABLE};
 use crate::call::units::Size;
-use crate::tools::process::{Sweeps, is_program};
+use crate::tools::process::{OrphanReaper, is_executable_file};
 use crate::tools::{BuildContext, ConfigFault, Runner};
 
 /// The folders in which a bare program name is looked up. They are fixed, so that the service's environment cannot
 /// choose the program.
-const PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+const SEARCH_PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 /// The highest `max_output`, in bytes.
-const MOST_OUTPUT: u64 = 4 << 20;
+const MAX_MAX_OUTPUT: u64 = 4 << 20;
 
 /// The keys of a `kind: command` tool that no other kind has.
 #[derive(Debug, Clone, Deserialize, schemars::JsonSchema)]
@@ -59,10 +59,10 @@ pub struct Config {
 }
 
 /// The default `max_output`, in bytes.
-pub(super) const DEFAULT_OUTPUT: usize = 256 << 10;
+pub(super) const DEFAULT_MAX_OUTPUT: usize = 256 << 10;
 
 fn default_max_output() -> Size {
-    Size(DEFAULT_OUTPUT as u64)
+    Size(DEFAULT_MAX_OUTPUT as u64)
 }
 
 /// What standard output holds.
@@ -78,36 +78,37 @@ pub enum Output {
     Text,
 }
 
-pub(super) type Built = (Arc<dyn Runner>, Vec<ConfigFault>);
+pub(super) type RunnerWithWarnings = (Arc<dyn Runner>, Vec<ConfigFault>);
 
 /// Builds the runner, with its warnings.
 ///
 /// # Errors
 /// All faults of the manifest keys, warnings included.
-pub fn build(config: Config, context: &BuildContext<'_>) -> Result<Built, Vec<ConfigFault>> {
+pub fn build(config: Config, context: &BuildContext<'_>) -> Result<RunnerWithWarnings, Vec<ConfigFault>> {
     let (argv, mut faults) = Argv::parse(&config.command, context);
     let program = config.command.first().cloned().unwrap_or_default();
-    let path = find(&program, context.base);
-    if !program.is_empty() && !path.as_deref().is_some_and(is_program) {
+    let program_path = find_program(&program, context.base_dir);
+    if !program.is_empty() && !program_path.as_deref().is_some_and(is_executable_file) {
         faults
             .push(ConfigFault::warning(&["command", "0"], format!("there is no program `{program}`: calls will fail")));
     }
-    let stdin = config.stdin.as_deref().map(|text| context.template(text)).transpose().unwrap_or_else(|message| {
-        faults.push(ConfigFault::error(&["stdin"], message));
-        None
-    });
+    let stdin =
+        config.stdin.as_deref().map(|text| context.parse_template(text)).transpose().unwrap_or_else(|message| {
+            faults.push(ConfigFault::error(&["stdin"], message));
+            None
+        });
     if let Some(template) = &stdin {
         faults.extend(context.unknown_placeholders(template, &["stdin"]));
     }
-    let workdir = absolute(context.base, config.workdir.as_deref().unwrap_or(Path::new("")));
+    let workdir = absolute_path(context.base_dir, config.workdir.as_deref().unwrap_or(Path::new("")));
     if !workdir.is_dir() {
         let message = format!("there is no folder {}: calls will fail", workdir.display());
         faults.push(ConfigFault::warning(&["workdir"], message));
     }
     faults.extend(config.environment.iter().filter_map(|(name, value)| environment_fault(name, value)));
-    let (variables, taken) = ContextVariables::build(context, &config.environment);
-    faults.extend(taken);
-    if !(1..=MOST_OUTPUT).contains(&config.max_output.0) {
+    let (variables, name_faults) = ContextVariables::build(context, &config.environment);
+    faults.extend(name_faults);
+    if !(1..=MAX_MAX_OUTPUT).contains(&config.max_output.0) {
         faults.push(ConfigFault::error(&["max_output"], "from 1B to 4MiB"));
     }
     if config.sandbox.is_some() {
@@ -116,43 +117,43 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Result<Built, Vec<Co
     if faults.iter().any(|fault| !fault.warning) {
         return Err(faults);
     }
-    let room = Room::new(&argv, &config.environment);
+    let size_limit = SizeLimit::new(&argv, &config.environment);
     let runner = CommandRunner {
         program,
-        path,
+        program_path,
         argv,
         stdin,
         output: config.output,
         workdir,
         environment: config.environment,
         variables,
-        room,
-        limits: Limits { max_output: config.max_output.as_usize(), stop_on_overflow: context.effect.may_repeat() },
-        sweeps: Sweeps::new(),
+        size_limit,
+        limits: RunLimits { max_output: config.max_output.as_usize(), stop_on_overflow: context.effect.may_repeat() },
+        orphan_reaper: OrphanReaper::new(),
     };
     Ok((Arc::new(runner), faults))
 }
 
-/// The program's absolute path. A bare name is looked up in [`PATH`]; any other path is relative to the manifest's
+/// The program's absolute path. A bare name is looked up in [`SEARCH_PATH`]; any other path is relative to the manifest's
 /// folder.
-fn find(program: &str, base: &Path) -> Option<PathBuf> {
+fn find_program(program: &str, base: &Path) -> Option<PathBuf> {
     if program.contains('/') {
-        return Some(absolute(base, Path::new(program)));
+        return Some(absolute_path(base, Path::new(program)));
     }
-    PATH.iter().map(|folder| Path::new(folder).join(program)).find(|path| is_program(path))
+    SEARCH_PATH.iter().map(|folder| Path::new(folder).join(program)).find(|path| is_executable_file(path))
 }
 
 /// The absolute form of `path`, relative to `base`. It stays right if the service changes its working folder later.
-fn absolute(base: &Path, path: &Path) -> PathBuf {
+fn absolute_path(base: &Path, path: &Path) -> PathBuf {
     let path = base.join(path);
     std::path::absolute(&path).unwrap_or(path)
 }
 
 fn environment_fault(name: &str, value: &str) -> Option<ConfigFault> {
     let message = if name.is_empty() || name.contains(['=', '\0']) {
-        "a variable's name is not empty and holds no `=`"
+        "the name of a variable must not be empty and must not contain `=`"
     } else if value.contains('\0') {
-        "a value holds no NUL character"
+        "a value must not contain a NUL character"
     } else if [INVOCATION_VARIABLE, ATTEMPT_VARIABLE].contains(&name) {
         "this variable is set by the service"
     } else {

@@ -4,14 +4,14 @@
 //! to standard input. So it needs no quoting and cannot break out. When an attempt ends, everything that it started
 //! ends too.
 //!
-//! `config` checks the manifest keys. `argv` and `variables` encode values, and `room` bounds their size. `run` feeds
+//! `config` checks the manifest keys. `argv` and `variables` encode values, and `size_limit` bounds their size. `run` feeds
 //! the program and reads its output. `output` builds the result. `start_error` explains a failed start.
 
 mod argv;
 mod config;
 mod output;
-mod room;
 mod run;
+mod size_limit;
 mod start_error;
 mod variables;
 
@@ -25,15 +25,15 @@ use tokio::process::Command;
 
 use self::argv::Argv;
 pub use self::config::{Config, Output, build};
-use self::room::Room;
-use self::run::Limits;
+use self::run::RunLimits;
+use self::size_limit::SizeLimit;
 use self::variables::ContextVariables;
-use super::process::{Mark, ProcessTree, Sweeps};
+use super::process::{OrphanReaper, ProcessMarker, ProcessTree};
 use super::template::{Template, plain_text};
-use super::{Fault, Runner, Values};
+use super::{Runner, ValueFault, Values};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
-/// Tells a program, and all that it starts, which call it works for. The sweep also finds escaped processes by it.
+/// Tells a program, and all that it starts, which call it works for. The orphan reaper also finds escaped processes by it.
 const INVOCATION_VARIABLE: &str = "TOOLCRIB_INVOCATION";
 /// The number of the attempt, from 1.
 const ATTEMPT_VARIABLE: &str = "TOOLCRIB_ATTEMPT";
@@ -42,7 +42,7 @@ struct CommandRunner {
     /// The program as written in the manifest.
     program: String,
     /// The path of the program; `None` if a bare name was not found.
-    path: Option<PathBuf>,
+    program_path: Option<PathBuf>,
     argv: Argv,
     /// `None` means that standard input is the JSON object of the arguments.
     stdin: Option<Template>,
@@ -50,28 +50,28 @@ struct CommandRunner {
     workdir: PathBuf,
     environment: BTreeMap<String, String>,
     variables: ContextVariables,
-    room: Room,
-    limits: Limits,
-    sweeps: Sweeps,
+    size_limit: SizeLimit,
+    limits: RunLimits,
+    orphan_reaper: OrphanReaper,
 }
 
 impl CommandRunner {
     /// The command line of one attempt.
-    fn command(&self, path: &PathBuf, values: Values<'_>) -> Command {
+    fn build_command(&self, path: &PathBuf, values: Values<'_>) -> Command {
         let mut command = Command::new(path);
         command
             .args(self.argv.render(values))
             .current_dir(&self.workdir)
             .env_clear()
             .envs(&self.environment)
-            .envs(self.variables.of(values.context))
+            .envs(self.variables.for_call(values.context))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
     }
 
-    fn input(&self, values: Values<'_>) -> Vec<u8> {
+    fn stdin_bytes(&self, values: Values<'_>) -> Vec<u8> {
         match &self.stdin {
             Some(template) => template.render(values, plain_text).into_bytes(),
             None => serde_json::to_vec(values.arguments).unwrap_or_default(),
@@ -82,37 +82,36 @@ impl CommandRunner {
 #[async_trait]
 impl Runner for CommandRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let Some(path) = &self.path else {
-            return Err(
-                ToolError::upstream_final(format!("cannot start {}: no such program", self.program)).before_anything()
-            );
+        let Some(path) = &self.program_path else {
+            return Err(ToolError::upstream_permanent(format!("cannot start {}: no such program", self.program))
+                .not_delivered());
         };
-        let mark = Mark::new([
+        let marker = ProcessMarker::new([
             (INVOCATION_VARIABLE, context.invocation_id.to_string()),
             (ATTEMPT_VARIABLE, context.attempt.to_string()),
         ]);
         let values = Values { arguments: &arguments, context: &context.context };
-        let tree = ProcessTree::spawn(&mut self.command(path, values), mark, &self.sweeps)
-            .map_err(|error| self.start_error(&error, values))?;
-        let run = run::run(tree, self.input(values), &self.limits, &context).await?;
-        output::answer(&run, self.output, &self.limits, &context)
+        let tree = ProcessTree::spawn(&mut self.build_command(path, values), marker, &self.orphan_reaper)
+            .map_err(|error| self.explain_start_error(&error, values))?;
+        let run = run::run_program(tree, self.stdin_bytes(values), &self.limits, &context).await?;
+        output::build_result(&run, self.output, &self.limits, &context)
     }
 
-    fn faults(&self, values: Values<'_>) -> Vec<Fault> {
-        let mut faults = self.argv.faults(values);
-        faults.extend(self.variables.faults(values.context));
+    fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
+        let mut faults = self.argv.value_faults(values);
+        faults.extend(self.variables.value_faults(values.context));
         if faults.is_empty() {
-            faults = self.room.faults(&self.argv, &self.variables, values);
+            faults = self.size_limit.value_faults(&self.argv, &self.variables, values);
         }
         faults
     }
 
-    fn takes_fields(&self) -> bool {
+    fn takes_context_fields(&self) -> bool {
         true
     }
 
     fn max_output(&self) -> Option<usize> {
-        Some(self.limits.max_output).filter(|most| *most > config::DEFAULT_OUTPUT)
+        Some(self.limits.max_output).filter(|most| *most > config::DEFAULT_MAX_OUTPUT)
     }
 }
 

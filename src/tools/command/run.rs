@@ -13,22 +13,22 @@ use tokio::process::ChildStdin;
 use tokio::time::timeout_at;
 
 use crate::call::units::Count;
-use crate::call::{Between, ToolContext, ToolError, Torn};
-use crate::tools::process::{Line, Lines, ProcessTree};
+use crate::call::{CutEnds, SurroundedPart, ToolContext, ToolError};
+use crate::tools::process::{LineThrottle, OutputLine, ProcessTree};
 
 /// How long to read on after the program has ended. Its pipes close at once then, unless a process that it left
 /// behind holds them open.
-const GRACE: Duration = Duration::from_millis(250);
+const CLOSE_GRACE: Duration = Duration::from_millis(250);
 /// The bytes that are kept of standard error: at its start and at its end.
-const STDERR: (usize, usize) = (4 << 10, 12 << 10);
+const STDERR_BYTES: (usize, usize) = (4 << 10, 12 << 10);
 /// The lines of standard error that are reported per second, at most: a person watches them.
-const SHOWN: u32 = 50;
+const MAX_PROGRESS_LINES: u32 = 50;
 /// The most bytes per read.
-const CHUNK: usize = 16 << 10;
+const READ_CHUNK_BYTES: usize = 16 << 10;
 
 /// The bounds of a run.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct RunLimits {
     /// The bytes of standard output that are kept.
     pub max_output: usize,
     /// Whether to stop the program if it writes more. Otherwise the remaining output is read and discarded, so that
@@ -37,44 +37,46 @@ pub(super) struct Limits {
 }
 
 /// The outcome of a run.
-pub(super) struct Run {
+pub(super) struct RunOutcome {
     /// `None` if the program was stopped because of too much output.
     pub status: Option<ExitStatus>,
-    pub stdout: Capture,
-    pub stderr: Capture,
+    pub stdout: StreamCapture,
+    pub stderr: StreamCapture,
     /// Whether a process that the program left behind held its output open.
-    pub held_open: bool,
+    pub output_held_open: bool,
 }
 
 /// Runs the program to its end, and reports its standard error as progress. Dropping the future ends the program and
 /// everything that it started.
-pub(super) async fn run(
+pub(super) async fn run_program(
     mut tree: ProcessTree,
     input: Vec<u8>,
-    limits: &Limits,
+    limits: &RunLimits,
     context: &ToolContext,
-) -> Result<Run, ToolError> {
-    // Without a watcher there is no need to split the output into lines.
-    let mut lines = context.is_watched().then(|| {
-        Lines::new(SHOWN, |line: Line<'_>| context.progress_after(line.missed, json!({"stderr": shown(line, context)})))
+) -> Result<RunOutcome, ToolError> {
+    // Without a listener there is no need to split the output into lines.
+    let mut lines = context.has_listener().then(|| {
+        LineThrottle::new(MAX_PROGRESS_LINES, |line: OutputLine<'_>| {
+            context.progress_with_missed(line.skipped, json!({"stderr": redacted_line(line, context)}));
+        })
     });
-    let reach = context.reach();
-    let mut stdout = Capture::new(limits.max_output, 0, reach);
-    let mut stderr = Capture::new(STDERR.0, STDERR.1, reach);
-    let (to, out, err) = tree.pipes();
-    let (status, clean) = {
+    let margin = context.max_secret_len();
+    let mut stdout = StreamCapture::new(limits.max_output, 0, margin);
+    let mut stderr = StreamCapture::new(STDERR_BYTES.0, STDERR_BYTES.1, margin);
+    let (stdin, out, err) = tree.take_pipes();
+    let (status, pipes_closed) = {
         let mut read = pin!(async {
             tokio::try_join!(
-                stdout.fill(out, limits.stop_on_overflow, None::<&mut Lines<fn(Line<'_>)>>),
-                stderr.fill(err, false, lines.as_mut())
+                stdout.read_stream(out, limits.stop_on_overflow, None::<&mut LineThrottle<fn(OutputLine<'_>)>>),
+                stderr.read_stream(err, false, lines.as_mut())
             )
         });
         let mut ended = pin!(async {
-            let fed = async {
-                feed(to, &input).await;
+            let feed = async {
+                write_stdin(stdin, &input).await;
                 pending().await
             };
-            tokio::select! { status = tree.wait() => status, never = fed => never }
+            tokio::select! { status = tree.wait() => status, never = feed => never }
         });
         let mut all_read = false;
         let status = loop {
@@ -82,53 +84,53 @@ pub(super) async fn run(
             tokio::select! {
                 read = &mut read, if !all_read => match read {
                     Ok(_) => all_read = true,
-                    Err(TooMuch) => break None,
+                    Err(OutputTooLong) => break None,
                 },
                 status = &mut ended => break Some(status),
             }
         };
         // The pipes of an ended program close at once, unless a process that it left behind holds them open. If they
-        // are not closed after the grace period, `clean` is false. Then the tree is not released, and its drop kills
+        // are not closed after the grace period, `pipes_closed` is false. Then the tree is not released, and its drop kills
         // the process that was left behind. If they close in time, processes that left the group and do not use the
         // pipes may go on.
         match status {
-            Some(_) if !all_read => (status, matches!(tokio::time::timeout(GRACE, read).await, Ok(Ok(_)))),
+            Some(_) if !all_read => (status, matches!(tokio::time::timeout(CLOSE_GRACE, read).await, Ok(Ok(_)))),
             _ => (status, all_read),
         }
     };
     if let Some(lines) = &mut lines {
-        lines.end();
+        lines.finish();
     }
-    let status = status
-        .transpose()
-        .map_err(|error| ToolError::upstream_final(format!("cannot tell how the program ended: {error}")))?;
-    if clean {
+    let status = status.transpose().map_err(|error| {
+        ToolError::upstream_permanent(format!("cannot read the exit status of the program: {error}"))
+    })?;
+    if pipes_closed {
         tree.release();
     }
-    let held_open = status.is_some() && !clean && stdout.is_whole();
-    Ok(Run { status, stdout, stderr, held_open })
+    let output_held_open = status.is_some() && !pipes_closed && stdout.is_complete();
+    Ok(RunOutcome { status, stdout, stderr, output_held_open })
 }
 
-fn shown<'l>(line: Line<'l>, context: &ToolContext) -> Cow<'l, str> {
-    match line.torn {
-        Torn::NOWHERE => Cow::Borrowed(line.text),
-        torn => Cow::Owned(context.excerpt(line.text.as_bytes(), torn)),
+fn redacted_line<'l>(line: OutputLine<'l>, context: &ToolContext) -> Cow<'l, str> {
+    match line.cut_ends {
+        CutEnds::NONE => Cow::Borrowed(line.text),
+        cut_ends => Cow::Owned(context.excerpt(line.text.as_bytes(), cut_ends)),
     }
 }
 
 /// Writes as much of the input as the program reads, and closes the pipe.
-async fn feed(to: Option<ChildStdin>, input: &[u8]) {
-    if let Some(mut to) = to {
+async fn write_stdin(stdin: Option<ChildStdin>, input: &[u8]) {
+    if let Some(mut stdin) = stdin {
         // A program may ignore its input, so a closed pipe is not a failure.
-        let _ = to.write_all(input).await;
+        let _ = stdin.write_all(input).await;
     }
 }
 
 /// The output exceeds its bound, and the program is to be stopped.
-struct TooMuch;
+struct OutputTooLong;
 
 /// The start and the end of a stream, in bounded memory.
-pub(super) struct Capture {
+pub(super) struct StreamCapture {
     /// The start of the stream, and a margin after it.
     head: Vec<u8>,
     head_max: usize,
@@ -140,28 +142,28 @@ pub(super) struct Capture {
     total: u64,
 }
 
-impl Capture {
+impl StreamCapture {
     fn new(head_max: usize, tail_max: usize, margin: usize) -> Self {
         Self { head: Vec::new(), head_max, tail: Vec::new(), tail_max, margin, total: 0 }
     }
 
-    /// Reads to the end of the stream. With `stop`, also ends when there is more than can be kept.
-    async fn fill<R: AsyncRead + Unpin>(
+    /// Reads to the end of the stream. With `stop_on_overflow`, also ends when there is more than can be kept.
+    async fn read_stream<R: AsyncRead + Unpin>(
         &mut self,
         from: Option<R>,
-        stop: bool,
-        mut lines: Option<&mut Lines<impl FnMut(Line<'_>)>>,
-    ) -> Result<(), TooMuch> {
+        stop_on_overflow: bool,
+        mut lines: Option<&mut LineThrottle<impl FnMut(OutputLine<'_>)>>,
+    ) -> Result<(), OutputTooLong> {
         let Some(mut from) = from else { return Ok(()) };
-        let mut chunk = vec![0; CHUNK];
+        let mut chunk = vec![0; READ_CHUNK_BYTES];
         loop {
             let read = from.read(&mut chunk);
-            let read = match lines.as_deref_mut().and_then(|lines| Some((lines.due()?, lines))) {
+            let read = match lines.as_deref_mut().and_then(|lines| Some((lines.next_release()?, lines))) {
                 None => read.await,
                 Some((due, lines)) => match timeout_at(due, read).await {
                     Ok(read) => read,
                     Err(_) => {
-                        lines.release();
+                        lines.release_pending();
                         continue;
                     }
                 },
@@ -174,8 +176,8 @@ impl Capture {
             if let Some(lines) = &mut lines {
                 lines.push(read);
             }
-            if stop && !self.is_whole() {
-                return Err(TooMuch);
+            if stop_on_overflow && !self.is_complete() {
+                return Err(OutputTooLong);
             }
         }
     }
@@ -192,12 +194,12 @@ impl Capture {
     }
 
     /// Whether the whole stream was kept.
-    pub(super) fn is_whole(&self) -> bool {
-        self.left_out() == 0
+    pub(super) fn is_complete(&self) -> bool {
+        self.omitted_bytes() == 0
     }
 
     /// The number of bytes that are not shown.
-    pub(super) fn left_out(&self) -> u64 {
+    pub(super) fn omitted_bytes(&self) -> u64 {
         self.total.saturating_sub((self.head_max + self.tail_max) as u64)
     }
 
@@ -207,26 +209,26 @@ impl Capture {
     }
 
     /// The start of the stream as text, for a stream that is not shown completely.
-    pub(super) fn head_of_more(&self, context: &ToolContext) -> String {
+    pub(super) fn truncated_head(&self, context: &ToolContext) -> String {
         let (part, after) = self.head.split_at(self.head.len().min(self.head_max));
-        let torn = Torn { start: false, end: self.total > self.head.len() as u64 };
-        context.excerpt_between(Between { before: &[], part, after, torn })
+        let cut_ends = CutEnds { start: false, end: self.total > self.head.len() as u64 };
+        context.excerpt_between(SurroundedPart { before: &[], part, after, cut_ends })
     }
 
     /// The kept parts as text, with a note about the skipped bytes. At a cut, a secret is removed even if only a part
     /// of it is kept.
     pub(super) fn summary(&self, context: &ToolContext) -> String {
-        let left_out = self.left_out();
-        if left_out == 0 {
+        let omitted = self.omitted_bytes();
+        if omitted == 0 {
             return String::from_utf8_lossy(&[self.head(), &self.tail].concat()).into_owned();
         }
         let (before, part) = self.tail.split_at(self.tail.len() - self.tail.len().min(self.tail_max));
         // If no byte of the tail was discarded, the head and the tail are adjacent.
-        let is_all = self.total == (self.head().len() + self.tail.len()) as u64;
-        let between = if is_all { [self.head(), before].concat() } else { before.to_vec() };
-        let torn = Torn { start: !is_all, end: false };
-        let tail = context.excerpt_between(Between { before: &between, part, after: &[], torn });
-        format!("{}\n[… {} left out …]\n{tail}", self.head_of_more(context), Count(left_out, "byte"))
+        let is_adjacent = self.total == (self.head().len() + self.tail.len()) as u64;
+        let between = if is_adjacent { [self.head(), before].concat() } else { before.to_vec() };
+        let cut_ends = CutEnds { start: !is_adjacent, end: false };
+        let tail = context.excerpt_between(SurroundedPart { before: &between, part, after: &[], cut_ends });
+        format!("{}\n[… {} left out …]\n{tail}", self.truncated_head(context), Count(omitted, "byte"))
     }
 }
 
@@ -238,28 +240,28 @@ mod tests {
 
     use super::*;
     use crate::secrets::Redactor;
-    use crate::secrets::tests::{ENCODINGS, encoded, leak, secrets};
+    use crate::secrets::tests::{ENCODINGS, any_secret, encode_secret, find_leak};
 
     #[test]
-    fn a_capture_keeps_the_beginning_and_the_end() {
-        let mut capture = Capture::new(4, 3, 0);
+    fn capture_keeps_start_and_end() {
+        let mut capture = StreamCapture::new(4, 3, 0);
         for byte in b"abcdefghijklmnop" {
             capture.push(&[*byte]);
         }
-        let context = crate::tools::http::tests::context().0;
+        let context = crate::tools::http::tests::test_context().0;
         assert_eq!(capture.summary(&context), "abcd\n[… 9 bytes left out …]\nnop");
-        let mut capture = Capture::new(4, 3, 0);
+        let mut capture = StreamCapture::new(4, 3, 0);
         capture.push(b"abcdefg");
-        assert!(capture.is_whole());
+        assert!(capture.is_complete());
         assert_eq!(capture.summary(&context), "abcdefg");
     }
 
     #[test]
-    fn a_capture_loses_no_words_beside_the_gap() {
+    fn capture_keeps_text_beside_the_gap() {
         let redactor = Arc::new(Redactor::new(["sk-scripted-0123456789abcdef"]));
-        let context = crate::tools::http::tests::context().0.redacting(redactor);
+        let context = crate::tools::http::tests::test_context().0.with_redactor(redactor);
         let shown = |text: &str| {
-            let mut capture = Capture::new(4, 4, context.reach());
+            let mut capture = StreamCapture::new(4, 4, context.max_secret_len());
             text.as_bytes().chunks(3).for_each(|chunk| capture.push(chunk));
             capture.summary(&context)
         };
@@ -276,17 +278,17 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
         #[test]
-        fn a_capture_holds_no_part_of_a_secret(
-            secret in secrets(), encoding in 0..ENCODINGS, at in 0..400_usize, chunk in 1..50_usize, tail_max in 0..300_usize,
+        fn capture_holds_no_part_of_secret(
+            secret in any_secret(), encoding in 0..ENCODINGS, at in 0..400_usize, chunk in 1..50_usize, tail_max in 0..300_usize,
             margin in prop::option::of(0..20_usize),
         ) {
             let redactor = Arc::new(Redactor::new([&*secret]));
-            let context = crate::tools::http::tests::context().0.redacting(redactor.clone());
-            let mut capture = Capture::new(200, tail_max, margin.unwrap_or(context.reach()));
-            let text = format!("{}{}{}", ".".repeat(at), encoded(&secret, encoding), ".".repeat(400 - at));
+            let context = crate::tools::http::tests::test_context().0.with_redactor(redactor.clone());
+            let mut capture = StreamCapture::new(200, tail_max, margin.unwrap_or(context.max_secret_len()));
+            let text = format!("{}{}{}", ".".repeat(at), encode_secret(&secret, encoding), ".".repeat(400 - at));
             text.as_bytes().chunks(chunk).for_each(|chunk| capture.push(chunk));
-            let shown = redactor.text(&capture.summary(&context)).into_owned();
-            prop_assert_eq!(leak(&shown, &secret, encoding), None, "{:?}", shown);
+            let shown = redactor.redact_text(&capture.summary(&context)).into_owned();
+            prop_assert_eq!(find_leak(&shown, &secret, encoding), None, "{:?}", shown);
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::call::{Caller, Content, Effect, Invocation, ToolName, ToolSettings};
-use crate::tools::{BuildContext, Clients, ConfigFault, Databases, Fault, Values};
+use crate::tools::{BuildContext, ConfigFault, Databases, HttpClients, ValueFault, Values};
 
 /// How long a condition may take to become true.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,19 +24,19 @@ fn context(invocation: &Invocation) -> ToolContext {
     ToolContext::new(invocation, deadline, Arc::new(ToolSettings::default()))
 }
 
-type Built = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
+type BuildResult = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
 
-fn build_with(config: Value, schema: &Value, effect: Effect) -> Built {
+fn build_with(config: Value, schema: &Value, effect: Effect) -> BuildResult {
     let config = serde_json::from_value(config).unwrap();
     build(
         config,
         &BuildContext {
-            base: Path::new("/tmp"),
+            base_dir: Path::new("/tmp"),
             input_schema: schema,
-            fields: &["tenant".to_owned(), "user-id".to_owned()],
+            context_fields: &["tenant".to_owned(), "user-id".to_owned()],
             effect,
             trusted: true,
-            clients: &Clients::default(),
+            clients: &HttpClients::default(),
             databases: &Databases::default(),
         },
     )
@@ -58,18 +58,18 @@ fn object(value: Value) -> Arc<JsonObject> {
 async fn call(runner: &Arc<dyn Runner>, arguments: Value) -> (Result<ToolResult, ToolError>, Vec<String>) {
     let invocation = invocation();
     let result = runner.call(object(arguments), context(&invocation)).await;
-    let warnings = invocation.notes.lock().meta.warnings.clone();
+    let warnings = invocation.report.lock().meta.warnings.clone();
     (result, warnings)
 }
 
 /// The result of `/bin/sh -c script`, and the warnings of the call.
-async fn shell(script: &str, more: Value) -> (Result<ToolResult, ToolError>, Vec<String>) {
+async fn run_shell(script: &str, more: Value) -> (Result<ToolResult, ToolError>, Vec<String>) {
     let mut config = json!({"command": ["/bin/sh", "-c", script], "stdin": ""});
     config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     call(&runner(config, Effect::Read), json!({})).await
 }
 
-fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
+fn wait_until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(value) = holds() {
@@ -129,13 +129,13 @@ mod config {
     }
 
     #[test]
-    fn every_fault_is_reported_at_once_and_at_its_place() {
+    fn all_config_faults_are_reported_with_paths() {
         let found = faults(json!({
             "command": ["{{ a }}", "x{{ a }}", "{{ nope }}", "{{ opt }}", "{{ def }}", "{{ a", "ok"],
             "stdin": "{{ other }}", "workdir": "/no/such/folder", "environment": {"A=B": "", "TOOLCRIB_INVOCATION": "1"},
             "max_output": "5MiB", "sandbox": {"network": false},
         }));
-        let places: Vec<&str> = found.iter().map(|(path, ..)| path.as_str()).collect();
+        let paths: Vec<&str> = found.iter().map(|(path, ..)| path.as_str()).collect();
         let expected = [
             "command.0",
             "command.1",
@@ -150,7 +150,7 @@ mod config {
             "max_output",
             "sandbox",
         ];
-        assert_eq!(places, expected, "{found:#?}");
+        assert_eq!(paths, expected, "{found:#?}");
         assert!(found[1].1.contains("whole item"), "{found:?}");
         assert!(found[2].1.contains("no parameter `nope`"), "{found:?}");
         assert!(found[3].1.contains("default"), "{found:?}");
@@ -158,7 +158,7 @@ mod config {
     }
 
     #[test]
-    fn what_is_missing_on_this_machine_is_a_warning() {
+    fn missing_program_is_a_warning() {
         for command in ["no-such-program-here", "./no/such/program", "/etc/passwd"] {
             let found = faults(json!({"command": [command]}));
             assert!(matches!(found.as_slice(), [(path, _, true)] if path == "command.0"), "{found:?}");
@@ -167,7 +167,7 @@ mod config {
     }
 
     #[test]
-    fn unknown_keys_and_bare_numbers_are_refused() {
+    fn unknown_keys_and_numbers_are_rejected() {
         for bad in [json!({"command": ["a"], "shell": true}), json!({"command": ["a", 1]}), json!({})] {
             assert!(serde_json::from_value::<Config>(bad.clone()).is_err(), "{bad}");
         }
@@ -178,9 +178,9 @@ mod arguments {
     use super::*;
 
     #[tokio::test]
-    async fn a_value_is_one_item_as_text_or_as_json() {
+    async fn value_is_one_argument() {
         let show = runner(json!({"command": ["printf", "[%s]", "{{ a }}", "{{ b }}"]}), Effect::Read);
-        for (a, b, said) in [
+        for (a, b, expected) in [
             (
                 json!("x y; rm -rf / $HOME `id` 'q' \"p\" \n*"),
                 json!(1.5),
@@ -190,12 +190,12 @@ mod arguments {
             (json!(null), json!(false), "[][false]"),
             (json!("{{ b }}"), json!("é"), "[{{ b }}][é]"),
         ] {
-            assert_eq!(text(call(&show, json!({"a": a, "b": b})).await), said);
+            assert_eq!(text(call(&show, json!({"a": a, "b": b})).await), expected);
         }
     }
 
     #[test]
-    fn options_nul_and_too_much_are_refused_before_anything_starts() {
+    fn invalid_values_are_rejected_before_start() {
         let open = runner(json!({"command": ["printf", "{{ a }}", "--", "{{ b }}"]}), Effect::Read);
         let long = "x".repeat(200_000);
         for (arguments, pointers) in [
@@ -205,16 +205,16 @@ mod arguments {
             (json!({"a": "", "b": long}), vec!["/b"]),
             (json!({"a": "x-y", "b": ["\0"]}), vec![]),
         ] {
-            let faults = open.faults(Values::of(&object(arguments)));
+            let faults = open.value_faults(Values::from_arguments(&object(arguments)));
             assert_eq!(faults.iter().map(|fault| fault.pointer()).collect::<Vec<_>>(), pointers);
             assert!(faults.iter().all(
-                |fault| matches!(fault, Fault::Argument(one) if one.keyword == "argv" && one.message.ends_with('.'))
+                |fault| matches!(fault, ValueFault::Argument(one) if one.keyword == "argv" && one.message.ends_with('.'))
             ));
         }
     }
 
     #[tokio::test]
-    async fn standard_input_is_the_template_or_the_arguments() {
+    async fn stdin_is_template_or_arguments() {
         let cat = runner(json!({"command": ["cat"], "stdin": "{{ a }}-{{ b }}", "output": "text"}), Effect::Read);
         assert_eq!(text(call(&cat, json!({"a": "x", "b": {"c": 1}})).await), r#"x-{"c":1}"#);
         let cat = runner(json!({"command": ["cat"]}), Effect::Read);
@@ -223,27 +223,27 @@ mod arguments {
     }
 
     #[tokio::test]
-    async fn the_environment_is_what_was_declared_and_who_calls() {
+    async fn environment_holds_declared_and_call_variables() {
         let env = runner(json!({"command": ["env"], "environment": {"LANG": "C.UTF-8", "X": "a b"}}), Effect::Read);
         let invocation = invocation();
         let result = env.call(object(json!({})), context(&invocation)).await.unwrap();
-        let said = result.as_text();
-        let lines: BTreeSet<&str> = said.lines().collect();
+        let output = result.as_text();
+        let lines: BTreeSet<&str> = output.lines().collect();
         let id = format!("TOOLCRIB_INVOCATION={}", invocation.id);
         assert_eq!(lines, BTreeSet::from(["LANG=C.UTF-8", "X=a b", &id, "TOOLCRIB_ATTEMPT=1"]));
     }
 
     #[test]
-    fn variables_of_fields_have_names_of_their_own() {
+    fn context_variable_names_must_be_unique() {
         let build = |fields: &[&str], environment: Value| {
             let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
             let context = BuildContext {
-                base: Path::new("/tmp"),
+                base_dir: Path::new("/tmp"),
                 input_schema: &json!({}),
-                fields: &fields,
+                context_fields: &fields,
                 effect: Effect::Read,
                 trusted: true,
-                clients: &Clients::default(),
+                clients: &HttpClients::default(),
                 databases: &Databases::default(),
             };
             let config = json!({"command": ["true"], "environment": environment});
@@ -252,20 +252,20 @@ mod arguments {
         assert_eq!(build(&["user_id", "user", "tenant-2"], json!({"CONTEXT_USER": "x"})), []);
         let faults = build(&["user_id", "user-id"], json!({}));
         assert_eq!(faults[0].path, ["context", "1"]);
-        let says = "`user-id` and `user_id` would both be the variable TOOLCRIB_CONTEXT_USER_ID";
-        assert!(faults[0].message.starts_with(says), "{faults:?}");
+        let expected = "`user-id` and `user_id` would both be the variable TOOLCRIB_CONTEXT_USER_ID";
+        assert!(faults[0].message.starts_with(expected), "{faults:?}");
         assert!(build(&["user", "User"], json!({}))[0].message.contains("rename one"), "in upper case they are one");
         let faults = build(&["user"], json!({"TOOLCRIB_CONTEXT_USER": "x"}));
         assert_eq!(faults[0].path, ["environment", "TOOLCRIB_CONTEXT_USER"]);
     }
 
     #[tokio::test]
-    async fn none_of_our_files_is_handed_on_and_the_group_is_its_own() {
+    async fn program_inherits_no_files_and_leads_group() {
         let ours = tempfile::NamedTempFile::new().unwrap();
-        let said = text(shell("ls -l /proc/self/fd; pwd", json!({"workdir": "/"})).await);
-        assert!(!said.contains(ours.path().to_str().unwrap()) && said.ends_with("\n/"), "{said}");
-        let said = text(shell("cut -d' ' -f5 /proc/$$/stat; echo $$", json!({"output": "text"})).await);
-        let ids: Vec<&str> = said.lines().collect();
+        let output = text(run_shell("ls -l /proc/self/fd; pwd", json!({"workdir": "/"})).await);
+        assert!(!output.contains(ours.path().to_str().unwrap()) && output.ends_with("\n/"), "{output}");
+        let output = text(run_shell("cut -d' ' -f5 /proc/$$/stat; echo $$", json!({"output": "text"})).await);
+        let ids: Vec<&str> = output.lines().collect();
         assert_eq!(ids[0], ids[1]);
     }
 }
@@ -277,56 +277,58 @@ mod results {
     async fn output_is_json_or_text() {
         let say = |text: &str| format!("printf '%s' '{text}'");
         let auto = json!({});
-        let result = shell(&say("{\"a\": 1}\n"), auto.clone()).await.0.unwrap();
+        let result = run_shell(&say("{\"a\": 1}\n"), auto.clone()).await.0.unwrap();
         assert_eq!(result.structured_content, Some(json!({"a": 1})));
-        assert_eq!(text(shell(&say("\"quoted\""), auto.clone()).await), "quoted");
-        for (printed, said) in [("22.50", "22.50"), ("{half", "{half"), ("a\n\n", "a\n"), ("", ""), ("null", "null")] {
-            let result = shell(&say(printed), auto.clone()).await.0.unwrap();
-            assert_eq!((result.as_text().as_str(), result.structured_content), (said, None));
+        assert_eq!(text(run_shell(&say("\"quoted\""), auto.clone()).await), "quoted");
+        for (printed, expected) in
+            [("22.50", "22.50"), ("{half", "{half"), ("a\n\n", "a\n"), ("", ""), ("null", "null")]
+        {
+            let result = run_shell(&say(printed), auto.clone()).await.0.unwrap();
+            assert_eq!((result.as_text().as_str(), result.structured_content), (expected, None));
         }
-        let result = shell(&say("[1]\n"), json!({"output": "text"})).await.0.unwrap();
+        let result = run_shell(&say("[1]\n"), json!({"output": "text"})).await.0.unwrap();
         assert_eq!((result.as_text().as_str(), result.structured_content), ("[1]", None));
-        assert_eq!(text(shell(&say("42"), json!({"output": "json"})).await), "42");
+        assert_eq!(text(run_shell(&say("42"), json!({"output": "json"})).await), "42");
     }
 
     #[tokio::test]
-    async fn half_json_says_where_it_breaks() {
-        let (result, _) = shell("printf '{\"a\":\\n [1,'", json!({"output": "json"})).await;
+    async fn invalid_json_error_has_position() {
+        let (result, _) = run_shell("printf '{\"a\":\\n [1,'", json!({"output": "json"})).await;
         let Err(ToolError::BadOutput(message)) = result else { panic!("{result:?}") };
         assert!(message.contains("line 2 column"), "{message}");
-        let (result, _) = shell("true", json!({"output": "json"})).await;
+        let (result, _) = run_shell("true", json!({"output": "json"})).await;
         assert!(matches!(result, Err(ToolError::BadOutput(message)) if message.contains("nothing")));
     }
 
     #[tokio::test]
-    async fn text_that_is_not_utf8_is_shown_with_a_warning() {
-        let (result, warnings) = shell("printf 'a\\377b'", json!({})).await;
+    async fn invalid_utf8_output_gets_warning() {
+        let (result, warnings) = run_shell("printf 'a\\377b'", json!({})).await;
         assert_eq!(result.unwrap().as_text(), "a\u{fffd}b");
         assert!(warnings[0].contains("UTF-8"), "{warnings:?}");
     }
 
     #[tokio::test]
-    async fn a_failing_program_says_no_in_its_own_words() {
-        for (script, said) in [
+    async fn failed_program_returns_stderr_as_error_result() {
+        for (script, text) in [
             ("echo out; echo bad thing >&2; exit 3", "exit status 3: bad thing"),
             ("echo out; exit 4", "exit status 4: out"),
             ("exit 5", "exited with status 5"),
             ("kill -9 $$", "ended by signal: 9 (SIGKILL)"),
             ("echo oh >&2; kill -15 $$", "ended by signal: 15 (SIGTERM): oh"),
         ] {
-            let result = shell(script, json!({"output": "json"})).await.0.unwrap();
-            assert_eq!((result.is_error, result.as_text().as_str()), (true, said));
+            let result = run_shell(script, json!({"output": "json"})).await.0.unwrap();
+            assert_eq!((result.is_error, result.as_text().as_str()), (true, text));
         }
         let script = "i=0; while [ $i -lt 4000 ]; do echo line $i >&2; i=$((i+1)); done; exit 1";
-        let said = shell(script, json!({})).await.0.unwrap().as_text();
-        assert!(said.len() < 17_000 && said.contains("line 0\n") && said.ends_with("line 3999"), "{}", said.len());
-        assert!(said.contains("bytes left out"));
-        let said = shell("head -c 100000 /dev/zero | tr '\\0' x; exit 1", json!({})).await.0.unwrap().as_text();
-        assert!(said.len() < 17_000 && said.contains("bytes left out"), "{}", said.len());
+        let text = run_shell(script, json!({})).await.0.unwrap().as_text();
+        assert!(text.len() < 17_000 && text.contains("line 0\n") && text.ends_with("line 3999"), "{}", text.len());
+        assert!(text.contains("bytes left out"));
+        let text = run_shell("head -c 100000 /dev/zero | tr '\\0' x; exit 1", json!({})).await.0.unwrap().as_text();
+        assert!(text.len() < 17_000 && text.contains("bytes left out"), "{}", text.len());
     }
 
     #[tokio::test]
-    async fn what_cannot_start_is_the_upstreams_failure() {
+    async fn start_failure_is_upstream_error() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("plain"), "x").unwrap();
         let plain = folder.path().join("plain").to_str().unwrap().to_owned();
@@ -352,20 +354,20 @@ mod bounds {
     }
 
     #[tokio::test]
-    async fn an_endless_producer_is_stopped_and_its_text_cut() {
+    async fn endless_output_stops_program_and_is_cut() {
         let started = Instant::now();
         let before = resident();
         // The writer gets a session of its own, so that killing the group is not enough.
         let script = "setsid -w yes é";
-        let (result, warnings) = shell(script, json!({"max_output": "64KiB"})).await;
+        let (result, warnings) = run_shell(script, json!({"max_output": "64KiB"})).await;
         assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
         // Other tests of this process allocate memory at the same time. Output without a cap would take gigabytes per
         // second.
         assert!(resident() < before + (512 << 20));
-        let said = result.unwrap().as_text();
-        assert!(said.len() <= 65_536 && said.len() > 65_530 && !said.contains('\u{fffd}'), "{}", said.len());
+        let text = result.unwrap().as_text();
+        assert!(text.len() <= 65_536 && text.len() > 65_530 && !text.contains('\u{fffd}'), "{}", text.len());
         assert!(warnings.len() == 1 && warnings[0].contains("max_output"), "{warnings:?}");
-        let (result, _) = shell("yes", json!({"output": "json"})).await;
+        let (result, _) = run_shell("yes", json!({"output": "json"})).await;
         assert!(matches!(result, Err(ToolError::BadOutput(message)) if message.contains("max_output")));
     }
 
@@ -374,13 +376,13 @@ mod bounds {
         let script = "grep NoNewPrivs /proc/self/status | tr -d '\\t'; umask; ulimit -c; ulimit -Hn; ulimit -Sn; ls -l /proc/self/fd | wc -l";
         let file = std::fs::File::open("/dev/null").unwrap();
         rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
-        let said = text(shell(script, json!({"output": "text"})).await);
+        let output = text(run_shell(script, json!({"output": "text"})).await);
         // The three streams, the folder that `ls` reads, and the headline.
-        assert_eq!(said.lines().collect::<Vec<_>>(), ["NoNewPrivs:1", "0077", "0", "1024", "1024", "5"]);
+        assert_eq!(output.lines().collect::<Vec<_>>(), ["NoNewPrivs:1", "0077", "0", "1024", "1024", "5"]);
     }
 
     #[tokio::test]
-    async fn a_write_is_completed_whatever_it_prints() {
+    async fn write_completes_despite_long_output() {
         let folder = tempfile::tempdir().unwrap();
         let script = "head -c 20000000 /dev/zero | tr '\\0' x; echo done > done";
         let config = json!({"command": ["/bin/sh", "-c", script], "workdir": folder.path(), "max_output": "1KiB"});
@@ -391,7 +393,7 @@ mod bounds {
     }
 
     #[tokio::test]
-    async fn input_that_nobody_reads_and_input_that_comes_back() {
+    async fn unread_and_echoed_input_do_not_block() {
         let input = "0123456789".repeat(1 << 20);
         let deaf = runner(json!({"command": ["sh", "-c", "echo hi"], "stdin": "{{ a }}"}), Effect::Read);
         assert_eq!(text(call(&deaf, json!({"a": input, "b": ""})).await), "hi");
@@ -401,9 +403,9 @@ mod bounds {
     }
 
     #[tokio::test]
-    async fn both_outputs_at_once_block_nobody() {
+    async fn simultaneous_stdout_and_stderr_do_not_block() {
         let script = "head -c 3000000 /dev/zero >&2; head -c 100000 /dev/zero; head -c 3000000 /dev/zero >&2; exit 0";
-        let result = shell(script, json!({})).await.0.unwrap();
+        let result = run_shell(script, json!({})).await.0.unwrap();
         assert!(matches!(&result.content[0], Content::Text { text } if text.len() == 100_000));
     }
 }
@@ -456,20 +458,24 @@ signal.pause()
 
     const ROUNDS: usize = 20;
 
-    /// The start of the sleep time of programs that have no other mark. It distinguishes them from those of another
+    /// The start of the sleep time of programs that have no other marker. It distinguishes them from those of another
     /// run of this test on the same machine.
-    fn nap() -> String {
+    fn sleep_prefix() -> String {
         format!("3600.{}", std::process::id())
     }
 
     /// Runs alone: it inspects all open files and children of this process, and would see those of other tests.
     #[test]
-    fn a_dropped_call_leaves_no_process_no_zombie_and_no_open_file() {
+    fn dropped_calls_clean_up_in_own_process() {
         let test = "tools::command::tests::endings::dropped_calls_leave_nothing";
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let done = alone.args(["--exact", "--ignored", "--nocapture", test]).output().unwrap();
-        let said = String::from_utf8_lossy(&done.stdout);
-        assert!(done.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&done.stderr));
+        let stdout = String::from_utf8_lossy(&done.stdout);
+        assert!(
+            done.status.success() && stdout.contains("1 passed"),
+            "{stdout}{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
     }
 
     #[ignore = "the test above runs it, in a process of its own"]
@@ -481,55 +487,56 @@ signal.pause()
         let mut slowest = Duration::ZERO;
         for round in 0..ROUNDS {
             let ready = folder.path().join(round.to_string());
-            let config = json!({"command": [python, "-c", HOSTILE], "environment": {"READY": ready, "NAP": nap()}});
+            let config =
+                json!({"command": [python, "-c", HOSTILE], "environment": {"READY": ready, "NAP": sleep_prefix()}});
             let (runner, invocation) = (runner(config, Effect::Write), invocation());
             let needle = invocation.id.to_string();
             let call = tokio::spawn({
                 let context = context(&invocation);
                 async move { runner.call(object(json!({})), context).await }
             });
-            until("the program is ready", || ready.exists().then_some(()));
+            wait_until("the program is ready", || ready.exists().then_some(()));
             assert!(survivors(&needle).len() >= 2);
             call.abort();
             let _ = call.await;
             let dropped = Instant::now();
-            let gone = || survivors(&needle).is_empty() && survivors(&nap()).is_empty();
-            until("all are gone", || gone().then_some(()));
+            let is_gone = || survivors(&needle).is_empty() && survivors(&sleep_prefix()).is_empty();
+            wait_until("all are gone", || is_gone().then_some(()));
             slowest = slowest.max(dropped.elapsed());
         }
-        until("no zombie is left", || (zombies() == 0).then_some(()));
-        until("no pipe is left", || open_files().is_subset(&before).then_some(()));
+        wait_until("no zombie is left", || (zombies() == 0).then_some(()));
+        wait_until("no pipe is left", || open_files().is_subset(&before).then_some(()));
         println!("{ROUNDS} rounds, slowest end {slowest:?}");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_runs_below_an_orphan_ends_too() {
+    async fn descendants_of_orphans_are_killed() {
         let Some(python) = python() else { return };
-        let config = json!({"command": [python, "-c", BELOW_AN_ORPHAN], "environment": {"NAP": nap()}});
+        let config = json!({"command": [python, "-c", BELOW_AN_ORPHAN], "environment": {"NAP": sleep_prefix()}});
         let runner = runner(config, Effect::Write);
-        let asleep = format!("{}625", nap());
+        let asleep = format!("{}625", sleep_prefix());
         let call = tokio::spawn(async move {
             let invocation = invocation();
             runner.call(object(json!({})), context(&invocation)).await
         });
-        until("it runs", || (!survivors(&asleep).is_empty()).then_some(()));
+        wait_until("it runs", || (!survivors(&asleep).is_empty()).then_some(()));
         call.abort();
         let _ = call.await;
-        until("it is gone", || survivors(&asleep).is_empty().then_some(()));
+        wait_until("it is gone", || survivors(&asleep).is_empty().then_some(()));
     }
 
     #[tokio::test]
-    async fn what_stays_behind_in_the_group_ends_with_the_program() {
+    async fn background_process_in_group_is_killed() {
         let invocation = invocation();
         let run = runner(json!({"command": ["sh", "-c", "sleep 3600 >/dev/null 2>&1 & echo $!"]}), Effect::Read);
         let result = run.call(object(json!({})), context(&invocation)).await.unwrap();
         assert!(!result.is_error);
-        until("it is gone", || survivors(&invocation.id.to_string()).is_empty().then_some(()));
-        assert_eq!(invocation.notes.lock().meta.warnings, Vec::<String>::new());
+        wait_until("it is gone", || survivors(&invocation.id.to_string()).is_empty().then_some(()));
+        assert_eq!(invocation.report.lock().meta.warnings, Vec::<String>::new());
     }
 
     /// Starts a process that moves to a session of its own before the program ends, with `files` as its outputs.
-    async fn leave_behind(invocation: &Invocation, files: &str) -> ToolResult {
+    async fn run_and_leave_process(invocation: &Invocation, files: &str) -> ToolResult {
         let folder = tempfile::tempdir().unwrap();
         let wait = "until [ -e up ]; do :; done; echo fine";
         let script = format!("setsid sh -c 'echo > up; exec sleep 3600' {files} & {wait}");
@@ -538,22 +545,23 @@ signal.pause()
     }
 
     #[tokio::test]
-    async fn a_pipe_that_is_held_open_is_given_up_and_the_answer_stands() {
+    async fn held_open_pipe_does_not_change_result() {
         let (invocation, started) = (invocation(), Instant::now());
-        let result = leave_behind(&invocation, "").await;
+        let result = run_and_leave_process(&invocation, "").await;
         assert_eq!((result.as_text().as_str(), result.is_error), ("fine", false));
         assert!(started.elapsed() < Duration::from_secs(10));
-        assert!(invocation.notes.lock().meta.warnings[0].contains("held its output open"));
-        until("it is gone", || survivors(&invocation.id.to_string()).is_empty().then_some(()));
+        assert!(invocation.report.lock().meta.warnings[0].contains("held its output open"));
+        wait_until("it is gone", || survivors(&invocation.id.to_string()).is_empty().then_some(()));
     }
 
     #[tokio::test]
-    async fn a_service_that_let_go_of_everything_may_stay() {
+    async fn detached_daemon_survives() {
         let invocation = invocation();
-        leave_behind(&invocation, "</dev/null >/dev/null 2>&1").await;
-        assert_eq!(invocation.notes.lock().meta.warnings, Vec::<String>::new());
+        run_and_leave_process(&invocation, "</dev/null >/dev/null 2>&1").await;
+        assert_eq!(invocation.report.lock().meta.warnings, Vec::<String>::new());
         // During its `execve` to `sleep` the process has no readable environment.
-        let left = until("it is there", || Some(survivors(&invocation.id.to_string())).filter(|left| !left.is_empty()));
+        let left =
+            wait_until("it is there", || Some(survivors(&invocation.id.to_string())).filter(|left| !left.is_empty()));
         assert_eq!(left.len(), 1);
         let pid = rustix::process::Pid::from_raw(left[0].parse().unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
@@ -562,7 +570,7 @@ signal.pause()
     }
 
     #[tokio::test]
-    async fn the_other_try_of_a_call_is_left_alone() {
+    async fn other_attempt_of_same_call_survives() {
         let mut invocation = invocation();
         let sleep = runner(json!({"command": ["sleep", "3600"]}), Effect::Read);
         let mut start = |attempt| {
@@ -573,19 +581,19 @@ signal.pause()
         let (first, second) = (start(1), start(2));
         tokio::task::yield_now().await;
         let needle = invocation.id.to_string();
-        until("both run", || (survivors(&needle).len() == 2).then_some(()));
+        wait_until("both run", || (survivors(&needle).len() == 2).then_some(()));
         first.abort();
         let _ = first.await;
-        until("one is gone", || (survivors(&needle).len() < 2).then_some(()));
+        wait_until("one is gone", || (survivors(&needle).len() < 2).then_some(()));
         assert_eq!(survivors(&needle).len(), 1);
         assert!(!second.is_finished());
         second.abort();
         let _ = second.await;
-        until("both are gone", || survivors(&needle).is_empty().then_some(()));
+        wait_until("both are gone", || survivors(&needle).is_empty().then_some(()));
     }
 
     #[test]
-    fn the_end_of_the_service_is_the_end_of_its_programs() {
+    fn service_shutdown_kills_its_programs() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let up = folder.path().join("up");
@@ -593,8 +601,8 @@ signal.pause()
         let (invocation, config) = (invocation(), json!({"command": ["sh", "-c", script], "workdir": folder.path()}));
         let (run, context) = (runner(config, Effect::Write), context(&invocation));
         runtime.spawn(async move { run.call(object(json!({})), context).await });
-        until("they run", || up.exists().then_some(()));
-        // Drops the call and with it the last reference to the runner, which waits for the sweep.
+        wait_until("they run", || up.exists().then_some(()));
+        // Drops the call and with it the last reference to the runner, which waits for the orphan reaper.
         drop(runtime);
         assert_eq!(survivors(&invocation.id.to_string()), Vec::<String>::new());
     }

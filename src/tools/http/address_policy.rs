@@ -1,13 +1,13 @@
 //! Decides which addresses a request may reach: global unicast, and private networks only if the operator allows
 //! them.
 //!
-//! A host name does not show to which address it leads. So the gate is the client's resolver. It resolves a name
+//! A host name does not show to which address it leads. So the policy is the client's resolver. It resolves a name
 //! once, requires that every address is permitted, and returns exactly these addresses: DNS rebinding has no second
-//! lookup to change. Hosts that are written as addresses never reach a resolver; [`Gate::check`] checks those before
+//! lookup to change. Hosts that are written as addresses never reach a resolver; [`AddressPolicy::check_url`] checks those before
 //! the request is sent.
 //!
 //! An IPv6 address that contains an IPv4 address may lead to the IPv4 address. So such forms are refused, or judged
-//! by the IPv4 address. The gate cannot recognize the forms that a network chooses for itself: NAT64 under a prefix
+//! by the IPv4 address. The policy cannot recognize the forms that a network chooses for itself: NAT64 under a prefix
 //! of its own (RFC 6052), 6rd (RFC 5969) and MAP (RFC 7597) look like any global address.
 
 use std::fmt;
@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-use super::own_ports::{is_of_this_machine, is_own_name};
+use super::own_ports::{is_local_address, is_own_host_name};
 use Access::{Global, Never, Private};
 
 /// What permits a request to a range of addresses.
@@ -31,12 +31,12 @@ enum Access {
 }
 
 /// A row of the tables: network, prefix length, what permits it, and a description with its source.
-type Range<A> = (A, u32, Access, &'static str);
+type AddressRange<A> = (A, u32, Access, &'static str);
 
 /// The IANA IPv4 Special-Purpose Address Registry, and metadata addresses of clouds that are not in it. The first
 /// match counts.
 #[rustfmt::skip]
-const V4: [Range<Ipv4Addr>; 19] = [
+const V4_RANGES: [AddressRange<Ipv4Addr>; 19] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8, Never, "\"this network\", RFC 791"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, Private, "private, RFC 1918"),
     (Ipv4Addr::new(100, 100, 100, 200), 32, Never, "Alibaba Cloud's metadata service"),
@@ -63,7 +63,7 @@ const V4: [Range<Ipv4Addr>; 19] = [
 /// The IANA IPv6 Special-Purpose Address Registry. An address that contains an IPv4 address would bypass the table
 /// above, so none of these forms is global. The first match counts.
 #[rustfmt::skip]
-const V6: [Range<Ipv6Addr>; 22] = [
+const V6_RANGES: [AddressRange<Ipv6Addr>; 22] = [
     (Ipv6Addr::UNSPECIFIED, 128, Never, "unspecified, RFC 4291"),
     (Ipv6Addr::LOCALHOST, 128, Private, "loopback, RFC 4291"),
     (Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96, Private, "IPv4-mapped, RFC 4291"),
@@ -89,101 +89,108 @@ const V6: [Range<Ipv6Addr>; 22] = [
 ];
 
 /// The description of an address of this machine, for requests to a port of this service.
-const OWN: &str = "where this service itself listens";
+const OWN_SERVICE: &str = "where this service itself listens";
 
 /// Permits or refuses addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct AddressPolicy {
-    open: bool,
+    allow_all: bool,
     allow_private: bool,
     /// Refuses every address of this machine.
-    shuns_this_machine: bool,
-    key: Option<&'static str>,
+    deny_this_machine: bool,
+    allow_key: Option<&'static str>,
 }
 
 impl AddressPolicy {
-    /// A gate for a tool. `key` is the manifest key that permits private networks; error messages name it.
+    /// The policy of a tool. `key` is the manifest key that permits private networks; error messages name it.
     pub(crate) fn new(allow_private: bool, key: &'static str) -> Self {
-        Self { open: false, allow_private, shuns_this_machine: false, key: Some(key) }
+        Self { allow_all: false, allow_private, deny_this_machine: false, allow_key: Some(key) }
     }
 
-    /// A gate that permits global addresses only, and that no manifest key opens.
-    pub(crate) fn shut() -> Self {
-        Self { open: false, allow_private: false, shuns_this_machine: false, key: None }
+    /// Permits global addresses only, and no manifest key changes that.
+    pub(crate) fn deny_private() -> Self {
+        Self { allow_all: false, allow_private: false, deny_this_machine: false, allow_key: None }
     }
 
-    /// A gate that permits every address, for URLs that the operator wrote in full.
-    pub(crate) fn open() -> Self {
-        Self { open: true, ..Self::shut() }
+    /// Permits every address, for URLs that the operator wrote in full.
+    pub(crate) fn allow_all() -> Self {
+        Self { allow_all: true, ..Self::deny_private() }
     }
 
-    /// The same gate, but it refuses the addresses of this machine. For requests to ports at which this service
+    /// The same policy, but it refuses the addresses of this machine. For requests to ports at which this service
     /// listens.
-    pub(super) fn away(self) -> Self {
-        Self { shuns_this_machine: true, ..self }
+    pub(super) fn denying_this_machine(self) -> Self {
+        Self { deny_this_machine: true, ..self }
     }
 
     /// Checks the host of a URL if it is written as an address. Every spelling of an address is covered, because
     /// `url` has normalized it. The name `localhost` counts as an address (RFC 6761, section 6.3).
-    pub(crate) fn check(&self, url: &Url) -> Result<(), Denied> {
+    pub(crate) fn check_url(&self, url: &Url) -> Result<(), AddressDenied> {
         let address = match url.host() {
             Some(Host::Ipv4(v4)) => IpAddr::V4(v4),
             Some(Host::Ipv6(v6)) => IpAddr::V6(v6),
             Some(Host::Domain(name)) if is_localhost(name) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            Some(Host::Domain(name)) if self.shuns_this_machine && is_own_name(name) => {
-                return Err(Denied { host: name.to_owned(), address: None, what: OWN, key: None });
+            Some(Host::Domain(name)) if self.deny_this_machine && is_own_host_name(name) => {
+                return Err(AddressDenied {
+                    host: name.to_owned(),
+                    address: None,
+                    description: OWN_SERVICE,
+                    key: None,
+                });
             }
             Some(Host::Domain(_)) | None => return Ok(()),
         };
         let host = url.host_str().unwrap_or_default();
-        self.admit(host, vec![SocketAddr::new(address, 0)]).map(drop)
+        self.check_addresses(host, vec![SocketAddr::new(address, 0)]).map(drop)
     }
 
     /// Returns the addresses of `host` if all of them are permitted.
-    fn admit(&self, host: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Denied> {
-        let refused = |socket: &SocketAddr| Some((socket.ip(), self.refusal(socket.ip())?));
-        let Some((address, (reach, what))) = found.iter().find_map(refused) else {
-            return Ok(found);
+    fn check_addresses(&self, host: &str, addresses: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, AddressDenied> {
+        let find_denied = |socket: &SocketAddr| Some((socket.ip(), self.find_denial(socket.ip())?));
+        let Some((address, (access, description))) = addresses.iter().find_map(find_denied) else {
+            return Ok(addresses);
         };
-        let key = self.key.filter(|_| reach == Private);
+        let key = self.allow_key.filter(|_| access == Private);
         let host = host.to_owned();
-        Err(Denied { host, address: Some(address), what, key })
+        Err(AddressDenied { host, address: Some(address), description, key })
     }
 
-    fn refusal(&self, address: IpAddr) -> Option<(Access, &'static str)> {
-        if self.shuns_this_machine && is_of_this_machine(address) {
-            return Some((Never, OWN));
+    fn find_denial(&self, address: IpAddr) -> Option<(Access, &'static str)> {
+        if self.deny_this_machine && is_local_address(address) {
+            return Some((Never, OWN_SERVICE));
         }
-        if self.open {
+        if self.allow_all {
             return None;
         }
-        let (reach, what) = match address {
+        let (access, description) = match address {
             // With `allow_private`, an IPv4-mapped address is judged by its IPv4 address, because the system connects
             // to that address. Every other form that contains an IPv4 address stays refused.
             IpAddr::V6(v6) if self.allow_private && v6.to_ipv4_mapped().is_some() => {
-                return self.refusal(address.to_canonical());
+                return self.find_denial(address.to_canonical());
             }
-            IpAddr::V4(v4) => reach_of(v4),
-            IpAddr::V6(v6) if isatap(v6).is_some_and(|v4| reach_of(v4).0 != Global) => {
+            IpAddr::V4(v4) => v4_access(v4),
+            IpAddr::V6(v6) if isatap_ipv4(v6).is_some_and(|v4| v4_access(v4).0 != Global) => {
                 (Never, "IPv4 in ISATAP, RFC 5214")
             }
-            IpAddr::V6(v6) => first(&V6, |net, len| agree(v6.to_bits(), net.to_bits(), 128 - len)),
+            IpAddr::V6(v6) => {
+                find_range(&V6_RANGES, |net, len| has_same_prefix(v6.to_bits(), net.to_bits(), 128 - len))
+            }
         };
-        match reach {
+        match access {
             Global => None,
             Private if self.allow_private => None,
-            Private | Never => Some((reach, what)),
+            Private | Never => Some((access, description)),
         }
     }
 }
 
-fn reach_of(v4: Ipv4Addr) -> (Access, &'static str) {
-    first(&V4, |net, len| agree(v4.to_bits().into(), net.to_bits().into(), 32 - len))
+fn v4_access(v4: Ipv4Addr) -> (Access, &'static str) {
+    find_range(&V4_RANGES, |net, len| has_same_prefix(v4.to_bits().into(), net.to_bits().into(), 32 - len))
 }
 
 /// The IPv4 address in an ISATAP interface identifier (RFC 5214, section 6.1), which may follow any prefix. The
 /// identifier is the bits `000000ug00000000 0101111011111110`, then the address.
-fn isatap(v6: Ipv6Addr) -> Option<Ipv4Addr> {
+fn isatap_ipv4(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let [_, _, _, _, high, mark, a, b] = v6.segments();
     let is_isatap = high & !0x0300 == 0 && mark == 0x5efe;
     is_isatap.then(|| Ipv4Addr::from_bits(u32::from(a) << 16 | u32::from(b)))
@@ -194,62 +201,62 @@ pub(super) fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-fn first<A: Copy>(table: &[Range<A>], holds: impl Fn(A, u32) -> bool) -> (Access, &'static str) {
-    let row = table.iter().find(|(net, len, ..)| holds(*net, *len));
-    row.map_or((Never, "unknown"), |(_, _, reach, what)| (*reach, *what))
+fn find_range<A: Copy>(table: &[AddressRange<A>], matches: impl Fn(A, u32) -> bool) -> (Access, &'static str) {
+    let row = table.iter().find(|(net, len, ..)| matches(*net, *len));
+    row.map_or((Never, "unknown"), |(_, _, access, description)| (*access, *description))
 }
 
 /// Whether the addresses are equal, except for their last `rest` bits.
-fn agree(one: u128, other: u128, rest: u32) -> bool {
+fn has_same_prefix(one: u128, other: u128, rest: u32) -> bool {
     (one ^ other).checked_shr(rest).is_none_or(|difference| difference == 0)
 }
 
 impl Resolve for AddressPolicy {
     fn resolve(&self, name: Name) -> Resolving {
-        let gate = *self;
+        let policy = *self;
         Box::pin(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let addrs: Addrs = Box::new(gate.admit(name.as_str(), found)?.into_iter());
+            let addresses = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let addrs: Addrs = Box::new(policy.check_addresses(name.as_str(), addresses)?.into_iter());
             Ok(addrs)
         })
     }
 }
 
-/// The error when the gate refuses a host.
+/// The error when the policy refuses a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Denied {
+pub(crate) struct AddressDenied {
     host: String,
     /// `None` if the host name itself stands for this machine.
     address: Option<IpAddr>,
-    what: &'static str,
+    description: &'static str,
     key: Option<&'static str>,
 }
 
-impl fmt::Display for Denied {
+impl fmt::Display for AddressDenied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, address, what, key } = self;
+        let Self { host, address, description, key } = self;
         match address {
-            Some(address) => write!(f, "`{host}` is at {address} ({what})")?,
-            None => write!(f, "`{host}` is this machine ({what})")?,
+            Some(address) => write!(f, "`{host}` is at {address} ({description})")?,
+            None => write!(f, "`{host}` is this machine ({description})")?,
         }
         f.write_str(", which this tool may not reach")?;
         key.map_or(Ok(()), |key| write!(f, " unless the manifest says `{key}: true`"))
     }
 }
 
-impl std::error::Error for Denied {}
+impl std::error::Error for AddressDenied {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SHUT: AddressPolicy = AddressPolicy {
-        open: false,
+    const DENY_PRIVATE: AddressPolicy = AddressPolicy {
+        allow_all: false,
         allow_private: false,
-        shuns_this_machine: false,
-        key: Some("request.allow_private"),
+        deny_this_machine: false,
+        allow_key: Some("request.allow_private"),
     };
-    const OPEN: AddressPolicy = AddressPolicy { allow_private: true, ..SHUT };
+    const ALLOW_PRIVATE: AddressPolicy = AddressPolicy { allow_private: true, ..DENY_PRIVATE };
 
     /// The first and last address of every range, whether `allow_private` permits it, and whether the addresses
     /// directly before and after it are global.
@@ -299,45 +306,53 @@ mod tests {
         if v4 { Ipv4Addr::from_bits(bits as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
     }
 
-    fn passes(gate: AddressPolicy, address: IpAddr) -> bool {
-        gate.refusal(address).is_none()
+    fn is_allowed(policy: AddressPolicy, address: IpAddr) -> bool {
+        policy.find_denial(address).is_none()
     }
 
     #[test]
-    fn every_range_is_denied_from_its_first_address_to_its_last_and_no_further() {
+    fn ranges_are_denied_with_exact_bounds() {
         for (first, last, opened, before, after) in RANGES {
             let ((first, v4), (last, _)) = (bits(first), bits(last));
             for inside in [first, last, first + (last - first) / 3] {
                 let inside = address(inside, v4);
-                assert!(!passes(SHUT, inside), "{inside}");
-                assert_eq!(passes(OPEN, inside), opened, "{inside} with allow_private");
+                assert!(!is_allowed(DENY_PRIVATE, inside), "{inside}");
+                assert_eq!(is_allowed(ALLOW_PRIVATE, inside), opened, "{inside} with allow_private");
             }
             let end = if v4 { u32::MAX.into() } else { u128::MAX };
             if let Some(outside) = first.checked_sub(1) {
-                assert_eq!(passes(SHUT, address(outside, v4)), before, "{}", address(outside, v4));
+                assert_eq!(is_allowed(DENY_PRIVATE, address(outside, v4)), before, "{}", address(outside, v4));
             }
             if last < end {
-                assert_eq!(passes(SHUT, address(last + 1, v4)), after, "{}", address(last + 1, v4));
+                assert_eq!(is_allowed(DENY_PRIVATE, address(last + 1, v4)), after, "{}", address(last + 1, v4));
             }
         }
     }
 
     #[test]
-    fn forms_that_carry_an_ipv4_address_do_not_reach_it() {
+    fn embedded_ipv4_forms_are_denied() {
         for (v4, opened) in [("127.0.0.1", true), ("10.1.2.3", true), ("169.254.169.254", false), ("0.0.0.0", false)] {
             let v4: Ipv4Addr = v4.parse().unwrap();
             let mapped = IpAddr::from(v4.to_ipv6_mapped());
-            assert_eq!((passes(SHUT, mapped), passes(OPEN, mapped)), (false, opened), "{mapped}");
-            for (_, carrier) in carriers(v4) {
+            assert_eq!(
+                (is_allowed(DENY_PRIVATE, mapped), is_allowed(ALLOW_PRIVATE, mapped)),
+                (false, opened),
+                "{mapped}"
+            );
+            for (_, carrier) in embedded_forms(v4) {
                 let loopback = carrier.is_loopback();
-                assert!(!passes(SHUT, carrier.into()) && (loopback || !passes(OPEN, carrier.into())), "{carrier}");
+                assert!(
+                    !is_allowed(DENY_PRIVATE, carrier.into())
+                        && (loopback || !is_allowed(ALLOW_PRIVATE, carrier.into())),
+                    "{carrier}"
+                );
             }
         }
-        assert!(!passes(SHUT, "::ffff:93.184.216.34".parse().unwrap()));
+        assert!(!is_allowed(DENY_PRIVATE, "::ffff:93.184.216.34".parse().unwrap()));
     }
 
     /// Every known form of an IPv6 address that contains an IPv4 address, except the mapped form.
-    fn carriers(v4: Ipv4Addr) -> Vec<(&'static str, Ipv6Addr)> {
+    fn embedded_forms(v4: Ipv4Addr) -> Vec<(&'static str, Ipv6Addr)> {
         let [a, b, c, d] = v4.octets().map(u16::from);
         let (high, low) = (a << 8 | b, c << 8 | d);
         vec![
@@ -362,26 +377,26 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn carriers_of_forbidden_addresses_are_refused(bits: u32, range in 0..V4.len() - 1) {
-            let (net, len, reach, _) = V4[range];
+        fn embedded_forbidden_addresses_are_denied(bits: u32, range in 0..V4_RANGES.len() - 1) {
+            let (net, len, access, _) = V4_RANGES[range];
             // An arbitrary address of the range.
             let v4 = Ipv4Addr::from_bits(net.to_bits() | bits.checked_shr(len).unwrap_or(0));
-            proptest::prop_assert!(!passes(SHUT, v4.into()) && (reach == Private || !passes(OPEN, v4.into())));
+            proptest::prop_assert!(!is_allowed(DENY_PRIVATE, v4.into()) && (access == Private || !is_allowed(ALLOW_PRIVATE, v4.into())));
             let mapped = IpAddr::from(v4.to_ipv6_mapped());
-            proptest::prop_assert!(!passes(SHUT, mapped));
-            proptest::prop_assert_eq!(passes(OPEN, mapped), passes(OPEN, v4.into()));
-            for (form, carrier) in carriers(v4) {
-                proptest::prop_assert!(!passes(SHUT, carrier.into()), "{} {}", form, carrier);
+            proptest::prop_assert!(!is_allowed(DENY_PRIVATE, mapped));
+            proptest::prop_assert_eq!(is_allowed(ALLOW_PRIVATE, mapped), is_allowed(ALLOW_PRIVATE, v4.into()));
+            for (form, carrier) in embedded_forms(v4) {
+                proptest::prop_assert!(!is_allowed(DENY_PRIVATE, carrier.into()), "{} {}", form, carrier);
                 // `::1` is loopback, which the operator may permit. It is also the IPv4-compatible form of 0.0.0.1,
                 // which is refused.
-                let is_open = passes(OPEN, carrier.into()) && !carrier.is_loopback();
+                let is_open = is_allowed(ALLOW_PRIVATE, carrier.into()) && !carrier.is_loopback();
                 proptest::prop_assert!(!is_open, "{} {} with allow_private", form, carrier);
             }
         }
     }
 
     #[test]
-    fn interface_identifiers_like_isatap_pass() {
+    fn isatap_lookalikes_are_allowed() {
         for text in [
             "2606:4700::5efe:5db8:d822",
             "2606:4700::200:5efe:5db8:d822",
@@ -390,36 +405,43 @@ mod tests {
             "2606:4700::5eff:7f00:1",
             "2606:4700:0:5efe:7f00:1:1:1",
         ] {
-            assert!(passes(SHUT, text.parse().unwrap()), "{text}");
+            assert!(is_allowed(DENY_PRIVATE, text.parse().unwrap()), "{text}");
         }
     }
 
     #[test]
-    fn own_ports_close_this_machine() {
-        for gate in [OPEN.away(), SHUT.away(), AddressPolicy::open().away()] {
+    fn own_ports_deny_this_machine() {
+        for policy in [
+            ALLOW_PRIVATE.denying_this_machine(),
+            DENY_PRIVATE.denying_this_machine(),
+            AddressPolicy::allow_all().denying_this_machine(),
+        ] {
             for host in
                 ["127.0.0.1", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]", "localhost", "db.localhost", "2130706433"]
             {
                 let url = Url::parse(&format!("http://{host}:7411/x")).unwrap();
-                let denied = gate.check(&url).expect_err(host).to_string();
+                let denied = policy.check_url(&url).expect_err(host).to_string();
                 assert!(
                     denied.ends_with("(where this service itself listens), which this tool may not reach"),
                     "{denied}"
                 );
             }
-            assert_eq!(gate.check(&Url::parse("http://93.184.216.34:7411/").unwrap()), Ok(()));
+            assert_eq!(policy.check_url(&Url::parse("http://93.184.216.34:7411/").unwrap()), Ok(()));
         }
     }
 
     #[test]
-    fn ordinary_addresses_pass() {
+    fn global_addresses_are_allowed() {
         for text in ["93.184.216.34", "1.1.1.1", "192.31.196.1", "223.255.255.255", "2606:4700:4700::1111", "2a00::1"] {
-            assert!(passes(SHUT, text.parse().unwrap()) && passes(OPEN, text.parse().unwrap()), "{text}");
+            assert!(
+                is_allowed(DENY_PRIVATE, text.parse().unwrap()) && is_allowed(ALLOW_PRIVATE, text.parse().unwrap()),
+                "{text}"
+            );
         }
     }
 
     #[test]
-    fn every_spelling_of_an_address_is_the_address() {
+    fn all_address_spellings_are_checked() {
         for host in [
             "2130706433",
             "0177.1",
@@ -441,9 +463,9 @@ mod tests {
             "db.localhost",
         ] {
             let url = Url::parse(&format!("http://{host}:8080/x")).unwrap();
-            let said = SHUT.check(&url).expect_err(host).to_string();
-            assert!(said.contains("unless the manifest says `request.allow_private: true`"), "{said}");
-            assert_eq!(OPEN.check(&url), Ok(()), "{host}");
+            let error = DENY_PRIVATE.check_url(&url).expect_err(host).to_string();
+            assert!(error.contains("unless the manifest says `request.allow_private: true`"), "{error}");
+            assert_eq!(ALLOW_PRIVATE.check_url(&url), Ok(()), "{host}");
         }
         for host in [
             "0.0.0.0",
@@ -460,9 +482,9 @@ mod tests {
             "[fe80::1]",
         ] {
             let url = Url::parse(&format!("http://{host}/")).unwrap();
-            assert!(SHUT.check(&url).is_err(), "{host}");
-            let said = OPEN.check(&url).expect_err(host).to_string();
-            assert!(said.ends_with("which this tool may not reach"), "{said}");
+            assert!(DENY_PRIVATE.check_url(&url).is_err(), "{host}");
+            let error = ALLOW_PRIVATE.check_url(&url).expect_err(host).to_string();
+            assert!(error.ends_with("which this tool may not reach"), "{error}");
         }
         for unreadable in ["[fe80::1%25eth0]", "256.0.0.1", "1.2.3.4.5", "0x100000000"] {
             assert!(Url::parse(&format!("http://{unreadable}/")).is_err(), "{unreadable}");
@@ -470,20 +492,20 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_answer_denies_the_name() {
+    fn one_denied_address_denies_the_name() {
         let mixed: Vec<SocketAddr> = vec!["93.184.216.34:0".parse().unwrap(), "[::1]:0".parse().unwrap()];
-        let denied = SHUT.admit("two-faced.example", mixed.clone()).unwrap_err();
+        let denied = DENY_PRIVATE.check_addresses("two-faced.example", mixed.clone()).unwrap_err();
         assert_eq!((denied.host.as_str(), denied.address), ("two-faced.example", Some("::1".parse().unwrap())));
-        assert_eq!(SHUT.admit("plain.example", mixed[..1].to_vec()), Ok(mixed[..1].to_vec()));
+        assert_eq!(DENY_PRIVATE.check_addresses("plain.example", mixed[..1].to_vec()), Ok(mixed[..1].to_vec()));
     }
 
     #[tokio::test]
-    async fn names_are_judged_by_where_they_lead() {
+    async fn names_are_checked_by_resolved_addresses() {
         for name in ["localhost", "localhost.", "LOCALHOST"] {
-            let Err(error) = SHUT.resolve(name.parse().unwrap()).await else { panic!("{name}") };
+            let Err(error) = DENY_PRIVATE.resolve(name.parse().unwrap()).await else { panic!("{name}") };
             // It is also correct if the system's resolver does not know the spelling.
-            assert!(error.is::<Denied>() || error.is::<std::io::Error>(), "{error}");
+            assert!(error.is::<AddressDenied>() || error.is::<std::io::Error>(), "{error}");
         }
-        assert!(OPEN.resolve("localhost".parse().unwrap()).await.is_ok());
+        assert!(ALLOW_PRIVATE.resolve("localhost".parse().unwrap()).await.is_ok());
     }
 }

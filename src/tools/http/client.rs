@@ -1,4 +1,4 @@
-//! The HTTP client of a tool. It connects only through the gate, follows no redirect and repeats no request.
+//! The HTTP client of a tool. It connects only as its address policy permits, follows no redirect and repeats no request.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -12,125 +12,131 @@ use rustls::crypto::{CryptoProvider, ring};
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::address_policy::{AddressPolicy, Denied};
+use super::address_policy::{AddressDenied, AddressPolicy};
 use super::own_ports::OwnPorts;
 use crate::call::ToolError;
 
 /// The error for an https request when the system has no CA certificates.
-pub(crate) const NO_ROOTS: &str = "this system has no CA certificates, so no https server can be trusted: install \
+pub(crate) const NO_CA_CERTIFICATES: &str = "this system has no CA certificates, so https cannot be used: install \
      ca-certificates, or name a file of them in SSL_CERT_FILE";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An HTTP client that connects only to addresses that its gate permits.
+/// An HTTP client that connects only to addresses that its policy permits.
 #[derive(Debug, Clone)]
-pub(crate) struct Client {
+pub(crate) struct HttpClient {
     inner: reqwest::Client,
-    gate: AddressPolicy,
-    has_roots: bool,
-    own: OwnPorts,
+    policy: AddressPolicy,
+    has_ca_certificates: bool,
+    own_ports: OwnPorts,
     /// The client for requests to the ports of this service. It refuses all addresses of this machine. It is a
     /// separate client because a resolver does not get to know the port. It is built on first use.
-    away: Arc<OnceCell<reqwest::Client>>,
+    own_port_client: Arc<OnceCell<reqwest::Client>>,
 }
 
-impl Client {
-    /// A client behind the gate. If the system has no CA certificates, the client can only use http.
+impl HttpClient {
+    /// A client with this policy. If the system has no CA certificates, the client can only use http.
     ///
     /// # Errors
     /// A sentence, if the TLS library cannot be set up.
-    fn new(gate: AddressPolicy, own: OwnPorts) -> Result<Self, String> {
+    fn new(policy: AddressPolicy, own_ports: OwnPorts) -> Result<Self, String> {
         if CryptoProvider::get_default().is_none() {
             // This fails only if another thread was faster, and then a provider is installed too.
             let _ = ring::default_provider().install_default();
         }
-        // Without CA certificates the normal client cannot be built. `connecting` then returns a client that trusts
+        // Without CA certificates the normal client cannot be built. `build_client` then returns a client that trusts
         // no server, for http only.
-        let (inner, has_roots) = connecting(gate)?;
-        Ok(Self { inner, gate, has_roots, own, away: Arc::default() })
+        let (inner, has_ca_certificates) = build_client(policy)?;
+        Ok(Self { inner, policy, has_ca_certificates, own_ports, own_port_client: Arc::default() })
     }
 
     /// Whether there are CA certificates, so that https can be used.
-    pub(crate) fn has_roots(&self) -> bool {
-        self.has_roots
+    pub(crate) fn has_ca_certificates(&self) -> bool {
+        self.has_ca_certificates
     }
 
-    async fn away(&self) -> Result<&reqwest::Client, String> {
-        self.away.get_or_try_init(async || connecting(self.gate.away()).map(|(inner, _)| inner)).await
+    async fn own_port_client(&self) -> Result<&reqwest::Client, String> {
+        self.own_port_client
+            .get_or_try_init(async || build_client(self.policy.denying_this_machine()).map(|(inner, _)| inner))
+            .await
     }
 
     fn is_own_port(&self, url: &Url) -> bool {
-        url.port_or_known_default().is_some_and(|port| self.own.has(port))
+        url.port_or_known_default().is_some_and(|port| self.own_ports.contains(port))
     }
 
     /// Checks a URL without DNS: hosts that are written as addresses, and names of this machine.
     ///
     /// # Errors
     /// The client may not connect to the host.
-    pub(crate) fn check(&self, url: &Url) -> Result<(), Denied> {
-        self.gate_of(self.is_own_port(url)).check(url)
+    pub(crate) fn check_url(&self, url: &Url) -> Result<(), AddressDenied> {
+        self.policy_for(self.is_own_port(url)).check_url(url)
     }
 
-    fn gate_of(&self, is_own_port: bool) -> AddressPolicy {
-        if is_own_port { self.gate.away() } else { self.gate }
+    fn policy_for(&self, is_own_port: bool) -> AddressPolicy {
+        if is_own_port { self.policy.denying_this_machine() } else { self.policy }
     }
 
     /// Sends a request and waits for the head of the response.
     pub(crate) async fn send(&self, request: Request) -> Result<Response, ToolError> {
         let is_own_port = self.is_own_port(request.url());
-        self.gate_of(is_own_port)
-            .check(request.url())
-            .map_err(|denied| ToolError::upstream_final(denied.to_string()))?;
-        let host = host(request.url());
-        if !self.has_roots && request.url().scheme() == "https" {
-            return Err(ToolError::upstream_final(format!("`{host}`: {NO_ROOTS}")));
+        self.policy_for(is_own_port)
+            .check_url(request.url())
+            .map_err(|denied| ToolError::upstream_permanent(denied.to_string()))?;
+        let host = host_and_port(request.url());
+        if !self.has_ca_certificates && request.url().scheme() == "https" {
+            return Err(ToolError::upstream_permanent(format!("`{host}`: {NO_CA_CERTIFICATES}")));
         }
-        let inner = if is_own_port { self.away().await.map_err(ToolError::upstream_final)? } else { &self.inner };
-        inner.execute(request).await.map_err(|error| failure(&host, error))
+        let inner = if is_own_port {
+            self.own_port_client().await.map_err(ToolError::upstream_permanent)?
+        } else {
+            &self.inner
+        };
+        inner.execute(request).await.map_err(|error| request_error(&host, error))
     }
 }
 
-/// A client that connects through the gate, and whether it has CA certificates for https.
-fn connecting(gate: AddressPolicy) -> Result<(reqwest::Client, bool), String> {
-    if let Ok(inner) = builder(gate).build() {
+/// A client with this policy, and whether it has CA certificates for https.
+fn build_client(policy: AddressPolicy) -> Result<(reqwest::Client, bool), String> {
+    if let Ok(inner) = client_builder(policy).build() {
         return Ok((inner, true));
     }
-    let bare = builder(gate).tls_certs_only([]).build();
+    let bare = client_builder(policy).tls_certs_only([]).build();
     Ok((bare.map_err(|error| error.to_string())?, false))
 }
 
 /// The clients of the tools that are built together. Tools with equal gates share one client, and with it the
 /// connections and the CA certificates, which are then read from the system only once.
 #[derive(Debug, Default)]
-pub struct Clients {
-    behind: Mutex<HashMap<AddressPolicy, Client>>,
-    own: OwnPorts,
+pub struct HttpClients {
+    by_policy: Mutex<HashMap<AddressPolicy, HttpClient>>,
+    own_ports: OwnPorts,
 }
 
-impl Clients {
+impl HttpClients {
     /// Clients of a service that listens, or will listen, at these ports.
-    pub fn new(own: OwnPorts) -> Self {
-        Self { own, ..Self::default() }
+    pub fn new(own_ports: OwnPorts) -> Self {
+        Self { own_ports, ..Self::default() }
     }
 
-    /// The client behind this gate, built on first use.
-    pub(crate) fn get(&self, gate: AddressPolicy) -> Result<Client, String> {
-        let mut clients = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = clients.get(&gate) {
+    /// The client with this policy, built on first use.
+    pub(crate) fn get(&self, policy: AddressPolicy) -> Result<HttpClient, String> {
+        let mut clients = self.by_policy.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(&policy) {
             return Ok(client.clone());
         }
-        let client = Client::new(gate, self.own.clone())?;
-        clients.insert(gate, client.clone());
+        let client = HttpClient::new(policy, self.own_ports.clone())?;
+        clients.insert(policy, client.clone());
         Ok(client)
     }
 }
 
-fn builder(gate: AddressPolicy) -> ClientBuilder {
+fn client_builder(policy: AddressPolicy) -> ClientBuilder {
     let accept = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json, */*"))]);
     reqwest::Client::builder()
         .user_agent(concat!("toolcrib/", env!("CARGO_PKG_VERSION")))
         .default_headers(accept)
-        .dns_resolver(gate)
+        .dns_resolver(policy)
         .no_proxy()
         .redirect(redirect::Policy::none())
         // The layers of the tool decide on retries: they know the tool's effect.
@@ -139,46 +145,46 @@ fn builder(gate: AddressPolicy) -> ClientBuilder {
 }
 
 /// Host and port of a URL. Error messages show no other part of it.
-pub(crate) fn host(url: &Url) -> String {
+pub(crate) fn host_and_port(url: &Url) -> String {
     let name = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
 }
 
 /// The error for a failure below HTTP. It names the host and the cause, but no path, query or header.
-pub(crate) fn failure(host: &str, error: reqwest::Error) -> ToolError {
+pub(crate) fn request_error(host: &str, error: reqwest::Error) -> ToolError {
     let error = error.without_url();
-    let causes = || causes(&error);
-    if let Some(denied) = causes().find_map(|cause| cause.downcast_ref::<Denied>()) {
-        return ToolError::upstream_final(denied.to_string()).before_anything();
+    let chain = || error_chain(&error);
+    if let Some(denied) = chain().find_map(|cause| cause.downcast_ref::<AddressDenied>()) {
+        return ToolError::upstream_permanent(denied.to_string()).not_delivered();
     }
-    if let Some(refused) = causes().find_map(|cause| cause.downcast_ref::<rustls::Error>()) {
-        let message = format!("`{host}`: no TLS connection: {refused}");
-        return match refused {
-            rustls::Error::InvalidCertificate(_) => ToolError::upstream_final(message),
+    if let Some(tls_error) = chain().find_map(|cause| cause.downcast_ref::<rustls::Error>()) {
+        let message = format!("`{host}`: no TLS connection: {tls_error}");
+        return match tls_error {
+            rustls::Error::InvalidCertificate(_) => ToolError::upstream_permanent(message),
             _ => ToolError::upstream(message),
         };
     }
-    let cause = causes().last().map(ToString::to_string).unwrap_or_default();
+    let cause = chain().last().map(ToString::to_string).unwrap_or_default();
     let seconds = CONNECT_TIMEOUT.as_secs();
-    let is_untouched = error.is_connect() || error.is_dns();
+    let is_not_delivered = error.is_connect() || error.is_dns();
     let failure = ToolError::upstream(match &error {
         error if error.is_connect() && error.is_timeout() => {
             format!("`{host}`: no connection within {seconds} seconds")
         }
         error if error.is_dns() => format!("`{host}`: the name does not resolve: {cause}"),
         error if error.is_connect() => format!("`{host}`: no connection: {cause}"),
-        error if error.is_body() || error.is_decode() => format!("`{host}`: the answer broke off: {cause}"),
+        error if error.is_body() || error.is_decode() => format!("`{host}`: the response ended early: {cause}"),
         error if error.is_builder() => {
-            return ToolError::upstream_final(format!("`{host}`: not a request: {cause}"));
+            return ToolError::upstream_permanent(format!("`{host}`: not a request: {cause}"));
         }
         _ => format!("`{host}`: the connection failed: {cause}"),
     });
-    if is_untouched { failure.before_anything() } else { failure }
+    if is_not_delivered { failure.not_delivered() } else { failure }
 }
 
 /// The error and all its causes. The `source` of an [`io::Error`] skips the error that it wraps, so this uses
 /// `get_ref`.
-fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+fn error_chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(inner) => Some(inner as &(dyn Error + 'static)),
         None => error.source(),
@@ -191,68 +197,68 @@ mod tests {
 
     use super::*;
 
-    fn client(allow_private: bool) -> Client {
-        Client::new(AddressPolicy::new(allow_private, "request.allow_private"), OwnPorts::default()).unwrap()
+    fn client(allow_private: bool) -> HttpClient {
+        HttpClient::new(AddressPolicy::new(allow_private, "request.allow_private"), OwnPorts::default()).unwrap()
     }
 
-    async fn fail(client: &Client, url: &str) -> ToolError {
+    async fn send_expecting_error(client: &HttpClient, url: &str) -> ToolError {
         let request = Request::new(reqwest::Method::GET, Url::parse(url).unwrap());
         client.send(request).await.unwrap_err()
     }
 
     #[tokio::test]
-    async fn denials_are_told_from_failures_for_names_and_addresses() {
+    async fn denied_addresses_are_final_errors() {
         for host in ["localhost", "127.0.0.1", "[::ffff:127.0.0.1]"] {
-            let error = fail(&client(false), &format!("http://{host}:1/?token=secret")).await;
+            let error = send_expecting_error(&client(false), &format!("http://{host}:1/?token=secret")).await;
             let ToolError::Upstream { message, retryable: false, .. } = error else { panic!("{error:?}") };
             assert!(message.contains("request.allow_private: true"), "{message}");
             assert!(!message.contains("secret"), "{message}");
         }
-        let error = fail(&client(true), "http://169.254.169.254/latest/meta-data/").await;
+        let error = send_expecting_error(&client(true), "http://169.254.169.254/latest/meta-data/").await;
         assert!(error.to_string().ends_with("which this tool may not reach"), "{error}");
     }
 
     #[tokio::test]
-    async fn a_denial_by_the_resolver_is_found_behind_the_clients_error() {
+    async fn resolver_denial_is_found_in_error_chain() {
         // `send` would refuse this name before the lookup.
         let error = client(false).inner.get("http://localhost:1/").send().await.unwrap_err();
-        let ToolError::Upstream { message, retryable: false, .. } = failure("localhost:1", error) else {
+        let ToolError::Upstream { message, retryable: false, .. } = request_error("localhost:1", error) else {
             panic!("not a denial")
         };
         assert!(message.starts_with("`localhost` is at ") && message.contains("(loopback, "), "{message}");
     }
 
     #[tokio::test]
-    async fn a_refused_connection_may_be_tried_again() {
+    async fn refused_connection_is_retryable() {
         let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = fail(&client(true), &format!("http://{unused}/a?token=secret")).await;
+        let error = send_expecting_error(&client(true), &format!("http://{unused}/a?token=secret")).await;
         let ToolError::Upstream { message, retryable: true, .. } = error else { panic!("{error:?}") };
         assert!(message.starts_with(&format!("`{unused}`: no connection: Connection refused")), "{message}");
     }
 
     #[tokio::test]
-    async fn a_name_that_does_not_resolve_may_be_tried_again() {
-        let error = fail(&client(true), "http://no-such-host.invalid/").await;
+    async fn unresolved_name_is_retryable() {
+        let error = send_expecting_error(&client(true), "http://no-such-host.invalid/").await;
         let ToolError::Upstream { message, retryable: true, .. } = error else { panic!("{error:?}") };
         assert!(message.contains("does not resolve"), "{message}");
     }
 
     /// A client as in an image without CA certificates.
-    fn bare_client(has_roots: bool) -> Client {
+    fn bare_client(has_ca_certificates: bool) -> HttpClient {
         let client = client(true);
-        let inner = builder(client.gate).tls_certs_only([]).build().unwrap();
-        Client { inner, has_roots, ..client }
+        let inner = client_builder(client.policy).tls_certs_only([]).build().unwrap();
+        HttpClient { inner, has_ca_certificates, ..client }
     }
 
     #[tokio::test]
-    async fn without_ca_certificates_http_works_and_https_says_what_is_missing() {
+    async fn missing_ca_certificates_fail_https_only() {
         let bare = bare_client(false);
-        assert!(fail(&bare, "https://127.0.0.1:1/").await.to_string().contains("SSL_CERT_FILE"));
-        assert!(fail(&bare, "http://127.0.0.1:1/").await.to_string().contains("no connection"));
+        assert!(send_expecting_error(&bare, "https://127.0.0.1:1/").await.to_string().contains("SSL_CERT_FILE"));
+        assert!(send_expecting_error(&bare, "http://127.0.0.1:1/").await.to_string().contains("no connection"));
     }
 
     #[tokio::test]
-    async fn a_server_that_speaks_no_tls_is_said_to() {
+    async fn server_without_tls_gives_tls_error() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}/", listener.local_addr().unwrap());
         tokio::spawn(async move {
@@ -260,26 +266,34 @@ mod tests {
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
             stream.read_to_end(&mut Vec::new()).await
         });
-        let error = fail(&bare_client(true), &url).await;
+        let error = send_expecting_error(&bare_client(true), &url).await;
         assert!(error.to_string().contains(": no TLS connection: received corrupt message"), "{error}");
     }
 
     #[tokio::test]
-    async fn own_ports_are_refused_by_address_and_name() {
+    async fn own_ports_are_denied_by_address_and_name() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        for gate in [AddressPolicy::new(true, "request.allow_private"), AddressPolicy::open()] {
-            let client = Client::new(gate, OwnPorts::default()).unwrap();
-            client.own.add(port);
+        for policy in [AddressPolicy::new(true, "request.allow_private"), AddressPolicy::allow_all()] {
+            let client = HttpClient::new(policy, OwnPorts::default()).unwrap();
+            client.own_ports.add(port);
             for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"] {
-                let error = fail(&client, &format!("http://{host}:{port}/invocations?token=secret")).await;
+                let error =
+                    send_expecting_error(&client, &format!("http://{host}:{port}/invocations?token=secret")).await;
                 let ToolError::Upstream { message, retryable: false, .. } = error else { panic!("{error:?}") };
                 assert!(message.contains("where this service itself listens"), "{message}");
             }
             // The resolver also refuses a name that leads to this machine without showing it.
-            let error = client.away().await.unwrap().get(format!("http://localhost:{port}/")).send().await.unwrap_err();
-            assert!(failure("localhost", error).to_string().contains("where this service itself listens"));
-            let other = fail(&client, "http://127.0.0.1:1/").await;
+            let error = client
+                .own_port_client()
+                .await
+                .unwrap()
+                .get(format!("http://localhost:{port}/"))
+                .send()
+                .await
+                .unwrap_err();
+            assert!(request_error("localhost", error).to_string().contains("where this service itself listens"));
+            let other = send_expecting_error(&client, "http://127.0.0.1:1/").await;
             assert!(other.to_string().contains("no connection"), "{other}");
         }
     }

@@ -45,7 +45,7 @@ pub struct RequestConfig {
     #[schemars(extend("examples" = [serde_json::json!({"authorization": "Bearer ${env:WEATHER_KEY}"})]))]
     pub headers: BTreeMap<String, String>,
     /// JSON body. A lone placeholder keeps its type. At most one of `json`, `body` and `form`.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schemars(extend("examples" = [serde_json::json!({"ids": "{{ ids }}"})]))]
     pub json: Option<Value>,
     /// Text body.
@@ -82,17 +82,17 @@ pub struct ResponseConfig {
 }
 
 /// Turns `json: null` into `Some(Value::Null)`: `null` is a body, not an absent body.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+fn deserialize_present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
 /// Collects all faults, so that the operator sees them at once.
-pub(super) struct Diagnostics<'a> {
+pub(super) struct FaultCollector<'a> {
     context: &'a BuildContext<'a>,
     pub(super) faults: Vec<ConfigFault>,
 }
 
-impl<'a> Diagnostics<'a> {
+impl<'a> FaultCollector<'a> {
     pub(super) fn new(context: &'a BuildContext<'a>) -> Self {
         Self { context, faults: Vec::new() }
     }
@@ -105,20 +105,20 @@ impl<'a> Diagnostics<'a> {
         self.faults.push(ConfigFault::warning(path, message));
     }
 
-    /// Reports a literal address that the gate refuses. In the operator's manifest this is only a warning.
-    pub(super) fn out_of_reach(&mut self, path: &[&str], message: impl Into<String>) {
+    /// Reports a literal address that the address policy refuses. In the operator's manifest this is only a warning.
+    pub(super) fn report_denied_address(&mut self, path: &[&str], message: impl Into<String>) {
         if self.context.trusted { self.warning(path, message) } else { self.error(path, message) }
     }
 
     /// Parses a part of a text. The whole text was parsed before and reported its faults, so this reports none.
-    pub(super) fn part(&self, text: &str) -> Option<Template> {
-        self.context.template(text).ok()
+    pub(super) fn parse_part(&self, text: &str) -> Option<Template> {
+        self.context.parse_template(text).ok()
     }
 
     /// Parses a text as a template, and checks its placeholders against the tool's parameters and declared context
     /// fields.
-    pub(super) fn template(&mut self, text: &str, path: &[&str]) -> Option<Template> {
-        match self.context.template(text) {
+    pub(super) fn parse_template(&mut self, text: &str, path: &[&str]) -> Option<Template> {
+        match self.context.parse_template(text) {
             Ok(template) => {
                 self.faults.extend(self.context.unknown_placeholders(&template, path));
                 Some(template)
@@ -131,18 +131,20 @@ impl<'a> Diagnostics<'a> {
     }
 
     /// Reports a placeholder in a key: keys are never filled in.
-    pub(super) fn key(&mut self, key: &str, path: &[&str]) {
+    pub(super) fn check_key(&mut self, key: &str, path: &[&str]) {
         if key.contains("{{") {
-            self.error(path, "placeholders stand in values, not in keys");
+            self.error(path, "placeholders are allowed in values, not in keys");
         }
     }
 
     /// The first parameter in the template that a valid call may omit.
-    pub(super) fn optional<'t>(&self, template: &'t Template) -> Option<&'t str> {
+    pub(super) fn first_optional_parameter<'t>(&self, template: &'t Template) -> Option<&'t str> {
         template.placeholders().find_map(|placeholder| match placeholder {
-            Placeholder::Argument(name) => {
-                self.context.parameter(name).is_some_and(|used| !used.always).then_some(name.as_str())
-            }
+            Placeholder::Argument(name) => self
+                .context
+                .parameter_use(name)
+                .is_some_and(|parameter| !parameter.always_present)
+                .then_some(name.as_str()),
             // A schema cannot require a field of the context, so this gives no advice about it.
             Placeholder::Context(_) => None,
         })

@@ -4,25 +4,25 @@
 //! with a URL from its arguments.
 //!
 //! - `config`: the manifest keys;
-//! - `target`: the URL, with `path_value` for values in its path;
-//! - `values`: JSON with placeholders;
+//! - `url_template`: the URL, with `path_value` for values in its path;
+//! - `json_template`: JSON with placeholders;
 //! - `request`: builds the request of one attempt;
-//! - `client`: sends it through the `gate`, which also knows the service's own ports (`own_ports`);
+//! - `client`: sends it under the `address_policy`, which also knows the service's own ports (`own_ports`);
 //! - `response`: turns the response into a result;
 //! - `trace`: the trace headers.
 
 pub(crate) mod address_policy;
 pub(crate) mod client;
 mod config;
+mod json_template;
 mod own_ports;
 mod path_value;
 mod request;
 pub(crate) mod response;
-mod target;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod trace;
-mod values;
+mod url_template;
 
 use std::sync::Arc;
 
@@ -31,66 +31,66 @@ use async_trait::async_trait;
 pub use config::{Config, RequestConfig, ResponseConfig};
 
 use self::address_policy::AddressPolicy;
-use self::client::Client;
-pub use self::client::Clients;
-use self::config::Diagnostics;
+use self::client::HttpClient;
+pub use self::client::HttpClients;
+use self::config::FaultCollector;
 pub use self::own_ports::OwnPorts;
-pub(crate) use self::own_ports::leads_here;
+pub(crate) use self::own_ports::points_to_this_machine;
 use self::request::RequestTemplate;
 use self::response::ResponseReader;
-pub(crate) use self::target::listed_host;
-use super::{BuildContext, ConfigFault, Fault, Runner, Values};
+pub(crate) use self::url_template::parse_listed_host;
+use super::{BuildContext, ConfigFault, Runner, ValueFault, Values};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
 /// Builds the runner, unless one of the faults is an error. Returns all faults, warnings too.
 pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runner>>, Vec<ConfigFault>) {
-    let mut notes = Diagnostics::new(context);
-    let gate = match context.trusted {
+    let mut collector = FaultCollector::new(context);
+    let policy = match context.trusted {
         true => AddressPolicy::new(config.request.allow_private, "request.allow_private"),
-        false => AddressPolicy::shut(),
+        false => AddressPolicy::deny_private(),
     };
-    let request = RequestTemplate::parse(config.request, context.effect, &mut notes);
-    let reading = ResponseReader::parse(config.response, config.max_output, &mut notes);
-    let client = context.clients.get(gate).map_err(|message| notes.error(&["request"], message)).ok();
+    let request = RequestTemplate::parse(config.request, context.effect, &mut collector);
+    let response_reader = ResponseReader::parse(config.response, config.max_output, &mut collector);
+    let client = context.clients.get(policy).map_err(|message| collector.error(&["request"], message)).ok();
     if let (Some(request), Some(client)) = (&request, &client) {
-        request.target.check(|url| client.check(url), client.has_roots(), &mut notes);
+        request.url.check_hosts(|url| client.check_url(url), client.has_ca_certificates(), &mut collector);
     }
-    let runner = match (request, reading, client) {
-        (Some(request), Some(reading), Some(client)) if !notes.has_errors() => {
-            Some(Arc::new(HttpTool { request, reading, client }) as Arc<dyn Runner>)
+    let runner = match (request, response_reader, client) {
+        (Some(request), Some(response_reader), Some(client)) if !collector.has_errors() => {
+            Some(Arc::new(HttpRunner { request, response_reader, client }) as Arc<dyn Runner>)
         }
         _ => None,
     };
-    (runner, notes.faults)
+    (runner, collector.faults)
 }
 
-struct HttpTool {
+struct HttpRunner {
     request: RequestTemplate,
-    reading: ResponseReader,
-    client: Client,
+    response_reader: ResponseReader,
+    client: HttpClient,
 }
 
 #[async_trait]
-impl Runner for HttpTool {
+impl Runner for HttpRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
         let request = self.request.render(Values { arguments: &arguments, context: &context.context }, &context)?;
         let response = self.client.send(request).await?;
-        self.reading.read(response, &context).await
+        self.response_reader.read_result(response, &context).await
     }
 
     fn has_one_target(&self) -> bool {
-        self.request.target.has_one_host()
+        self.request.url.has_one_host()
     }
 
-    fn faults(&self, values: Values<'_>) -> Vec<Fault> {
-        self.request.faults(values)
+    fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
+        self.request.value_faults(values)
     }
 
-    fn takes_fields(&self) -> bool {
+    fn takes_context_fields(&self) -> bool {
         true
     }
 
     fn max_output(&self) -> Option<usize> {
-        self.reading.raised_cap()
+        self.response_reader.raised_cap()
     }
 }

@@ -29,7 +29,7 @@ impl OwnPorts {
     }
 
     /// Whether the service listens at this port.
-    pub(super) fn has(&self, port: u16) -> bool {
+    pub(super) fn contains(&self, port: u16) -> bool {
         self.0.load().contains(&port)
     }
 }
@@ -38,7 +38,7 @@ impl OwnPorts {
 ///
 /// The system can tell: a socket can be bound only to a local address. Binding sends no packet. Some systems also
 /// bind sockets to foreign addresses (Linux with `net.ipv4.ip_nonlocal_bind`). There, every address counts as local.
-pub(super) fn is_of_this_machine(address: IpAddr) -> bool {
+pub(super) fn is_local_address(address: IpAddr) -> bool {
     let address = address.to_canonical();
     // A connection to the unspecified address is a connection to this machine.
     if address.is_loopback() || address.is_unspecified() {
@@ -52,23 +52,23 @@ pub(super) fn is_of_this_machine(address: IpAddr) -> bool {
 }
 
 /// Whether the name is the host name of this machine. Sends no DNS request.
-pub(super) fn is_own_name(name: &str) -> bool {
-    is_same_machine(name, &rustix::system::uname().nodename().to_string_lossy())
+pub(super) fn is_own_host_name(name: &str) -> bool {
+    is_same_host_name(name, &rustix::system::uname().nodename().to_string_lossy())
 }
 
 /// A name without a dot is compared with the first label of the full name.
-fn is_same_machine(name: &str, own: &str) -> bool {
+fn is_same_host_name(name: &str, own: &str) -> bool {
     let name = name.trim_end_matches('.');
     let own = if name.contains('.') { own } else { own.split('.').next().unwrap_or_default() };
     !own.is_empty() && name.eq_ignore_ascii_case(own)
 }
 
 /// Whether a URL leads to this machine, as far as its text and the kernel tell. Sends no DNS request.
-pub(crate) fn leads_here(url: &Url) -> bool {
+pub(crate) fn points_to_this_machine(url: &Url) -> bool {
     match url.host() {
-        Some(Host::Domain(name)) => is_localhost(name) || is_own_name(name),
-        Some(Host::Ipv4(address)) => is_of_this_machine(address.into()),
-        Some(Host::Ipv6(address)) => is_of_this_machine(address.into()),
+        Some(Host::Domain(name)) => is_localhost(name) || is_own_host_name(name),
+        Some(Host::Ipv4(address)) => is_local_address(address.into()),
+        Some(Host::Ipv6(address)) => is_local_address(address.into()),
         None => false,
     }
 }
@@ -78,20 +78,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn local_addresses_are_told_from_others() {
+    fn local_addresses_are_recognized() {
         for local in ["127.0.0.1", "127.8.9.10", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "::ffff:0.0.0.0"] {
-            assert!(is_of_this_machine(local.parse().unwrap()), "{local}");
+            assert!(is_local_address(local.parse().unwrap()), "{local}");
         }
         // The local address of packets to other machines. Connecting a UDP socket sends no packet.
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         if socket.connect("198.51.100.1:9").is_ok() {
-            assert!(is_of_this_machine(socket.local_addr().unwrap().ip()));
+            assert!(is_local_address(socket.local_addr().unwrap().ip()));
         }
-        assert!(!is_of_this_machine("198.51.100.1".parse().unwrap()), "documentation");
+        assert!(!is_local_address("198.51.100.1".parse().unwrap()), "documentation");
     }
 
     #[test]
-    fn own_names_are_told_from_others() {
+    fn own_host_names_are_recognized() {
         for (name, own, is_own) in [
             ("box", "box", true),
             ("BOX.", "box", true),
@@ -102,7 +102,7 @@ mod tests {
             ("", "", false),
             ("example", "box.example.com", false),
         ] {
-            assert_eq!(is_same_machine(name, own), is_own, "{name} {own}");
+            assert_eq!(is_same_host_name(name, own), is_own, "{name} {own}");
         }
     }
 
@@ -110,9 +110,9 @@ mod tests {
     fn clones_share_their_ports() {
         let ports = OwnPorts::default();
         let clone = ports.clone();
-        assert!(!clone.has(7411));
+        assert!(!clone.contains(7411));
         ports.add(7411);
         ports.add(7412);
-        assert!(clone.has(7411) && clone.has(7412) && !clone.has(7413));
+        assert!(clone.contains(7411) && clone.contains(7412) && !clone.contains(7413));
     }
 }

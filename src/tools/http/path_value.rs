@@ -12,47 +12,47 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 
 /// The longest value, in bytes. nginx (`large_client_header_buffers`) and Apache (`LimitRequestLine`) refuse a
 /// request line above 8 KiB by default, so few servers would accept a longer value.
-pub(super) const LONGEST: usize = 8 * 1024;
+pub(super) const MAX_VALUE_BYTES: usize = 8 * 1024;
 /// How many times a text may be percent-encoded: once by its author, and once for each of two proxies that decode.
-pub(super) const LAYERS: usize = 3;
+pub(super) const MAX_ENCODING_LAYERS: usize = 3;
 
 /// Why a text is not permitted in a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Misfit {
-    /// The text has more than [`LONGEST`] bytes.
+pub(super) enum InvalidPathValue {
+    /// The text has more than [`MAX_VALUE_BYTES`] bytes.
     TooLong,
-    /// The text can still be decoded after [`LAYERS`] layers.
+    /// The text can still be decoded after [`MAX_ENCODING_LAYERS`] layers.
     TooManyLayers,
     /// A server may read one of its segments as `.` or `..`.
-    Dots,
+    DotSegment,
 }
 
 /// Checks a value for a path, including its length.
-pub(super) fn check(text: &str) -> Result<(), Misfit> {
-    if text.len() > LONGEST {
-        return Err(Misfit::TooLong);
+pub(super) fn check_value(text: &str) -> Result<(), InvalidPathValue> {
+    if text.len() > MAX_VALUE_BYTES {
+        return Err(InvalidPathValue::TooLong);
     }
     check_segments(text)
 }
 
 /// Checks the segments of a text of any length.
-pub(super) fn check_segments(text: &str) -> Result<(), Misfit> {
+pub(super) fn check_segments(text: &str) -> Result<(), InvalidPathValue> {
     let mut layer = Cow::Borrowed(text);
     for decoded in 0.. {
         // Without these bytes the text contains no dot in any form, and no percent-encoding.
         if layer.bytes().all(|byte| byte.is_ascii() && !matches!(byte, b'.' | b'%')) {
             return Ok(());
         }
-        let folded = compatible(&layer);
+        let folded = to_nfkc(&layer);
         if folded.split(is_separator).any(leads_elsewhere) {
-            return Err(Misfit::Dots);
+            return Err(InvalidPathValue::DotSegment);
         }
         let next = percent_decode_str(&folded).decode_utf8_lossy();
         if next == folded {
             return Ok(());
         }
-        if decoded == LAYERS {
-            return Err(Misfit::TooManyLayers);
+        if decoded == MAX_ENCODING_LAYERS {
+            return Err(InvalidPathValue::TooManyLayers);
         }
         layer = Cow::Owned(next.into_owned());
     }
@@ -61,7 +61,7 @@ pub(super) fn check_segments(text: &str) -> Result<(), Misfit> {
 
 /// The text in Unicode's compatibility form (NFKC). It turns full-width forms, small forms and dot leaders into
 /// ASCII.
-fn compatible(text: &str) -> Cow<'_, str> {
+fn to_nfkc(text: &str) -> Cow<'_, str> {
     match is_nfkc_quick(text.chars()) {
         IsNormalized::Yes => Cow::Borrowed(text),
         IsNormalized::No | IsNormalized::Maybe => Cow::Owned(text.nfkc().collect()),
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_dots_that_servers_uncover() {
+    fn dot_segments_are_rejected_in_all_encodings() {
         for text in [
             ".",
             "..",
@@ -148,12 +148,12 @@ mod tests {
             "x%2f..%2fy",
             "x%5c.%5cy",
         ] {
-            assert_eq!(check(text), Err(Misfit::Dots), "{text:?}");
+            assert_eq!(check_value(text), Err(InvalidPathValue::DotSegment), "{text:?}");
         }
     }
 
     #[test]
-    fn accepts_texts_without_dot_segments() {
+    fn texts_without_dot_segments_are_accepted() {
         for text in [
             "",
             "...",
@@ -180,32 +180,32 @@ mod tests {
             "1.5",
             "ﷺ",
         ] {
-            assert_eq!(check(text), Ok(()), "{text:?}");
+            assert_eq!(check_value(text), Ok(()), "{text:?}");
         }
     }
 
     #[test]
-    fn decodes_at_most_three_layers() {
-        assert_eq!(check("%252525"), Ok(()));
-        assert_eq!(check("%25252525"), Err(Misfit::TooManyLayers));
-        assert_eq!(check("%2525252e"), Err(Misfit::TooManyLayers));
-        assert_eq!(check(&format!("%{}", "25".repeat(4000))), Err(Misfit::TooManyLayers));
+    fn more_than_three_layers_are_rejected() {
+        assert_eq!(check_value("%252525"), Ok(()));
+        assert_eq!(check_value("%25252525"), Err(InvalidPathValue::TooManyLayers));
+        assert_eq!(check_value("%2525252e"), Err(InvalidPathValue::TooManyLayers));
+        assert_eq!(check_value(&format!("%{}", "25".repeat(4000))), Err(InvalidPathValue::TooManyLayers));
     }
 
     #[test]
-    fn refuses_values_above_the_limit() {
-        assert_eq!(check(&"x".repeat(LONGEST)), Ok(()));
-        assert_eq!(check(&"x".repeat(LONGEST + 1)), Err(Misfit::TooLong));
-        assert_eq!(check(&"é".repeat(LONGEST / 2 + 1)), Err(Misfit::TooLong));
+    fn too_long_values_are_rejected() {
+        assert_eq!(check_value(&"x".repeat(MAX_VALUE_BYTES)), Ok(()));
+        assert_eq!(check_value(&"x".repeat(MAX_VALUE_BYTES + 1)), Err(InvalidPathValue::TooLong));
+        assert_eq!(check_value(&"é".repeat(MAX_VALUE_BYTES / 2 + 1)), Err(InvalidPathValue::TooLong));
     }
 
     /// The time bound is generous: a quadratic algorithm takes minutes for the longest of these texts.
     #[test]
-    fn judges_long_texts_in_linear_time() {
-        let began = std::time::Instant::now();
+    fn long_texts_take_linear_time() {
+        let started = std::time::Instant::now();
         for part in ["%25", "25", "%", "..", "../", "\u{fdfa}", "%ef%bc%8e", ";", "\u{ff05}25", "a\u{301}", "%2"] {
             let _ = check_segments(&format!("%{}", part.repeat((1 << 17) / part.len())));
         }
-        assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+        assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
     }
 }

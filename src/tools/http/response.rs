@@ -11,21 +11,21 @@ use reqwest::{Response, StatusCode};
 use serde_json::Value;
 use url::Url;
 
-use super::client::{failure, host};
-use super::config::{Diagnostics, ResponseConfig};
+use super::client::{host_and_port, request_error};
+use super::config::{FaultCollector, ResponseConfig};
 use crate::call::units::Size;
-use crate::call::{Between, ToolContext, ToolError, ToolResult, Torn};
+use crate::call::{CutEnds, SurroundedPart, ToolContext, ToolError, ToolResult};
 use crate::tools::media;
 use crate::tools::template::plain_text;
 
 /// The longest body, unless the manifest sets `max_output`.
 const DEFAULT_CAP: usize = 256 * 1024;
 /// The highest `max_output` that a manifest may set.
-const HARD_CAP: usize = 4 * 1024 * 1024;
+const MAX_CAP: usize = 4 * 1024 * 1024;
 /// The media type for bytes of unknown type (RFC 2046, 4.5.1).
-const BYTES: &str = "application/octet-stream";
+const OCTET_STREAM: &str = "application/octet-stream";
 /// How many bytes of an error's body the model gets.
-const ERROR_BODY: usize = 4 * 1024;
+const MAX_ERROR_BODY_BYTES: usize = 4 * 1024;
 
 /// The settings for reading responses.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct ResponseReader {
 
 /// What the body is, according to the declared media type.
 #[derive(Debug, PartialEq)]
-enum Kind {
+enum BodyKind {
     Json,
     Text,
     /// A picture, sound, video or PDF of this type, whatever the bytes look like.
@@ -51,10 +51,10 @@ enum Kind {
 }
 
 /// The bytes of a response, up to the cap.
-struct Body {
+struct CappedBody {
     bytes: Vec<u8>,
     /// The bytes beyond the cap that arrived in the same chunk. `None` if the body does not exceed the cap.
-    rest: Option<Vec<u8>>,
+    excess: Option<Vec<u8>>,
 }
 
 impl ResponseReader {
@@ -63,8 +63,8 @@ impl ResponseReader {
         let cap = cap.map_or(DEFAULT_CAP, Size::as_usize);
         let (pick, error_when) = (None, None);
         match cap {
-            1..=HARD_CAP => Ok(Self { pick, error_when, cap, cap_key }),
-            _ => Err(format!("a size between 1B and {}", ByteSize(HARD_CAP as u64))),
+            1..=MAX_CAP => Ok(Self { pick, error_when, cap, cap_key }),
+            _ => Err(format!("a size between 1B and {}", ByteSize(MAX_CAP as u64))),
         }
     }
 
@@ -73,85 +73,85 @@ impl ResponseReader {
         Some(self.cap).filter(|cap| *cap > DEFAULT_CAP)
     }
 
-    /// Reads `response:` and `max_output:`, and adds their faults to the notebook.
-    pub(super) fn parse(config: ResponseConfig, cap: Option<Size>, notes: &mut Diagnostics<'_>) -> Option<Self> {
+    /// Reads `response:` and `max_output:`, and adds their faults to `collector`.
+    pub(super) fn parse(config: ResponseConfig, cap: Option<Size>, collector: &mut FaultCollector<'_>) -> Option<Self> {
         for (key, pointer) in [("pick", &config.pick), ("error_when", &config.error_when)] {
-            if pointer.as_deref().is_some_and(|pointer| !is_pointer(pointer)) {
+            if pointer.as_deref().is_some_and(|pointer| !is_json_pointer(pointer)) {
                 let message = "a JSON Pointer (RFC 6901) is empty or begins with `/`, and has `~` only as `~0` or `~1`";
-                notes.error(&["response", key], message);
+                collector.error(&["response", key], message);
             }
         }
         match Self::new(cap, "max_output") {
-            Ok(reading) => {
+            Ok(reader) => {
                 let ResponseConfig { pick, error_when } = config;
-                Some(Self { pick, error_when, ..reading })
+                Some(Self { pick, error_when, ..reader })
             }
             Err(message) => {
-                notes.error(&["max_output"], message);
+                collector.error(&["max_output"], message);
                 None
             }
         }
     }
 
     /// Settings that read whole responses of at most `cap` bytes, for tools with caps of their own.
-    pub(crate) fn up_to(cap: usize, cap_key: &'static str) -> Self {
+    pub(crate) fn with_cap(cap: usize, cap_key: &'static str) -> Self {
         Self { pick: None, error_when: None, cap, cap_key }
     }
 
     /// The tool's result for a response.
-    pub(crate) async fn read(&self, response: Response, context: &ToolContext) -> Result<ToolResult, ToolError> {
-        let host = host(response.url());
-        let response = accepted(response, &host, Some(context)).await?;
+    pub(crate) async fn read_result(&self, response: Response, context: &ToolContext) -> Result<ToolResult, ToolError> {
+        let host = host_and_port(response.url());
+        let response = check_status(response, &host, Some(context)).await?;
         if response.status() == StatusCode::NO_CONTENT {
             return Ok(ToolResult::default());
         }
         let kind = match &self.pick {
-            Some(_) => Kind::Json,
-            None => Kind::of(header(&response, CONTENT_TYPE)),
+            Some(_) => BodyKind::Json,
+            None => BodyKind::from_content_type(header_text(&response, CONTENT_TYPE)),
         };
         let url = response.url().clone();
-        let body = self.body(response, &host, kind == Kind::Text).await?;
+        let body = self.read_body(response, &host, kind == BodyKind::Text).await?;
         if body.bytes.is_empty() {
             return Ok(ToolResult::default());
         }
         let file = |mime_type: &str, bytes| ToolResult {
-            content: vec![media::block(mime_type, bytes, bare(url))],
+            content: vec![media::content_block(mime_type, bytes, url_without_secrets(url))],
             ..ToolResult::default()
         };
         match kind {
-            Kind::Text => {
-                if body.rest.is_some() {
+            BodyKind::Text => {
+                if body.excess.is_some() {
                     let cap = ByteSize(self.cap as u64);
                     context.warn(format!("the answer of `{host}` was cut after {cap} (`{}`)", self.cap_key));
                 }
-                Ok(ToolResult::text(text(&body, context)))
+                Ok(ToolResult::text(body_text(&body, context)))
             }
-            Kind::Media(mime_type) => Ok(file(&mime_type, body.bytes)),
-            Kind::Json => match serde_json::from_slice(&body.bytes) {
-                Ok(value) => self.json(value, &host),
+            BodyKind::Media(mime_type) => Ok(file(&mime_type, body.bytes)),
+            BodyKind::Json => match serde_json::from_slice(&body.bytes) {
+                Ok(value) => self.json_result(value, &host),
                 Err(error) => Err(ToolError::BadOutput(format!("`{host}` answered JSON that does not parse: {error}"))),
             },
-            Kind::Unknown | Kind::Other(_) => match (serde_json::from_slice(&body.bytes), kind) {
-                (Ok(value), _) => self.json(value, &host),
-                (_, Kind::Other(mime_type)) if mime_type != BYTES => Ok(file(&mime_type, body.bytes)),
-                _ => match (media::sniff(&body.bytes), std::str::from_utf8(&body.bytes)) {
+            BodyKind::Unknown | BodyKind::Other(_) => match (serde_json::from_slice(&body.bytes), kind) {
+                (Ok(value), _) => self.json_result(value, &host),
+                (_, BodyKind::Other(mime_type)) if mime_type != OCTET_STREAM => Ok(file(&mime_type, body.bytes)),
+                _ => match (media::sniff_media_type(&body.bytes), std::str::from_utf8(&body.bytes)) {
                     (Some(mime_type), _) => Ok(file(mime_type, body.bytes)),
                     (None, Ok(text)) if !text.contains('\0') => Ok(ToolResult::text(text)),
-                    _ => Ok(file(BYTES, body.bytes)),
+                    _ => Ok(file(OCTET_STREAM, body.bytes)),
                 },
             },
         }
     }
 
     /// The bytes of a response, regardless of the declared media type.
-    pub(crate) async fn bytes(&self, response: Response, context: &ToolContext) -> Result<Vec<u8>, ToolError> {
-        let host = host(response.url());
-        let response = accepted(response, &host, Some(context)).await?;
-        self.body(response, &host, false).await.map(|body| body.bytes)
+    pub(crate) async fn read_bytes(&self, response: Response, context: &ToolContext) -> Result<Vec<u8>, ToolError> {
+        let host = host_and_port(response.url());
+        let response = check_status(response, &host, Some(context)).await?;
+        self.read_body(response, &host, false).await.map(|body| body.bytes)
     }
 
     /// Reads the body up to the cap. A longer body is cut if `may_be_cut` is set, and is an error otherwise.
-    async fn body(&self, response: Response, host: &str, may_be_cut: bool) -> Result<Body, ToolError> {
+    async fn read_body(&self, response: Response, host: &str, may_be_cut: bool) -> Result<CappedBody, ToolError> {
         let too_long = || {
             let (cap, key) = (ByteSize(self.cap as u64), self.cap_key);
             let message = format!("`{host}` answered more than {cap}: ask for less, or raise `{key}`");
@@ -160,15 +160,15 @@ impl ResponseReader {
         if response.content_length().unwrap_or(0) > self.cap as u64 && !may_be_cut {
             return too_long();
         }
-        let body = Body::read(response, self.cap).await.map_err(|error| failure(host, error))?;
-        if body.rest.is_some() && !may_be_cut { too_long() } else { Ok(body) }
+        let body = CappedBody::read(response, self.cap).await.map_err(|error| request_error(host, error))?;
+        if body.excess.is_some() && !may_be_cut { too_long() } else { Ok(body) }
     }
 
-    fn json(&self, mut value: Value, host: &str) -> Result<ToolResult, ToolError> {
+    fn json_result(&self, mut value: Value, host: &str) -> Result<ToolResult, ToolError> {
         match self.error_when.as_ref().and_then(|pointer| value.pointer(pointer)) {
             None | Some(Value::Null | Value::Bool(false)) => {}
             Some(Value::String(text)) if text.is_empty() => {}
-            Some(said) => return Ok(ToolResult::error(plain_text(said))),
+            Some(error) => return Ok(ToolResult::error(plain_text(error))),
         }
         match &self.pick {
             None => Ok(ToolResult::json(value)),
@@ -183,8 +183,8 @@ impl ResponseReader {
     }
 }
 
-impl Kind {
-    fn of(content_type: Option<&str>) -> Self {
+impl BodyKind {
+    fn from_content_type(content_type: Option<&str>) -> Self {
         let essence = content_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
         let essence = essence.to_ascii_lowercase();
         let (top, sub) = essence.split_once('/').unwrap_or((&essence, ""));
@@ -204,7 +204,7 @@ impl Kind {
     }
 }
 
-impl Body {
+impl CappedBody {
     /// Reads at most `cap` bytes. The response is dropped at the end, which closes the connection if the body was not
     /// read completely.
     async fn read(mut response: Response, cap: usize) -> Result<Self, reqwest::Error> {
@@ -213,29 +213,29 @@ impl Body {
             let room = cap - bytes.len();
             if chunk.len() > room {
                 bytes.extend_from_slice(&chunk.split_to(room));
-                return Ok(Self { bytes, rest: Some(chunk.into()) });
+                return Ok(Self { bytes, excess: Some(chunk.into()) });
             }
             bytes.extend_from_slice(&chunk);
         }
-        Ok(Self { bytes, rest: None })
+        Ok(Self { bytes, excess: None })
     }
 }
 
 /// The bytes as text. If the body was cut, the redactor also sees the bytes after the cut, so that it finds a secret
 /// that crosses the cut. It sees only the bytes that arrived in the same chunk: more bytes would have to be waited
 /// for.
-fn text(Body { bytes, rest }: &Body, context: &ToolContext) -> String {
+fn body_text(CappedBody { bytes, excess: rest }: &CappedBody, context: &ToolContext) -> String {
     match rest {
         Some(rest) => {
-            let after = &rest[..rest.len().min(context.reach())];
-            context.excerpt_between(Between { before: &[], part: bytes, after, torn: Torn::END })
+            let after = &rest[..rest.len().min(context.max_secret_len())];
+            context.excerpt_between(SurroundedPart { before: &[], part: bytes, after, cut_ends: CutEnds::END })
         }
         None => String::from_utf8_lossy(bytes).into_owned(),
     }
 }
 
 /// The URL of a file, without the parts that may hold a secret.
-pub(crate) fn bare(mut url: Url) -> String {
+pub(crate) fn url_without_secrets(mut url: Url) -> String {
     // Both fail only for URLs without a host, and no response comes from such a URL.
     let _ = url.set_username("");
     let _ = url.set_password(None);
@@ -244,13 +244,13 @@ pub(crate) fn bare(mut url: Url) -> String {
     url.into()
 }
 
-fn header(response: &Response, name: HeaderName) -> Option<&str> {
+fn header_text(response: &Response, name: HeaderName) -> Option<&str> {
     response.headers().get(name)?.to_str().ok()
 }
 
 /// Passes a successful response that can be read, and turns any other response into an error. Without a `context` to
 /// redact it, the server's text is not repeated.
-pub(crate) async fn accepted(
+pub(crate) async fn check_status(
     response: Response,
     host: &str,
     context: Option<&ToolContext>,
@@ -258,62 +258,64 @@ pub(crate) async fn accepted(
     let status = response.status();
     match status.as_u16() {
         204 => Ok(response),
-        200..=299 => match header(&response, CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+        200..=299 => match header_text(&response, CONTENT_ENCODING).filter(|coding| *coding != "identity") {
             None => Ok(response),
             Some(coding) => {
-                let message = format!("`{host}` answered in content-encoding {coding}, which was not asked for");
+                let message = format!("`{host}` answered in content-encoding {coding}, which was not requested");
                 Err(ToolError::BadOutput(message))
             }
         },
-        300..=399 => Err(moved(&response, host)),
+        300..=399 => Err(redirect_error(&response, host)),
         429 | 502..=504 => {
             let message = format!("`{host}` answered HTTP {status}");
             // A server that asks for fewer calls is available.
-            let (down, retry_after) = (status != StatusCode::TOO_MANY_REQUESTS, retry_after(&response));
-            Err(ToolError::Upstream { message, retryable: true, down, untouched: false, retry_after })
+            let (down, retry_after) = (status != StatusCode::TOO_MANY_REQUESTS, parse_retry_after(&response));
+            Err(ToolError::Upstream { message, retryable: true, unavailable: down, not_delivered: false, retry_after })
         }
-        400..=499 => Err(refusal(response, status, host, context).await),
-        _ => Err(ToolError::upstream_final(format!("`{host}` answered HTTP {status}"))),
+        400..=499 => Err(client_error(response, status, host, context).await),
+        _ => Err(ToolError::upstream_permanent(format!("`{host}` answered HTTP {status}"))),
     }
 }
 
 /// The error for a status 4xx. The server understood the request and refused it, so its text is for the model.
-async fn refusal(response: Response, status: StatusCode, host: &str, context: Option<&ToolContext>) -> ToolError {
+async fn client_error(response: Response, status: StatusCode, host: &str, context: Option<&ToolContext>) -> ToolError {
     let reason = status.canonical_reason().unwrap_or("no reason given");
-    let said = match (Kind::of(header(&response, CONTENT_TYPE)), context) {
-        (Kind::Json | Kind::Text | Kind::Unknown, Some(context)) => match Body::read(response, ERROR_BODY).await {
-            Ok(body) => text(&body, context),
-            Err(error) => failure(host, error).to_string(),
-        },
-        (Kind::Media(_) | Kind::Other(_), _) | (_, None) => String::new(),
+    let text = match (BodyKind::from_content_type(header_text(&response, CONTENT_TYPE)), context) {
+        (BodyKind::Json | BodyKind::Text | BodyKind::Unknown, Some(context)) => {
+            match CappedBody::read(response, MAX_ERROR_BODY_BYTES).await {
+                Ok(body) => body_text(&body, context),
+                Err(error) => request_error(host, error).to_string(),
+            }
+        }
+        (BodyKind::Media(_) | BodyKind::Other(_), _) | (_, None) => String::new(),
     };
-    let said = Some(said.trim()).filter(|said| !said.is_empty());
-    ToolError::Said(format!("HTTP {}: {}", status.as_u16(), said.unwrap_or(reason)))
+    let text = Some(text.trim()).filter(|text| !text.is_empty());
+    ToolError::Rejected(format!("HTTP {}: {}", status.as_u16(), text.unwrap_or(reason)))
 }
 
 /// The error for a redirect. It shows only scheme and host of the new location: the other parts may hold secrets.
-fn moved(response: &Response, host: &str) -> ToolError {
+fn redirect_error(response: &Response, host: &str) -> ToolError {
     let (from, status) = (response.url(), response.status());
-    let to = match header(response, LOCATION).and_then(|location| from.join(location).ok()) {
-        Some(url) => format!("{}://{}", url.scheme(), super::client::host(&url)),
+    let to = match header_text(response, LOCATION).and_then(|location| from.join(location).ok()) {
+        Some(url) => format!("{}://{}", url.scheme(), super::client::host_and_port(&url)),
         None => "nowhere".into(),
     };
     let message = format!("`{host}` answered HTTP {status} and points to {to}; redirects are not followed");
-    ToolError::upstream_final(message)
+    ToolError::upstream_permanent(message)
 }
 
 /// `Retry-After`: seconds or a date. A date is compared with the server's `Date` header, if there is one.
-pub(crate) fn retry_after(response: &Response) -> Option<Duration> {
-    let text = header(response, RETRY_AFTER)?.trim();
+pub(crate) fn parse_retry_after(response: &Response) -> Option<Duration> {
+    let text = header_text(response, RETRY_AFTER)?.trim();
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));
     }
     let date = |text: &str| rfc2822::parse(text).ok().map(|date| date.timestamp());
-    let now = header(response, DATE).and_then(date).unwrap_or_else(Timestamp::now);
+    let now = header_text(response, DATE).and_then(date).unwrap_or_else(Timestamp::now);
     Some(date(text)?.duration_since(now).try_into().unwrap_or_default())
 }
 
-fn is_pointer(text: &str) -> bool {
+fn is_json_pointer(text: &str) -> bool {
     let escapes = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
     (text.is_empty() || text.starts_with('/')) && escapes
 }

@@ -15,38 +15,38 @@ use crate::tools::Databases;
 pub(crate) enum Reply {
     /// Sends these bytes and closes.
     Bytes(Vec<u8>),
-    /// Sends this head, then `x` without end. Reports `gone` in `seen` when the client has disconnected.
+    /// Sends this head, then `x` without end. Reports `gone` in `requests` when the client has disconnected.
     Endless(&'static str),
-    /// Sends nothing. Reports `gone` in `seen` when the client has disconnected.
+    /// Sends nothing. Reports `gone` in `requests` when the client has disconnected.
     Silence,
     /// Sends these bytes and resets the connection.
     Reset(&'static str),
 }
 
-pub(crate) struct Server {
+pub(crate) struct TestServer {
     pub(crate) host: String,
     /// The requests as received.
-    pub(crate) seen: mpsc::Receiver<String>,
+    pub(crate) requests: mpsc::Receiver<String>,
 }
 
-pub(crate) async fn serve(reply: Reply) -> Server {
+pub(crate) async fn start_server(reply: Reply) -> TestServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let host = listener.local_addr().unwrap().to_string();
-    let (said, seen) = mpsc::channel(16);
+    let (request_sender, seen) = mpsc::channel(16);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(answer(stream, reply.clone(), said.clone()));
+            tokio::spawn(handle_connection(stream, reply.clone(), request_sender.clone()));
         }
     });
-    Server { host, seen }
+    TestServer { host, requests: seen }
 }
 
-pub(crate) fn ok(head: &str, body: &str) -> Reply {
+pub(crate) fn ok_reply(head: &str, body: &str) -> Reply {
     let length = body.len();
     Reply::Bytes(format!("HTTP/1.1 200 OK\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes())
 }
 
-async fn answer(mut stream: TcpStream, reply: Reply, said: mpsc::Sender<String>) {
+async fn handle_connection(mut stream: TcpStream, reply: Reply, request_sender: mpsc::Sender<String>) {
     let mut request = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&request).to_lowercase();
@@ -60,7 +60,7 @@ async fn answer(mut stream: TcpStream, reply: Reply, said: mpsc::Sender<String>)
             return;
         }
     }
-    let _ = said.send(String::from_utf8(request).unwrap()).await;
+    let _ = request_sender.send(String::from_utf8(request).unwrap()).await;
     match reply {
         Reply::Bytes(bytes) => drop(stream.write_all(&bytes).await),
         Reply::Reset(bytes) => {
@@ -70,22 +70,22 @@ async fn answer(mut stream: TcpStream, reply: Reply, said: mpsc::Sender<String>)
         Reply::Endless(head) => {
             let _ = stream.write_all(head.as_bytes()).await;
             while stream.write_all(&[b'x'; 8192]).await.is_ok() {}
-            let _ = said.send("gone".into()).await;
+            let _ = request_sender.send("gone".into()).await;
         }
         Reply::Silence => {
             while stream.read_u8().await.is_ok() {}
-            let _ = said.send("gone".into()).await;
+            let _ = request_sender.send("gone".into()).await;
         }
     }
 }
 
-pub(crate) fn context() -> (ToolContext, Invocation) {
+pub(crate) fn test_context() -> (ToolContext, Invocation) {
     let name = ToolName::parse("under_test").unwrap();
     let invocation = Invocation::new(name, JsonObject::new(), Arc::new(Caller::anonymous()), jiff::Timestamp::now());
     (ToolContext::new(&invocation, Instant::now(), Arc::default()), invocation)
 }
 
-pub(crate) fn object(value: Value) -> Arc<JsonObject> {
+pub(crate) fn json_object(value: Value) -> Arc<JsonObject> {
     Arc::new(value.as_object().unwrap().clone())
 }
 
@@ -96,19 +96,19 @@ fn try_build(config: Value, effect: Effect) -> (Option<Arc<dyn Runner>>, Vec<Con
     });
     let base = std::path::Path::new(".");
     let context = BuildContext {
-        base,
+        base_dir: base,
         input_schema: &input_schema,
-        fields: &["tenant".to_owned()],
+        context_fields: &["tenant".to_owned()],
         effect,
         trusted: true,
-        clients: &Clients::default(),
+        clients: &HttpClients::default(),
         databases: &Databases::default(),
     };
     build(serde_json::from_value(config).unwrap(), &context)
 }
 
 /// A tool for the server. Adds the common parts of all tests to `request`.
-fn tool(server: &Server, mut request: Value, response: Value, effect: Effect) -> Arc<dyn Runner> {
+fn build_tool(server: &TestServer, mut request: Value, response: Value, effect: Effect) -> Arc<dyn Runner> {
     request["allow_private"] = json!(true);
     request["url"] = match request["url"].as_str() {
         Some(path) => format!("http://{}{path}", server.host).into(),
@@ -119,16 +119,16 @@ fn tool(server: &Server, mut request: Value, response: Value, effect: Effect) ->
     runner.unwrap()
 }
 
-async fn run(runner: &dyn Runner, arguments: Value) -> Result<ToolResult, ToolError> {
-    runner.call(object(arguments), context().0).await
+async fn call_tool(runner: &dyn Runner, arguments: Value) -> Result<ToolResult, ToolError> {
+    runner.call(json_object(arguments), test_context().0).await
 }
 
-async fn ask(reply: Reply, response: Value) -> Result<ToolResult, ToolError> {
-    let server = serve(reply).await;
-    run(&*tool(&server, json!({}), response, Effect::Read), json!({})).await
+async fn call_with_reply(reply: Reply, response: Value) -> Result<ToolResult, ToolError> {
+    let server = start_server(reply).await;
+    call_tool(&*build_tool(&server, json!({}), response, Effect::Read), json!({})).await
 }
 
-fn retryable(result: Result<ToolResult, ToolError>) -> (bool, Option<u64>, String) {
+fn expect_upstream_error(result: Result<ToolResult, ToolError>) -> (bool, Option<u64>, String) {
     match result {
         Err(ToolError::Upstream { message, retryable, retry_after, .. }) => {
             (retryable, retry_after.map(|wait| wait.as_secs()), message)
@@ -138,29 +138,35 @@ fn retryable(result: Result<ToolResult, ToolError>) -> (bool, Option<u64>, Strin
 }
 
 #[tokio::test]
-async fn get_weather_asks_and_picks() {
+async fn request_is_rendered_and_result_picked() {
     let body = r#"{"current": {"temperature": 22.5}, "error": null}"#;
-    let mut server = serve(ok("content-type: application/json; charset=utf-8", body)).await;
+    let mut server = start_server(ok_reply("content-type: application/json; charset=utf-8", body)).await;
     let request = json!({
         "url": "/v1/cities/{{ city }}/weather", "query": {"units": "{{ units }}", "note": "{{ note }}", "ids": "{{ ids }}"},
         "headers": {"authorization": "Bearer k3y", "X-Note": "{{ note }}", "x-city": "in {{ city }}"}
     });
-    let tool = tool(&server, request, json!({"pick": "/current", "error_when": "/error"}), Effect::Read);
+    let tool = build_tool(&server, request, json!({"pick": "/current", "error_when": "/error"}), Effect::Read);
     let arguments = json!({"city": "Oslo/NO", "units": "celsius", "ids": [1, "b c"]});
-    assert_eq!(run(&*tool, arguments).await, Ok(ToolResult::json(json!({"temperature": 22.5}))));
-    let seen = server.seen.recv().await.unwrap();
-    assert!(seen.starts_with("GET /v1/cities/Oslo%2FNO/weather?units=celsius&ids=1&ids=b%20c HTTP/1.1\r\n"), "{seen}");
+    assert_eq!(call_tool(&*tool, arguments).await, Ok(ToolResult::json(json!({"temperature": 22.5}))));
+    let request_text = server.requests.recv().await.unwrap();
+    assert!(
+        request_text.starts_with("GET /v1/cities/Oslo%2FNO/weather?units=celsius&ids=1&ids=b%20c HTTP/1.1\r\n"),
+        "{request_text}"
+    );
     for line in ["authorization: Bearer k3y", "x-city: in Oslo/NO", "accept: application/json, */*"] {
-        assert!(seen.contains(&format!("{line}\r\n")), "{seen}");
+        assert!(request_text.contains(&format!("{line}\r\n")), "{request_text}");
     }
-    assert!(seen.contains(concat!("user-agent: toolcrib/", env!("CARGO_PKG_VERSION"), "\r\n")), "{seen}");
+    assert!(
+        request_text.contains(concat!("user-agent: toolcrib/", env!("CARGO_PKG_VERSION"), "\r\n")),
+        "{request_text}"
+    );
     for absent in ["x-note", "idempotency-key", "accept-encoding", "content-type"] {
-        assert!(!seen.contains(absent), "{seen}");
+        assert!(!request_text.contains(absent), "{request_text}");
     }
 }
 
 #[tokio::test]
-async fn bodies_carry_their_type_and_a_write_its_idempotency_key() {
+async fn bodies_have_media_type_and_idempotency_key() {
     for (body, media_type, sent) in [
         (json!({"json": {"ids": "{{ ids }}", "note": "{{ note }}"}}), "application/json", r#"{"ids":[1,2]}"#),
         (json!({"json": "{{ note }}"}), "", ""),
@@ -171,47 +177,55 @@ async fn bodies_carry_their_type_and_a_write_its_idempotency_key() {
             "c=Oslo+%26+co&i=1&i=2",
         ),
     ] {
-        let mut server = serve(ok("content-type: text/plain", "done")).await;
+        let mut server = start_server(ok_reply("content-type: text/plain", "done")).await;
         let mut request = json!({"method": "post"});
         request.as_object_mut().unwrap().append(&mut body.as_object().unwrap().clone());
-        let runner = tool(&server, request, json!({}), Effect::Write);
-        let (context, invocation) = context();
-        let arguments = object(json!({"city": "Oslo & co", "ids": [1, 2]}));
+        let runner = build_tool(&server, request, json!({}), Effect::Write);
+        let (context, invocation) = test_context();
+        let arguments = json_object(json!({"city": "Oslo & co", "ids": [1, 2]}));
         assert_eq!(runner.call(arguments, context).await, Ok(ToolResult::text("done")));
-        let seen = server.seen.recv().await.unwrap();
-        assert!(seen.starts_with("POST / HTTP/1.1\r\n") && seen.ends_with(&format!("\r\n\r\n{sent}")), "{seen}");
-        assert!(seen.contains(&format!("idempotency-key: {}\r\n", invocation.id)), "{seen}");
-        assert_eq!(seen.contains(&format!("content-type: {media_type}\r\n")), !media_type.is_empty(), "{seen}");
+        let request_text = server.requests.recv().await.unwrap();
+        assert!(
+            request_text.starts_with("POST / HTTP/1.1\r\n") && request_text.ends_with(&format!("\r\n\r\n{sent}")),
+            "{request_text}"
+        );
+        assert!(request_text.contains(&format!("idempotency-key: {}\r\n", invocation.id)), "{request_text}");
+        assert_eq!(
+            request_text.contains(&format!("content-type: {media_type}\r\n")),
+            !media_type.is_empty(),
+            "{request_text}"
+        );
     }
 }
 
 #[tokio::test]
-async fn the_operators_headers_win() {
-    let mut server = serve(ok("content-type: text/plain", "done")).await;
+async fn manifest_headers_take_precedence() {
+    let mut server = start_server(ok_reply("content-type: text/plain", "done")).await;
     let headers =
         json!({"Accept": "text/csv", "USER-AGENT": "me", "idempotency-key": "{{ city }}", "content-type": "a/b"});
-    let tool = tool(&server, json!({"method": "PUT", "body": "", "headers": headers}), json!({}), Effect::Idempotent);
-    run(&*tool, json!({"city": "k-1"})).await.unwrap();
-    let seen = server.seen.recv().await.unwrap();
+    let tool =
+        build_tool(&server, json!({"method": "PUT", "body": "", "headers": headers}), json!({}), Effect::Idempotent);
+    call_tool(&*tool, json!({"city": "k-1"})).await.unwrap();
+    let request_text = server.requests.recv().await.unwrap();
     for line in ["accept: text/csv", "user-agent: me", "idempotency-key: k-1", "content-type: a/b"] {
-        assert!(seen.contains(&format!("{line}\r\n")), "{seen}");
+        assert!(request_text.contains(&format!("{line}\r\n")), "{request_text}");
     }
 }
 
 #[tokio::test]
-async fn header_values_cannot_break_out() {
-    let server = serve(ok("x: y", "")).await;
-    let tool = tool(&server, json!({"headers": {"x-a": "a {{ city }}"}}), json!({}), Effect::Read);
+async fn header_values_reject_control_characters() {
+    let server = start_server(ok_reply("x: y", "")).await;
+    let tool = build_tool(&server, json!({"headers": {"x-a": "a {{ city }}"}}), json!({}), Effect::Read);
     for bad in ["a\r\nHost: evil", "a\nb", "a\0", "ü", "\u{7f}"] {
-        let faults = tool.faults(Values::of(&object(json!({"city": bad}))));
+        let faults = tool.value_faults(Values::from_arguments(&json_object(json!({"city": bad}))));
         assert_eq!(faults.iter().map(|fault| fault.pointer()).collect::<Vec<_>>(), ["/city"], "{bad:?}");
-        assert!(matches!(run(&*tool, json!({"city": bad})).await, Err(ToolError::InvalidArguments(_))));
+        assert!(matches!(call_tool(&*tool, json!({"city": bad})).await, Err(ToolError::InvalidArguments(_))));
     }
-    assert_eq!(tool.faults(Values::of(&object(json!({"city": "plain, (text)"})))), []);
+    assert_eq!(tool.value_faults(Values::from_arguments(&json_object(json!({"city": "plain, (text)"})))), []);
 }
 
 #[tokio::test]
-async fn answers_become_results_by_their_type() {
+async fn responses_are_converted_by_media_type() {
     let structured = ToolResult::json(json!({"a": 1}));
     for (head, body, expected) in [
         ("content-type: application/problem+json", r#"{"a": 1}"#, Ok(structured.clone())),
@@ -227,15 +241,15 @@ async fn answers_become_results_by_their_type() {
         ("content-type: application/json", "{nope", Err("does not parse")),
         ("content-type: text/plain\r\ncontent-encoding: gzip", "x", Err("content-encoding gzip")),
     ] {
-        match (ask(ok(head, body), json!({})).await, expected) {
+        match (call_with_reply(ok_reply(head, body), json!({})).await, expected) {
             (Ok(result), Ok(expected)) => assert_eq!(result, expected, "{head}: {body}"),
-            (Err(ToolError::BadOutput(message)), Err(said)) => assert!(message.contains(said), "{message}"),
+            (Err(ToolError::BadOutput(message)), Err(expected)) => assert!(message.contains(expected), "{message}"),
             (result, _) => panic!("{head}: {body}: {result:?}"),
         }
     }
-    let image = ask(ok("content-type: IMAGE/png", "\u{1}PNG"), json!({})).await.unwrap();
+    let image = call_with_reply(ok_reply("content-type: IMAGE/png", "\u{1}PNG"), json!({})).await.unwrap();
     assert_eq!(image.content, [Content::Image { data: "AVBORw==".into(), mime_type: "image/png".into() }]);
-    let sound = ask(ok("content-type: audio/wav", "RIFF"), json!({})).await.unwrap();
+    let sound = call_with_reply(ok_reply("content-type: audio/wav", "RIFF"), json!({})).await.unwrap();
     assert_eq!(sound.content, [Content::Audio { data: "UklGRg==".into(), mime_type: "audio/wav".into() }]);
     let file = |mime_type: &str, text: Option<&str>, blob: Option<&str>| Content::Resource {
         resource: Resource {
@@ -254,19 +268,20 @@ async fn answers_become_results_by_their_type() {
         ("x-none: 1", "a\0b", file("application/octet-stream", None, Some("YQBi"))),
         ("x-none: 1", "GIF89a", Content::Image { data: "R0lGODlh".into(), mime_type: "image/gif".into() }),
     ] {
-        let mut answered = ask(ok(head, body), json!({})).await.unwrap();
+        let mut answered = call_with_reply(ok_reply(head, body), json!({})).await.unwrap();
         if let Content::Resource { resource } = &mut answered.content[0] {
             let uri = std::mem::take(&mut resource.uri);
             assert!(uri.starts_with("http://127.0.0.1:") && uri.ends_with('/'), "{uri}");
         }
         assert_eq!(answered, ToolResult { content: vec![expected], ..ToolResult::default() }, "{head}");
     }
-    let nothing = ask(Reply::Bytes(b"HTTP/1.1 204 No Content\r\n\r\n".to_vec()), json!({"pick": "/a"})).await;
+    let nothing =
+        call_with_reply(Reply::Bytes(b"HTTP/1.1 204 No Content\r\n\r\n".to_vec()), json!({"pick": "/a"})).await;
     assert_eq!(nothing, Ok(ToolResult::default()));
 }
 
 #[tokio::test]
-async fn pick_and_error_when_look_into_the_answer() {
+async fn pick_and_error_when_use_json_pointers() {
     for (body, rules, expected) in [
         (r#"{"error": "no such city"}"#, json!({"error_when": "/error"}), Ok(ToolResult::error("no such city"))),
         (r#"{"error": {"code": 7}}"#, json!({"error_when": "/error"}), Ok(ToolResult::error(r#"{"code":7}"#))),
@@ -276,22 +291,22 @@ async fn pick_and_error_when_look_into_the_answer() {
         (r#"{"y": 1}"#, json!({"pick": "/x"}), Err("JSON without `/x`")),
         ("plain text", json!({"pick": "/x"}), Err("does not parse")),
     ] {
-        match (ask(ok("content-type: application/json", body), rules).await, expected) {
+        match (call_with_reply(ok_reply("content-type: application/json", body), rules).await, expected) {
             (Ok(result), Ok(expected)) => assert_eq!(result, expected, "{body}"),
-            (Err(ToolError::BadOutput(message)), Err(said)) => assert!(message.contains(said), "{message}"),
+            (Err(ToolError::BadOutput(message)), Err(expected)) => assert!(message.contains(expected), "{message}"),
             (result, _) => panic!("{body}: {result:?}"),
         }
     }
     // `pick` requires JSON, whatever media type the server declares.
-    let result = ask(ok("content-type: text/plain", r#"{"x": 1}"#), json!({"pick": "/x"})).await;
+    let result = call_with_reply(ok_reply("content-type: text/plain", r#"{"x": 1}"#), json!({"pick": "/x"})).await;
     assert_eq!(result, Ok(ToolResult::text("1")));
 }
 
 #[tokio::test]
-async fn a_no_of_the_server_is_an_answer() {
+async fn client_errors_become_error_results() {
     let long = "ø".repeat(5000);
     let cut = "ø".repeat(2048);
-    for (status, head, body, said) in [
+    for (status, head, body, expected) in [
         ("404 Not Found", "x: y", "no such city\n", "HTTP 404: no such city"),
         ("418 I'm a teapot", "x: y", "", "HTTP 418: I'm a teapot"),
         ("400 Bad Request", "content-type: application/json", r#"{"e": 1}"#, r#"HTTP 400: {"e": 1}"#),
@@ -300,15 +315,15 @@ async fn a_no_of_the_server_is_an_answer() {
     ] {
         let length = body.len();
         let reply = format!("HTTP/1.1 {status}\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}");
-        let result = ask(Reply::Bytes(reply.into_bytes()), json!({"pick": "/x"})).await;
-        assert_eq!(result, Err(ToolError::Said(said.into())), "{status}");
+        let result = call_with_reply(Reply::Bytes(reply.into_bytes()), json!({"pick": "/x"})).await;
+        assert_eq!(result, Err(ToolError::Rejected(expected.into())), "{status}");
     }
 }
 
 #[tokio::test]
-async fn other_answers_are_failures_that_pass_or_do_not() {
+async fn other_statuses_are_upstream_errors() {
     let date = "date: Wed, 21 Oct 2026 07:28:00 GMT\r\nretry-after: Wed, 21 Oct 2026 07:29:30 GMT";
-    for (status, head, again, wait, said) in [
+    for (status, head, is_retryable, wait, expected) in [
         ("429 Too Many Requests", "retry-after: 7", true, Some(7), "HTTP 429 Too Many Requests"),
         ("503 Service Unavailable", date, true, Some(90), "HTTP 503"),
         ("503 Service Unavailable", "retry-after: Wed, 21 Oct 2015 07:28:00 GMT", true, Some(0), "HTTP 503"),
@@ -324,23 +339,24 @@ async fn other_answers_are_failures_that_pass_or_do_not() {
         ("304 Not Modified", "x: y", false, None, "points to nowhere"),
     ] {
         let reply = format!("HTTP/1.1 {status}\r\n{head}\r\ncontent-length: 0\r\n\r\n");
-        let (retried, after, message) = retryable(ask(Reply::Bytes(reply.into_bytes()), json!({})).await);
-        assert_eq!((retried, after), (again, wait), "{status}");
-        assert!(message.contains(said) && !message.contains("secret"), "{message}");
+        let (retried, after, message) =
+            expect_upstream_error(call_with_reply(Reply::Bytes(reply.into_bytes()), json!({})).await);
+        assert_eq!((retried, after), (is_retryable, wait), "{status}");
+        assert!(message.contains(expected) && !message.contains("secret"), "{message}");
     }
 }
 
 #[tokio::test]
-async fn an_answer_over_the_cap_is_not_read_to_its_end() {
+async fn response_over_cap_stops_reading() {
     for head in [
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n",
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99999999\r\n\r\n",
         "HTTP/1.1 200 OK\r\ncontent-type: image/png\r\n\r\n",
         "HTTP/1.1 200 OK\r\n\r\n",
     ] {
-        let mut server = serve(Reply::Endless(head)).await;
-        let tool = tool(&server, json!({}), json!({}), Effect::Read);
-        match run(&*tool, json!({})).await {
+        let mut server = start_server(Reply::Endless(head)).await;
+        let tool = build_tool(&server, json!({}), json!({}), Effect::Read);
+        match call_tool(&*tool, json!({})).await {
             Err(ToolError::BadOutput(message)) => {
                 assert!(
                     message.ends_with("answered more than 1.0 KiB: ask for less, or raise `max_output`"),
@@ -349,30 +365,35 @@ async fn an_answer_over_the_cap_is_not_read_to_its_end() {
             }
             other => panic!("{other:?}"),
         }
-        server.seen.recv().await.unwrap();
-        assert_eq!(server.seen.recv().await.unwrap(), "gone");
+        server.requests.recv().await.unwrap();
+        assert_eq!(server.requests.recv().await.unwrap(), "gone");
     }
 }
 
 #[tokio::test]
-async fn a_text_over_the_cap_is_cut_with_a_warning() {
+async fn text_over_cap_is_cut_with_warning() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 99999999\r\n\r\n";
-    let mut server = serve(Reply::Endless(head)).await;
-    let runner = tool(&server, json!({}), json!({}), Effect::Read);
-    let (context, invocation) = context();
-    assert_eq!(runner.call(object(json!({})), context).await, Ok(ToolResult::text("x".repeat(1024))));
-    assert!(invocation.notes.lock().meta.warnings[0].contains("cut after 1.0 KiB (`max_output`)"));
-    server.seen.recv().await.unwrap();
-    assert_eq!(server.seen.recv().await.unwrap(), "gone");
+    let mut server = start_server(Reply::Endless(head)).await;
+    let runner = build_tool(&server, json!({}), json!({}), Effect::Read);
+    let (context, invocation) = test_context();
+    assert_eq!(runner.call(json_object(json!({})), context).await, Ok(ToolResult::text("x".repeat(1024))));
+    assert!(invocation.report.lock().meta.warnings[0].contains("cut after 1.0 KiB (`max_output`)"));
+    server.requests.recv().await.unwrap();
+    assert_eq!(server.requests.recv().await.unwrap(), "gone");
 
-    let half = ask(ok("content-type: text/plain", &format!("x{}", "ø".repeat(1000))), json!({})).await.unwrap();
+    let half = call_with_reply(ok_reply("content-type: text/plain", &format!("x{}", "ø".repeat(1000))), json!({}))
+        .await
+        .unwrap();
     assert_eq!(half.as_text(), format!("x{}", "ø".repeat(511)));
     let full = "y".repeat(1024);
-    assert_eq!(ask(ok("content-type: text/plain", &full), json!({})).await, Ok(ToolResult::text(full)));
+    assert_eq!(
+        call_with_reply(ok_reply("content-type: text/plain", &full), json!({})).await,
+        Ok(ToolResult::text(full))
+    );
 }
 
 #[tokio::test]
-async fn broken_connections_may_be_tried_again() {
+async fn broken_connections_are_retryable() {
     for reply in [
         Reply::Bytes(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 10\r\n\r\nabc".to_vec()),
         Reply::Bytes(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab".to_vec()),
@@ -382,34 +403,34 @@ async fn broken_connections_may_be_tried_again() {
         Reply::Reset(""),
         Reply::Reset("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"),
     ] {
-        let (again, _, message) = retryable(ask(reply, json!({})).await);
-        assert!(again && message.starts_with("`127.0.0.1:"), "{message}");
+        let (is_retryable, _, message) = expect_upstream_error(call_with_reply(reply, json!({})).await);
+        assert!(is_retryable && message.starts_with("`127.0.0.1:"), "{message}");
     }
 }
 
 #[tokio::test]
-async fn nothing_is_sent_twice() {
-    let mut server = serve(Reply::Bytes(Vec::new())).await;
-    let tool = tool(&server, json!({"method": "POST"}), json!({}), Effect::Write);
-    retryable(run(&*tool, json!({})).await);
-    server.seen.recv().await.unwrap();
-    assert!(server.seen.try_recv().is_err());
+async fn client_never_resends_requests() {
+    let mut server = start_server(Reply::Bytes(Vec::new())).await;
+    let tool = build_tool(&server, json!({"method": "POST"}), json!({}), Effect::Write);
+    expect_upstream_error(call_tool(&*tool, json!({})).await);
+    server.requests.recv().await.unwrap();
+    assert!(server.requests.try_recv().is_err());
 }
 
 #[tokio::test]
 async fn dropping_the_call_closes_the_connection() {
-    let mut server = serve(Reply::Silence).await;
-    let tool = tool(&server, json!({}), json!({}), Effect::Read);
-    let call = run(&*tool, json!({}));
+    let mut server = start_server(Reply::Silence).await;
+    let tool = build_tool(&server, json!({}), json!({}), Effect::Read);
+    let call = call_tool(&*tool, json!({}));
     tokio::select! {
         result = call => panic!("{result:?}"),
-        seen = server.seen.recv() => assert!(seen.unwrap().starts_with("GET / ")),
+        seen = server.requests.recv() => assert!(seen.unwrap().starts_with("GET / ")),
     }
-    assert_eq!(server.seen.recv().await.unwrap(), "gone");
+    assert_eq!(server.requests.recv().await.unwrap(), "gone");
 }
 
 #[tokio::test]
-async fn every_fault_is_reported_with_its_place() {
+async fn all_config_faults_have_paths() {
     let (runner, faults) = try_build(
         json!({
             "request": {
@@ -422,8 +443,8 @@ async fn every_fault_is_reported_with_its_place() {
         Effect::Write,
     );
     assert!(runner.is_none());
-    let places: Vec<String> = faults.iter().map(|fault| fault.path.join(".")).collect();
-    for place in [
+    let paths: Vec<String> = faults.iter().map(|fault| fault.path.join(".")).collect();
+    for expected in [
         "request.method",
         "request.url",
         "request.query.a.0",
@@ -437,7 +458,7 @@ async fn every_fault_is_reported_with_its_place() {
         "response.error_when",
         "max_output",
     ] {
-        assert!(places.iter().any(|found| found == place), "{place}: {faults:?}");
+        assert!(paths.iter().any(|found| found == expected), "{expected}: {faults:?}");
     }
     let json =
         json!({"request": {"url": "https://a.example", "json": {"a": [{"b": "{{ missing }}"}]}, "method": "POST"}});
@@ -446,8 +467,8 @@ async fn every_fault_is_reported_with_its_place() {
 }
 
 #[tokio::test]
-async fn what_can_hardly_be_meant_is_a_warning() {
-    for (request, said) in [
+async fn suspicious_settings_are_warnings() {
+    for (request, expected) in [
         (json!({"url": "http://10.0.0.7/"}), "unless the manifest says `request.allow_private: true`"),
         (json!({"url": "http://localhost:8080/"}), "unless the manifest says"),
         (json!({"url": "http://169.254.169.254/", "allow_private": true}), "may not reach"),
@@ -456,43 +477,43 @@ async fn what_can_hardly_be_meant_is_a_warning() {
     ] {
         let (runner, faults) = try_build(json!({"request": request}), Effect::Read);
         assert!(runner.is_some() && faults.len() == 1, "{faults:?}");
-        assert!(faults[0].warning && faults[0].message.contains(said), "{faults:?}");
+        assert!(faults[0].warning && faults[0].message.contains(expected), "{faults:?}");
     }
 }
 
 #[tokio::test]
-async fn private_addresses_are_denied_before_anything_is_sent() {
-    let mut server = serve(ok("x: y", "secret")).await;
+async fn private_addresses_are_denied_before_sending() {
+    let mut server = start_server(ok_reply("x: y", "secret")).await;
     let port = server.host.rsplit(':').next().unwrap().to_owned();
     for host in ["127.0.0.1", "2130706433", "localhost", "[::ffff:127.0.0.1]"] {
         let url = format!("http://{host}:{port}/");
         let (runner, _) = try_build(json!({"request": {"url": url}}), Effect::Read);
-        let (again, _, message) = retryable(run(&*runner.unwrap(), json!({})).await);
-        assert!(!again && message.contains("request.allow_private"), "{message}");
+        let (is_retryable, _, message) = expect_upstream_error(call_tool(&*runner.unwrap(), json!({})).await);
+        assert!(!is_retryable && message.contains("request.allow_private"), "{message}");
     }
-    assert!(server.seen.try_recv().is_err());
+    assert!(server.requests.try_recv().is_err());
 }
 
 #[tokio::test]
-async fn a_body_of_max_output_is_whole() {
-    let sized = |kind: &str, body: &str| ok(&format!("content-type: {kind}"), body);
+async fn body_at_cap_is_complete() {
+    let sized = |kind: &str, body: &str| ok_reply(&format!("content-type: {kind}"), body);
     let full = "x".repeat(1024);
-    let said = ask(sized("text/plain", &full), json!({})).await.unwrap();
-    assert_eq!(said, ToolResult::text(&*full));
-    let said = ask(sized("text/plain", &format!("{full}y")), json!({})).await.unwrap();
-    assert_eq!(said, ToolResult::text(&*full), "cut");
+    let result = call_with_reply(sized("text/plain", &full), json!({})).await.unwrap();
+    assert_eq!(result, ToolResult::text(&*full));
+    let result = call_with_reply(sized("text/plain", &format!("{full}y")), json!({})).await.unwrap();
+    assert_eq!(result, ToolResult::text(&*full), "cut");
     let json = format!("\"{}\"", "x".repeat(1022));
-    assert!(ask(sized("application/json", &json), json!({})).await.is_ok());
-    let error = ask(sized("application/json", &format!("{json} ")), json!({})).await.unwrap_err();
+    assert!(call_with_reply(sized("application/json", &json), json!({})).await.is_ok());
+    let error = call_with_reply(sized("application/json", &format!("{json} ")), json!({})).await.unwrap_err();
     assert!(error.to_string().contains("answered more than 1.0 KiB"), "{error}");
 }
 
 #[tokio::test]
-async fn statuses_say_whether_the_upstream_is_down() {
+async fn status_decides_whether_upstream_is_unavailable() {
     for (status, is_down) in [(429, false), (500, false), (302, false), (502, true), (503, true), (504, true)] {
         let head = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n");
-        match ask(Reply::Bytes(head.into_bytes()), json!({})).await {
-            Err(ToolError::Upstream { down, .. }) => assert_eq!(down, is_down, "{status}"),
+        match call_with_reply(Reply::Bytes(head.into_bytes()), json!({})).await {
+            Err(ToolError::Upstream { unavailable, .. }) => assert_eq!(unavailable, is_down, "{status}"),
             other => panic!("{status}: {other:?}"),
         }
     }

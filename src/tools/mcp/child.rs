@@ -13,97 +13,100 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use crate::secrets::Redactor;
-use crate::tools::process::{Mark, Prints, ProcessTree, Sweeps};
+use crate::tools::process::{OrphanReaper, ProcessMarker, ProcessTree, StderrLog};
 
 /// The environment variable that marks a server and all processes that it starts. Each server has its own value.
-const VARIABLE: &str = "TOOLCRIB_MCP_SERVER";
+const MARKER_VARIABLE: &str = "TOOLCRIB_MCP_SERVER";
 /// Time for a server to end after its standard input is closed, and again after SIGTERM. The specification gives this
-/// order for stdio. Both times and the SIGKILL fit into the time that a shutdown waits (`Sweeps`).
-const PATIENCE: Duration = Duration::from_millis(750);
+/// order for stdio. Both times and the SIGKILL fit into the time that a shutdown waits (`OrphanReaper`).
+const EXIT_TIMEOUT: Duration = Duration::from_millis(750);
 /// A server whose output has closed ends within this time. Otherwise it is stuck.
-const END: Duration = Duration::from_secs(1);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A server's process. Dropping it asks the process to end, and kills it later if it does not. The drop does not wait.
 pub(super) struct Child {
-    prints: Prints,
-    status: tokio::sync::watch::Receiver<Option<String>>,
-    close: CancellationToken,
-    _close: DropGuard,
+    stderr: StderrLog,
+    exit: tokio::sync::watch::Receiver<Option<String>>,
+    terminate_requested: CancellationToken,
+    _terminate_on_drop: DropGuard,
 }
 
-struct Process(ProcessTree);
+struct ServerProcess(ProcessTree);
 
 impl Child {
-    /// Starts the process. `gone` is cancelled when the process has ended.
+    /// Starts the process. `exited` is cancelled when the process has ended.
     ///
     /// # Errors
     /// Errors of the system.
     pub(super) fn spawn(
         mut command: Command,
-        sweeps: &Sweeps,
+        orphan_reaper: &OrphanReaper,
         server: Arc<str>,
         redactor: Arc<Redactor>,
-        gone: &CancellationToken,
+        exited: &CancellationToken,
     ) -> io::Result<(Self, (ChildStdin, ChildStdout))> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mark = Mark::new([(VARIABLE, Uuid::now_v7().to_string())]);
-        let mut tree = ProcessTree::spawn(&mut command, mark, sweeps)?;
-        let (Some(to), Some(from), Some(stderr)) = tree.pipes() else {
-            return Err(io::Error::other("its pipes are not there"));
+        let marker = ProcessMarker::new([(MARKER_VARIABLE, Uuid::now_v7().to_string())]);
+        let mut tree = ProcessTree::spawn(&mut command, marker, orphan_reaper)?;
+        let (Some(stdin), Some(stdout), Some(stderr)) = tree.take_pipes() else {
+            return Err(io::Error::other("its pipes are missing"));
         };
-        let prints = Prints::follow(stderr, redactor, move |line, missed| {
+        let stderr = StderrLog::follow(stderr, redactor, move |line, missed| {
             tracing::info!(target: "toolcrib::mcp", server = &*server, missed, "{line}");
         });
-        let (close, gone) = (CancellationToken::new(), gone.clone().drop_guard());
-        let (told, status) = tokio::sync::watch::channel(None);
-        let (closed, mut process) = (close.clone(), Process(tree));
+        let (terminate_requested, exited) = (CancellationToken::new(), exited.clone().drop_guard());
+        let (exit_sender, exit) = tokio::sync::watch::channel(None);
+        let (terminate, mut process) = (terminate_requested.clone(), ServerProcess(tree));
         tokio::spawn(async move {
-            let ended = tokio::select! {
-                ended = process.0.wait() => Some(ended),
-                () = closed.cancelled() => process.end().await,
+            let result = tokio::select! {
+                result = process.0.wait() => Some(result),
+                () = terminate.cancelled() => process.shut_down().await,
             };
-            let how = match ended {
-                Some(Ok(status)) => describe(status),
+            let reason = match result {
+                Some(Ok(exit)) => describe_exit(exit),
                 _ => "it did not end by itself and was killed".into(),
             };
-            // Order: first the drop ends everything that the process started. Then waiting tasks get the status. `gone`
+            // Order: first the drop ends everything that the process started. Then waiting tasks get the status. `exited`
             // comes last: it ends the transport, whose users then ask for the status.
             drop(process);
-            told.send_replace(Some(how));
-            drop(gone);
+            exit_sender.send_replace(Some(reason));
+            drop(exited);
         });
-        Ok((Self { prints, status, _close: close.clone().drop_guard(), close }, (to, from)))
+        Ok((
+            Self { stderr, exit, _terminate_on_drop: terminate_requested.clone().drop_guard(), terminate_requested },
+            (stdin, stdout),
+        ))
     }
 
-    /// How the process has ended, with its last output; `None` if it still runs. Waits at most `END`.
-    pub(super) async fn ended(&self) -> Option<String> {
-        let mut status = self.status.clone();
-        let how = timeout(END, status.wait_for(Option::is_some)).await.ok()?.ok()?.clone()?;
-        let words = self.prints.last_words().await;
-        Some(if words.is_empty() { how } else { format!("{how}, saying: {words}") })
+    /// How the process has ended, with its last output; `None` if it still runs. Waits at most `STATUS_TIMEOUT`.
+    pub(super) async fn exit_reason(&self) -> Option<String> {
+        let mut exit = self.exit.clone();
+        let reason = timeout(STATUS_TIMEOUT, exit.wait_for(Option::is_some)).await.ok()?.ok()?.clone()?;
+        let output = self.stderr.stderr_tail().await;
+        Some(if output.is_empty() { reason } else { format!("{reason}; its last output: {output}") })
     }
 
     /// Ends the process, even if others still hold this value, and waits for its end. Its standard input must be
     /// closing.
-    pub(super) async fn end(&self) {
-        self.close.cancel();
-        let _ = self.status.clone().wait_for(Option::is_some).await;
+    pub(super) async fn terminate(&self) {
+        self.terminate_requested.cancel();
+        let _ = self.exit.clone().wait_for(Option::is_some).await;
     }
 }
 
-impl Process {
+impl ServerProcess {
     /// Waits for the end after the standard input was closed, then sends SIGTERM and waits again. Dropping the process
     /// tree then kills what is left.
-    async fn end(&mut self) -> Option<io::Result<ExitStatus>> {
-        if let Ok(ended) = timeout(PATIENCE, self.0.wait()).await {
+    async fn shut_down(&mut self) -> Option<io::Result<ExitStatus>> {
+        if let Ok(ended) = timeout(EXIT_TIMEOUT, self.0.wait()).await {
             return Some(ended);
         }
-        let _ = kill_process_group(self.0.id(), Signal::TERM);
-        timeout(PATIENCE, self.0.wait()).await.ok()
+        let _ = kill_process_group(self.0.pid(), Signal::TERM);
+        timeout(EXIT_TIMEOUT, self.0.wait()).await.ok()
     }
 }
 
-fn describe(status: ExitStatus) -> String {
+fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("its process ended with exit status {code}"),
         (None, Some(9)) => "its process was killed (SIGKILL), perhaps because memory ran out".into(),

@@ -14,7 +14,7 @@ pub struct ServerSettings {
     /// Name of the entry.
     pub name: String,
     /// The transport to the server.
-    pub reach: Transport,
+    pub transport: Transport,
     /// Whether the server stays connected between calls.
     pub mode: Mode,
     /// Tools to take: names that the server uses, or patterns with `*` for any characters. Empty: all tools.
@@ -33,25 +33,28 @@ pub(crate) struct ToolFilter {
 
 impl ToolFilter {
     /// The filter of this server.
-    pub(crate) fn of(settings: &ServerSettings) -> Self {
-        Self { include: ToolPattern::list(&settings.include), exclude: ToolPattern::list(&settings.exclude) }
+    pub(crate) fn from_settings(settings: &ServerSettings) -> Self {
+        Self {
+            include: ToolPattern::parse_list(&settings.include),
+            exclude: ToolPattern::parse_list(&settings.exclude),
+        }
     }
 
     /// Whether a tool with this name is wanted. The name is the server's own, without a prefix.
-    pub(crate) fn takes(&self, own: &str) -> bool {
-        let included = self.include.is_empty() || any_grants(&self.include, [own], |_| false);
-        included && !any_denies(&self.exclude, [own], |_| false)
+    pub(crate) fn allows(&self, name: &str) -> bool {
+        let included = self.include.is_empty() || any_grants(&self.include, [name], |_| false);
+        included && !any_denies(&self.exclude, [name], |_| false)
     }
 
     /// Entries that match none of these names: the key, and the entry as it is written.
-    pub(crate) fn idle(&self, names: &[&str]) -> Vec<(&'static str, &str)> {
-        let one = std::slice::from_ref;
+    pub(crate) fn unmatched_entries(&self, names: &[&str]) -> Vec<(&'static str, &str)> {
+        let as_list = std::slice::from_ref;
         let names = || names.iter().copied();
-        let included = self.include.iter().filter(|entry| !any_grants(one(entry), names(), |_| false));
+        let included = self.include.iter().filter(|entry| !any_grants(as_list(entry), names(), |_| false));
         // A pattern that excludes nothing may be for tools that the server gets later. A name that excludes nothing is
         // an error.
         let excluded =
-            self.exclude.iter().filter(|entry| !entry.is_glob() && !any_denies(one(entry), names(), |_| false));
+            self.exclude.iter().filter(|entry| !entry.is_glob() && !any_denies(as_list(entry), names(), |_| false));
         let included = included.map(|entry| ("include", entry.text()));
         included.chain(excluded.map(|entry| ("exclude", entry.text()))).collect()
     }
@@ -93,21 +96,21 @@ mod tests {
     use super::*;
 
     fn filter(include: &[&str], exclude: &[&str]) -> ToolFilter {
-        ToolFilter { include: ToolPattern::list(include), exclude: ToolPattern::list(exclude) }
+        ToolFilter { include: ToolPattern::parse_list(include), exclude: ToolPattern::parse_list(exclude) }
     }
 
     #[test]
-    fn filters_know_other_spellings() {
+    fn filter_matches_other_spellings() {
         for exclude in ["delete_repo", "Delete-Repo", "DELETE_*", "delete.repo"] {
-            assert!(!filter(&[], &[exclude]).takes("delete_repo"), "{exclude}");
+            assert!(!filter(&[], &[exclude]).allows("delete_repo"), "{exclude}");
         }
-        assert!(filter(&["Get-Repo"], &[]).takes("get_repo") && !filter(&["Get-*"], &[]).takes("get_repo"));
-        assert!(!filter(&["get_*"], &["get_all"]).takes("get_all") && filter(&[], &[]).takes("get_all"));
+        assert!(filter(&["Get-Repo"], &[]).allows("get_repo") && !filter(&["Get-*"], &[]).allows("get_repo"));
+        assert!(!filter(&["get_*"], &["get_all"]).allows("get_all") && filter(&[], &[]).allows("get_all"));
     }
 
     #[test]
-    fn idle_entries_are_told() {
+    fn unmatched_entries_are_returned() {
         let filter = filter(&["get_*", "gone"], &["delet_repo", "delete_*", "Get-Repo"]);
-        assert_eq!(filter.idle(&["get_repo"]), [("include", "gone"), ("exclude", "delet_repo")]);
+        assert_eq!(filter.unmatched_entries(&["get_repo"]), [("include", "gone"), ("exclude", "delet_repo")]);
     }
 }

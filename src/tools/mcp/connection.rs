@@ -20,35 +20,35 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::child::Child;
 use super::client::Client;
-use super::fault::{self, Failed};
+use super::fault::{self, CallFailure};
 use super::result;
 use super::transport_adapter::ConnectionState;
 use crate::call::{Effect, ToolContext, ToolResult};
 
 /// After an abandoned call, a server that sends nothing for this long counts as stuck.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// `_meta` key of the call's id. It is the same for each attempt, so that a server can recognize a repetition.
 const IDEMPOTENCY_KEY: &str = "toolcrib/idempotencyKey";
 /// `_meta` key of the caller's context, with the fields that the tool takes.
-const CONTEXT: &str = "toolcrib/context";
+const CONTEXT_KEY: &str = "toolcrib/context";
 
 /// A connection. Dropping it ends it, together with a server process that was started for it.
 pub(super) struct Connection {
     pub(super) peer: Peer<RoleClient>,
-    pub(super) line: Arc<ConnectionState>,
+    pub(super) state: Arc<ConnectionState>,
     /// Whether it uses a protocol version without sessions and without `ping`.
-    pub(super) is_modern: bool,
-    pub(super) born: Instant,
+    pub(super) is_sessionless: bool,
+    pub(super) created_at: Instant,
     name: Arc<str>,
     has_answered: AtomicBool,
     /// A task is checking whether the server still sends anything.
-    is_watched: AtomicBool,
+    is_probing: AtomicBool,
     /// Whether several calls use it, so that an abandoned call can affect others.
     is_shared: bool,
     /// Tripped when the connection takes no more calls.
-    retired: CancellationToken,
+    draining: CancellationToken,
     /// Why we stopped using it.
-    condemned: Mutex<Option<String>>,
+    close_reason: Mutex<Option<String>>,
     _subscription: Option<AbortOnDropHandle<()>>,
     // The order of these fields matters: the service is dropped first and closes the server's standard input. A server
     // ends when its standard input is closed.
@@ -62,24 +62,24 @@ impl Connection {
     pub(super) fn new(
         name: Arc<str>,
         service: RunningService<RoleClient, Client>,
-        line: Arc<ConnectionState>,
+        state: Arc<ConnectionState>,
         child: Option<Child>,
         is_shared: bool,
     ) -> Self {
         let peer = service.peer().clone();
-        let is_modern = peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
+        let is_sessionless = peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
         Self {
-            _subscription: super::subscription::follow(&peer, &line, is_modern),
+            _subscription: super::subscription::keep_subscribed(&peer, &state, is_sessionless),
             peer,
-            line,
-            is_modern,
-            born: Instant::now(),
+            state,
+            is_sessionless,
+            created_at: Instant::now(),
             name,
             has_answered: AtomicBool::new(false),
-            is_watched: AtomicBool::new(false),
+            is_probing: AtomicBool::new(false),
             is_shared,
-            retired: CancellationToken::new(),
-            condemned: Mutex::default(),
+            draining: CancellationToken::new(),
+            close_reason: Mutex::default(),
             service,
             child,
             runtime: Handle::current(),
@@ -92,34 +92,35 @@ impl Connection {
         tool: &str,
         arguments: &JsonObject,
         context: &ToolContext,
-    ) -> Result<ToolResult, Failed> {
-        if self.is_of_no_use() {
-            return Err(Failed::NotBegun("it has just gone".into()));
+    ) -> Result<ToolResult, CallFailure> {
+        if self.is_unusable() {
+            return Err(CallFailure::NotDelivered("its connection has just closed".into()));
         }
-        let listening = self.line.listen(context);
+        let listener = self.state.register_listener(context);
         let mut params = CallToolRequestParams::new(tool.to_owned());
         params.arguments = Some(arguments.clone());
         let mut request = CallToolRequest::new(params);
-        if let Some(listening) = &listening {
-            request.extensions_mut().insert(listening.mark());
+        if let Some(listener) = &listener {
+            request.extensions_mut().insert(listener.mark());
         }
-        let sent = self.peer.send_request_with_option(ClientRequest::CallToolRequest(request), options(context)).await;
+        let sent =
+            self.peer.send_request_with_option(ClientRequest::CallToolRequest(request), request_options(context)).await;
         // An error here means that the SDK did not take the request, so the server did not get it. If `handle.rx` fails
         // later, the request may have been sent, and the call may have run.
-        let Ok(handle) = sent else { return Err(Failed::NotBegun("it has just gone".into())) };
-        let asked = PendingCall { connection: self, id: Some(handle.id) };
-        let answer = handle.rx.await;
-        asked.answered();
-        drop(listening);
-        let Ok(answer) = answer else { return Err(Failed::Lost) };
-        let answer = answer.map_err(|error| fault::of_call(&self.name, error, context));
-        match &answer {
-            Err(Failed::Lost) => {}
-            // Only retire the connection: calls that were sent before may still be answered.
-            Err(Failed::NotBegun(why)) => self.retire(why),
-            Ok(_) | Err(Failed::Said(_)) => self.has_answered.store(true, Ordering::Relaxed),
+        let Ok(handle) = sent else { return Err(CallFailure::NotDelivered("its connection has just closed".into())) };
+        let pending = PendingCall { connection: self, id: Some(handle.id) };
+        let response = handle.rx.await;
+        pending.mark_answered();
+        drop(listener);
+        let Ok(response) = response else { return Err(CallFailure::ConnectionLost) };
+        let response = response.map_err(|error| fault::call_failure(&self.name, error, context));
+        match &response {
+            Err(CallFailure::ConnectionLost) => {}
+            // Only drain the connection: calls that were sent before may still be answered.
+            Err(CallFailure::NotDelivered(reason)) => self.drain(reason),
+            Ok(_) | Err(CallFailure::Reported(_)) => self.has_answered.store(true, Ordering::Relaxed),
         }
-        result::of(&self.name, answer?, context).map_err(Failed::Said)
+        result::read_response(&self.name, response?, context).map_err(CallFailure::Reported)
     }
 
     /// Whether it has answered a call.
@@ -133,38 +134,38 @@ impl Connection {
     }
 
     /// Whether no new call may use it.
-    pub(super) fn is_of_no_use(&self) -> bool {
-        self.line.over.is_cancelled() || self.retired.is_cancelled()
+    pub(super) fn is_unusable(&self) -> bool {
+        self.state.closed.is_cancelled() || self.draining.is_cancelled()
     }
 
     /// Waits until no new call may use it.
-    pub(super) async fn until_of_no_use(&self) {
+    pub(super) async fn wait_until_unusable(&self) {
         tokio::select! {
-            () = self.line.over.cancelled() => {}
-            () = self.retired.cancelled() => {}
+            () = self.state.closed.cancelled() => {}
+            () = self.draining.cancelled() => {}
         }
     }
 
     /// Takes no more calls. Running calls go on, and the last of them drops the connection.
-    pub(super) fn retire(&self, why: &str) {
-        self.condemned().get_or_insert_with(|| why.to_owned());
-        self.retired.cancel();
+    pub(super) fn drain(&self, reason: &str) {
+        self.lock_close_reason().get_or_insert_with(|| reason.to_owned());
+        self.draining.cancel();
     }
 
     /// Closes the connection. All calls that wait for a response fail at once.
-    fn condemn(&self, why: &str) {
-        self.retire(why);
+    fn close(&self, reason: &str) {
+        self.drain(reason);
         self.service.cancellation_token().cancel();
     }
 
     /// Why it has ended, as a part of a sentence with the server as subject.
-    pub(super) async fn why(&self) -> String {
-        let given_up = self.condemned().clone();
-        if let Some(why) = given_up.or_else(|| self.line.fault.get().map(ToString::to_string)) {
-            return why;
+    pub(super) async fn end_reason(&self) -> String {
+        let given_up = self.lock_close_reason().clone();
+        if let Some(reason) = given_up.or_else(|| self.state.fault.get().map(ToString::to_string)) {
+            return reason;
         }
         let ended = match &self.child {
-            Some(child) => child.ended().await,
+            Some(child) => child.exit_reason().await,
             None => None,
         };
         ended.unwrap_or_else(|| "it closed its connection".into())
@@ -172,42 +173,42 @@ impl Connection {
 
     /// Ends the connection and waits until its process is gone, even if calls still hold it to read the reason. With a
     /// URL it does nothing, so requests that were sent go on.
-    pub(super) async fn end(self: Arc<Self>) {
+    pub(super) async fn terminate(self: Arc<Self>) {
         if let Some(child) = &self.child {
             self.service.cancellation_token().cancel();
-            child.end().await;
+            child.terminate().await;
         }
     }
 
-    fn condemned(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.condemned.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_close_reason(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.close_reason.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reports a cancelled call to the server. Then checks that a process still answers, and closes the connection if
     /// not.
-    async fn give_up(self: Arc<Self>, id: RequestId) {
+    async fn cancel_call(self: Arc<Self>, id: RequestId) {
         let params = CancelledNotificationParam::new(Some(id), None);
-        let told = ClientNotification::CancelledNotification(CancelledNotification::new(params));
-        let told = timeout(PATIENCE, self.peer.send_notification(told));
+        let notified = ClientNotification::CancelledNotification(CancelledNotification::new(params));
+        let notified = timeout(PROBE_TIMEOUT, self.peer.send_notification(notified));
         // One check at a time is enough: a single answer proves that the process is not stuck. A server with a URL is
         // not checked, because other calls to it use requests of their own.
-        if self.child.is_none() || self.is_watched.swap(true, Ordering::Relaxed) {
-            let _ = told.await;
+        if self.child.is_none() || self.is_probing.swap(true, Ordering::Relaxed) {
+            let _ = notified.await;
             return;
         }
-        let says_something = async {
-            let _ = told.await;
-            let question = match self.is_modern {
+        let probe = async {
+            let _ = notified.await;
+            let request = match self.is_sessionless {
                 true => ClientRequest::DiscoverRequest(DiscoverRequest::new(DiscoverRequestParams {})),
                 false => ClientRequest::PingRequest(PingRequest::default()),
             };
             // An error response also proves that the server answers.
-            let _ = self.peer.send_request(question).await;
+            let _ = self.peer.send_request(request).await;
         };
-        if timeout(PATIENCE, says_something).await.is_err() {
-            self.condemn("it said nothing any more after a call that was given up");
+        if timeout(PROBE_TIMEOUT, probe).await.is_err() {
+            self.close("it did not respond after a call was cancelled");
         }
-        self.is_watched.store(false, Ordering::Relaxed);
+        self.is_probing.store(false, Ordering::Relaxed);
     }
 }
 
@@ -219,7 +220,7 @@ struct PendingCall<'a> {
 }
 
 impl PendingCall<'_> {
-    fn answered(mut self) {
+    fn mark_answered(mut self) {
         self.id = None;
     }
 }
@@ -227,12 +228,12 @@ impl PendingCall<'_> {
 impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take().filter(|_| self.connection.is_shared) {
-            self.connection.runtime.spawn(self.connection.clone().give_up(id));
+            self.connection.runtime.spawn(self.connection.clone().cancel_call(id));
         }
     }
 }
 
-fn options(context: &ToolContext) -> PeerRequestOptions {
+fn request_options(context: &ToolContext) -> PeerRequestOptions {
     if context.effect() == Effect::Read && context.trace().is_none() && context.context.is_empty() {
         return PeerRequestOptions::no_options();
     }
@@ -241,7 +242,7 @@ fn options(context: &ToolContext) -> PeerRequestOptions {
         meta.0.0.insert(IDEMPOTENCY_KEY.into(), Value::from(context.invocation_id.to_string()));
     }
     if !context.context.is_empty() {
-        meta.0.0.insert(CONTEXT.into(), Value::Object(JsonObject::clone(&context.context)));
+        meta.0.0.insert(CONTEXT_KEY.into(), Value::Object(JsonObject::clone(&context.context)));
     }
     if let Some(trace) = context.trace() {
         meta.0.0.insert("traceparent".into(), trace.traceparent().into());

@@ -8,15 +8,15 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::Connection;
 use super::connector::Connector;
-use super::fault::Failed;
+use super::fault::CallFailure;
 use super::listing::Listing;
-use super::pin_check::{PinError, says};
+use super::pin_check::{PinError, verify_pin};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::health::Health;
 use crate::tools::{DefinitionFingerprint, SourceStatus};
 
 /// Connections that one call may use in turn, as long as the call has not reached the server.
-const TRIES: usize = 3;
+const MAX_CONNECTIONS_PER_CALL: usize = 3;
 
 /// The connection, and the task that replaces it.
 pub(super) struct Connections {
@@ -29,7 +29,7 @@ struct Shared {
     health: Mutex<Health>,
     stage: watch::Sender<Stage>,
     /// The listing that was offered.
-    listed: Mutex<Listing>,
+    listing: Mutex<Listing>,
     /// Signals that the server's tools may have changed.
     changed: Notify,
 }
@@ -38,9 +38,9 @@ struct Shared {
 enum Stage {
     /// A connection is being made.
     Starting,
-    Up(Arc<Connection>),
+    Ready(Arc<Connection>),
     /// Connections keep failing, so no call should wait for the next one.
-    Down,
+    Unavailable,
 }
 
 impl Connections {
@@ -49,11 +49,11 @@ impl Connections {
         let shared = Arc::new(Shared {
             connector: connector.clone(),
             health: Mutex::default(),
-            stage: watch::Sender::new(Stage::Up(first.clone())),
-            listed: Mutex::new(listing.clone()),
+            stage: watch::Sender::new(Stage::Ready(first.clone())),
+            listing: Mutex::new(listing.clone()),
             changed: Notify::new(),
         });
-        let task = tokio::spawn(shared.clone().keep(first));
+        let task = tokio::spawn(shared.clone().keep_connected(first));
         Self { shared, _task: AbortOnDropHandle::new(task) }
     }
 
@@ -61,60 +61,61 @@ impl Connections {
     pub(super) async fn call(
         &self,
         tool: &str,
-        prints: Option<&DefinitionFingerprint>,
+        approved: Option<&DefinitionFingerprint>,
         arguments: &JsonObject,
         context: &ToolContext,
         begin_by: Instant,
     ) -> Result<ToolResult, ToolError> {
-        let mut before = None;
-        for _ in 0..TRIES {
-            let connection = match context.waiting(timeout_at(begin_by, self.connection(before))).await {
+        let mut previous = None;
+        for _ in 0..MAX_CONNECTIONS_PER_CALL {
+            let connection = match context.wait_for(timeout_at(begin_by, self.next_connection(previous))).await {
                 Ok(Some(connection)) => connection,
                 Ok(None) | Err(_) => break,
             };
-            if let Some(prints) = prints {
+            if let Some(approved) = approved {
                 let connector = &self.shared.connector;
-                let says = context.waiting(timeout_at(begin_by, says(connector, &connection, tool, prints)));
-                match says.await {
+                let pin_check =
+                    context.wait_for(timeout_at(begin_by, verify_pin(connector, &connection, tool, approved)));
+                match pin_check.await {
                     Ok(Ok(())) => {}
-                    Ok(Err(_)) if connection.is_of_no_use() => {
-                        before = Some(connection);
+                    Ok(Err(_)) if connection.is_unusable() => {
+                        previous = Some(connection);
                         continue;
                     }
-                    Ok(Err(doubt)) => return Err(connector.refuses(doubt, &self.shared.changed)),
+                    Ok(Err(error)) => return Err(connector.pin_failure(error, &self.shared.changed)),
                     Err(_) => {
-                        let late = "it has not listed them in half of the call's time".to_owned();
-                        return Err(connector.refuses(PinError::Unlisted(late), &self.shared.changed));
+                        let reason = "it did not list them within half of the call's time".to_owned();
+                        return Err(connector.pin_failure(PinError::ListingFailed(reason), &self.shared.changed));
                     }
                 }
             }
-            // Only `NotBegun` is repeated on another connection. After `Lost` the call may have run, so the layers
+            // Only `NotDelivered` is repeated on another connection. After `ConnectionLost` the call may have run, so the layers
             // above decide.
             match connection.call(tool, arguments, context).await {
                 Ok(result) => return Ok(result),
-                Err(Failed::Said(error)) => return Err(error),
-                Err(Failed::Lost) => {
-                    let (name, why) = (&self.shared.connector.name, connection.why().await);
-                    return Err(ToolError::unavailable(format!("the MCP server {name} did not answer: {why}")));
+                Err(CallFailure::Reported(error)) => return Err(error),
+                Err(CallFailure::ConnectionLost) => {
+                    let (name, reason) = (&self.shared.connector.name, connection.end_reason().await);
+                    return Err(ToolError::unavailable(format!("the MCP server {name} did not answer: {reason}")));
                 }
-                Err(Failed::NotBegun(_)) => before = Some(connection),
+                Err(CallFailure::NotDelivered(_)) => previous = Some(connection),
             }
         }
-        Err(self.shared.unavailable())
+        Err(self.shared.unavailable_error())
     }
 
-    /// The current connection. Skips `before`, which takes no more calls. `None`: connections keep failing.
-    async fn connection(&self, before: Option<Arc<Connection>>) -> Option<Arc<Connection>> {
+    /// The current connection. Skips `previous`, which takes no more calls. `None`: connections keep failing.
+    async fn next_connection(&self, previous: Option<Arc<Connection>>) -> Option<Arc<Connection>> {
         let mut stage = self.shared.stage.subscribe();
         let is_another = |stage: &Stage| match stage {
             Stage::Starting => false,
-            Stage::Up(connection) => before.as_ref().is_none_or(|before| !Arc::ptr_eq(before, connection)),
-            Stage::Down => true,
+            Stage::Ready(connection) => previous.as_ref().is_none_or(|previous| !Arc::ptr_eq(previous, connection)),
+            Stage::Unavailable => true,
         };
         let stage = stage.wait_for(is_another).await;
         match stage.as_deref() {
-            Ok(Stage::Up(connection)) => Some(connection.clone()),
-            Ok(Stage::Down | Stage::Starting) | Err(_) => None,
+            Ok(Stage::Ready(connection)) => Some(connection.clone()),
+            Ok(Stage::Unavailable | Stage::Starting) | Err(_) => None,
         }
     }
 
@@ -123,31 +124,31 @@ impl Connections {
     /// # Errors
     /// A sentence: connections keep failing, or the server does not answer.
     pub(super) async fn relist(&self) -> Result<Listing, String> {
-        let Some(connection) = self.connection(None).await else {
-            return Err(self.shared.health().fault.clone().unwrap_or_else(|| "it is not there".into()));
+        let Some(connection) = self.next_connection(None).await else {
+            return Err(self.shared.health().fault.clone().unwrap_or_else(|| "it is not connected".into()));
         };
-        let listing = self.shared.connector.relisted(&connection).await?;
-        listing.clone_into(&mut self.shared.listed());
+        let listing = self.shared.connector.relist(&connection).await?;
+        listing.clone_into(&mut self.shared.listing());
         Ok(listing)
     }
 
     /// Waits until the server reports changed tools, or has other tools after a reconnect.
-    pub(super) async fn changed(&self) {
+    pub(super) async fn wait_for_change(&self) {
         self.shared.changed.notified().await;
     }
 
-    pub(super) fn is_down(&self) -> bool {
-        matches!(*self.shared.stage.borrow(), Stage::Down)
+    pub(super) fn is_unavailable(&self) -> bool {
+        matches!(*self.shared.stage.borrow(), Stage::Unavailable)
     }
 
     pub(super) fn status(&self) -> SourceStatus {
         let health = self.shared.health();
         let workers = match &*self.shared.stage.borrow() {
-            Stage::Up(connection) => usize::from(connection.has_process()),
-            Stage::Starting | Stage::Down => 0,
+            Stage::Ready(connection) => usize::from(connection.has_process()),
+            Stage::Starting | Stage::Unavailable => 0,
         };
         let (fault, fault_at) = (health.fault.clone(), health.fault_at);
-        SourceStatus { up: !self.is_down(), workers, replaced: health.replaced, fault, fault_at }
+        SourceStatus { is_up: !self.is_unavailable(), workers, replaced: health.replaced, fault, fault_at }
     }
 }
 
@@ -156,59 +157,59 @@ impl Shared {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn listed(&self) -> MutexGuard<'_, Listing> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn listing(&self) -> MutexGuard<'_, Listing> {
+        self.listing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unavailable(&self) -> ToolError {
+    fn unavailable_error(&self) -> ToolError {
         let health = self.health();
-        let why = health.fault.as_deref().unwrap_or("it is not there");
-        let message = format!("the MCP server {} is down: {why}", self.connector.name);
-        ToolError::unavailable_before(message, Some(health.retry_after()))
+        let reason = health.fault.as_deref().unwrap_or("it is not connected");
+        let message = format!("the MCP server {} is down: {reason}", self.connector.name);
+        ToolError::unavailable_before_start(message, Some(health.retry_after()))
     }
 
     /// Keeps a connection, forever.
-    async fn keep(self: Arc<Self>, first: Arc<Connection>) {
+    async fn keep_connected(self: Arc<Self>, first: Arc<Connection>) {
         let mut connection = first;
         loop {
-            self.until_over(&connection).await;
+            self.watch_until_unusable(&connection).await;
             let server = &*self.connector.name;
             self.stage.send_replace(Stage::Starting);
-            let why = connection.why().await;
-            tracing::warn!(target: "toolcrib::mcp", server, "the connection is replaced: {why}");
+            let reason = connection.end_reason().await;
+            tracing::warn!(target: "toolcrib::mcp", server, "the connection is replaced: {reason}");
             {
                 let mut health = self.health();
-                health.died(connection.born, connection.has_answered(), &why);
+                health.record_death(connection.created_at, connection.has_answered(), &reason);
                 health.replaced += 1;
             }
-            if self.health().is_bad() {
-                self.stage.send_replace(Stage::Down);
+            if self.health().is_failing() {
+                self.stage.send_replace(Stage::Unavailable);
             }
-            connection.end().await;
-            connection = self.start().await;
-            self.health().started();
-            self.stage.send_replace(Stage::Up(connection.clone()));
+            connection.terminate().await;
+            connection = self.connect_with_backoff().await;
+            self.health().record_start();
+            self.stage.send_replace(Stage::Ready(connection.clone()));
         }
     }
 
-    async fn until_over(&self, connection: &Connection) {
+    async fn watch_until_unusable(&self, connection: &Connection) {
         loop {
             tokio::select! {
-                () = connection.until_of_no_use() => return,
-                () = connection.line.changed.notified() => self.changed.notify_one(),
+                () = connection.wait_until_unusable() => return,
+                () = connection.state.tools_changed.notified() => self.changed.notify_one(),
             }
         }
     }
 
     /// Attempts to connect until a connection is up.
-    async fn start(&self) -> Arc<Connection> {
+    async fn connect_with_backoff(&self) -> Arc<Connection> {
         loop {
-            let pause = self.health().pause(fastrand::f64());
+            let pause = self.health().next_pause(fastrand::f64());
             sleep(pause).await;
             let began = Instant::now();
-            match self.connector.listed(&|_| {}).await {
+            match self.connector.connect_and_list(&|_| {}).await {
                 Ok((connection, listing)) => {
-                    if *self.listed() != listing {
+                    if *self.listing() != listing {
                         self.changed.notify_one();
                     }
                     return connection;
@@ -216,13 +217,13 @@ impl Shared {
                 Err(fault) => {
                     let server = &*self.connector.name;
                     tracing::warn!(target: "toolcrib::mcp", server, "no connection: {fault}");
-                    let is_bad = {
+                    let is_failing = {
                         let mut health = self.health();
-                        health.failed(began, &fault);
-                        health.is_bad()
+                        health.record_failed_start(began, &fault);
+                        health.is_failing()
                     };
-                    if is_bad {
-                        self.stage.send_replace(Stage::Down);
+                    if is_failing {
+                        self.stage.send_replace(Stage::Unavailable);
                     }
                 }
             }

@@ -25,58 +25,58 @@ use super::remote::Remote;
 use super::transport_adapter::{ConnectionState, TransportAdapter};
 use crate::call::ToolError;
 use crate::sanitize;
-use crate::tools::http::client::host;
-use crate::tools::process::{Sweeps, along, is_program};
+use crate::tools::http::client::host_and_port;
+use crate::tools::process::{OrphanReaper, is_executable_file, which};
 use crate::tools::{ProcessEnv, StatusFn};
 
 /// Makes the connections to one server.
 pub(super) struct Connector {
     pub settings: ServerSettings,
     pub name: Arc<str>,
-    pub surroundings: ProcessEnv,
+    pub process_env: ProcessEnv,
     /// Signals that a call with a connection of its own has found other tools than were offered. That includes a new
     /// tool, and a definition that was approved again.
     pub changed: Notify,
     /// The listing that was offered, if each call has a connection of its own.
-    offered: Mutex<Option<Listing>>,
+    offered_listing: Mutex<Option<Listing>>,
     /// Whether the last handshake used the version without sessions; `None`: not known.
-    was_modern: Mutex<Option<bool>>,
+    was_sessionless: Mutex<Option<bool>>,
     /// Both attempts at a first handshake have failed. From now on each connection is attempted once, without a
     /// repetition.
-    ends_anyway: AtomicBool,
+    skips_second_handshake: AtomicBool,
     /// The HTTP side, if the server has a URL.
     remote: OnceCell<Remote>,
-    /// Weak, because only the source and its runners may own it. A background task that owned it would keep the sweeps
+    /// Weak, because only the source and its runners may own it. A background task that owned it would keep it
     /// alive, and no owner would wait for the end of the processes.
-    sweeps: Weak<Sweeps>,
+    orphan_reaper: Weak<OrphanReaper>,
 }
 
 /// Why no connection was made.
-struct Refusal {
+struct ConnectError {
     /// A part of a sentence with the server as subject.
-    why: String,
+    reason: String,
     /// Whether its process ended by itself.
-    is_gone: bool,
+    has_exited: bool,
 }
 
-impl From<String> for Refusal {
-    fn from(why: String) -> Self {
-        Self { why, is_gone: false }
+impl From<String> for ConnectError {
+    fn from(reason: String) -> Self {
+        Self { reason, has_exited: false }
     }
 }
 
 impl Connector {
-    pub(super) fn new(settings: ServerSettings, surroundings: ProcessEnv, sweeps: &Arc<Sweeps>) -> Self {
+    pub(super) fn new(settings: ServerSettings, process_env: ProcessEnv, orphan_reaper: &Arc<OrphanReaper>) -> Self {
         Self {
             name: settings.name.as_str().into(),
             settings,
-            surroundings,
+            process_env,
             changed: Notify::new(),
-            offered: Mutex::default(),
-            was_modern: Mutex::default(),
-            ends_anyway: AtomicBool::new(false),
+            offered_listing: Mutex::default(),
+            was_sessionless: Mutex::default(),
+            skips_second_handshake: AtomicBool::new(false),
             remote: OnceCell::new(),
-            sweeps: Arc::downgrade(sweeps),
+            orphan_reaper: Arc::downgrade(orphan_reaper),
         }
     }
 
@@ -84,89 +84,93 @@ impl Connector {
     ///
     /// # Errors
     /// A part of a sentence with the server as subject. Dropping the future ends what was started.
-    pub(super) async fn listed(&self, told: &StatusFn) -> Result<(Arc<Connection>, Listing), String> {
-        let both = async {
-            let connection = self.connect(told).await?;
-            let begun = connection.line.said.moment();
-            let listing = self.list(&connection).await;
-            connection.line.said.heard(begun, &listing);
+    pub(super) async fn connect_and_list(
+        &self,
+        report_status: &StatusFn,
+    ) -> Result<(Arc<Connection>, Listing), String> {
+        let work = async {
+            let connection = self.connect_with_retry(report_status).await?;
+            let change_count = connection.state.verified.change_count();
+            let listing = self.list_tools(&connection).await;
+            connection.state.verified.record_listing(change_count, &listing);
             Ok((connection, listing?))
         };
-        self.in_time(both).await
+        self.within_start_timeout(work).await
     }
 
     /// Makes a connection for one call, without a list of tools.
     ///
     /// # Errors
-    /// As [`listed`](Self::listed).
-    pub(super) async fn connected(&self) -> Result<Arc<Connection>, String> {
-        self.in_time(self.connect(&|_| {})).await
+    /// As [`connect_and_list`](Self::connect_and_list).
+    pub(super) async fn connect(&self) -> Result<Arc<Connection>, String> {
+        self.within_start_timeout(self.connect_with_retry(&|_| {})).await
     }
 
     /// Lists the tools again, over this connection.
     ///
     /// # Errors
-    /// As [`listed`](Self::listed).
-    pub(super) async fn relisted(&self, connection: &Connection) -> Result<Listing, String> {
-        let begun = connection.line.said.moment();
-        let listing = self.in_time(self.list(connection)).await;
-        connection.line.said.heard(begun, &listing);
+    /// As [`connect_and_list`](Self::connect_and_list).
+    pub(super) async fn relist(&self, connection: &Connection) -> Result<Listing, String> {
+        let change_count = connection.state.verified.change_count();
+        let listing = self.within_start_timeout(self.list_tools(connection)).await;
+        connection.state.verified.record_listing(change_count, &listing);
         listing
     }
 
     /// Remembers the listing that is offered from now on, and returns itself for the runners.
-    pub(super) fn offering(self: &Arc<Self>, listing: &Listing) -> Arc<Self> {
-        *self.offered() = Some(listing.clone());
+    pub(super) fn with_offered_listing(self: &Arc<Self>, listing: &Listing) -> Arc<Self> {
+        *self.offered_listing() = Some(listing.clone());
         self.clone()
     }
 
     /// Compares the listing that a call found with the one that was offered. Signals a change if they differ.
-    pub(super) fn heard(&self, listing: &Listing) {
-        if self.offered().as_ref() != Some(listing) {
+    pub(super) fn compare_with_offered(&self, listing: &Listing) {
+        if self.offered_listing().as_ref() != Some(listing) {
             self.changed.notify_one();
         }
     }
 
-    fn offered(&self) -> MutexGuard<'_, Option<Listing>> {
-        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn offered_listing(&self) -> MutexGuard<'_, Option<Listing>> {
+        self.offered_listing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The error for a call of a pinned tool that cannot be called. Another definition also triggers `changed`.
-    pub(super) fn refuses(&self, doubt: PinError, changed: &Notify) -> ToolError {
-        match doubt {
+    pub(super) fn pin_failure(&self, error: PinError, changed: &Notify) -> ToolError {
+        match error {
             PinError::Changed => {
                 changed.notify_one();
-                ToolError::Changed
+                ToolError::DefinitionChanged
             }
-            PinError::Unlisted(why) => {
+            PinError::ListingFailed(reason) => {
                 let name = &self.name;
-                let message = format!(
-                    "the MCP server {name} says that its tools have changed, and what they are now is not known: {why}"
-                );
-                ToolError::unavailable_before(message, None)
+                let message =
+                    format!("the MCP server {name} reported changed tools, but could not list them: {reason}");
+                ToolError::unavailable_before_start(message, None)
             }
         }
     }
 
-    async fn in_time<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-        let most = self.settings.start_timeout;
+    async fn within_start_timeout<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+        let max_time = self.settings.start_timeout;
         // Catch a panic here: the task that keeps a connection must survive every failure to make one.
-        let result = match timeout(most, Box::pin(AssertUnwindSafe(work).catch_unwind())).await {
+        let result = match timeout(max_time, Box::pin(AssertUnwindSafe(work).catch_unwind())).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err("it could not be connected to by a fault of this service; its log says more".to_owned()),
-            Err(_) => Err(format!("it was not ready after {} (start_timeout)", humantime::format_duration(most))),
+            Ok(Err(_)) => {
+                Err("it could not be connected because of an internal error of this service; see its log".to_owned())
+            }
+            Err(_) => Err(format!("it was not ready after {} (start_timeout)", humantime::format_duration(max_time))),
         };
-        result.map_err(|fault| self.surroundings.redactor.text(&sanitize::text(&fault)).into_owned())
+        result.map_err(|fault| self.process_env.redactor.redact_text(&sanitize::clean_text(&fault)).into_owned())
     }
 
-    async fn list(&self, connection: &Connection) -> Result<Listing, String> {
-        match listing::ask(&connection.peer, &self.settings, &self.surroundings.redactor).await {
-            Err(_) if connection.line.over.is_cancelled() => Err(connection.why().await),
-            Err(ListToolsError { why, is_gone }) => {
-                if is_gone {
-                    connection.retire(&why);
+    async fn list_tools(&self, connection: &Connection) -> Result<Listing, String> {
+        match listing::fetch_listing(&connection.peer, &self.settings, &self.process_env.redactor).await {
+            Err(_) if connection.state.closed.is_cancelled() => Err(connection.end_reason().await),
+            Err(ListToolsError { reason, is_disconnected }) => {
+                if is_disconnected {
+                    connection.drain(&reason);
                 }
-                Err(why)
+                Err(reason)
             }
             Ok(listing) => Ok(listing),
         }
@@ -178,138 +182,146 @@ impl Connector {
     ///   handshake, it is started again and gets `initialize` first.
     /// - A server without sessions may answer the first request too late. Then it got both kinds of handshake, and may
     ///   refuse the second. It is started again and gets its own kind only.
-    async fn connect(&self, told: &StatusFn) -> Result<Arc<Connection>, String> {
-        let is_known = self.was_modern().is_some();
-        let mut result = self.attempt(told).await;
-        if !is_known && let Err(refusal) = &result {
-            if refusal.is_gone {
-                *self.was_modern() = Some(false);
+    async fn connect_with_retry(&self, report_status: &StatusFn) -> Result<Arc<Connection>, String> {
+        let is_known = self.was_sessionless().is_some();
+        let mut result = self.connect_once(report_status).await;
+        if !is_known && let Err(error) = &result {
+            if error.has_exited {
+                *self.was_sessionless() = Some(false);
             }
-            let is_known = self.was_modern().is_some();
-            if is_known && !self.ends_anyway.load(Ordering::Relaxed) {
-                result = self.attempt(told).await;
-                self.ends_anyway.store(result.is_err(), Ordering::Relaxed);
+            let is_known = self.was_sessionless().is_some();
+            if is_known && !self.skips_second_handshake.load(Ordering::Relaxed) {
+                result = self.connect_once(report_status).await;
+                self.skips_second_handshake.store(result.is_err(), Ordering::Relaxed);
             }
         }
         if result.is_ok() {
-            self.ends_anyway.store(false, Ordering::Relaxed);
+            self.skips_second_handshake.store(false, Ordering::Relaxed);
         }
-        result.map_err(|refusal| refusal.why)
+        result.map_err(|error| error.reason)
     }
 
-    fn was_modern(&self) -> MutexGuard<'_, Option<bool>> {
-        self.was_modern.lock().unwrap_or_else(PoisonError::into_inner)
+    fn was_sessionless(&self) -> MutexGuard<'_, Option<bool>> {
+        self.was_sessionless.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn attempt(&self, told: &StatusFn) -> Result<Arc<Connection>, Refusal> {
-        match &self.settings.reach {
+    async fn connect_once(&self, report_status: &StatusFn) -> Result<Arc<Connection>, ConnectError> {
+        match &self.settings.transport {
             Transport::Command { argv, .. } => {
-                told("starting".into());
-                let gone = CancellationToken::new();
-                let (redactor, name) = (self.surroundings.redactor.clone(), self.name.clone());
-                let spawned = match self.sweeps.upgrade() {
-                    Some(sweeps) => Child::spawn(self.command(argv)?, &sweeps, name.clone(), redactor, &gone),
-                    None => return Err(String::from("nobody wants it any more").into()),
+                report_status("starting".into());
+                let exited = CancellationToken::new();
+                let (redactor, name) = (self.process_env.redactor.clone(), self.name.clone());
+                let spawned = match self.orphan_reaper.upgrade() {
+                    Some(orphan_reaper) => {
+                        Child::spawn(self.server_command(argv)?, &orphan_reaper, name.clone(), redactor, &exited)
+                    }
+                    None => return Err(String::from("the service no longer uses it").into()),
                 };
-                let (child, pipes) = spawned.map_err(|error| self.start_fault(argv, &error))?;
-                let line = Arc::new(ConnectionState::default());
-                let pipes = Pipes::new(pipes, gone, name, line.clone());
-                self.shake_hands(pipes, line, Some(child)).await
+                let (child, pipes) = spawned.map_err(|error| self.describe_start_error(argv, &error))?;
+                let state = Arc::new(ConnectionState::default());
+                let pipes = Pipes::new(pipes, exited, name, state.clone());
+                self.perform_handshake(pipes, state, Some(child)).await
             }
             Transport::Url { url, headers } => {
-                told(format!("connecting to {}", host(url)));
+                report_status(format!("connecting to {}", host_and_port(url)));
                 let remote = self
                     .remote
-                    .get_or_try_init(async || Remote::new(self.name.clone(), url, &self.surroundings.own))
+                    .get_or_try_init(async || Remote::new(self.name.clone(), url, &self.process_env.own_ports))
                     .await?;
-                let line = Arc::default();
-                self.shake_hands(remote.transport(headers, &line)?, line, None).await
+                let state = Arc::default();
+                self.perform_handshake(remote.open_transport(headers, &state)?, state, None).await
             }
         }
     }
 
-    async fn shake_hands<T>(
+    async fn perform_handshake<T>(
         &self,
         transport: T,
-        line: Arc<ConnectionState>,
+        state: Arc<ConnectionState>,
         child: Option<Child>,
-    ) -> Result<Arc<Connection>, Refusal>
+    ) -> Result<Arc<Connection>, ConnectError>
     where
         T: rmcp::transport::Transport<rmcp::RoleClient> + 'static,
     {
-        let was_modern = *self.was_modern();
+        let was_sessionless = *self.was_sessionless();
         let (modern, initialize) = (ProtocolVersion::LATEST, ProtocolVersion::LATEST_WITH_INITIALIZE);
-        let lifecycle = match was_modern {
+        let lifecycle = match was_sessionless {
             // A server that ignores unknown requests costs ten seconds here, once.
             Some(false) => ClientLifecycleMode::Initialize,
             Some(true) => ClientLifecycleMode::Discover { preferred_versions: vec![modern] },
             None => ClientLifecycleMode::Auto { preferred_versions: vec![modern], legacy_version: Some(initialize) },
         };
-        let service = Client.serve_with_lifecycle(TransportAdapter::new(transport, &line), lifecycle).await;
-        let is_modern = match &service {
+        let service = Client.serve_with_lifecycle(TransportAdapter::new(transport, &state), lifecycle).await;
+        let is_sessionless = match &service {
             Ok(service) => service.peer_info().map(|info| !info.protocol_version.has_initialize()),
             // After a failure forget the kind, because the server may have been replaced. Exception: an unknown server
             // that answered `server/discover` too late. Its next handshake is of that kind.
-            Err(_) => line.is_modern.load(Ordering::Relaxed).then_some(true).filter(|_| was_modern.is_none()),
+            Err(_) => {
+                state.is_sessionless.load(Ordering::Relaxed).then_some(true).filter(|_| was_sessionless.is_none())
+            }
         };
-        *self.was_modern() = is_modern;
+        *self.was_sessionless() = is_sessionless;
         match service {
             Ok(service) => {
-                fault::of_version(
+                fault::check_protocol_version(
                     service.peer_info().map(|info| info.protocol_version.clone()),
-                    &self.surroundings.redactor,
+                    &self.process_env.redactor,
                 )?;
                 let is_shared = self.settings.mode == Mode::Persistent;
-                Ok(Arc::new(Connection::new(self.name.clone(), service, line, child, is_shared)))
+                Ok(Arc::new(Connection::new(self.name.clone(), service, state, child, is_shared)))
             }
             Err(error) => {
                 // If the server sent something wrong, that is the reason: its process may have ended only because we
                 // disconnected.
                 let ended = match &child {
-                    _ if line.fault.get().is_some() => None,
-                    Some(child) if fault::is_loss(&error) => child.ended().await,
+                    _ if state.fault.get().is_some() => None,
+                    Some(child) if fault::is_connection_loss(&error) => child.exit_reason().await,
                     _ => None,
                 };
-                let is_gone = ended.is_some();
-                let ended = ended.or_else(|| line.fault.get().map(ToString::to_string));
-                Err(Refusal {
-                    why: ended.unwrap_or_else(|| fault::of_handshake(error, &self.surroundings.redactor)),
-                    is_gone,
+                let has_exited = ended.is_some();
+                let ended = ended.or_else(|| state.fault.get().map(ToString::to_string));
+                Err(ConnectError {
+                    reason: ended.unwrap_or_else(|| fault::describe_handshake_error(error, &self.process_env.redactor)),
+                    has_exited,
                 })
             }
         }
     }
 
-    fn command(&self, argv: &[String]) -> Result<Command, String> {
-        let Transport::Command { environment, workdir, .. } = &self.settings.reach else {
+    fn server_command(&self, argv: &[String]) -> Result<Command, String> {
+        let Transport::Command { environment, workdir, .. } = &self.settings.transport else {
             return Err("it has no command".into());
         };
         let (program, arguments) = argv.split_first().ok_or("its command is empty")?;
-        let mut command = Command::new(self.find(program)?);
-        command.args(arguments).current_dir(workdir).env_clear().envs(&self.surroundings.variables).envs(environment);
+        let mut command = Command::new(self.find_program(program)?);
+        command.args(arguments).current_dir(workdir).env_clear().envs(&self.process_env.variables).envs(environment);
         Ok(command)
     }
 
     /// Path of the program. A bare name is searched in the declared `PATH`, else in the service's. A relative path
     /// starts at the working folder.
-    fn find(&self, program: &str) -> Result<PathBuf, String> {
-        let Transport::Command { environment, workdir, .. } = &self.settings.reach else {
+    fn find_program(&self, program: &str) -> Result<PathBuf, String> {
+        let Transport::Command { environment, workdir, .. } = &self.settings.transport else {
             return Err("it has no command".into());
         };
         if program.contains('/') {
             let file = workdir.join(Path::new(program));
-            return if is_program(&file) { Ok(file) } else { Err(format!("there is no program {}", file.display())) };
+            return if is_executable_file(&file) {
+                Ok(file)
+            } else {
+                Err(format!("there is no program {}", file.display()))
+            };
         }
         let path = environment.get("PATH").map(std::ffi::OsString::from);
-        let path = path.or_else(|| self.surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned());
-        let found = along(&path.unwrap_or_default(), Path::new(program));
-        found.ok_or_else(|| format!("there is no program `{program}` along the PATH"))
+        let path = path.or_else(|| self.process_env.variables.get(std::ffi::OsStr::new("PATH")).cloned());
+        let found = which(&path.unwrap_or_default(), Path::new(program));
+        found.ok_or_else(|| format!("there is no program `{program}` in the PATH"))
     }
 
-    fn start_fault(&self, argv: &[String], error: &std::io::Error) -> String {
-        match &self.settings.reach {
+    fn describe_start_error(&self, argv: &[String], error: &std::io::Error) -> String {
+        match &self.settings.transport {
             Transport::Command { workdir, .. } if !workdir.is_dir() => {
-                format!("its working folder {} is not there", workdir.display())
+                format!("its working folder {} does not exist", workdir.display())
             }
             _ => format!("{} cannot be started: {error}", argv.first().map_or("", String::as_str)),
         }
@@ -325,18 +337,21 @@ mod tests {
     use crate::secrets::Redactor;
 
     #[tokio::test]
-    async fn a_panic_on_the_way_to_a_connection_is_a_fault_like_any_other() {
+    async fn panic_while_connecting_is_an_ordinary_failure() {
         let settings = ServerSettings {
             name: "s".into(),
-            reach: Transport::Url { url: url::Url::parse("http://localhost/").unwrap(), headers: Default::default() },
+            transport: Transport::Url {
+                url: url::Url::parse("http://localhost/").unwrap(),
+                headers: Default::default(),
+            },
             mode: Mode::Persistent,
             include: Vec::new(),
             exclude: Vec::new(),
             start_timeout: Duration::from_secs(9),
         };
-        let surroundings = ProcessEnv::new(Arc::new(Redactor::default()), &Environment::default());
-        let connector = Connector::new(settings, surroundings, &Arc::new(Sweeps::new()));
+        let process_env = ProcessEnv::new(Arc::new(Redactor::default()), &Environment::default());
+        let connector = Connector::new(settings, process_env, &Arc::new(OrphanReaper::new()));
         let work = async { connector.name.parse::<u8>().map(drop).map_err(|_| -> String { panic!("at it") }) };
-        assert!(connector.in_time(work).await.unwrap_err().contains("a fault of this service"));
+        assert!(connector.within_start_timeout(work).await.unwrap_err().contains("an internal error of this service"));
     }
 }

@@ -7,38 +7,38 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::partial_list;
-use crate::json_rpc::Scan;
+use crate::json_rpc::IdScanner;
 
 /// Longest message, in bytes. It bounds results of any kind.
-pub(super) const LONGEST: usize = 4 << 20;
+pub(super) const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// Key in `_meta` of a tool that runs only as a task.
-pub(super) const AS_TASK: &str = "toolcrib/asTask";
+pub(super) const TASK_ONLY_KEY: &str = "toolcrib/asTask";
 
 /// Parses a message; `None` if it is not one. The SDK tests the result types of all methods in turn. If no type fits,
 /// it would keep only the fact that there was a result. Then the result is kept here as JSON.
-pub(super) fn parse(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
+pub(super) fn parse_message(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct ResultMember {
         result: Value,
     }
     let Ok(mut message) = serde_json::from_slice::<ServerJsonRpcMessage>(bytes) else {
-        let (id, mut result) = partial_list::read(bytes)?;
-        mark_tasks(&mut result);
+        let (id, mut result) = partial_list::read_tool_list(bytes)?;
+        mark_task_tools(&mut result);
         return Some(JsonRpcMessage::response(ServerResult::CustomResult(CustomResult(result)), id));
     };
     if let JsonRpcMessage::Response(response) = &mut message
         && matches!(response.result, ServerResult::ListToolsResult(_))
-        && let Ok(Answer { mut result }) = serde_json::from_slice::<Answer>(bytes)
-        && mark_tasks(&mut result)
+        && let Ok(ResultMember { mut result }) = serde_json::from_slice::<ResultMember>(bytes)
+        && mark_task_tools(&mut result)
     {
         response.result = ServerResult::CustomResult(CustomResult(result));
     }
     if let JsonRpcMessage::Response(response) = &mut message
         && matches!(response.result, ServerResult::TaskAckResult(_) | ServerResult::EmptyResult(_))
-        && let Ok(Answer { mut result }) = serde_json::from_slice::<Answer>(bytes)
+        && let Ok(ResultMember { mut result }) = serde_json::from_slice::<ResultMember>(bytes)
     {
-        mark_tasks(&mut result);
+        mark_task_tools(&mut result);
         response.result = ServerResult::CustomResult(CustomResult(result));
     }
     Some(message)
@@ -46,13 +46,13 @@ pub(super) fn parse(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
 
 /// Marks the tools of a list that run only as tasks, because the SDK's type has no field for that. Returns whether
 /// there are any.
-pub(super) fn mark_tasks(result: &mut Value) -> bool {
+pub(super) fn mark_task_tools(result: &mut Value) -> bool {
     let mut any = false;
     for tool in result.get_mut("tools").and_then(Value::as_array_mut).into_iter().flatten() {
         if tool.pointer("/execution/taskSupport").is_some_and(|support| support == "required")
             && let Some(tool) = tool.as_object_mut()
         {
-            tool.insert("_meta".into(), json!({AS_TASK: true}));
+            tool.insert("_meta".into(), json!({TASK_ONLY_KEY: true}));
             any = true;
         }
     }
@@ -61,13 +61,13 @@ pub(super) fn mark_tasks(result: &mut Value) -> bool {
 
 /// The id of the request that these bytes answer, if they are not a valid message. An example is a log text in front of
 /// or inside a response.
-pub(super) fn spoilt(bytes: &[u8]) -> Option<RequestId> {
-    if parse(bytes).is_some() {
+pub(super) fn id_of_broken_response(bytes: &[u8]) -> Option<RequestId> {
+    if parse_message(bytes).is_some() {
         return None;
     }
-    let mut scan = Scan::default();
+    let mut scan = IdScanner::default();
     scan.feed(bytes);
-    let id = scan.is_answer().then(|| scan.answers()).flatten()?;
+    let id = scan.has_json_rpc_member().then(|| scan.answered_id()).flatten()?;
     serde_json::from_value(id).ok()
 }
 
@@ -81,8 +81,8 @@ pub(super) struct SentRequest {
 }
 
 impl SentRequest {
-    pub(super) fn of(message: &ClientJsonRpcMessage) -> Self {
-        let JsonRpcMessage::Request(request) = message else { return Self::nothing() };
+    pub(super) fn from_message(message: &ClientJsonRpcMessage) -> Self {
+        let JsonRpcMessage::Request(request) = message else { return Self::none() };
         Self {
             id: Some(request.id.clone()),
             is_discover: matches!(request.request, ClientRequest::DiscoverRequest(_)),
@@ -90,7 +90,7 @@ impl SentRequest {
         }
     }
 
-    pub(super) fn nothing() -> Self {
+    pub(super) fn none() -> Self {
         Self { id: None, is_discover: false, is_list: false }
     }
 }

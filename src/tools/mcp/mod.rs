@@ -2,14 +2,14 @@
 //!
 //! - `connector`: makes a connection: the transport, the handshake by the SDK, the list of tools
 //! - `child`, `pipes`: a server's process and its standard input and output
-//! - `remote`, `events`, `unasked`: a server's URL, its event streams, its own notifications
-//! - `tap`: stands between the SDK and the transport
+//! - `remote`, `events`, `server_events`: a server's URL, its event streams, its own notifications
+//! - `transport_adapter`: stands between the SDK and the transport
 //! - `connection`: carries calls side by side
-//! - `keeper`: the one connection of a persistent server, replaced when it breaks
+//! - `connections`: the one connection of a persistent server, replaced when it breaks
 //! - `runner`: a tool's runner; with `on_demand`, each call has a connection of its own
 //! - `server`: the source of these tools
-//! - `listing`, `partial_list`, `said`: the list of tools, and the check of pinned tools against it
-//! - `subscription`: hears of changes from servers without sessions
+//! - `listing`, `partial_list`, `pin_check`: the list of tools, and the check of pinned tools against it
+//! - `subscription`: receives the changes of servers without sessions
 //! - `config`, `client`: the settings of a server, this service as a client
 //! - `message`, `result`, `fault`: messages, results of calls, failures
 

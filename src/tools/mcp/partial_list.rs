@@ -9,20 +9,20 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::tools::unreadable::{name_in, reason};
+use crate::tools::malformed_definition::{describe_decode_error, read_tool_name};
 
 /// Key in `_meta` of the entry that replaces an unreadable tool. Its value is the reason.
-const UNREADABLE: &str = "toolcrib/unreadable";
+const UNREADABLE_KEY: &str = "toolcrib/unreadable";
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct RawResponse<'a> {
     id: RequestId,
     #[serde(borrow)]
-    result: List<'a>,
+    result: RawList<'a>,
 }
 
 #[derive(Deserialize)]
-struct List<'a> {
+struct RawList<'a> {
     #[serde(borrow)]
     tools: Vec<&'a RawValue>,
     #[serde(borrow, default, rename = "nextCursor")]
@@ -31,9 +31,9 @@ struct List<'a> {
 
 /// The id and the result of a response that lists tools. An entry with the name and the reason replaces each unreadable
 /// tool. Of the other members only the cursor is kept. `None` for any other message.
-pub(super) fn read(message: &[u8]) -> Option<(RequestId, Value)> {
-    let Answer { id, result } = serde_json::from_slice(message).ok()?;
-    let tools: Vec<Value> = result.tools.into_iter().map(tool).collect();
+pub(super) fn read_tool_list(message: &[u8]) -> Option<(RequestId, Value)> {
+    let RawResponse { id, result } = serde_json::from_slice(message).ok()?;
+    let tools: Vec<Value> = result.tools.into_iter().map(parse_tool).collect();
     let mut list = json!({"tools": tools});
     if let Some(next) = result.next_cursor.and_then(|next| serde_json::from_str::<String>(next.get()).ok()) {
         list["nextCursor"] = next.into();
@@ -42,14 +42,14 @@ pub(super) fn read(message: &[u8]) -> Option<(RequestId, Value)> {
 }
 
 /// Why this tool could not be read; `None` if it could.
-pub(super) fn fault_of(tool: &Value) -> Option<&str> {
-    tool.get("_meta")?.get(UNREADABLE)?.as_str()
+pub(super) fn unreadable_reason(tool: &Value) -> Option<&str> {
+    tool.get("_meta")?.get(UNREADABLE_KEY)?.as_str()
 }
 
-fn tool(text: &RawValue) -> Value {
+fn parse_tool(text: &RawValue) -> Value {
     serde_json::from_str(text.get()).unwrap_or_else(|error| {
-        let name = name_in(text).unwrap_or_else(|_| "?".to_owned());
-        json!({"name": name, "_meta": {UNREADABLE: reason(&error)}})
+        let name = read_tool_name(text).unwrap_or_else(|_| "?".to_owned());
+        json!({"name": name, "_meta": {UNREADABLE_KEY: describe_decode_error(&error)}})
     })
 }
 
@@ -63,26 +63,29 @@ mod tests {
     }
 
     #[test]
-    fn deep_tools_leave_the_others_readable() {
+    fn deep_tool_leaves_the_others_readable() {
         for levels in [100, 400, 100_000] {
             let message = format!(
                 r#"{{"jsonrpc":"2.0","result":{{"x":{deep},"tools":[{{"name":"one"}},{{"inputSchema":{deep},"name":"d\u00e9ep"}},
                     {{"name":"big","n":1e999}},{{"name":"\ud800"}},3],"nextCursor":"n"}},"id":7}}"#,
                 deep = nested(levels),
             );
-            let (id, list) = read(message.as_bytes()).unwrap();
+            let (id, list) = read_tool_list(message.as_bytes()).unwrap();
             assert_eq!((id, &list["nextCursor"]), (RequestId::Number(7), &json!("n")));
             let names: Vec<&Value> = list["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
             assert_eq!(names, [&json!("one"), &json!("déep"), &json!("big"), &json!("?"), &Value::Null]);
-            let why: Vec<Option<&str>> = list["tools"].as_array().unwrap().iter().map(fault_of).collect();
-            assert_eq!(why[0], None);
-            assert_eq!(why[1], Some("its definition is nested more than 128 levels deep"));
-            assert!(why[2].unwrap().starts_with("its definition is no JSON: number out of range"), "{why:?}");
+            let reasons: Vec<Option<&str>> = list["tools"].as_array().unwrap().iter().map(unreadable_reason).collect();
+            assert_eq!(reasons[0], None);
+            assert_eq!(reasons[1], Some("its definition is nested more than 128 levels deep"));
+            assert!(
+                reasons[2].unwrap().starts_with("its definition is not valid JSON: number out of range"),
+                "{reasons:?}"
+            );
         }
     }
 
     #[test]
-    fn other_messages_are_no_lists() {
+    fn other_messages_are_not_lists() {
         for other in [
             r#"{"id":7,"result":{"content":[]}}"#,
             r#"{"id":7,"result":{"tools":{}}}"#,
@@ -90,7 +93,7 @@ mod tests {
             r#"{"id":7,"result":{"tools":[}}"#,
             "words",
         ] {
-            assert!(read(other.as_bytes()).is_none(), "{other}");
+            assert!(read_tool_list(other.as_bytes()).is_none(), "{other}");
         }
     }
 }

@@ -13,34 +13,34 @@ use super::listing::Listing;
 use crate::tools::DefinitionFingerprint;
 
 /// Most listings for one call of a server that reports changes all the time.
-const ASKED: usize = 3;
+const MAX_LISTINGS: usize = 3;
 /// After a failed listing, the server is not asked again for this long. Calls meanwhile fail with the reason.
-const FORGOTTEN: Duration = Duration::from_secs(1);
+const FAILURE_LIFETIME: Duration = Duration::from_secs(1);
 
 /// The definitions that a server has listed over one connection.
 #[derive(Default)]
 pub(super) struct VerifiedListing {
     state: Mutex<State>,
     /// Held by the task that lists the tools. The others wait for its result.
-    asking: tokio::sync::Mutex<()>,
+    listing_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
-    known: Known,
+    known: KnownTools,
     /// How often the server has reported changed tools.
-    changes: u64,
+    change_count: u64,
 }
 
 #[derive(Default)]
-enum Known {
+enum KnownTools {
     /// The tools have changed since they were listed.
     #[default]
-    Nothing,
+    Outdated,
     /// Hashes of the definitions, by the server's own names.
-    Tools(HashMap<String, [u8; 32]>),
+    Listed(HashMap<String, [u8; 32]>),
     /// The tools have changed and could not be listed, at this time.
-    Not(String, Instant),
+    Failed(String, Instant),
 }
 
 /// Why a pinned tool cannot be called.
@@ -48,7 +48,7 @@ pub(super) enum PinError {
     /// Its definition differs from the approved one, or the server does not list it.
     Changed,
     /// The server could not list its tools, so the definition is not known.
-    Unlisted(String),
+    ListingFailed(String),
 }
 
 impl VerifiedListing {
@@ -57,74 +57,78 @@ impl VerifiedListing {
     }
 
     /// Notes that the server has reported changed tools.
-    pub(super) fn has_changed(&self) {
+    pub(super) fn note_change(&self) {
         let mut state = self.state();
-        (state.known, state.changes) = (Known::Nothing, state.changes + 1);
+        (state.known, state.change_count) = (KnownTools::Outdated, state.change_count + 1);
     }
 
-    /// The number of changes so far. Take it before a listing, and pass it to [`heard`](Self::heard).
-    pub(super) fn moment(&self) -> u64 {
-        self.state().changes
+    /// The number of changes so far. Take it before a listing, and pass it to [`record_listing`](Self::record_listing).
+    pub(super) fn change_count(&self) -> u64 {
+        self.state().change_count
     }
 
-    /// Notes the result of a listing that started at `begun`. Ignored if the tools have changed since: the response may
+    /// Records the result of a listing that started at this number of changes. Ignored if the tools have changed since: the response may
     /// have been made before the change.
-    pub(super) fn heard(&self, begun: u64, listing: &Result<Listing, String>) {
+    pub(super) fn record_listing(&self, change_count: u64, listing: &Result<Listing, String>) {
         let mut state = self.state();
-        if state.changes == begun {
+        if state.change_count == change_count {
             match listing {
                 Ok(listing) => {
-                    let tools = listing.tools.iter().map(|one| (one.tool.name.to_string(), one.prints.whole));
-                    state.known = Known::Tools(tools.collect());
+                    let tools =
+                        listing.tools.iter().map(|listed| (listed.tool.name.to_string(), listed.fingerprint.full_hash));
+                    state.known = KnownTools::Listed(tools.collect());
                 }
-                // Another listing of the same moment succeeded. Keep it.
-                Err(_) if matches!(state.known, Known::Tools(_)) => {}
-                Err(why) => state.known = Known::Not(why.clone(), Instant::now()),
+                // Another listing since the same change succeeded. Keep it.
+                Err(_) if matches!(state.known, KnownTools::Listed(_)) => {}
+                Err(reason) => state.known = KnownTools::Failed(reason.clone(), Instant::now()),
             }
         }
     }
 
-    fn judge(&self, tool: &str, prints: &DefinitionFingerprint) -> Option<Result<(), PinError>> {
+    fn check_definition(&self, tool: &str, approved: &DefinitionFingerprint) -> Option<Result<(), PinError>> {
         match &self.state().known {
-            Known::Nothing => None,
-            Known::Tools(tools) if tools.get(tool) == Some(&prints.whole) => Some(Ok(())),
-            Known::Tools(_) => Some(Err(PinError::Changed)),
-            Known::Not(_, at) if at.elapsed() >= FORGOTTEN => None,
-            Known::Not(why, _) => Some(Err(PinError::Unlisted(why.clone()))),
+            KnownTools::Outdated => None,
+            KnownTools::Listed(tools) if tools.get(tool) == Some(&approved.full_hash) => Some(Ok(())),
+            KnownTools::Listed(_) => Some(Err(PinError::Changed)),
+            KnownTools::Failed(_, at) if at.elapsed() >= FAILURE_LIFETIME => None,
+            KnownTools::Failed(reason, _) => Some(Err(PinError::ListingFailed(reason.clone()))),
         }
     }
 }
 
 /// Checks that the server on this connection lists exactly this definition. Lists the tools, if they have changed.
-pub(super) async fn says(
+pub(super) async fn verify_pin(
     connector: &Connector,
     connection: &Connection,
     tool: &str,
-    prints: &DefinitionFingerprint,
+    approved: &DefinitionFingerprint,
 ) -> Result<(), PinError> {
-    let said = &connection.line.said;
-    // `asking` lets one call list the tools, and the others use its result. So after waiting for it, judge again first.
+    let verified = &connection.state.verified;
+    // `listing_lock` lets one call list the tools, and the others use its result. So check again after waiting for it.
     // A change during the listing discards its result, and the loop repeats.
     let mut last = None;
-    for _ in 0..ASKED {
-        if let Some(verdict) = said.judge(tool, prints) {
+    for _ in 0..MAX_LISTINGS {
+        if let Some(verdict) = verified.check_definition(tool, approved) {
             return verdict;
         }
-        let _one_at_a_time = said.asking.lock().await;
-        if let Some(verdict) = said.judge(tool, prints) {
+        let _guard = verified.listing_lock.lock().await;
+        if let Some(verdict) = verified.check_definition(tool, approved) {
             return verdict;
         }
-        last = Some(connector.relisted(connection).await);
+        last = Some(connector.relist(connection).await);
     }
     // The server reports changes all the time, so its last listing counts.
     match last {
         Some(Ok(listing))
-            if listing.tools.iter().any(|one| one.tool.name == tool && one.prints.whole == prints.whole) =>
+            if listing
+                .tools
+                .iter()
+                .any(|listed| listed.tool.name == tool && listed.fingerprint.full_hash == approved.full_hash) =>
         {
             Ok(())
         }
         Some(Ok(_)) | None => Err(PinError::Changed),
-        Some(Err(why)) => Err(PinError::Unlisted(why)),
+        Some(Err(reason)) => Err(PinError::ListingFailed(reason)),
     }
 }
 
@@ -133,33 +137,33 @@ mod tests {
     use super::*;
 
     fn listing() -> Result<Listing, String> {
-        Ok(Listing { tools: Vec::new(), warnings: Vec::new(), left_out: Vec::new() })
+        Ok(Listing { tools: Vec::new(), warnings: Vec::new(), skipped_names: Vec::new() })
     }
 
-    fn verdict(said: &VerifiedListing) -> &'static str {
-        match said.judge("x", &DefinitionFingerprint::of("x", [])) {
+    fn verdict(verified: &VerifiedListing) -> &'static str {
+        match verified.check_definition("x", &DefinitionFingerprint::new("x", [])) {
             None => "ask",
             Some(Ok(())) => "the same",
             Some(Err(PinError::Changed)) => "another",
-            Some(Err(PinError::Unlisted(_))) => "unlisted",
+            Some(Err(PinError::ListingFailed(_))) => "unlisted",
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_listing_that_fails_counts_for_a_moment_and_never_against_one_that_did_not() {
-        let said = VerifiedListing::default();
-        assert_eq!(verdict(&said), "ask");
-        said.heard(0, &listing());
-        said.heard(0, &Err("too late".into()));
-        assert_eq!(verdict(&said), "another", "somebody else's listing of that moment holds");
-        said.has_changed();
-        said.heard(0, &listing());
-        assert_eq!(verdict(&said), "ask", "that was before the change");
-        said.heard(1, &Err("refused".into()));
-        assert_eq!(verdict(&said), "unlisted");
-        tokio::time::advance(FORGOTTEN).await;
-        assert_eq!(verdict(&said), "ask");
-        said.heard(1, &listing());
-        assert_eq!(verdict(&said), "another");
+    async fn failed_listing_expires_and_never_replaces_a_success() {
+        let verified = VerifiedListing::default();
+        assert_eq!(verdict(&verified), "ask");
+        verified.record_listing(0, &listing());
+        verified.record_listing(0, &Err("too late".into()));
+        assert_eq!(verdict(&verified), "another", "an earlier listing since the same change holds");
+        verified.note_change();
+        verified.record_listing(0, &listing());
+        assert_eq!(verdict(&verified), "ask", "that was before the change");
+        verified.record_listing(1, &Err("refused".into()));
+        assert_eq!(verdict(&verified), "unlisted");
+        tokio::time::advance(FAILURE_LIFETIME).await;
+        assert_eq!(verdict(&verified), "ask");
+        verified.record_listing(1, &listing());
+        assert_eq!(verdict(&verified), "another");
     }
 }

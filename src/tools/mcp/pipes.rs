@@ -15,109 +15,109 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::fault::InvalidMessage;
-use super::message::{LONGEST, parse, spoilt};
+use super::message::{MAX_MESSAGE_BYTES, id_of_broken_response, parse_message};
 use super::transport_adapter::ConnectionState;
-use crate::json_rpc::Scan;
-use crate::tools::process::{self, Lines};
+use crate::json_rpc::IdScanner;
+use crate::tools::process::{self, LineThrottle};
 
 /// Size of the read buffer, in bytes.
-const CHUNK: usize = 64 << 10;
+const READ_BUFFER_SIZE: usize = 64 << 10;
 /// A larger buffer is shrunk to this size after its message.
-const KEPT: usize = 256 << 10;
+const MAX_IDLE_BUFFER: usize = 256 << 10;
 /// After a server's end, its last output is read for this long. A process that it left behind may hold the pipe open.
-const GRACE: Duration = Duration::from_millis(250);
+const FINAL_READ_TIMEOUT: Duration = Duration::from_millis(250);
 /// Consecutive lines that are too long and not whole JSON, before the transport gives up. They may contain the
 /// responses, so calls would wait in vain.
-const MOST_BABBLE: u32 = 3;
+const MAX_OVERLONG_LINES: u32 = 3;
 /// Lines per second that are logged because they are not messages.
-const SHOWN: u32 = 10;
+const MAX_LOGGED_PER_SECOND: u32 = 10;
 
 /// The transport over the pipes of a server's process.
 pub(super) struct Pipes {
-    from: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
     /// The start of the current line.
     line: Vec<u8>,
     /// Replaces `line` if the current line is too long.
-    long: Option<Scan>,
+    long_line: Option<IdScanner>,
     /// Lines since the last message that were too long and not whole JSON.
-    babble: u32,
-    to: Arc<Mutex<Option<ChildStdin>>>,
+    overlong_lines: u32,
+    stdin: Arc<Mutex<Option<ChildStdin>>>,
     /// Cancelled when the process has ended.
-    gone: CancellationToken,
-    odd: Lines<Tell>,
-    shared: Arc<ConnectionState>,
+    process_exited: CancellationToken,
+    invalid_lines: LineThrottle<LogLineFn>,
+    state: Arc<ConnectionState>,
 }
 
-type Tell = Box<dyn FnMut(process::Line<'_>) + Send>;
+type LogLineFn = Box<dyn FnMut(process::OutputLine<'_>) + Send>;
 
-enum Read {
+enum LineRead {
     /// A whole line. It is in `line`.
     Line,
     /// A line that was too long, and was scanned instead of kept.
-    TooLong(Scan),
+    TooLong(IdScanner),
     Ended,
 }
 
 impl Pipes {
-    /// The pipes of the server with this name. `gone` is cancelled when its process has ended.
+    /// The pipes of the server with this name. `process_exited` is cancelled when its process has ended.
     pub(super) fn new(
-        (to, from): (ChildStdin, ChildStdout),
-        gone: CancellationToken,
+        (stdin, stdout): (ChildStdin, ChildStdout),
+        process_exited: CancellationToken,
         server: Arc<str>,
-        shared: Arc<ConnectionState>,
+        state: Arc<ConnectionState>,
     ) -> Self {
-        let tell = move |line: process::Line<'_>| {
-            let missed = Some(line.missed).filter(|missed| *missed > 0);
-            tracing::warn!(target: "toolcrib::mcp", server = &*server, missed, "no message: {}", line.text);
+        let log_line = move |line: process::OutputLine<'_>| {
+            let missed = Some(line.skipped).filter(|missed| *missed > 0);
+            tracing::warn!(target: "toolcrib::mcp", server = &*server, missed, "not a message: {}", line.text);
         };
         Self {
-            from: BufReader::with_capacity(CHUNK, from),
+            stdout: BufReader::with_capacity(READ_BUFFER_SIZE, stdout),
             line: Vec::new(),
-            long: None,
-            babble: 0,
-            to: Arc::new(Mutex::new(Some(to))),
-            gone,
-            odd: Lines::new(SHOWN, Box::new(tell)),
-            shared,
+            long_line: None,
+            overlong_lines: 0,
+            stdin: Arc::new(Mutex::new(Some(stdin))),
+            process_exited,
+            invalid_lines: LineThrottle::new(MAX_LOGGED_PER_SECOND, Box::new(log_line)),
+            state,
         }
     }
 
     /// Reads the next line. Dropping the future loses nothing.
-    async fn read(&mut self) -> Read {
+    async fn read_line(&mut self) -> LineRead {
         loop {
             let filled = tokio::select! {
                 biased;
-                filled = self.from.fill_buf() => filled.is_ok_and(|bytes| !bytes.is_empty()),
-                () = self.gone.cancelled() => {
-                    let rest = timeout(GRACE, self.from.fill_buf()).await;
+                filled = self.stdout.fill_buf() => filled.is_ok_and(|bytes| !bytes.is_empty()),
+                () = self.process_exited.cancelled() => {
+                    let rest = timeout(FINAL_READ_TIMEOUT, self.stdout.fill_buf()).await;
                     rest.is_ok_and(|filled| filled.is_ok_and(|bytes| !bytes.is_empty()))
                 }
             };
             if !filled {
-                return Read::Ended;
+                return LineRead::Ended;
             }
-            let bytes = self.from.buffer();
+            let bytes = self.stdout.buffer();
             let (piece, ends) = match bytes.iter().position(|&byte| byte == b'\n') {
                 Some(at) => (&bytes[..at], true),
                 None => (bytes, false),
             };
-            match &mut self.long {
+            match &mut self.long_line {
                 Some(scan) => scan.feed(piece),
-                None if self.line.len() + piece.len() > LONGEST => {
-                    let mut scan = Scan::default();
+                None if self.line.len() + piece.len() > MAX_MESSAGE_BYTES => {
+                    let mut scan = IdScanner::default();
                     scan.feed(&self.line);
                     scan.feed(piece);
-                    self.long = Some(scan);
+                    self.long_line = Some(scan);
                     self.line = Vec::new();
                 }
                 None => self.line.extend_from_slice(piece),
             }
             let read = piece.len() + usize::from(ends);
-            self.from.consume(read);
+            self.stdout.consume(read);
             if ends {
-                return match self.long.take() {
-                    Some(scan) => Read::TooLong(scan),
-                    None => Read::Line,
+                return match self.long_line.take() {
+                    Some(scan) => LineRead::TooLong(scan),
+                    None => LineRead::Line,
                 };
             }
         }
@@ -125,22 +125,23 @@ impl Pipes {
 
     /// The message of the line that was read. If the line is not a message, the log gets its size and kind. It does not
     /// get the text, which may be a result.
-    fn message(&mut self) -> Option<ServerJsonRpcMessage> {
-        let mut message = parse(&self.line);
+    fn take_message(&mut self) -> Option<ServerJsonRpcMessage> {
+        let mut message = parse_message(&self.line);
         if message.is_none() {
             if !self.line.trim_ascii().is_empty() {
-                self.odd.push(format!("a line of {} bytes, {}\n", self.line.len(), kind(&self.line)).as_bytes());
+                self.invalid_lines
+                    .push(format!("a line of {} bytes, {}\n", self.line.len(), describe_line(&self.line)).as_bytes());
             }
-            let id = spoilt(&self.line);
+            let id = id_of_broken_response(&self.line);
             message = id.map(|id| JsonRpcMessage::error(ErrorData::from(InvalidMessage::Unreadable), Some(id)));
         }
         self.line.clear();
-        self.line.shrink_to(KEPT);
+        self.line.shrink_to(MAX_IDLE_BUFFER);
         message
     }
 }
 
-fn kind(line: &[u8]) -> &'static str {
+fn describe_line(line: &[u8]) -> &'static str {
     match serde_json::from_slice::<IgnoredAny>(line) {
         Ok(_) => "JSON but not JSON-RPC",
         Err(_) if std::str::from_utf8(line).is_err() => "not UTF-8",
@@ -152,7 +153,7 @@ impl Transport<RoleClient> for Pipes {
     type Error = io::Error;
 
     fn send(&mut self, message: ClientJsonRpcMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let to = self.to.clone();
+        let to = self.stdin.clone();
         async move {
             let mut line = serde_json::to_vec(&message)?;
             line.push(b'\n');
@@ -165,28 +166,28 @@ impl Transport<RoleClient> for Pipes {
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
-            match self.read().await {
-                Read::Line => {
-                    if let Some(message) = self.message() {
-                        self.babble = 0;
+            match self.read_line().await {
+                LineRead::Line => {
+                    if let Some(message) = self.take_message() {
+                        self.overlong_lines = 0;
                         return Some(message);
                     }
                 }
-                Read::TooLong(scan) => {
-                    self.babble += u32::from(!scan.is_whole());
-                    if self.babble == MOST_BABBLE {
-                        let _ = self.shared.fault.set("it writes lines without an end again and again");
+                LineRead::TooLong(scan) => {
+                    self.overlong_lines += u32::from(!scan.is_single_object());
+                    if self.overlong_lines == MAX_OVERLONG_LINES {
+                        let _ = self.state.fault.set("it repeatedly wrote lines without an end");
                         return None;
                     }
-                    match scan.answers().and_then(|id| serde_json::from_value(id).ok()) {
+                    match scan.answered_id().and_then(|id| serde_json::from_value(id).ok()) {
                         Some(id) => {
                             return Some(JsonRpcMessage::error(ErrorData::from(InvalidMessage::TooLong), Some(id)));
                         }
-                        None => self.odd.push(b"one that is too long and answers no request\n"),
+                        None => self.invalid_lines.push(b"a line that is too long and answers no request\n"),
                     }
                 }
-                Read::Ended => {
-                    self.odd.end();
+                LineRead::Ended => {
+                    self.invalid_lines.finish();
                     return None;
                 }
             }
@@ -195,7 +196,7 @@ impl Transport<RoleClient> for Pipes {
 
     async fn close(&mut self) -> io::Result<()> {
         // A server that does not read blocks a writer, which then holds the lock. The end of the server frees the pipe.
-        if let Ok(mut to) = self.to.try_lock() {
+        if let Ok(mut to) = self.stdin.try_lock() {
             to.take();
         }
         Ok(())

@@ -16,33 +16,33 @@ use url::Url;
 
 use super::events;
 use super::fault::{self, HttpFault};
-use super::message::{LONGEST, SentRequest, parse};
-use super::server_events::Unasked;
+use super::message::{MAX_MESSAGE_BYTES, SentRequest, parse_message};
+use super::server_events::ServerEvents;
 use super::transport_adapter::ConnectionState;
 use crate::call::ToolError;
 use crate::tools::http::address_policy::AddressPolicy;
-use crate::tools::http::client::{Client, failure, host};
-use crate::tools::http::response::{accepted, retry_after};
-use crate::tools::http::{Clients, OwnPorts};
+use crate::tools::http::client::{HttpClient, host_and_port, request_error};
+use crate::tools::http::response::{check_status, parse_retry_after};
+use crate::tools::http::{HttpClients, OwnPorts};
 
-const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
-const EVENTS: &str = "text/event-stream";
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const EVENT_STREAM: &str = "text/event-stream";
 const JSON: &str = "application/json";
 /// Bytes that are read of an error response.
-const LONGEST_NO: usize = 64 << 10;
+const MAX_ERROR_BYTES: usize = 64 << 10;
 /// Most requests at once. The number of calls is bounded elsewhere.
-const AT_ONCE: usize = 1024;
+const MAX_CONCURRENT_REQUESTS: usize = 1024;
 
 /// The HTTP side of one server.
 #[derive(Clone)]
 pub(super) struct Remote {
-    client: Client,
+    client: HttpClient,
     url: Url,
     host: String,
     /// The server's name in the manifest.
     name: Arc<str>,
-    unasked: Unasked,
+    server_events: ServerEvents,
 }
 
 type Fault = StreamableHttpError<HttpFault>;
@@ -53,37 +53,37 @@ impl Remote {
     ///
     /// # Errors
     /// A sentence with the reason.
-    pub(super) fn new(name: Arc<str>, url: &Url, own: &OwnPorts) -> Result<Self, String> {
-        let client = Clients::new(own.clone()).get(AddressPolicy::open())?;
-        Ok(Self { client, url: url.clone(), host: host(url), name, unasked: Unasked::default() })
+    pub(super) fn new(name: Arc<str>, url: &Url, own_ports: &OwnPorts) -> Result<Self, String> {
+        let client = HttpClients::new(own_ports.clone()).get(AddressPolicy::allow_all())?;
+        Ok(Self { client, url: url.clone(), host: host_and_port(url), name, server_events: ServerEvents::default() })
     }
 
     /// A transport for one connection, not started yet. `headers` are sent with every request.
     ///
     /// # Errors
     /// A part of a sentence with the server as subject.
-    pub(super) fn transport<'a>(
+    pub(super) fn open_transport<'a>(
         &self,
         headers: impl IntoIterator<Item = (&'a String, &'a String)>,
-        line: &Arc<ConnectionState>,
+        state: &Arc<ConnectionState>,
     ) -> Result<StreamableHttpClientTransport<Self>, String> {
         let mut fields = Headers::new();
         for (name, value) in headers {
-            let (Ok(field), Ok(value)) = (HeaderName::try_from(name), secret(value)) else {
-                return Err(format!("its header `{name}` cannot be sent: it has odd characters"));
+            let (Ok(field), Ok(value)) = (HeaderName::try_from(name), sensitive_value(value)) else {
+                return Err(format!("its header `{name}` cannot be sent: it contains invalid characters"));
             };
             fields.insert(field, value);
         }
         let config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str())
             .custom_headers(fields)
-            .max_concurrent_requests(AT_ONCE)
+            .max_concurrent_requests(MAX_CONCURRENT_REQUESTS)
             // Another session may have other tools. So it needs a new connection, which lists them first.
             .reinit_on_expired_session(false);
-        let client = Self { unasked: Unasked::new(line), ..self.clone() };
+        let client = Self { server_events: ServerEvents::new(state), ..self.clone() };
         Ok(StreamableHttpClientTransport::with_client(client, config))
     }
 
-    async fn send(
+    async fn send_request(
         &self,
         method: Method,
         session: Option<&str>,
@@ -95,44 +95,45 @@ impl Remote {
         fields.extend(headers);
         fields.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         if let Some(session) = session {
-            let value = secret(session).map_err(|()| Fault::UnexpectedServerResponse("an odd session id".into()))?;
-            fields.insert(SESSION, value);
+            let value = sensitive_value(session)
+                .map_err(|()| Fault::UnexpectedServerResponse("an invalid session id".into()))?;
+            fields.insert(SESSION_ID, value);
         }
         if let Some(body) = body {
             fields.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
             *request.body_mut() = Some(body.into());
         }
-        self.client.send(request).await.map_err(fault)
+        self.client.send(request).await.map_err(http_fault)
     }
 
     /// The failure for a response that is not a success, by its status alone.
-    async fn refusal(&self, response: Response) -> Fault {
+    async fn response_failure(&self, response: Response) -> Fault {
         let (name, status) = (&self.name, response.status());
         let message = match status.as_u16() {
             401 | 403 => {
-                format!("the MCP server {name} does not let us in (HTTP {status}): see `headers` of its entry")
+                format!("the MCP server {name} refuses access (HTTP {status}): see `headers` of its entry")
             }
             400..=428 | 430..=499 => format!("the MCP server {name} answered HTTP {status}"),
             _ => {
-                let error = match accepted(response, &self.host, None).await {
+                let error = match check_status(response, &self.host, None).await {
                     Ok(_) => fault::bad_output(name, &format!("HTTP {status}")),
                     Err(error) => error,
                 };
-                return fault(error);
+                return http_fault(error);
             }
         };
-        no(status.as_u16(), message)
+        status_failure(status.as_u16(), message)
     }
 
-    /// The body, up to `most` bytes.
-    async fn read(&self, mut response: Response, most: usize) -> Result<Vec<u8>, Fault> {
-        let too_long = || Err(fault(fault::too_long(&self.name)));
-        if response.content_length().is_some_and(|length| length > most as u64) {
+    /// The body, up to `max_bytes` bytes.
+    async fn read_body(&self, mut response: Response, max_bytes: usize) -> Result<Vec<u8>, Fault> {
+        let too_long = || Err(http_fault(fault::response_too_long(&self.name)));
+        if response.content_length().is_some_and(|length| length > max_bytes as u64) {
             return too_long();
         }
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| fault(failure(&self.host, error)))? {
-            if bytes.len() + chunk.len() > most {
+        while let Some(chunk) = response.chunk().await.map_err(|error| http_fault(request_error(&self.host, error)))? {
+            if bytes.len() + chunk.len() > max_bytes {
                 return too_long();
             }
             bytes.extend_from_slice(&chunk);
@@ -142,29 +143,35 @@ impl Remote {
 
     /// Reads a response that is not a success. It may contain a JSON-RPC error, which answers this request whatever its
     /// id is.
-    async fn said_no(&self, response: Response, asked: SentRequest) -> Result<StreamableHttpPostResponse, Fault> {
-        let (status, is_json) = (response.status(), says(&response, JSON));
+    async fn read_error_response(
+        &self,
+        response: Response,
+        request: SentRequest,
+    ) -> Result<StreamableHttpPostResponse, Fault> {
+        let (status, is_json) = (response.status(), has_media_type(&response, JSON));
         let is_client_error = (400..=499).contains(&status.as_u16());
-        let SentRequest { id: Some(id), is_discover, .. } = asked else { return Err(self.refusal(response).await) };
+        let SentRequest { id: Some(id), is_discover, .. } = request else {
+            return Err(self.response_failure(response).await);
+        };
         let is_legacy = is_discover && is_client_error;
         // For these statuses the status says everything. The same holds for other errors with `Retry-After`.
-        let speaks = match status.as_u16() {
+        let status_is_enough = match status.as_u16() {
             401 | 403 | 429 | 300..=399 => true,
-            _ => !is_client_error && retry_after(&response).is_some(),
+            _ => !is_client_error && parse_retry_after(&response).is_some(),
         };
-        if speaks || !(is_json || is_legacy) {
-            return Err(self.refusal(response).await);
+        if status_is_enough || !(is_json || is_legacy) {
+            return Err(self.response_failure(response).await);
         }
-        let body = self.read(response, LONGEST_NO).await.unwrap_or_default();
-        let error = match parse(&body) {
+        let body = self.read_body(response, MAX_ERROR_BYTES).await.unwrap_or_default();
+        let error = match parse_message(&body) {
             Some(JsonRpcMessage::Error(error)) => error.error,
             // An older server, or a proxy before it, which does not know `server/discover`.
             _ if is_legacy => ErrorData::invalid_request(format!("HTTP {status}"), None),
             _ => {
                 let message = format!("the MCP server {} answered HTTP {status}", self.name);
                 return Err(match is_client_error {
-                    true => no(status.as_u16(), message),
-                    false => fault(ToolError::upstream(message)),
+                    true => status_failure(status.as_u16(), message),
+                    false => http_fault(ToolError::upstream(message)),
                 });
             }
         };
@@ -185,30 +192,30 @@ impl StreamableHttpClient for Remote {
     ) -> Result<StreamableHttpPostResponse, Fault> {
         use StreamableHttpPostResponse::{Accepted, Json, Sse};
 
-        let (asked, body) = (SentRequest::of(&message), serde_json::to_vec(&message)?);
-        let response = self.send(Method::POST, session.as_deref(), headers, Some(body)).await?;
+        let (request, body) = (SentRequest::from_message(&message), serde_json::to_vec(&message)?);
+        let response = self.send_request(Method::POST, session.as_deref(), headers, Some(body)).await?;
         match response.status().as_u16() {
             // The SDK falls back to `initialize` if a discovery gets no response.
-            202 | 204 if asked.id.is_none() || asked.is_discover => return Ok(Accepted),
+            202 | 204 if request.id.is_none() || request.is_discover => return Ok(Accepted),
             202 | 204 => {
                 let status = response.status();
-                return Err(fault(fault::bad_output(&self.name, &format!("HTTP {status}, and no answer"))));
+                return Err(http_fault(fault::bad_output(&self.name, &format!("HTTP {status} without a response"))));
             }
             404 if session.is_some() => return Err(Fault::SessionExpired),
             200..=299 => {}
-            _ => return self.said_no(response, asked).await,
+            _ => return self.read_error_response(response, request).await,
         }
-        let session = response.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
-        if says(&response, EVENTS) {
-            return Ok(Sse(events::of(response, asked), session));
+        let session = response.headers().get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        if has_media_type(&response, EVENT_STREAM) {
+            return Ok(Sse(events::read_events(response, request), session));
         }
-        let is_json = says(&response, JSON);
-        let body = self.read(response, LONGEST).await?;
-        match parse(&body).filter(|_| is_json) {
+        let is_json = has_media_type(&response, JSON);
+        let body = self.read_body(response, MAX_MESSAGE_BYTES).await?;
+        match parse_message(&body).filter(|_| is_json) {
             Some(message) => Ok(Json(message, session)),
             // A notification needs no response.
-            None if asked.id.is_none() => Ok(Accepted),
-            None => Err(fault(fault::bad_output(&self.name, "what it answered is no JSON-RPC message"))),
+            None if request.id.is_none() => Ok(Accepted),
+            None => Err(http_fault(fault::bad_output(&self.name, "its response is not a JSON-RPC message"))),
         }
     }
 
@@ -220,7 +227,7 @@ impl StreamableHttpClient for Remote {
         headers: Headers,
     ) -> Result<(), Fault> {
         // Ignore the status: a server need not let the client end a session.
-        self.send(Method::DELETE, Some(&session), headers, None).await.map(drop)
+        self.send_request(Method::DELETE, Some(&session), headers, None).await.map(drop)
     }
 
     async fn get_stream(
@@ -231,43 +238,43 @@ impl StreamableHttpClient for Remote {
         _: Option<String>,
         mut headers: Headers,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
-        let is_unasked = self.unasked.is_it(last_event.as_deref());
+        let is_notification_stream = self.server_events.is_notification_stream(last_event.as_deref());
         if let Some(Ok(id)) = last_event.map(HeaderValue::try_from) {
-            headers.insert(LAST_EVENT, id);
+            headers.insert(LAST_EVENT_ID, id);
         }
-        let response = self.send(Method::GET, session.as_deref(), headers, None).await?;
+        let response = self.send_request(Method::GET, session.as_deref(), headers, None).await?;
         match response.status().as_u16() {
-            200..=299 if says(&response, EVENTS) => {
-                let events = events::of(response, SentRequest::nothing());
-                Ok(if is_unasked { self.unasked.opened(events) } else { events })
+            200..=299 if has_media_type(&response, EVENT_STREAM) => {
+                let events = events::read_events(response, SentRequest::none());
+                Ok(if is_notification_stream { self.server_events.watch_stream(events) } else { events })
             }
             200..=299 | 404 | 405 => Err(Fault::ServerDoesNotSupportSse),
-            _ => Err(self.refusal(response).await),
+            _ => Err(self.response_failure(response).await),
         }
     }
 }
 
-fn says(response: &Response, media_type: &str) -> bool {
-    let said = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    said.trim_start().get(..media_type.len()).is_some_and(|start| start.eq_ignore_ascii_case(media_type))
+fn has_media_type(response: &Response, media_type: &str) -> bool {
+    let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    content_type.trim_start().get(..media_type.len()).is_some_and(|start| start.eq_ignore_ascii_case(media_type))
 }
 
-/// The failure for an HTTP status. For these statuses the request was not let in, not found or not understood (RFC
+/// The failure for an HTTP status. For these statuses the request was refused, not found or not understood (RFC
 /// 9110, 15.5), so nothing ran. Any other status, such as a timeout, may come while the tool runs.
-fn no(status: u16, message: String) -> Fault {
-    let error = ToolError::upstream_final(message);
-    fault(match status {
-        400 | 401 | 403..=406 | 411 | 413..=415 | 421 => error.before_anything(),
+fn status_failure(status: u16, message: String) -> Fault {
+    let error = ToolError::upstream_permanent(message);
+    http_fault(match status {
+        400 | 401 | 403..=406 | 411 | 413..=415 | 421 => error.not_delivered(),
         _ => error,
     })
 }
 
-fn fault(error: ToolError) -> Fault {
+fn http_fault(error: ToolError) -> Fault {
     Fault::Client(HttpFault(error))
 }
 
 /// A header value that is hidden in logs.
-fn secret(value: &str) -> Result<HeaderValue, ()> {
+fn sensitive_value(value: &str) -> Result<HeaderValue, ()> {
     let mut value = HeaderValue::try_from(value).map_err(drop)?;
     value.set_sensitive(true);
     Ok(value)

@@ -4,36 +4,42 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 use serde_json::Value;
 
 use super::fault;
-use crate::call::{Content, RESULT_AS_ANSWER, Resource, ToolContext, ToolError, ToolResult};
+use crate::call::{Content, RESULT_AS_ANSWER_KEY, Resource, ToolContext, ToolError, ToolResult};
 
 /// The result that a response of the server `name` stands for.
-pub(super) fn of(name: &str, answer: ServerResult, context: &ToolContext) -> Result<ToolResult, ToolError> {
-    match answer {
-        ServerResult::CallToolResult(result) => complete(name, result),
+pub(super) fn read_response(
+    name: &str,
+    response: ServerResult,
+    context: &ToolContext,
+) -> Result<ToolResult, ToolError> {
+    match response {
+        ServerResult::CallToolResult(result) => convert_result(name, result),
         ServerResult::InputRequiredResult(_) => {
-            Ok(ToolResult::error("The tool asks for more input from the user, which cannot be given here."))
+            Ok(ToolResult::error("The tool asks for more input from the user, which is not supported here."))
         }
         ServerResult::CreateTaskResult(_) => {
-            Ok(ToolResult::error("The tool answers with a task to be asked for later, which is not supported here."))
+            Ok(ToolResult::error("The tool returns a task instead of a result, which is not supported here."))
         }
-        ServerResult::CustomResult(other) => Err(fault::bad_output(name, &why(other.0, context))),
+        ServerResult::CustomResult(other) => Err(fault::bad_output(name, &describe_invalid_result(other.0, context))),
         _ => Err(fault::bad_output(name, "it is the result of another method")),
     }
 }
 
-fn complete(name: &str, result: CallToolResult) -> Result<ToolResult, ToolError> {
+fn convert_result(name: &str, result: CallToolResult) -> Result<ToolResult, ToolError> {
     let mut content = Vec::with_capacity(result.content.len());
     for block in result.content {
-        content.push(self::block(block).ok_or_else(|| fault::bad_output(name, "its content is of an unknown type"))?);
+        content.push(
+            self::convert_block(block).ok_or_else(|| fault::bad_output(name, "its content is of an unknown type"))?,
+        );
     }
     // For our callers, a structured `null` means the same as no structured content.
     let structured_content = result.structured_content.filter(|value| !value.is_null());
-    let result_as_answer = result.meta.as_ref().and_then(|meta| meta.get(RESULT_AS_ANSWER)?.as_bool());
+    let result_as_answer = result.meta.as_ref().and_then(|meta| meta.get(RESULT_AS_ANSWER_KEY)?.as_bool());
     let is_error = result.is_error.unwrap_or(false);
     Ok(ToolResult { content, structured_content, is_error, result_as_answer, hint: None, not_cached: false })
 }
 
-fn block(block: ContentBlock) -> Option<Content> {
+fn convert_block(block: ContentBlock) -> Option<Content> {
     Some(match block {
         ContentBlock::Text(text) => Content::text(text.text),
         ContentBlock::Image(image) => Content::Image { data: image.data, mime_type: image.mime_type },
@@ -62,11 +68,11 @@ fn block(block: ContentBlock) -> Option<Content> {
 }
 
 /// What is wrong with a response that is not the result of a tool.
-fn why(mut answer: Value, context: &ToolContext) -> String {
-    let Some(fields) = answer.as_object_mut() else { return "it is no object".into() };
+fn describe_invalid_result(mut response: Value, context: &ToolContext) -> String {
+    let Some(fields) = response.as_object_mut() else { return "it is not an object".into() };
     match serde_json::from_value::<Vec<ContentBlock>>(fields.remove("content").unwrap_or(Value::Array(Vec::new()))) {
-        Err(error) => format!("content: {}", context.shortened(&error.to_string(), fault::LONGEST_MESSAGE)),
-        Ok(_) if fields.get("isError").is_some_and(|flag| !flag.is_boolean()) => "isError is no boolean".into(),
+        Err(error) => format!("content: {}", context.redact_and_shorten(&error.to_string(), fault::MAX_QUOTED_BYTES)),
+        Ok(_) if fields.get("isError").is_some_and(|flag| !flag.is_boolean()) => "isError is not a boolean".into(),
         Ok(_) => "it has neither content nor structuredContent".into(),
     }
 }
@@ -77,12 +83,12 @@ mod tests {
 
     use super::*;
 
-    fn read(answer: Value) -> Result<ToolResult, ToolError> {
-        of("docs", serde_json::from_value(answer).unwrap(), &crate::tools::http::tests::context().0)
+    fn read(response: Value) -> Result<ToolResult, ToolError> {
+        read_response("docs", serde_json::from_value(response).unwrap(), &crate::tools::http::tests::test_context().0)
     }
 
     #[test]
-    fn blocks_come_over_as_they_are_and_links_as_words() {
+    fn content_blocks_are_converted() {
         let result = read(json!({
             "content": [
                 {"type": "text", "text": "hello", "annotations": {"audience": ["user"]}},
@@ -113,18 +119,21 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_here_is_a_no_and_anything_else_says_what_is_wrong() {
+    fn unsupported_results_and_invalid_responses_fail() {
         let asks = read(json!({"resultType": "input_required", "inputRequests": {}, "requestState": "x"})).unwrap();
         assert!(asks.is_error && asks.as_text().contains("more input"), "{asks:?}");
-        for (answer, why) in [
+        for (response, reason) in [
             (json!({"content": [{"type": "video", "data": "x"}]}), "content: unknown variant `video`"),
             (json!({"content": "words"}), "content: invalid type"),
-            (json!({"content": [], "isError": "no"}), "isError is no boolean"),
+            (json!({"content": [], "isError": "no"}), "isError is not a boolean"),
             (json!({"answer": 42}), "neither content nor structuredContent"),
             (json!({"tools": []}), "another method"),
         ] {
-            let Err(ToolError::BadOutput(message)) = read(answer) else { panic!("{why}") };
-            assert!(message.starts_with("the MCP server docs gave no result") && message.contains(why), "{message}");
+            let Err(ToolError::BadOutput(message)) = read(response) else { panic!("{reason}") };
+            assert!(
+                message.starts_with("the MCP server docs did not return a tool result") && message.contains(reason),
+                "{message}"
+            );
         }
     }
 }

@@ -10,31 +10,31 @@ use super::connections::Connections;
 use super::connector::Connector;
 use super::listing::{self, Listing};
 use super::runner::CallPath;
-use crate::tools::process::Sweeps;
-use crate::tools::{Listed, ProcessEnv, Source, SourceFault, SourceStatus, StatusFn};
+use crate::tools::process::OrphanReaper;
+use crate::tools::{ProcessEnv, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
 
 /// An MCP server with its connections. They end when the server and all runners that it gave are dropped.
 pub struct Server {
-    // The order of these fields matters: first the processes are ended, then `sweeps` waits for their end.
+    // The order of these fields matters: first the processes are ended, then `orphan_reaper` waits for their end.
     state: Mutex<State>,
     connector: Arc<Connector>,
-    sweeps: Arc<Sweeps>,
+    orphan_reaper: Arc<OrphanReaper>,
 }
 
 /// The outcome of the last listing.
 #[derive(Default)]
 struct State {
-    keeper: Option<Arc<Connections>>,
-    up: bool,
+    connections: Option<Arc<Connections>>,
+    is_up: bool,
     fault: Option<(String, Instant)>,
 }
 
 impl Server {
     /// A server without a connection yet.
-    pub fn new(settings: ServerSettings, surroundings: &ProcessEnv) -> Self {
-        let sweeps = surroundings.sweeps();
-        let connector = Arc::new(Connector::new(settings, surroundings.clone(), &sweeps));
-        Self { state: Mutex::default(), connector, sweeps }
+    pub fn new(settings: ServerSettings, process_env: &ProcessEnv) -> Self {
+        let orphan_reaper = process_env.orphan_reaper();
+        let connector = Arc::new(Connector::new(settings, process_env.clone(), &orphan_reaper));
+        Self { state: Mutex::default(), connector, orphan_reaper }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -43,52 +43,63 @@ impl Server {
 
     /// Lists the tools. A persistent server lists over its existing connection only, because runners of earlier
     /// listings use that connection.
-    async fn start(&self, told: &StatusFn, keeper: Option<Arc<Connections>>) -> Result<(Listing, CallPath), String> {
-        if let Some(keeper) = keeper {
-            return keeper.relist().await.map(|listing| (listing, CallPath::Persistent(keeper)));
+    async fn connect_or_relist(
+        &self,
+        report_status: &StatusFn,
+        connections: Option<Arc<Connections>>,
+    ) -> Result<(Listing, CallPath), String> {
+        if let Some(connections) = connections {
+            return connections.relist().await.map(|listing| (listing, CallPath::Persistent(connections)));
         }
-        let (connection, listing) = self.connector.listed(told).await?;
-        let way = match self.connector.settings.mode {
+        let (connection, listing) = self.connector.connect_and_list(report_status).await?;
+        let path = match self.connector.settings.mode {
             Mode::Persistent => CallPath::Persistent(Arc::new(Connections::new(&self.connector, connection, &listing))),
-            Mode::OnDemand => CallPath::OnDemand(self.connector.offering(&listing)),
+            Mode::OnDemand => CallPath::OnDemand(self.connector.with_offered_listing(&listing)),
         };
-        Ok((listing, way))
+        Ok((listing, path))
     }
 }
 
 #[async_trait]
 impl Source for Server {
-    async fn list(&self, told: &StatusFn) -> Result<Listed, SourceFault> {
-        let keeper = self.state().keeper.clone();
-        let (state, result) = match self.start(told, keeper.clone()).await {
-            Ok((Listing { tools, mut warnings, mut left_out }, way)) => {
-                let redactor = &self.connector.surroundings.redactor;
-                let tools = listing::without_secret_names(tools, redactor, &mut warnings, &mut left_out);
-                let tools = tools.iter().map(|one| listing::offer(one, &way, &self.sweeps, redactor)).collect();
-                (State { keeper: way.keeper(), up: true, fault: None }, Ok(Listed { tools, warnings, left_out }))
+    async fn list(&self, report_status: &StatusFn) -> Result<SourceListing, SourceFault> {
+        let connections = self.state().connections.clone();
+        let (state, result) = match self.connect_or_relist(report_status, connections.clone()).await {
+            Ok((Listing { tools, mut warnings, mut skipped_names }, path)) => {
+                let redactor = &self.connector.process_env.redactor;
+                let tools = listing::reject_secret_names(tools, redactor, &mut warnings, &mut skipped_names);
+                let tools = tools
+                    .iter()
+                    .map(|tool| listing::to_discovered(tool, &path, &self.orphan_reaper, redactor))
+                    .collect();
+                (
+                    State { connections: path.connections(), is_up: true, fault: None },
+                    Ok(SourceListing { tools, warnings, skipped_names }),
+                )
             }
-            Err(fault) => {
-                (State { keeper, up: false, fault: Some((fault.clone(), Instant::now())) }, Err(SourceFault(fault)))
-            }
+            Err(fault) => (
+                State { connections, is_up: false, fault: Some((fault.clone(), Instant::now())) },
+                Err(SourceFault(fault)),
+            ),
         };
         // Drop the old state after the lock is released.
-        let _before = std::mem::replace(&mut *self.state(), state);
+        let _previous = std::mem::replace(&mut *self.state(), state);
         result
     }
 
     fn status(&self) -> SourceStatus {
-        let State { keeper, up, fault } = &*self.state();
+        let State { connections, is_up, fault } = &*self.state();
         let (fault, fault_at) = fault.clone().unzip();
-        match keeper {
-            Some(keeper) => keeper.status(),
-            None => SourceStatus { up: *up, fault, fault_at, ..SourceStatus::default() },
+        match connections {
+            Some(connections) => connections.status(),
+            None => SourceStatus { is_up: *is_up, fault, fault_at, ..SourceStatus::default() },
         }
     }
 
     async fn changed(&self) {
-        let keeper = self.state().keeper.clone();
-        match keeper {
-            Some(keeper) => keeper.changed().await,
+        let connections = self.state().connections.clone();
+        match connections {
+            Some(connections) => connections.wait_for_change().await,
             None => self.connector.changed.notified().await,
         }
     }

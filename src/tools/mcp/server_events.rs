@@ -12,8 +12,8 @@ use super::transport_adapter::ConnectionState;
 
 /// Watches the notification stream of one connection.
 #[derive(Clone, Default)]
-pub(super) struct Unasked {
-    line: Arc<ConnectionState>,
+pub(super) struct ServerEvents {
+    connection_state: Arc<ConnectionState>,
     state: Arc<Mutex<State>>,
 }
 
@@ -21,22 +21,22 @@ pub(super) struct Unasked {
 struct State {
     was_open: bool,
     /// Id of the last event on the stream.
-    last: Option<String>,
+    last_event_id: Option<String>,
 }
 
 /// Dropped with the stream. Its end counts as a change.
-struct Open(Arc<ConnectionState>);
+struct OpenStream(Arc<ConnectionState>);
 
-impl Drop for Open {
+impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.0.has_changed();
+        self.0.note_change();
     }
 }
 
-impl Unasked {
+impl ServerEvents {
     /// For the connection with this state.
-    pub(super) fn new(line: &Arc<ConnectionState>) -> Self {
-        Self { line: line.clone(), state: Arc::default() }
+    pub(super) fn new(connection_state: &Arc<ConnectionState>) -> Self {
+        Self { connection_state: connection_state.clone(), state: Arc::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -45,25 +45,25 @@ impl Unasked {
 
     /// Whether this request opens or resumes the notification stream. Broken response streams are resumed in the same
     /// way.
-    pub(super) fn is_it(&self, after: Option<&str>) -> bool {
-        after.is_none_or(|after| self.state().last.as_deref() == Some(after))
+    pub(super) fn is_notification_stream(&self, after: Option<&str>) -> bool {
+        after.is_none_or(|after| self.state().last_event_id.as_deref() == Some(after))
     }
 
     /// Wraps the stream, which was opened for the first time or again.
-    pub(super) fn opened(
+    pub(super) fn watch_stream(
         &self,
         events: BoxStream<'static, Result<Sse, SseError>>,
     ) -> BoxStream<'static, Result<Sse, SseError>> {
         if std::mem::replace(&mut self.state().was_open, true) {
-            self.line.has_changed();
+            self.connection_state.note_change();
         }
-        let (open, this) = (Open(self.line.clone()), self.clone());
-        let keep = move |event: &Result<Sse, SseError>| {
+        let (open, this) = (OpenStream(self.connection_state.clone()), self.clone());
+        let record_id = move |event: &Result<Sse, SseError>| {
             let _open = &open;
             if let Ok(Sse { id: Some(id), .. }) = event {
-                this.state().last = Some(id.clone());
+                this.state().last_event_id = Some(id.clone());
             }
         };
-        events.inspect(keep).boxed()
+        events.inspect(record_id).boxed()
     }
 }

@@ -12,47 +12,47 @@ use tokio_util::task::AbortOnDropHandle;
 use super::transport_adapter::ConnectionState;
 
 /// Pause before a subscription that has ended is requested again.
-const PAUSE: Duration = Duration::from_secs(5);
+const MIN_PAUSE: Duration = Duration::from_secs(5);
 /// Longest pause. It doubles with each failed request.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// Keeps a subscription, if the server offers one. `tap` sees its notifications as they come in.
-pub(super) fn follow(
+/// Keeps a subscription, if the server offers one. `transport_adapter` sees its notifications as they come in.
+pub(super) fn keep_subscribed(
     peer: &Peer<RoleClient>,
-    line: &Arc<ConnectionState>,
-    is_modern: bool,
+    state: &Arc<ConnectionState>,
+    is_sessionless: bool,
 ) -> Option<AbortOnDropHandle<()>> {
     let tools = peer.peer_info()?.capabilities.tools.clone();
-    if !is_modern || tools.and_then(|tools| tools.list_changed) != Some(true) {
+    if !is_sessionless || tools.and_then(|tools| tools.list_changed) != Some(true) {
         return None;
     }
-    let (peer, line) = (peer.clone(), line.clone());
+    let (peer, state) = (peer.clone(), state.clone());
     Some(AbortOnDropHandle::new(tokio::spawn(async move {
-        let (mut pause, mut was_deaf) = (PAUSE, false);
-        while !line.over.is_cancelled() {
+        let (mut pause, mut was_unsubscribed) = (MIN_PAUSE, false);
+        while !state.closed.is_cancelled() {
             match peer.listen(SubscriptionFilter::builder().tools_list_changed().build()).await {
                 Ok(mut changes) => {
-                    if was_deaf {
+                    if was_unsubscribed {
                         // Changes during the pause were not reported, so count one.
-                        line.has_changed();
+                        state.note_change();
                     }
-                    pause = PAUSE;
+                    pause = MIN_PAUSE;
                     while let Ok(Some(_)) = changes.next().await {}
                     // Changes from now on are not reported, so count one.
-                    line.has_changed();
+                    state.note_change();
                 }
-                Err(error) if is_never(&error) => return,
+                Err(error) if is_unsupported(&error) => return,
                 Err(_) => {}
             }
-            was_deaf = true;
+            was_unsubscribed = true;
             sleep(pause).await;
-            pause = (pause * 2).min(LONGEST);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     })))
 }
 
 /// Whether the server does not really support subscriptions. Any other failure may pass.
-fn is_never(error: &ServiceError) -> bool {
+fn is_unsupported(error: &ServiceError) -> bool {
     let ServiceError::McpError(ErrorData { code, .. }) = error else { return false };
     [ErrorCode::METHOD_NOT_FOUND, ErrorCode::INVALID_REQUEST, ErrorCode::INVALID_PARAMS].contains(code)
 }

@@ -17,32 +17,32 @@ use crate::call::{
 };
 use crate::environment::Environment;
 use crate::secrets::Redactor;
-use crate::tools::process::tests::{in_fast_time, python};
-use crate::tools::{DiscoveredTool, Listed, ProcessEnv, Runner, Source};
+use crate::tools::process::tests::{python, with_fast_clock};
+use crate::tools::{DiscoveredTool, ProcessEnv, Runner, Source, SourceListing};
 
 /// Longest wait for an event that must happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const SCRIPT: &str = include_str!("tests/server.py");
 
 /// A folder with a server, and what the server has listed.
-struct Crib {
+struct Fixture {
     server: Server,
-    offers: Vec<DiscoveredTool>,
+    tools: Vec<DiscoveredTool>,
     warnings: Vec<String>,
     folder: TempDir,
 }
 
-fn surroundings() -> ProcessEnv {
-    ProcessEnv::new(Arc::new(Redactor::new(["hunter2-hunter2"])), &Environment::of_this_process())
+fn test_env() -> ProcessEnv {
+    ProcessEnv::new(Arc::new(Redactor::new(["hunter2-hunter2"])), &Environment::from_process())
 }
 
 /// Whether there is no Python. Prints a notice then.
-fn no_python() -> bool {
-    let none = python().is_none();
-    if none {
+fn is_python_missing() -> bool {
+    let is_missing = python().is_none();
+    if is_missing {
         println!("skipped: there is no python3");
     }
-    none
+    is_missing
 }
 
 fn settings(folder: &Path, quirks: &[&str]) -> ServerSettings {
@@ -53,7 +53,7 @@ fn settings(folder: &Path, quirks: &[&str]) -> ServerSettings {
         .collect();
     ServerSettings {
         name: "probe".into(),
-        reach: Transport::Command {
+        transport: Transport::Command {
             argv,
             environment: BTreeMap::from([("MARK".into(), "declared".into())]),
             workdir: folder.into(),
@@ -61,18 +61,18 @@ fn settings(folder: &Path, quirks: &[&str]) -> ServerSettings {
         mode: Mode::Persistent,
         include: Vec::new(),
         exclude: Vec::new(),
-        start_timeout: PATIENCE,
+        start_timeout: TIMEOUT,
     }
 }
 
-impl Crib {
+impl Fixture {
     async fn try_new(quirks: &[&str], change: impl FnOnce(&mut ServerSettings)) -> Result<Self, String> {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = settings(folder.path(), quirks);
         change(&mut settings);
-        let server = Server::new(settings, &surroundings());
-        let Listed { tools, warnings, .. } = server.list(&|_| {}).await.map_err(|fault| fault.0)?;
-        Ok(Self { server, offers: tools, warnings, folder })
+        let server = Server::new(settings, &test_env());
+        let SourceListing { tools, warnings, .. } = server.list(&|_| {}).await.map_err(|fault| fault.0)?;
+        Ok(Self { server, tools, warnings, folder })
     }
 
     async fn new(quirks: &[&str]) -> Self {
@@ -83,17 +83,17 @@ impl Crib {
         Self::try_new(quirks, |settings| settings.mode = Mode::OnDemand).await.unwrap()
     }
 
-    fn names(&self) -> Vec<&str> {
-        self.offers.iter().map(|offer| offer.name.as_str()).collect()
+    fn tool_names(&self) -> Vec<&str> {
+        self.tools.iter().map(|tool| tool.name.as_str()).collect()
     }
 
     fn runner(&self, name: &str) -> Arc<dyn Runner> {
-        self.offers.iter().find(|offer| offer.name == name).unwrap_or_else(|| panic!("{name}")).runner.clone()
+        self.tools.iter().find(|tool| tool.name == name).unwrap_or_else(|| panic!("{name}")).runner.clone()
     }
 
     /// A call, which starts when it is polled.
     fn call(&self, name: &str, arguments: Value) -> impl Future<Output = Result<ToolResult, ToolError>> + Send + use<> {
-        let (runner, context) = (self.runner(name), context(&invocation(), Effect::Write, PATIENCE));
+        let (runner, context) = (self.runner(name), context(&invocation(), Effect::Write, TIMEOUT));
         async move { runner.call(object(arguments), context).await }
     }
 
@@ -134,10 +134,10 @@ fn context(invocation: &Invocation, effect: Effect, time: Duration) -> ToolConte
     ToolContext::new(invocation, tokio::time::Instant::now() + time, Arc::new(settings))
 }
 
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+    while !condition() {
+        assert!(began.elapsed() < TIMEOUT, "{what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -148,141 +148,141 @@ fn is_gone(process: Pid) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn tools_of_all_pages_are_offered_as_the_server_defines_them() {
-    if no_python() {
+async fn listing_has_the_tools_of_all_pages() {
+    if is_python_missing() {
         return;
     }
     for quirks in [&[][..], &["modern"]] {
-        let crib = Crib::new(quirks).await;
-        assert_eq!(crib.offers.len(), 22, "{:?}", crib.names());
-        let echo = &crib.offers[0];
+        let fixture = Fixture::new(quirks).await;
+        assert_eq!(fixture.tools.len(), 22, "{:?}", fixture.tool_names());
+        let echo = &fixture.tools[0];
         assert_eq!((echo.name.as_str(), echo.description.as_str()), ("echo", "Does echo."));
         assert_eq!(Value::Object(echo.annotations.clone()), json!({"readOnlyHint": true, "title": "Echo"}));
         assert_eq!(echo.input_schema, json!({"type": "object", "properties": {"text": {"type": "string"}}}));
-        assert!(crib.offers.last().unwrap().output_schema.is_some());
-        assert_eq!(crib.text("echo", json!({"text": "héllo"})).await, "héllo");
-        let weather = crib.call("weather", json!({})).await.unwrap();
+        assert!(fixture.tools.last().unwrap().output_schema.is_some());
+        assert_eq!(fixture.text("echo", json!({"text": "héllo"})).await, "héllo");
+        let weather = fixture.call("weather", json!({})).await.unwrap();
         assert_eq!((weather.structured_content, weather.content.len()), (Some(json!({"celsius": 21.5})), 0));
-        let status = crib.server.status();
-        assert_eq!((status.up, status.workers, status.replaced, status.fault), (true, 1, 0, None));
+        let status = fixture.server.status();
+        assert_eq!((status.is_up, status.workers, status.replaced, status.fault), (true, 1, 0, None));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn calls_run_side_by_side_on_one_process() {
-    if no_python() {
+async fn calls_share_one_process() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
+    let fixture = Fixture::new(&[]).await;
     let began = Instant::now();
-    let sleeps = (0..8).map(|_| crib.call("slow", json!({"seconds": 0.5, "mark": "x"})));
+    let sleeps = (0..8).map(|_| fixture.call("slow", json!({"seconds": 0.5, "mark": "x"})));
     let all = futures_util::future::join_all(sleeps).await;
     assert!(all.into_iter().all(|result| result.unwrap().as_text() == "slept"));
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-    assert_eq!(crib.process().await, crib.process().await);
+    assert_eq!(fixture.process().await, fixture.process().await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_server_that_dies_costs_its_calls_and_is_replaced() {
-    if no_python() {
+async fn dead_server_fails_its_calls_and_is_replaced() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
-    let before = crib.process().await;
-    let other = tokio::spawn(crib.call("slow", json!({"seconds": 60, "mark": "x"})));
-    let killed = crib.call("die", json!({})).await.unwrap_err();
+    let fixture = Fixture::new(&[]).await;
+    let before = fixture.process().await;
+    let other = tokio::spawn(fixture.call("slow", json!({"seconds": 60, "mark": "x"})));
+    let killed = fixture.call("die", json!({})).await.unwrap_err();
     for error in [killed, other.await.unwrap().unwrap_err()] {
         let ToolError::Unavailable { message, started: true, .. } = error else { panic!("{error:?}") };
-        let why = "the MCP server probe did not answer: its process ended with exit status 3, saying: I cannot go on";
-        assert_eq!(message, why);
+        let expected = "the MCP server probe did not answer: its process ended with exit status 3; its last output: I cannot go on";
+        assert_eq!(message, expected);
     }
-    let after = crib.process().await;
+    let after = fixture.process().await;
     assert_ne!(before, after);
-    let status = crib.server.status();
-    assert_eq!((status.up, status.workers, status.replaced), (true, 1, 1));
-    assert_eq!((status.fault, status.fault_at), (None, None), "the connection that is there is well");
+    let status = fixture.server.status();
+    assert_eq!((status.is_up, status.workers, status.replaced), (true, 1, 1));
+    assert_eq!((status.fault, status.fault_at), (None, None), "the current connection has no fault");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn on_demand_nothing_runs_between_calls() {
-    if no_python() {
+async fn on_demand_server_ends_with_the_call() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::on_demand(&[]).await;
+    let fixture = Fixture::on_demand(&[]).await;
     let mut processes = Vec::new();
     for _ in 0..2 {
-        let (server, helper) = (crib.process().await, pid(&crib.text("helper", json!({})).await));
+        let (server, helper) = (fixture.process().await, pid(&fixture.text("helper", json!({})).await));
         processes.extend([server, helper]);
     }
     assert_ne!(processes[0], processes[2]);
-    until("all of them end", || processes.iter().all(|process| is_gone(*process))).await;
-    let Err(ToolError::Unavailable { message, started: true, .. }) = crib.call("die", json!({})).await else {
+    wait_until("all of them end", || processes.iter().all(|process| is_gone(*process))).await;
+    let Err(ToolError::Unavailable { message, started: true, .. }) = fixture.call("die", json!({})).await else {
         panic!()
     };
-    assert!(message.contains("exit status 3, saying: I cannot go on"), "{message}");
-    let status = crib.server.status();
-    assert_eq!((status.up, status.workers), (true, 0));
+    assert!(message.contains("exit status 3; its last output: I cannot go on"), "{message}");
+    let status = fixture.server.status();
+    assert_eq!((status.is_up, status.workers), (true, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_server_that_was_killed_is_there_again_and_what_it_started_is_gone() {
-    if no_python() {
+async fn killed_server_restarts_without_its_old_children() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
+    let fixture = Fixture::new(&[]).await;
     for round in 1..=3 {
-        let helper = pid(&crib.text("helper", json!({})).await);
-        kill_process(crib.process().await, Signal::KILL).unwrap();
+        let helper = pid(&fixture.text("helper", json!({})).await);
+        kill_process(fixture.process().await, Signal::KILL).unwrap();
         // A call now could still use the old connection, and would end with it. So wait for the replacement.
-        until("the restart", || crib.server.status().replaced == round).await;
-        assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again");
-        until("the helper ends", || is_gone(helper)).await;
+        wait_until("the restart", || fixture.server.status().replaced == round).await;
+        assert_eq!(fixture.text("echo", json!({"text": "again"})).await, "again");
+        wait_until("the helper ends", || is_gone(helper)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn whoever_drops_the_server_ends_it_with_all_that_it_started() {
-    if no_python() {
+async fn drop_ends_the_server_and_its_children() {
+    if is_python_missing() {
         return;
     }
     for quirks in [&[][..], &["stubborn"]] {
-        let crib = Crib::new(quirks).await;
-        let processes = [crib.process().await, pid(&crib.text("helper", json!({})).await)];
-        drop(crib);
-        until("both end", || processes.iter().all(|process| is_gone(*process))).await;
+        let fixture = Fixture::new(quirks).await;
+        let processes = [fixture.process().await, pid(&fixture.text("helper", json!({})).await)];
+        drop(fixture);
+        wait_until("both end", || processes.iter().all(|process| is_gone(*process))).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn nothing_takes_the_place_of_a_process_that_is_still_there() {
-    if no_python() {
+async fn replacement_waits_for_the_end_of_the_process() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&["stubborn"]).await;
-    let before = crib.process().await;
-    let slow = || tokio::spawn(crib.call("slow", json!({"seconds": 60, "mark": "x"})));
+    let fixture = Fixture::new(&["stubborn"]).await;
+    let before = fixture.process().await;
+    let slow = || tokio::spawn(fixture.call("slow", json!({"seconds": 60, "mark": "x"})));
     let others = [slow(), slow(), slow(), slow()];
-    crib.call("mum", json!({})).await.unwrap_err();
-    assert_ne!(crib.process().await, before);
-    assert!(is_gone(before), "though calls were under way on it");
+    fixture.call("mum", json!({})).await.unwrap_err();
+    assert_ne!(fixture.process().await, before);
+    assert!(is_gone(before), "though it had running calls");
     for other in others {
         other.await.unwrap().unwrap_err();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn progress_comes_in_order_and_is_asked_for_only_if_somebody_listens() {
-    if no_python() {
+async fn progress_is_ordered_and_needs_a_listener() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
+    let fixture = Fixture::new(&[]).await;
     let mut invocation = invocation();
-    assert_eq!(crib.text("progress", json!({})).await, "False");
+    assert_eq!(fixture.text("progress", json!({})).await, "False");
     let (sink, mut listener) = ProgressSink::channel();
     invocation.progress = Some(sink);
-    let reporter = Reporter::of(&invocation, || Box::new(|_| {}));
-    let context = context(&invocation, Effect::Read, PATIENCE).reporting(reporter);
-    let result = crib.runner("progress").call(object(json!({})), context).await.unwrap();
+    let reporter = Reporter::for_invocation(&invocation, || Box::new(|_| {}));
+    let context = context(&invocation, Effect::Read, TIMEOUT).with_reporter(reporter);
+    let result = fixture.runner("progress").call(object(json!({})), context).await.unwrap();
     assert_eq!(result.as_text(), "True");
     for n in 1..=5 {
         let Some(Event::Progress(progress)) = listener.try_next() else { panic!("progress {n}") };
@@ -292,16 +292,18 @@ async fn progress_comes_in_order_and_is_asked_for_only_if_somebody_listens() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn tools_that_cannot_be_used_are_left_out_and_the_others_stay() {
-    if no_python() {
+async fn unusable_tools_are_skipped_with_warnings() {
+    if is_python_missing() {
         return;
     }
     for quirks in [&["spoiled"][..], &["spoiled", "modern"]] {
-        let crib = Crib::new(quirks).await;
-        assert_eq!(crib.names(), ["good", "also_good"]);
-        let [no_schema, twice, root, pattern, unnamed @ ..] = &crib.warnings[..] else { panic!("{:?}", crib.warnings) };
+        let fixture = Fixture::new(quirks).await;
+        assert_eq!(fixture.tool_names(), ["good", "also_good"]);
+        let [no_schema, twice, root, pattern, unnamed @ ..] = &fixture.warnings[..] else {
+            panic!("{:?}", fixture.warnings)
+        };
         assert!(no_schema.starts_with("the tool `no_schema` is left out: invalid type: integer `7`"), "{no_schema}");
-        assert_eq!(twice, "the tool `good` is left out: it is there twice");
+        assert_eq!(twice, "the tool `good` is left out: the list contains it twice");
         assert!(root.contains("`odd_root`") && root.contains("the root must be `type: object`"), "{root}");
         assert!(pattern.contains("`bad_pattern`") && pattern.contains("inputSchema/properties/a"), "{pattern}");
         let rest = [
@@ -314,98 +316,100 @@ async fn tools_that_cannot_be_used_are_left_out_and_the_others_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_call_that_is_given_up_is_cancelled_and_the_connection_stays() {
-    if no_python() {
+async fn aborted_call_is_cancelled_at_the_server() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
-    let (process, mark) = (crib.process().await, crib.file("cancelled"));
-    let slow = tokio::spawn(crib.call("slow", json!({"seconds": 600, "mark": mark})));
-    crib.text("slow", json!({"seconds": 0.1, "mark": mark})).await;
+    let fixture = Fixture::new(&[]).await;
+    let (process, mark) = (fixture.process().await, fixture.file("cancelled"));
+    let slow = tokio::spawn(fixture.call("slow", json!({"seconds": 600, "mark": mark})));
+    fixture.text("slow", json!({"seconds": 0.1, "mark": mark})).await;
     slow.abort();
-    until("the server is told", || mark.exists()).await;
-    assert_eq!(crib.process().await, process);
-    assert_eq!(crib.server.status().replaced, 0);
+    wait_until("the server gets the cancellation", || mark.exists()).await;
+    assert_eq!(fixture.process().await, process);
+    assert_eq!(fixture.server.status().replaced, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_answer_that_is_too_long_is_refused_and_costs_nobody_else() {
-    if no_python() {
+async fn overlong_response_fails_only_its_call() {
+    if is_python_missing() {
         return;
     }
     for quirks in [&[][..], &["backwards"]] {
-        let crib = Crib::new(quirks).await;
-        let process = crib.process().await;
-        let other = tokio::spawn(crib.call("slow", json!({"seconds": 0.5, "mark": "x"})));
-        let before = resident();
-        let error = crib.call("big", json!({"bytes": 50_000_000})).await.unwrap_err();
-        let said = "the MCP server probe answered more than 4.0 MiB: ask for less";
-        assert_eq!(error, ToolError::BadOutput(said.into()));
-        assert!(resident() < before + (40 << 20), "{before} {}", resident());
+        let fixture = Fixture::new(quirks).await;
+        let process = fixture.process().await;
+        let other = tokio::spawn(fixture.call("slow", json!({"seconds": 0.5, "mark": "x"})));
+        let before = resident_bytes();
+        let error = fixture.call("big", json!({"bytes": 50_000_000})).await.unwrap_err();
+        let expected = "the MCP server probe answered more than 4.0 MiB: ask for less";
+        assert_eq!(error, ToolError::BadOutput(expected.into()));
+        assert!(resident_bytes() < before + (40 << 20), "{before} {}", resident_bytes());
         assert_eq!(other.await.unwrap().unwrap().as_text(), "slept");
-        assert_eq!(crib.text("big", json!({"bytes": 4_000_000})).await.len(), 4_000_000);
-        assert_eq!(crib.process().await, process);
+        assert_eq!(fixture.text("big", json!({"bytes": 4_000_000})).await.len(), 4_000_000);
+        assert_eq!(fixture.process().await, process);
     }
 }
 
 /// Resident memory of this process, in bytes.
-fn resident() -> usize {
+fn resident_bytes() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn lines_that_are_no_messages_are_passed_over() {
-    if no_python() {
+async fn invalid_lines_are_ignored() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
-    assert_eq!(crib.text("chatter", json!({})).await, "said");
-    assert_eq!(crib.text("shout", json!({"text": "hunter2-hunter2"})).await, "shouted");
-    assert_eq!(crib.server.status().replaced, 0);
+    let fixture = Fixture::new(&[]).await;
+    assert_eq!(fixture.text("chatter", json!({})).await, "said");
+    assert_eq!(fixture.text("shout", json!({"text": "hunter2-hunter2"})).await, "shouted");
+    assert_eq!(fixture.server.status().replaced, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_server_whose_answers_are_all_swallowed_is_replaced() {
-    if no_python() {
+async fn server_with_endless_lines_is_replaced() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
-    let mut ends = vec![crib.call("babble", json!({})).await.unwrap_err()];
+    let fixture = Fixture::new(&[]).await;
+    let mut ends = vec![fixture.call("babble", json!({})).await.unwrap_err()];
     for _ in 0..2 {
-        ends.push(crib.call("echo", json!({"text": "x"})).await.unwrap_err());
+        ends.push(fixture.call("echo", json!({"text": "x"})).await.unwrap_err());
     }
     let Some(ToolError::Unavailable { message, started: true, .. }) = ends.pop() else { panic!("{ends:?}") };
-    assert!(message.ends_with("it writes lines without an end again and again"), "{message}");
-    assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again");
-    assert_eq!(crib.server.status().replaced, 1);
+    assert!(message.ends_with("it repeatedly wrote lines without an end"), "{message}");
+    assert_eq!(fixture.text("echo", json!({"text": "again"})).await, "again");
+    assert_eq!(fixture.server.status().replaced, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn errors_of_the_protocol_become_failures_of_their_kind() {
-    if no_python() {
+async fn json_rpc_errors_map_to_tool_errors() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
-    let refuse = async |code: i64| crib.call("refuse", json!({"code": code})).await.unwrap_err();
-    let said = ToolError::Said("The MCP server probe refuses the call: no such luck".into());
-    assert_eq!(refuse(-32602).await, said, "it had the call, and may have done something of it");
+    let fixture = Fixture::new(&[]).await;
+    let refuse = async |code: i64| fixture.call("refuse", json!({"code": code})).await.unwrap_err();
+    let expected = ToolError::Rejected("The MCP server probe refuses the call: no such luck".into());
+    assert_eq!(refuse(-32602).await, expected, "the server had the call, so it may have had an effect");
     for (code, retryable) in [(-32603, true), (-32000, true), (-32601, false), (-32021, false), (17, false)] {
         let expected = format!("the MCP server probe answered with error {code}: no such luck");
-        let ToolError::Upstream { message, retryable: may, down: false, .. } = refuse(code).await else { panic!() };
+        let ToolError::Upstream { message, retryable: may, unavailable: false, .. } = refuse(code).await else {
+            panic!()
+        };
         assert_eq!((message, may), (expected, retryable));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_server_sees_its_own_environment_and_a_few_variables_of_the_service() {
-    if no_python() {
+async fn server_gets_declared_and_passed_variables_only() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
-    let seen: BTreeMap<String, String> = serde_json::from_str(&crib.text("environment", json!({})).await).unwrap();
+    let fixture = Fixture::new(&[]).await;
+    let seen: BTreeMap<String, String> = serde_json::from_str(&fixture.text("environment", json!({})).await).unwrap();
     assert_eq!((seen["MARK"].as_str(), seen.contains_key("PATH")), ("declared", true));
-    let passed = surroundings().variables;
+    let passed = test_env().variables;
     let foreign = seen.keys().filter(|name| !passed.contains_key(std::ffi::OsStr::new(name)));
     let foreign: Vec<_> =
         foreign.filter(|name| !["MARK", "TOOLCRIB_MCP_SERVER", "LC_CTYPE"].contains(&name.as_str())).collect();
@@ -413,229 +417,231 @@ async fn a_server_sees_its_own_environment_and_a_few_variables_of_the_service() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_a_server_asks_of_us_is_refused() {
-    if no_python() {
+async fn server_requests_are_refused() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
-    let answer: Value = serde_json::from_str(&crib.text("ask", json!({})).await).unwrap();
+    let fixture = Fixture::new(&[]).await;
+    let answer: Value = serde_json::from_str(&fixture.text("ask", json!({})).await).unwrap();
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("a1"), &json!(-32601)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_call_with_effects_carries_the_same_key_in_every_try() {
-    if no_python() {
+async fn idempotency_key_is_the_same_in_every_attempt() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
+    let fixture = Fixture::new(&[]).await;
     let invocation = invocation();
     for (effect, key) in
         [(Effect::Write, json!(invocation.id)), (Effect::Idempotent, json!(invocation.id)), (Effect::Read, json!(null))]
     {
-        let context = context(&invocation, effect, PATIENCE);
-        let meta = crib.runner("meta").call(object(json!({})), context).await.unwrap().as_text();
+        let context = context(&invocation, effect, TIMEOUT);
+        let meta = fixture.runner("meta").call(object(json!({})), context).await.unwrap().as_text();
         assert_eq!(serde_json::from_str::<Value>(&meta).unwrap()["toolcrib/idempotencyKey"], key, "{meta}");
     }
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_after_a_call_was_given_up_is_replaced() {
-    if no_python() {
+async fn silent_server_is_replaced_after_a_cancelled_call() {
+    if is_python_missing() {
         return;
     }
     for quirks in [&[][..], &["modern"]] {
-        let crib = Crib::new(quirks).await;
-        let process = crib.process().await;
-        let waits = tokio::spawn(crib.call("slow", json!({"seconds": 600, "mark": "x"})));
-        let hang = crib.call("hang", json!({}));
-        let hangs = crib.file("hangs");
+        let fixture = Fixture::new(quirks).await;
+        let process = fixture.process().await;
+        let waits = tokio::spawn(fixture.call("slow", json!({"seconds": 600, "mark": "x"})));
+        let hang = fixture.call("hang", json!({}));
+        let hangs = fixture.file("hangs");
         tokio::select! {
             ended = hang => panic!("{ended:?}"),
-            () = until("it hangs", || hangs.exists()) => {}
+            () = wait_until("it hangs", || hangs.exists()) => {}
         }
-        let waits = in_fast_time(50, waits).await;
+        let waits = with_fast_clock(50, waits).await;
         let Err(ToolError::Unavailable { message, started: true, .. }) = waits.unwrap() else { panic!() };
-        assert!(message.ends_with("it said nothing any more after a call that was given up"), "{message}");
-        assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again");
-        until("the old one ends", || is_gone(process)).await;
-        assert_eq!(crib.server.status().replaced, 1);
+        assert!(message.ends_with("it did not respond after a call was cancelled"), "{message}");
+        assert_eq!(fixture.text("echo", json!({"text": "again"})).await, "again");
+        wait_until("the old one ends", || is_gone(process)).await;
+        assert_eq!(fixture.server.status().replaced, 1);
     }
 }
 
 #[tokio::test]
-async fn a_server_that_asks_all_the_time_and_reads_nothing_is_replaced() {
-    if no_python() {
+async fn server_that_never_reads_is_replaced() {
+    if is_python_missing() {
         return;
     }
-    for crib in [Crib::new(&[]).await, Crib::on_demand(&[]).await] {
-        let before = resident();
+    for fixture in [Fixture::new(&[]).await, Fixture::on_demand(&[]).await] {
+        let before = resident_bytes();
         // Time runs slowly enough for the server to send more requests than memory could hold.
         let Err(ToolError::Unavailable { message, started: true, .. }) =
-            in_fast_time(4, crib.call("pester", json!({}))).await
+            with_fast_clock(4, fixture.call("pester", json!({}))).await
         else {
             panic!()
         };
-        assert!(message.ends_with("it asks again and again and reads no answer"), "{message}");
-        assert!(resident() < before + (20 << 20), "{before} {}", resident());
-        assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again");
+        assert!(message.ends_with("it sent requests and read no responses"), "{message}");
+        assert!(resident_bytes() < before + (20 << 20), "{before} {}", resident_bytes());
+        assert_eq!(fixture.text("echo", json!({"text": "again"})).await, "again");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_change_that_the_server_tells_is_heard_and_listed_over_the_same_connection() {
-    if no_python() {
+async fn reported_change_is_listed_over_the_same_connection() {
+    if is_python_missing() {
         return;
     }
     for quirks in [&[][..], &["modern"]] {
-        let crib = Crib::new(quirks).await;
-        let process = crib.process().await;
-        assert!(futures_util::FutureExt::now_or_never(crib.server.changed()).is_none());
-        crib.text("grow", json!({})).await;
-        tokio::time::timeout(PATIENCE, crib.server.changed()).await.unwrap();
-        let listed = crib.server.list(&|_| {}).await.unwrap();
+        let fixture = Fixture::new(quirks).await;
+        let process = fixture.process().await;
+        assert!(futures_util::FutureExt::now_or_never(fixture.server.changed()).is_none());
+        fixture.text("grow", json!({})).await;
+        tokio::time::timeout(TIMEOUT, fixture.server.changed()).await.unwrap();
+        let listed = fixture.server.list(&|_| {}).await.unwrap();
         assert_eq!(listed.tools.last().unwrap().name, "grown");
-        let call = listed.tools[1].runner.call(object(json!({})), context(&invocation(), Effect::Read, PATIENCE));
+        let call = listed.tools[1].runner.call(object(json!({})), context(&invocation(), Effect::Read, TIMEOUT));
         assert_eq!(pid(&call.await.unwrap().as_text()), process);
-        assert!(futures_util::FutureExt::now_or_never(crib.server.changed()).is_none());
+        assert!(futures_util::FutureExt::now_or_never(fixture.server.changed()).is_none());
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_server_that_comes_back_with_other_tools_has_changed_and_one_with_the_same_has_not() {
-    if no_python() {
+async fn restart_signals_a_change_only_for_other_tools() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
-    crib.call("die", json!({})).await.unwrap_err();
-    crib.process().await;
-    assert!(futures_util::FutureExt::now_or_never(crib.server.changed()).is_none());
-    std::fs::write(crib.file("late"), "").unwrap();
-    crib.call("die", json!({})).await.unwrap_err();
-    tokio::time::timeout(PATIENCE, crib.server.changed()).await.unwrap();
-    assert_eq!(crib.server.list(&|_| {}).await.unwrap().tools.last().unwrap().name, "late");
+    let fixture = Fixture::new(&[]).await;
+    fixture.call("die", json!({})).await.unwrap_err();
+    fixture.process().await;
+    assert!(futures_util::FutureExt::now_or_never(fixture.server.changed()).is_none());
+    std::fs::write(fixture.file("late"), "").unwrap();
+    fixture.call("die", json!({})).await.unwrap_err();
+    tokio::time::timeout(TIMEOUT, fixture.server.changed()).await.unwrap();
+    assert_eq!(fixture.server.list(&|_| {}).await.unwrap().tools.last().unwrap().name, "late");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_tool_that_was_approved_is_not_called_when_it_is_another_by_then() {
-    if no_python() {
+async fn pinned_tool_is_refused_after_a_change() {
+    if is_python_missing() {
         return;
     }
     for mode in [Mode::Persistent, Mode::OnDemand] {
-        let crib = Crib::try_new(&[], |settings| settings.mode = mode).await.unwrap();
+        let fixture = Fixture::try_new(&[], |settings| settings.mode = mode).await.unwrap();
         let pinned = |name: &str| {
-            let said = crib.offers.iter().find(|offer| offer.name == name).unwrap().said.clone().unwrap();
-            let context = context(&invocation(), Effect::Write, PATIENCE);
-            async move { said.runner.call(object(json!({"text": "hello"})), context).await }
+            let snapshot = fixture.tools.iter().find(|tool| tool.name == name).unwrap().snapshot.clone().unwrap();
+            let context = context(&invocation(), Effect::Write, TIMEOUT);
+            async move { snapshot.runner.call(object(json!({"text": "hello"})), context).await }
         };
         pid(&pinned("pid").await.unwrap().as_text());
-        std::fs::write(crib.file("other"), "").unwrap();
+        std::fs::write(fixture.file("other"), "").unwrap();
         // A persistent server returns with another definition, which has not been listed for the source yet.
-        crib.call("die", json!({})).await.unwrap_err();
-        assert!(matches!(pinned("pid").await, Err(ToolError::Changed)), "{mode:?}");
+        fixture.call("die", json!({})).await.unwrap_err();
+        assert!(matches!(pinned("pid").await, Err(ToolError::DefinitionChanged)), "{mode:?}");
         assert_eq!(pinned("echo").await.unwrap().as_text(), "hello", "that is the same");
-        crib.process().await;
-        tokio::time::timeout(PATIENCE, crib.server.changed()).await.unwrap();
-        std::fs::remove_file(crib.file("other")).unwrap();
-        crib.call("die", json!({})).await.unwrap_err();
+        fixture.process().await;
+        tokio::time::timeout(TIMEOUT, fixture.server.changed()).await.unwrap();
+        std::fs::remove_file(fixture.file("other")).unwrap();
+        fixture.call("die", json!({})).await.unwrap_err();
         pid(&pinned("pid").await.unwrap().as_text());
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_tool_that_was_approved_is_not_called_while_nobody_knows_what_it_is_now() {
-    if no_python() {
+async fn pinned_tool_is_refused_while_its_definition_is_unknown() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
-    let said = crib.offers[0].said.clone().unwrap();
-    let pinned = || said.runner.call(object(json!({"text": "hello"})), context(&invocation(), Effect::Read, PATIENCE));
-    std::fs::write(crib.file("endless"), "").unwrap();
-    crib.text("grow", json!({})).await;
-    tokio::time::timeout(PATIENCE, crib.server.changed()).await.unwrap();
+    let fixture = Fixture::new(&[]).await;
+    let snapshot = fixture.tools[0].snapshot.clone().unwrap();
+    let pinned =
+        || snapshot.runner.call(object(json!({"text": "hello"})), context(&invocation(), Effect::Read, TIMEOUT));
+    std::fs::write(fixture.file("endless"), "").unwrap();
+    fixture.text("grow", json!({})).await;
+    tokio::time::timeout(TIMEOUT, fixture.server.changed()).await.unwrap();
     for _ in 0..2 {
         let error = pinned().await.unwrap_err();
         let ToolError::Unavailable { message, started: false, .. } = error else { panic!("{error:?}") };
-        let says = "the MCP server probe says that its tools have changed, and what they are now is not known: its list of tools has no end";
-        assert!(message.starts_with(says), "{message}");
+        let expected =
+            "the MCP server probe reported changed tools, but could not list them: its list of tools has no end";
+        assert!(message.starts_with(expected), "{message}");
     }
-    assert_eq!(crib.text("echo", json!({"text": "hello"})).await, "hello", "nobody has approved it");
-    std::fs::remove_file(crib.file("endless")).unwrap();
-    crib.server.list(&|_| {}).await.unwrap();
+    assert_eq!(fixture.text("echo", json!({"text": "hello"})).await, "hello", "it is not pinned");
+    std::fs::remove_file(fixture.file("endless")).unwrap();
+    fixture.server.list(&|_| {}).await.unwrap();
     assert_eq!(pinned().await.unwrap().as_text(), "hello", "it is the same");
-    // The server reports another change, so it is asked again before the call.
-    crib.text("grow", json!({})).await;
-    tokio::time::timeout(PATIENCE, crib.server.changed()).await.unwrap();
+    // The server reports another change, so its tools are listed again before the call.
+    fixture.text("grow", json!({})).await;
+    tokio::time::timeout(TIMEOUT, fixture.server.changed()).await.unwrap();
     assert_eq!(pinned().await.unwrap().as_text(), "hello");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn hashes_are_of_what_a_server_says_before_secrets_are_taken_out() {
+async fn fingerprint_is_computed_before_redaction() {
     let tool = |words: &str| {
         let json = json!({"name": "t", "description": words, "inputSchema": {"type": "object"}, "annotations": {"title": words}});
-        listing::prints(&serde_json::from_value(json).unwrap())
+        listing::fingerprint_definition(&serde_json::from_value(json).unwrap())
     };
     let (one, other) = (tool("Reads hunter2-hunter2."), tool("Reads [redacted]."));
-    assert!(one.whole != other.whole && one.parts["description"] != other.parts["description"]);
+    assert!(one.full_hash != other.full_hash && one.part_hashes["description"] != other.part_hashes["description"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_listing_that_fails_leaves_what_is_there() {
-    if no_python() {
+async fn failed_listing_keeps_the_connection() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
-    let process = crib.process().await;
-    std::fs::write(crib.file("endless"), "").unwrap();
-    assert!(crib.server.list(&|_| {}).await.is_err());
-    assert_eq!((crib.process().await, crib.server.status().up), (process, true));
-    std::fs::remove_file(crib.file("endless")).unwrap();
-    assert_eq!(crib.server.list(&|_| {}).await.unwrap().tools.len(), crib.offers.len());
-    assert_eq!(crib.process().await, process);
+    let fixture = Fixture::new(&[]).await;
+    let process = fixture.process().await;
+    std::fs::write(fixture.file("endless"), "").unwrap();
+    assert!(fixture.server.list(&|_| {}).await.is_err());
+    assert_eq!((fixture.process().await, fixture.server.status().is_up), (process, true));
+    std::fs::remove_file(fixture.file("endless")).unwrap();
+    assert_eq!(fixture.server.list(&|_| {}).await.unwrap().tools.len(), fixture.tools.len());
+    assert_eq!(fixture.process().await, process);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn only_the_tools_that_are_wanted_are_offered() {
-    if no_python() {
+async fn include_and_exclude_filter_the_listing() {
+    if is_python_missing() {
         return;
     }
     let change = |settings: &mut ServerSettings| {
         settings.include = vec!["e*".into(), "p?d".into()];
         settings.exclude = vec!["*ment".into()];
     };
-    assert_eq!(Crib::try_new(&[], change).await.unwrap().names(), ["echo", "pid"]);
+    assert_eq!(Fixture::try_new(&[], change).await.unwrap().tool_names(), ["echo", "pid"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn why_a_server_did_not_come_up_is_said() {
-    if no_python() {
+async fn start_failures_name_the_reason() {
+    if is_python_missing() {
         return;
     }
     let fault =
-        async |quirks: &[&str], change: fn(&mut ServerSettings)| Crib::try_new(quirks, change).await.err().unwrap();
-    assert_eq!(fault(&["stillborn"], |_| {}).await, "its process ended with exit status 4, saying: no licence found");
+        async |quirks: &[&str], change: fn(&mut ServerSettings)| Fixture::try_new(quirks, change).await.err().unwrap();
     assert_eq!(
-        fault(&["endless"], |_| {}).await,
-        "its list of tools has no end: a page says that it comes after itself"
+        fault(&["stillborn"], |_| {}).await,
+        "its process ended with exit status 4; its last output: no licence found"
     );
+    assert_eq!(fault(&["endless"], |_| {}).await, "its list of tools has no end: a page refers to an earlier page");
     assert_eq!(fault(&["crowd"], |_| {}).await, "it lists more than 1000 tools");
     for quirk in ["wordy", "windy"] {
-        assert_eq!(fault(&[quirk], |_| {}).await, "its tools take more than 16.0 MiB to define", "{quirk}");
+        assert_eq!(fault(&[quirk], |_| {}).await, "the definitions of its tools are larger than 16.0 MiB", "{quirk}");
     }
     let fault = fault(&[], |settings| {
-        if let Transport::Command { argv, .. } = &mut settings.reach {
+        if let Transport::Command { argv, .. } = &mut settings.transport {
             argv[0] = "no-such-program".into();
         }
     });
-    assert_eq!(fault.await, "there is no program `no-such-program` along the PATH");
+    assert_eq!(fault.await, "there is no program `no-such-program` in the PATH");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_server_that_ends_at_its_start_is_started_twice_only_the_first_time() {
-    if no_python() {
+async fn second_start_is_attempted_only_once() {
+    if is_python_missing() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::new(settings(folder.path(), &["stillborn"]), &surroundings());
+    let server = Server::new(settings(folder.path(), &["stillborn"]), &test_env());
     for starts in ["xx", "xxx", "xxxx", "xxxxx"] {
         assert!(server.list(&|_| {}).await.is_err());
         assert_eq!(std::fs::read_to_string(folder.path().join("starts")).unwrap(), starts);
@@ -645,67 +651,67 @@ async fn a_server_that_ends_at_its_start_is_started_twice_only_the_first_time() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_server_that_does_not_come_back_is_waited_for_in_vain() {
-    if no_python() {
+async fn calls_fail_while_the_server_cannot_restart() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
-    std::fs::write(crib.file("server.py"), "import sys; sys.exit('broken')").unwrap();
-    crib.call("die", json!({})).await.unwrap_err();
-    until("it is down", || !crib.server.status().up).await;
-    assert!(!crib.runner("echo").is_available());
-    let error = crib.call("echo", json!({"text": "x"})).await.unwrap_err();
+    let fixture = Fixture::new(&[]).await;
+    std::fs::write(fixture.file("server.py"), "import sys; sys.exit('broken')").unwrap();
+    fixture.call("die", json!({})).await.unwrap_err();
+    wait_until("it is down", || !fixture.server.status().is_up).await;
+    assert!(!fixture.runner("echo").is_available());
+    let error = fixture.call("echo", json!({"text": "x"})).await.unwrap_err();
     let ToolError::Unavailable { message, started: false, retry_after: Some(_) } = error else { panic!("{error:?}") };
-    assert_eq!(message, "the MCP server probe is down: its process ended with exit status 1, saying: broken");
-    std::fs::write(crib.file("server.py"), SCRIPT).unwrap();
-    until("it is up again", || crib.server.status().up).await;
-    assert_eq!(crib.text("echo", json!({"text": "x"})).await, "x");
+    assert_eq!(message, "the MCP server probe is down: its process ended with exit status 1; its last output: broken");
+    std::fs::write(fixture.file("server.py"), SCRIPT).unwrap();
+    wait_until("it is up again", || fixture.server.status().is_up).await;
+    assert_eq!(fixture.text("echo", json!({"text": "x"})).await, "x");
 }
 
 #[tokio::test]
-async fn servers_that_are_slow_or_silent_at_the_start_are_understood_all_the_same() {
-    if no_python() {
+async fn slow_and_silent_handshakes_succeed() {
+    if is_python_missing() {
         return;
     }
-    // The SDK waits ten seconds for an answer to `server/discover`; here they pass in a tenth of a second.
-    let patient = |settings: &mut ServerSettings| settings.start_timeout = 100 * PATIENCE;
+    // The SDK waits ten seconds for an answer to `server/discover`; with the fast clock they pass in a tenth of a second.
+    let patient = |settings: &mut ServerSettings| settings.start_timeout = 100 * TIMEOUT;
     let quirks = [&["late"][..], &["late", "modern"], &["late", "modern", "strict"], &["mute"]];
-    let cribs = futures_util::future::join_all(quirks.map(|quirks| Crib::try_new(quirks, patient)));
-    let on_demand = Crib::try_new(&["mute"], |settings| {
+    let fixtures = futures_util::future::join_all(quirks.map(|quirks| Fixture::try_new(quirks, patient)));
+    let on_demand = Fixture::try_new(&["mute"], |settings| {
         patient(settings);
         settings.mode = Mode::OnDemand;
     });
-    let (cribs, crib) = in_fast_time(100, async { tokio::join!(cribs, on_demand) }).await;
-    for crib in cribs {
-        assert_eq!(crib.unwrap().text("echo", json!({"text": "here"})).await, "here");
+    let (fixtures, fixture) = with_fast_clock(100, async { tokio::join!(fixtures, on_demand) }).await;
+    for fixture in fixtures {
+        assert_eq!(fixture.unwrap().text("echo", json!({"text": "here"})).await, "here");
     }
     let began = Instant::now();
-    crib.unwrap().text("echo", json!({"text": "at once"})).await;
+    fixture.unwrap().text("echo", json!({"text": "at once"})).await;
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hundred_kills_leave_nothing_behind() {
-    if no_python() {
+async fn hundred_kills_leak_no_process_task_or_file() {
+    if is_python_missing() {
         return;
     }
-    let crib = Crib::new(&[]).await;
+    let fixture = Fixture::new(&[]).await;
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    let mut last = crib.process().await;
+    let mut last = fixture.process().await;
     let (tasks, files) = (alive(), open_files());
     let mut dead = Vec::new();
     for round in 1..=100 {
-        let helper = pid(&crib.text("helper", json!({})).await);
+        let helper = pid(&fixture.text("helper", json!({})).await);
         kill_process(last, Signal::KILL).unwrap();
-        until("the restart", || crib.server.status().replaced == round).await;
+        wait_until("the restart", || fixture.server.status().replaced == round).await;
         dead.extend([last, helper]);
-        last = crib.process().await;
+        last = fixture.process().await;
     }
-    until("all that was killed is gone", || dead.iter().all(|process| is_gone(*process))).await;
-    until("no task is left", || alive() <= tasks).await;
+    wait_until("all killed processes are gone", || dead.iter().all(|process| is_gone(*process))).await;
+    wait_until("no task is left", || alive() <= tasks).await;
     // Other tests of this process also have files open. A leak in a hundred rounds would still be visible.
-    until("no file is left open", || open_files() < files + 100).await;
-    assert_eq!(crib.server.status().workers, 1);
+    wait_until("no file is left open", || open_files() < files + 100).await;
+    assert_eq!(fixture.server.status().workers, 1);
 }
 
 fn open_files() -> usize {
@@ -727,7 +733,7 @@ impl Remote {
         std::fs::write(folder.path().join("server.py"), SCRIPT).unwrap();
         let process = Self::process(folder.path(), port, quirks);
         let remote = Self { process, port, quirks: quirks.to_vec(), folder };
-        remote.until_up().await;
+        remote.wait_until_up().await;
         remote
     }
 
@@ -737,8 +743,8 @@ impl Remote {
         command.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap()
     }
 
-    async fn until_up(&self) {
-        until("the server listens", || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok()).await;
+    async fn wait_until_up(&self) {
+        wait_until("the server listens", || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok()).await;
     }
 
     fn kill(&mut self) {
@@ -748,12 +754,12 @@ impl Remote {
 
     async fn restart(&mut self) {
         self.process = Self::process(self.folder.path(), self.port, &self.quirks);
-        self.until_up().await;
+        self.wait_until_up().await;
     }
 
-    async fn try_crib(&self, change: impl FnOnce(&mut ServerSettings)) -> Result<Crib, String> {
-        Crib::try_new(&[], |settings| {
-            settings.reach = Transport::Url {
+    async fn try_fixture(&self, change: impl FnOnce(&mut ServerSettings)) -> Result<Fixture, String> {
+        Fixture::try_new(&[], |settings| {
+            settings.transport = Transport::Url {
                 url: format!("http://127.0.0.1:{}/mcp", self.port).parse().unwrap(),
                 headers: BTreeMap::from([("authorization".into(), "Bearer let-me-in".into())]),
             };
@@ -762,8 +768,8 @@ impl Remote {
         .await
     }
 
-    async fn crib(&self) -> Crib {
-        self.try_crib(|_| {}).await.unwrap()
+    async fn fixture(&self) -> Fixture {
+        self.try_fixture(|_| {}).await.unwrap()
     }
 }
 
@@ -775,113 +781,117 @@ impl Drop for Remote {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_server_by_url_is_called_in_either_era_and_knows_nothing_of_the_caller() {
-    if no_python() {
+async fn url_server_works_with_both_protocol_versions() {
+    if is_python_missing() {
         return;
     }
     for quirks in [&[][..], &["sse"], &["modern"], &["modern", "sse"]] {
         let remote = Remote::new(quirks).await;
-        let crib = remote.crib().await;
-        assert_eq!(crib.offers.len(), 22, "{quirks:?}");
-        assert_eq!(crib.text("echo", json!({"text": "héllo"})).await, "héllo");
-        let headers: BTreeMap<String, String> = serde_json::from_str(&crib.text("headers", json!({})).await).unwrap();
+        let fixture = remote.fixture().await;
+        assert_eq!(fixture.tools.len(), 22, "{quirks:?}");
+        assert_eq!(fixture.text("echo", json!({"text": "héllo"})).await, "héllo");
+        let headers: BTreeMap<String, String> =
+            serde_json::from_str(&fixture.text("headers", json!({})).await).unwrap();
         assert_eq!(headers["authorization"], "Bearer let-me-in");
         let version = if quirks.contains(&"modern") { "2026-07-28" } else { "2025-11-25" };
         assert_eq!(headers["mcp-protocol-version"], version);
         assert_eq!(headers.contains_key("mcp-session-id"), !quirks.contains(&"modern"));
-        assert_eq!(crib.server.status().workers, 0);
-        drop(crib);
+        assert_eq!(fixture.server.status().workers, 0);
+        drop(fixture);
         if !quirks.contains(&"modern") {
-            until("the session is ended", || remote.folder.path().join("deleted").exists()).await;
+            wait_until("the session is ended", || remote.folder.path().join("deleted").exists()).await;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn progress_of_a_server_by_url_comes_in_order() {
-    if no_python() {
+async fn url_server_progress_is_ordered() {
+    if is_python_missing() {
         return;
     }
     for quirks in [&["sse"][..], &["sse", "modern"]] {
         let remote = Remote::new(quirks).await;
-        let crib = remote.crib().await;
+        let fixture = remote.fixture().await;
         let mut invocation = invocation();
         let (sink, mut listener) = ProgressSink::channel();
         invocation.progress = Some(sink);
-        let reporter = Reporter::of(&invocation, || Box::new(|_| {}));
-        let context = context(&invocation, Effect::Read, PATIENCE).reporting(reporter);
-        crib.runner("progress").call(object(json!({})), context).await.unwrap();
-        let heard = std::iter::from_fn(|| match listener.try_next()? {
+        let reporter = Reporter::for_invocation(&invocation, || Box::new(|_| {}));
+        let context = context(&invocation, Effect::Read, TIMEOUT).with_reporter(reporter);
+        fixture.runner("progress").call(object(json!({})), context).await.unwrap();
+        let received = std::iter::from_fn(|| match listener.try_next()? {
             Event::Progress(progress) => {
                 Some(serde_json::from_str::<Value>(progress.data.get()).unwrap()["progress"].clone())
             }
             other => panic!("{other:?}"),
         });
-        assert_eq!(heard.collect::<Vec<_>>(), [json!(1.0), json!(2.0), json!(3.0), json!(4.0), json!(5.0)]);
+        assert_eq!(received.collect::<Vec<_>>(), [json!(1.0), json!(2.0), json!(3.0), json!(4.0), json!(5.0)]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_session_that_is_gone_is_replaced_without_a_word() {
-    if no_python() {
+async fn expired_session_is_replaced() {
+    if is_python_missing() {
         return;
     }
     let remote = Remote::new(&[]).await;
-    let crib = remote.crib().await;
-    assert_eq!(crib.text("forget", json!({})).await, "forgotten");
-    assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again");
-    assert_eq!(crib.server.status().replaced, 1, "its tools are listed anew before the call");
+    let fixture = remote.fixture().await;
+    assert_eq!(fixture.text("forget", json!({})).await, "forgotten");
+    assert_eq!(fixture.text("echo", json!({"text": "again"})).await, "again");
+    assert_eq!(fixture.server.status().replaced, 1, "a new session lists the tools before the call");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_server_by_url_that_refuses_us_or_sends_us_on_is_told_by_what_it_means() {
-    if no_python() {
+async fn url_server_refusal_and_redirect_are_explained() {
+    if is_python_missing() {
         return;
     }
     let remote = Remote::new(&["locked"]).await;
-    assert_eq!(remote.crib().await.text("echo", json!({"text": "in"})).await, "in");
+    assert_eq!(remote.fixture().await.text("echo", json!({"text": "in"})).await, "in");
     let wrong = |settings: &mut ServerSettings| {
-        if let Transport::Url { headers, .. } = &mut settings.reach {
+        if let Transport::Url { headers, .. } = &mut settings.transport {
             headers.insert("authorization".into(), "Bearer wrong-wrong".into());
         }
     };
-    let fault = remote.try_crib(wrong).await.err().unwrap();
-    let said = "the MCP server probe does not let us in (HTTP 401 Unauthorized): see `headers` of its entry";
-    assert_eq!(fault, said);
+    let fault = remote.try_fixture(wrong).await.err().unwrap();
+    let expected = "the MCP server probe refuses access (HTTP 401 Unauthorized): see `headers` of its entry";
+    assert_eq!(fault, expected);
     let moved = Remote::new(&["moved"]).await;
-    let fault = moved.try_crib(|_| {}).await.err().unwrap();
+    let fault = moved.try_fixture(|_| {}).await.err().unwrap();
     let host = format!("127.0.0.1:{}", moved.port);
-    let said =
+    let expected =
         "answered HTTP 307 Temporary Redirect and points to https://elsewhere.example; redirects are not followed";
-    assert_eq!(fault, format!("`{host}` {said}"));
+    assert_eq!(fault, format!("`{host}` {expected}"));
     let odd = |settings: &mut ServerSettings| {
-        if let Transport::Url { headers, .. } = &mut settings.reach {
+        if let Transport::Url { headers, .. } = &mut settings.transport {
             headers.insert("x-key".into(), "two\nlines".into());
         }
     };
-    assert_eq!(remote.try_crib(odd).await.err().unwrap(), "its header `x-key` cannot be sent: it has odd characters");
+    assert_eq!(
+        remote.try_fixture(odd).await.err().unwrap(),
+        "its header `x-key` cannot be sent: it contains invalid characters"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_server_by_url_that_dies_costs_its_call_and_is_found_again() {
-    if no_python() {
+async fn url_server_is_reconnected_after_its_death() {
+    if is_python_missing() {
         return;
     }
     for quirks in [&[][..], &["sse"], &["modern"], &["modern", "sse"]] {
         let mut remote = Remote::new(quirks).await;
-        let crib = remote.crib().await;
-        let error = crib.call("die", json!({})).await.unwrap_err();
+        let fixture = remote.fixture().await;
+        let error = fixture.call("die", json!({})).await.unwrap_err();
         let started = matches!(
             error,
-            ToolError::Unavailable { started: true, .. } | ToolError::Upstream { untouched: false, .. }
+            ToolError::Unavailable { started: true, .. } | ToolError::Upstream { not_delivered: false, .. }
         );
         assert!(started, "{error:?}");
         remote.kill();
         let error = loop {
             let context = context(&invocation(), Effect::Write, Duration::from_secs(1));
-            match crib.runner("echo").call(object(json!({"text": "x"})), context).await.unwrap_err() {
+            match fixture.runner("echo").call(object(json!({"text": "x"})), context).await.unwrap_err() {
                 // The call used an idle connection whose end was not noticed yet.
-                ToolError::Upstream { untouched: false, .. } => {}
+                ToolError::Upstream { not_delivered: false, .. } => {}
                 error => break error,
             }
         };
@@ -891,67 +901,67 @@ async fn a_server_by_url_that_dies_costs_its_call_and_is_found_again() {
             "{message}"
         );
         remote.restart().await;
-        until("it is found again", || crib.server.status().up).await;
-        assert_eq!(crib.text("echo", json!({"text": "again"})).await, "again", "{quirks:?}");
+        wait_until("it is found again", || fixture.server.status().is_up).await;
+        assert_eq!(fixture.text("echo", json!({"text": "again"})).await, "again", "{quirks:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_connection_that_is_refused_costs_its_own_call_and_none_that_was_sent_before() {
-    if no_python() {
+async fn refused_connection_keeps_earlier_calls_running() {
+    if is_python_missing() {
         return;
     }
     for quirks in [&[][..], &["modern"]] {
         let remote = Remote::new(quirks).await;
-        let crib = remote.crib().await;
-        let sent = tokio::spawn(crib.call("slow", json!({"seconds": 3, "mark": "x"})));
-        crib.text("slow", json!({"seconds": 0.1, "mark": "y"})).await;
-        crib.text("shut", json!({})).await;
+        let fixture = remote.fixture().await;
+        let sent = tokio::spawn(fixture.call("slow", json!({"seconds": 3, "mark": "x"})));
+        fixture.text("slow", json!({"seconds": 0.1, "mark": "y"})).await;
+        fixture.text("shut", json!({})).await;
         let refused = loop {
             let context = context(&invocation(), Effect::Write, Duration::from_secs(1));
-            let echo = crib.runner("echo").call(object(json!({"text": "x"})), context).await;
+            let echo = fixture.runner("echo").call(object(json!({"text": "x"})), context).await;
             if let Err(error) = echo {
                 break error;
             }
         };
         let ToolError::Unavailable { message, started: false, .. } = refused else { panic!("{refused:?}") };
         assert!(message.contains("no connection"), "{message}");
-        assert!(!sent.is_finished(), "it is under way, while others are refused");
+        assert!(!sent.is_finished(), "it still runs while other calls are refused");
         assert_eq!(sent.await.unwrap().unwrap().as_text(), "slept");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_answer_by_url_that_is_too_long_is_refused() {
-    if no_python() {
+async fn url_server_overlong_response_fails() {
+    if is_python_missing() {
         return;
     }
     for quirks in [&[][..], &["sse"], &["modern", "sse"]] {
         let remote = Remote::new(quirks).await;
-        let crib = remote.crib().await;
-        let before = resident();
-        let error = crib.call("big", json!({"bytes": 50_000_000})).await.unwrap_err();
-        let said = "the MCP server probe answered more than 4.0 MiB: ask for less";
-        assert_eq!(error, ToolError::BadOutput(said.into()));
-        assert!(resident() < before + (40 << 20), "{before} {}", resident());
-        assert_eq!(crib.text("echo", json!({"text": "x"})).await, "x");
+        let fixture = remote.fixture().await;
+        let before = resident_bytes();
+        let error = fixture.call("big", json!({"bytes": 50_000_000})).await.unwrap_err();
+        let expected = "the MCP server probe answered more than 4.0 MiB: ask for less";
+        assert_eq!(error, ToolError::BadOutput(expected.into()));
+        assert!(resident_bytes() < before + (40 << 20), "{before} {}", resident_bytes());
+        assert_eq!(fixture.text("echo", json!({"text": "x"})).await, "x");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn on_demand_a_server_by_url_is_asked_for_each_call() {
-    if no_python() {
+async fn url_server_on_demand_connects_for_each_call() {
+    if is_python_missing() {
         return;
     }
     for quirks in [&[][..], &["modern", "sse"], &["spoiled", "modern", "sse"]] {
         let remote = Remote::new(quirks).await;
-        let crib = remote.try_crib(|settings| settings.mode = Mode::OnDemand).await.unwrap();
+        let fixture = remote.try_fixture(|settings| settings.mode = Mode::OnDemand).await.unwrap();
         if quirks.contains(&"spoiled") {
-            assert_eq!(crib.names(), ["good", "also_good"]);
+            assert_eq!(fixture.tool_names(), ["good", "also_good"]);
             continue;
         }
         for _ in 0..3 {
-            assert_eq!(crib.text("echo", json!({"text": "x"})).await, "x");
+            assert_eq!(fixture.text("echo", json!({"text": "x"})).await, "x");
         }
     }
 }

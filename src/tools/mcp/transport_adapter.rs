@@ -29,44 +29,44 @@ use super::pin_check::VerifiedListing;
 use crate::call::{JsonObject, ToolContext};
 
 /// Most responses to the server's own requests that are being sent at once. Until one has been sent, nothing is read.
-const MOST_ANSWERS: usize = 64;
+const MAX_PENDING_RESPONSES: usize = 64;
 /// A server that reads none of these responses for this long does not read at all.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest id of a server's own request that is answered, in bytes.
-const LONGEST_ID: usize = 256;
+const MAX_ID_BYTES: usize = 256;
 
 /// The state that a connection and its transport share.
 #[derive(Default)]
 pub(super) struct ConnectionState {
     listeners: Mutex<HashMap<i64, ToolContext>>,
-    last: AtomicI64,
+    next_token: AtomicI64,
     /// Signals that the server's tools have changed, or may have.
-    pub changed: Notify,
+    pub tools_changed: Notify,
     /// The definitions that the server has listed over this connection.
-    pub said: VerifiedListing,
+    pub verified: VerifiedListing,
     /// Tripped when no more messages can come.
-    pub over: CancellationToken,
+    pub closed: CancellationToken,
     /// Why the transport gave up: a part of a sentence with the server as subject.
     pub fault: OnceCell<&'static str>,
     /// The server has answered `server/discover`, perhaps too late.
-    pub is_modern: AtomicBool,
+    pub is_sessionless: AtomicBool,
 }
 
 /// Marks a request whose progress has a listener. It holds the progress token.
 #[derive(Clone)]
-pub(super) struct Watched(i64);
+pub(super) struct ProgressMark(i64);
 
 /// The registration of a listener. Dropping it ends the registration.
-pub(super) struct Listening<'a> {
-    line: &'a ConnectionState,
+pub(super) struct ProgressListener<'a> {
+    state: &'a ConnectionState,
     token: i64,
 }
 
 impl ConnectionState {
     /// Notes that the server's tools may have changed. Earlier listings no longer permit a pinned call.
-    pub(super) fn has_changed(&self) {
-        self.said.has_changed();
-        self.changed.notify_one();
+    pub(super) fn note_change(&self) {
+        self.verified.note_change();
+        self.tools_changed.notify_one();
     }
 
     fn listeners(&self) -> MutexGuard<'_, HashMap<i64, ToolContext>> {
@@ -74,16 +74,16 @@ impl ConnectionState {
     }
 
     /// Registers the call for progress of the server. `None`: the call has no listener.
-    pub(super) fn listen(&self, context: &ToolContext) -> Option<Listening<'_>> {
-        if !context.is_watched() {
+    pub(super) fn register_listener(&self, context: &ToolContext) -> Option<ProgressListener<'_>> {
+        if !context.has_listener() {
             return None;
         }
-        let token = self.last.fetch_add(1, Ordering::Relaxed);
+        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         self.listeners().insert(token, context.clone());
-        Some(Listening { line: self, token })
+        Some(ProgressListener { state: self, token })
     }
 
-    fn heard(&self, progress: ProgressNotificationParam) {
+    fn forward_progress(&self, progress: ProgressNotificationParam) {
         let NumberOrString::Number(token) = progress.progress_token.0 else { return };
         let context = self.listeners().get(&token).cloned();
         if let Some(context) = context {
@@ -95,54 +95,62 @@ impl ConnectionState {
     }
 }
 
-impl Listening<'_> {
+impl ProgressListener<'_> {
     /// The mark for the request.
-    pub(super) fn mark(&self) -> Watched {
-        Watched(self.token)
+    pub(super) fn mark(&self) -> ProgressMark {
+        ProgressMark(self.token)
     }
 }
 
-impl Drop for Listening<'_> {
+impl Drop for ProgressListener<'_> {
     fn drop(&mut self) {
-        self.line.listeners().remove(&self.token);
+        self.state.listeners().remove(&self.token);
     }
 }
 
 /// The transport, with what this layer adds.
 pub(super) struct TransportAdapter<T> {
     inner: T,
-    line: std::sync::Arc<ConnectionState>,
+    state: std::sync::Arc<ConnectionState>,
     /// The id of the `server/discover` request, after it was sent.
-    discover: Option<RequestId>,
+    discover_id: Option<RequestId>,
     /// The SDK has given up on that request.
-    given_up: bool,
+    discover_abandoned: bool,
     /// Responses that are being sent.
-    answers: JoinSet<()>,
+    pending_responses: JoinSet<()>,
     /// When one of them must have been sent, while their number is at its limit.
-    due: Option<Instant>,
-    _over: DropGuard,
+    send_deadline: Option<Instant>,
+    _close_on_drop: DropGuard,
 }
 
 impl<T: Transport<RoleClient>> TransportAdapter<T> {
     /// Wraps this transport.
-    pub(super) fn new(inner: T, line: &std::sync::Arc<ConnectionState>) -> Self {
-        let over = line.over.clone().drop_guard();
-        let answers = JoinSet::new();
-        Self { inner, line: line.clone(), discover: None, given_up: false, answers, due: None, _over: over }
+    pub(super) fn new(inner: T, state: &std::sync::Arc<ConnectionState>) -> Self {
+        let close_on_drop = state.closed.clone().drop_guard();
+        let pending_responses = JoinSet::new();
+        Self {
+            inner,
+            state: state.clone(),
+            discover_id: None,
+            discover_abandoned: false,
+            pending_responses,
+            send_deadline: None,
+            _close_on_drop: close_on_drop,
+        }
     }
 
-    fn outgoing(&mut self, message: &mut ClientJsonRpcMessage) {
+    fn prepare_outgoing(&mut self, message: &mut ClientJsonRpcMessage) {
         let JsonRpcMessage::Request(message) = message else { return };
         match &message.request {
-            ClientRequest::DiscoverRequest(_) => self.discover = Some(message.id.clone()),
-            ClientRequest::InitializeRequest(_) => self.given_up = true,
+            ClientRequest::DiscoverRequest(_) => self.discover_id = Some(message.id.clone()),
+            ClientRequest::InitializeRequest(_) => self.discover_abandoned = true,
             _ => {}
         }
         let extensions = message.request.extensions_mut();
-        let watched = extensions.remove::<Watched>();
+        let mark = extensions.remove::<ProgressMark>();
         let Some(meta) = extensions.get_mut::<RequestMetaObject>() else { return };
-        match watched {
-            Some(Watched(token)) => meta.set_progress_token(ProgressToken(NumberOrString::Number(token))),
+        match mark {
+            Some(ProgressMark(token)) => meta.set_progress_token(ProgressToken(NumberOrString::Number(token))),
             None => {
                 meta.0.0.remove("progressToken");
             }
@@ -153,68 +161,70 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
     }
 
     /// Returns the message if the SDK is to get it.
-    fn incoming(&mut self, message: ServerJsonRpcMessage) -> Option<ServerJsonRpcMessage> {
+    fn filter_incoming(&mut self, message: ServerJsonRpcMessage) -> Option<ServerJsonRpcMessage> {
         match message {
             JsonRpcMessage::Notification(notification) => match notification.notification {
                 ServerNotification::ProgressNotification(progress) => {
-                    self.line.heard(progress.params);
+                    self.state.forward_progress(progress.params);
                     None
                 }
                 // Drop log messages. A server also logs to its standard error, or to its own operator.
                 ServerNotification::LoggingMessageNotification(_) => None,
                 ServerNotification::ToolListChangedNotification(_) => {
-                    self.line.has_changed();
+                    self.state.note_change();
                     Some(JsonRpcMessage::Notification(notification))
                 }
                 _ => Some(JsonRpcMessage::Notification(notification)),
             },
             JsonRpcMessage::Response(response) => {
                 if matches!(response.result, ServerResult::DiscoverResult(_)) {
-                    self.line.is_modern.store(true, Ordering::Relaxed);
+                    self.state.is_sessionless.store(true, Ordering::Relaxed);
                 }
-                (!self.is_late(Some(&response.id))).then_some(JsonRpcMessage::Response(response))
+                (!self.is_late_discover_response(Some(&response.id))).then_some(JsonRpcMessage::Response(response))
             }
-            JsonRpcMessage::Error(error) => (!self.is_late(error.id.as_ref())).then_some(JsonRpcMessage::Error(error)),
-            JsonRpcMessage::Request(asked) => {
-                self.answer(&asked.request, asked.id);
+            JsonRpcMessage::Error(error) => {
+                (!self.is_late_discover_response(error.id.as_ref())).then_some(JsonRpcMessage::Error(error))
+            }
+            JsonRpcMessage::Request(message) => {
+                self.respond(&message.request, message.id);
                 None
             }
         }
     }
 
     /// Answers a request of the server. Only `ping` is permitted: we offer no sampling, elicitation or roots.
-    fn answer(&mut self, asked: &ServerRequest, id: RequestId) {
-        if matches!(&id, NumberOrString::String(id) if id.len() > LONGEST_ID) {
+    fn respond(&mut self, request: &ServerRequest, id: RequestId) {
+        if matches!(&id, NumberOrString::String(id) if id.len() > MAX_ID_BYTES) {
             return;
         }
-        let sent = self.inner.send(match asked {
+        let sent = self.inner.send(match request {
             ServerRequest::PingRequest(_) => JsonRpcMessage::response(ClientResult::empty(()), id),
             _ => {
-                let no = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client answers nothing but ping", None);
-                JsonRpcMessage::error(no, Some(id))
+                let error = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client answers only `ping`", None);
+                JsonRpcMessage::error(error, Some(id))
             }
         });
-        self.answers.spawn(async move {
+        self.pending_responses.spawn(async move {
             // If the server is gone, it needs no response.
             let _ = sent.await;
         });
     }
 
     /// Waits until one more response may be sent. False if the server does not read. Dropping the future loses nothing.
-    async fn has_room(&mut self) -> bool {
-        while self.answers.try_join_next().is_some() {}
-        if self.answers.len() >= MOST_ANSWERS {
-            let due = *self.due.get_or_insert_with(|| Instant::now() + PATIENCE);
-            if timeout_at(due, self.answers.join_next()).await.is_err() {
+    async fn wait_for_room(&mut self) -> bool {
+        while self.pending_responses.try_join_next().is_some() {}
+        if self.pending_responses.len() >= MAX_PENDING_RESPONSES {
+            let deadline = *self.send_deadline.get_or_insert_with(|| Instant::now() + SEND_TIMEOUT);
+            if timeout_at(deadline, self.pending_responses.join_next()).await.is_err() {
                 return false;
             }
         }
-        self.due = None;
+        self.send_deadline = None;
         true
     }
 
-    fn is_late(&self, id: Option<&RequestId>) -> bool {
-        self.given_up && id.is_some() && id == self.discover.as_ref()
+    fn is_late_discover_response(&self, id: Option<&RequestId>) -> bool {
+        self.discover_abandoned && id.is_some() && id == self.discover_id.as_ref()
     }
 }
 
@@ -225,20 +235,20 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for TransportAdapter<T> {
         &mut self,
         mut message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        self.outgoing(&mut message);
+        self.prepare_outgoing(&mut message);
         self.inner.send(message)
     }
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
             // Wait for room before reading the next message. So a server that sends requests without reading responses
-            // cannot make this service queue more than `MOST_ANSWERS` of them.
-            if !self.has_room().await {
-                let _ = self.line.fault.set("it asks again and again and reads no answer");
+            // cannot make this service queue more than `MAX_PENDING_RESPONSES` of them.
+            if !self.wait_for_room().await {
+                let _ = self.state.fault.set("it sent requests and read no responses");
                 return None;
             }
             let message = self.inner.receive().await?;
-            if let Some(message) = self.incoming(message) {
+            if let Some(message) = self.filter_incoming(message) {
                 return Some(message);
             }
         }

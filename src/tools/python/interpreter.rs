@@ -7,20 +7,20 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::config::{Interpreter, ModuleSettings};
-use super::protocol::span;
-use super::{helper, venv};
-use crate::call::Torn;
+use super::protocol::format_duration;
+use super::{setup_program, venv};
+use crate::call::CutEnds;
 use crate::tools::ProcessEnv;
 use crate::tools::StatusFn;
-use crate::tools::process::{Sweeps, along, is_program};
+use crate::tools::process::{OrphanReaper, is_executable_file, which};
 
 /// The program that makes virtual environments.
-const DEFAULT: &str = "python3";
+const DEFAULT_PROGRAM: &str = "python3";
 /// The oldest version on which the worker runs.
-const OLDEST: (u32, u32) = (3, 9);
+const MIN_VERSION: (u32, u32) = (3, 9);
 /// Every Python since 2.6 can run this. The program in `PATH` may be a script that selects a Python, so the answer has
 /// the interpreter's own path.
-const QUESTION: &str = "import sys; print('python:%d.%d.%d:%s' % (sys.version_info[:3] + (sys.executable,)))";
+const VERSION_SCRIPT: &str = "import sys; print('python:%d.%d.%d:%s' % (sys.version_info[:3] + (sys.executable,)))";
 
 /// An interpreter that has reported its version.
 pub(super) struct Python {
@@ -32,72 +32,80 @@ pub(super) struct Python {
 ///
 /// # Errors
 /// A sentence with the reason.
-pub(super) async fn find(
+pub(super) async fn find_interpreter(
     settings: &ModuleSettings,
-    surroundings: &ProcessEnv,
-    sweeps: &Sweeps,
-    told: &StatusFn,
+    process_env: &ProcessEnv,
+    orphan_reaper: &OrphanReaper,
+    report_status: &StatusFn,
 ) -> Result<PathBuf, String> {
-    let ask = async |name: &Path| {
-        let program = locate(name, surroundings)?;
-        ask(&program, command(&program, settings, surroundings), sweeps, settings.start_timeout).await
+    let find_python = async |name: &Path| {
+        let program = locate_program(name, process_env)?;
+        query_version(&program, setup_command(&program, settings, process_env), orphan_reaper, settings.start_timeout)
+            .await
     };
     match &settings.interpreter {
-        Interpreter::Program(name) => Ok(ask(name).await?.program),
+        Interpreter::Program(name) => Ok(find_python(name).await?.program),
         Interpreter::Requirements(file) => {
-            let python = ask(Path::new(DEFAULT)).await?;
-            let venv = venv::VenvSpec { file, settings, surroundings, sweeps, told };
-            venv.ready(&python).await
+            let python = find_python(Path::new(DEFAULT_PROGRAM)).await?;
+            let venv = venv::VenvSpec { file, settings, process_env, orphan_reaper, report_status };
+            venv.ensure_built(&python).await
         }
     }
 }
 
 /// A command for a preparing program. It sees the variables that the module declares and a few of the service.
-pub(super) fn command(program: &Path, settings: &ModuleSettings, surroundings: &ProcessEnv) -> Command {
+pub(super) fn setup_command(program: &Path, settings: &ModuleSettings, process_env: &ProcessEnv) -> Command {
     let mut command = Command::new(program);
-    command.env_clear().envs(&surroundings.variables).envs(&settings.environment);
+    command.env_clear().envs(&process_env.variables).envs(&settings.environment);
     command
 }
 
 /// The program's file. A bare name is searched in `PATH`.
-pub(super) fn locate(name: &Path, surroundings: &ProcessEnv) -> Result<PathBuf, String> {
+pub(super) fn locate_program(name: &Path, process_env: &ProcessEnv) -> Result<PathBuf, String> {
     let shown = name.display();
     if name.components().count() > 1 || name.is_absolute() {
         return match name.metadata() {
             Err(error) => Err(format!("the interpreter {shown} cannot be run: {error}")),
-            Ok(_) if !is_program(name) => Err(format!("the interpreter {shown} cannot be run: it is no program")),
+            Ok(_) if !is_executable_file(name) => {
+                Err(format!("the interpreter {shown} cannot be run: it is not an executable file"))
+            }
             Ok(_) => Ok(name.to_owned()),
         };
     }
-    let path = surroundings.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
-    along(&path, name).ok_or_else(|| format!("there is no interpreter `{shown}` along the service's PATH"))
+    let path = process_env.variables.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
+    which(&path, name).ok_or_else(|| format!("there is no interpreter `{shown}` in the service's PATH"))
 }
 
-/// Asks an interpreter for its version. `patience` is the longest time for the answer.
-async fn ask(program: &Path, mut command: Command, sweeps: &Sweeps, patience: Duration) -> Result<Python, String> {
+/// Asks an interpreter for its version. `max_time` is the longest time for the response.
+async fn query_version(
+    program: &Path,
+    mut command: Command,
+    orphan_reaper: &OrphanReaper,
+    max_time: Duration,
+) -> Result<Python, String> {
     let shown = program.display();
-    command.args(["-c", QUESTION]);
-    let mut answer = None;
-    let done = helper::run(command, sweeps, |line, _| {
+    command.args(["-c", VERSION_SCRIPT]);
+    let mut response = None;
+    let outcome = setup_program::run_to_end(command, orphan_reaper, |line, _| {
         if let Some((version, program)) = line.strip_prefix("python:").and_then(|rest| rest.split_once(':')) {
-            answer = Some((version.to_owned(), PathBuf::from(program)));
+            response = Some((version.to_owned(), PathBuf::from(program)));
         }
     });
-    let done = match timeout(patience, done).await {
-        Err(_) => return Err(format!("{shown} did not say its version within {}", span(patience))),
+    let outcome = match timeout(max_time, outcome).await {
+        Err(_) => return Err(format!("{shown} did not report its version within {}", format_duration(max_time))),
         Ok(Err(error)) => return Err(format!("the interpreter {shown} cannot be run: {error}")),
-        Ok(Ok(done)) => done,
+        Ok(Ok(outcome)) => outcome,
     };
-    let Some((version, own)) = answer else {
-        let last = done.last.back().filter(|(_, torn)| *torn == Torn::NOWHERE);
-        let last = last.map(|(line, _)| format!(", saying: {line}")).unwrap_or_default();
-        return Err(format!("{shown} is no Python that can be used: it ended with {}{last}", done.status));
+    let Some((version, own_path)) = response else {
+        let last = outcome.last_lines.back().filter(|(_, cut)| *cut == CutEnds::NONE);
+        let last = last.map(|(line, _)| format!("; its last output: {line}")).unwrap_or_default();
+        return Err(format!("{shown} is not a usable Python: it ended with {}{last}", outcome.status));
     };
-    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
-    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
-        return Err(format!("{shown} is Python {version}; {}.{} or newer is needed", OLDEST.0, OLDEST.1));
+    let mut version_parts = version.split('.').map(|number| number.parse().unwrap_or(0));
+    if (version_parts.next().unwrap_or(0), version_parts.next().unwrap_or(0)) < MIN_VERSION {
+        return Err(format!("{shown} is Python {version}; {}.{} or newer is needed", MIN_VERSION.0, MIN_VERSION.1));
     }
-    let program = if is_program(&own) { own } else { program.to_owned() };
+    let program = if is_executable_file(&own_path) { own_path } else { program.to_owned() };
     Ok(Python { program, version })
 }
 
@@ -112,18 +120,18 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    /// Runs `ask` on a script with this text and these permissions.
-    async fn asked(script: &str, mode: u32, patience: Duration) -> Result<Python, String> {
+    /// Runs `query_version` on a script with this text and these permissions.
+    async fn query_script(script: &str, mode: u32, max_time: Duration) -> Result<Python, String> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("python3.8");
         std::fs::write(&file, script).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
         let environment = Environment::from_iter([("PATH", folder.path())]);
-        let surroundings = ProcessEnv::new(Arc::new(Redactor::new([])), &environment);
-        let program = locate(Path::new("python3.8"), &surroundings)?;
+        let process_env = ProcessEnv::new(Arc::new(Redactor::new([])), &environment);
+        let program = locate_program(Path::new("python3.8"), &process_env)?;
         // The file was written a moment ago, so a child process of another test may still hold it open for writing.
         for _ in 0..100 {
-            match ask(&program, Command::new(&program), &Sweeps::new(), patience).await {
+            match query_version(&program, Command::new(&program), &OrphanReaper::new(), max_time).await {
                 Err(fault) if fault.contains("Text file busy") => tokio::time::sleep(Duration::from_millis(10)).await,
                 result => return result.map_err(|fault| fault.replace(folder.path().to_str().unwrap(), "")),
             }
@@ -131,23 +139,28 @@ mod tests {
         panic!("{} stays busy", program.display());
     }
 
-    async fn fault(script: &str, mode: u32) -> String {
-        asked(script, mode, LONG).await.err().unwrap()
+    async fn query_error(script: &str, mode: u32) -> String {
+        query_script(script, mode, LONG).await.err().unwrap()
     }
 
     #[tokio::test]
-    async fn what_is_no_python_that_can_be_used_is_said() {
-        let old = "#!/bin/sh\necho python:3.8.10:/nowhere/python3.8\n";
-        assert_eq!(fault(old, 0o755).await, "/python3.8 is Python 3.8.10; 3.9 or newer is needed");
-        assert_eq!(fault(old, 0o644).await, "there is no interpreter `python3.8` along the service's PATH");
-        let other = fault("#!/bin/sh\necho what?\nexit 3\n", 0o755).await;
-        assert_eq!(other, "/python3.8 is no Python that can be used: it ended with exit status: 3, saying: what?");
-        let new = asked("#!/bin/sh\necho warning\necho python:3.14.0:/bin/sh\n", 0o755, LONG).await.unwrap();
-        assert_eq!((new.version.as_str(), new.program.to_str().unwrap()), ("3.14.0", "/bin/sh"));
-        let nothing = ProcessEnv::new(Arc::default(), &Environment::default());
-        let fault = locate(Path::new("/no/such/python"), &nothing).unwrap_err();
+    async fn unusable_interpreters_are_explained() {
+        let old_python = "#!/bin/sh\necho python:3.8.10:/nowhere/python3.8\n";
+        assert_eq!(query_error(old_python, 0o755).await, "/python3.8 is Python 3.8.10; 3.9 or newer is needed");
+        assert_eq!(query_error(old_python, 0o644).await, "there is no interpreter `python3.8` in the service's PATH");
+        let not_python = query_error("#!/bin/sh\necho what?\nexit 3\n", 0o755).await;
+        assert_eq!(
+            not_python,
+            "/python3.8 is not a usable Python: it ended with exit status: 3; its last output: what?"
+        );
+        let new_python =
+            query_script("#!/bin/sh\necho warning\necho python:3.14.0:/bin/sh\n", 0o755, LONG).await.unwrap();
+        assert_eq!((new_python.version.as_str(), new_python.program.to_str().unwrap()), ("3.14.0", "/bin/sh"));
+        let empty_env = ProcessEnv::new(Arc::default(), &Environment::default());
+        let fault = locate_program(Path::new("/no/such/python"), &empty_env).unwrap_err();
         assert!(fault.starts_with("the interpreter /no/such/python cannot be run: No such file"), "{fault}");
-        let slow = asked("#!/bin/sh\nexec sleep 3600\n", 0o755, Duration::from_millis(50)).await.err().unwrap();
-        assert_eq!(slow, "/python3.8 did not say its version within 50ms");
+        let slow_python =
+            query_script("#!/bin/sh\nexec sleep 3600\n", 0o755, Duration::from_millis(50)).await.err().unwrap();
+        assert_eq!(slow_python, "/python3.8 did not report its version within 50ms");
     }
 }

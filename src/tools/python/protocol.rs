@@ -11,19 +11,19 @@ use tokio::time::Instant;
 
 use super::config::{ModulePath, ModuleSettings};
 use crate::call::{
-    Content, EnvVar, InvocationId, JsonObject, ToolContext, ToolError, ToolName, ToolResult, Torn, Violation,
+    Content, CutEnds, EnvVar, InvocationId, JsonObject, ToolContext, ToolError, ToolName, ToolResult, Violation,
     json::parse_strict,
 };
-use crate::tools::unreadable::{name_in, reason};
+use crate::tools::malformed_definition::{describe_decode_error, read_tool_name};
 
 /// Longest result that a worker writes, in bytes of its JSON.
-const MAX_RESULT: usize = 4 << 20;
-/// Characters of an exception's text that a worker sends (`HANDED_OVER` in `worker.py`).
-const HANDED_OVER: usize = 1 << 20;
+const MAX_RESULT_BYTES: usize = 4 << 20;
+/// Characters of an exception's text that a worker sends (`MAX_EXCEPTION_CHARS` in `worker.py`).
+const MAX_EXCEPTION_CHARS: usize = 1 << 20;
 /// Bytes of this text that are kept, if the function raised the exception.
-const LONGEST_ERROR: usize = 64 << 10;
+const MAX_ERROR_BYTES: usize = 64 << 10;
 /// Bytes of this text that are kept, if the function's result cannot be passed on.
-const LONGEST_FAULT: usize = 4 << 10;
+const MAX_FAULT_BYTES: usize = 4 << 10;
 
 /// How a function runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -87,7 +87,7 @@ struct Context<'a> {
 }
 
 impl Order<'_> {
-    fn line(&self) -> Vec<u8> {
+    fn to_line(&self) -> Vec<u8> {
         let mut line = Vec::with_capacity(512);
         // Cannot fail: it writes to memory, and all keys are strings.
         let _ = serde_json::to_writer(&mut line, self);
@@ -97,7 +97,7 @@ impl Order<'_> {
 }
 
 /// The first message: what to load.
-pub(super) fn load(settings: &ModuleSettings, source: Option<&str>, role: Role) -> Vec<u8> {
+pub(super) fn load_message(settings: &ModuleSettings, source: Option<&str>, role: Role) -> Vec<u8> {
     let (module, is_file) = match &settings.module {
         ModulePath::File(path) => (path.to_string_lossy(), true),
         ModulePath::Name(name) => (name.into(), false),
@@ -110,15 +110,15 @@ pub(super) fn load(settings: &ModuleSettings, source: Option<&str>, role: Role) 
         init: &settings.init,
         functions: settings.functions.as_deref(),
         role,
-        max_result: MAX_RESULT,
+        max_result: MAX_RESULT_BYTES,
     }
-    .line()
+    .to_line()
 }
 
 /// The message that starts a call. The caller's context goes only to functions that take it.
-pub(super) fn call(id: u64, function: &Function, arguments: &JsonObject, context: &ToolContext) -> Vec<u8> {
+pub(super) fn call_message(id: u64, function: &Function, arguments: &JsonObject, context: &ToolContext) -> Vec<u8> {
     let nothing = JsonObject::new();
-    let left = context.deadline.saturating_duration_since(Instant::now());
+    let time_left = context.deadline.saturating_duration_since(Instant::now());
     Order::Call {
         id,
         tool: &function.name,
@@ -130,17 +130,17 @@ pub(super) fn call(id: u64, function: &Function, arguments: &JsonObject, context
             agent: context.agent().map(ToolName::as_str),
             run_id: context.run_id.as_deref(),
             attempt: context.attempt,
-            deadline_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+            deadline_ms: u64::try_from(time_left.as_millis()).unwrap_or(u64::MAX),
             state: if function.takes_context { &context.context } else { &nothing },
         },
-        watched: context.is_watched(),
+        watched: context.has_listener(),
     }
-    .line()
+    .to_line()
 }
 
 /// The message that cancels a call.
-pub(super) fn cancel(id: u64) -> Vec<u8> {
-    Order::Cancel { id }.line()
+pub(super) fn cancel_message(id: u64) -> Vec<u8> {
+    Order::Cancel { id }.to_line()
 }
 
 /// A worker's first message.
@@ -160,7 +160,7 @@ pub(super) enum Hello {
 ///
 /// # Errors
 /// The line is not a first message of a worker.
-pub(super) fn hello(line: &[u8]) -> serde_json::Result<Hello> {
+pub(super) fn read_hello(line: &[u8]) -> serde_json::Result<Hello> {
     #[derive(Deserialize)]
     #[serde(rename_all = "snake_case")]
     enum Op {
@@ -168,7 +168,7 @@ pub(super) fn hello(line: &[u8]) -> serde_json::Result<Hello> {
         Failed,
     }
     #[derive(Deserialize)]
-    struct Words<'a> {
+    struct RawHello<'a> {
         op: Op,
         #[serde(borrow, default)]
         tools: Vec<&'a RawValue>,
@@ -179,7 +179,7 @@ pub(super) fn hello(line: &[u8]) -> serde_json::Result<Hello> {
         #[serde(default)]
         traceback: Option<String>,
     }
-    let Words { op, tools: written, mut warnings, message, traceback } = serde_json::from_slice(line)?;
+    let RawHello { op, tools: written, mut warnings, message, traceback } = serde_json::from_slice(line)?;
     if matches!(op, Op::Failed) {
         return Ok(Hello::Failed { message, traceback });
     }
@@ -188,14 +188,14 @@ pub(super) fn hello(line: &[u8]) -> serde_json::Result<Hello> {
         match serde_json::from_str(text.get()) {
             Ok(function) => tools.push(function),
             Err(error) if error.is_syntax() => {
-                let name = name_in(text)?;
-                warnings.push(format!("the tool `{name}` is left out: {}", reason(&error)));
+                let name = read_tool_name(text)?;
+                warnings.push(format!("the tool `{name}` is left out: {}", describe_decode_error(&error)));
                 left_out.push(name);
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(Hello::Ready(Listing { tools, warnings, left_out }))
+    Ok(Hello::Ready(Listing { tools, warnings, skipped_names: left_out }))
 }
 
 /// The contents of a module.
@@ -204,7 +204,7 @@ pub(super) struct Listing {
     pub tools: Vec<Function>,
     pub warnings: Vec<String>,
     /// Names of functions that cannot be used.
-    pub left_out: Vec<String>,
+    pub skipped_names: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -268,13 +268,13 @@ struct RawMessage<'a> {
     #[serde(default)]
     hint: Option<String>,
     #[serde(default)]
-    violations: Vec<Named>,
+    violations: Vec<RawViolation>,
     #[serde(default)]
     message: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct RawViolation {
     pointer: String,
     message: String,
 }
@@ -283,43 +283,43 @@ struct Named {
 ///
 /// # Errors
 /// What is wrong with the line. After that the worker cannot be trusted, and must be ended.
-pub(super) fn read(line: &[u8]) -> Result<(u64, WorkerMessage), String> {
+pub(super) fn read_message(line: &[u8]) -> Result<(u64, WorkerMessage), String> {
     let line: RawMessage<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    let said = match line.op {
+    let message = match line.op {
         Op::Progress => WorkerMessage::Progress(
             line.data.and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default(),
         ),
         Op::Warning => WorkerMessage::Warning(line.message.unwrap_or_default()),
-        Op::Result => WorkerMessage::End(result(&line)),
-        Op::Invalid => {
-            WorkerMessage::End(Err(ToolError::InvalidArguments(line.violations.into_iter().map(violation).collect())))
-        }
+        Op::Result => WorkerMessage::End(read_result(&line)),
+        Op::Invalid => WorkerMessage::End(Err(ToolError::InvalidArguments(
+            line.violations.into_iter().map(to_violation).collect(),
+        ))),
         Op::FailedCall => WorkerMessage::End(Err(ToolError::BadOutput(line.message.unwrap_or_default()))),
         // A call that the service cancelled has no waiting caller, so this is read only if the function cancelled
         // itself.
-        Op::Cancelled => WorkerMessage::End(Err(ToolError::Said("Error: the function cancelled itself".into()))),
+        Op::Cancelled => WorkerMessage::End(Err(ToolError::Rejected("Error: the function cancelled itself".into()))),
     };
-    Ok((line.id, said))
+    Ok((line.id, message))
 }
 
-fn result(line: &RawMessage<'_>) -> Result<ToolResult, ToolError> {
-    let bad = |what: &str, why: &dyn std::fmt::Display| {
-        Err(ToolError::BadOutput(format!("the function's {what} cannot be passed on: {why}")))
+fn read_result(line: &RawMessage<'_>) -> Result<ToolResult, ToolError> {
+    let bad_output = |what: &str, reason: &dyn std::fmt::Display| {
+        Err(ToolError::BadOutput(format!("the function's {what} cannot be passed on: {reason}")))
     };
     let content: Vec<Content> = match line.content.map(|content| serde_json::from_str(content.get())) {
         None => Vec::new(),
         Some(Ok(content)) => content,
-        Some(Err(error)) => return bad("content", &error),
+        Some(Err(error)) => return bad_output("content", &error),
     };
     for block in &content {
-        if let Err(error) = check(block) {
-            return bad("content", &error);
+        if let Err(error) = check_block(block) {
+            return bad_output("content", &error);
         }
     }
     let structured_content = match line.structured_content.map(|value| parse_strict(value.get().as_bytes())) {
         None => None,
         Some(Ok(value)) => Some(value),
-        Some(Err(error)) => return bad("result", &error),
+        Some(Err(error)) => return bad_output("result", &error),
     };
     let (is_error, result_as_answer, not_cached) = (line.is_error, line.result_as_answer, line.not_cached);
     Ok(ToolResult { content, structured_content, is_error, result_as_answer, hint: line.hint.clone(), not_cached })
@@ -327,31 +327,34 @@ fn result(line: &RawMessage<'_>) -> Result<ToolResult, ToolError> {
 
 /// Cuts the text of an exception. The worker sends more of it than is kept, because the worker does not know the
 /// secrets. If it cut a secret in half, the redactor would not find it.
-pub(super) fn shortened(said: Result<ToolResult, ToolError>, context: &ToolContext) -> Result<ToolResult, ToolError> {
-    let shorter = |text: &str, most: usize| {
-        let torn = Torn { start: false, end: text.chars().count() >= HANDED_OVER };
-        let mut text = context.excerpt(text.as_bytes(), torn);
-        text.truncate(text.floor_char_boundary(most));
+pub(super) fn shorten_error(
+    result: Result<ToolResult, ToolError>,
+    context: &ToolContext,
+) -> Result<ToolResult, ToolError> {
+    let shorten = |text: &str, max_bytes: usize| {
+        let cut = CutEnds { start: false, end: text.chars().count() >= MAX_EXCEPTION_CHARS };
+        let mut text = context.excerpt(text.as_bytes(), cut);
+        text.truncate(text.floor_char_boundary(max_bytes));
         text
     };
-    match said {
+    match result {
         Ok(mut result) if result.is_error => {
             if let [Content::Text { text }] = &mut *result.content
-                && text.len() > LONGEST_ERROR
+                && text.len() > MAX_ERROR_BYTES
             {
-                *text = shorter(text, LONGEST_ERROR);
+                *text = shorten(text, MAX_ERROR_BYTES);
             }
             Ok(result)
         }
-        Err(ToolError::BadOutput(message)) if message.len() > LONGEST_FAULT => {
-            Err(ToolError::BadOutput(shorter(&message, LONGEST_FAULT)))
+        Err(ToolError::BadOutput(message)) if message.len() > MAX_FAULT_BYTES => {
+            Err(ToolError::BadOutput(shorten(&message, MAX_FAULT_BYTES)))
         }
-        said => said,
+        result => result,
     }
 }
 
 /// Checks the rules of a content block that its types do not express.
-fn check(block: &Content) -> Result<(), String> {
+fn check_block(block: &Content) -> Result<(), String> {
     let base64 = |what: &str, data: &str| match BASE64_STANDARD.decode(data) {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("the {what} is not base64: {error}")),
@@ -369,13 +372,13 @@ fn check(block: &Content) -> Result<(), String> {
 }
 
 /// The keyword is our own, because no keyword of JSON Schema expresses what a Python type hint does.
-fn violation(Named { pointer, message }: Named) -> Violation {
+fn to_violation(RawViolation { pointer, message }: RawViolation) -> Violation {
     let property = pointer.split('/').nth(1).map(|token| format!("/properties/{token}"));
     Violation { pointer, keyword: "python".into(), message, schema_pointer: property.unwrap_or_default() }
 }
 
 /// A duration as it is written in messages, e.g. `60s`.
-pub(super) fn span(time: Duration) -> humantime::FormattedDuration {
+pub(super) fn format_duration(time: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(time)
 }
 
@@ -388,28 +391,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deep_definitions_are_left_out() {
+    fn deep_definitions_are_skipped() {
         let deep = format!("{}{}{}", r#"{"a":"#.repeat(400), 1, "}".repeat(400));
         let function = |name: &str, schema: &str| {
             format!(r#"{{"input_schema":{schema},"name":"{name}","description":"…","mode":"sync"}}"#)
         };
-        let words = |tools: &[String]| {
+        let hello_line = |tools: &[String]| {
             format!(r#"{{"op":"ready","python":"3","tools":[{}],"warnings":["w"]}}"#, tools.join(","))
         };
-        let Ok(Hello::Ready(listing)) = hello(words(&[function("deep", &deep), function("plain", "{}")]).as_bytes())
+        let Ok(Hello::Ready(listing)) =
+            read_hello(hello_line(&[function("deep", &deep), function("plain", "{}")]).as_bytes())
         else {
             panic!("no listing");
         };
         let names: Vec<&str> = listing.tools.iter().map(|tool| tool.name.as_str()).collect();
-        assert_eq!((names, listing.left_out), (vec!["plain"], vec!["deep".to_owned()]));
-        let says = "the tool `deep` is left out: its definition is nested more than 128 levels deep";
-        assert_eq!(listing.warnings, ["w", says]);
-        assert!(hello(words(&["{}".into()]).as_bytes()).is_err(), "what is no definition");
+        assert_eq!((names, listing.skipped_names), (vec!["plain"], vec!["deep".to_owned()]));
+        let expected = "the tool `deep` is left out: its definition is nested more than 128 levels deep";
+        assert_eq!(listing.warnings, ["w", expected]);
+        assert!(read_hello(hello_line(&["{}".into()]).as_bytes()).is_err(), "an invalid definition");
     }
     use crate::call::{Caller, Invocation, ToolName, ToolSettings};
 
     #[test]
-    fn context_goes_to_functions_that_take_it() {
+    fn context_reaches_only_functions_that_take_it() {
         let (tool, caller) = (ToolName::parse("t").unwrap(), Arc::new(Caller::anonymous()));
         let mut invocation = Invocation::new(tool, JsonObject::new(), caller, jiff::Timestamp::now());
         invocation.context = Arc::new(JsonObject::from_iter([("tenant".to_owned(), json!("acme"))]));
@@ -419,25 +423,25 @@ mod tests {
                 "name": "f", "description": "", "input_schema": {}, "mode": "sync", "takes_context": takes_context,
             });
             let function: Function = serde_json::from_value(function).unwrap();
-            let line = call(7, &function, &JsonObject::new(), &context);
-            let said: Value = serde_json::from_slice(&line).unwrap();
-            assert_eq!(said["context"]["state"], expected);
-            assert_eq!((&said["op"], &said["id"], &said["tool"]), (&json!("call"), &json!(7), &json!("f")));
+            let line = call_message(7, &function, &JsonObject::new(), &context);
+            let message: Value = serde_json::from_slice(&line).unwrap();
+            assert_eq!(message["context"]["state"], expected);
+            assert_eq!((&message["op"], &message["id"], &message["tool"]), (&json!("call"), &json!(7), &json!("f")));
         }
     }
 
-    fn said(content: Value) -> Result<ToolResult, ToolError> {
+    fn result_with_block(content: Value) -> Result<ToolResult, ToolError> {
         let line = json!({"op": "result", "id": 7, "content": [content], "structured_content": null});
-        match read(line.to_string().as_bytes()) {
+        match read_message(line.to_string().as_bytes()) {
             Ok((7, WorkerMessage::End(end))) => end,
             _ => panic!("{line}"),
         }
     }
 
     #[test]
-    fn blocks_of_a_result_are_base64() {
+    fn result_blocks_must_be_base64() {
         let data = json!({"type": "image", "data": "aGk=", "mimeType": "image/png"});
-        assert_eq!(said(data).unwrap().content.len(), 1);
+        assert_eq!(result_with_block(data).unwrap().content.len(), 1);
         for (block, what) in [
             (json!({"type": "image", "data": "not base64!", "mimeType": "image/png"}), "the picture is not base64"),
             (json!({"type": "audio", "data": "aGk", "mimeType": "audio/wav"}), "the sound is not base64"),
@@ -448,7 +452,7 @@ mod tests {
                 "either `text` or `blob`",
             ),
         ] {
-            let Err(ToolError::BadOutput(message)) = said(block) else { panic!("{what}") };
+            let Err(ToolError::BadOutput(message)) = result_with_block(block) else { panic!("{what}") };
             assert!(
                 message.starts_with("the function's content cannot be passed on: ") && message.contains(what),
                 "{message}"
@@ -457,19 +461,19 @@ mod tests {
     }
 
     #[test]
-    fn long_exceptions_lose_their_secrets_first() {
-        let (context, _call) = crate::tools::http::tests::context();
-        let context = context.redacting(std::sync::Arc::new(crate::secrets::Redactor::new(["top-secret-value"])));
-        for (most, raised) in [(LONGEST_ERROR, true), (LONGEST_FAULT, false)] {
-            let text = format!("{}top-secret-value{}", "x".repeat(most - 9), "y".repeat(100));
-            let text = match shortened(
-                if raised { Ok(ToolResult::error(text)) } else { Err(ToolError::BadOutput(text)) },
+    fn long_exceptions_are_redacted_before_the_cut() {
+        let (context, _call) = crate::tools::http::tests::test_context();
+        let context = context.with_redactor(std::sync::Arc::new(crate::secrets::Redactor::new(["top-secret-value"])));
+        for (max_bytes, is_error_result) in [(MAX_ERROR_BYTES, true), (MAX_FAULT_BYTES, false)] {
+            let text = format!("{}top-secret-value{}", "x".repeat(max_bytes - 9), "y".repeat(100));
+            let text = match shorten_error(
+                if is_error_result { Ok(ToolResult::error(text)) } else { Err(ToolError::BadOutput(text)) },
                 &context,
             ) {
                 Ok(result) => result.as_text(),
                 Err(error) => error.to_string(),
             };
-            assert!(text.ends_with("x[redacted") && text.len() <= most + 60, "{}", &text[text.len() - 40..]);
+            assert!(text.ends_with("x[redacted") && text.len() <= max_bytes + 60, "{}", &text[text.len() - 40..]);
         }
     }
 }

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::async_lane::AsyncLane;
+use super::async_pool::AsyncPool;
 use super::protocol::{self, Function};
-use super::sync_lane::SyncLane;
+use super::sync_pool::SyncPool;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::Runner;
 
 pub(super) struct FunctionRunner {
     pub function: Function,
-    pub lane: WorkerPool,
+    pub pool: WorkerPool,
 }
 
 /// The workers that run a function.
 pub(super) enum WorkerPool {
-    Sync(Arc<SyncLane>),
-    Async(Arc<AsyncLane>),
+    Sync(Arc<SyncPool>),
+    Async(Arc<AsyncPool>),
 }
 
 #[async_trait]
@@ -29,17 +29,17 @@ impl Runner for FunctionRunner {
         // while it runs, and its end would also end its worker.
         let now = Instant::now();
         let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
-        let said = match &self.lane {
-            WorkerPool::Sync(lane) => lane.call(&self.function, &arguments, &context, begin_by).await,
-            WorkerPool::Async(lane) => lane.call(&self.function, &arguments, &context, begin_by).await,
+        let result = match &self.pool {
+            WorkerPool::Sync(pool) => pool.call(&self.function, &arguments, &context, begin_by).await,
+            WorkerPool::Async(pool) => pool.call(&self.function, &arguments, &context, begin_by).await,
         };
-        protocol::shortened(said, &context)
+        protocol::shorten_error(result, &context)
     }
 
     fn is_available(&self) -> bool {
-        match &self.lane {
-            WorkerPool::Sync(lane) => !lane.is_down(),
-            WorkerPool::Async(lane) => !lane.is_down(),
+        match &self.pool {
+            WorkerPool::Sync(pool) => !pool.is_unavailable(),
+            WorkerPool::Async(pool) => !pool.is_unavailable(),
         }
     }
 

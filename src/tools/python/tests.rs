@@ -22,28 +22,28 @@ use crate::tools::process::tests::python;
 use crate::tools::{DiscoveredTool, Runner};
 
 /// Longest wait for an event that must happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A folder with a module, and what the module has listed.
-struct Crib {
+struct Fixture {
     module: Module,
-    offers: Vec<DiscoveredTool>,
+    tools: Vec<DiscoveredTool>,
     /// A text in the environment of each of its processes.
     mark: String,
     folder: TempDir,
 }
 
-fn surroundings() -> ProcessEnv {
-    ProcessEnv::new(Arc::new(Redactor::new(["hunter2-hunter2"])), &Environment::of_this_process())
+fn test_env() -> ProcessEnv {
+    ProcessEnv::new(Arc::new(Redactor::new(["hunter2-hunter2"])), &Environment::from_process())
 }
 
 /// Whether there is no Python. Prints a notice then.
-fn no_python() -> bool {
-    let none = python().is_none();
-    if none {
+fn is_python_missing() -> bool {
+    let is_missing = python().is_none();
+    if is_missing {
         println!("skipped: there is no python3");
     }
-    none
+    is_missing
 }
 
 fn settings(folder: &TempDir, source: &str, mark: &str) -> ModuleSettings {
@@ -61,18 +61,18 @@ fn settings(folder: &TempDir, source: &str, mark: &str) -> ModuleSettings {
         environment: [("MARK".into(), mark.to_owned())].into(),
         workdir: folder.path().into(),
         venvs: folder.path().join("venvs"),
-        start_timeout: PATIENCE,
+        start_timeout: TIMEOUT,
     }
 }
 
-impl Crib {
+impl Fixture {
     async fn try_new(source: &str, change: impl FnOnce(&mut ModuleSettings)) -> Result<Self, String> {
         let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
         let mut settings = settings(&folder, &format!("from toolcrib import tool\n{source}"), &mark);
         change(&mut settings);
-        let module = Module::new(settings, &surroundings());
-        let offers = module.list(&|_| {}).await.map_err(|fault| fault.0)?.tools;
-        Ok(Self { module, offers, mark, folder })
+        let module = Module::new(settings, &test_env());
+        let tools = module.list(&|_| {}).await.map_err(|fault| fault.0)?.tools;
+        Ok(Self { module, tools, mark, folder })
     }
 
     async fn new(source: &str, workers: usize) -> Self {
@@ -80,7 +80,7 @@ impl Crib {
     }
 
     fn runner(&self, name: &str) -> Arc<dyn Runner> {
-        self.offers.iter().find(|offer| offer.name == name).unwrap_or_else(|| panic!("{name}")).runner.clone()
+        self.tools.iter().find(|tool| tool.name == name).unwrap_or_else(|| panic!("{name}")).runner.clone()
     }
 
     /// A call, which starts when it is polled.
@@ -104,7 +104,7 @@ impl Crib {
         result.as_text()
     }
 
-    async fn unavailable(&self, name: &str, arguments: Value) -> String {
+    async fn call_unavailable(&self, name: &str, arguments: Value) -> String {
         match self.call(name, arguments).await {
             Err(ToolError::Unavailable { message, started: true, .. }) => message,
             other => panic!("{other:?}"),
@@ -119,15 +119,15 @@ impl Crib {
         self.folder.path().join(name)
     }
 
-    async fn until_file(&self, name: &str) -> String {
+    async fn wait_for_file(&self, name: &str) -> String {
         let file = self.file(name);
-        until(name, || std::fs::read_to_string(&file).ok().filter(|text| !text.is_empty())).await
+        wait_until(name, || std::fs::read_to_string(&file).ok().filter(|text| !text.is_empty())).await
     }
 
-    async fn until_workers(&self, workers: usize, replaced: u64) {
-        until("the workers are there", || {
+    async fn wait_for_workers(&self, workers: usize, replaced: u64) {
+        wait_until("the workers are there", || {
             let status = self.module.status();
-            (status.workers == workers && status.replaced == replaced && status.up).then_some(())
+            (status.workers == workers && status.replaced == replaced && status.is_up).then_some(())
         })
         .await;
     }
@@ -153,7 +153,7 @@ fn invocation() -> Invocation {
 
 fn context(invocation: &Invocation, effect: Effect) -> ToolContext {
     let settings = ToolSettings { effect, ..ToolSettings::default() };
-    ToolContext::new(invocation, tokio::time::Instant::now() + PATIENCE, Arc::new(settings))
+    ToolContext::new(invocation, tokio::time::Instant::now() + TIMEOUT, Arc::new(settings))
 }
 
 fn object(value: Value) -> Arc<JsonObject> {
@@ -163,10 +163,10 @@ fn object(value: Value) -> Arc<JsonObject> {
     }
 }
 
-async fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+async fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + TIMEOUT;
     loop {
-        if let Some(value) = holds() {
+        if let Some(value) = condition() {
             return value;
         }
         assert!(Instant::now() < end, "{what}");
@@ -175,7 +175,7 @@ async fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Processes with `mark` in their environment.
-fn survivors(mark: &str) -> Vec<String> {
+fn processes_with_mark(mark: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
@@ -187,7 +187,7 @@ fn survivors(mark: &str) -> Vec<String> {
 }
 
 /// The pipes that a process has open.
-fn pipes(process: &str) -> BTreeSet<String> {
+fn open_pipes(process: &str) -> BTreeSet<String> {
     let entries = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
     let link = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned);
     entries.filter_map(link).filter(|link| link.starts_with("pipe:")).collect()
@@ -197,11 +197,11 @@ mod calls {
     use super::*;
 
     #[tokio::test]
-    async fn a_function_is_listed_called_and_its_prints_stay_out_of_the_protocol() {
-        if no_python() {
+    async fn function_prints_stay_out_of_the_protocol() {
+        if is_python_missing() {
             return;
         }
-        let crib = Crib::new(
+        let fixture = Fixture::new(
             "
 import sys
 
@@ -219,21 +219,21 @@ def greet(name: str, times: int = 2) -> dict:
             1,
         )
         .await;
-        let [offer] = &crib.offers[..] else { panic!() };
-        assert_eq!((offer.name.as_str(), offer.input_schema["required"].clone()), ("greet", json!(["name"])));
-        assert!(!offer.runner.takes_context() && offer.runner.is_available());
+        let [tool] = &fixture.tools[..] else { panic!() };
+        assert_eq!((tool.name.as_str(), tool.input_schema["required"].clone()), ("greet", json!(["name"])));
+        assert!(!tool.runner.takes_context() && tool.runner.is_available());
         for _ in 0..3 {
-            let result = crib.call("greet", json!({"name": "ÆØÅ\n\u{1f600}", "times": 1})).await.unwrap();
+            let result = fixture.call("greet", json!({"name": "ÆØÅ\n\u{1f600}", "times": 1})).await.unwrap();
             assert_eq!(result.structured_content, Some(json!({"said": ["hello ÆØÅ\n\u{1f600}"]})));
             assert!(!result.is_error);
         }
-        let status = crib.module.status();
-        assert_eq!((status.up, status.workers, status.replaced, status.fault), (true, 1, 0, None));
+        let status = fixture.module.status();
+        assert_eq!((status.is_up, status.workers, status.replaced, status.fault), (true, 1, 0, None));
     }
 
     #[tokio::test]
-    async fn exceptions_faults_of_arguments_progress_and_context_come_through() {
-        if no_python() {
+    async fn errors_progress_and_context_are_passed_on() {
+        if is_python_missing() {
             return;
         }
         let source = "
@@ -265,10 +265,10 @@ def big() -> dict:
     'Counts far.'
     return {'n': 2 ** 70}
 ";
-        let crib = Crib::new(source, 1).await;
-        let said = crib.call("fails", json!({})).await.unwrap();
-        assert!(said.is_error && said.as_text() == "Error: no such city", "{said:?}");
-        match crib.call("when", json!({"day": "soon"})).await {
+        let fixture = Fixture::new(source, 1).await;
+        let result = fixture.call("fails", json!({})).await.unwrap();
+        assert!(result.is_error && result.as_text() == "Error: no such city", "{result:?}");
+        match fixture.call("when", json!({"day": "soon"})).await {
             Err(ToolError::InvalidArguments(violations)) => {
                 let first = &violations[0];
                 assert_eq!((first.pointer.as_str(), first.keyword.as_str()), ("/day", "python"));
@@ -279,26 +279,26 @@ def big() -> dict:
         let (sink, mut listener) = ProgressSink::channel();
         let mut invocation = invocation();
         invocation.progress = Some(sink);
-        let reporter = Reporter::of(&invocation, || Box::new(|_| {}));
-        let context = context(&invocation, Effect::Read).reporting(reporter);
-        let said = crib.runner("steps").call(object(json!({})), context).await.unwrap();
-        assert_eq!(said.as_text(), "the end");
+        let reporter = Reporter::for_invocation(&invocation, || Box::new(|_| {}));
+        let context = context(&invocation, Effect::Read).with_reporter(reporter);
+        let result = fixture.runner("steps").call(object(json!({})), context).await.unwrap();
+        assert_eq!(result.as_text(), "the end");
         match listener.try_next() {
             Some(Event::Progress(progress)) => assert_eq!(progress.data.get(), r#"{"step":1}"#),
             other => panic!("{other:?}"),
         }
-        assert!(crib.runner("who").takes_context());
-        assert_eq!(crib.text("who", json!({})).await, "acme anonymous");
-        match crib.call("big", json!({})).await {
+        assert!(fixture.runner("who").takes_context());
+        assert_eq!(fixture.text("who", json!({})).await, "acme anonymous");
+        match fixture.call("big", json!({})).await {
             Err(ToolError::BadOutput(message)) => assert!(message.contains("does not fit 64 bits"), "{message}"),
             other => panic!("{other:?}"),
         }
-        assert_eq!(crib.module.status().replaced, 0, "none of this costs a worker");
+        assert_eq!(fixture.module.status().replaced, 0, "none of this costs a worker");
     }
 
     #[tokio::test]
-    async fn as_many_calls_run_at_once_as_there_are_workers_and_the_others_wait_in_order() {
-        if no_python() {
+    async fn calls_wait_in_order_for_a_free_worker() {
+        if is_python_missing() {
             return;
         }
         let source = "
@@ -314,11 +314,12 @@ def meet(name: str, others: int) -> str:
         order.write(name)
     return str(os.getpid())
 ";
-        let crib = Crib::new(source, 2).await;
-        crib.until_workers(2, 0).await;
-        let meet = |name: &str, others: usize| tokio::spawn(crib.call("meet", json!({"name": name, "others": others})));
+        let fixture = Fixture::new(source, 2).await;
+        fixture.wait_for_workers(2, 0).await;
+        let meet =
+            |name: &str, others: usize| tokio::spawn(fixture.call("meet", json!({"name": name, "others": others})));
         let (first, second) = (meet("a", 3), meet("b", 2));
-        assert_ne!(crib.until_file("a.here").await, "");
+        assert_ne!(fixture.wait_for_file("a.here").await, "");
         let freed = second.await.unwrap().unwrap().as_text();
         // `a` keeps its worker until there is a third file. So these two calls use the other worker, one after the
         // other.
@@ -327,13 +328,13 @@ def meet(name: str, others: int) -> str:
         assert_eq!(third.await.unwrap().unwrap().as_text(), freed);
         first.await.unwrap().unwrap();
         fourth.await.unwrap().unwrap();
-        let order = std::fs::read_to_string(crib.file("order")).unwrap();
+        let order = std::fs::read_to_string(fixture.file("order")).unwrap();
         assert_eq!(order.replace('a', ""), "bcd");
     }
 
     #[tokio::test]
-    async fn a_thread_that_goes_on_telling_after_its_call_disturbs_nobody() {
-        if no_python() {
+    async fn late_progress_of_a_thread_is_ignored() {
+        if is_python_missing() {
             return;
         }
         let source = "
@@ -356,22 +357,22 @@ def late() -> str:
     threading.Thread(target=tell).start()
     return str(os.getpid())
 ";
-        let crib = Crib::new(source, 1).await;
-        let before = crib.text("late", json!({})).await;
-        crib.until_file("told").await;
-        assert_eq!(crib.text("late", json!({})).await, before);
-        assert_eq!(crib.module.status().replaced, 0);
+        let fixture = Fixture::new(source, 1).await;
+        let before = fixture.text("late", json!({})).await;
+        fixture.wait_for_file("told").await;
+        assert_eq!(fixture.text("late", json!({})).await, before);
+        assert_eq!(fixture.module.status().replaced, 0);
     }
 
     #[tokio::test]
-    async fn a_large_value_goes_both_ways() {
-        if no_python() {
+    async fn large_values_pass_both_ways() {
+        if is_python_missing() {
             return;
         }
-        let crib = Crib::new("@tool\ndef echo(text: str) -> str:\n    'Echoes.'\n    return text\n", 1).await;
+        let fixture = Fixture::new("@tool\ndef echo(text: str) -> str:\n    'Echoes.'\n    return text\n", 1).await;
         let text = "ø".repeat(1_000_000);
-        assert!(crib.text("echo", json!({"text": text})).await == text);
-        assert_eq!(crib.text("echo", json!({"text": "small"})).await, "small");
+        assert!(fixture.text("echo", json!({"text": text})).await == text);
+        assert_eq!(fixture.text("echo", json!({"text": "small"})).await, "small");
     }
 }
 
@@ -389,26 +390,30 @@ def hang() -> str:
 ";
 
     #[tokio::test]
-    async fn a_call_that_is_dropped_ends_its_worker_with_all_descendants_and_only_that() {
-        if no_python() {
+    async fn dropped_call_ends_only_its_own_worker() {
+        if is_python_missing() {
             return;
         }
-        let crib = Crib::new(&format!("{PID}{HANG}"), 2).await;
-        crib.until_workers(2, 0).await;
-        let call = tokio::spawn(crib.call("hang", json!({})));
-        let hung = crib.until_file("hangs").await;
-        let other = crib.process().await;
-        assert_eq!(until("a child", || Some(survivors(&crib.mark)).filter(|all| all.len() == 3)).await.len(), 3);
+        let fixture = Fixture::new(&format!("{PID}{HANG}"), 2).await;
+        fixture.wait_for_workers(2, 0).await;
+        let call = tokio::spawn(fixture.call("hang", json!({})));
+        let hung = fixture.wait_for_file("hangs").await;
+        let other = fixture.process().await;
+        assert_eq!(
+            wait_until("a child", || Some(processes_with_mark(&fixture.mark)).filter(|all| all.len() == 3)).await.len(),
+            3
+        );
         call.abort();
         let _ = call.await;
-        crib.until_workers(2, 1).await;
-        let left = until("they are gone", || Some(survivors(&crib.mark)).filter(|all| all.len() == 2)).await;
+        fixture.wait_for_workers(2, 1).await;
+        let left =
+            wait_until("they are gone", || Some(processes_with_mark(&fixture.mark)).filter(|all| all.len() == 2)).await;
         assert!(!left.contains(&hung) && left.contains(&other.as_raw_nonzero().to_string()), "{left:?}");
     }
 
     #[tokio::test]
-    async fn a_worker_that_dies_in_a_call_fails_that_call_and_is_replaced_at_once() {
-        if no_python() {
+    async fn dead_worker_fails_its_call_and_is_replaced() {
+        if is_python_missing() {
             return;
         }
         let source = "
@@ -420,57 +425,57 @@ def die(how: str) -> str:
     os.kill(os.getpid(), getattr(signal, how))
     time.sleep(3600)
 ";
-        let crib = Crib::new(&format!("{PID}{source}"), 1).await;
-        let mut before = crib.process().await;
+        let fixture = Fixture::new(&format!("{PID}{source}"), 1).await;
+        let mut before = fixture.process().await;
         for (how, words) in [
             ("exit", "its worker process ended with exit status 3"),
             ("SIGSEGV", "SIGSEGV"),
             ("SIGABRT", "SIGABRT"),
             ("SIGKILL", "was killed (SIGKILL), perhaps because memory ran out"),
         ] {
-            let said = crib.unavailable("die", json!({"how": how})).await;
-            assert!(said.starts_with("the function did not end: ") && said.contains(words), "{said}");
+            let message = fixture.call_unavailable("die", json!({"how": how})).await;
+            assert!(message.starts_with("the function did not end: ") && message.contains(words), "{message}");
             // No pause, however often a worker dies: each worker has answered a call, so its death is not an early one.
-            let after = crib.process().await;
+            let after = fixture.process().await;
             assert_ne!(after, before);
             before = after;
         }
-        let status = crib.module.status();
+        let status = fixture.module.status();
         assert_eq!((status.workers, status.replaced), (1, 4));
-        assert_eq!((status.fault, status.fault_at), (None, None), "the one that is there is well");
+        assert_eq!((status.fault, status.fault_at), (None, None), "the current worker has no fault");
     }
 
     #[tokio::test]
-    async fn a_worker_that_dies_with_nothing_to_do_is_replaced_before_anybody_calls() {
-        if no_python() {
+    async fn dead_idle_worker_is_replaced_before_a_call() {
+        if is_python_missing() {
             return;
         }
-        let crib = Crib::new(PID, 1).await;
-        let before = crib.process().await;
+        let fixture = Fixture::new(PID, 1).await;
+        let before = fixture.process().await;
         kill_process(before, Signal::KILL).unwrap();
-        crib.until_workers(1, 1).await;
-        assert_ne!(crib.process().await, before);
+        fixture.wait_for_workers(1, 1).await;
+        assert_ne!(fixture.process().await, before);
     }
 
     #[tokio::test]
-    async fn a_worker_that_has_just_died_costs_no_call() {
-        if no_python() {
+    async fn just_died_worker_fails_no_call() {
+        if is_python_missing() {
             return;
         }
-        let crib = Crib::new(PID, 1).await;
+        let fixture = Fixture::new(PID, 1).await;
         for _ in 0..2 {
-            let before = crib.process().await;
+            let before = fixture.process().await;
             kill_process(before, Signal::KILL).unwrap();
             // Wait here, without an await, so that the runtime cannot notice the death. All threads of the worker must
             // have ended, because its pipe stays open until then.
             waitid(WaitId::Pid(before), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
-            assert_ne!(crib.process().await, before);
+            assert_ne!(fixture.process().await, before);
         }
     }
 
     #[tokio::test]
-    async fn a_child_that_holds_the_pipes_does_not_hide_its_parents_death() {
-        if no_python() {
+    async fn child_with_open_pipes_does_not_hide_the_death() {
+        if is_python_missing() {
             return;
         }
         let source = "
@@ -483,16 +488,16 @@ def fork_and_die() -> str:
         ctypes.CDLL(None).sleep(3600)
     os._exit(7)
 ";
-        let crib = Crib::new(&format!("{PID}{source}"), 1).await;
-        let said = crib.unavailable("fork_and_die", json!({})).await;
-        assert!(said.contains("exit status 7"), "{said}");
-        crib.until_workers(1, 1).await;
-        until("the child is gone", || (survivors(&crib.mark).len() == 1).then_some(())).await;
+        let fixture = Fixture::new(&format!("{PID}{source}"), 1).await;
+        let message = fixture.call_unavailable("fork_and_die", json!({})).await;
+        assert!(message.contains("exit status 7"), "{message}");
+        fixture.wait_for_workers(1, 1).await;
+        wait_until("the child is gone", || (processes_with_mark(&fixture.mark).len() == 1).then_some(())).await;
     }
 
     #[tokio::test]
-    async fn workers_that_keep_dying_are_given_a_rest_and_come_back() {
-        if no_python() {
+    async fn module_is_down_while_workers_keep_dying() {
+        if is_python_missing() {
             return;
         }
         let source = "
@@ -504,11 +509,11 @@ def die() -> str:
     'Dies.'
     os._exit(1)
 ";
-        let crib = Crib::new(&format!("{PID}{HANG}{source}"), 1).await;
-        std::fs::write(crib.file("broken"), "").unwrap();
-        crib.unavailable("die", json!({})).await;
-        until("it is given up", || (!crib.runner("pid").is_available()).then_some(())).await;
-        match crib.call("pid", json!({})).await {
+        let fixture = Fixture::new(&format!("{PID}{HANG}{source}"), 1).await;
+        std::fs::write(fixture.file("broken"), "").unwrap();
+        fixture.call_unavailable("die", json!({})).await;
+        wait_until("it is unavailable", || (!fixture.runner("pid").is_available()).then_some(())).await;
+        match fixture.call("pid", json!({})).await {
             Err(ToolError::Unavailable { message, started: false, retry_after: Some(after) }) => {
                 assert!(message.starts_with("the Python module probe is down: "), "{message}");
                 assert!(message.contains("tools.py:") && message.contains("no database"), "{message}");
@@ -517,21 +522,21 @@ def die() -> str:
             }
             other => panic!("{other:?}"),
         }
-        assert!(!crib.module.status().up);
-        std::fs::remove_file(crib.file("broken")).unwrap();
-        until("it is back", || crib.module.status().up.then_some(())).await;
-        let before = crib.process().await;
+        assert!(!fixture.module.status().is_up);
+        std::fs::remove_file(fixture.file("broken")).unwrap();
+        wait_until("it is back", || fixture.module.status().is_up.then_some(())).await;
+        let before = fixture.process().await;
         // Earlier faults no longer count: a worker that has to be ended now is replaced at once.
-        let call = tokio::spawn(crib.call("hang", json!({})));
-        crib.until_file("hangs").await;
+        let call = tokio::spawn(fixture.call("hang", json!({})));
+        fixture.wait_for_file("hangs").await;
         call.abort();
         let _ = call.await;
-        assert_ne!(crib.process().await, before);
+        assert_ne!(fixture.process().await, before);
     }
 
     #[tokio::test]
-    async fn who_waits_for_a_worker_is_told_when_there_will_be_none() {
-        if no_python() {
+    async fn waiting_call_fails_when_no_worker_starts() {
+        if is_python_missing() {
             return;
         }
         let source = "
@@ -545,13 +550,13 @@ def die_later() -> str:
         time.sleep(0.005)
     os._exit(1)
 ";
-        let crib = Crib::new(&format!("{PID}{source}"), 1).await;
-        let dies = tokio::spawn(crib.call("die_later", json!({})));
-        until("it runs", || (crib.module.status().workers == 1).then_some(())).await;
+        let fixture = Fixture::new(&format!("{PID}{source}"), 1).await;
+        let dies = tokio::spawn(fixture.call("die_later", json!({})));
+        wait_until("it runs", || (fixture.module.status().workers == 1).then_some(())).await;
         tokio::task::yield_now().await;
-        let waits = tokio::spawn(crib.call("pid", json!({})));
+        let waits = tokio::spawn(fixture.call("pid", json!({})));
         tokio::task::yield_now().await;
-        std::fs::write(crib.file("broken"), "").unwrap();
+        std::fs::write(fixture.file("broken"), "").unwrap();
         assert!(matches!(dies.await.unwrap(), Err(ToolError::Unavailable { started: true, .. })));
         match waits.await.unwrap() {
             Err(ToolError::Unavailable { message, started: false, .. }) => {
@@ -562,28 +567,28 @@ def die_later() -> str:
     }
 
     #[tokio::test]
-    async fn a_call_that_finds_no_worker_free_in_its_time_has_not_begun() {
-        if no_python() {
+    async fn busy_workers_refuse_the_call_before_start() {
+        if is_python_missing() {
             return;
         }
-        let crib = Crib::new(&format!("{PID}{HANG}"), 1).await;
-        let hangs = tokio::spawn(crib.call("hang", json!({})));
-        crib.until_file("hangs").await;
+        let fixture = Fixture::new(&format!("{PID}{HANG}"), 1).await;
+        let hangs = tokio::spawn(fixture.call("hang", json!({})));
+        fixture.wait_for_file("hangs").await;
         let mut context = context(&invocation(), Effect::Write);
         context.deadline = tokio::time::Instant::now() + Duration::from_millis(100);
-        match crib.runner("pid").call(object(json!({})), context).await {
+        match fixture.runner("pid").call(object(json!({})), context).await {
             Err(ToolError::Unavailable { message, started: false, retry_after: Some(_) }) => {
                 assert_eq!(message, "the worker processes of the Python module probe were all busy");
             }
             other => panic!("{other:?}"),
         }
         assert!(!hangs.is_finished());
-        assert_eq!(crib.module.status().replaced, 0);
+        assert_eq!(fixture.module.status().replaced, 0);
     }
 
     #[tokio::test]
-    async fn words_that_are_no_protocol_cost_the_worker() {
-        if no_python() {
+    async fn invalid_lines_end_the_worker() {
+        if is_python_missing() {
             return;
         }
         let source = "
@@ -608,48 +613,48 @@ def nonsense(line: str) -> str:
     'Writes a line.'
     shout(line.encode() + b'\\n')
 ";
-        let crib = Crib::new(&format!("{PID}{source}"), 1).await;
+        let fixture = Fixture::new(&format!("{PID}{source}"), 1).await;
         let result = br#"{"op":"result","id":99,"content":[]}"#;
         for (function, arguments, why) in [
             ("huge", json!({}), "longer than any result"),
             ("nonsense", json!({"line": "hello"}), "expected value"),
             ("nonsense", json!({"line": String::from_utf8_lossy(result)}), "about call 99"),
         ] {
-            match crib.call(function, arguments).await {
+            match fixture.call(function, arguments).await {
                 Err(ToolError::BadOutput(message)) => assert!(message.contains(why), "{message}"),
                 other => panic!("{other:?}"),
             }
         }
-        crib.process().await;
-        assert_eq!(crib.module.status().replaced, 3);
+        fixture.process().await;
+        assert_eq!(fixture.module.status().replaced, 3);
     }
 
     #[tokio::test]
-    async fn many_rounds_leave_no_process_and_no_pipe() {
-        if no_python() {
+    async fn many_rounds_leak_no_process_or_pipe() {
+        if is_python_missing() {
             return;
         }
         // The test runner gives its own pipes to every process. Ignore them.
-        let others = pipes("self");
-        let crib = Crib::new(&format!("{PID}{HANG}"), 1).await;
-        let mark = crib.mark.clone();
+        let others = open_pipes("self");
+        let fixture = Fixture::new(&format!("{PID}{HANG}"), 1).await;
+        let mark = fixture.mark.clone();
         let mut used = BTreeSet::new();
         for round in 1..=10 {
-            let call = tokio::spawn(crib.call("hang", json!({})));
-            used.append(&mut pipes(&crib.until_file("hangs").await));
+            let call = tokio::spawn(fixture.call("hang", json!({})));
+            used.append(&mut open_pipes(&fixture.wait_for_file("hangs").await));
             call.abort();
             let _ = call.await;
-            std::fs::remove_file(crib.file("hangs")).unwrap();
-            crib.until_workers(1, round).await;
+            std::fs::remove_file(fixture.file("hangs")).unwrap();
+            fixture.wait_for_workers(1, round).await;
         }
-        until("one worker is left", || (survivors(&mark).len() == 1).then_some(())).await;
+        wait_until("one worker is left", || (processes_with_mark(&mark).len() == 1).then_some(())).await;
         let began = Instant::now();
-        drop(crib);
-        assert!(survivors(&mark).is_empty(), "a module is not gone before its processes");
-        assert!(began.elapsed() < Duration::from_secs(2), "for which it waits no longer than they take");
+        drop(fixture);
+        assert!(processes_with_mark(&mark).is_empty(), "the drop of a module waits for its processes");
+        assert!(began.elapsed() < Duration::from_secs(2), "the drop waits only for the processes");
         used.retain(|pipe| !others.contains(pipe));
         assert!(used.len() >= 30, "three for each worker: {}", used.len());
-        until("all pipes are closed", || pipes("self").is_disjoint(&used).then_some(())).await;
+        wait_until("all pipes are closed", || open_pipes("self").is_disjoint(&used).then_some(())).await;
     }
 }
 
@@ -711,53 +716,53 @@ async def die() -> str:
 ";
 
     #[tokio::test]
-    async fn many_run_at_once_in_one_process() {
-        if no_python() {
+    async fn coroutines_share_one_process() {
+        if is_python_missing() {
             return;
         }
-        let crib = Crib::new(SOURCE, 4).await;
-        let calls = (0..50).map(|_| tokio::spawn(crib.call("meet", json!({"others": 50}))));
+        let fixture = Fixture::new(SOURCE, 4).await;
+        let calls = (0..50).map(|_| tokio::spawn(fixture.call("meet", json!({"others": 50}))));
         let calls: Vec<_> = calls.collect();
         let mut processes = BTreeSet::new();
         for call in calls {
             processes.insert(call.await.unwrap().unwrap().as_text());
         }
         assert_eq!(processes.len(), 1);
-        assert_eq!(crib.module.status().workers, 1, "there are no blocking functions");
-        until("the first worker is gone", || (survivors(&crib.mark).len() == 1).then_some(())).await;
+        assert_eq!(fixture.module.status().workers, 1, "there are no blocking functions");
+        wait_until("the first worker is gone", || (processes_with_mark(&fixture.mark).len() == 1).then_some(())).await;
     }
 
     #[tokio::test]
-    async fn a_call_that_is_dropped_is_cancelled_and_the_others_go_on() {
-        if no_python() {
+    async fn dropped_call_is_cancelled_alone() {
+        if is_python_missing() {
             return;
         }
-        let crib = Crib::new(SOURCE, 1).await;
-        let before = crib.text("rest", json!({"seconds": 0})).await;
-        let stays = tokio::spawn(crib.call("rest", json!({"seconds": 1.5})));
-        let goes = tokio::spawn(crib.call("rest", json!({"seconds": 3600, "name": "rests"})));
-        crib.until_file("rests").await;
+        let fixture = Fixture::new(SOURCE, 1).await;
+        let before = fixture.text("rest", json!({"seconds": 0})).await;
+        let stays = tokio::spawn(fixture.call("rest", json!({"seconds": 1.5})));
+        let goes = tokio::spawn(fixture.call("rest", json!({"seconds": 3600, "name": "rests"})));
+        fixture.wait_for_file("rests").await;
         goes.abort();
-        crib.until_file("cancelled").await;
-        assert_eq!(stays.await.unwrap().unwrap().as_text(), before, "longer than a cancelled call has time");
-        assert_eq!(crib.module.status().replaced, 0);
+        fixture.wait_for_file("cancelled").await;
+        assert_eq!(stays.await.unwrap().unwrap().as_text(), before, "it runs longer than CANCEL_TIMEOUT");
+        assert_eq!(fixture.module.status().replaced, 0);
     }
 
     #[tokio::test]
-    async fn a_blocked_loop_is_replaced_and_calls_that_may_run_twice_are_begun_again() {
-        if no_python() {
+    async fn blocked_loop_is_replaced_and_reads_restart() {
+        if is_python_missing() {
             return;
         }
-        let crib = Crib::new(SOURCE, 1).await;
-        let before = crib.text("rest", json!({"seconds": 0})).await;
+        let fixture = Fixture::new(SOURCE, 1).await;
+        let before = fixture.text("rest", json!({"seconds": 0})).await;
         let rest = |effect: Effect, name: &str| {
-            tokio::spawn(crib.call_with("rest_until", json!({"file": "go", "name": name}), effect))
+            tokio::spawn(fixture.call_with("rest_until", json!({"file": "go", "name": name}), effect))
         };
         let (read, write) = (rest(Effect::Read, "read"), rest(Effect::Write, "write"));
-        crib.until_file("read").await;
-        crib.until_file("write").await;
-        let blocks = tokio::spawn(crib.call("block", json!({})));
-        crib.until_file("blocks").await;
+        fixture.wait_for_file("read").await;
+        fixture.wait_for_file("write").await;
+        let blocks = tokio::spawn(fixture.call("block", json!({})));
+        fixture.wait_for_file("blocks").await;
         blocks.abort();
         match write.await.unwrap() {
             Err(ToolError::Unavailable { message, started: true, .. }) => {
@@ -765,40 +770,40 @@ async def die() -> str:
             }
             other => panic!("{other:?}"),
         }
-        std::fs::write(crib.file("go"), "").unwrap();
+        std::fs::write(fixture.file("go"), "").unwrap();
         assert_ne!(read.await.unwrap().unwrap().as_text(), before);
-        assert_eq!(crib.module.status().replaced, 1);
+        assert_eq!(fixture.module.status().replaced, 1);
     }
 
     #[tokio::test]
-    async fn a_flood_of_progress_does_not_keep_its_call_from_being_ended() {
-        if no_python() {
+    async fn flood_of_progress_can_be_cancelled() {
+        if is_python_missing() {
             return;
         }
-        let crib = Crib::new(SOURCE, 1).await;
+        let fixture = Fixture::new(SOURCE, 1).await;
         let (sink, listener) = ProgressSink::channel();
         let mut invocation = invocation();
         invocation.progress = Some(sink);
-        let reporter = Reporter::of(&invocation, || Box::new(|_| {}));
-        let context = context(&invocation, Effect::Read).reporting(reporter);
-        let runner = crib.runner("flood");
+        let reporter = Reporter::for_invocation(&invocation, || Box::new(|_| {}));
+        let context = context(&invocation, Effect::Read).with_reporter(reporter);
+        let runner = fixture.runner("flood");
         let call = tokio::spawn(async move { runner.call(object(json!({})), context).await });
-        crib.until_file("floods").await;
+        fixture.wait_for_file("floods").await;
         call.abort();
-        until("it is ended", || (crib.module.status().replaced == 1).then_some(())).await;
+        wait_until("it is ended", || (fixture.module.status().replaced == 1).then_some(())).await;
         drop(listener);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_call_that_comes_while_a_worker_is_replaced_waits_for_the_next() {
-        if no_python() {
+    async fn calls_wait_for_the_replacement_worker() {
+        if is_python_missing() {
             return;
         }
-        let crib = Crib::new(SOURCE, 1).await;
+        let fixture = Fixture::new(SOURCE, 1).await;
         for round in 1..=3 {
-            crib.text("rest", json!({"seconds": 0})).await;
+            fixture.text("rest", json!({"seconds": 0})).await;
             let calls = [(); 4].map(|()| {
-                let calls = [(); 200].map(|()| crib.call("rest", json!({"seconds": 0})));
+                let calls = [(); 200].map(|()| fixture.call("rest", json!({"seconds": 0})));
                 tokio::spawn(async move {
                     let mut refused = Vec::new();
                     for call in calls {
@@ -809,30 +814,30 @@ async def die() -> str:
                     refused
                 })
             });
-            crib.unavailable("die", json!({})).await;
+            fixture.call_unavailable("die", json!({})).await;
             for call in calls {
                 assert_eq!(call.await.unwrap(), [""; 0]);
             }
-            assert_eq!(crib.module.status().replaced, round);
+            assert_eq!(fixture.module.status().replaced, round);
         }
     }
 
     #[tokio::test]
-    async fn a_worker_that_dies_fails_its_calls_and_is_replaced() {
-        if no_python() {
+    async fn dead_async_worker_fails_its_calls() {
+        if is_python_missing() {
             return;
         }
-        let crib = Crib::new(SOURCE, 1).await;
-        let other = tokio::spawn(crib.call_with("rest", json!({"seconds": 3600, "name": "rests"}), Effect::Read));
-        crib.until_file("rests").await;
-        let said = crib.unavailable("die", json!({})).await;
-        assert!(said.contains("exit status 4"), "{said}");
+        let fixture = Fixture::new(SOURCE, 1).await;
+        let other = tokio::spawn(fixture.call_with("rest", json!({"seconds": 3600, "name": "rests"}), Effect::Read));
+        fixture.wait_for_file("rests").await;
+        let message = fixture.call_unavailable("die", json!({})).await;
+        assert!(message.contains("exit status 4"), "{message}");
         assert!(matches!(other.await.unwrap(), Err(ToolError::Unavailable { started: true, .. })));
-        crib.text("rest", json!({"seconds": 0})).await;
-        assert_eq!(crib.module.status().replaced, 1);
-        let mark = crib.mark.clone();
-        drop(crib);
-        until("nothing is left", || survivors(&mark).is_empty().then_some(())).await;
+        fixture.text("rest", json!({"seconds": 0})).await;
+        assert_eq!(fixture.module.status().replaced, 1);
+        let mark = fixture.mark.clone();
+        drop(fixture);
+        wait_until("nothing is left", || processes_with_mark(&mark).is_empty().then_some(())).await;
     }
 }
 
@@ -840,12 +845,12 @@ mod starts {
     use super::*;
 
     async fn fault(source: &str, change: impl FnOnce(&mut ModuleSettings)) -> String {
-        Crib::try_new(source, change).await.err().unwrap()
+        Fixture::try_new(source, change).await.err().unwrap()
     }
 
     #[tokio::test]
-    async fn a_module_that_does_not_load_says_where_and_why() {
-        if no_python() {
+    async fn load_failure_names_place_and_reason() {
+        if is_python_missing() {
             return;
         }
         let syntax = fault("def f(:\n", |_| {}).await;
@@ -853,24 +858,24 @@ mod starts {
         let import = fault("\nimport no_such_thing\n", |_| {}).await;
         assert!(import.contains("tools.py:3") && import.contains("no_such_thing"), "{import}");
         let exit = fault("import os, sys\nprint('no licence: hunter2-hunter2')\nos._exit(5)\n", |_| {}).await;
-        assert_eq!(exit, "its worker process ended with exit status 5, saying: no licence: [redacted]");
+        assert_eq!(exit, "its worker process ended with exit status 5; its last output: no licence: [redacted]");
         let late = fault("import time\ntime.sleep(3600)\n", |settings| {
             settings.start_timeout = Duration::from_secs(4); // includes the time to ask the interpreter
         });
         assert_eq!(late.await, "it was not ready after 4s");
         let missing = fault("", |settings| settings.interpreter = Interpreter::Program("python2.99".into())).await;
-        assert_eq!(missing, "there is no interpreter `python2.99` along the service's PATH");
+        assert_eq!(missing, "there is no interpreter `python2.99` in the service's PATH");
         let nowhere = fault("", |settings| settings.workdir = "/no/such/folder".into()).await;
-        assert_eq!(nowhere, "its working folder /no/such/folder is not there");
+        assert_eq!(nowhere, "its working folder /no/such/folder does not exist");
     }
 
     #[tokio::test]
-    async fn a_module_can_be_listed_again_after_a_failure() {
-        if no_python() {
+    async fn module_can_be_listed_after_a_failure() {
+        if is_python_missing() {
             return;
         }
         let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
-        let module = Module::new(settings(&folder, "1 / 0", &mark), &surroundings());
+        let module = Module::new(settings(&folder, "1 / 0", &mark), &test_env());
         let fault = module.list(&|_| {}).await.err().unwrap().0;
         assert!(fault.contains("tools.py:1") && fault.contains("division by zero"), "{fault}");
         let status = module.status();
@@ -883,29 +888,29 @@ mod starts {
         let result = listed.tools[0].runner.call(object(json!({})), context(&invocation(), Effect::Read)).await;
         assert!(!result.unwrap().is_error, "its runners keep it alive");
         drop(listed);
-        until("nothing is left", || survivors(&mark).is_empty().then_some(())).await;
+        wait_until("nothing is left", || processes_with_mark(&mark).is_empty().then_some(())).await;
     }
 
     #[tokio::test]
-    async fn a_listing_that_nobody_waits_for_leaves_nothing() {
-        if no_python() {
+    async fn aborted_listing_leaves_no_process() {
+        if is_python_missing() {
             return;
         }
         let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
         let source = "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '3600'])\nopen('up', 'w').write('x')\ntime.sleep(3600)\n";
-        let module = Arc::new(Module::new(settings(&folder, source, &mark), &surroundings()));
+        let module = Arc::new(Module::new(settings(&folder, source, &mark), &test_env()));
         let listing = tokio::spawn({
             let module = module.clone();
             async move { module.list(&|_| {}).await.map(drop) }
         });
-        until("it loads", || folder.path().join("up").exists().then_some(())).await;
+        wait_until("it loads", || folder.path().join("up").exists().then_some(())).await;
         listing.abort();
-        until("nothing is left", || survivors(&mark).is_empty().then_some(())).await;
+        wait_until("nothing is left", || processes_with_mark(&mark).is_empty().then_some(())).await;
     }
 
     #[tokio::test]
-    async fn a_worker_sees_the_declared_environment_and_nothing_else() {
-        if no_python() {
+    async fn worker_gets_the_declared_environment_only() {
+        if is_python_missing() {
             return;
         }
         let source = "
@@ -916,17 +921,17 @@ def environment() -> dict:
     'Says what it sees.'
     return {'names': sorted(os.environ), 'folder': os.getcwd(), 'utf8': sys.flags.utf8_mode}
 ";
-        let crib = Crib::new(source, 1).await;
-        let said = crib.call("environment", json!({})).await.unwrap().structured_content.unwrap();
+        let fixture = Fixture::new(source, 1).await;
+        let values = fixture.call("environment", json!({})).await.unwrap().structured_content.unwrap();
         // Python itself may add `LC_CTYPE` when it coerces the C locale.
-        let names: Vec<&str> = said["names"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let names: Vec<&str> = values["names"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         assert_eq!(
             names.into_iter().filter(|name| *name != "LC_CTYPE").collect::<Vec<_>>(),
             ["MARK", "TOOLCRIB_WORKER"]
         );
-        assert_eq!(said["utf8"], 1);
-        let folder = crib.folder.path().canonicalize().unwrap();
-        assert_eq!(said["folder"], folder.to_str().unwrap());
+        assert_eq!(values["utf8"], 1);
+        let folder = fixture.folder.path().canonicalize().unwrap();
+        assert_eq!(values["folder"], folder.to_str().unwrap());
     }
 }
 
@@ -938,9 +943,9 @@ mod log {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct LogLines(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Lines {
+    impl Write for LogLines {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -950,16 +955,16 @@ mod log {
         }
     }
 
-    impl MakeWriter<'_> for Lines {
+    impl MakeWriter<'_> for LogLines {
         type Writer = Self;
         fn make_writer(&self) -> Self {
             self.clone()
         }
     }
 
-    impl Lines {
-        async fn until(&self, needle: &str) -> Value {
-            until(needle, || {
+    impl LogLines {
+        async fn wait_for_line(&self, needle: &str) -> Value {
+            wait_until(needle, || {
                 let lines = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
                 lines.lines().find(|line| line.contains(needle)).map(|line| serde_json::from_str(line).unwrap())
             })
@@ -968,11 +973,11 @@ mod log {
     }
 
     #[tokio::test]
-    async fn prints_are_logged_under_their_call_without_secrets_and_control_characters() {
-        if no_python() {
+    async fn prints_are_logged_clean_under_their_call() {
+        if is_python_missing() {
             return;
         }
-        let lines = Lines::default();
+        let lines = LogLines::default();
         let log = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone()).finish();
         // The runtime of this test uses only this thread.
         let _log = tracing::subscriber::set_default(log);
@@ -988,36 +993,37 @@ def speak(text: str) -> str:
     print('x' * 10000, file=sys.stderr)
     raise RuntimeError('the traceback has its place')
 ";
-        let crib = Crib::new(source, 1).await;
-        assert_eq!(lines.until("loading").await.get("tool"), None);
+        let fixture = Fixture::new(source, 1).await;
+        assert_eq!(lines.wait_for_line("loading").await.get("tool"), None);
         let invocation = invocation();
         let arguments = object(json!({"text": "\u{1b}[31mkey hunter2-hunter2\u{1b}[0m"}));
-        let said = crib.runner("speak").call(arguments, context(&invocation, Effect::Read)).await.unwrap();
-        assert!(said.is_error && !said.as_text().contains("Traceback"), "{said:?}");
-        let line = lines.until("key ").await;
+        let result = fixture.runner("speak").call(arguments, context(&invocation, Effect::Read)).await.unwrap();
+        assert!(result.is_error && !result.as_text().contains("Traceback"), "{result:?}");
+        let line = lines.wait_for_line("key ").await;
         assert_eq!(line["message"], "key [redacted]");
         assert_eq!((line["module"].as_str(), line["tool"].as_str()), (Some("probe"), Some("t")));
         assert_eq!((&line["invocation_id"], &line["level"]), (&json!(invocation.id.to_string()), &json!("INFO")));
         assert_eq!(line["target"], "toolcrib::python");
-        lines.until("from a child").await;
-        let long = lines.until("xxx").await["message"].as_str().unwrap().len();
+        lines.wait_for_line("from a child").await;
+        let long = lines.wait_for_line("xxx").await["message"].as_str().unwrap().len();
         assert!(long < 5000, "{long}");
-        lines.until("Traceback (most recent call last)").await;
-        lines.until("RuntimeError: the traceback has its place").await;
+        lines.wait_for_line("Traceback (most recent call last)").await;
+        lines.wait_for_line("RuntimeError: the traceback has its place").await;
     }
 
     #[tokio::test]
-    async fn workers_that_come_later_run_what_was_listed_and_not_what_the_file_says_now() {
-        if no_python() {
+    async fn later_workers_run_the_listed_source() {
+        if is_python_missing() {
             return;
         }
-        let crib = Crib::new(&format!("{PID}\n@tool\ndef version() -> int:\n    'Version.'\n    return 1\n"), 1).await;
+        let fixture =
+            Fixture::new(&format!("{PID}\n@tool\ndef version() -> int:\n    'Version.'\n    return 1\n"), 1).await;
         for (edited, replaced) in [("@tool\ndef version() -> int:\n    'Version.'\n    return 2\n", 1), ("def (", 2)] {
-            let before = crib.process().await;
-            std::fs::write(crib.file("tools.py"), format!("{PID}\n{edited}\n")).unwrap();
+            let before = fixture.process().await;
+            std::fs::write(fixture.file("tools.py"), format!("{PID}\n{edited}\n")).unwrap();
             kill_process(before, Signal::KILL).unwrap();
-            crib.until_workers(1, replaced).await;
-            assert_eq!(crib.text("version", json!({})).await, "1");
+            fixture.wait_for_workers(1, replaced).await;
+            assert_eq!(fixture.text("version", json!({})).await, "1");
         }
     }
 }
@@ -1046,13 +1052,13 @@ with zipfile.ZipFile('tiny-1.0-py3-none-any.whl', 'w') as wheel:
     }
 
     /// Whether this Python cannot make virtual environments. Debian has a separate package for them.
-    fn no_venv() -> bool {
+    fn is_venv_missing() -> bool {
         let venv = std::process::Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
-        let none = !venv.is_ok_and(|output| output.status.success());
-        if none {
+        let is_missing = !venv.is_ok_and(|output| output.status.success());
+        if is_missing {
             println!("skipped: python3 has no venv");
         }
-        none
+        is_missing
     }
 
     const SOURCE: &str = "from toolcrib import tool\nimport tiny, sys\n
@@ -1065,18 +1071,18 @@ def answer() -> list:
     fn module(folder: &TempDir, mark: &str) -> Module {
         let mut settings = settings(folder, SOURCE, mark);
         settings.interpreter = Interpreter::Requirements(folder.path().join("requirements.txt"));
-        Module::new(settings, &surroundings())
+        Module::new(settings, &test_env())
     }
 
-    fn built(folder: &TempDir) -> Vec<String> {
+    fn built_environments(folder: &TempDir) -> Vec<String> {
         let entries = std::fs::read_dir(folder.path().join("venvs")).unwrap().flatten();
         let names = entries.map(|entry| entry.file_name().into_string().unwrap());
         names.filter(|name| !name.ends_with(".lock")).collect()
     }
 
     #[tokio::test]
-    async fn an_environment_is_built_once_also_after_an_interrupted_build() {
-        if no_python() || no_venv() {
+    async fn environment_is_built_once_after_an_interruption() {
+        if is_python_missing() || is_venv_missing() {
             return;
         }
         let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
@@ -1084,43 +1090,49 @@ def answer() -> list:
         std::fs::write(folder.path().join("requirements.txt"), "-r more.txt\n").unwrap();
         std::fs::write(folder.path().join("more.txt"), "./tiny-1.0-py3-none-any.whl  # by hand\n").unwrap();
         let first = Arc::new(module(&folder, &mark));
-        let begun = tokio::spawn({
+        let interrupted = tokio::spawn({
             let first = first.clone();
             async move { first.list(&|_| {}).await.map(drop) }
         });
         let venvs = folder.path().join("venvs");
-        until("it is begun", || venvs.is_dir().then(|| built(&folder)).filter(|built| built.len() == 1)).await;
-        begun.abort();
-        let _ = begun.await;
-        until("nothing runs", || survivors(&mark).is_empty().then_some(())).await;
+        wait_until("the build has started", || {
+            venvs
+                .is_dir()
+                .then(|| built_environments(&folder))
+                .filter(|built_environments| built_environments.len() == 1)
+        })
+        .await;
+        interrupted.abort();
+        let _ = interrupted.await;
+        wait_until("nothing runs", || processes_with_mark(&mark).is_empty().then_some(())).await;
 
-        let said = Arc::new(Mutex::new(Vec::new()));
+        let reports = Arc::new(Mutex::new(Vec::new()));
         let second = module(&folder, &mark);
-        let hears = said.clone();
-        let told = move |line: String| hears.lock().unwrap().push(line);
-        let (one, other) = tokio::join!(first.list(&told), second.list(&told));
+        let collector = reports.clone();
+        let report_status = move |line: String| collector.lock().unwrap().push(line);
+        let (one, other) = tokio::join!(first.list(&report_status), second.list(&report_status));
         for listed in [one, other] {
             let listed = listed.unwrap();
             let result = listed.tools[0].runner.call(object(json!({})), context(&invocation(), Effect::Read)).await;
             let result = result.unwrap().structured_content.unwrap();
             assert_eq!(result[0], 42);
             let prefix = result[1].as_str().unwrap();
-            assert!(prefix.ends_with(&format!("venvs/{}", built(&folder)[0])), "{prefix}");
+            assert!(prefix.ends_with(&format!("venvs/{}", built_environments(&folder)[0])), "{prefix}");
         }
-        let said = said.lock().unwrap().clone();
-        let times = |what: &str| said.iter().filter(|line| line.starts_with(what)).count();
+        let reports = reports.lock().unwrap().clone();
+        let count_of = |what: &str| reports.iter().filter(|line| line.starts_with(what)).count();
         assert_eq!(
-            (times("building a virtual environment"), times("its virtual environment is built")),
+            (count_of("building a virtual environment"), count_of("its virtual environment is built")),
             (1, 1),
-            "{said:?}"
+            "{reports:?}"
         );
-        assert_eq!(times("waiting for somebody else"), 1, "{said:?}");
-        assert_eq!(built(&folder).len(), 1);
+        assert_eq!(count_of("waiting for another build"), 1, "{reports:?}");
+        assert_eq!(built_environments(&folder).len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_build_that_hangs_is_ended_and_one_of_somebody_else_is_not_waited_for_forever() {
-        if no_python() {
+    async fn hanging_builds_time_out() {
+        if is_python_missing() {
             return;
         }
         let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
@@ -1129,35 +1141,39 @@ def answer() -> list:
         std::fs::write(folder.path().join("venv.py"), "import time\ntime.sleep(3600)\n").unwrap();
         let mut settings = settings(&folder, SOURCE, &mark);
         settings.environment.insert("PYTHONPATH".into(), folder.path().to_str().unwrap().to_owned());
-        let (surroundings, sweeps) = (surroundings(), Sweeps::new());
-        let program = interpreter::locate("python3".as_ref(), &surroundings).unwrap();
+        let (process_env, orphan_reaper) = (test_env(), OrphanReaper::new());
+        let program = interpreter::locate_program("python3".as_ref(), &process_env).unwrap();
         let python = interpreter::Python { program, version: "3".into() };
-        let wanted = venv::VenvSpec {
+        let spec = venv::VenvSpec {
             file: &file,
             settings: &settings,
-            surroundings: &surroundings,
-            sweeps: &sweeps,
-            told: &|_| {},
+            process_env: &process_env,
+            orphan_reaper: &orphan_reaper,
+            report_status: &|_| {},
         };
-        let fault = wanted.ready(&python).await.unwrap_err();
+        let fault = spec.ensure_built(&python).await.unwrap_err();
         let shown = file.display();
-        let said =
+        let expected =
             format!("the virtual environment for {shown} was not built in 10m; python -m venv was still running");
-        assert_eq!(fault, said);
-        until("nothing runs", || survivors(&mark).is_empty().then_some(())).await;
+        assert_eq!(fault, expected);
+        wait_until("nothing runs", || processes_with_mark(&mark).is_empty().then_some(())).await;
 
         let venvs = std::fs::read_dir(&settings.venvs).unwrap().flatten().map(|entry| entry.path());
         let lock = venvs.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "lock")).unwrap();
         let lock = std::fs::File::open(lock).unwrap();
         // A process that another test has just forked also holds the lock, until it executes its program.
-        until("the lock is free", || lock.try_lock().ok()).await;
-        let fault = wanted.ready(&python).await.unwrap_err();
-        assert!(fault.starts_with("somebody else has been building ") && fault.ends_with(" for 10m"), "{fault}");
+        wait_until("the lock is free", || lock.try_lock().ok()).await;
+        let fault = spec.ensure_built(&python).await.unwrap_err();
+        assert!(
+            fault.starts_with("another build of the virtual environment ")
+                && fault.ends_with(" has been running for 10m"),
+            "{fault}"
+        );
     }
 
     #[tokio::test]
-    async fn what_cannot_be_built_is_said_in_the_words_of_what_failed() {
-        if no_python() {
+    async fn build_failure_repeats_the_last_output() {
+        if is_python_missing() {
             return;
         }
         let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
@@ -1168,10 +1184,10 @@ def answer() -> list:
         let mut settings = settings(&folder, SOURCE, &mark);
         settings.interpreter = Interpreter::Requirements(requirements.clone());
         settings.environment.insert("PYTHONPATH".into(), folder.path().to_str().unwrap().to_owned());
-        let module = Module::new(settings, &surroundings());
+        let module = Module::new(settings, &test_env());
         let fault = module.list(&|_| {}).await.err().unwrap().0;
-        let said = "failed with exit status: 1: no room for [redacted]";
-        assert_eq!(fault, format!("python -m venv for {} {said}", requirements.display()));
+        let expected = "failed with exit status: 1: no room for [redacted]";
+        assert_eq!(fault, format!("python -m venv for {} {expected}", requirements.display()));
         std::fs::remove_file(&requirements).unwrap();
         let fault = module.list(&|_| {}).await.err().unwrap().0;
         assert!(fault.starts_with("cannot read ") && fault.contains("requirements.txt"), "{fault}");

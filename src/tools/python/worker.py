@@ -12,18 +12,18 @@ descriptor 0 and executes them. From then on descriptors 0 and 1 carry JSON, UTF
 
 What tools print goes to descriptor 2, the log, and never into the protocol. Standard library only, Python 3.9 to 3.14.
 
-Sections: wire, context, docstrings, shapes (hints to schemas and converters), functions, decorators, results, frameworks,
+Sections: wire, context, docstrings, schemas (type hints to JSON Schema and converters), functions, decorators, results, frameworks,
 finding tools, loading, calls, roles, main.
 
-How values travel. Bytes in arguments are base64 strings. In results: NaN and the infinities, which JSON has not, become null
-inside lists and dicts (as JavaScript writes them, and a warning says so) and text (`NaN`) alone; a tuple or set becomes a list; Decimal, UUID, dates
-and paths become strings; bytes become a picture or a sound if they begin like one, else a resource; an unknown object is its str().
+How values are encoded. Bytes in arguments are base64 strings. In results: NaN and the infinities, which JSON does not have, become null
+inside lists and dicts (as JavaScript writes them, with a warning) and text (`NaN`) outside of them; a tuple or set becomes a list; Decimal, UUID, dates
+and paths become strings; bytes become an image or audio if they begin like one, else a resource; an unknown object becomes its str().
 """
 
 import sys
 
 if sys.path[:1] == [""]:
-    del sys.path[0]  # the working directory: a file there must not stand in for what is imported next
+    del sys.path[0]  # the working directory: a file there must not replace a module that is imported next
 
 import asyncio
 import base64
@@ -59,29 +59,29 @@ import typing
 import urllib.parse
 import uuid
 
-HERE = "<toolcrib worker>"  # this file's name in tracebacks
+WORKER_FILE = "<toolcrib worker>"  # this file's name in tracebacks
 MAX_DEPTH = 100  # levels of lists and objects in one message; the service reads at most 128
-NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")  # what every model provider takes as a tool's name
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")  # what every model provider takes as a tool's name
 
 
 # ---- wire ------------------------------------------------------------------------------------------------------------------
 
 
 class Wire:
-    """The protocol's two descriptors, out of reach of what tools do with 0, 1 and 2."""
+    """The descriptors of the protocol. Tools cannot reach them through 0, 1 and 2."""
 
     def __init__(self):
         self.source = os.dup(0)  # os.dup: not inherited by programs that tools start
         self.sink = os.dup(1)
         self.log = os.dup(2)
-        self.give_standard_descriptors()
+        self.redirect_standard_descriptors()
         self.lock = threading.Lock()  # tools may report progress from threads of their own
         self.max_line = 4 << 20
-        # A forked child is no worker: it must neither hold the pipes (the service waits for their end) nor ever answer.
-        os.register_at_fork(after_in_child=self.abandon)
+        # A forked child is not a worker: it must not hold the pipes open (the service waits for their end), and must not answer.
+        os.register_at_fork(after_in_child=self.close_in_child)
 
-    def give_standard_descriptors(self):
-        """To tools: nothing to read, and the log twice."""
+    def redirect_standard_descriptors(self):
+        """Gives tools an empty standard input, and the log as standard output and standard error."""
         nothing = os.open(os.devnull, os.O_RDONLY)
         if nothing != 0:
             os.dup2(nothing, 0)
@@ -89,41 +89,41 @@ class Wire:
         os.dup2(self.log, 1)
         os.dup2(self.log, 2)
 
-    def abandon(self):
+    def close_in_child(self):
         for descriptor in (self.source, self.sink, self.log):
             try:
                 os.close(descriptor)
             except OSError:
                 pass
         self.source = self.sink = self.log = -1
-        self.lock = threading.Lock()  # the old one may be held for ever, by a thread that was not forked
+        self.lock = threading.Lock()  # the old one may be locked forever by a thread that was not forked
 
     def send(self, line):
-        """Writes one line, given without its end. In one piece if the pipe takes it."""
+        """Writes one line and its line end, with a single write if the pipe accepts it."""
         data = to_bytes(line) + b"\n"
         with self.lock:
             if self.sink < 0:
-                os._exit(1)  # a fork of the worker that came back from the tool's function: it has nothing to say here
+                os._exit(1)  # a fork of the worker that returned from the tool's function: it must not answer
             try:
                 written = os.write(self.sink, data)
                 while written < len(data):
                     written += os.write(self.sink, data[written:])
             except OSError:
-                os._exit(1)  # nobody listens any more
+                os._exit(1)  # the service has closed the pipe
 
-    def note(self, text):
+    def write_log(self, text):
         """Writes to the log, whatever the tool did to sys.stderr."""
         try:
             os.write(self.log, to_bytes(text.rstrip("\n") + "\n"))
         except OSError:
             pass
 
-    def leave_with_the_service(self):
-        """Ends the process when nobody reads the log any more, even in the middle of a call: no orphans."""
+    def exit_with_the_service(self):
+        """Ends the process when the service has closed the log, even during a call. So no process is orphaned."""
 
         def watch():
             poll = select.poll()
-            poll.register(self.log, 0)  # only errors: POLLERR on a pipe says that its reader is gone
+            poll.register(self.log, 0)  # only errors: POLLERR on a pipe means that its reader is gone
             while True:
                 for _, event in poll.poll():
                     if event & (select.POLLERR | select.POLLHUP):
@@ -144,7 +144,7 @@ def to_bytes(text):
 
 
 read_json = json.JSONDecoder().decode
-scan_json = json.JSONDecoder().scan_once  # the same for (text, position), without a look at what surrounds the value
+scan_json = json.JSONDecoder().scan_once  # the same for (text, position); ignores the text around the value
 quote = json.encoder.encode_basestring  # a str as JSON, quotes included; the fastest way there is
 wire = None  # the one Wire, made by main()
 
@@ -153,7 +153,7 @@ wire = None  # the one Wire, made by main()
 
 
 class Agent:
-    """Stands where a framework hands tools their agent. Toolcrib knows of the agent that calls only its name."""
+    """Replaces the agent object that a framework gives to its tools. Toolcrib knows only the name of the calling agent."""
 
     def __init__(self, name):
         self.name = name
@@ -163,7 +163,7 @@ class Agent:
 
 
 class ToolContext:
-    """What a tool may know of the call it answers.
+    """The information about the call for a tool.
 
     tool_use: {"toolUseId", "name", "input"}; invocation_state: the caller's context, an object; caller: whose key
     made the call; agent.name: the agent that made the call, or else the caller; invocation_id, run_id, attempt: the call's
@@ -171,33 +171,33 @@ class ToolContext:
     """
 
     def __init__(self, call):
-        given = call.context
+        fields = call.context
         self.tool_use = {
-            "toolUseId": given.get("tool_use_id") or given.get("invocation_id") or "",
+            "toolUseId": fields.get("tool_use_id") or fields.get("invocation_id") or "",
             "name": call.tool.name,
             "input": call.arguments,
         }
-        self.invocation_state = given.get("state") or {}
+        self.invocation_state = fields.get("state") or {}
         self._extend(call)
 
     def _extend(self, call):
-        given = call.context
-        self.agent = Agent(given.get("agent") or given.get("caller"))
-        self.caller = given.get("caller")
-        self.invocation_id = given.get("invocation_id")
-        self.run_id = given.get("run_id")
-        self.attempt = given.get("attempt", 1)
+        fields = call.context
+        self.agent = Agent(fields.get("agent") or fields.get("caller"))
+        self.caller = fields.get("caller")
+        self.invocation_id = fields.get("invocation_id")
+        self.run_id = fields.get("run_id")
+        self.attempt = fields.get("attempt", 1)
         self.cancel_signal = call.cancel_signal
         self._call = call
 
     @property
     def deadline(self):
         """Seconds left, or None without a deadline."""
-        ends = self._call.ends
-        return None if ends is None else max(0.0, ends - time.monotonic())
+        deadline = self._call.deadline
+        return None if deadline is None else max(0.0, deadline - time.monotonic())
 
     def progress(self, data):
-        """Tells whoever watches the call how far it is. Any value that JSON can hold; may be called from any thread."""
+        """Reports progress to the listeners of the call: any value that JSON can contain. May be called from any thread."""
         self._call.progress(data)
 
 
@@ -210,71 +210,71 @@ UNDERLINE = re.compile(r"-{3,}\s*$")
 SPHINX_ITEM = re.compile(r":(param|parameter|arg|argument|key|keyword|type)\s+(?:[^:]*?\s)?\*{0,2}(\w+)\s*:\s*(.*)$")
 
 
-def indent_of(line):
+def indentation(line):
     return len(line) - len(line.lstrip())
 
 
 def read_docstring(text):
     """(description, {parameter: description}): Google, NumPy and Sphinx styles; the parameters' blocks are cut out."""
-    lines, kept, found, at = inspect.cleandoc(text or "").split("\n"), [], {}, 0
+    lines, description_lines, parameters, at = inspect.cleandoc(text or "").split("\n"), [], {}, 0
 
-    def block(start, is_inside):
+    def block_end(start, belongs):
         end = start
-        while end < len(lines) and (not lines[end].strip() or is_inside(end)):
+        while end < len(lines) and (not lines[end].strip() or belongs(end)):
             end += 1
         while end > start and not lines[end - 1].strip():
             end -= 1
         return end
 
-    def deeper(base):
-        return lambda index: indent_of(lines[index]) > base
+    def is_deeper_than(base):
+        return lambda index: indentation(lines[index]) > base
 
-    def items(start, end, pattern):
-        """Lines at the first line's indent name parameters, deeper ones go on with what was said."""
-        names, base = [], indent_of(lines[start]) if start < end else 0
+    def read_items(start, end, pattern):
+        """Lines with the first line's indentation name parameters. Deeper lines continue the description."""
+        names, base = [], indentation(lines[start]) if start < end else 0
         for line in lines[start:end]:
-            if indent_of(line) <= base and line.strip():
+            if indentation(line) <= base and line.strip():
                 names = pattern(line.strip())
             elif names and line.strip():
                 for name in names:
-                    found[name] = f"{found.get(name, '')} {line.strip()}".strip()
+                    parameters[name] = f"{parameters.get(name, '')} {line.strip()}".strip()
 
     def google_item(line):
         match = GOOGLE_ITEM.match(line)
         if not match:
             return []
-        found[match[1]] = match[2]
+        parameters[match[1]] = match[2]
         return [match[1]]
 
     def numpy_item(line):
         names = [name.strip().lstrip("*") for name in line.split(":")[0].split(",")]
-        found.update(dict.fromkeys(names, ""))
+        parameters.update(dict.fromkeys(names, ""))
         return names
 
     while at < len(lines):
-        line, base = lines[at], indent_of(lines[at])
+        line, base = lines[at], indentation(lines[at])
         sphinx = SPHINX_ITEM.match(line.strip())
         if GOOGLE_ARGUMENTS.match(line.strip()):
-            end = block(at + 1, deeper(base))
-            if end == at + 1:  # "Parameters:" with nothing below it is a sentence
-                kept.append(line)
-            items(at + 1, end, google_item)
+            end = block_end(at + 1, is_deeper_than(base))
+            if end == at + 1:  # "Parameters:" without lines below it is ordinary text
+                description_lines.append(line)
+            read_items(at + 1, end, google_item)
             at = end
         elif NUMPY_ARGUMENTS.match(line.strip()) and at + 1 < len(lines) and UNDERLINE.match(lines[at + 1].strip()):
             # The next heading is the line above the next underline.
-            end = block(at + 2, lambda index: not (index + 1 < len(lines) and UNDERLINE.match(lines[index + 1].strip())))
-            items(at + 2, end, numpy_item)
+            end = block_end(at + 2, lambda index: not (index + 1 < len(lines) and UNDERLINE.match(lines[index + 1].strip())))
+            read_items(at + 2, end, numpy_item)
             at = end
         elif sphinx:
-            end = block(at + 1, deeper(base))
+            end = block_end(at + 1, is_deeper_than(base))
             if sphinx[1] != "type":
-                found[sphinx[2]] = " ".join([sphinx[3]] + [more.strip() for more in lines[at + 1 : end]]).strip()
+                parameters[sphinx[2]] = " ".join([sphinx[3]] + [more.strip() for more in lines[at + 1 : end]]).strip()
             at = end
         else:
-            kept.append(line)
+            description_lines.append(line)
             at += 1
-    description = re.sub(r"\n\s*\n\s*\n+", "\n\n", "\n".join(kept)).strip()
-    return description, {name: text for name, text in found.items() if text}
+    description = re.sub(r"\n\s*\n\s*\n+", "\n\n", "\n".join(description_lines)).strip()
+    return description, {name: text for name, text in parameters.items() if text}
 
 
 STRANDS_SECTIONS = re.compile(r"(?i)(returns?|yields?|raises?|except|exceptions|examples?|notes?|see also|seealso|references|ref):")
@@ -293,26 +293,26 @@ def strands_description(text):
     return "\n".join(kept).strip()
 
 
-# ---- shapes: what a type hint means, as JSON Schema and as a converter -----------------------------------------------------
+# ---- schemas: type hints to JSON Schema and converters -----------------------------------------------------------------------
 
 
-class BadHint(Exception):
-    """A hint that no JSON Schema can say."""
+class UnsupportedHint(Exception):
+    """A type hint that JSON Schema cannot describe."""
 
 
-class Unfit(Exception):
-    """A value that cannot become what a hint says: [(JSON Pointer, message)]."""
+class InvalidValue(Exception):
+    """A value that does not fit its type hint: [(JSON Pointer, message)]."""
 
     def __init__(self, violations):
         super().__init__(violations)
         self.violations = [("", violations)] if isinstance(violations, str) else violations
 
-    def under(self, key):
+    def at_key(self, key):
         token = str(key).replace("~", "~0").replace("/", "~1")
         return [(f"/{token}{pointer}", message) for pointer, message in self.violations]
 
 
-def kind_of(value):
+def json_type_name(value):
     """The value's JSON type, for messages."""
     for kind, name in (
         (bool, "a boolean"),
@@ -332,7 +332,7 @@ def to_int(value):
         return value
     if type(value) is float and value.is_integer():
         return int(value)
-    raise Unfit(f"must be an integer, not {kind_of(value)}")
+    raise InvalidValue(f"must be an integer, not {json_type_name(value)}")
 
 
 def to_float(value):
@@ -342,26 +342,26 @@ def to_float(value):
         try:
             return float(value)
         except OverflowError:
-            raise Unfit("is too large for a float") from None
-    raise Unfit(f"must be a number, not {kind_of(value)}")
+            raise InvalidValue("is too large for a float") from None
+    raise InvalidValue(f"must be a number, not {json_type_name(value)}")
 
 
-def of_text(read, example):
-    """A converter for strings that hold something."""
+def text_converter(read, example):
+    """A converter for strings with a certain content."""
 
     def convert(value):
         if type(value) is not str:
-            raise Unfit(f"must be a string like {example}, not {kind_of(value)}")
+            raise InvalidValue(f"must be a string like {example}, not {json_type_name(value)}")
         try:
             return read(value)
         except (ValueError, ArithmeticError):
-            raise Unfit(f"{value[:100]!r} cannot be read; it must be like {example}") from None
+            raise InvalidValue(f"{value[:100]!r} cannot be read; it must be like {example}") from None
 
     return convert
 
 
-def iso(read):
-    """Older Pythons read neither Z nor any number of decimals."""
+def iso_reader(read):
+    """Adapts the text for older Pythons, which do not read Z or an arbitrary number of decimals."""
 
     def convert(text):
         text = re.sub(r"[.,](\d+)", lambda match: "." + (match[1] + "00000")[:6], text, count=1)
@@ -376,23 +376,23 @@ def to_decimal(value):
             return decimal.Decimal(repr(value) if type(value) is float else value)
         except (ArithmeticError, ValueError):
             pass
-    raise Unfit("must be a number, or a string that holds one")
+    raise InvalidValue("must be a number, or a string that holds one")
 
 
 def to_timedelta(value):
     try:
         return datetime.timedelta(seconds=to_float(value))
     except OverflowError:
-        raise Unfit("is too long a time") from None
+        raise InvalidValue("is too large for a duration") from None
 
 
 def to_bytes_from_base64(value):
     return base64.b64decode(value, validate=True)
 
 
-TEXT = {"type": "string"}
-PLAIN = {  # hints that mean the same wherever they stand
-    str: (TEXT, None),
+TEXT_SCHEMA = {"type": "string"}
+PLAIN_TYPES = {  # hints with a fixed schema
+    str: (TEXT_SCHEMA, None),
     bool: ({"type": "boolean"}, None),
     int: ({"type": "integer"}, to_int),
     float: ({"type": "number"}, to_float),
@@ -402,35 +402,35 @@ PLAIN = {  # hints that mean the same wherever they stand
     object: ({}, None),
     inspect.Parameter.empty: ({}, None),
     typing.Hashable: ({}, None),
-    bytes: ({"type": "string", "contentEncoding": "base64"}, of_text(to_bytes_from_base64, "'aGVsbG8=' (base64)")),
+    bytes: ({"type": "string", "contentEncoding": "base64"}, text_converter(to_bytes_from_base64, "'aGVsbG8=' (base64)")),
     bytearray: (
         {"type": "string", "contentEncoding": "base64"},
-        of_text(lambda text: bytearray(to_bytes_from_base64(text)), "'aGVsbG8=' (base64)"),
+        text_converter(lambda text: bytearray(to_bytes_from_base64(text)), "'aGVsbG8=' (base64)"),
     ),
-    datetime.datetime: ({"type": "string", "format": "date-time"}, of_text(iso(datetime.datetime.fromisoformat), "'2031-12-24T18:30:00Z'")),
-    datetime.date: ({"type": "string", "format": "date"}, of_text(datetime.date.fromisoformat, "'2031-12-24'")),
-    datetime.time: ({"type": "string", "format": "time"}, of_text(iso(datetime.time.fromisoformat), "'18:30:00'")),
+    datetime.datetime: ({"type": "string", "format": "date-time"}, text_converter(iso_reader(datetime.datetime.fromisoformat), "'2031-12-24T18:30:00Z'")),
+    datetime.date: ({"type": "string", "format": "date"}, text_converter(datetime.date.fromisoformat, "'2031-12-24'")),
+    datetime.time: ({"type": "string", "format": "time"}, text_converter(iso_reader(datetime.time.fromisoformat), "'18:30:00'")),
     datetime.timedelta: ({"type": "number", "description": "Seconds"}, to_timedelta),
-    uuid.UUID: ({"type": "string", "format": "uuid"}, of_text(uuid.UUID, "'6f1c9f0e-3d0b-4c59-9b7e-3f8a4d1b2c5d'")),
-    decimal.Decimal: ({"anyOf": [{"type": "number"}, TEXT]}, to_decimal),
+    uuid.UUID: ({"type": "string", "format": "uuid"}, text_converter(uuid.UUID, "'6f1c9f0e-3d0b-4c59-9b7e-3f8a4d1b2c5d'")),
+    decimal.Decimal: ({"anyOf": [{"type": "number"}, TEXT_SCHEMA]}, to_decimal),
 }
-ARRAYS = {  # what becomes of a list that came in
+ARRAY_TYPES = {  # hint: the constructor for a list of the arguments
     list: None, collections.abc.Sequence: None, collections.abc.MutableSequence: None, collections.abc.Collection: None,
     collections.abc.Iterable: None, collections.abc.Container: None, collections.abc.Reversible: None,
     collections.abc.Iterator: iter, tuple: tuple, set: set, frozenset: frozenset, collections.deque: collections.deque,
     collections.abc.Set: set, collections.abc.MutableSet: set,
 }  # fmt: skip
-OBJECTS = {
+OBJECT_TYPES = {
     dict: None,
     collections.abc.Mapping: None,
     collections.abc.MutableMapping: None,
     collections.OrderedDict: collections.OrderedDict,
 }
-WRAPPERS = {"Required", "NotRequired", "ReadOnly", "Final", "ClassVar"}  # they say nothing of the type they hold
+WRAPPER_NAMES = {"Required", "NotRequired", "ReadOnly", "Final", "ClassVar"}  # they do not change the type inside
 
 
 def origin_name(hint):
-    """Final, NotRequired and their kin come from typing or typing_extensions: only the name is the same."""
+    """Final, NotRequired and similar hints come from typing or typing_extensions. Only their names are equal."""
     origin = typing.get_origin(hint)
     return getattr(origin, "_name", None) or getattr(origin, "__name__", None)
 
@@ -453,82 +453,82 @@ def field_types(owner, scope):
     try:
         return typing.get_type_hints(owner, localns={**scope, owner.__name__: owner}, include_extras=True)
     except Exception as error:
-        raise BadHint(f"a hint in class {owner.__name__} cannot be resolved: {error}") from None
+        raise UnsupportedHint(f"a hint in class {owner.__name__} cannot be resolved: {error}") from None
 
 
-class Shapes:
-    """Says hints as (schema, converter). One for each schema: named types are collected in `defs`.
+class SchemaBuilder:
+    """Converts type hints to (schema, converter). Use one for each schema: named types are collected in `defs`.
 
-    A converter is None where the JSON value is already what the hint says. `scope` resolves hints that are strings;
-    `as_dicts`: nested models and dataclasses stay dicts, as Strands hands them over.
+    A converter is None if the JSON value needs no conversion. `scope` resolves hints that are strings;
+    `as_dicts`: nested models and dataclasses stay dicts, as in Strands.
     """
 
     def __init__(self, scope, as_dicts=False, output=False):
         self.scope, self.as_dicts, self.output = scope, as_dicts, output
         self.defs, self.names, self.converters = {}, {}, {}
 
-    def of(self, hint):
+    def from_hint(self, hint):
         if isinstance(hint, typing.ForwardRef):
             hint = hint.__forward_arg__
         if isinstance(hint, str):
-            return self.of(resolve(hint, self.scope))
+            return self.from_hint(resolve_hint(hint, self.scope))
         try:
-            if hint in PLAIN:
-                schema, convert = PLAIN[hint]
+            if hint in PLAIN_TYPES:
+                schema, convert = PLAIN_TYPES[hint]
                 return dict(schema), convert
         except TypeError:  # not hashable: Literal or Annotated with a list inside
             pass
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if origin is typing.Annotated or hasattr(hint, "__metadata__"):
-            return self.annotated(arguments[0], arguments[1:], hint)
+            return self.from_annotated(arguments[0], arguments[1:], hint)
         if origin is typing.Union or type(hint) is getattr(types, "UnionType", ()):
-            return self.union(arguments)
+            return self.from_union(arguments)
         if origin is typing.Literal or origin_name(hint) == "Literal":
-            return self.choice({value.value if isinstance(value, enum.Enum) else value: value for value in arguments}, hint)
-        if origin_name(hint) in WRAPPERS:
-            return self.of(arguments[0])
+            return self.from_choices({value.value if isinstance(value, enum.Enum) else value: value for value in arguments}, hint)
+        if origin_name(hint) in WRAPPER_NAMES:
+            return self.from_hint(arguments[0])
         if hasattr(hint, "__supertype__"):  # NewType
-            return self.of(hint.__supertype__)
+            return self.from_hint(hint.__supertype__)
         if type(hint).__name__ == "TypeAliasType":  # type X = ...
             alias = hint.__value__
-            return self.named(hint, hint.__name__, lambda: self.of(alias))
+            return self.named_type(hint, hint.__name__, lambda: self.from_hint(alias))
         if isinstance(hint, typing.TypeVar):
-            return self.union(hint.__constraints__) if hint.__constraints__ else self.of(hint.__bound__ or typing.Any)
+            return self.from_union(hint.__constraints__) if hint.__constraints__ else self.from_hint(hint.__bound__ or typing.Any)
         if origin is not None and type(origin).__name__ == "TypeAliasType":
-            raise BadHint(f"{hint!r}: aliases with parameters cannot be described")
+            raise UnsupportedHint(f"{hint!r}: aliases with parameters cannot be described")
         container = origin if origin is not None else hint
         if isinstance(container, type) and hasattr(container, "_fields") and issubclass(container, tuple):
-            return self.named(container, container.__name__, lambda: self.named_tuple(container))
+            return self.named_type(container, container.__name__, lambda: self.from_named_tuple(container))
         try:
-            if container in ARRAYS:
-                return self.array(container, arguments)
-            if container in OBJECTS:
-                return self.mapping(container, arguments)
+            if container in ARRAY_TYPES:
+                return self.from_array(container, arguments)
+            if container in OBJECT_TYPES:
+                return self.from_mapping(container, arguments)
         except TypeError:
             pass
         if is_typed_dict(container):
-            return self.named(container, container.__name__, lambda: self.typed_dict(container))
+            return self.named_type(container, container.__name__, lambda: self.from_typed_dict(container))
         if is_pydantic_model(hint):
-            return self.model(hint)
+            return self.from_pydantic_model(hint)
         if dataclasses.is_dataclass(container) and isinstance(container, type):
-            return self.named(container, container.__name__, lambda: self.dataclass(container))
+            return self.named_type(container, container.__name__, lambda: self.from_dataclass(container))
         if isinstance(hint, type) and issubclass(hint, enum.Enum):
-            return self.enumeration(hint)
+            return self.from_enum(hint)
         if isinstance(hint, type) and issubclass(hint, os.PathLike):
             path = pathlib.Path if hint is os.PathLike else hint
-            return {"type": "string", "format": "path"}, of_text(path, "'notes/today.txt'")
+            return {"type": "string", "format": "path"}, text_converter(path, "'notes/today.txt'")
         if hasattr(hint, "__get_pydantic_core_schema__"):
-            return self.adapted(hint)
+            return self.from_pydantic_type(hint)
         for base in (str, bool, int, float):  # a subclass of a plain type is made from it
             if isinstance(hint, type) and issubclass(hint, base) and hint is not base:
-                schema, _ = PLAIN[base]
-                return dict(schema), constructor(hint)
+                schema, _ = PLAIN_TYPES[base]
+                return dict(schema), value_constructor(hint)
         if getattr(hint, "__name__", None) == "LiteralString" or getattr(hint, "_name", None) == "LiteralString":
-            return dict(TEXT), None
-        raise BadHint(f"{show_hint(hint)} cannot be said as JSON Schema")
+            return dict(TEXT_SCHEMA), None
+        raise UnsupportedHint(f"{show_hint(hint)} cannot be described in JSON Schema")
 
-    def named(self, key, name, build):
-        """A type by its name in $defs: types that hold themselves need it, and it is said once."""
+    def named_type(self, key, name, build):
+        """A reference to a type in $defs. Recursive types need it, and it avoids repetition."""
         if key not in self.names:
             unique, count = re.sub(r"\W", "_", name), 2
             while unique in self.defs:
@@ -545,10 +545,10 @@ class Shapes:
 
         return reference, later
 
-    def annotated(self, hint, metadata, whole):
+    def from_annotated(self, hint, metadata, full_hint):
         if any(is_field(item) for item in metadata):
-            return self.adapted(whole)
-        schema, convert = self.of(hint)
+            return self.from_pydantic_type(full_hint)
+        schema, convert = self.from_hint(hint)
         for item in metadata:
             if isinstance(item, str):
                 schema["description"] = item
@@ -559,35 +559,35 @@ class Shapes:
                     schema[word.replace("Length", length)] = limit
         return schema, convert
 
-    def union(self, hints):
-        shapes = [self.of(hint) for hint in hints]
-        if len(shapes) == 1:
-            return shapes[0]
-        schema = {"anyOf": [schema for schema, _ in shapes]}
-        if not any(convert for _, convert in shapes):
+    def from_union(self, hints):
+        members = [self.from_hint(hint) for hint in hints]
+        if len(members) == 1:
+            return members[0]
+        schema = {"anyOf": [schema for schema, _ in members]}
+        if not any(convert for _, convert in members):
             return schema, None
         defs = self.defs
 
         def convert(value):
             failures = []
-            for alternative, change in shapes:
-                if fits(value, alternative, defs):
+            for alternative, converter in members:
+                if may_fit(value, alternative, defs):
                     try:
-                        return change(value) if change else value
-                    except Unfit as unfit:
-                        failures.append(unfit)
-            raise failures[0] if len(failures) == 1 else Unfit("fits none of the types it may have")
+                        return converter(value) if converter else value
+                    except InvalidValue as invalid:
+                        failures.append(invalid)
+            raise failures[0] if len(failures) == 1 else InvalidValue("matches none of the permitted types")
 
         return schema, convert
 
-    def choice(self, values, hint):
-        """One of some JSON values; {value as it comes: value as the tool gets it}."""
+    def from_choices(self, values, hint):
+        """One of several JSON values. `values`: {value in the arguments: value for the tool}."""
         if not all(value is None or isinstance(value, (str, int, float)) for value in values):
-            raise BadHint(f"{show_hint(hint)}: only strings, numbers, booleans and None can be chosen from")
+            raise UnsupportedHint(f"{show_hint(hint)}: a choice can only have strings, numbers, booleans and None")
         kinds = {type(value) for value in values}
         schema = {"const": next(iter(values))} if len(values) == 1 else {"enum": list(values)}
         if len(kinds) == 1 and kinds <= {str, int, float, bool}:
-            schema = {**PLAIN[kinds.pop()][0], **schema}
+            schema = {**PLAIN_TYPES[kinds.pop()][0], **schema}
 
         def convert(value):
             try:
@@ -595,86 +595,86 @@ class Shapes:
                     return values[value]
             except TypeError:
                 pass
-            raise Unfit("must be one of " + ", ".join(json.dumps(value, ensure_ascii=False) for value in values))
+            raise InvalidValue("must be one of " + ", ".join(json.dumps(value, ensure_ascii=False) for value in values))
 
         return schema, convert
 
-    def enumeration(self, hint):
+    def from_enum(self, hint):
         members = list(hint)
         if not members:
-            raise BadHint(f"{hint.__name__} has no members")
+            raise UnsupportedHint(f"{hint.__name__} has no members")
         if all(member.value is None or isinstance(member.value, (str, int, float)) for member in members):
-            return self.choice({member.value: member for member in members}, hint)
-        return self.choice({member.name: member for member in members}, hint)  # values that JSON cannot hold
+            return self.from_choices({member.value: member for member in members}, hint)
+        return self.from_choices({member.name: member for member in members}, hint)  # values that JSON cannot contain
 
-    def array(self, container, arguments):
+    def from_array(self, container, arguments):
         if container is tuple and arguments and not (len(arguments) == 2 and arguments[1] is Ellipsis):
-            shapes = [self.of(argument) for argument in arguments if argument != ()]
-            count = len(shapes)
-            schema = {"type": "array", "prefixItems": [schema for schema, _ in shapes], "minItems": count, "maxItems": count}
-            if not shapes:
+            members = [self.from_hint(argument) for argument in arguments if argument != ()]
+            count = len(members)
+            schema = {"type": "array", "prefixItems": [schema for schema, _ in members], "minItems": count, "maxItems": count}
+            if not members:
                 del schema["prefixItems"]
 
             def convert_each(value):
                 if type(value) is not list or len(value) != count:
-                    raise Unfit(f"must be an array of {count}")
-                return tuple(convert_items(value, [change for _, change in shapes]))
+                    raise InvalidValue(f"must be an array of {count}")
+                return tuple(convert_items(value, [converter for _, converter in members]))
 
             return schema, convert_each
-        item, change = self.of(arguments[0]) if arguments else ({}, None)
-        build = ARRAYS[container]
+        item, converter = self.from_hint(arguments[0]) if arguments else ({}, None)
+        build = ARRAY_TYPES[container]
         schema = {"type": "array", "items": item} if item else {"type": "array"}
         if build in (set, frozenset):
             schema["uniqueItems"] = True
-        if not change and not build:
+        if not converter and not build:
             return schema, None
 
         def convert(value):
             if type(value) is not list:
-                raise Unfit(f"must be an array, not {kind_of(value)}")
-            items = convert_items(value, [change] * len(value)) if change else value
+                raise InvalidValue(f"must be an array, not {json_type_name(value)}")
+            items = convert_items(value, [converter] * len(value)) if converter else value
             try:
                 return build(items) if build else items
             except TypeError:  # a set of lists
-                raise Unfit("holds items that a set cannot hold") from None
+                raise InvalidValue("holds items that a set cannot hold") from None
 
         return schema, convert
 
-    def mapping(self, container, arguments):
-        key, change_key = self.of(arguments[0]) if arguments else (TEXT, None)
-        item, change = self.of(arguments[1]) if len(arguments) > 1 else ({}, None)
+    def from_mapping(self, container, arguments):
+        key, convert_key = self.from_hint(arguments[0]) if arguments else (TEXT_SCHEMA, None)
+        item, converter = self.from_hint(arguments[1]) if len(arguments) > 1 else ({}, None)
         schema = {"type": "object", "additionalProperties": item or True}
         if key.get("type") == "string" and len(key) > 1:
             schema["propertyNames"] = key
         elif key.get("type") in ("integer", "number"):  # JSON's keys are strings
-            number = change_key
-            change_key = of_text(lambda text: number(json.loads(text)), "a number")
+            number = convert_key
+            convert_key = text_converter(lambda text: number(json.loads(text)), "a number")
         elif key and key.get("type") != "string":
-            raise BadHint("a dict's keys can only be strings, numbers or an Enum")
-        build = OBJECTS[container]
-        if not (change or change_key or build):
+            raise UnsupportedHint("a dict's keys can only be strings, numbers or an Enum")
+        build = OBJECT_TYPES[container]
+        if not (converter or convert_key or build):
             return schema, None
 
         def convert(value):
             if type(value) is not dict:
-                raise Unfit(f"must be an object, not {kind_of(value)}")
+                raise InvalidValue(f"must be an object, not {json_type_name(value)}")
             result, violations = {}, []
             for name, item in value.items():
                 try:
-                    result[change_key(name) if change_key else name] = change(item) if change else item
-                except Unfit as unfit:
-                    violations += unfit.under(name)
+                    result[convert_key(name) if convert_key else name] = converter(item) if converter else item
+                except InvalidValue as invalid:
+                    violations += invalid.at_key(name)
             if violations:
-                raise Unfit(violations)
+                raise InvalidValue(violations)
             return build(result) if build else result
 
         return schema, convert
 
-    def record(self, fields, required, build, owner, open_ended=False):
+    def from_fields(self, fields, required, build, owner, open_ended=False):
         """An object with known fields. `build` makes the instance from the converted ones."""
-        properties, changes = {}, {}
+        properties, converters = {}, {}
         for name, (hint, default) in fields.items():
-            properties[name], changes[name] = self.of(hint)
+            properties[name], converters[name] = self.from_hint(hint)
             add_default(properties[name], default, self.defs)
         schema = {"type": "object", "properties": properties, "required": [name for name in fields if name in required]}
         if not open_ended:
@@ -683,41 +683,41 @@ class Shapes:
         # dataclass and NamedTuple write a docstring of their own; dict's own is what a TypedDict inherits.
         if doc and not doc.startswith(f"{owner.__name__}(") and owner.__doc__ != dict.__doc__:
             schema["description"] = doc
-        if build is None and not any(changes.values()):
+        if build is None and not any(converters.values()):
             return schema, None
 
         def convert(value):
             if type(value) is not dict:
-                raise Unfit(f"must be an object, not {kind_of(value)}")
+                raise InvalidValue(f"must be an object, not {json_type_name(value)}")
             violations = [(f"/{name}", "is missing") for name in required if name not in value]
             result = {}
             for name, item in value.items():
-                if name not in changes:
-                    violations += Unfit("is not a field here").under(name)
+                if name not in converters:
+                    violations += InvalidValue("is not a known field").at_key(name)
                     continue
                 try:
-                    result[name] = changes[name](item) if changes[name] else item
-                except Unfit as unfit:
-                    violations += unfit.under(name)
+                    result[name] = converters[name](item) if converters[name] else item
+                except InvalidValue as invalid:
+                    violations += invalid.at_key(name)
             if violations:
-                raise Unfit(violations)
+                raise InvalidValue(violations)
             return build(result) if build else result
 
         return schema, convert
 
-    def typed_dict(self, hint):
+    def from_typed_dict(self, hint):
         fields, required = {}, set(hint.__required_keys__)
-        for name, field in field_types(hint, self.scope_of(hint)).items():
+        for name, field in field_types(hint, self.class_scope(hint)).items():
             fields[name] = (field, MISSING)
-            wrapper = origin_name(field)  # with string hints __required_keys__ does not know of these
+            wrapper = origin_name(field)  # with string hints __required_keys__ does not include these
             if wrapper == "NotRequired":
                 required.discard(name)
             elif wrapper == "Required":
                 required.add(name)
-        return self.record(fields, required, None, hint, open_ended=self.output)
+        return self.from_fields(fields, required, None, hint, open_ended=self.output)
 
-    def dataclass(self, hint):
-        hints = field_types(hint, self.scope_of(hint))
+    def from_dataclass(self, hint):
+        hints = field_types(hint, self.class_scope(hint))
         fields, required = {}, set()
         for field in dataclasses.fields(hint):
             if not field.init and not self.output:
@@ -725,42 +725,42 @@ class Shapes:
             fields[field.name] = (hints[field.name], field.default)
             if self.output or (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING):
                 required.add(field.name)
-        return self.record(fields, required, None if self.as_dicts else guarded(hint), hint, open_ended=self.output)
+        return self.from_fields(fields, required, None if self.as_dicts else field_constructor(hint), hint, open_ended=self.output)
 
-    def named_tuple(self, hint):
-        hints, defaults = field_types(hint, self.scope_of(hint)), hint._field_defaults
+    def from_named_tuple(self, hint):
+        hints, defaults = field_types(hint, self.class_scope(hint)), hint._field_defaults
         fields = {name: (hints.get(name, typing.Any), defaults.get(name, MISSING)) for name in hint._fields}
-        return self.record(fields, {name for name in fields if name not in defaults}, guarded(hint), hint)
+        return self.from_fields(fields, {name for name in fields if name not in defaults}, field_constructor(hint), hint)
 
-    def scope_of(self, hint):
+    def class_scope(self, hint):
         module = sys.modules.get(hint.__module__)
         return {**self.scope, **(vars(module) if module else {})}
 
-    def model(self, hint):
+    def from_pydantic_model(self, hint):
         """A pydantic model: its own schema, its own checks."""
         if hasattr(hint, "model_json_schema"):
             schema = hint.model_json_schema(mode="serialization" if self.output else "validation")
             validate, dump = hint.model_validate, lambda model: model.model_dump()
         else:
             schema, validate, dump = hint.schema(), hint.parse_obj, lambda model: model.dict()
-        convert = validated(validate)
+        convert = validation_converter(validate)
         if self.as_dicts:
             inner = convert
             convert = lambda value: dump(inner(value))  # noqa: E731
-        return self.adopt(hint, getattr(hint, "__name__", "Model"), schema), convert
+        return self.adopt_schema(hint, getattr(hint, "__name__", "Model"), schema), convert
 
-    def adapted(self, hint):
+    def from_pydantic_type(self, hint):
         """Anything else that pydantic understands: Field(...), its own types."""
         try:
             adapter = importlib.import_module("pydantic").TypeAdapter(hint)
             schema = adapter.json_schema(mode="serialization" if self.output else "validation")
         except Exception as error:
-            raise BadHint(f"{show_hint(hint)}: {first_line(error)}") from None
-        convert = validated(adapter.validate_python, lax_json=True)
-        return self.adopt(None, None, schema), convert
+            raise UnsupportedHint(f"{show_hint(hint)}: {first_line_of(error)}") from None
+        convert = validation_converter(adapter.validate_python, lax_json=True)
+        return self.adopt_schema(None, None, schema), convert
 
-    def adopt(self, key, name, schema):
-        """Takes a whole schema in: its $defs become ours, renamed where a name is taken."""
+    def adopt_schema(self, key, name, schema):
+        """Takes a complete schema in: its $defs become ours, renamed where a name is taken."""
         schema = json.loads(json.dumps(schema))
         inner = schema.pop("$defs", None) or schema.pop("definitions", None) or {}
         renamed = {}
@@ -770,12 +770,12 @@ class Shapes:
                 unique, count = f"{inner_name}{count}", count + 1
             renamed[inner_name] = unique
         for inner_name, definition in inner.items():
-            self.defs[renamed[inner_name]] = relink(definition, renamed)
-        schema = relink(schema, renamed)
+            self.defs[renamed[inner_name]] = rewrite_refs(definition, renamed)
+        schema = rewrite_refs(schema, renamed)
         if key is None or "$ref" in schema:
             schema.pop("title", None)
             return schema
-        return self.named(key, name, lambda: (schema, None))[0]
+        return self.named_type(key, name, lambda: (schema, None))[0]
 
 
 MISSING = dataclasses.MISSING
@@ -789,74 +789,74 @@ def show_hint(hint):
     return getattr(hint, "__qualname__", None) or repr(hint)
 
 
-def first_line(error):
+def first_line_of(error):
     return (str(error).strip() or type(error).__name__).split("\n")[0]
 
 
-def resolve(text, scope):
+def resolve_hint(text, scope):
     """The hint that a string stands for."""
     try:
         return eval(text, scope)  # as typing.get_type_hints does; the text is the module's own source
     except Exception as error:
-        raise BadHint(f"the hint {text!r} cannot be resolved: {first_line(error)}") from None
+        raise UnsupportedHint(f"the hint {text!r} cannot be resolved: {first_line_of(error)}") from None
 
 
-def relink(schema, renamed):
-    """$refs as they read in the schema that took this one in."""
+def rewrite_refs(schema, renamed):
+    """The schema with its $refs renamed."""
     if isinstance(schema, dict):
-        result = {key: relink(value, renamed) for key, value in schema.items()}
+        result = {key: rewrite_refs(value, renamed) for key, value in schema.items()}
         target = schema.get("$ref")
         if isinstance(target, str):
             name = target.rsplit("/", 1)[-1]
             result["$ref"] = f"#/$defs/{renamed.get(name, name)}"
         return result
     if isinstance(schema, list):
-        return [relink(item, renamed) for item in schema]
+        return [rewrite_refs(item, renamed) for item in schema]
     return schema
 
 
-def convert_items(items, changes):
+def convert_items(items, converters):
     result, violations = [], []
-    for index, (item, change) in enumerate(zip(items, changes)):
+    for index, (item, converter) in enumerate(zip(items, converters)):
         try:
-            result.append(change(item) if change else item)
-        except Unfit as unfit:
-            violations += unfit.under(index)
+            result.append(converter(item) if converter else item)
+        except InvalidValue as invalid:
+            violations += invalid.at_key(index)
     if violations:
-        raise Unfit(violations)
+        raise InvalidValue(violations)
     return result
 
 
-def guarded(build):
-    """The constructor of a class with fields; what it refuses is a violation."""
+def field_constructor(build):
+    """A converter that calls the constructor of a class with fields. An error of the constructor is a violation."""
 
     def construct(fields):
         try:
             return build(**fields)
         except (ValueError, TypeError, ArithmeticError) as error:
-            raise Unfit(pydantic_violations(error) or first_line(error)) from error
+            raise InvalidValue(pydantic_violations(error) or first_line_of(error)) from error
 
     return construct
 
 
-def constructor(build):
+def value_constructor(build):
     def construct(value):
         try:
             return build(value)
         except (ValueError, TypeError, ArithmeticError) as error:
-            raise Unfit(first_line(error)) from error
+            raise InvalidValue(first_line_of(error)) from error
 
     return construct
 
 
-def validated(validate, lax_json=False):
+def validation_converter(validate, lax_json=False):
     """pydantic's check as a converter."""
 
     def convert(value):
         try:
             return validate(value)
         except ValueError as error:  # ValidationError is one
-            raise Unfit(pydantic_violations(error) or first_line(error)) from error
+            raise InvalidValue(pydantic_violations(error) or first_line_of(error)) from error
 
     return convert
 
@@ -867,10 +867,10 @@ def pydantic_violations(error):
         if type(candidate).__name__ == "ValidationError" and callable(getattr(candidate, "errors", None)):
             found = []
             for item in candidate.errors():
-                unfit = Unfit(item["msg"])
+                invalid = InvalidValue(item["msg"])
                 for key in reversed(item["loc"]):
-                    unfit = Unfit(unfit.under(key))
-                found += unfit.violations
+                    invalid = InvalidValue(invalid.at_key(key))
+                found += invalid.violations
             return found
     return None
 
@@ -886,12 +886,12 @@ JSON_TYPES = {
 }
 
 
-def fits(value, schema, defs):
-    """Whether the value may be of the schema, going by its outermost type."""
+def may_fit(value, schema, defs):
+    """Whether the value may match the schema. Checks only the outermost type."""
     if "$ref" in schema:
-        return fits(value, defs.get(schema["$ref"].rsplit("/", 1)[-1]) or {}, defs)
+        return may_fit(value, defs.get(schema["$ref"].rsplit("/", 1)[-1]) or {}, defs)
     if "anyOf" in schema:
-        return any(fits(value, alternative, defs) for alternative in schema["anyOf"])
+        return any(may_fit(value, alternative, defs) for alternative in schema["anyOf"])
     if "const" in schema:
         return value == schema["const"]
     if "enum" in schema:
@@ -901,14 +901,14 @@ def fits(value, schema, defs):
 
 
 def add_default(schema, default, defs):
-    """Says the default in the schema if JSON can, and if it fits: the service fills it in before it checks."""
+    """Adds the default to the schema if it can be written as JSON and matches. The service fills it in before validation."""
     if default is MISSING or default is inspect.Parameter.empty:
         return
     try:
         value = json.loads(dump_json(default, strict=True))
     except (TypeError, ValueError, RecursionError):
         return
-    if fits(value, schema, defs):
+    if may_fit(value, schema, defs):
         schema["default"] = value
 
 
@@ -916,7 +916,7 @@ def add_default(schema, default, defs):
 
 
 class Options:
-    """What a decorator said."""
+    """The options of a decorator."""
 
     def __init__(
         self, framework, name=None, description=None, input_schema=None, output_schema=None, context=False, result_as_answer=False
@@ -927,7 +927,7 @@ class Options:
 
 
 class Parameter:
-    """One parameter of a function: what it is called outside, and how a value for it is made."""
+    """One parameter of a function: its public name, its converter and its default."""
 
     __slots__ = ("name", "kind", "convert", "default")
 
@@ -935,7 +935,7 @@ class Parameter:
         self.name, self.kind, self.convert, self.default = name, kind, convert, default
 
 
-def signature_of(function):
+def read_signature(function):
     try:
         return inspect.signature(function)
     except NameError:  # 3.14 evaluates hints late: a name that only type checkers import
@@ -943,15 +943,15 @@ def signature_of(function):
         return inspect.signature(function, annotation_format=library.Format.FORWARDREF)
 
 
-def inner_partial(function):
+def unwrap_partial(function):
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
-def scope_of(function):
+def function_scope(function):
     """The names that a function's string hints may use."""
-    function = inspect.unwrap(inner_partial(function))
+    function = inspect.unwrap(unwrap_partial(function))
     function = getattr(function, "__func__", function)
     if not hasattr(function, "__globals__"):
         function = getattr(type(function), "__call__", function)
@@ -971,8 +971,8 @@ def is_context_hint(hint, scope):
         if re.search(r"\bToolContext\b", hint) and "ToolContext" not in scope:
             return True  # imported for type checkers only
         try:
-            hint = resolve(hint, scope)
-        except BadHint:
+            hint = resolve_hint(hint, scope)
+        except UnsupportedHint:
             return False
     hints = [hint, typing.get_origin(hint), *typing.get_args(hint)]
     return any(
@@ -986,129 +986,129 @@ class Function:
 
     def __init__(self, function, options, name):
         self.function, self.options, self.name = function, options, name
-        self.shim = options.framework == "strands"
-        self.scope = scope_of(function)
-        self.signature = signature_of(function)
+        self.is_strands = options.framework == "strands"
+        self.scope = function_scope(function)
+        self.signature = read_signature(function)
         self.context_name = None
         self.agent_name = None
-        self.describe()
+        self.build_schemas()
         kinds = {parameter.kind for parameter in self.parameters}
-        # The quick way: every argument by keyword, the function's own defaults for the rest.
-        self.by_keyword = not kinds & {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-        self.by_keyword = self.by_keyword and not any(parameter.default is not MISSING for parameter in self.parameters)
+        # The fast path: every argument by keyword, the function's own defaults for the rest.
+        self.calls_by_keyword = not kinds & {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+        self.calls_by_keyword = self.calls_by_keyword and not any(parameter.default is not MISSING for parameter in self.parameters)
         self.names = {parameter.name for parameter in self.parameters}
-        rest = inspect.Parameter.VAR_KEYWORD  # its values come under names of their own
-        self.changes = [
+        rest = inspect.Parameter.VAR_KEYWORD  # its values have names of their own
+        self.converters = [
             (parameter.name, parameter.convert) for parameter in self.parameters if parameter.convert and parameter.kind is not rest
         ]
 
-    def describe(self):
-        options, doc = self.options, inspect.getdoc(inner_partial(self.function))
-        description, said = read_docstring(doc)
-        if self.shim:
+    def build_schemas(self):
+        options, doc = self.options, inspect.getdoc(unwrap_partial(self.function))
+        description, parameter_docs = read_docstring(doc)
+        if self.is_strands:
             description = strands_description(doc)
         self.description = options.description or description or self.name
-        shapes = Shapes(self.scope, as_dicts=self.shim)
-        properties, required, rest, self.parameters = {}, [], False, []
+        builder = SchemaBuilder(self.scope, as_dicts=self.is_strands)
+        properties, required, additional, self.parameters = {}, [], False, []
         for name, parameter in self.signature.parameters.items():
             if self.is_hidden(name, parameter):
                 continue
             try:
-                schema, convert, needed, fill = self.shape(parameter, shapes)
-            except BadHint as bad:
-                raise BadHint(f"parameter '{name}': {bad}") from None
-            own_words = is_annotated(self.resolved(parameter.annotation)) or is_field(parameter.default)
-            if name in said and not (own_words and "description" in schema):
-                schema["description"] = said[name]
-            elif self.shim:
+                schema, convert, is_required, make_default = self.parameter_schema(parameter, builder)
+            except UnsupportedHint as bad:
+                raise UnsupportedHint(f"parameter '{name}': {bad}") from None
+            has_own_description = is_annotated(self.resolve_annotation(parameter.annotation)) or is_field(parameter.default)
+            if name in parameter_docs and not (has_own_description and "description" in schema):
+                schema["description"] = parameter_docs[name]
+            elif self.is_strands:
                 schema.setdefault("description", f"Parameter {name}")
-            self.parameters.append(Parameter(name, parameter.kind, convert, fill))
+            self.parameters.append(Parameter(name, parameter.kind, convert, make_default))
             if parameter.kind is parameter.VAR_KEYWORD:
-                rest = {key: value for key, value in schema.items() if key != "description"} or True
+                additional = {key: value for key, value in schema.items() if key != "description"} or True
                 continue
             properties[name] = schema
-            if needed:
+            if is_required:
                 required.append(name)
-        self.input_schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": rest}
-        if shapes.defs:
-            self.input_schema["$defs"] = shapes.defs
+        self.input_schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": additional}
+        if builder.defs:
+            self.input_schema["$defs"] = builder.defs
         if options.input_schema is not None:
-            self.input_schema = bare_schema(options.input_schema)
+            self.input_schema = unwrap_schema(options.input_schema)
         self.output_schema = options.output_schema
-        if self.output_schema is None and not self.shim:
-            self.output_schema = self.derive_output()
+        if self.output_schema is None and not self.is_strands:
+            self.output_schema = self.derive_output_schema()
 
     def is_hidden(self, name, parameter):
-        """Parameters that are not the model's to give: the context, and what Strands keeps for itself."""
+        """Whether a model cannot set the parameter: the context, and parameters that Strands reserves."""
         wanted = "tool_context" if self.options.context is True else self.options.context
-        if name == wanted or (name == "tool_context" and not self.shim):
+        if name == wanted or (name == "tool_context" and not self.is_strands):
             self.context_name = name
             return True
         if is_context_hint(parameter.annotation, self.scope):
-            if self.shim:  # as Strands has it
-                raise BadHint(
-                    f"parameter '{name}' is a ToolContext: say @tool(context=True) and name it tool_context, or @tool(context=\"{name}\")"
+            if self.is_strands:  # as Strands has it
+                raise UnsupportedHint(
+                    f"parameter '{name}' is a ToolContext: use @tool(context=True) and name it tool_context, or @tool(context=\"{name}\")"
                 )
             self.context_name = name
             return True
-        if self.shim and name == "agent" and parameter.default is parameter.empty:
+        if self.is_strands and name == "agent" and parameter.default is parameter.empty:
             self.agent_name = name
-        return self.shim and name in ("self", "cls", "agent")
+        return self.is_strands and name in ("self", "cls", "agent")
 
-    def shape(self, parameter, shapes):
-        """(schema, converter, whether it is required, what makes its value if it is left out)."""
+    def parameter_schema(self, parameter, builder):
+        """(schema, converter, whether it is required, a function that makes its default)."""
         hint, default = parameter.annotation, parameter.default
         if is_field(default):  # x: int = Field(default=3, ge=0)
-            schema, convert = shapes.adapted(typing.Annotated[self.resolved(hint), default])
+            schema, convert = builder.from_pydantic_type(typing.Annotated[self.resolve_annotation(hint), default])
             if default.is_required():
                 return schema, convert, True, MISSING
             if not default.default_factory:
-                add_default(schema, default.get_default(), shapes.defs)
+                add_default(schema, default.get_default(), builder.defs)
             return schema, convert, False, functools.partial(default.get_default, call_default_factory=True)
-        schema, convert = shapes.of(hint)
+        schema, convert = builder.from_hint(hint)
         if parameter.kind is parameter.VAR_POSITIONAL:
             schema = {"type": "array", "items": schema} if schema else {"type": "array"}
             return schema, convert and (lambda values: convert_items(values, [convert] * len(values))), False, MISSING
-        add_default(schema, default, shapes.defs)
+        add_default(schema, default, builder.defs)
         return schema, convert, default is parameter.empty, MISSING
 
-    def resolved(self, hint):
+    def resolve_annotation(self, hint):
         try:
-            return resolve(hint, self.scope) if isinstance(hint, str) else hint
-        except BadHint:
+            return resolve_hint(hint, self.scope) if isinstance(hint, str) else hint
+        except UnsupportedHint:
             return hint
 
-    def derive_output(self):
-        """The return hint as a schema, only where it promises an object with known fields."""
-        hint = self.resolved(self.signature.return_annotation)
+    def derive_output_schema(self):
+        """The schema of the return hint, if the hint is an object with known fields."""
+        hint = self.resolve_annotation(self.signature.return_annotation)
         if not (is_typed_dict(hint) or is_pydantic_model(hint) or (dataclasses.is_dataclass(hint) and isinstance(hint, type))):
             return None
         try:
-            shapes = Shapes(self.scope, output=True)
-            root, _ = shapes.of(hint)
-        except BadHint:
+            builder = SchemaBuilder(self.scope, output=True)
+            root, _ = builder.from_hint(hint)
+        except UnsupportedHint:
             return None
         name = root["$ref"].rsplit("/", 1)[-1]
-        schema = dict(shapes.defs[name])
-        if json.dumps(shapes.defs).find(f'"#/$defs/{name}"') < 0:
-            del shapes.defs[name]
-        return {**schema, "$defs": shapes.defs} if shapes.defs else schema
+        schema = dict(builder.defs[name])
+        if json.dumps(builder.defs).find(f'"#/$defs/{name}"') < 0:
+            del builder.defs[name]
+        return {**schema, "$defs": builder.defs} if builder.defs else schema
 
     def start(self, arguments, call):
-        """Converts the arguments and calls. Raises Unfit when they cannot be what the hints say."""
-        if self.by_keyword and arguments.keys() <= self.names:
-            if self.changes:
-                arguments = self.converted(arguments)
+        """Converts the arguments and calls the function. Raises InvalidValue if they do not fit the type hints."""
+        if self.calls_by_keyword and arguments.keys() <= self.names:
+            if self.converters:
+                arguments = self.convert_arguments(arguments)
             if self.context_name is None and self.agent_name is None:
                 try:
                     return self.function(**arguments)
                 except TypeError:
-                    self.check_complete(arguments)
+                    self.check_required(arguments)
                     raise
             positional = ()
         else:
-            positional, arguments = self.arranged(self.converted(arguments))
-        self.check_complete(arguments, positional)
+            positional, arguments = self.arrange_arguments(self.convert_arguments(arguments))
+        self.check_required(arguments, positional)
         keywords = dict(arguments)
         if self.context_name is not None:
             if self.signature.parameters[self.context_name].kind is inspect.Parameter.POSITIONAL_ONLY:
@@ -1120,42 +1120,42 @@ class Function:
             keywords[self.agent_name] = call.tool_context().agent
         return self.function(*positional, **keywords)
 
-    def converted(self, arguments):
+    def convert_arguments(self, arguments):
         arguments, violations = dict(arguments), []
-        for name, convert in self.changes:
+        for name, convert in self.converters:
             if name in arguments:
                 try:
                     arguments[name] = convert(arguments[name])
-                except Unfit as unfit:
-                    violations += unfit.under(name)
+                except InvalidValue as invalid:
+                    violations += invalid.at_key(name)
         if violations:
-            raise Unfit(violations)
+            raise InvalidValue(violations)
         return arguments
 
-    def arranged(self, arguments):
-        """(positional, keywords) for functions that take some by place, any number, or any name."""
+    def arrange_arguments(self, arguments):
+        """(positional, keywords) for functions with positional-only parameters, `*args` or `**kwargs`."""
         positional, keywords, extra = [], {}, None
-        many = next((parameter for parameter in self.parameters if parameter.kind is inspect.Parameter.VAR_POSITIONAL), None)
-        by_place = bool(many and arguments.get(many.name))
+        var_positional = next((parameter for parameter in self.parameters if parameter.kind is inspect.Parameter.VAR_POSITIONAL), None)
+        has_var_values = bool(var_positional and arguments.get(var_positional.name))
         for parameter in self.parameters:
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 extra = parameter
-            elif parameter is many:
-                positional += arguments.get(many.name) or []
+            elif parameter is var_positional:
+                positional += arguments.get(var_positional.name) or []
             else:
                 value = arguments.get(parameter.name, MISSING)
                 if value is MISSING and parameter.default is not MISSING:
                     value = parameter.default()
-                placed = parameter.kind is inspect.Parameter.POSITIONAL_ONLY or (
-                    by_place and parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+                is_positional = parameter.kind is inspect.Parameter.POSITIONAL_ONLY or (
+                    has_var_values and parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
                 )
-                if value is MISSING and placed:
+                if value is MISSING and is_positional:
                     value = self.signature.parameters[parameter.name].default
                     if value is inspect.Parameter.empty:
-                        raise Unfit([(f"/{parameter.name}", "is missing")])
+                        raise InvalidValue([(f"/{parameter.name}", "is missing")])
                 if value is MISSING:
                     continue
-                if placed:
+                if is_positional:
                     positional.append(value)
                 else:
                     keywords[parameter.name] = value
@@ -1167,49 +1167,49 @@ class Function:
                     continue
                 try:
                     keywords[name] = extra.convert(value) if extra.convert else value
-                except Unfit as unfit:
-                    raise Unfit(unfit.under(name)) from None
+                except InvalidValue as invalid:
+                    raise InvalidValue(invalid.at_key(name)) from None
         return tuple(positional), keywords
 
-    def check_complete(self, keywords, positional=()):
-        """An own input_schema may ask for less than the function does."""
+    def check_required(self, keywords, positional=()):
+        """Checks for missing arguments: an explicit input_schema may require less than the function."""
         missing = []
         for parameter in self.parameters[len(positional) :]:
-            needed = self.signature.parameters[parameter.name].default is inspect.Parameter.empty
+            is_required = self.signature.parameters[parameter.name].default is inspect.Parameter.empty
             if (
-                needed
+                is_required
                 and parameter.name not in keywords
                 and parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
             ):
                 missing.append((f"/{parameter.name}", "is missing"))
         if missing:
-            raise Unfit(missing)
+            raise InvalidValue(missing)
 
 
 def is_annotated(hint):
-    """Annotated with words of its own: they win over the docstring's."""
+    """Whether the hint has its own description, which takes precedence over the docstring."""
     return any(isinstance(item, str) or getattr(item, "description", None) for item in getattr(hint, "__metadata__", ()))
 
 
-def bare_schema(schema):
+def unwrap_schema(schema):
     """An input schema without Strands' {"json": ...} around it, with an object at its root."""
     if isinstance(schema, dict) and set(schema) == {"json"}:
         schema = schema["json"]
     if not isinstance(schema, dict):
-        raise BadHint("the input schema is no JSON Schema object")
+        raise UnsupportedHint("the input schema is not a JSON Schema object")
     return {"type": "object", "properties": {}, **schema}
 
 
-# ---- decorators: `from toolcrib import tool`, and a stand-in for Strands where it is not installed -------------------------
+# ---- decorators: `from toolcrib import tool`, and a stub for Strands where it is not installed -------------------------
 
-MARK = "__toolcrib__"  # the attribute that makes a function a tool
+TOOL_ATTRIBUTE = "__toolcrib__"  # the attribute that makes a function a tool
 
 
-def mark(function, options):
+def mark_tool(function, options):
     inner = function.__func__ if isinstance(function, (staticmethod, classmethod)) else function
     if not callable(inner):
         raise TypeError(f"@tool is for functions, not for {inner!r}")
-    setattr(inner, MARK, options)
+    setattr(inner, TOOL_ATTRIBUTE, options)
     return function
 
 
@@ -1224,22 +1224,22 @@ def toolcrib_tool(
     context=False,
     result_as_answer=False,
 ):
-    """Makes a typed function a tool: its docstring and hints say what it does and takes."""
+    """Makes a typed function a tool. Its docstring and type hints describe the tool and its arguments."""
     if isinstance(function, str):
         name, function = function, None
     schema = input_schema if input_schema is not None else inputSchema
     options = Options("toolcrib", name, description, schema, output_schema, context, result_as_answer)
-    return (lambda function: mark(function, options)) if function is None else mark(function, options)
+    return (lambda function: mark_tool(function, options)) if function is None else mark_tool(function, options)
 
 
 def strands_tool(func=None, description=None, inputSchema=None, name=None, context=False):
-    """Strands' @tool, as far as it makes sense without Strands."""
+    """Strands' @tool, reduced to what works without Strands."""
     if isinstance(context, str):
         context = context.strip()
         if not context:
             raise ValueError("Context parameter name cannot be empty")
     options = Options("strands", name, description, inputSchema, None, context)
-    return (lambda function: mark(function, options)) if func is None else mark(func, options)
+    return (lambda function: mark_tool(function, options)) if func is None else mark_tool(func, options)
 
 
 STRANDS_TYPES = [
@@ -1256,8 +1256,8 @@ STRANDS_TYPES = [
 ]
 
 
-class StrandsStandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `strands` last, so only where the real one is not installed: files that need no more than @tool still load."""
+class StrandsStub(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Provides `strands` if the real package is not installed, so that files that need only @tool still load."""
 
     NAMES = {
         "strands": {"tool": strands_tool, "ToolContext": ToolContext},
@@ -1292,21 +1292,21 @@ def install_decorators():
     module.tool, module.ToolContext, module.__all__ = toolcrib_tool, ToolContext, ["tool", "ToolContext"]
     ToolContext.__module__ = "toolcrib"
     sys.modules["toolcrib"] = module
-    sys.meta_path.append(StrandsStandIn())
+    sys.meta_path.append(StrandsStub())
 
 
 # ---- results ---------------------------------------------------------------------------------------------------------------
 
 
 class BadOutput(Exception):
-    """A result that cannot be handed on; the message says why."""
+    """A result that cannot be passed on; the message is the reason."""
 
 
-NOTHING = object()  # what a generator that yields nothing comes to
+NO_VALUE = object()  # the value of a generator that yields nothing
 
 
-def plain(value):
-    """A value that JSON does not know, as one that it does; else raises TypeError."""
+def to_json_value(value):
+    """Converts a value without a JSON type to one that JSON can contain; else raises TypeError."""
     if isinstance(value, enum.Enum):
         return value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -1334,18 +1334,18 @@ def plain(value):
         return list(value)
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} is nothing that JSON can say")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-def plain_or_text(value):
+def to_json_value_or_text(value):
     try:
-        return plain(value)
+        return to_json_value(value)
     except TypeError:
         return str(value)
 
 
-def tidy(value, place="", lost=None):
-    """A copy that JSON can hold: keys become strings, NaN and the infinities null. Those are added to `lost` as (place, number)."""
+def replace_unwritable(value, place="", lost=None):
+    """A copy that JSON can contain: keys become strings, NaN and the infinities become null. These are added to `lost` as (place, number)."""
     if isinstance(value, float):
         if value - value == 0:
             return value
@@ -1355,64 +1355,64 @@ def tidy(value, place="", lost=None):
     if value is None or isinstance(value, (str, int)):
         return value
     if isinstance(value, dict):
-        pairs = [(name if isinstance(name, str) else key_text(name), item) for name, item in value.items()]
-        return {name: tidy(item, f"{place}.{name}" if place else name, lost) for name, item in pairs}
+        pairs = [(name if isinstance(name, str) else key_to_text(name), item) for name, item in value.items()]
+        return {name: replace_unwritable(item, f"{place}.{name}" if place else name, lost) for name, item in pairs}
     if isinstance(value, (list, tuple)):
-        return [tidy(item, f"{place}[{at}]", lost) for at, item in enumerate(value)]
-    return tidy(plain_or_text(value), place, lost)
+        return [replace_unwritable(item, f"{place}[{at}]", lost) for at, item in enumerate(value)]
+    return replace_unwritable(to_json_value_or_text(value), place, lost)
 
 
-class Losses(threading.local):
-    """What became null in the results that this thread is writing: a list of (place, number), or None where nobody asks."""
+class LostNumbers(threading.local):
+    """The numbers that became null in the result that this thread is writing: a list of (place, number); None: not collected."""
 
-    found = None
-
-
-losses = Losses()
-MOST_LOSSES = 5  # that are named one by one
-LONGEST_PLACE = 200
+    numbers = None
 
 
-def loss_warnings(found):
-    """A sentence for each number that JSON has not, and one for those that are too many."""
-    named = [f"{place[:LONGEST_PLACE]}: not a JSON number ({float(number)!r}), sent as null" for place, number in found[:MOST_LOSSES]]
-    more = len(found) - MOST_LOSSES
+lost_numbers = LostNumbers()
+MAX_NAMED_LOSSES = 5  # that get a warning of their own
+MAX_PLACE_CHARS = 200
+
+
+def lost_number_warnings(lost):
+    """A warning for each number that JSON cannot contain, and one for the rest."""
+    warnings = [f"{place[:MAX_PLACE_CHARS]}: not a JSON number ({float(number)!r}), sent as null" for place, number in lost[:MAX_NAMED_LOSSES]]
+    more = len(lost) - MAX_NAMED_LOSSES
     if more > 0:
-        named.append(f"{more} more {'value is' if more == 1 else 'values are'} not JSON numbers, sent as null")
-    return named
+        warnings.append(f"{more} more {'value is' if more == 1 else 'values are'} not JSON numbers, sent as null")
+    return warnings
 
 
-def key_text(key):
+def key_to_text(key):
     if key is None or isinstance(key, (bool, int, float)):
         return json.dumps(key)
-    key = plain_or_text(key)
+    key = to_json_value_or_text(key)
     return key if isinstance(key, str) else str(key)
 
 
 ENCODING = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-write_json = json.JSONEncoder(default=plain_or_text, **ENCODING).encode
-write_strictly = json.JSONEncoder(default=plain, **ENCODING).encode
+write_json = json.JSONEncoder(default=to_json_value_or_text, **ENCODING).encode
+write_json_strictly = json.JSONEncoder(default=to_json_value, **ENCODING).encode
 
 
 def dump_json(value, strict=False):
-    """The value as JSON. Raises TypeError or ValueError if `strict` and JSON cannot hold it; BadOutput if nothing helps."""
+    """The value as JSON. Raises TypeError or ValueError if `strict` and JSON cannot contain it; BadOutput if the value cannot be written."""
     if strict:
-        return write_strictly(value)
+        return write_json_strictly(value)
     try:
         try:
             text = write_json(value)
-        except (TypeError, ValueError):  # keys that are no strings, NaN, lists that hold themselves
-            text = write_json(tidy(value, lost=losses.found))
+        except (TypeError, ValueError):  # keys that are not strings, NaN, recursive lists
+            text = write_json(replace_unwritable(value, lost=lost_numbers.numbers))
     except RecursionError:
-        raise BadOutput("the result holds itself, or is nested too deeply to be written as JSON") from None
+        raise BadOutput("the result refers to itself, or is nested too deeply to be written as JSON") from None
     except Exception as error:
-        raise BadOutput(f"the result cannot be written as JSON: {type(error).__name__}: {first_line(error)}") from error
-    if text.count("[") + text.count("{") > MAX_DEPTH and depth_of(text) > MAX_DEPTH:
+        raise BadOutput(f"the result cannot be written as JSON: {type(error).__name__}: {first_line_of(error)}") from error
+    if text.count("[") + text.count("{") > MAX_DEPTH and nesting_depth(text) > MAX_DEPTH:
         raise BadOutput(f"the result is nested deeper than {MAX_DEPTH} levels")
     return text
 
 
-def depth_of(text):
+def nesting_depth(text):
     deepest = depth = 0
     for bracket in re.findall(r"[\[\]{}]", re.sub(r'"(?:[^"\\]|\\.)*"', "", text)):
         depth += 1 if bracket in "[{" else -1
@@ -1430,10 +1430,10 @@ def render(value):
     kind = type(value)
     if kind is str:
         return "[" + text_block(value) + "]", "null", False
-    if value is None or value is NOTHING:
+    if value is None or value is NO_VALUE:
         return "[]", "null", False
     if kind is bool or kind is int or kind is float:
-        return "[" + text_block(number_text(value)) + "]", "null", False
+        return "[" + text_block(number_to_text(value)) + "]", "null", False
     if kind is dict and is_tool_result(value):
         return render_tool_result(value)
     if isinstance(value, enum.Enum):
@@ -1441,7 +1441,7 @@ def render(value):
     if isinstance(value, (bytes, bytearray, memoryview)):
         return "[" + bytes_block(bytes(value)) + "]", "null", False
     if kind.__module__.partition(".")[0] == "PIL" and hasattr(value, "save"):
-        return "[" + bytes_block(picture(value)) + "]", "null", False
+        return "[" + bytes_block(encode_png(value)) + "]", "null", False
     if isinstance(value, (dict, list, tuple)):
         text = dump_json(value)
         return "[" + text_block(text) + "]", text, False
@@ -1449,18 +1449,18 @@ def render(value):
         base = next(base for base in (str, int, float) if isinstance(value, base))
         return render(base(value) if base is not str else str.__str__(value))
     try:
-        value = plain(value)
+        value = to_json_value(value)
     except TypeError:
         value = str(value)
     except Exception as error:
-        raise BadOutput(f"the result cannot be written as JSON: {type(error).__name__}: {first_line(error)}") from error
+        raise BadOutput(f"the result cannot be written as JSON: {type(error).__name__}: {first_line_of(error)}") from error
     return render(value)
 
 
-def number_text(value):
+def number_to_text(value):
     """As JSON writes it; NaN and Infinity as Python's JSON does."""
     if value is True or value is False:
-        return TRUTH[value]
+        return JSON_BOOLEANS[value]
     if type(value) is float:
         return repr(value) if value - value == 0 else json.dumps(value)
     try:
@@ -1469,13 +1469,13 @@ def number_text(value):
         raise BadOutput(f"the result cannot be written as JSON: {error}") from None
 
 
-def picture(image):
+def encode_png(image):
     data = io.BytesIO()
     image.save(data, "PNG")
     return data.getvalue()
 
 
-SIGNATURES = [  # how files begin: WHATWG's MIME Sniffing Standard, 6.1 and 6.2
+FILE_SIGNATURES = [  # first bytes of files: WHATWG's MIME Sniffing Standard, 6.1 and 6.2
     (rb"\x89PNG\r\n\x1a\n", "image/png"), (rb"\xff\xd8\xff", "image/jpeg"), (rb"GIF8[79]a", "image/gif"),
     (rb"RIFF....WEBPVP", "image/webp"), (rb"RIFF....WAVE", "audio/wav"), (rb"ID3|\xff\xfb", "audio/mpeg"), (rb"OggS\x00", "audio/ogg"),
     (rb"%PDF-", "application/pdf"),
@@ -1488,12 +1488,12 @@ DOCUMENTS = {
 }  # fmt: skip
 
 
-def sniff(data):
-    return next((kind for pattern, kind in SIGNATURES if re.match(pattern, data, re.DOTALL)), "application/octet-stream")
+def sniff_mime_type(data):
+    return next((kind for pattern, kind in FILE_SIGNATURES if re.match(pattern, data, re.DOTALL)), "application/octet-stream")
 
 
 def bytes_block(data, kind=None, name="result"):
-    kind = kind or sniff(data)
+    kind = kind or sniff_mime_type(data)
     family, blob = kind.partition("/")[0], base64.b64encode(data).decode()
     if family in ("image", "audio"):
         return dump_json({"type": family, "data": blob, "mimeType": kind})
@@ -1505,50 +1505,50 @@ def bytes_block(data, kind=None, name="result"):
     return dump_json({"type": "resource", "resource": resource})
 
 
-RESULT_PARTS = ("text", "json", "image", "document")
+RESULT_PART_KEYS = ("text", "json", "image", "document")
 
 
 def is_tool_result(value):
     """{"status": "success"|"error", "content": [{"text"|"json"|"image"|"document": ...}], "result_as_answer": True|False, "hint": "..."}, and
-    not just a dict with these words in it. One beside content is enough. A part may be a content block of MCP, too."""
+    not just a dict with these keys. One key beside content is enough. A part may be a content block of MCP, too."""
     content = value.get("content")
     return (
-        any(word in value for word in ("status", "result_as_answer", "hint"))
+        any(key in value for key in ("status", "result_as_answer", "hint"))
         and value.get("status", "success") in ("success", "error")
         and isinstance(value.get("result_as_answer", False), bool)
         and (value.get("hint") is None or isinstance(value["hint"], str))
         and isinstance(content, (list, tuple))
-        and all(isinstance(part, dict) and (any(word in part for word in RESULT_PARTS) or is_block(part)) for part in content)
+        and all(isinstance(part, dict) and (any(key in part for key in RESULT_PART_KEYS) or is_mcp_block(part)) for part in content)
     )
 
 
 # Characters of a hint: a sentence or two.
-LONGEST_HINT = 300
+MAX_HINT_CHARS = 300
 
 
-def beside_content(value):
-    """What a tool's result says beside its content, as further members of the answer's JSON."""
+def extra_members(value):
+    """The members of the response for what a tool's result has beside its content."""
     if not is_tool_result(value):
         return ""
-    answer = f',"result_as_answer":{TRUTH[value["result_as_answer"]]}' if "result_as_answer" in value else ""
-    # A model reads it behind a list, in brackets: one line, and no bracket that ends them.
-    hint = " ".join((value.get("hint") or "").replace("]", ")").split())[:LONGEST_HINT]
+    answer = f',"result_as_answer":{JSON_BOOLEANS[value["result_as_answer"]]}' if "result_as_answer" in value else ""
+    # A model reads it after a list, in brackets: so it is one line without a closing bracket.
+    hint = " ".join((value.get("hint") or "").replace("]", ")").split())[:MAX_HINT_CHARS]
     return answer + (f',"hint":{dump_json(hint)}' if hint else "")
 
 
-def is_block(part):
+def is_mcp_block(part):
     """MCP's {"type": "image"|"audio", "data", "mimeType"} and {"type": "resource", "resource": {"uri", "text"|"blob"}}."""
     if part.get("type") in ("image", "audio"):
         return isinstance(part.get("data"), str) and isinstance(part.get("mimeType"), str)
     resource = part.get("resource") if part.get("type") == "resource" else None
-    said = isinstance(resource, dict) and [resource.get("text"), resource.get("blob")]
-    return bool(said) and isinstance(resource.get("uri"), str) and sum(isinstance(one, str) for one in said) == 1
+    contents = isinstance(resource, dict) and [resource.get("text"), resource.get("blob")]
+    return bool(contents) and isinstance(resource.get("uri"), str) and sum(isinstance(content, str) for content in contents) == 1
 
 
 def render_tool_result(value):
     blocks, data = [], []
     for part in value["content"]:
-        if is_block(part):
+        if is_mcp_block(part):
             blocks.append(dump_json(part))
         elif "text" in part:
             blocks.append(text_block(part["text"] if type(part["text"]) is str else str(part["text"])))
@@ -1563,7 +1563,7 @@ def render_tool_result(value):
 
 
 def media_block(part):
-    """A picture or document: its bytes as they are, or already as base64."""
+    """An image or document: raw bytes, or base64."""
     word = "image" if "image" in part else "document"
     media = part[word]
     source = media.get("source") if isinstance(media, dict) else None
@@ -1572,9 +1572,9 @@ def media_block(part):
         try:
             data = base64.b64decode(data, validate=True)
         except ValueError:
-            raise BadOutput(f"the {word}'s bytes are a string that is no base64") from None
+            raise BadOutput(f"the {word}'s bytes are a string that is not base64") from None
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        return text_block(dump_json(part))  # kept elsewhere: say where
+        return text_block(dump_json(part))  # stored elsewhere: pass the reference on
     data, kind = bytes(data), str(media.get("format") or "").lower()
     if word == "image":
         return bytes_block(data, f"image/{'jpeg' if kind == 'jpg' else kind}" if kind else None)
@@ -1582,16 +1582,16 @@ def media_block(part):
     return bytes_block(data, DOCUMENTS.get(kind), name)
 
 
-def words_of(error):
+def message_of(error):
     try:
         return str(error)
     except Exception:
         return ""
 
 
-def plain_wording(error):
-    """What a model is told of an exception."""
-    message = words_of(error)
+def format_error(error):
+    """The text of an exception for a model."""
+    message = message_of(error)
     if type(error) is ValueError and message:
         return f"Error: {message}"
     return f"Error: {type(error).__name__}: {message}" if message else f"Error: {type(error).__name__}"
@@ -1601,7 +1601,7 @@ def plain_wording(error):
 
 
 class Tool:
-    """What is offered, and how it is called: `start(arguments, call)` gives a value, an awaitable or a generator."""
+    """A tool: its definition, and `start(arguments, call)`, which returns a value, an awaitable or a generator."""
 
     def __init__(self, name, description, input_schema, framework, start, source, **more):
         self.name, self.description, self.input_schema, self.framework, self.start = name, description, input_schema, framework, start
@@ -1612,13 +1612,13 @@ class Tool:
         self.max_calls = more.get("max_calls")
         self.env = more.get("env") or []
         self.is_cacheable = more.get("is_cacheable")
-        self.wording = more.get("wording", plain_wording)
+        self.format_error = more.get("format_error", format_error)
         self.render = more.get("render", render)
         self.python_name = None
-        self.file, self.line = place_of_object(source)
+        self.file, self.line = object_location(source)
 
     def as_json(self):
-        shown = (
+        fields = (
             "name",
             "description",
             "input_schema",
@@ -1632,13 +1632,13 @@ class Tool:
             "file",
             "line",
         )
-        return {word: getattr(self, word) for word in shown}
+        return {field: getattr(self, field) for field in fields}
 
 
-def place_of_object(source):
-    """(file, line) where a function or class is written, as far as it can be known."""
+def object_location(source):
+    """(file, line) where a function or class is defined; None if unknown."""
     try:
-        source = inspect.unwrap(inner_partial(source)) if callable(source) else source
+        source = inspect.unwrap(unwrap_partial(source)) if callable(source) else source
         code = getattr(getattr(source, "__func__", source), "__code__", None)
         if code is not None:
             return code.co_filename, code.co_firstlineno
@@ -1649,73 +1649,73 @@ def place_of_object(source):
         return None, None
 
 
-def is_async(function):
-    function = inner_partial(function)
+def is_async_function(function):
+    function = unwrap_partial(function)
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 def function_tool(function, options, name=None):
-    """A plain function, or one marked by toolcrib.tool or the Strands stand-in."""
+    """A plain function, or one marked by toolcrib.tool or the Strands stub."""
     name = options.name or name or getattr(function, "__name__", "")
     described = Function(function, options, name)
     strands = options.framework == "strands"
     return Tool(
         name, described.description, described.input_schema, options.framework, described.start, function,
-        output_schema=described.output_schema, is_async=is_async(function), result_as_answer=options.result_as_answer,
+        output_schema=described.output_schema, is_async=is_async_function(function), result_as_answer=options.result_as_answer,
         takes_context=described.context_name is not None or described.agent_name is not None,
-        wording=strands_wording if strands else plain_wording, render=render_strands if strands else render,
+        format_error=format_strands_error if strands else format_error, render=render_strands_result if strands else render,
     )  # fmt: skip
 
 
-def strands_wording(error):
-    return f"Error: {words_of(error)}" if isinstance(error, ValueError) else f"Error: {type(error).__name__} - {words_of(error)}"
+def format_strands_error(error):
+    return f"Error: {message_of(error)}" if isinstance(error, ValueError) else f"Error: {type(error).__name__} - {message_of(error)}"
 
 
-def render_strands(value):
+def render_strands_result(value):
     return render("null" if value is None else value)
 
 
-def fitting_defaults(schema):
-    """A framework's schema without defaults that it refuses itself (null for a string): the service fills defaults in before it checks.
+def drop_invalid_defaults(schema):
+    """A framework's schema without defaults that violate it (null for a string): the service fills defaults in before validation.
 
-    Nothing is lost, for the framework fills them in too.
+    Nothing is lost, because the framework also fills them in.
     """
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return schema
-    defs, kept = schema.get("$defs") or {}, {}
+    defs, valid = schema.get("$defs") or {}, {}
     for name, part in properties.items():
-        if isinstance(part, dict) and "default" in part and not fits(part["default"], part, defs):
-            part = {word: value for word, value in part.items() if word != "default"}
-        kept[name] = part
-    return {**schema, "properties": kept}
+        if isinstance(part, dict) and "default" in part and not may_fit(part["default"], part, defs):
+            part = {key: value for key, value in part.items() if key != "default"}
+        valid[name] = part
+    return {**schema, "properties": valid}
 
 
-def accepting_null(schema, model):
+def accept_null(schema, model):
     """Strands' schema with the null that its own check of the arguments accepts.
 
     Strands writes an optional parameter's `T | None` as T alone. `model` is the pydantic model of the parameters.
     """
-    own = model.model_json_schema().get("properties") or {}
-    properties = {name: nullable(part, own.get(name)) for name, part in schema["properties"].items()}
+    model_properties = model.model_json_schema().get("properties") or {}
+    properties = {name: make_nullable(part, model_properties.get(name)) for name, part in schema["properties"].items()}
     return {**schema, "properties": properties}
 
 
-def nullable(part, own):
-    """`part` with null beside it, where `own` is T or null and `part` says T alone."""
-    choices = own.get("anyOf") if isinstance(own, dict) else None
+def make_nullable(part, model_part):
+    """`part` or null, if `model_part` permits T or null and `part` permits only T."""
+    choices = model_part.get("anyOf") if isinstance(model_part, dict) else None
     if not isinstance(part, dict) or not isinstance(choices, list) or len(choices) != 2 or {"type": "null"} not in choices:
         return part
     kind = choices[1 - choices.index({"type": "null"})]
     kind = {word: value for word, value in kind.items() if word not in ("title", "additionalProperties")}  # as Strands does
-    says_more = not part.keys() <= kind.keys() | own.keys() | {"description"}
-    if says_more or any(part.get(word, MISSING) != value for word, value in kind.items()):
+    has_more = not part.keys() <= kind.keys() | model_part.keys() | {"description"}
+    if has_more or any(part.get(word, MISSING) != value for word, value in kind.items()):
         return part  # the tool's author has written another schema
     return {"anyOf": [kind, {"type": "null"}], **{word: value for word, value in part.items() if word not in kind}}
 
 
 def strands_context(call):
-    """A real strands.ToolContext that knows what ours knows."""
+    """A real strands.ToolContext with the content of ours."""
     real = sys.modules["strands.types.tools"].ToolContext
     kind = strands_context.kinds.get(real)
     if kind is None:
@@ -1734,20 +1734,20 @@ def installed_strands_tool(tool):
     spec = tool.tool_spec
     normalise = getattr(importlib.import_module("strands.tools.tools"), "normalize_tool_spec", None)
     spec = normalise(spec) if normalise else spec
-    schema = bare_schema(spec["inputSchema"])
+    schema = unwrap_schema(spec["inputSchema"])
     function, metadata = getattr(tool, "_tool_func", None), getattr(tool, "_metadata", None)
     model = getattr(metadata, "input_model", None)
-    schema = fitting_defaults(accepting_null(schema, model) if hasattr(model, "model_json_schema") else schema)
-    more = {"wording": strands_wording, "render": render_strands}
+    schema = drop_invalid_defaults(accept_null(schema, model) if hasattr(model, "model_json_schema") else schema)
+    more = {"format_error": format_strands_error, "render": render_strands_result}
     if isinstance(spec.get("outputSchema"), dict):
-        more["output_schema"] = bare_schema(spec["outputSchema"])
+        more["output_schema"] = unwrap_schema(spec["outputSchema"])
     if not (callable(function) and hasattr(metadata, "validate_input")):
         return Tool(
             tool.tool_name,
             spec.get("description"),
             schema,
             "strands",
-            functools.partial(strands_stream, tool),
+            functools.partial(stream_strands_tool, tool),
             tool,
             is_async=True,
             takes_context=True,
@@ -1762,19 +1762,19 @@ def installed_strands_tool(tool):
         try:
             values = metadata.validate_input(arguments)
         except ValueError as error:
-            raise Unfit(pydantic_violations(error) or first_line(error)) from None
+            raise InvalidValue(pydantic_violations(error) or first_line_of(error)) from None
         if context_name:
             values[context_name] = strands_context(call)
         if needs_agent:
             values["agent"] = call.tool_context().agent
         return function(**values)
 
-    more.update(is_async=is_async(function), takes_context=bool(context_name) or needs_agent)
+    more.update(is_async=is_async_function(function), takes_context=bool(context_name) or needs_agent)
     return Tool(tool.tool_name, spec.get("description"), schema, "strands", start, function, **more)
 
 
-async def strands_stream(tool, arguments, call):
-    """Any other AgentTool: what it streams is progress, the last is the result."""
+async def stream_strands_tool(tool, arguments, call):
+    """Any other AgentTool: its stream is progress, and the last event is the result."""
     context = call.tool_context()
     async for event in tool.stream(context.tool_use, {**context.invocation_state, "agent": context.agent}):
         if isinstance(event, dict) and "tool_stream_event" in event:
@@ -1788,14 +1788,14 @@ async def strands_stream(tool, arguments, call):
 def spec_tool(module, spec, function):
     """TOOL_SPEC and the function named like the file: f(tool_use, **the caller's context)."""
     if not isinstance(spec, dict) or not spec.get("name"):
-        raise BadHint('TOOL_SPEC must be a dict with "name", "description" and "inputSchema"')
+        raise UnsupportedHint('TOOL_SPEC must be a dict with "name", "description" and "inputSchema"')
     if not callable(function):
-        raise BadHint(f"'{spec['name']}' is not callable")
+        raise UnsupportedHint(f"'{spec['name']}' is not callable")
     if "inputSchema" not in spec:
-        raise BadHint('TOOL_SPEC has no "inputSchema"')
+        raise UnsupportedHint('TOOL_SPEC has no "inputSchema"')
     if not spec.get("description"):
-        raise BadHint('TOOL_SPEC has no "description", and without one no model can choose the tool')
-    parameters = list(signature_of(function).parameters.values())
+        raise UnsupportedHint('TOOL_SPEC has no "description", and without one no model can choose the tool')
+    parameters = list(read_signature(function).parameters.values())
     first = parameters[0].name if parameters else None
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     named = {parameter.name for parameter in parameters[1:] if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)}
@@ -1809,14 +1809,14 @@ def spec_tool(module, spec, function):
 
     output = spec.get("outputSchema")
     return Tool(
-        spec["name"], spec["description"], fitting_defaults(bare_schema(spec["inputSchema"])), "tool_spec", start, function,
-        output_schema=bare_schema(output) if isinstance(output, dict) else None, is_async=is_async(function), takes_context=takes_context,
-        wording=lambda error: f"Error: {words_of(error) or type(error).__name__}",
+        spec["name"], spec["description"], drop_invalid_defaults(unwrap_schema(spec["inputSchema"])), "tool_spec", start, function,
+        output_schema=unwrap_schema(output) if isinstance(output, dict) else None, is_async=is_async_function(function), takes_context=takes_context,
+        format_error=lambda error: f"Error: {message_of(error) or type(error).__name__}",
     )  # fmt: skip
 
 
 def crewai_tool(tool):
-    """A crewAI BaseTool: its args_schema, its run(), the text it makes for an agent."""
+    """A crewAI BaseTool: its args_schema, its run(), its text for an agent."""
     function = getattr(tool, "func", None)
     schema = tool.args_schema.model_json_schema() if tool.args_schema is not None else {}
     base = importlib.import_module("crewai.tools.base_tool").BaseTool
@@ -1826,7 +1826,7 @@ def crewai_tool(tool):
     except (ImportError, AttributeError):
         pass
     # Tool.run calls asyncio.run for a coroutine, which cannot be inside a loop: coroutines go through arun.
-    use_arun = bool(function and is_async(function))
+    use_arun = bool(function and is_async_function(function))
 
     def start(arguments, call):
         try:
@@ -1845,7 +1845,7 @@ def crewai_tool(tool):
     def raise_if_arguments(error):
         violations = pydantic_violations(error) if "arguments validation failed" in str(error) else None
         if violations:
-            raise Unfit(violations) from None
+            raise InvalidValue(violations) from None
 
     def render_crewai(value):
         failed = type(value).__name__ == "ToolFailure" and hasattr(value, "as_agent_message")
@@ -1856,24 +1856,24 @@ def crewai_tool(tool):
         if isinstance(value, (dict, list, tuple)):
             return render(value)  # crewAI would show its agent Python's repr
         text = tool.format_output_for_agent(value) if hasattr(tool, "format_output_for_agent") else str(value)
-        structured = structured_text(text) if getattr(tool, "result_schema", None) is not None else "null"
+        structured = structured_json(text) if getattr(tool, "result_schema", None) is not None else "null"
         return "[" + text_block(text) + "]", structured, False
 
     max_calls = getattr(tool, "max_usage_count", None)
     if max_calls is not None:
         tool.max_usage_count = None  # the service counts: for all workers, and over restarts
     source = function if function else (type(tool)._run if type(tool)._run is not base._run else type(tool))
-    name = tool.name if NAME.match(tool.name) else (sanitize or plain_name)(tool.name)
+    name = tool.name if TOOL_NAME.match(tool.name) else (sanitize or sanitize_name)(tool.name)
     return Tool(
-        name, tool.description, fitting_defaults(bare_schema(schema)), "crewai", start_async if use_arun else start, source,
+        name, tool.description, drop_invalid_defaults(unwrap_schema(schema)), "crewai", start_async if use_arun else start, source,
         is_async=use_arun, result_as_answer=getattr(tool, "result_as_answer", False), render=render_crewai,
         max_calls=max_calls, is_cacheable=getattr(tool, "cache_function", None), env=declared_variables(tool),
-        wording=lambda error: f"Error executing tool: {words_of(error) or type(error).__name__}",
+        format_error=lambda error: f"Error executing tool: {message_of(error) or type(error).__name__}",
     )  # fmt: skip
 
 
 def declared_variables(tool):
-    """crewAI's env_vars. A default is set where the manifest gives the variable no value."""
+    """crewAI's env_vars. Sets the default of a variable that the manifest does not set."""
     declared = []
     for variable in getattr(tool, "env_vars", None) or []:
         if variable.default is not None:
@@ -1882,22 +1882,22 @@ def declared_variables(tool):
     return declared
 
 
-def plain_name(name):
+def sanitize_name(name):
     return re.sub(r"[^a-zA-Z0-9_-]+", "_", name).strip("_")[:64]
 
 
 def langchain_tool(tool):
-    """A LangChain BaseTool: the schema it shows to models, its invoke() with a tool call, the message it makes."""
+    """A LangChain BaseTool: its schema for models, its invoke() with a tool call, its message."""
     core = importlib.import_module("langchain_core.tools.base")
-    shown = tool.tool_call_schema
+    model_schema = tool.tool_call_schema
     schema = (
-        dict(shown) if isinstance(shown, dict) else shown.model_json_schema() if hasattr(shown, "model_json_schema") else shown.schema()
+        dict(model_schema) if isinstance(model_schema, dict) else model_schema.model_json_schema() if hasattr(model_schema, "model_json_schema") else model_schema.schema()
     )
     schema.pop("title", None)
-    schema.pop("description", None)  # the tool's own, said again
+    schema.pop("description", None)  # repeats the tool's own
     function, coroutine = getattr(tool, "func", None), getattr(tool, "coroutine", None)
     body = function or coroutine or type(tool)._run
-    # BaseTool._run must be written and _arun may be; a StructuredTool has one or both, and says so.
+    # BaseTool._run must be written and _arun may be; a StructuredTool has one or both as attributes.
     own_arun = type(tool)._arun is not core.BaseTool._arun
     use_async = coroutine is not None
     injected = getattr(tool, "_injected_args_keys", None) or injected_names(core, tool, body)
@@ -1906,7 +1906,7 @@ def langchain_tool(tool):
 
     def request(arguments, call):
         state = call.context.get("state") or {}
-        # What the model says under a name that it is not shown is not for the function.
+        # A name that is hidden from the model is not passed to the function.
         args = {name: value for name, value in arguments.items() if name not in hidden}
         args.update((name, state[name]) for name in injected if name in state)
         use = call.tool_use()
@@ -1933,14 +1933,14 @@ def langchain_tool(tool):
             raise
 
     def raise_if_arguments(error):
-        """A ValidationError is about the arguments if it came up while they were read, before the function ran."""
+        """A ValidationError is about the arguments if it was raised while they were parsed, before the function ran."""
         if any(frame.name == "_parse_input" for frame in traceback.extract_tb(error.__traceback__)):
-            raise Unfit(pydantic_violations(error) or first_line(error)) from None
+            raise InvalidValue(pydantic_violations(error) or first_line_of(error)) from None
 
     return Tool(
-        tool.name, tool.description, fitting_defaults(bare_schema(schema)), "langchain", start_async if use_async else start, body,
+        tool.name, tool.description, drop_invalid_defaults(unwrap_schema(schema)), "langchain", start_async if use_async else start, body,
         is_async=use_async, takes_context=wants_config or bool(injected), result_as_answer=getattr(tool, "return_direct", False),
-        render=render_langchain, wording=lambda error: f"Error: {error!r}\n Please fix your mistakes.",
+        render=render_langchain, format_error=lambda error: f"Error: {error!r}\n Please fix your mistakes.",
     )  # fmt: skip
 
 
@@ -1971,11 +1971,11 @@ def render_langchain(value):
         return render(value)
     failed = getattr(value, "status", "success") == "error"
     if isinstance(value.content, str):
-        return "[" + text_block(value.content) + "]", "null" if failed else structured_text(value.content), failed
+        return "[" + text_block(value.content) + "]", "null" if failed else structured_json(value.content), failed
     return "[" + ",".join(langchain_block(part) for part in value.content) + "]", "null", failed
 
 
-def structured_text(text):
+def structured_json(text):
     """The text, if it is an object or an array as JSON, which is what LangChain makes of a dict or a list; else null."""
     if text[:1] in ("{", "["):
         try:
@@ -2008,30 +2008,30 @@ def langchain_block(part):
 # ---- finding tools ---------------------------------------------------------------------------------------------------------
 
 
-def loaded(module, name):
-    """A framework's class, if the framework has been imported: what was not imported has made no tools."""
+def imported_class(module, name):
+    """A framework's class, if the framework has been imported. Otherwise it has made no tools."""
     return vars(sys.modules[module]).get(name, ()) if module in sys.modules else ()
 
 
-def recognise(value):
-    """What makes a Tool of this object, or None if it is none."""
+def tool_factory(value):
+    """A function that makes a Tool of this object; None if the object is not a tool."""
     if isinstance(value, (types.ModuleType, type)):
         return None
-    options = getattr(value, MARK, None) if isinstance(value, (types.FunctionType, types.MethodType, functools.partial)) else None
+    options = getattr(value, TOOL_ATTRIBUTE, None) if isinstance(value, (types.FunctionType, types.MethodType, functools.partial)) else None
     if isinstance(options, Options):
         return lambda: function_tool(value, options)
-    if isinstance(value, loaded("strands.types.tools", "AgentTool")):
+    if isinstance(value, imported_class("strands.types.tools", "AgentTool")):
         return lambda: installed_strands_tool(value)
-    if isinstance(value, loaded("crewai.tools.base_tool", "BaseTool")):
+    if isinstance(value, imported_class("crewai.tools.base_tool", "BaseTool")):
         return lambda: crewai_tool(value)
-    if isinstance(value, loaded("langchain_core.tools.base", "BaseTool")):
+    if isinstance(value, imported_class("langchain_core.tools.base", "BaseTool")):
         return lambda: langchain_tool(value)
     return None
 
 
 def is_tool_class(value):
-    """A class whose instances are tools, and that is written to be used: not abstract."""
-    bases = [loaded("crewai.tools.base_tool", "BaseTool"), loaded("langchain_core.tools.base", "BaseTool")]
+    """Whether this is a class whose instances are tools, and not abstract."""
+    bases = [imported_class("crewai.tools.base_tool", "BaseTool"), imported_class("langchain_core.tools.base", "BaseTool")]
     return (
         isinstance(value, type)
         and any(base and issubclass(value, base) and value is not base for base in bases)
@@ -2039,58 +2039,58 @@ def is_tool_class(value):
     )
 
 
-class Finder:
-    """Collects the tools of a module or of an object, and what could not be one."""
+class ToolFinder:
+    """Collects the tools of a module or of an object, and the problems."""
 
     def __init__(self, only):
         self.only = set(only) if only is not None else None
         self.tools, self.problems, self.seen = [], [], set()
 
-    def add(self, python_name, make, source):
-        """Makes a tool; what goes wrong is a problem with a place, not the end."""
+    def add_tool(self, python_name, make, source):
+        """Makes a tool. A failure is recorded as a problem with its place."""
         try:
             tool = make()
             tool.python_name = python_name
             check_tool(tool)
-        except BadHint as bad:
-            self.problem(python_name, str(bad), source)
+        except UnsupportedHint as bad:
+            self.add_problem(python_name, str(bad), source)
         except Exception as error:
-            self.problem(python_name, f"{type(error).__name__}: {first_line(error)}", source, error)
+            self.add_problem(python_name, f"{type(error).__name__}: {first_line_of(error)}", source, error)
         else:
             self.tools.append(tool)
 
-    def problem(self, name, reason, source, error=None):
-        file, line = place_of_object(inner_function(source))
-        self.problems.append((name, f"{shown_place(file, line)}: '{name}' cannot be offered: {reason}", file, line, error))
+    def add_problem(self, name, reason, source, error=None):
+        file, line = object_location(unwrap_function(source))
+        self.problems.append((name, f"{format_location(file, line)}: '{name}' cannot be offered: {reason}", file, line, error))
 
-    def values(self, names_and_values, module_name=None):
+    def add_values(self, names_and_values, module_name=None):
         names_and_values = list(names_and_values)
-        # A class beside its own instance is there to make that one.
+        # A class with an instance in the module is not a tool of its own.
         self.seen.update(id(type(value)) for _, value in names_and_values if is_tool_class(type(value)))
         for name, value in names_and_values:
             if id(value) in self.seen:
                 continue  # the same tool under a second name
-            make = recognise(value)
+            make = tool_factory(value)
             if make:
                 self.seen.add(id(value))
-                self.add(name, make, value)
+                self.add_tool(name, make, value)
             elif is_tool_class(value) and (value.__module__ == module_name or (self.only and name in self.only)):
                 self.seen.add(id(value))
-                self.instance(name, value)
+                self.add_instance(name, value)
 
-    def instance(self, name, kind):
-        """A class that is a tool once made; one that needs arguments is for `object` and `init`."""
+    def add_instance(self, name, kind):
+        """Makes a tool of a class without arguments. A class with arguments needs `object` and `init`."""
         try:
-            made = kind()
+            instance = kind()
         except Exception as error:
-            why = "; ".join(f"{pointer[1:]}: {message}" for pointer, message in pydantic_violations(error) or []) or first_line(error)
-            told = f"{kind.__name__}() needs arguments or fails ({why}); name it as `object` and give them as `init`"
-            self.problem(name, told, kind, error)
+            reason = "; ".join(f"{pointer[1:]}: {message}" for pointer, message in pydantic_violations(error) or []) or first_line_of(error)
+            message = f"{kind.__name__}() needs arguments or fails ({reason}); name it as `object` and give them as `init`"
+            self.add_problem(name, message, kind, error)
         else:
-            self.add(name, recognise(made), kind)
+            self.add_tool(name, tool_factory(instance), kind)
 
-    def wanted(self):
-        """The tools that `functions` names, by a tool's name or by its name in Python; and the names that led to none."""
+    def selected_tools(self):
+        """The tools that `functions` names, by a tool's name or by its name in Python; and the names without a tool."""
         if self.only is None:
             return self.tools, []
         chosen = [tool for tool in self.tools if tool.name in self.only or tool.python_name in self.only]
@@ -2098,26 +2098,26 @@ class Finder:
         return chosen, sorted(self.only - found)
 
 
-def inner_function(source):
+def unwrap_function(source):
     return getattr(source, "_tool_func", None) or getattr(source, "func", None) or source
 
 
 def check_tool(tool):
-    if not isinstance(tool.name, str) or not NAME.match(tool.name):
-        raise BadHint(f"its name is {tool.name!r}; a name is 1 to 64 of a-z, A-Z, 0-9, _ and -")
+    if not isinstance(tool.name, str) or not TOOL_NAME.match(tool.name):
+        raise UnsupportedHint(f"its name is {tool.name!r}; a name is 1 to 64 of a-z, A-Z, 0-9, _ and -")
     if not isinstance(tool.description, str) or not tool.description.strip():
-        raise BadHint("it has no description")
+        raise UnsupportedHint("it has no description")
     try:
         dump_json(tool.as_json())
-        write_strictly(tool.input_schema)
+        write_json_strictly(tool.input_schema)
     except (BadOutput, TypeError, ValueError) as error:
-        raise BadHint(f"its schema is no JSON: {error}") from None
+        raise UnsupportedHint(f"its schema is not valid JSON: {error}") from None
 
 
 def find_in_module(module, only, stem):
     """(tools, names not found, problems)."""
-    finder = Finder(only)
-    finder.values(list(vars(module).items()), module.__name__)
+    finder = ToolFinder(only)
+    finder.add_values(list(vars(module).items()), module.__name__)
     spec = vars(module).get("TOOL_SPEC")
     if spec and not finder.tools:
         name = spec.get("name") if isinstance(spec, dict) else None
@@ -2125,53 +2125,53 @@ def find_in_module(module, only, stem):
         if function is None:
             other = f" or '{name}' (named like the tool)" if isinstance(name, str) and name not in ("", stem) else ""
             reason = f"there is a TOOL_SPEC, but no function '{stem}' (named like the file){other}"
-            finder.problems.append((stem, f"{shown_place(module.__file__, None)}: {reason}", module.__file__, None, None))
+            finder.problems.append((stem, f"{format_location(module.__file__, None)}: {reason}", module.__file__, None, None))
         else:
-            finder.add(stem, lambda: spec_tool(module, spec, function), function)
+            finder.add_tool(stem, lambda: spec_tool(module, spec, function), function)
     elif spec:
         finder.problems.append(
             (
                 None,
-                f"{shown_place(module.__file__, None)}: TOOL_SPEC is not looked at, since there are decorated tools",
+                f"{format_location(module.__file__, None)}: TOOL_SPEC is ignored, because there are decorated tools",
                 module.__file__,
                 None,
                 None,
             )
         )
-    add_plain_functions(finder, lambda name: getattr(module, name, None))
+    add_undecorated_functions(finder, lambda name: getattr(module, name, None))
     return finder
 
 
 def find_in_object(instance, only):
-    finder = Finder(only)
-    if recognise(instance):
-        finder.add(type(instance).__name__, recognise(instance), type(instance))
+    finder = ToolFinder(only)
+    if tool_factory(instance):
+        finder.add_tool(type(instance).__name__, tool_factory(instance), type(instance))
     names = {}  # the bases' first, each in the order of definition
     for kind in reversed(type(instance).__mro__):
         for name, raw in vars(kind).items():
             inner = getattr(raw, "__func__", raw)
-            if recognise(inner) or recognise(raw):
+            if tool_factory(inner) or tool_factory(raw):
                 names[name] = True
-    finder.values((name, bound(instance, name)) for name in names if getattr(type(instance), name, None) is not None)
-    add_plain_functions(finder, lambda name: getattr(instance, name, None))
+    finder.add_values((name, bind_method(instance, name)) for name in names if getattr(type(instance), name, None) is not None)
+    add_undecorated_functions(finder, lambda name: getattr(instance, name, None))
     return finder
 
 
-def bound(instance, name):
+def bind_method(instance, name):
     value = getattr(instance, name)
     inner = getattr(value, "__func__", None)
-    if isinstance(value, types.MethodType) and not isinstance(inner, types.FunctionType) and recognise(inner):
+    if isinstance(value, types.MethodType) and not isinstance(inner, types.FunctionType) and tool_factory(inner):
         return inner.__get__(value.__self__, type(value.__self__))  # a classmethod around a decorated object, since 3.13
     return value
 
 
-def add_plain_functions(finder, get):
-    _, missing = finder.wanted()
-    troubled = {name for name, *_ in finder.problems}
+def add_undecorated_functions(finder, get_value):
+    _, missing = finder.selected_tools()
+    failed = {name for name, *_ in finder.problems}
     for name in missing:
-        value = get(name) if name.isidentifier() and not keyword.iskeyword(name) else None
-        if value is not None and name not in troubled and callable(value) and not isinstance(value, type):
-            finder.add(name, lambda: function_tool(value, Options("function"), name), value)  # noqa: B023
+        value = get_value(name) if name.isidentifier() and not keyword.iskeyword(name) else None
+        if value is not None and name not in failed and callable(value) and not isinstance(value, type):
+            finder.add_tool(name, lambda: function_tool(value, Options("function"), name), value)  # noqa: B023
 
 
 # ---- loading ---------------------------------------------------------------------------------------------------------------
@@ -2183,13 +2183,13 @@ class LoadFailure(Exception):
         self.kind, self.message, self.file, self.line, self.error = kind, message, file, line, error
 
 
-def shown_place(file, line):
+def format_location(file, line):
     return f"{file}:{line}" if file and line else str(file or "?")
 
 
-class FreshLoader(importlib.machinery.SourceFileLoader):
-    """Reads the file itself, never a cached compilation: that may be stale when a file is saved twice within a second. A
-    worker that takes another's place is given what that one read, whatever the file says by now."""
+class UncachedLoader(importlib.machinery.SourceFileLoader):
+    """Reads the file itself, never a cached compilation, which may be stale if a file is saved twice within a second. A
+    replacement worker gets the source that the first one read, even if the file has changed."""
 
     def __init__(self, name, path, source):
         super().__init__(name, path)
@@ -2210,30 +2210,30 @@ def import_file(path, source=None):
     sys.path.insert(0, os.path.dirname(path))
     name = os.path.basename(path).split(".")[0]
     if name in sys.modules or name in getattr(sys, "stdlib_module_names", sys.builtin_module_names) or not name.isidentifier():
-        name = "_toolcrib_" + re.sub(r"\W", "_", name)  # a file json.py must not stand in for Python's own
-    spec = importlib.util.spec_from_file_location(name, path, loader=FreshLoader(name, path, source))
+        name = "_toolcrib_" + re.sub(r"\W", "_", name)  # a file json.py must not replace the module of Python
+    spec = importlib.util.spec_from_file_location(name, path, loader=UncachedLoader(name, path, source))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-def guard_load(act, what, is_own):
-    """Runs a piece of the user's code at start; what it raises becomes a failure with the place in the user's code."""
+def run_user_code(action, description, is_own):
+    """Runs a part of the user's code at start. An exception becomes a LoadFailure with the place in the user's code."""
     try:
-        return act()
+        return action()
     except LoadFailure:
         raise
     except BaseException as error:
-        file, line = place_of_error(error, is_own)
+        file, line = error_location(error, is_own)
         kind = "syntax" if isinstance(error, SyntaxError) else "import" if isinstance(error, ImportError) else "exception"
-        said = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else first_line(error)}"
+        reason = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else first_line_of(error)}"
         if isinstance(error, SystemExit):
-            said = f"it calls exit ({error.code})"
-        raise LoadFailure(kind, f"{what} fails: {said}" + (f" ({shown_place(file, line)})" if file else ""), file, line, error) from None
+            reason = f"it calls exit ({error.code})"
+        raise LoadFailure(kind, f"{description} fails: {reason}" + (f" ({format_location(file, line)})" if file else ""), file, line, error) from None
 
 
-def place_of_error(error, is_own):
+def error_location(error, is_own):
     """The innermost place in the user's own code, else the innermost in a file."""
     if isinstance(error, SyntaxError) and error.filename and os.path.isfile(error.filename):
         return error.filename, error.lineno
@@ -2242,15 +2242,15 @@ def place_of_error(error, is_own):
     return (own or frames or [(None, None)])[-1]
 
 
-def own_code(folder):
-    """Whether a file is the user's: below the folder, and not a library that happens to be installed there."""
+def own_code_test(folder):
+    """Returns a test whether a file is the user's: in the folder, and not in a library that is installed there."""
     libraries = [os.path.realpath(path) + os.sep for path in sysconfig.get_paths().values()]
 
     def is_own(file):
         file = os.path.realpath(file)
-        below = file.startswith(os.path.realpath(folder) + os.sep)
+        is_in_folder = file.startswith(os.path.realpath(folder) + os.sep)
         return (
-            below
+            is_in_folder
             and "site-packages" not in file[len(folder) :]
             and not any(file.startswith(path) and not folder.startswith(path) for path in libraries)
         )
@@ -2258,13 +2258,13 @@ def own_code(folder):
     return is_own
 
 
-def load(request):
+def load_tools(request):
     """(tools, warnings) of a module. Raises LoadFailure."""
     target, only = request["module"], request.get("functions")
     if request.get("is_file"):
         sys.argv = [target]
-        is_own, stem = own_code(os.path.dirname(target)), os.path.basename(target).split(".")[0]
-        module = guard_load(lambda: import_file(target, request.get("source")), f"importing {target}", is_own)
+        is_own, stem = own_code_test(os.path.dirname(target)), os.path.basename(target).split(".")[0]
+        module = run_user_code(lambda: import_file(target, request.get("source")), f"importing {target}", is_own)
     else:
         sys.argv = [target]
         stem = target.rpartition(".")[2]
@@ -2273,13 +2273,13 @@ def load(request):
     if finder is None:
         if request.get("init"):
             raise LoadFailure(
-                "invalid", f"`init` is given to an `object`, and none is named for {target}", getattr(module, "__file__", None)
+                "invalid", f"`init` is set, but no `object` is named for {target}", getattr(module, "__file__", None)
             )
         finder = find_in_module(module, only, stem)
-    tools, missing = finder.wanted()
-    refuse_missing(finder, missing, target, module)
-    tools, doubles = without_doubles(tools)
-    warnings = doubles + [message for name, message, *_ in finder.problems if only is None or name in only]
+    tools, missing = finder.selected_tools()
+    raise_for_missing(finder, missing, target, module)
+    tools, duplicate_warnings = remove_duplicates(tools)
+    warnings = duplicate_warnings + [message for name, message, *_ in finder.problems if only is None or name in only]
     if not tools:
         first = next((problem for problem in finder.problems), None)
         hint = f"; {first[1]}" if first else "; decorate functions with @tool, name them in `functions`, or write a TOOL_SPEC"
@@ -2308,16 +2308,16 @@ def import_by_name(target):
     def is_own(file):
         return f"{os.sep}{root}{os.sep}" in file or os.path.basename(file) == f"{root}.py"
 
-    def act():
+    def import_target():
         try:
             return importlib.import_module(target)
         except ModuleNotFoundError as error:
             if not error.name or not f"{target}.".startswith(f"{error.name}."):
-                raise  # the module is there; something that it imports is not
-            told = f"there is no module '{error.name}' for the interpreter {sys.executable}"
-            raise LoadFailure("import", f"{told}; is its package in `requirements`, or the path to a file meant?", error=error) from None
+                raise  # the module exists; a module that it imports does not
+            message = f"there is no module '{error.name}' for the interpreter {sys.executable}"
+            raise LoadFailure("import", f"{message}; add its package to `requirements`, or give the path of a file", error=error) from None
 
-    return guard_load(act, f"importing {target}", is_own), is_own
+    return run_user_code(import_target, f"importing {target}", is_own), is_own
 
 
 def make_object(module, request, is_own):
@@ -2327,22 +2327,22 @@ def make_object(module, request, is_own):
     file = getattr(module, "__file__", None)
     if not isinstance(kind, type):
         classes = [key for key, value in vars(module).items() if isinstance(value, type) and value.__module__ == module.__name__]
-        there = f"; it has {', '.join(classes)}" if classes else ""
-        wrong = f"'{name}' in {file} is no class" if kind is not None else f"there is no class '{name}' in {file}"
-        raise LoadFailure("not_found", wrong + there, file)
-    place = place_of_object(kind.__init__ if isinstance(kind.__init__, types.FunctionType) else kind)
+        known = f"; it has {', '.join(classes)}" if classes else ""
+        message = f"'{name}' in {file} is not a class" if kind is not None else f"there is no class '{name}' in {file}"
+        raise LoadFailure("not_found", message + known, file)
+    place = object_location(kind.__init__ if isinstance(kind.__init__, types.FunctionType) else kind)
     try:
         inspect.signature(kind).bind(**init)
     except ValueError:
         pass  # no signature to be read
     except TypeError as error:
         raise LoadFailure(
-            "invalid", f"`init` does not fit {name}{inspect.signature(kind)}: {error} ({shown_place(*place)})", place[0], place[1], error
+            "invalid", f"`init` does not fit {name}{inspect.signature(kind)}: {error} ({format_location(*place)})", place[0], place[1], error
         ) from None
-    return guard_load(lambda: kind(**init), f"making {name}({', '.join(init)})", is_own)
+    return run_user_code(lambda: kind(**init), f"making {name}({', '.join(init)})", is_own)
 
 
-def refuse_missing(finder, missing, target, module):
+def raise_for_missing(finder, missing, target, module):
     if not missing:
         return
     for name, message, file, line, error in finder.problems:
@@ -2355,22 +2355,22 @@ def refuse_missing(finder, missing, target, module):
     raise LoadFailure("not_found", f"there is no tool or function '{missing[0]}' in {target}{known}", getattr(module, "__file__", None))
 
 
-def without_doubles(tools):
+def remove_duplicates(tools):
     """One tool per name: the one defined last, as an assignment in Python."""
     by_name, warnings = {}, []
     for tool in tools:
         if tool.name in by_name:
             first = by_name[tool.name]
-            places = f"{shown_place(first.file, first.line)}: '{tool.name}' is defined again at {shown_place(tool.file, tool.line)}"
-            warnings.append(f"{places}, which is taken")
+            places = f"{format_location(first.file, first.line)}: '{tool.name}' is defined again at {format_location(tool.file, tool.line)}"
+            warnings.append(f"{places}; the later definition is used")
         by_name[tool.name] = tool
     return list(by_name.values()), warnings
 
 
-def traceback_of(error):
+def user_traceback(error):
     """The traceback from the user's code on, without the worker's and the import system's frames."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_next is not None and frames.tb_frame.f_code.co_filename.startswith((HERE, "<frozen importlib")):
+    while frames is not None and frames.tb_next is not None and frames.tb_frame.f_code.co_filename.startswith((WORKER_FILE, "<frozen importlib")):
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames))
 
@@ -2378,7 +2378,7 @@ def traceback_of(error):
 # ---- calls -----------------------------------------------------------------------------------------------------------------
 
 
-TRUTH = {True: "true", False: "false"}
+JSON_BOOLEANS = {True: "true", False: "false"}
 
 
 def warning_lines(number, messages):
@@ -2390,21 +2390,21 @@ def bad_output_line(number, message):
 
 
 def invalid_line(number, violations):
-    told = [{"pointer": pointer, "message": message} for pointer, message in violations]
-    return f'{{"op":"invalid","id":{number},"violations":{write_json(told)}}}'
+    items = [{"pointer": pointer, "message": message} for pointer, message in violations]
+    return f'{{"op":"invalid","id":{number},"violations":{write_json(items)}}}'
 
 
 class Call:
     """One call under way."""
 
-    __slots__ = ("id", "tool", "arguments", "context", "watched", "ends", "over", "cancelled", "_signal", "_context")
+    __slots__ = ("id", "tool", "arguments", "context", "watched", "deadline", "has_ended", "cancelled", "_signal", "_context")
 
     def __init__(self, message, tool):
         self.id, self.tool, self.arguments, self.watched = message["id"], tool, message["arguments"], message.get("watched", False)
         self.context = message.get("context") or {}
         left = self.context.get("deadline_ms")
-        self.ends = None if left is None else time.monotonic() + left / 1000
-        self.over = self.cancelled = False
+        self.deadline = None if left is None else time.monotonic() + left / 1000
+        self.has_ended = self.cancelled = False
         self._signal = self._context = None
 
     @property
@@ -2422,73 +2422,73 @@ class Call:
         return self.tool_context().tool_use
 
     def progress(self, data):
-        if not self.watched or self.over:
+        if not self.watched or self.has_ended:
             return
         try:
             line = f'{{"op":"progress","id":{self.id},"data":{dump_json(data)}}}'
         except BadOutput as bad:
-            wire.note(f"{self.tool.name}: progress was dropped: {bad}")
+            wire.write_log(f"{self.tool.name}: progress was dropped: {bad}")
             return
         if len(line) > wire.max_line:
-            wire.note(f"{self.tool.name}: progress of {len(line)} characters was dropped: no more than {wire.max_line} are sent on")
-        elif not self.over:
+            wire.write_log(f"{self.tool.name}: progress of {len(line)} characters was dropped: the limit is {wire.max_line}")
+        elif not self.has_ended:
             wire.send(line)
 
     def end(self, line):
-        self.over = True
+        self.has_ended = True
         wire.send(line)
 
     def result_line(self, value):
-        """The answer for what the tool returned."""
+        """The response line for the result of the tool."""
         try:
-            found = losses.found = []
+            lost = lost_numbers.numbers = []
             try:
                 content, structured, is_error = self.tool.render(value)
             finally:
-                losses.found = None
-            answer = beside_content(value) if type(value) is dict and ("result_as_answer" in value or "hint" in value) else ""
-            cached = "" if self.is_cacheable(value) else ',"not_cached":true'
-            line = f'{{"op":"result","id":{self.id},"content":{content},"structured_content":{structured},"is_error":{TRUTH[is_error]}{answer}{cached}}}'
+                lost_numbers.numbers = None
+            members = extra_members(value) if type(value) is dict and ("result_as_answer" in value or "hint" in value) else ""
+            not_cached = "" if self.is_cacheable(value) else ',"not_cached":true'
+            line = f'{{"op":"result","id":{self.id},"content":{content},"structured_content":{structured},"is_error":{JSON_BOOLEANS[is_error]}{members}{not_cached}}}'
             if len(line) > wire.max_line or (len(line) > wire.max_line // 4 and len(to_bytes(line)) > wire.max_line):
-                raise BadOutput(f"the result is {len(to_bytes(line))} bytes long; no more than {wire.max_line} are taken")
-            return warning_lines(self.id, loss_warnings(found)) + line
+                raise BadOutput(f"the result is {len(to_bytes(line))} bytes long; the limit is {wire.max_line}")
+            return warning_lines(self.id, lost_number_warnings(lost)) + line
         except BadOutput as bad:
             return bad_output_line(self.id, str(bad))
         except RecursionError:
-            return bad_output_line(self.id, "the result holds itself, or is nested too deeply to be written as JSON")
+            return bad_output_line(self.id, "the result refers to itself, or is nested too deeply to be written as JSON")
         except Exception as error:  # a __str__ or model_dump of the tool's own
-            wire.note(traceback_of(error))
-            return bad_output_line(self.id, f"the result cannot be handed on: {type(error).__name__}: {words_of(error)[:HANDED_OVER]}")
+            wire.write_log(user_traceback(error))
+            return bad_output_line(self.id, f"the result cannot be passed on: {type(error).__name__}: {message_of(error)[:MAX_EXCEPTION_CHARS]}")
 
     def is_cacheable(self, value):
-        """Whether the tool's own condition lets the cache keep what it returned."""
+        """Whether the tool's own condition permits the cache to store the result."""
         if self.tool.is_cacheable is None:
             return True
         try:
             return bool(self.tool.is_cacheable(self.arguments, value))
         except Exception as error:
-            wire.note(f"{self.tool.name}: its cache function failed, so the result is not cached\n{traceback_of(error)}")
+            wire.write_log(f"{self.tool.name}: its cache function failed, so the result is not cached\n{user_traceback(error)}")
             return False
 
     def error_line(self, error):
         """The message goes to the model, the traceback to the log."""
         try:
-            wire.note(traceback_of(error))
-            text = self.tool.wording(error)
-        except Exception:  # an exception that cannot even be shown
+            wire.write_log(user_traceback(error))
+            text = self.tool.format_error(error)
+        except Exception:  # an exception whose text cannot be read
             text = f"Error: {type(error).__name__}"
-        return f'{{"op":"result","id":{self.id},"content":[{text_block(text[:HANDED_OVER])}],"structured_content":null,"is_error":true}}'
+        return f'{{"op":"result","id":{self.id},"content":[{text_block(text[:MAX_EXCEPTION_CHARS])}],"structured_content":null,"is_error":true}}'
 
 
-# Characters of an exception's text. The service takes secrets out before it cuts the text to what is kept.
-HANDED_OVER = 1 << 20
+# Characters of an exception's text. The service redacts secrets before it cuts the text.
+MAX_EXCEPTION_CHARS = 1 << 20
 
-QUICK = {str, int, float, bool, type(None), dict, list, tuple}  # what is certainly no generator and nothing to await
+PLAIN_RESULT_TYPES = {str, int, float, bool, type(None), dict, list, tuple}  # types that are neither generators nor awaitable
 
 
-def drain(generator, call):
-    """Every yield is progress, the last is the result, unless the generator returns one."""
-    last = NOTHING
+def exhaust_generator(generator, call):
+    """Every yielded value is progress. The last one is the result, unless the generator returns one."""
+    last = NO_VALUE
     try:
         while True:
             try:
@@ -2500,12 +2500,12 @@ def drain(generator, call):
         generator.close()
 
 
-async def finish(value, call):
-    """What comes of an awaitable, a generator or an async generator."""
+async def await_value(value, call):
+    """The result of an awaitable, a generator or an async generator."""
     if isinstance(value, types.GeneratorType):
-        return drain(value, call)
+        return exhaust_generator(value, call)
     if inspect.isasyncgen(value):
-        last = NOTHING
+        last = NO_VALUE
         try:
             async for last in value:
                 call.progress(last)
@@ -2514,7 +2514,7 @@ async def finish(value, call):
         return last
     if inspect.isawaitable(value):
         value = await value
-        return await finish(value, call) if type(value) not in QUICK else value
+        return await await_value(value, call) if type(value) not in PLAIN_RESULT_TYPES else value
     return value
 
 
@@ -2525,9 +2525,9 @@ def read_call(line, tools):
     except (ValueError, RecursionError, StopIteration) as error:  # an integer of thousands of digits, a wall of brackets
         found = re.match(rb'\{"op":"call","id":(\d+)', line)
         if found:
-            wire.send(invalid_line(int(found[1]), [("", f"cannot be read: {first_line(error)}")]))
+            wire.send(invalid_line(int(found[1]), [("", f"cannot be read: {first_line_of(error)}")]))
         else:
-            wire.note(f"toolcrib worker: a line that cannot be read: {error}")
+            wire.write_log(f"toolcrib worker: a line that cannot be read: {error}")
         return None, None
     if message["op"] != "call":
         return message, None
@@ -2542,12 +2542,12 @@ def read_call(line, tools):
 
 
 def restore_streams(streams):
-    """What one call did to sys.stdout or descriptor 1 must not fail the next: it may have been closed or replaced."""
+    """Restores sys.stdout and descriptor 1: a call may have closed or replaced them."""
     try:
         os.get_inheritable(1)  # the cheapest way to learn whether a descriptor is open
         os.get_inheritable(2)
     except OSError:
-        wire.give_standard_descriptors()
+        wire.redirect_standard_descriptors()
     if sys.stdout is not streams[0] or streams[0].closed or sys.stderr is not streams[1] or streams[1].closed:
         streams[:] = [stream if not stream.closed else open_stream(index + 1) for index, stream in enumerate(streams)]
         sys.stdout, sys.stderr = streams
@@ -2557,22 +2557,22 @@ def open_stream(descriptor):
     return open(descriptor, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
 
 
-def serve_one_by_one(tools):
+def serve_sync(tools):
     """Role sync: one call at a time, in the main thread."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     streams = [sys.stdout, sys.stderr]
 
-    def answer(call):
+    def run_call(call):
         try:
             value = call.tool.start(call.arguments, call)
-            if type(value) not in QUICK:
+            if type(value) not in PLAIN_RESULT_TYPES:
                 if isinstance(value, types.GeneratorType):
-                    value = drain(value, call)
+                    value = exhaust_generator(value, call)
                 elif inspect.isasyncgen(value) or inspect.isawaitable(value):
-                    value = loop.run_until_complete(finish(value, call))
-        except Unfit as unfit:
-            return invalid_line(call.id, unfit.violations)
+                    value = loop.run_until_complete(await_value(value, call))
+        except InvalidValue as invalid:
+            return invalid_line(call.id, invalid.violations)
         except BaseException as error:
             return call.error_line(error)
         return call.result_line(value)
@@ -2581,53 +2581,53 @@ def serve_one_by_one(tools):
         _, call = read_call(line, tools)
         if call is None:
             continue
-        # A context of its own: what one call keeps in a ContextVar is not the next caller's.
-        call.end(contextvars.copy_context().run(answer, call))
+        # A new context: the next call must not see the ContextVars of this one.
+        call.end(contextvars.copy_context().run(run_call, call))
         restore_streams(streams)
-        if loop.is_closed():  # by a tool that took it for its own
+        if loop.is_closed():  # by a tool
             loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)  # asyncio.run leaves none behind
 
 
-class Raised(Exception):
-    """What a blocking function raised on its thread."""
+class FunctionRaised(Exception):
+    """The exception of a blocking function on its thread."""
 
     def __init__(self, error):
         self.error = error
 
 
-def on_thread(call):
-    """A blocking function, on the thread of role shared: what it returned, and what it raised."""
+def run_on_thread(call):
+    """Runs a blocking function on the thread of role shared. Returns (value, error)."""
     try:
         value = call.tool.start(call.arguments, call)
-        return drain(value, call) if isinstance(value, types.GeneratorType) else value, None
-    except BaseException as error:  # also StopIteration and SystemExit, which no future hands on
+        return exhaust_generator(value, call) if isinstance(value, types.GeneratorType) else value, None
+    except BaseException as error:  # also StopIteration and SystemExit, which no future passes on
         return None, error
 
 
-def serve_together(tools, shared=False):
+def serve_async(tools, shared=False):
     """Role async: many calls at once, on one loop in the main thread. Role shared: blocking functions too, on one thread beside it."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     tasks, pending = {}, [b""]
-    own_loop = lambda: asyncio.set_event_loop(asyncio.new_event_loop())  # noqa: E731: some libraries ask for the thread's loop
-    thread = concurrent.futures.ThreadPoolExecutor(1, "toolcrib-blocking", own_loop) if shared else None
+    set_own_loop = lambda: asyncio.set_event_loop(asyncio.new_event_loop())  # noqa: E731: some libraries ask for the thread's loop
+    thread = concurrent.futures.ThreadPoolExecutor(1, "toolcrib-blocking", set_own_loop) if shared else None
 
-    async def begin(call):
+    async def start_call(call):
         if thread is None or call.tool.mode == "async":
             return call.tool.start(call.arguments, call)
-        value, error = await loop.run_in_executor(thread, contextvars.copy_context().run, on_thread, call)
+        value, error = await loop.run_in_executor(thread, contextvars.copy_context().run, run_on_thread, call)
         if error is not None:
-            raise error if isinstance(error, Unfit) else Raised(error)
+            raise error if isinstance(error, InvalidValue) else FunctionRaised(error)
         return value
 
-    async def serve(call):
+    async def serve_call(call):
         try:
-            value = await begin(call)
-            value = await finish(value, call) if type(value) not in QUICK else value
-        except Unfit as unfit:
-            call.end(invalid_line(call.id, unfit.violations))
-        except Raised as raised:
+            value = await start_call(call)
+            value = await await_value(value, call) if type(value) not in PLAIN_RESULT_TYPES else value
+        except InvalidValue as invalid:
+            call.end(invalid_line(call.id, invalid.violations))
+        except FunctionRaised as raised:
             call.end(call.error_line(raised.error))
         except asyncio.CancelledError as error:
             if call.cancelled:
@@ -2638,17 +2638,17 @@ def serve_together(tools, shared=False):
         else:
             call.end(call.result_line(value))
 
-    def done(call, task):
+    def on_done(call, task):
         tasks.pop(call.id, None)
-        if not call.over:  # cancelled, perhaps before it began
+        if not call.has_ended:  # cancelled, perhaps before it started
             call.end(f'{{"op":"cancelled","id":{call.id}}}')
 
-    def take(line):
+    def handle_line(line):
         message, call = read_call(line, tools)
         if call is not None:
-            task = loop.create_task(serve(call))
+            task = loop.create_task(serve_call(call))
             tasks[call.id] = (task, call)
-            task.add_done_callback(functools.partial(done, call))
+            task.add_done_callback(functools.partial(on_done, call))
         elif message is not None and message["op"] == "cancel" and message["id"] in tasks:
             task, call = tasks[message["id"]]
             call.cancelled = True
@@ -2657,7 +2657,7 @@ def serve_together(tools, shared=False):
             if thread is None or call.tool.mode == "async":
                 task.cancel()
 
-    def readable():
+    def on_readable():
         data = os.read(wire.source, 1 << 18)
         if not data:
             loop.remove_reader(wire.source)
@@ -2670,16 +2670,16 @@ def serve_together(tools, shared=False):
         lines[0] = b"".join(pending) + lines[0]
         pending[:] = [rest]
         for line in lines:
-            take(line)
+            handle_line(line)
 
-    loop.add_reader(wire.source, readable)
+    loop.add_reader(wire.source, on_readable)
     ended = False
     while not ended:
         try:
             loop.run_forever()
             ended = True
-        except (SystemExit, KeyboardInterrupt) as error:  # in a task of a tool's own making
-            wire.note(traceback_of(error))
+        except (SystemExit, KeyboardInterrupt) as error:  # in a task that a tool made
+            wire.write_log(user_traceback(error))
     unfinished = [task for task, _ in tasks.values()]
     for task in unfinished:
         task.cancel()
@@ -2695,9 +2695,9 @@ def main():
     wire = Wire()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")
-    wire.leave_with_the_service()
+    wire.exit_with_the_service()
     request = b""
-    while not request.endswith(b"\n"):  # unbuffered: what follows is for the role's own reader
+    while not request.endswith(b"\n"):  # unbuffered: the following bytes belong to the reader of the role
         piece = os.read(wire.source, 1)
         if not piece:
             return
@@ -2706,10 +2706,10 @@ def main():
     wire.max_line = request.get("max_result", wire.max_line)
     install_decorators()
     try:
-        tools, warnings = guard_load(lambda: load(request), f"loading {request['module']}", lambda file: True)
+        tools, warnings = run_user_code(lambda: load_tools(request), f"loading {request['module']}", lambda file: True)
     except LoadFailure as failure:
-        shown = traceback_of(failure.error) if failure.error is not None else ""
-        told = {
+        shown = user_traceback(failure.error) if failure.error is not None else ""
+        failure_message = {
             "op": "failed",
             "kind": failure.kind,
             "message": failure.message,
@@ -2717,8 +2717,8 @@ def main():
             "line": failure.line,
             "traceback": shown,
         }
-        wire.send(dump_json(told))
-        leave(1)
+        wire.send(dump_json(failure_message))
+        exit_process(1)
     else:
         wire.send(
             dump_json(
@@ -2731,17 +2731,17 @@ def main():
             )
         )
         gc.collect()
-        gc.freeze()  # what was imported stays: the collector need not look at it again
+        gc.freeze()  # imported modules stay, so the collector can skip them
         by_name = {tool.name: tool for tool in tools}
         if request["role"] == "sync":
-            serve_one_by_one(by_name)
+            serve_sync(by_name)
         else:
-            serve_together(by_name, shared=request["role"] == "shared")
-        leave(0)
+            serve_async(by_name, shared=request["role"] == "shared")
+        exit_process(0)
 
 
-def leave(status):
-    """Goes through atexit handlers, but within 2 s: a thread of the tool's that does not end is no reason to stay."""
+def exit_process(status):
+    """Runs the atexit handlers, for at most 2 s: a thread of a tool that does not end must not delay the exit."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(2)
     sys.exit(status)

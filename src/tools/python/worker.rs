@@ -13,18 +13,18 @@ use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::config::ModuleSettings;
-use super::protocol::{self, Function, Hello, Listing, Role, span};
+use super::line_reader::LineReader;
+use super::protocol::{self, Function, Hello, Listing, Role, format_duration};
 use super::stderr_log::StderrLog;
-use super::wire::LineReader;
-use crate::call::Torn;
+use crate::call::CutEnds;
 use crate::sanitize;
 use crate::secrets::Redactor;
-use crate::tools::process::{self, Mark, ProcessTree, Sweeps};
+use crate::tools::process::{self, OrphanReaper, ProcessMarker, ProcessTree};
 
 /// The program of a worker.
-const SOURCE: &str = include_str!("worker.py");
+const WORKER_SOURCE: &str = include_str!("worker.py");
 /// Reads a number and so many bytes of source from standard input, and runs the source. Orders follow on the same pipe.
-const BOOT: &str = "\
+const BOOT_SCRIPT: &str = "\
 import os
 def read(n):
     got = b''
@@ -41,11 +41,11 @@ name = '<toolcrib worker>'
 exec(compile(read(int(size)), name, 'exec'), {'__name__': 'toolcrib_worker', '__file__': name})
 ";
 /// The environment variable that marks a worker and all processes that it starts. Each worker has its own value.
-pub(super) const VARIABLE: &str = "TOOLCRIB_WORKER";
+pub(super) const MARKER_VARIABLE: &str = "TOOLCRIB_WORKER";
 /// A worker whose pipe has closed ends within this time. Otherwise it is stuck.
-const END: Duration = Duration::from_secs(1);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 /// After the end of a worker, its last output is read for this long. Its child processes end with it.
-const GRACE: Duration = Duration::from_millis(250);
+const FINAL_READ_TIMEOUT: Duration = Duration::from_millis(250);
 
 pub(super) struct Launcher {
     pub settings: ModuleSettings,
@@ -56,25 +56,25 @@ pub(super) struct Launcher {
     /// has changed. `None`: not a file, not readable or not UTF-8.
     pub source: Option<String>,
     /// The functions that the first worker listed. The tools are made of them.
-    pub listed: Mutex<Option<Vec<Function>>>,
+    pub listed_functions: Mutex<Option<Vec<Function>>>,
     /// Must be the last field, so that its drop waits for the end of all workers.
-    pub sweeps: Sweeps,
+    pub orphan_reaper: OrphanReaper,
 }
 
 /// A process that has loaded the module. Dropping it ends the process and everything that the process started.
 pub(super) struct Worker {
     pub tree: ProcessTree,
     /// The pipe for orders. `None` after a task has taken it.
-    pub to: Option<ChildStdin>,
-    pub from: LineReader<ChildStdout>,
-    pub prints: StderrLog,
-    pub born: Instant,
+    pub stdin: Option<ChildStdin>,
+    pub stdout: LineReader<ChildStdout>,
+    pub stderr: StderrLog,
+    pub started_at: Instant,
     /// The exit status, once it is known.
     status: Option<ExitStatus>,
 }
 
 /// The next event of a worker.
-pub(super) enum Next {
+pub(super) enum WorkerEvent {
     /// A message. [`LineReader::line`] returns it.
     Line,
     /// A message that is too long to be read.
@@ -89,66 +89,67 @@ impl Launcher {
     /// # Errors
     /// A sentence that says what failed and where. Dropping the future ends what was started.
     pub(super) async fn start(&self, role: Role) -> Result<(Worker, Listing), String> {
-        let hello = timeout(self.settings.start_timeout, self.begin(role));
+        let hello = timeout(self.settings.start_timeout, self.start_untimed(role));
         let result = match hello.await {
             Ok(result) => result,
-            Err(_) => Err(format!("it was not ready after {}", span(self.settings.start_timeout))),
+            Err(_) => Err(format!("it was not ready after {}", format_duration(self.settings.start_timeout))),
         };
         if let Ok((_, listing)) = &result {
-            self.compare(&listing.tools);
+            self.warn_if_changed(&listing.tools);
         }
-        result.map_err(|fault| self.redactor.text(&sanitize::text(&fault)).into_owned())
+        result.map_err(|fault| self.redactor.redact_text(&sanitize::clean_text(&fault)).into_owned())
     }
 
     /// Warns if the module has other functions than when it was listed. That happens when a module known by name, or an
     /// imported file, has changed. The tools stay the same until the module is listed again.
-    fn compare(&self, now: &[Function]) {
-        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        if listed.get_or_insert_with(|| now.to_vec()) != now {
+    fn warn_if_changed(&self, functions: &[Function]) {
+        let mut listed = self.listed_functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if listed.get_or_insert_with(|| functions.to_vec()) != functions {
             let module = &*self.name;
-            tracing::warn!(target: "toolcrib::python", module, "the module has other tools than when it was listed: reload to take them in");
+            tracing::warn!(target: "toolcrib::python", module, "the tools of the module have changed since it was listed: reload to use them");
         }
     }
 
-    async fn begin(&self, role: Role) -> Result<(Worker, Listing), String> {
-        let born = Instant::now();
-        let mut tree = ProcessTree::spawn(&mut self.command(), self.mark(), &self.sweeps)
-            .map_err(|error| self.start_fault(&error))?;
-        let (Some(to), Some(from), Some(stderr)) = tree.pipes() else {
-            return Err("its pipes are not there".into());
+    async fn start_untimed(&self, role: Role) -> Result<(Worker, Listing), String> {
+        let started_at = Instant::now();
+        let mut tree = ProcessTree::spawn(&mut self.worker_command(), self.new_marker(), &self.orphan_reaper)
+            .map_err(|error| self.describe_start_error(&error))?;
+        let (Some(stdin), Some(stdout), Some(stderr)) = tree.take_pipes() else {
+            return Err("its pipes are missing".into());
         };
-        let prints = StderrLog::follow(stderr, self.name.clone(), self.redactor.clone());
-        let mut worker = Worker { tree, to: Some(to), from: LineReader::new(from), prints, born, status: None };
-        let first = [
-            format!("{}\n", SOURCE.len()).as_bytes(),
-            SOURCE.as_bytes(),
-            &protocol::load(&self.settings, self.source.as_deref(), role),
+        let stderr = StderrLog::follow(stderr, self.name.clone(), self.redactor.clone());
+        let mut worker =
+            Worker { tree, stdin: Some(stdin), stdout: LineReader::new(stdout), stderr, started_at, status: None };
+        let first_input = [
+            format!("{}\n", WORKER_SOURCE.len()).as_bytes(),
+            WORKER_SOURCE.as_bytes(),
+            &protocol::load_message(&self.settings, self.source.as_deref(), role),
         ]
         .concat();
         // A worker that ends during this write reports its reason on its output, which is read below. So ignore the
         // error.
-        let _ = worker.write(&first).await;
-        match worker.next().await {
-            Next::Line => match protocol::hello(worker.from.line()) {
+        let _ = worker.write(&first_input).await;
+        match worker.next_event().await {
+            WorkerEvent::Line => match protocol::read_hello(worker.stdout.line()) {
                 Ok(Hello::Ready(listing)) => Ok((worker, listing)),
                 Ok(Hello::Failed { message, traceback }) => {
-                    self.log(traceback.as_deref().unwrap_or_default());
+                    self.log_traceback(traceback.as_deref().unwrap_or_default());
                     Err(message)
                 }
-                Err(error) => Err(format!("its first words are not those of a worker: {error}")),
+                Err(error) => Err(format!("its first message is invalid: {error}")),
             },
-            Next::TooLong => Err("its first words are too long".into()),
-            Next::Ended(how) => {
-                let words = worker.prints.last_words().await;
-                Err(if words.is_empty() { how } else { format!("{how}, saying: {words}") })
+            WorkerEvent::TooLong => Err("its first message is too long".into()),
+            WorkerEvent::Ended(reason) => {
+                let output = worker.stderr.tail().await;
+                Err(if output.is_empty() { reason } else { format!("{reason}; its last output: {output}") })
             }
         }
     }
 
-    fn command(&self) -> Command {
+    fn worker_command(&self) -> Command {
         let mut command = Command::new(&self.python);
         command
-            .args(["-X", "utf8", "-c", BOOT])
+            .args(["-X", "utf8", "-c", BOOT_SCRIPT])
             .current_dir(&self.settings.workdir)
             .env_clear()
             .envs(&self.settings.environment)
@@ -158,22 +159,22 @@ impl Launcher {
         command
     }
 
-    fn mark(&self) -> Mark {
-        Mark::new([(VARIABLE, Uuid::now_v7().to_string())])
+    fn new_marker(&self) -> ProcessMarker {
+        ProcessMarker::new([(MARKER_VARIABLE, Uuid::now_v7().to_string())])
     }
 
-    fn start_fault(&self, error: &std::io::Error) -> String {
+    fn describe_start_error(&self, error: &std::io::Error) -> String {
         let workdir = &self.settings.workdir;
         if workdir.is_dir() {
             format!("cannot start {}: {error}", self.python.display())
         } else {
-            format!("its working folder {} is not there", workdir.display())
+            format!("its working folder {} does not exist", workdir.display())
         }
     }
 
-    fn log(&self, traceback: &str) {
-        for line in sanitize::text(traceback).lines() {
-            let line = process::clean(line, Torn::NOWHERE, &self.redactor);
+    fn log_traceback(&self, traceback: &str) {
+        for line in sanitize::clean_text(traceback).lines() {
+            let line = process::redact_line(line, CutEnds::NONE, &self.redactor);
             tracing::warn!(target: "toolcrib::python", module = &*self.name, "{line}");
         }
     }
@@ -181,8 +182,8 @@ impl Launcher {
 
 impl Worker {
     /// Whether the worker is still running. Discards messages that it wrote outside a call.
-    pub(super) fn is_sound(&mut self) -> bool {
-        while let Some(read) = self.from.advance_now() {
+    pub(super) fn is_healthy(&mut self) -> bool {
+        while let Some(read) = self.stdout.try_advance() {
             if !matches!(read, Ok(true)) {
                 return false;
             }
@@ -192,39 +193,39 @@ impl Worker {
 
     /// Writes all of `line`, or returns an error.
     pub(super) async fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        match &mut self.to {
-            Some(to) => to.write_all(line).await,
+        match &mut self.stdin {
+            Some(stdin) => stdin.write_all(line).await,
             None => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
 
     /// The next message, or how the worker ended. A process that the worker left behind may hold the pipe open, so the
     /// exit of the worker itself counts as its end.
-    pub(super) async fn next(&mut self) -> Next {
+    pub(super) async fn next_event(&mut self) -> WorkerEvent {
         if self.status.is_none() {
             tokio::select! {
                 biased;
-                read = self.from.advance() => return self.heard(read).await,
+                read = self.stdout.advance() => return self.event_of_read(read).await,
                 status = self.tree.wait() => self.status = status.ok(),
             }
         }
         // The worker has ended, but its last messages may still be in the pipe, not noticed yet. Read them first.
-        let read = timeout(GRACE, self.from.advance()).await.unwrap_or(Ok(false));
-        self.heard(read).await
+        let read = timeout(FINAL_READ_TIMEOUT, self.stdout.advance()).await.unwrap_or(Ok(false));
+        self.event_of_read(read).await
     }
 
-    async fn heard(&mut self, read: io::Result<bool>) -> Next {
+    async fn event_of_read(&mut self, read: io::Result<bool>) -> WorkerEvent {
         match read {
-            Ok(true) => Next::Line,
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Next::TooLong,
-            Ok(false) | Err(_) => Next::Ended(self.ended().await),
+            Ok(true) => WorkerEvent::Line,
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => WorkerEvent::TooLong,
+            Ok(false) | Err(_) => WorkerEvent::Ended(self.exit_reason().await),
         }
     }
 
-    /// How the worker has ended. Waits at most `END` for its exit status.
-    pub(super) async fn ended(&mut self) -> String {
+    /// How the worker has ended. Waits at most `STATUS_TIMEOUT` for its exit status.
+    pub(super) async fn exit_reason(&mut self) -> String {
         if self.status.is_none() {
-            self.status = timeout(END, self.tree.wait()).await.ok().and_then(Result::ok);
+            self.status = timeout(STATUS_TIMEOUT, self.tree.wait()).await.ok().and_then(Result::ok);
         }
         let Some(status) = self.status else {
             return "its worker process closed its connection".into();

@@ -17,20 +17,20 @@ use super::statement::Statement;
 use super::{Finding, Prepared, SqlTool, postgres, sqlite};
 use crate::call::Effect;
 use crate::call::units::Size;
-use crate::suggest::{HINT, closest};
-use crate::tools::kinds::Built;
+use crate::suggest::{MIN_HINT_RATIO, closest_name};
+use crate::tools::kinds::BuildResult;
 use crate::tools::{BuildContext, ConfigFault, Placeholder};
 
 /// The default `max_rows`.
 const DEFAULT_ROWS: usize = 1000;
 /// The highest `max_rows`.
-const MOST_ROWS: usize = 100_000;
+const MAX_ROWS: usize = 100_000;
 /// The default `max_output`, in bytes.
 pub(super) const DEFAULT_OUTPUT: usize = 256 << 10;
 /// The highest `max_output`, in bytes.
-const MOST_OUTPUT: u64 = 4 << 20;
+const MAX_OUTPUT: u64 = 4 << 20;
 /// How long the start of the service waits for a database.
-const PATIENCE: Duration = Duration::from_secs(3);
+const START_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The keys of a `kind: sql` tool that no other kind has.
 #[derive(Clone, Deserialize, schemars::JsonSchema)]
@@ -64,21 +64,21 @@ fn default_max_output() -> Size {
 ///
 /// # Errors
 /// All faults of the manifest keys and of the statement.
-pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
+pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
     let mut faults = Vec::new();
-    if !(1..=MOST_ROWS).contains(&config.max_rows) {
-        faults.push(ConfigFault::error(&["max_rows"], format!("from 1 to {MOST_ROWS}")));
+    if !(1..=MAX_ROWS).contains(&config.max_rows) {
+        faults.push(ConfigFault::error(&["max_rows"], format!("from 1 to {MAX_ROWS}")));
     }
-    if !(1..=MOST_OUTPUT).contains(&config.max_output.0) {
+    if !(1..=MAX_OUTPUT).contains(&config.max_output.0) {
         faults.push(ConfigFault::error(&["max_output"], "from 1B to 4MiB"));
     }
-    let address = context.databases.address(&config.database, context.base);
+    let address = context.databases.parse_address(&config.database, context.base_dir);
     let address = address.map_err(|message| faults.push(ConfigFault::error(&["database"], message))).ok();
     let statement = address.as_ref().and_then(|address| {
         // If the tool has a parameter `context`, a `.x` after it belongs to the value: in PostgreSQL it names a part
         // of the value.
-        let has_parameter = context.parameter("context").is_some();
-        let is_field = |field: &str| context.takes(field) || !has_parameter;
+        let has_parameter = context.parameter_use("context").is_some();
+        let is_field = |field: &str| context.declares_field(field) || !has_parameter;
         let statement = Statement::parse(&config.statement, address.dialect(), is_field);
         statement.map_err(|message| faults.push(ConfigFault::error(&["statement"], message))).ok()
     });
@@ -89,20 +89,22 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Built {
     let writes = context.effect != Effect::Read;
     let statement = match address {
         Address::Sqlite(file) => {
-            Prepared::Sqlite(sqlite::Prepared::new(context.databases.sqlite(file, writes), &statement, limits))
+            Prepared::Sqlite(sqlite::Prepared::new(context.databases.sqlite_database(file, writes), &statement, limits))
         }
         Address::Postgres(server) => {
-            let database = context.databases.postgres(&config.database, *server);
+            let database = context.databases.postgres_database(&config.database, *server);
             Prepared::Postgres(Box::new(postgres::Prepared::new(database, statement, writes, limits)))
         }
     };
-    if let Err(finding) = at_once(statement.probe()) {
+    if let Err(finding) = probe_blocking(statement.probe()) {
         match finding {
-            Finding { message, may_pass: true } => {
-                faults
-                    .push(ConfigFault::warning(&["database"], format!("{message}; until that is so, calls will fail")));
+            Finding { message, is_temporary: true } => {
+                faults.push(ConfigFault::warning(
+                    &["database"],
+                    format!("{message}; calls fail until this is corrected"),
+                ));
             }
-            Finding { message, may_pass: false } => {
+            Finding { message, is_temporary: false } => {
                 faults.push(ConfigFault::error(&["statement"], message));
                 return Err(faults);
             }
@@ -116,20 +118,23 @@ fn placeholder_faults(statement: &Statement, context: &BuildContext<'_>) -> Vec<
     let properties = context.input_schema.get("properties").and_then(Value::as_object);
     let names = || properties.into_iter().flat_map(|properties| properties.keys()).map(String::as_str);
     let used = statement.placeholders();
-    let unknown = used.iter().filter_map(|one| {
-        let why = match &one.name {
-            Placeholder::Argument(name) if context.parameter(name).is_none() => {
-                let meant = closest(name, names(), HINT).map(|meant| format!(", did you mean `:{meant}`?"));
-                format!("the tool has no parameter `{name}`{}", meant.unwrap_or_default())
+    let unknown = used.iter().filter_map(|placeholder| {
+        let reason = match &placeholder.name {
+            Placeholder::Argument(name) if context.parameter_use(name).is_none() => {
+                let suggestion = closest_name(name, names(), MIN_HINT_RATIO)
+                    .map(|suggestion| format!(", did you mean `:{suggestion}`?"));
+                format!("the tool has no parameter `{name}`{}", suggestion.unwrap_or_default())
             }
-            Placeholder::Context(field) if !context.takes(field) => {
-                format!("`:{}`: {}", one.name, context.undeclared(field))
+            Placeholder::Context(field) if !context.declares_field(field) => {
+                format!("`:{}`: {}", placeholder.name, context.undeclared_field_message(field))
             }
             Placeholder::Argument(_) | Placeholder::Context(_) => return None,
         };
-        Some(ConfigFault::error(&["statement"], format!("{}: {why}", one.place)))
+        Some(ConfigFault::error(&["statement"], format!("{}: {reason}", placeholder.position)))
     });
-    let is_used = |name: &str| used.iter().any(|one| matches!(&one.name, Placeholder::Argument(used) if used == name));
+    let is_used = |name: &str| {
+        used.iter().any(|placeholder| matches!(&placeholder.name, Placeholder::Argument(used) if used == name))
+    };
     let unused = names().filter(|name| !is_used(name)).map(|name| {
         ConfigFault::warning(
             &["statement"],
@@ -141,15 +146,15 @@ fn placeholder_faults(statement: &Statement, context: &BuildContext<'_>) -> Vec<
 
 /// Runs the probe now, on a thread with a runtime of its own. The manifest is read by code that is not async and may
 /// already be inside a runtime.
-fn at_once(probe: impl Future<Output = Result<(), Finding>> + Send) -> Result<(), Finding> {
-    let ask = || {
+fn probe_blocking(probe: impl Future<Output = Result<(), Finding>> + Send) -> Result<(), Finding> {
+    let run_probe = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Finding::passing(format!("the database was not asked: {error}")))?;
-        let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, probe).await });
+        let runtime = runtime.map_err(|error| Finding::temporary(format!("the database was not checked: {error}")))?;
+        let answer = runtime.block_on(async { tokio::time::timeout(START_TIMEOUT, probe).await });
         answer.unwrap_or_else(|_| {
-            Err(Finding::passing(format!("the database did not answer within {} seconds", PATIENCE.as_secs())))
+            Err(Finding::temporary(format!("the database did not answer within {} seconds", START_TIMEOUT.as_secs())))
         })
     };
-    std::thread::scope(|scope| scope.spawn(ask).join())
-        .unwrap_or_else(|_| Err(Finding::passing("the database was not asked: asking failed")))
+    std::thread::scope(|scope| scope.spawn(run_probe).join())
+        .unwrap_or_else(|_| Err(Finding::temporary("the database was not checked: the check failed")))
 }

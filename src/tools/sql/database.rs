@@ -12,7 +12,7 @@ pub(super) enum Address {
     /// The file of a SQLite database.
     Sqlite(PathBuf),
     /// A PostgreSQL server.
-    Postgres(Box<postgres::Server>),
+    Postgres(Box<postgres::ServerAddress>),
 }
 
 /// The databases of the tools that are built together.
@@ -42,15 +42,16 @@ impl Databases {
     }
 
     /// Parses a URL. The error never quotes it, because it may hold a password.
-    pub(super) fn address(&self, url: &str, base: &Path) -> Result<Address, String> {
+    pub(super) fn parse_address(&self, url: &str, base: &Path) -> Result<Address, String> {
         if let Some(file) = url.strip_prefix("sqlite://") {
             return match file {
                 "" => {
-                    Err("no file is named: write sqlite://FILE; a relative one starts at the manifest's folder".into())
+                    Err("the URL names no file: write sqlite://FILE; a relative path starts at the manifest's folder"
+                        .into())
                 }
                 ":memory:" => Err("a database in memory would be empty: write sqlite://FILE".into()),
                 file if file.contains('?') => {
-                    Err("sqlite://FILE takes no options: whether the tool may write is said by its effect".into())
+                    Err("sqlite://FILE takes no options: the effect of the tool decides whether it may write".into())
                 }
                 file => {
                     let file = base.join(file);
@@ -59,14 +60,14 @@ impl Databases {
             };
         }
         if ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return postgres::Server::parse(url, base, &self.defaults)
+            return postgres::ServerAddress::parse(url, base, &self.defaults)
                 .map(|server| Address::Postgres(Box::new(server)));
         }
         Err("write sqlite://FILE or postgres://USER@HOST/DATABASE".into())
     }
 
     /// The connections to a SQLite file, for reading or for writing.
-    pub(super) fn sqlite(&self, file: PathBuf, writes: bool) -> Arc<sqlite::Database> {
+    pub(super) fn sqlite_database(&self, file: PathBuf, writes: bool) -> Arc<sqlite::Database> {
         let mut known = self.sqlite.lock().unwrap_or_else(PoisonError::into_inner);
         let database = || Arc::new(sqlite::Database::new(file.clone(), writes));
         known.entry((file.clone(), writes)).or_insert_with(database).clone()
@@ -74,7 +75,7 @@ impl Databases {
 
     /// The connections to a PostgreSQL server. Tools that read and tools that write share them: each transaction
     /// declares its access.
-    pub(super) fn postgres(&self, url: &str, server: postgres::Server) -> Arc<postgres::Database> {
+    pub(super) fn postgres_database(&self, url: &str, server: postgres::ServerAddress) -> Arc<postgres::Database> {
         let mut known = self.postgres.lock().unwrap_or_else(PoisonError::into_inner);
         known.entry(url.to_owned()).or_insert_with(|| Arc::new(postgres::Database::new(server))).clone()
     }

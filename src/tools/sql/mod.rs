@@ -62,7 +62,7 @@ impl Runner for SqlTool {
         }
     }
 
-    fn takes_fields(&self) -> bool {
+    fn takes_context_fields(&self) -> bool {
         true
     }
 

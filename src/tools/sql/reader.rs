@@ -1,7 +1,7 @@
 //! Finds the tokens of a statement: strings, quoted names, comments, dollar quotes and placeholders. It understands
 //! nothing more.
 
-use crate::tools::literal::{COLON, EDGE};
+use crate::tools::literal::{COLON_MARK, EDGE_MARK};
 
 /// The database whose rules of quoting apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,7 +27,7 @@ impl Dialect {
     }
 
     /// The characters that end a `--` comment.
-    fn line_ends(self) -> &'static [char] {
+    fn line_comment_ends(self) -> &'static [char] {
         match self {
             Self::Sqlite => &['\n'],
             Self::Postgres => &['\n', '\r'],
@@ -62,27 +62,27 @@ pub(super) enum Token<'a> {
 #[derive(Clone)]
 pub(super) struct Reader<'a> {
     text: &'a str,
-    at: usize,
+    offset: usize,
     dialect: Dialect,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(text: &'a str, dialect: Dialect) -> Self {
-        Self { text, at: 0, dialect }
+        Self { text, offset: 0, dialect }
     }
 
     /// The current position, in bytes.
-    pub(super) fn at(&self) -> usize {
-        self.at
+    pub(super) fn offset(&self) -> usize {
+        self.offset
     }
 
     /// Skips one character.
     pub(super) fn skip_char(&mut self) {
-        self.at += self.peek().map_or(0, char::len_utf8);
+        self.offset += self.peek().map_or(0, char::len_utf8);
     }
 
     fn rest(&self) -> &'a str {
-        &self.text[self.at..]
+        &self.text[self.offset..]
     }
 
     /// The next character.
@@ -91,28 +91,28 @@ impl<'a> Reader<'a> {
     }
 
     /// Line and column of the byte at `at`.
-    pub(super) fn place(&self, at: usize) -> Position {
+    pub(super) fn position_at(&self, at: usize) -> Position {
         let before = &self.text[..at];
         let line_start = before.rfind('\n').map_or(0, |end| end + 1);
         Position { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
     }
 
     /// The word that starts at `at`; empty if no word starts there.
-    pub(super) fn word(&self, at: usize) -> &'a str {
+    pub(super) fn word_at(&self, at: usize) -> &'a str {
         let rest = &self.text[at..];
-        &rest[..rest.find(|c| !is_of_a_name(c)).unwrap_or(rest.len())]
+        &rest[..rest.find(|c| !is_name_char(c)).unwrap_or(rest.len())]
     }
 
     /// Skips white space or a comment at the current position. Returns whether there was any.
     pub(super) fn skip_space_or_comment(&mut self) -> Result<bool, String> {
-        let (rest, from) = (self.rest(), self.at);
+        let (rest, from) = (self.rest(), self.offset);
         let is_space = |c: char| self.dialect.is_space(c);
         if rest.starts_with(is_space) {
-            self.at += rest.len() - rest.trim_start_matches(is_space).len();
+            self.offset += rest.len() - rest.trim_start_matches(is_space).len();
         } else if rest.starts_with("--") {
-            self.at += rest.find(self.dialect.line_ends()).unwrap_or(rest.len());
+            self.offset += rest.find(self.dialect.line_comment_ends()).unwrap_or(rest.len());
         } else if rest.starts_with("/*") {
-            self.at += self.comment_length(rest).ok_or_else(|| self.open(from, "a comment"))?;
+            self.offset += self.comment_length(rest).ok_or_else(|| self.unterminated(from, "a comment"))?;
         } else {
             return Ok(false);
         }
@@ -132,91 +132,93 @@ impl<'a> Reader<'a> {
         Some(at)
     }
 
-    fn open(&self, from: usize, what: &str) -> String {
-        format!("{}: {what} that begins here does not end", self.place(from))
+    fn unterminated(&self, from: usize, what: &str) -> String {
+        format!("{}: {what} that begins here does not end", self.position_at(from))
     }
 
     /// Skips the `.field` after a placeholder `:context`, if `is_field` accepts the field.
-    pub(super) fn field(&mut self, is_field: impl Fn(&str) -> bool) -> Option<&'a str> {
-        let at = self.at;
+    pub(super) fn skip_field(&mut self, is_field: impl Fn(&str) -> bool) -> Option<&'a str> {
+        let at = self.offset;
         let begins = |c: char| c.is_alphabetic() || c == '_';
-        let field = self.rest().strip_prefix('.').filter(|rest| rest.starts_with(begins)).map(|_| self.word(at + 1))?;
+        let field =
+            self.rest().strip_prefix('.').filter(|rest| rest.starts_with(begins)).map(|_| self.word_at(at + 1))?;
         is_field(field).then(|| {
-            self.at += 1 + field.len();
+            self.offset += 1 + field.len();
             field
         })
     }
 
     /// Skips the next token.
-    pub(super) fn token(&mut self) -> Result<Token<'a>, String> {
-        let (rest, from) = (self.rest(), self.at);
+    pub(super) fn next_token(&mut self) -> Result<Token<'a>, String> {
+        let (rest, from) = (self.rest(), self.offset);
         let Some(c) = self.peek() else { return Ok(Token::Other) };
         let is_postgres = self.dialect == Dialect::Postgres;
         match c {
-            '\'' => self.quoted(1, '\'', false)?,
-            'e' | 'E' if is_postgres && rest[1..].starts_with('\'') => self.quoted(2, '\'', true)?,
-            '"' => self.quoted(1, '"', false)?,
-            '`' if !is_postgres => self.quoted(1, '`', false)?,
+            '\'' => self.skip_quoted(1, '\'', false)?,
+            'e' | 'E' if is_postgres && rest[1..].starts_with('\'') => self.skip_quoted(2, '\'', true)?,
+            '"' => self.skip_quoted(1, '"', false)?,
+            '`' if !is_postgres => self.skip_quoted(1, '`', false)?,
             '[' if !is_postgres => {
-                self.at += rest.find(']').ok_or_else(|| self.open(from, "a name in [ ]"))? + 1;
+                self.offset += rest.find(']').ok_or_else(|| self.unterminated(from, "a name in [ ]"))? + 1;
             }
             '$' if is_postgres && dollar_tag(rest).is_some() => {
                 let tag = dollar_tag(rest).unwrap_or_default();
-                let close = rest[tag.len()..].find(tag).ok_or_else(|| self.open(from, "a dollar-quoted text"))?;
-                self.at += close + 2 * tag.len();
+                let close =
+                    rest[tag.len()..].find(tag).ok_or_else(|| self.unterminated(from, "a dollar-quoted text"))?;
+                self.offset += close + 2 * tag.len();
             }
-            ':' if rest.starts_with("::") || rest.starts_with(":=") => self.at += 2,
+            ':' if rest.starts_with("::") || rest.starts_with(":=") => self.offset += 2,
             ':' => {
-                let name = self.word(from + 1);
+                let name = self.word_at(from + 1);
                 if name.starts_with(|c: char| c.is_alphabetic() || c == '_') {
-                    self.at += 1 + name.len();
+                    self.offset += 1 + name.len();
                     return Ok(Token::Placeholder(name));
                 }
-                self.at += 1;
+                self.offset += 1;
             }
             // In a value that came by reference, `::` and `:=` are not placeholders.
-            COLON if rest[COLON.len_utf8()..].starts_with([COLON, '=']) => {
+            COLON_MARK if rest[COLON_MARK.len_utf8()..].starts_with([COLON_MARK, '=']) => {
                 self.skip_char();
                 self.skip_char();
             }
-            COLON | EDGE if begins_name(&rest[c.len_utf8()..]) => return Err(self.by_reference(from)),
-            '?' | '@' | '$' if !is_postgres => return Ok(self.foreign(from)),
-            '$' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => return Ok(self.foreign(from)),
-            c if is_of_a_name(c) => {
+            COLON_MARK | EDGE_MARK if starts_with_name(&rest[c.len_utf8()..]) => return Err(self.reference_error(from)),
+            '?' | '@' | '$' if !is_postgres => return Ok(self.skip_foreign_parameter(from)),
+            '$' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => return Ok(self.skip_foreign_parameter(from)),
+            c if is_name_char(c) => {
                 // A `$` may be inside a name.
-                let inside = |c: char| is_of_a_name(c) || c == '$';
-                self.at += rest.find(|c| !inside(c)).unwrap_or(rest.len());
+                let inside = |c: char| is_name_char(c) || c == '$';
+                self.offset += rest.find(|c| !inside(c)).unwrap_or(rest.len());
             }
-            c => self.at += c.len_utf8(),
+            c => self.offset += c.len_utf8(),
         }
         Ok(Token::Other)
     }
 
-    fn by_reference(&self, from: usize) -> String {
-        let place = self.place(from);
+    fn reference_error(&self, from: usize) -> String {
+        let place = self.position_at(from);
         format!(
             "{place}: a value that came by reference would be a part of a parameter; write :name in the statement itself"
         )
     }
 
-    fn foreign(&mut self, from: usize) -> Token<'a> {
-        self.at = from + 1 + self.word(from + 1).len();
-        Token::Foreign(&self.text[from..self.at])
+    fn skip_foreign_parameter(&mut self, from: usize) -> Token<'a> {
+        self.offset = from + 1 + self.word_at(from + 1).len();
+        Token::Foreign(&self.text[from..self.offset])
     }
 
     /// Skips a quoted text. Inside, the quote is doubled, or escaped with a backslash.
-    fn quoted(&mut self, opening: usize, quote: char, backslash: bool) -> Result<(), String> {
-        let (from, rest) = (self.at, self.rest());
+    fn skip_quoted(&mut self, opening: usize, quote: char, backslash: bool) -> Result<(), String> {
+        let (from, rest) = (self.offset, self.rest());
         let mut chars = rest.char_indices().skip(opening).peekable();
         while let Some((at, c)) = chars.next() {
             if c == '\\' && backslash {
                 chars.next();
             } else if c == quote && chars.next_if(|(_, next)| *next == quote).is_none() {
-                self.at += at + c.len_utf8();
+                self.offset += at + c.len_utf8();
                 return Ok(());
             }
         }
-        Err(self.open(from, "a text or name in quotes"))
+        Err(self.unterminated(from, "a text or name in quotes"))
     }
 }
 
@@ -224,22 +226,22 @@ impl<'a> Reader<'a> {
 fn dollar_tag(text: &str) -> Option<&str> {
     let end = text[1..].find('$')? + 2;
     let tag = &text[1..end - 1];
-    let fits = tag.chars().all(is_of_a_name) && !tag.starts_with(|c: char| c.is_ascii_digit());
+    let fits = tag.chars().all(is_name_char) && !tag.starts_with(|c: char| c.is_ascii_digit());
     fits.then(|| &text[..end])
 }
 
 /// Whether the text starts with characters that the database would read as the name of a parameter.
-fn begins_name(text: &str) -> bool {
-    text.trim_start_matches(EDGE).starts_with(is_of_a_name)
+fn starts_with_name(text: &str) -> bool {
+    text.trim_start_matches(EDGE_MARK).starts_with(is_name_char)
 }
 
-fn is_of_a_name(c: char) -> bool {
+fn is_name_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
 /// The position of the main statement after a `with` at the start of the text, in bytes. `None` if there is no
 /// `with`, or if it cannot be parsed. For PostgreSQL only.
-pub(super) fn behind_with(text: &str) -> Option<usize> {
+pub(super) fn main_statement_start(text: &str) -> Option<usize> {
     let mut reader = Reader::new(text, Dialect::Postgres);
     let (mut depth, mut is_first) = (0_usize, true);
     // Whether the last token was a `)` that ends a table.
@@ -251,8 +253,8 @@ pub(super) fn behind_with(text: &str) -> Option<usize> {
     loop {
         while reader.skip_space_or_comment().ok()? {}
         let c = reader.peek()?;
-        let from = reader.at();
-        let word = reader.word(from).to_lowercase();
+        let from = reader.offset();
+        let word = reader.word_at(from).to_lowercase();
         if std::mem::take(&mut is_first) && word != "with" {
             return None;
         }
@@ -277,7 +279,7 @@ pub(super) fn behind_with(text: &str) -> Option<usize> {
             }
             _ => {
                 is_behind_table = false;
-                reader.token().ok()?;
+                reader.next_token().ok()?;
             }
         }
         if depth == 0 {
@@ -291,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_main_statement_begins_behind_all_tables() {
+    fn main_statement_starts_after_all_tables() {
         for (text, main) in [
             ("with d as (delete from t returning id) select * from d", Some("select * from d")),
             (
@@ -307,14 +309,14 @@ mod tests {
             ("with", None),
             ("with a as (select 1", None),
         ] {
-            assert_eq!(behind_with(text).map(|at| &text[at..]), main, "{text}");
+            assert_eq!(main_statement_start(text).map(|at| &text[at..]), main, "{text}");
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn any_text_has_a_main_statement_or_none(text in "(with )?[ -~\n'\"$/*;()as,]{0,60}") {
-            let _ = behind_with(&text);
+        fn main_statement_search_accepts_any_text(text in "(with )?[ -~\n'\"$/*;()as,]{0,60}") {
+            let _ = main_statement_start(&text);
         }
     }
 }

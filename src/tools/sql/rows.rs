@@ -18,24 +18,24 @@ pub(super) struct Limits {
 
 /// How many times longer a row may be in the database than in the result. An array of small numbers, or a document
 /// with much white space, is shorter as JSON. A longer row is not read from the database.
-const HELD: usize = 4;
+const DATABASE_LENGTH_FACTOR: usize = 4;
 
 impl Limits {
     /// The most bytes of a row in the database.
-    pub(super) fn held(&self) -> usize {
-        self.max_output.saturating_mul(HELD)
+    pub(super) fn max_database_bytes(&self) -> usize {
+        self.max_output.saturating_mul(DATABASE_LENGTH_FACTOR)
     }
 }
 
 /// The total length of a row's values, in bytes, and the longest of them.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Longest<'n> {
+pub(super) struct RowLength<'n> {
     column: &'n str,
     bytes: usize,
     total: usize,
 }
 
-impl<'n> Longest<'n> {
+impl<'n> RowLength<'n> {
     /// Adds one value.
     pub(super) fn add(&mut self, column: &'n str, bytes: usize) {
         self.total = self.total.saturating_add(bytes);
@@ -47,14 +47,14 @@ impl<'n> Longest<'n> {
     /// The longest column, its length, and what would be right.
     pub(super) fn advice(&self) -> String {
         format!(
-            "its longest column, `{}`, has {} bytes; ask for less of it or for fewer columns, or raise max_output",
+            "its longest column, `{}`, has {} bytes; select less of it or fewer columns, or raise max_output",
             self.column, self.bytes
         )
     }
 }
 
 /// Warnings about values, each sentence once.
-pub(super) type Odd = BTreeSet<String>;
+pub(super) type ValueWarnings = BTreeSet<String>;
 
 /// The rows so far. One row more than permitted is read, to find out whether there are more.
 pub(super) struct Rows {
@@ -65,7 +65,7 @@ pub(super) struct Rows {
     cut: Option<Cut>,
     /// The advice for the first row, if that row was too long.
     advice: String,
-    odd: Odd,
+    warnings: ValueWarnings,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,14 @@ enum Cut {
 
 impl Rows {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, rows: Vec::new(), text: String::from("["), cut: None, advice: String::new(), odd: Odd::new() }
+        Self {
+            limits,
+            rows: Vec::new(),
+            text: String::from("["),
+            cut: None,
+            advice: String::new(),
+            warnings: ValueWarnings::new(),
+        }
     }
 
     /// Whether a row had to be dropped.
@@ -86,19 +93,19 @@ impl Rows {
 
     /// Records that the database has refused the next row as too long. `false` if there is no earlier row, so that
     /// there is nothing to show.
-    pub(super) fn cut_at_refusal(&mut self) -> bool {
+    pub(super) fn cut_at_refused_row(&mut self) -> bool {
         if !self.rows.is_empty() {
             self.cut.get_or_insert(Cut::Output);
         }
         self.is_full()
     }
 
-    /// Adds a row, or records that a bound is exceeded. `held` is a lower bound of the row's length, known before the
+    /// Adds a row, or records that a bound is exceeded. `min_length` is a lower bound of the row's length, known before the
     /// row is built.
     pub(super) fn push(
         &mut self,
-        held: Longest<'_>,
-        make: impl FnOnce(&mut Odd) -> Result<JsonObject, ToolError>,
+        min_length: RowLength<'_>,
+        build: impl FnOnce(&mut ValueWarnings) -> Result<JsonObject, ToolError>,
     ) -> Result<(), ToolError> {
         if self.is_full() {
             return Ok(());
@@ -107,15 +114,15 @@ impl Rows {
             self.cut = Some(Cut::Rows);
             return Ok(());
         }
-        if self.text.len() + held.total > self.limits.max_output {
-            self.cut_output(held);
+        if self.text.len() + min_length.total > self.limits.max_output {
+            self.cut_output(min_length);
             return Ok(());
         }
-        let row = Value::Object(make(&mut self.odd)?);
+        let row = Value::Object(build(&mut self.warnings)?);
         let written = row.to_string();
         // The two brackets count too.
         if self.text.len() + written.len() + 2 > self.limits.max_output {
-            let mut lengths = Longest::default();
+            let mut lengths = RowLength::default();
             for (column, value) in row.as_object().into_iter().flatten() {
                 lengths.add(column, if self.rows.is_empty() { value.to_string().len() } else { 0 });
             }
@@ -130,7 +137,7 @@ impl Rows {
         Ok(())
     }
 
-    fn cut_output(&mut self, lengths: Longest<'_>) {
+    fn cut_output(&mut self, lengths: RowLength<'_>) {
         self.cut = Some(Cut::Output);
         if self.rows.is_empty() {
             self.advice = lengths.advice();
@@ -139,7 +146,7 @@ impl Rows {
 
     /// The result. `stopped` means that the database was stopped before the last row; otherwise the statement ran to
     /// its end.
-    pub(super) fn finish(mut self, stopped: bool, context: &ToolContext) -> Result<ToolResult, ToolError> {
+    pub(super) fn into_result(mut self, stopped: bool, context: &ToolContext) -> Result<ToolResult, ToolError> {
         let Limits { max_rows, max_output } = self.limits;
         let shown = self.rows.len();
         if self.cut == Some(Cut::Output) && shown == 0 && stopped {
@@ -148,19 +155,19 @@ impl Rows {
                 self.advice
             )));
         }
-        let what = match self.cut {
+        let reason = match self.cut {
             None => None,
             Some(Cut::Rows) => Some(format!("there are more than {} (max_rows)", Count(max_rows, "row"))),
             Some(Cut::Output) => Some(format!("the rows are longer than {max_output} bytes (max_output)")),
         };
-        if let Some(what) = what {
-            let ran = if stopped { "" } else { "; the statement itself ran to its end" };
+        if let Some(reason) = reason {
+            let note = if stopped { "" } else { "; the statement itself ran to its end" };
             context.warn(format!(
-                "{what}: the first {shown} are shown{ran}. Ask for fewer, with arguments that select less or a limit in \
+                "{reason}: the first {shown} are shown{note}. Ask for fewer, with arguments that select less or a limit in \
                  the statement"
             ));
         }
-        for sentence in self.odd {
+        for sentence in self.warnings {
             context.warn(sentence);
         }
         self.text.push(']');
@@ -173,12 +180,12 @@ impl Rows {
 }
 
 /// The result of a statement that returns no rows.
-pub(super) fn affected(count: u64) -> ToolResult {
+pub(super) fn affected_rows_result(count: u64) -> ToolResult {
     ToolResult::json(json!({"rows_affected": count}))
 }
 
 /// A row with these columns, as a JSON object.
-pub(super) fn row<'a>(
+pub(super) fn build_row<'a>(
     names: impl IntoIterator<Item = &'a str>,
     mut value: impl FnMut(usize) -> Result<Value, ToolError>,
 ) -> Result<JsonObject, ToolError> {
@@ -190,14 +197,14 @@ pub(super) fn row<'a>(
 }
 
 /// The fault of the columns' names, if they cannot be the keys of an object.
-pub(super) fn name_fault<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub(super) fn duplicate_column_fault<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let mut seen = std::collections::HashSet::new();
-    let twice = names.into_iter().find(|name| !seen.insert(*name))?;
-    Some(format!("two columns are called `{twice}`; name one of them otherwise: … as another_name"))
+    let duplicate = names.into_iter().find(|name| !seen.insert(*name))?;
+    Some(format!("two columns have the name `{duplicate}`; rename one of them: … as another_name"))
 }
 
 /// A floating-point number. JSON has no infinity and no NaN, so these become texts.
-pub(super) fn float(value: f64) -> Value {
+pub(super) fn float_to_json(value: f64) -> Value {
     match serde_json::Number::from_f64(value) {
         Some(number) => Value::Number(number),
         None if value.is_nan() => "NaN".into(),

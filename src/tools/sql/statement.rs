@@ -5,14 +5,14 @@
 pub(super) use super::reader::Dialect;
 use super::reader::{Position, Reader, Token};
 use crate::tools;
-use crate::tools::literal::plain;
+use crate::tools::literal::unescape;
 
 /// The name before the field in a placeholder for a field of the caller's context: `:context.tenant`.
-const CONTEXT: &str = "context";
+const CONTEXT_NAME: &str = "context";
 
 /// The first words of commands to the connection. They are refused, because tools share connections and each call has
 /// its own transaction. (`copy` needs another protocol.)
-const OF_THE_CONNECTION: [&str; 30] = [
+const CONNECTION_COMMANDS: [&str; 30] = [
     "begin",
     "start",
     "commit",
@@ -46,10 +46,10 @@ const OF_THE_CONNECTION: [&str; 30] = [
 ];
 
 /// The message for a command to the connection.
-pub(super) fn of_the_connection(word: &str) -> String {
+pub(super) fn connection_command_message(word: &str) -> String {
     format!(
-        "`{word}` is a command to the connection, which other tools share; write a statement that asks for or changes \
-         data, it runs in a transaction of its own"
+        "`{word}` is a command to the connection, which other tools share; write a statement that reads or changes \
+         data; it runs in a transaction of its own"
     )
 }
 
@@ -58,7 +58,7 @@ pub(super) fn of_the_connection(word: &str) -> String {
 pub(super) struct Statement {
     parts: Vec<Part>,
     /// The placeholders, in the order of their first use.
-    names: Vec<Placeholder>,
+    placeholders: Vec<Placeholder>,
 }
 
 /// A placeholder of the statement.
@@ -67,13 +67,13 @@ pub(super) struct Placeholder {
     /// The value that it stands for.
     pub(super) name: tools::Placeholder,
     /// The position of its first occurrence.
-    pub(super) place: Position,
+    pub(super) position: Position,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(String),
-    /// The index of the placeholder in `names`.
+    /// The index of the placeholder in `placeholders`.
     Placeholder(usize),
 }
 
@@ -87,12 +87,12 @@ impl Statement {
         let mut reader = Reader::new(text, dialect);
         if let Some(at) = text.find('\0') {
             // SQLite would stop reading at the NUL.
-            return Err(format!("{}: a NUL character cannot stand in a statement", reader.place(at)));
+            return Err(format!("{}: a statement cannot contain a NUL character", reader.position_at(at)));
         }
-        let mut statement = Self { parts: Vec::new(), names: Vec::new() };
-        let (mut begun, mut first_word, mut end) = (0, None, None);
+        let mut statement = Self { parts: Vec::new(), placeholders: Vec::new() };
+        let (mut text_start, mut first_word, mut end) = (0, None, None);
         while let Some(c) = reader.peek() {
-            let from = reader.at();
+            let from = reader.offset();
             if reader.skip_space_or_comment()? {
                 continue;
             }
@@ -102,54 +102,54 @@ impl Statement {
                 continue;
             }
             if end.is_some() {
-                let place = reader.place(from);
-                return Err(format!("{place}: a second statement begins here; a tool has one"));
+                let place = reader.position_at(from);
+                return Err(format!("{place}: a second statement begins here; a tool has only one"));
             }
-            first_word.get_or_insert_with(|| reader.word(from).to_lowercase());
-            match reader.token()? {
+            first_word.get_or_insert_with(|| reader.word_at(from).to_lowercase());
+            match reader.next_token()? {
                 Token::Other => {}
                 Token::Placeholder(name) => {
-                    statement.text(&text[begun..from]);
-                    let field = (name == CONTEXT).then(|| reader.field(&is_field)).flatten();
-                    begun = reader.at();
+                    statement.push_text(&text[text_start..from]);
+                    let field = (name == CONTEXT_NAME).then(|| reader.skip_field(&is_field)).flatten();
+                    text_start = reader.offset();
                     let name = match field {
                         Some(field) => tools::Placeholder::Context(field.to_owned()),
                         None => tools::Placeholder::Argument(name.to_owned()),
                     };
-                    statement.placeholder(name, reader.place(from));
+                    statement.push_placeholder(name, reader.position_at(from));
                 }
                 Token::Foreign(written) => {
-                    let place = reader.place(from);
+                    let place = reader.position_at(from);
                     return Err(format!("{place}: `{written}` has no value here; a parameter is written :name"));
                 }
             }
         }
-        let Some(word) = first_word else { return Err("it is empty".into()) };
-        if OF_THE_CONNECTION.contains(&word.as_str()) {
-            return Err(of_the_connection(&word));
+        let Some(word) = first_word else { return Err("the statement is empty".into()) };
+        if CONNECTION_COMMANDS.contains(&word.as_str()) {
+            return Err(connection_command_message(&word));
         }
-        statement.text(text[begun..end.unwrap_or(text.len())].trim_end_matches([' ', '\t']));
+        statement.push_text(text[text_start..end.unwrap_or(text.len())].trim_end_matches([' ', '\t']));
         Ok(statement)
     }
 
-    fn text(&mut self, text: &str) {
+    fn push_text(&mut self, text: &str) {
         if !text.is_empty() {
-            self.parts.push(Part::Text(plain(text).into_owned()));
+            self.parts.push(Part::Text(unescape(text).into_owned()));
         }
     }
 
-    fn placeholder(&mut self, name: tools::Placeholder, place: Position) {
-        let known = self.names.iter().position(|known| known.name == name);
+    fn push_placeholder(&mut self, name: tools::Placeholder, position: Position) {
+        let known = self.placeholders.iter().position(|known| known.name == name);
         let index = known.unwrap_or_else(|| {
-            self.names.push(Placeholder { name, place });
-            self.names.len() - 1
+            self.placeholders.push(Placeholder { name, position });
+            self.placeholders.len() - 1
         });
         self.parts.push(Part::Placeholder(index));
     }
 
     /// The placeholders, each once.
     pub(super) fn placeholders(&self) -> &[Placeholder] {
-        &self.names
+        &self.placeholders
     }
 
     /// The text with each placeholder in the database's syntax. `write` gets the index of the placeholder, from 0.
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_found_and_the_same_name_is_the_same_value() {
+    fn equal_placeholders_share_one_value() {
         for dialect in [Sqlite, Postgres] {
             let text = "select :a, :b from t where x = :a and y in (:städte, :_c9)";
             assert_eq!(rendered(text, dialect).unwrap(), "select ?1, ?2 from t where x = ?1 and y in (?3, ?4)");
@@ -189,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn values_by_reference_name_no_parameter() {
-        use crate::tools::literal::in_statement;
+    fn referenced_values_are_no_placeholders() {
+        use crate::tools::literal::escape_for_statement;
         for dialect in [Sqlite, Postgres] {
             let with = |before: &str, value: &str, behind: &str| {
-                rendered(&format!("{before}{}{behind}", in_statement(before, value)), dialect)
+                rendered(&format!("{before}{}{behind}", escape_for_statement(before, value)), dialect)
             };
             assert_eq!(
                 with("select * from ", "shop.orders", " where x = :a").unwrap(),
@@ -219,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_the_context_are_placeholders_of_their_own() {
+    fn context_fields_are_separate_placeholders() {
         for dialect in [Sqlite, Postgres] {
             let text =
                 "select :tenant from t where a = :context.tenant and b = (:context.user) or c=:context.tenant--x";
-            let wanted = "select ?1 from t where a = ?2 and b = (?3) or c=?2--x";
-            assert_eq!(rendered(text, dialect).unwrap(), wanted);
+            let expected = "select ?1 from t where a = ?2 and b = (?3) or c=?2--x";
+            assert_eq!(rendered(text, dialect).unwrap(), expected);
             assert_eq!(names(text, dialect), ["tenant", "context.tenant", "context.user"]);
-            for (text, name, wanted) in [
+            for (text, name, expected) in [
                 ("select :context.other", "context", "select ?1.other"),
                 ("select :context", "context", "select ?1"),
                 ("select :context .tenant", "context", "select ?1 .tenant"),
@@ -235,7 +235,7 @@ mod tests {
             ] {
                 assert_eq!(
                     (rendered(text, dialect).unwrap(), names(text, dialect)),
-                    (wanted.into(), vec![name.into()])
+                    (expected.into(), vec![name.into()])
                 );
             }
             assert_eq!(names("select ':context.tenant', x -- :context.tenant", dialect), [""; 0]);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_placeholder_stays_as_it_is() {
+    fn quoted_text_is_no_placeholder() {
         for text in [
             "select ':a', 'it''s :a', \":a\", \"x\"\":a\" from t -- :a",
             "select /* :a */ 1 /* ' */",
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn one_statement_and_no_more() {
+    fn second_statement_is_refused() {
         for (text, want) in
             [("select 1;", "select 1"), ("select 1 ; -- done\n ;", "select 1"), (" select 1\n", " select 1\n")]
         {
@@ -287,25 +287,25 @@ mod tests {
             assert!(rendered(text, Sqlite).unwrap_err().starts_with(place), "{:?}", rendered(text, Sqlite));
         }
         for empty in ["", "  ;", "-- nothing", "/* nothing */ ;"] {
-            assert_eq!(rendered(empty, Postgres), Err("it is empty".into()));
+            assert_eq!(rendered(empty, Postgres), Err("the statement is empty".into()));
         }
     }
 
     #[test]
-    fn what_is_left_open_is_said_with_its_place() {
+    fn unterminated_tokens_are_reported_with_position() {
         for (text, word) in [
             ("select 'a", "column 8 of the statement: a text or name in quotes"),
             ("select \"a", "column 8"),
             ("select 1 /* a", "column 10 of the statement: a comment"),
             ("select $x$ a $y$", "column 8 of the statement: a dollar-quoted text"),
         ] {
-            let said = rendered(text, Postgres).unwrap_err();
-            assert!(said.contains(word), "{said}");
+            let error = rendered(text, Postgres).unwrap_err();
+            assert!(error.contains(word), "{error}");
         }
     }
 
     #[test]
-    fn the_databases_own_parameters_would_have_no_value() {
+    fn native_parameters_are_refused() {
         for (text, dialect) in [
             ("select ?", Sqlite),
             ("select ?1", Sqlite),
@@ -313,31 +313,31 @@ mod tests {
             ("select $a", Sqlite),
             ("select $1", Postgres),
         ] {
-            let said = rendered(text, dialect).unwrap_err();
-            assert!(said.contains("a parameter is written :name"), "{said}");
+            let error = rendered(text, dialect).unwrap_err();
+            assert!(error.contains("a parameter is written :name"), "{error}");
         }
     }
 
     #[test]
-    fn commands_to_the_connection_are_refused() {
+    fn statement_refuses_connection_commands() {
         for text in ["BEGIN", "/* x */ Pragma query_only = 0", "commit", "set role admin", "attach 'x' as y"] {
             assert!(rendered(text, Sqlite).unwrap_err().contains("command to the connection"), "{text}");
         }
         assert!(rendered("with x as (select 1) select * from x", Sqlite).is_ok());
         for prefix in ["\u{feff}", "\u{feff}\u{feff} ", "\x0C", "/**/\r\n\u{feff}-- x\n\u{feff}"] {
-            let said = rendered(&format!("{prefix}pragma query_only=off"), Sqlite).unwrap_err();
-            assert!(said.contains("command to the connection"), "{prefix:?}: {said}");
+            let error = rendered(&format!("{prefix}pragma query_only=off"), Sqlite).unwrap_err();
+            assert!(error.contains("command to the connection"), "{prefix:?}: {error}");
         }
         assert!(rendered("select 1\0; pragma query_only=off", Sqlite).unwrap_err().contains("NUL"));
     }
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "[ -~\n:'\"$/*;?é-]{0,60}") {
+        fn any_text_is_parsed_or_refused(text in "[ -~\n:'\"$/*;?é-]{0,60}") {
             for dialect in [Sqlite, Postgres] {
                 if let Ok(statement) = parse(&text, dialect) {
-                    let again = statement.render(|index| format!(":{}", statement.placeholders()[index].name));
-                    proptest::prop_assert!(text.starts_with(&again));
+                    let rendered_again = statement.render(|index| format!(":{}", statement.placeholders()[index].name));
+                    proptest::prop_assert!(text.starts_with(&rendered_again));
                 }
             }
         }

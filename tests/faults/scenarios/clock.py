@@ -1,10 +1,10 @@
-"""The clock jumps hours and days, forward and back, while the service is down: no window of a limit gives more than it has
+"""The clock jumps hours and days, forward and back, while the service is stopped: no window of a limit allows more than its units
 (reliability: goal 12; jumps while it runs are in the Rust tests). Played with libfaketime."""
 
 import shutil
 import time
 
-from audit import hold
+from audit import check_invariants
 from burst import Burst
 from tools import writer
 from trial import Skip
@@ -24,24 +24,24 @@ def run(trial):
     binary = next(filter(is_dynamic, [trial.binary, trial.dynamic]), None)
     if binary is None:
         raise Skip("the binary is static, so libfaketime cannot reach it; --dynamic-bin names another")
-    trial.zero("refused_early", "unrecorded", "uncharged", "left_open", "surprises")
+    trial.require_zero("refused_early", "unrecorded", "uncharged", "left_open", "surprises")
     tools = {per: writer(trial, per, limit=(units, per)) for per, (_, units) in WINDOWS.items()}
     # The time of day alone: durations stay true.
-    service = trial.service({"tools": tools}, binary=binary, within=faked(0), env={"FAKETIME_DONT_FAKE_MONOTONIC": "1"})
+    service = trial.service({"tools": tools}, binary=binary, within=faketime_command(0), env={"FAKETIME_DONT_FAKE_MONOTONIC": "1"})
     chance, offset = trial.random("jumps"), 0
     for round_ in range(trial.rounds):
-        offset += to_the_edge(offset) if chance.random() < 0.25 else chance.choice(JUMPS)
+        offset += seconds_to_next_hour(offset) if chance.random() < 0.25 else chance.choice(JUMPS)
         service.stop()
-        service.start(within=faked(offset))
+        service.start(within=faketime_command(offset))
         burst = Burst([service], CALLS * len(tools))
         for answer in burst.volley([(per, {"key": f"c{round_}-{number}"}, None) for number in range(CALLS) for per in tools]):
             if answer.status not in (200, 429):
-                trial.wrong("surprises", f"{answer}")
+                trial.record_fault("surprises", f"{answer}")
         burst.close()
         trial.add("rounds")
         trial.add("calls", CALLS * len(tools))
     service.stop()
-    found = hold(trial, service.ledger)
+    found = check_invariants(trial, service.ledger)
     for per, (length, units) in WINDOWS.items():
         count(trial, per, found.of(per), length * 1000, units)
 
@@ -54,17 +54,17 @@ def is_dynamic(binary):
         return b"/ld-" in file.read(4096)
 
 
-def faked(offset):
+def faketime_command(offset):
     return ["faketime", "-f", f"{offset:+.1f}s"]
 
 
-def to_the_edge(offset):
+def seconds_to_next_hour(offset):
     """Forward to a moment before the next hour, so that the calls of the round fall on both sides."""
     return HOUR - (time.time() + offset) % HOUR - 0.15
 
 
 def count(trial, tool, rows, length, units):
-    """Row by row in the order of their commits. A window never goes back: a clock that does counts on in the later one."""
+    """Row by row in the order of the commits. A window never goes back: after a backward jump the later window continues."""
     window, used = 0, 0
     for row in rows:
         if row.started_at // length > window:
@@ -73,7 +73,7 @@ def count(trial, tool, rows, length, units):
         if row.charged:
             used += 1
             if used > units:
-                trial.wrong("over_limit", f"unit {used} of {units} in a window: {row}")
-        # Refusals are written a moment behind: one from just before the edge may stand behind the first call of the new window.
+                trial.record_fault("over_limit", f"unit {used} of {units} in a window: {row}")
+        # Refusals are written with a delay: one from just before the edge may follow the first call of the new window.
         elif row.kind == "usage_limit_reached" and used < units and not 0 < window * length - row.started_at < 500:
-            trial.wrong("refused_early", f"after {used} of {units} in a window: {row}")
+            trial.record_fault("refused_early", f"after {used} of {units} in a window: {row}")

@@ -4,7 +4,7 @@ and the audit that every other scenario trusts has to see it."""
 import shutil
 import sqlite3
 
-from audit import hold
+from audit import check_invariants
 from callers import Caller
 from tools import writer
 
@@ -26,28 +26,28 @@ FORGERIES = {
 
 
 def run(trial):
-    trial.zero("unseen", "imagined")
+    trial.require_zero("unseen", "imagined")
     service = trial.service({"tools": {"pay": writer(trial, "pay", limit=LIMITS["pay"])}})
     caller = Caller(service)
     calls = [caller.invoke("pay", {"key": f"a{number}"}, key=f"a{number}") for number in range(LIMIT)]
     service.stop()
-    honest = Told(trial, service, "honest")
-    hold(honest, honest.ledger, calls, LIMITS)
+    honest = AuditCopy(trial, service, "honest")
+    check_invariants(honest, honest.ledger, calls, LIMITS)
     if honest.names:
-        trial.wrong("imagined", f"{honest.names} in a good ledger")
+        trial.record_fault("imagined", f"{honest.names} in a good ledger")
     for name, forgery in FORGERIES.items():
-        forged = Told(trial, service, name)
+        forged = AuditCopy(trial, service, name)
         forged.forge(forgery)
-        hold(forged, forged.ledger, calls, LIMITS)
+        check_invariants(forged, forged.ledger, calls, LIMITS)
         if name not in forged.names:
-            trial.wrong("unseen", f"{name}: {forgery} was seen as {forged.names or 'nothing'}")
+            trial.record_fault("unseen", f"{name}: {forgery} was seen as {forged.names or 'nothing'}")
         trial.add("forgeries")
     trial.add("rounds")
     trial.add("calls", LIMIT)
 
 
-class Told:
-    """A copy of the evidence, and what the audit says of it."""
+class AuditCopy:
+    """A copy of the evidence, and the faults that the audit finds in it."""
 
     def __init__(self, trial, service, name):
         folder = trial.folder / name
@@ -56,7 +56,7 @@ class Told:
         shutil.copyfile(service.ledger, self.ledger)
         shutil.copyfile(trial.effects, self.effects)
 
-    def wrong(self, name, what, count=1):
+    def record_fault(self, name, what, count=1):
         self.names.add(name)
 
     def forge(self, forgery):

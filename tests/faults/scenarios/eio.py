@@ -1,5 +1,5 @@
-"""Disk errors under load, injected by strace into the syncs and writes of the running service: after a failed sync nobody knows what is
-on the disk, so the service ends by itself at once, and the next start finds all that was answered (reliability: R-EIO, goal 7)."""
+"""Disk errors under load, injected by strace into the syncs and writes of the running service. After a failed sync the contents of the
+disk are uncertain, so the service ends at once, and the next start finds every answered call (reliability: R-EIO, goal 7)."""
 
 import pathlib
 import re
@@ -7,9 +7,9 @@ import shutil
 import subprocess
 import time
 
-from aftermath import settle
-from audit import hold
-from callers import Caller, Crowd, Gone, Journal
+from aftermath import check_outcome
+from audit import check_invariants
+from callers import Caller, CallerPool, Disconnected, Journal
 from harness import poll
 from tools import PLENTY, poster
 from trial import Skip
@@ -17,11 +17,11 @@ from trial import Skip
 ROUNDS = (12, 300)
 PATIENCE = (240, 2 * 3600)
 CALLERS = 6
-# The service is gone so long after the first failed sync, by strace's own clock; seconds.
+# The service ends within this time after the first failed sync, by strace's own clock; seconds.
 GONE_WITHIN = 1.0
 # What was answered before the failing sync may take so long to reach the thread that notes it.
 ON_THE_WAY = 0.25
-# System calls and the file whose calls are meant: the syncs of commits, the sync of a checkpoint, any write.
+# System calls and the affected file: the syncs of commits, the sync of a checkpoint, any write.
 SYNC, WRITE = "fsync,fdatasync", "pwrite64"
 KINDS = [(SYNC, "-wal")] * 3 + [(SYNC, ""), (WRITE, "-wal")]
 
@@ -29,7 +29,7 @@ KINDS = [(SYNC, "-wal")] * 3 + [(SYNC, ""), (WRITE, "-wal")]
 def run(trial):
     if not shutil.which("strace"):
         raise Skip("strace is missing")
-    trial.zero("went_on", "acknowledged_after", "bad_exit", "unrecorded", "uncharged", "left_open", "surprises")
+    trial.require_zero("went_on", "acknowledged_after", "bad_exit", "unrecorded", "uncharged", "left_open", "surprises")
     upstream = trial.upstream()
     service = trial.service({"tools": {"post": poster(trial, upstream, "post", limit=(PLENTY, "lifetime"))}})
     journal, kept, chance = Journal(trial.folder / "journal"), [], trial.random("rounds")
@@ -38,20 +38,20 @@ def run(trial):
         first = chance.randrange(1, 60) if file else 1
         fault = f"{calls_of}:error=EIO:when={first}{chance.choice(['', '+'])}"
         with Injected(trial, service, fault, f"{service.ledger}{file}", round_) as injected:
-            crowd = Crowd(CALLERS, load(service, journal, round_))
+            crowd = CallerPool(CALLERS, load(service, journal, round_))
             poll(lambda: injected.at() or crowd.failures, 30, f"the fault {fault}")
-            ended(trial, service, injected, calls_of)
-            crowd.dismiss()
+            check_exit(trial, service, injected, calls_of)
+            crowd.stop_callers()
         calls = journal.take()
         for call in calls:
             if calls_of == SYNC and call.status == 200 and call.ended_at > injected.at() + ON_THE_WAY:
-                trial.wrong("acknowledged_after", f"{call.ended_at - injected.at():.3f} s after {injected}: {call}")
+                trial.record_fault("acknowledged_after", f"{call.ended_at - injected.at():.3f} s after {injected}: {call}")
         service.start()
-        kept += settle(trial, service, journal, calls)
+        kept += check_outcome(trial, service, journal, calls)
         trial.add("rounds")
         trial.add("calls", len(calls))
     service.stop()
-    hold(trial, service.ledger, kept, {"post": (PLENTY, "lifetime")})
+    check_invariants(trial, service.ledger, kept, {"post": (PLENTY, "lifetime")})
 
 
 def load(service, journal, round_):
@@ -62,29 +62,29 @@ def load(service, journal, round_):
         key = f"e{round_}-{index}-{counts[index]}"
         call = callers[index].invoke("post", {"key": key}, key=key)
         if call.status not in (None, 200):
-            raise Gone("it refuses")
+            raise Disconnected("it refuses")
 
     return work
 
 
-def ended(trial, service, injected, calls_of):
-    """After a failed sync it has to end by itself, and say so with its exit code. After a failed write it may also go on refusing,
-    since SQLite then knows that nothing was committed."""
+def check_exit(trial, service, injected, calls_of):
+    """After a failed sync the service has to end with an exit code that reports it. After a failed write it may also continue to refuse
+    calls, since SQLite then knows that nothing was committed."""
     try:
         code = service.process.wait(4 * GONE_WITHIN)
     except subprocess.TimeoutExpired:
         if calls_of == SYNC:
-            trial.wrong("went_on", f"still running {4 * GONE_WITHIN} s after {injected}")
+            trial.record_fault("went_on", f"still running {4 * GONE_WITHIN} s after {injected}")
         service.kill9()
         return
     service.process = None
     trial.add("stopped_itself")
     if code == 0:
-        trial.wrong("bad_exit", f"exit code 0 after {injected}")
+        trial.record_fault("bad_exit", f"exit code 0 after {injected}")
     took = injected.end() - injected.at()
-    trial.most("slowest_stop", took)
+    trial.record_max("slowest_stop", took)
     if took > GONE_WITHIN:
-        trial.wrong("went_on", f"ended {took:.2f} s after {injected}")
+        trial.record_fault("went_on", f"ended {took:.2f} s after {injected}")
 
 
 class Injected:
@@ -92,19 +92,19 @@ class Injected:
 
     def __init__(self, trial, service, fault, file, round_):
         self.fault, self.log = fault, pathlib.Path(trial.folder / f"strace-{round_}")
-        said = trial.folder / "strace-said"
-        with open(said, "wb") as words:
+        text = trial.folder / "strace-said"
+        with open(text, "wb") as words:
             self.process = subprocess.Popen(
                 ["strace", "-f", "-ttt", "-y", "-o", str(self.log), "-p", str(service.pid), "-e", f"trace={fault.partition(':')[0]}",
                  "-P", file, "-e", f"inject={fault}"], stdin=subprocess.DEVNULL, stdout=words, stderr=words)
         try:
-            poll(lambda: "attached" in said.read_text() or self.process.poll() is not None, 10, "strace attaches")
+            poll(lambda: "attached" in text.read_text() or self.process.poll() is not None, 10, "strace attaches")
             if self.process.poll() is not None:
-                raise Skip(f"strace cannot attach: {said.read_text().strip()[-200:]}")
+                raise Skip(f"strace cannot attach: {text.read_text().strip()[-200:]}")
         except BaseException:
             self.close()
             raise
-        # strace tells the time of day.
+        # strace prints the time of day.
         self.offset = time.time() - time.monotonic()
 
     def at(self):
@@ -113,7 +113,7 @@ class Injected:
         return float(found.group(1)) - self.offset if found else None
 
     def end(self):
-        """When the last thread of the service was gone."""
+        """When the last thread of the service ended."""
         return max(map(float, re.findall(r"^\d+\s+(\d+\.\d+) \+\+\+ ", self.log.read_text(errors="replace"), re.M))) - self.offset
 
     def __str__(self):

@@ -1,13 +1,13 @@
-"""The ledger's disk fills up under load, again and again: calls are refused soon and run nothing, what was answered is there, and
-service comes back by itself when there is room (reliability: R-ENOSPC, goal 8)."""
+"""The ledger's disk fills up under load, several times: calls are refused soon and run nothing, answered calls are kept, and the
+service recovers when there is room (reliability: R-ENOSPC, goal 8)."""
 
 import os
 import subprocess
 import time
 
-from aftermath import settle
-from audit import hold
-from callers import Caller, Crowd, Journal
+from aftermath import check_outcome
+from audit import check_invariants
+from callers import Caller, CallerPool, Journal
 from harness import poll
 from tools import PLENTY, writer
 
@@ -22,7 +22,7 @@ REFUSALS = 60
 
 
 def run(trial):
-    trial.zero("unrecorded", "uncharged", "left_open", "late", "surprises")
+    trial.require_zero("unrecorded", "uncharged", "left_open", "late", "surprises")
     disk = Disk(trial.tmpfs(START_SIZE), START_SIZE)
     service = trial.service({"tools": {"pay": writer(trial, "pay", limit=(PLENTY, "lifetime"))}}, ledger=disk.place / "toolcrib.db")
     journal, kept, chance = Journal(trial.folder / "journal"), [], trial.random("rounds")
@@ -34,17 +34,17 @@ def run(trial):
             killed_while_full(trial, service, disk)
         else:
             disk.grow()
-            back(trial, service)
+            check_recovery(trial, service)
         calls = journal.take()
-        kept += settle(trial, service, journal, calls, died=killed)
+        kept += check_outcome(trial, service, journal, calls, died=killed)
         trial.add("rounds")
         trial.add("calls", len(calls))
     service.stop()
-    hold(trial, service.ledger, kept, {"pay": (PLENTY, "lifetime")})
+    check_invariants(trial, service.ledger, kept, {"pay": (PLENTY, "lifetime")})
 
 
 class Disk:
-    """A small file system, and the ballast that decides how much of it is left."""
+    """A small file system, and the ballast that decides how much free space it has."""
 
     def __init__(self, place, size):
         self.place, self.size, self.ballast = place, size, place / "ballast"
@@ -57,8 +57,8 @@ class Disk:
                 os.posix_fallocate(file.fileno(), 0, taken)
 
     def grow(self):
-        """Room again: the ballast goes, and the disk is larger by what asking again may take: the fewer calls share a commit, the
-        longer the log before its next checkpoint."""
+        """Frees space: the ballast is removed, and the disk grows by what the repeated calls may need: the fewer calls share a commit,
+        the longer the log before its next checkpoint."""
         self.ballast.unlink()
         self.size += 8 << 20
         subprocess.run(["mount", "-o", f"remount,size={self.size}", str(self.place)], check=True)
@@ -77,42 +77,42 @@ def fill(trial, service, journal, round_):
         if call.status == 503 and call.kind == "ledger_unavailable":
             refused.append(call)
             took = call.ended_at - call.sent_at
-            trial.most("slowest_refusal", took)
+            trial.record_max("slowest_refusal", took)
             if took > REFUSED_WITHIN:
-                trial.wrong("late", f"refused after {took:.1f} s: {call}")
+                trial.record_fault("late", f"refused after {took:.1f} s: {call}")
         elif call.status != 200:
-            trial.wrong("surprises", f"{call}")
+            trial.record_fault("surprises", f"{call}")
 
-    crowd = Crowd(CALLERS, work)
+    crowd = CallerPool(CALLERS, work)
     poll(lambda: len(refused) >= REFUSALS or crowd.failures, 30, "the disk is full and calls are refused")
-    crowd.dismiss()
+    crowd.stop_callers()
     trial.add("refused", len(refused))
     if service.ready():
-        # A small row may still have fitted; what counts is that the next large one does not leave it ready.
+        # A small row may still have fitted; the test is that the next large one makes the service not ready.
         trial.add("ready_while_full")
 
 
-def back(trial, service):
+def check_recovery(trial, service):
     """Ready, and a charged call runs."""
     began = time.monotonic()
     poll(service.ready, 4 * READY_WITHIN, "ready again")
     poll(lambda: service.invoke("pay", {"key": f"back-{time.monotonic_ns()}"}).status == 200, 4 * READY_WITHIN, "a call runs again")
     took = time.monotonic() - began
-    trial.most("slowest_recovery", took)
+    trial.record_max("slowest_recovery", took)
     if took > READY_WITHIN:
-        trial.wrong("late", f"in service {took:.1f} s after there was room")
+        trial.record_fault("late", f"in service {took:.1f} s after there was room")
 
 
 def killed_while_full(trial, service, disk):
-    """A start on the full disk serves or says what is wrong; with room it serves."""
+    """A start on the full disk serves or reports the reason; with free space it serves."""
     service.kill9()
     service.spawn()
-    ended = poll(lambda: service.listens() or service.process.poll() is not None, 10, "a start on a full disk ends or serves")
+    ended = poll(lambda: service.is_listening() or service.process.poll() is not None, 10, "a start on a full disk ends or serves")
     if service.process.poll() is None:
         trial.add("started_while_full")
         service.kill9()
     elif service.process.returncode == 0 or "toolcrib.db" not in service.stderr.splitlines()[-1]:
-        trial.wrong("surprises", f"ended with {service.process.returncode} on a full disk ({ended}): {service.stderr[-300:]}")
+        trial.record_fault("surprises", f"ended with {service.process.returncode} on a full disk ({ended}): {service.stderr[-300:]}")
     disk.grow()
     service.start()
-    trial.most("slowest_start", service.ready_after)
+    trial.record_max("slowest_start", service.ready_after)

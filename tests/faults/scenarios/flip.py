@@ -1,31 +1,31 @@
-"""One random bit of the ledger is flipped while the service is down: the next start refuses the file, or every answer that was given is
-found as it was, or asking for it says that it is damaged. Never silently gone or different (reliability: R-FLIP, goal 9)."""
+"""One random bit of the ledger is flipped while the service is stopped. The next start refuses the file, or every answer is found
+unchanged, or the request for it reports the damage. An answer is never silently missing or different (reliability: R-FLIP, goal 9)."""
 
 import shutil
 from urllib.parse import quote
 
 from audit import effects
-from callers import Caller, each
+from callers import Caller, for_each
 from harness import poll
 from tools import PLENTY, writer
 
 ROUNDS = (40, 1000)
 PATIENCE = (240, 3 * 3600)
 CALLS = 300  # acknowledged before the damage
-# Of these, asked for again by their key on each damaged ledger.
+# Of these, repeated by their key on each damaged ledger.
 ASKED_AGAIN = 20
 
 
 def run(trial):
-    trial.zero("altered", "bad_exit", "surprises")
+    trial.require_zero("altered", "bad_exit", "surprises")
     manifest = {"tools": {"pay": writer(trial, "pay", limit=(PLENTY, "lifetime"))}}
     service = trial.service(manifest)
     calls = []
     callers = [Caller(service) for _ in range(8)]
-    each(range(CALLS), lambda number, index: calls.append(callers[index].invoke("pay", {"key": f"f{number}"}, key=f"f{number}")))
-    originals = {"killed": left(trial, service, "killed", service.kill9)}
+    for_each(range(CALLS), lambda number, index: calls.append(callers[index].invoke("pay", {"key": f"f{number}"}, key=f"f{number}")))
+    originals = {"killed": keep_ledger(trial, service, "killed", service.kill9)}
     service.start()
-    originals["closed"] = left(trial, service, "closed", service.stop)
+    originals["closed"] = keep_ledger(trial, service, "closed", service.stop)
 
     ran, chance = len(effects(trial.effects)), trial.random("bits")
     for round_ in range(trial.rounds):
@@ -33,29 +33,29 @@ def run(trial):
         restore(originals[after], service.ledger)
         where = f"round {round_}, {after}: {flip(service.ledger, chance)}"
         service.spawn()
-        poll(lambda: service.listens() or service.process.poll() is not None, 10, f"it serves or ends: {where}")
+        poll(lambda: service.is_listening() or service.process.poll() is not None, 10, f"it serves or ends: {where}")
         if service.process.poll() is None:
-            judge(trial, service, calls, chance, where)
+            check_answers(trial, service, calls, chance, where)
             service.kill9()
         else:
-            refused(trial, service, where)
+            check_refusal(trial, service, where)
         for tool, key in effects(trial.effects)[ran:]:
-            trial.wrong("doubled", f"{where}: {tool} key={key} ran again")
+            trial.record_fault("doubled", f"{where}: {tool} key={key} ran again")
             ran += 1
         trial.add("rounds")
     trial.figures["calls"] = CALLS
 
 
-def left(trial, service, name, end):
-    """Ends the service and keeps what it leaves."""
+def keep_ledger(trial, service, name, end):
+    """Ends the service and keeps its files."""
     end()
-    kept = trial.folder / name
-    restore(service.ledger.parent, kept / service.ledger.name)
-    return kept
+    stored = trial.folder / name
+    restore(service.ledger.parent, stored / service.ledger.name)
+    return stored
 
 
 def restore(source, ledger):
-    """The ledger with all that lies beside it, the shared memory aside, which is made anew."""
+    """Copies the ledger with all files beside it, except the shared memory, which is recreated."""
     ledger.parent.mkdir(exist_ok=True)
     for file in ledger.parent.glob("toolcrib.db*"):
         file.unlink()
@@ -77,51 +77,51 @@ def flip(ledger, chance):
     return f"bit {bit} of byte {place} of {file.name}"
 
 
-def refused(trial, service, where):
-    """It did not start: it says that the ledger is why."""
+def check_refusal(trial, service, where):
+    """The service did not start, and names the ledger as the reason."""
     trial.add("refused")
     code, words = service.process.returncode, service.stderr[-600:]
     if code <= 0 or service.ledger.name not in words:
-        trial.wrong("bad_exit", f"{where}: exit {code}, {words}")
+        trial.record_fault("bad_exit", f"{where}: exit {code}, {words}")
 
 
-def judge(trial, service, calls, chance, where):
-    """It did start: each answer is there, or its damage is said."""
+def check_answers(trial, service, calls, chance, where):
+    """The service started: each answer is found, or its damage is reported."""
     caller, damaged = Caller(service), set()
     for call in calls:
         reply = caller.get(f"/invocations/{call.id}")
-        if says_damaged(trial, reply, where):
+        if reports_damage(trial, reply, where):
             damaged.add(call.id)
         elif reply.status != 200:
-            trial.wrong("lost", f"{where}: GET by id answers {reply.status} for {call}")
-        elif reply.json["state"] != "succeeded" or reply.json["result"] != call.said:
-            trial.wrong("altered", f"{where}: {reply.json} for {call}")
-    unlisted = {call.id for call in calls} - damaged - listed(trial, caller, where, damaged)
+            trial.record_fault("lost", f"{where}: GET by id answers {reply.status} for {call}")
+        elif reply.json["state"] != "succeeded" or reply.json["result"] != call.json_body:
+            trial.record_fault("altered", f"{where}: {reply.json} for {call}")
+    unlisted = {call.id for call in calls} - damaged - list_ids(trial, caller, where, damaged)
     if unlisted and "the list" not in damaged:
-        trial.wrong("lost", f"{where}: {len(unlisted)} calls are in no list, {sorted(unlisted)[0]}")
-    counter(trial, service, where, damaged)
+        trial.record_fault("lost", f"{where}: {len(unlisted)} calls are in no list, {sorted(unlisted)[0]}")
+    check_counter(trial, service, where, damaged)
     for call in chance.sample(calls, ASKED_AGAIN):
-        again = caller.again(call)
-        if again.replayed and again.body != call.body:
-            trial.wrong("altered", f"{where}: the replay is {again}, the first answer was {call}")
-        elif again.status != 200 and again.status < 500 and again.kind != "outcome_unknown":
-            trial.wrong("surprises", f"{where}: {again}")
+        repeated = caller.resend(call)
+        if repeated.replayed and repeated.body != call.body:
+            trial.record_fault("altered", f"{where}: the replay is {repeated}, the first answer was {call}")
+        elif repeated.status != 200 and repeated.status < 500 and repeated.kind != "outcome_unknown":
+            trial.record_fault("surprises", f"{where}: {repeated}")
     trial.add("said" if damaged else "harmless")
 
 
-def says_damaged(trial, reply, where):
-    """Whether an answer says that the ledger is damaged."""
+def reports_damage(trial, reply, where):
+    """Whether an answer reports a damaged ledger."""
     if reply.status >= 500 and reply.headers.get("content-type") != "application/problem+json":
-        trial.wrong("surprises", f"{where}: {reply}")
+        trial.record_fault("surprises", f"{where}: {reply}")
     return reply.status >= 500
 
 
-def listed(trial, caller, where, damaged):
+def list_ids(trial, caller, where, damaged):
     """Ids in the list, as far as it can be read."""
     ids, cursor = set(), ""
     while cursor is not None:
         reply = caller.get(f"/invocations?tool=pay&limit=100{cursor}")
-        if says_damaged(trial, reply, where):
+        if reports_damage(trial, reply, where):
             damaged.add("the list")
             return ids
         ids.update(row["invocation_id"] for row in reply.json["invocations"])
@@ -129,10 +129,10 @@ def listed(trial, caller, where, damaged):
     return ids
 
 
-def counter(trial, service, where, damaged):
-    """The limit's counter is right, or /metrics says that it is not, or asking says that it is damaged."""
+def check_counter(trial, service, where, damaged):
+    """The limit's counter is right, or /metrics reports the drift, or the request reports the damage."""
     reply = service.get("/tools/pay")
-    if says_damaged(trial, reply, where):
+    if reports_damage(trial, reply, where):
         damaged.add("the counter")
     elif reply.json["usage"][0]["used"] != CALLS and not service.metric("toolcrib_quota_drift"):
-        trial.wrong("drift", f"{where}: {reply.json['usage']} after {CALLS} calls")
+        trial.record_fault("drift", f"{where}: {reply.json['usage']} after {CALLS} calls")

@@ -1,11 +1,11 @@
-"""kill -9 of the whole group at a random moment under load, then a restart. Nothing that was answered may be lost, nothing that was
-asked for once may happen twice, no limit may give more than it has (reliability: R-KILL)."""
+"""kill -9 of the whole group at a random moment under load, then a restart. No answered call may be lost, no call may have two effects,
+no limit may allow more than its units (reliability: R-KILL)."""
 
 import time
 
-from aftermath import settle
-from audit import hold
-from callers import Caller, Crowd, Journal
+from aftermath import check_outcome
+from audit import check_invariants
+from callers import Caller, CallerPool, Journal
 from harness import poll, processes
 from tools import PLENTY, poster, reader, writer
 
@@ -13,16 +13,16 @@ ROUNDS = (200, 1000)
 PATIENCE = (400, 3 * 3600)
 MOMENT = (0.5, 2.0)  # the kill comes after 50 ms and before this
 CALLERS = 12
-# Calls of a round whose answer is also asked for again by its key; every one is looked up by its id.
+# Calls of a round whose answer is also requested again by its key; every one is looked up by its id.
 ASKED_AGAIN = (20, 1_000_000)
 # So small that it is used up while the kills go on.
 FEW = 300
-# `glance` is `look` without a key: nothing is promised to such a call, it is part of the load.
+# `glance` is `look` without a key: it has no guarantee and is part of the load.
 MIX = ["pay"] * 5 + ["post"] * 3 + ["few"] + ["slow"] * 2 + ["peek"] * 2 + ["look"] * 2 + ["glance"]
 
 
 def run(trial):
-    trial.zero("unrecorded", "uncharged", "left_open", "surprises")
+    trial.require_zero("unrecorded", "uncharged", "left_open", "surprises")
     upstream = trial.upstream()
     service = trial.service({"tools": {
         "pay": writer(trial, "pay", limit=(PLENTY, "day")),
@@ -33,29 +33,29 @@ def run(trial):
         "look": reader(trial)}})
     journal, kept, chance = Journal(trial.folder / "journal"), [], trial.random("moments")
     for round_ in range(trial.rounds):
-        crowd = Crowd(CALLERS, load(trial, service, journal, round_))
+        crowd = CallerPool(CALLERS, load(trial, service, journal, round_))
         time.sleep(chance.uniform(0.05, MOMENT[trial.long]))  # the fault's own moment
         if chance.random() < 0.2:  # while it drains
             service.terminate()
             time.sleep(chance.uniform(0, 0.05))
         service.kill9()
-        crowd.dismiss()
+        crowd.stop_callers()
         service.start()
-        trial.most("slowest_start", service.ready_after)
+        trial.record_max("slowest_start", service.ready_after)
         calls = journal.take()
-        kept += settle(trial, service, journal, calls, again=chance.sample(calls, min(len(calls), ASKED_AGAIN[trial.long])))
+        kept += check_outcome(trial, service, journal, calls, again=chance.sample(calls, min(len(calls), ASKED_AGAIN[trial.long])))
         drift = service.metric("toolcrib_quota_drift")
         if drift:
-            trial.wrong("drift", f"round {round_}: toolcrib_quota_drift says {drift}")
+            trial.record_fault("drift", f"round {round_}: toolcrib_quota_drift says {drift}")
         trial.add("rounds")
         trial.add("calls", len(calls))
     poll(lambda: not processes(trial.mark), 10, "tools of killed services end")
     service.stop()
-    hold(trial, service.ledger, kept, {"pay": (PLENTY, "day"), "few": (FEW, "lifetime"), "post": (PLENTY, "lifetime")})
+    check_invariants(trial, service.ledger, kept, {"pay": (PLENTY, "day"), "few": (FEW, "lifetime"), "post": (PLENTY, "lifetime")})
 
 
 def load(trial, service, journal, round_):
-    """What each caller of a round does, call after call, until nobody is there."""
+    """Each caller of a round makes these calls, until the service accepts no connection."""
     callers = [(Caller(service, journal), Caller(service), trial.random(round_, index)) for index in range(CALLERS)]
     counts = [0] * CALLERS
 
@@ -69,6 +69,6 @@ def load(trial, service, journal, round_):
             call = caller.invoke(tool, {"key": key}, key=key)
         expected = (None, 200, 503) if call.status == 503 and call.kind == "draining" else (None, 200)
         if call.status not in expected and (call.tool, call.status) != ("few", 429):
-            trial.wrong("surprises", f"{call}")
+            trial.record_fault("surprises", f"{call}")
 
     return work

@@ -1,27 +1,27 @@
-"""The service is frozen (SIGSTOP) under load and thawed: nothing is doubled, deadlines that passed meanwhile are honoured at once, and a
-second service on the same ledger does not take the frozen one for dead (reliability: R-STOP, goal 19)."""
+"""The service is frozen (SIGSTOP) under load and resumed: no call runs twice, deadlines that passed meanwhile end their calls at once,
+and a second service on the same ledger does not treat the frozen one as dead (reliability: R-STOP, goal 19)."""
 
 import os
 import signal
 import time
 
-from aftermath import settle, unanswered
-from audit import effects, hold
-from callers import Caller, Crowd, Journal
-from harness import later, poll
+from aftermath import check_outcome, is_unanswered
+from audit import effects, check_invariants
+from callers import Caller, CallerPool, Journal
+from harness import in_background, poll
 from tools import PLENTY, poster, reader, writer
 
 ROUNDS = (4, 30)
 PATIENCE = (180, 3 * 3600)
 FROZEN = (3.0, 60.0)  # seconds
 CALLERS = 8
-# The one call whose time runs out while the service is frozen, and how long after the thaw it may take to say so.
+# The one call whose time runs out while the service is frozen, and how long after the resume it may take to answer.
 TIMEOUT, HONOURED_WITHIN = 1.0, 1.0
 MIX = ["pay"] * 4 + ["post"] * 2 + ["slow"] * 3 + ["look"]
 
 
 def run(trial):
-    trial.zero("unrecorded", "uncharged", "left_open", "late", "taken_over", "surprises")
+    trial.require_zero("unrecorded", "uncharged", "left_open", "late", "taken_over", "surprises")
     upstream = trial.upstream()
     manifest = {"tools": {
         "pay": writer(trial, "pay", limit=(PLENTY, "day")),
@@ -32,25 +32,25 @@ def run(trial):
     service = trial.service(manifest)
     journal, kept, chance = Journal(trial.folder / "journal"), [], trial.random("moments")
     for round_ in range(trial.rounds):
-        crowd = Crowd(CALLERS, load(trial, service, journal, round_))
+        crowd = CallerPool(CALLERS, load(trial, service, journal, round_))
         time.sleep(chance.uniform(0.1, 0.5))  # the fault's own moment
         hung, hung_key = Caller(service, journal, timeout=FROZEN[trial.long] + 30), f"s{round_}-hung"
-        answer = later(lambda: hung.invoke("hung", {"key": hung_key}, key=hung_key, run_id=hung_key))
+        answer = in_background(lambda: hung.invoke("hung", {"key": hung_key}, key=hung_key, run_id=hung_key))
         poll(lambda: ("hung", hung_key) in effects(trial.effects), 5, "the hung call runs")
         row = service.rows(f"run_id={hung_key}")[0]
-        thawed = frozen(trial, service, manifest, row, hung_key, round_)
-        judge(trial, answer(FROZEN[trial.long] + 30), thawed)
+        thawed = freeze(trial, service, manifest, row, hung_key, round_)
+        check_deadline(trial, answer(FROZEN[trial.long] + 30), thawed)
         poll(service.ready, 5, "ready after the thaw")
-        crowd.dismiss(FROZEN[trial.long] + 35)
+        crowd.stop_callers(FROZEN[trial.long] + 35)
         calls = journal.take()
         for call in calls:
-            if unanswered(call):
-                trial.wrong("surprises", f"nobody died, and there is no answer: {call}")
-        kept += settle(trial, service, journal, calls, again=calls, died=False)
+            if is_unanswered(call):
+                trial.record_fault("surprises", f"nobody died, and there is no answer: {call}")
+        kept += check_outcome(trial, service, journal, calls, again=calls, died=False)
         trial.add("rounds")
         trial.add("calls", len(calls))
     service.stop()
-    hold(trial, service.ledger, kept, {"pay": (PLENTY, "day"), "post": (PLENTY, "lifetime")})
+    check_invariants(trial, service.ledger, kept, {"pay": (PLENTY, "day"), "post": (PLENTY, "lifetime")})
 
 
 def load(trial, service, journal, round_):
@@ -63,44 +63,44 @@ def load(trial, service, journal, round_):
         key = f"s{round_}-{index}-{counts[index]}"
         call = caller.invoke(chance.choice(MIX), {"key": key}, key=key)
         if call.status not in (None, 200):
-            trial.wrong("surprises", f"{call}")
+            trial.record_fault("surprises", f"{call}")
 
     return work
 
 
-def frozen(trial, service, manifest, row, hung_key, round_):
-    """Stops the service, lets a second one start on its ledger meanwhile, and goes on; gives the moment of the thaw."""
+def freeze(trial, service, manifest, row, hung_key, round_):
+    """Freezes the service, lets a second one start on its ledger meanwhile, and resumes; returns the moment of the resume."""
     pid, began = service.pid, time.monotonic()
     os.kill(pid, signal.SIGSTOP)
     try:
-        second(trial, service, manifest, row, hung_key, round_)
+        check_second(trial, service, manifest, row, hung_key, round_)
         time.sleep(max(0.0, FROZEN[trial.long] - (time.monotonic() - began)))  # the fault itself
     finally:
         os.kill(pid, signal.SIGCONT)
     return time.monotonic()
 
 
-def second(trial, service, manifest, row, hung_key, round_):
-    """It serves, or says that the ledger is locked (the freeze may have come in the middle of a commit). The frozen one's running call
-    is not declared interrupted, and its key does not run again."""
-    other = trial.second(manifest, name=f"second-{round_}", ledger=service.ledger)
+def check_second(trial, service, manifest, row, hung_key, round_):
+    """The second service serves, or reports that the ledger is locked (the freeze may have come in the middle of a commit). The frozen
+    service's running call is not declared interrupted, and its key does not run again."""
+    other = trial.start_second(manifest, name=f"second-{round_}", ledger=service.ledger)
     if other is None:
         trial.add("locked_out")
         return
     seen = other.get(f"/invocations/{row['invocation_id']}").json["state"]
     if seen not in ("reserved", "running"):
-        trial.wrong("taken_over", f"the frozen service's call {hung_key} is {seen} for the second one")
+        trial.record_fault("taken_over", f"the frozen service's call {hung_key} is {seen} for the second one")
     call = Caller(other).invoke("hung", {"key": hung_key}, key=hung_key)
     if call.kind not in ("idempotency_in_progress", "ledger_unavailable"):
-        trial.wrong("taken_over", f"the second service answers for the frozen one's key: {call}")
+        trial.record_fault("taken_over", f"the second service answers for the frozen one's key: {call}")
     other.end()
 
 
-def judge(trial, call, thawed):
+def check_deadline(trial, call, thawed):
     """The call whose time ran out while the service was frozen."""
     if (call.status, call.kind) != (504, "attempt_timed_out"):
-        trial.wrong("surprises", f"a call whose time is up answers {call}")
+        trial.record_fault("surprises", f"a call whose time is up answers {call}")
     took = call.ended_at - thawed
-    trial.most("slowest_deadline", took)
+    trial.record_max("slowest_deadline", took)
     if took > HONOURED_WITHIN:
-        trial.wrong("late", f"{took:.2f} s after the thaw: {call}")
+        trial.record_fault("late", f"{took:.2f} s after the thaw: {call}")

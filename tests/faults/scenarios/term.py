@@ -1,14 +1,13 @@
-"""SIGTERM at a random moment under load: exit 0 in under 28 s, every accepted call gets its answer, nothing is left open
-(reliability: goal 18)."""
+"""SIGTERM at a random moment under load: exit 0 in under 28 s, every accepted call gets its answer, no call is left open (reliability: goal 18)."""
 
 import os
 import signal
 import subprocess
 import time
 
-from aftermath import found
-from audit import hold
-from callers import Caller, Crowd, Gone, Journal, each
+from aftermath import check_row
+from audit import check_invariants
+from callers import Caller, CallerPool, Disconnected, Journal, for_each
 from tools import PLENTY, poster, reader, writer
 
 ROUNDS = (30, 1000)
@@ -21,7 +20,7 @@ MIX = ["pay"] * 4 + ["post"] * 3 + ["slow"] * 2 + ["look"] * 2
 
 
 def run(trial):
-    trial.zero("reset", "bad_exit", "altered", "unrecorded", "uncharged", "left_open", "surprises")
+    trial.require_zero("reset", "bad_exit", "altered", "unrecorded", "uncharged", "left_open", "surprises")
     upstream = trial.upstream()
     service = trial.service({"server": {"drain": DRAIN}, "tools": {
         "pay": writer(trial, "pay", limit=(PLENTY, "day")),
@@ -31,17 +30,17 @@ def run(trial):
         "look": reader(trial)}})
     journal, kept, chance = Journal(trial.folder / "journal"), [], trial.random("moments")
     for round_ in range(trial.rounds):
-        crowd = Crowd(CALLERS, load(trial, service, journal, round_))
+        crowd = CallerPool(CALLERS, load(trial, service, journal, round_))
         time.sleep(chance.uniform(0.05, 0.5))  # the fault's own moment
         end(trial, service)
-        crowd.dismiss()
+        crowd.stop_callers()
         service.start()
         calls = journal.take()
         kept += check(trial, service, calls)
         trial.add("rounds")
         trial.add("calls", len(calls))
     service.stop()
-    hold(trial, service.ledger, kept, {"pay": (PLENTY, "day"), "post": (PLENTY, "lifetime")})
+    check_invariants(trial, service.ledger, kept, {"pay": (PLENTY, "day"), "post": (PLENTY, "lifetime")})
 
 
 def load(trial, service, journal, round_):
@@ -56,9 +55,9 @@ def load(trial, service, journal, round_):
         call = caller.invoke("stuck" if stuck else chance.choice(MIX), {"key": key}, run_id=key)
         if call.status in (499, 503) and call.kind in ("draining", "cancelled"):
             trial.add("drained")
-            raise Gone("it drains")
+            raise Disconnected("it drains")
         elif call.status not in (None, 200):
-            trial.wrong("surprises", f"{call}")
+            trial.record_fault("surprises", f"{call}")
 
     return work
 
@@ -74,13 +73,13 @@ def end(trial, service):
         os.killpg(process.pid, signal.SIGKILL)
         code = f"still running after {WITHIN} s"
         process.wait()
-    trial.most("slowest_end", time.monotonic() - began)
+    trial.record_max("slowest_end", time.monotonic() - began)
     if code != 0:
-        trial.wrong("bad_exit", f"{code}")
+        trial.record_fault("bad_exit", f"{code}")
 
 
 def check(trial, service, calls):
-    """Whoever has a row has had an answer; every answer is on record as it was given. Gives the calls that promised a row."""
+    """Every call with a row has had an answer; every answer is recorded unchanged. Returns the calls that promised a row."""
     callers = [Caller(service) for _ in range(8)]
 
     def look(call, index):
@@ -88,13 +87,13 @@ def check(trial, service, calls):
             trial.add("not_accepted")
             rows = callers[index].get(f"/invocations?run_id={call.key}").json["invocations"]
             if rows:
-                trial.wrong("reset", f"{rows[0]['state']} in the ledger, and its caller got {call}")
+                trial.record_fault("reset", f"{rows[0]['state']} in the ledger, and its caller got {call}")
         elif call.status == 200:
-            found(trial, callers[index], call)
+            check_row(trial, callers[index], call)
         call.body = None
 
-    each(calls, look)
+    for_each(calls, look)
     unknown = [row for row in callers[0].get("/invocations?state=unknown&limit=100").json["invocations"] if row["tool"] != "stuck"]
     for row in unknown:
-        trial.wrong("left_open", f"{row}")
+        trial.record_fault("left_open", f"{row}")
     return [call for call in calls if call.status == 200]

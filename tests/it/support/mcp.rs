@@ -9,26 +9,26 @@ use serde_json::{Value, json};
 use super::{TestApp, request};
 
 /// The version without sessions.
-pub(crate) const MODERN: &str = "2026-07-28";
+pub(crate) const STATELESS_VERSION: &str = "2026-07-28";
 
-/// What a request of [`MODERN`] says of itself.
-pub(crate) fn meta() -> Value {
-    json!({"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+/// The `_meta` of a request of [`STATELESS_VERSION`].
+pub(crate) fn client_meta() -> Value {
+    json!({"io.modelcontextprotocol/protocolVersion": STATELESS_VERSION, "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
         "io.modelcontextprotocol/clientCapabilities": {}})
 }
 
 /// One object with the fields of both.
-pub(crate) fn with(mut one: Value, other: Value) -> Value {
-    one.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
-    one
+pub(crate) fn merge(mut object: Value, other: Value) -> Value {
+    object.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
+    object
 }
 
-pub(crate) fn rpc(method: &str, params: Value) -> Value {
+pub(crate) fn rpc_message(method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 }
 
 /// A request as any client of streamable HTTP sends it.
-pub(crate) fn posted(body: &Value, key: Option<&str>, headers: &[(&str, &str)]) -> Request<Body> {
+pub(crate) fn mcp_request(body: &Value, key: Option<&str>, headers: &[(&str, &str)]) -> Request<Body> {
     let mut request = request("POST", "/mcp", key, Some(body.clone()));
     let all = [("accept", "application/json, text/event-stream")];
     for (name, value) in all.iter().chain(headers) {
@@ -38,15 +38,15 @@ pub(crate) fn posted(body: &Value, key: Option<&str>, headers: &[(&str, &str)]) 
 }
 
 /// A request of [`MODERN`] with all that belongs to it; `_meta` in `params` is added to.
-pub(crate) fn modern(method: &str, params: Value, key: Option<&str>) -> Request<Body> {
-    let said = with(meta(), params.get("_meta").cloned().unwrap_or_else(|| json!({})));
-    let params = with(params, json!({"_meta": said}));
+pub(crate) fn modern_request(method: &str, params: Value, key: Option<&str>) -> Request<Body> {
+    let meta = merge(client_meta(), params.get("_meta").cloned().unwrap_or_else(|| json!({})));
+    let params = merge(params, json!({"_meta": meta}));
     let name = params["name"].as_str().unwrap_or_default().to_owned();
-    let mut headers = vec![("mcp-protocol-version", MODERN), ("mcp-method", method)];
+    let mut headers = vec![("mcp-protocol-version", STATELESS_VERSION), ("mcp-method", method)];
     if method == "tools/call" {
         headers.push(("mcp-name", &name));
     }
-    posted(&rpc(method, params), key, &headers)
+    mcp_request(&rpc_message(method, params), key, &headers)
 }
 
 /// The messages of an answer, be it JSON or a stream that ends.
@@ -64,7 +64,7 @@ pub(crate) async fn messages(response: Response) -> (StatusCode, Vec<Value>) {
 }
 
 /// The one message of an answer, or the last.
-pub(crate) async fn last(response: Response) -> (StatusCode, Value) {
+pub(crate) async fn last_message(response: Response) -> (StatusCode, Value) {
     let (status, mut messages) = messages(response).await;
     (status, messages.pop().unwrap_or_default())
 }
@@ -72,12 +72,12 @@ pub(crate) async fn last(response: Response) -> (StatusCode, Value) {
 impl TestApp {
     /// What is answered to a request of [`MODERN`].
     pub(crate) async fn mcp(&self, method: &str, params: Value) -> (StatusCode, Value) {
-        last(self.respond(modern(method, params, None)).await).await
+        last_message(self.respond(modern_request(method, params, None)).await).await
     }
 
     /// The result of a call, the request being in order.
-    pub(crate) async fn mcp_call(&self, name: &str, arguments: Value, said: Value) -> Value {
-        let params = json!({"name": name, "arguments": arguments, "_meta": said});
+    pub(crate) async fn mcp_call(&self, name: &str, arguments: Value, meta: Value) -> Value {
+        let params = json!({"name": name, "arguments": arguments, "_meta": meta});
         let (status, mut answer) = self.mcp("tools/call", params).await;
         assert_eq!(status, 200, "{answer}");
         assert!(answer.get("result").is_some(), "{answer}");
@@ -88,9 +88,9 @@ impl TestApp {
     pub(crate) async fn session(&self, version: &str, key: Option<&str>) -> Session<'_> {
         let client = json!({"name": "test", "version": "1"});
         let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": client});
-        let response = self.respond(posted(&rpc("initialize", params), key, &[])).await;
+        let response = self.respond(mcp_request(&rpc_message("initialize", params), key, &[])).await;
         let id = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
-        let (status, opened) = last(response).await;
+        let (status, opened) = last_message(response).await;
         assert_eq!((status.as_u16(), &opened["result"]["protocolVersion"]), (200, &json!(version)), "{opened}");
         let session = Session {
             app: self,
@@ -99,8 +99,8 @@ impl TestApp {
             key: key.map(str::to_owned),
             server: opened["result"].clone(),
         };
-        let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        assert_eq!(session.post(&told).await.status(), 202);
+        let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        assert_eq!(session.post(&initialized).await.status(), 202);
         session
     }
 }
@@ -111,7 +111,7 @@ pub(crate) struct Session<'a> {
     pub(crate) id: String,
     version: String,
     key: Option<String>,
-    /// What the server said of itself.
+    /// The server's answer to `initialize`.
     pub(crate) server: Value,
 }
 
@@ -120,20 +120,20 @@ impl Session<'_> {
         [("mcp-session-id", &self.id), ("mcp-protocol-version", &self.version)]
     }
 
-    pub(crate) fn posted(&self, body: &Value) -> Request<Body> {
-        posted(body, self.key.as_deref(), &self.headers())
+    pub(crate) fn request(&self, body: &Value) -> Request<Body> {
+        mcp_request(body, self.key.as_deref(), &self.headers())
     }
 
     pub(crate) async fn post(&self, body: &Value) -> Response {
-        self.app.respond(self.posted(body)).await
+        self.app.respond(self.request(body)).await
     }
 
-    pub(crate) async fn ask(&self, method: &str, params: Value) -> Value {
-        last(self.post(&rpc(method, params)).await).await.1
+    pub(crate) async fn result_of(&self, method: &str, params: Value) -> Value {
+        last_message(self.post(&rpc_message(method, params)).await).await.1
     }
 
     pub(crate) async fn call(&self, name: &str, arguments: Value) -> Value {
-        self.ask("tools/call", json!({"name": name, "arguments": arguments})).await["result"].take()
+        self.result_of("tools/call", json!({"name": name, "arguments": arguments})).await["result"].take()
     }
 
     /// Anything but a message: GET opens the stream, DELETE ends it.
@@ -147,7 +147,7 @@ impl Session<'_> {
 }
 
 /// The next message of an open stream; `None` at its end.
-pub(crate) async fn next(body: &mut Body) -> Option<Value> {
+pub(crate) async fn next_message(body: &mut Body) -> Option<Value> {
     loop {
         let frame = body.frame().await?.unwrap();
         let text = std::str::from_utf8(frame.data_ref().unwrap()).unwrap().to_owned();

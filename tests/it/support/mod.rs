@@ -52,7 +52,7 @@ impl TestApp {
     /// A service of this builder, perhaps with a manifest, that may still be loading its sources.
     pub(crate) async fn loading(builder: AppBuilder, manifest: Option<&str>) -> Self {
         let (builder, folder) = Self::prepare(builder, manifest);
-        Self::begin(builder, folder).await
+        Self::start(builder, folder).await
     }
 
     /// A service with a manifest and these files beside it, that may still be loading its sources.
@@ -63,17 +63,17 @@ impl TestApp {
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(file, text).unwrap();
         }
-        Self::begin(builder, folder).await
+        Self::start(builder, folder).await
     }
 
     /// Waits until every source was listed or has failed.
-    pub(crate) async fn loaded(self) -> Self {
-        self.app.sources_listed().await;
+    pub(crate) async fn with_sources_listed(self) -> Self {
+        self.app.wait_for_sources().await;
         self
     }
 
     async fn build(builder: AppBuilder, manifest: Option<&str>) -> Self {
-        Self::loading(builder, manifest).await.loaded().await
+        Self::loading(builder, manifest).await.with_sources_listed().await
     }
 
     fn prepare(mut builder: AppBuilder, manifest: Option<&str>) -> (AppBuilder, TempDir) {
@@ -102,12 +102,12 @@ impl TestApp {
         self.app.close().await;
     }
 
-    /// Reads the manifest again; what was wrong with it, if the old one was kept.
+    /// Reloads the manifest. Returns the fault if the old manifest stays.
     pub(crate) async fn reload(&self) -> Option<String> {
         self.app.reload().await.err().map(|error| error.to_string())
     }
 
-    /// Stops, and starts again with these tools on what the manifest and the ledger hold now.
+    /// Restarts with these tools, the current manifest and the same ledger.
     pub(crate) async fn restart(self, tools: impl IntoIterator<Item = Tool>) -> Self {
         let Self { app, folder, .. } = self;
         app.close().await;
@@ -116,10 +116,10 @@ impl TestApp {
         if manifest.exists() {
             builder = builder.manifest(&manifest).unwrap();
         }
-        Self::begin(builder, folder).await.loaded().await
+        Self::start(builder, folder).await.with_sources_listed().await
     }
 
-    async fn begin(builder: AppBuilder, folder: TempDir) -> Self {
+    async fn start(builder: AppBuilder, folder: TempDir) -> Self {
         let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
         let app = builder.ledger(ledger).build().await.unwrap();
         Self { router: app.router(), app, folder }
@@ -186,14 +186,14 @@ impl TestApp {
     }
 
     /// The newest call of the ledger, with its result.
-    pub(crate) async fn newest(&self) -> Value {
+    pub(crate) async fn newest_invocation(&self) -> Value {
         let (_, page) = self.get("/invocations?limit=1").await;
         let id = page["invocations"][0]["invocation_id"].as_str().unwrap().to_owned();
         self.get(&format!("/invocations/{id}")).await.1
     }
 
     /// Waits, by asking, until there is a call that matches.
-    pub(crate) async fn until_newest_with(&self, query: &str) -> Value {
+    pub(crate) async fn wait_for_newest_with(&self, query: &str) -> Value {
         for _ in 0..2000 {
             let (_, page) = self.get(&format!("/invocations?{query}")).await;
             if let Some(newest) = page["invocations"].as_array().and_then(|calls| calls.first()) {
@@ -205,16 +205,16 @@ impl TestApp {
     }
 
     /// Waits, by asking, until the newest call is in this state.
-    pub(crate) async fn until_newest_is(&self, state: &str) -> Value {
+    pub(crate) async fn wait_for_newest_state(&self, state: &str) -> Value {
         for _ in 0..2000 {
-            let newest = self.newest().await;
+            let newest = self.newest_invocation().await;
             if newest["state"] == state {
                 return newest;
             }
             tokio::task::yield_now().await;
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
-        panic!("the newest call never became {state}: {}", self.newest().await);
+        panic!("the newest call never became {state}: {}", self.newest_invocation().await);
     }
 }
 
@@ -232,6 +232,6 @@ pub(crate) fn request(method: &str, path: &str, key: Option<&str>, body: Option<
 }
 
 /// The text of an answer's or a problem's first block.
-pub(crate) fn said(reply: &Reply) -> &str {
+pub(crate) fn first_text(reply: &Reply) -> &str {
     reply.1["content"][0]["text"].as_str().unwrap_or_default()
 }

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from wire import OBJECT, Refused, Server, note, text, tool
+from wire import OBJECT, Refused, Server, append_line, text, tool
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer", "description": "A number."}}, "required": ["n"]}
 WEATHER = {"type": "object", "properties": {"degrees": {"type": "number"}}, "required": ["degrees"]}
@@ -32,7 +32,7 @@ def pid(server, message):
 
 def count(server, message):
     """A call that leaves a trace."""
-    note("COUNTED", str(arguments(message).get("n")))
+    append_line("COUNTED", str(arguments(message).get("n")))
     return text("counted")
 
 
@@ -55,7 +55,7 @@ def refuses(server, message):
 
 def counts_and_refuses(server, message):
     """Does its work, and then finds fault with what it was given."""
-    note("COUNTED", "done")
+    append_line("COUNTED", "done")
     raise Refused(-32602, "n must be even")
 
 
@@ -94,7 +94,7 @@ def steps(server, message):
 
 def dies(server, message):
     """Without a word."""
-    note("COUNTED", "dies")
+    append_line("COUNTED", "dies")
     os._exit(3)
 
 
@@ -109,7 +109,7 @@ def leaves_children(server, message):
 
 def hangs(server, message):
     """Never answers."""
-    note("COUNTED", "hangs")
+    append_line("COUNTED", "hangs")
 
 
 def late(server, message):
@@ -241,13 +241,13 @@ def reverse(server, message):
 
 def asks(server, message):
     """Asks its client for what a client may offer; tells what came."""
-    told = {}
+    reported = {}
     for method, params in (("sampling/createMessage", {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 5}),
                            ("elicitation/create", {"message": "Password?", "requestedSchema": OBJECT}), ("roots/list", None),
                            ("ping", None), ("made/up", None)):
         answer = server.ask(method, params, 5)
-        told[method] = "nothing" if answer is None else "error" if "error" in answer else "result"
-    return text(json.dumps(told))
+        reported[method] = "nothing" if answer is None else "error" if "error" in answer else "result"
+    return text(json.dumps(reported))
 
 
 def flood(server, message):

@@ -1,4 +1,4 @@
-"""`lists.py WAY [FILE]`: a server that is odd in what it lists."""
+"""`lists.py WAY [FILE]`: a server with an unusual tool list."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from wire import OBJECT, Server, note, text, tool
+from wire import OBJECT, Server, append_line, text, tool
 
 sys.setrecursionlimit(100_000)
 WAY = sys.argv[1]
@@ -42,7 +42,7 @@ COLOURED = "Reads \x1b[31mred\x1b[0m files.\x07\x00\u202e\U000e0041 Then\tthat's
 
 class Lists(Server):
     def on_tools_list(self, number, params):
-        note("LISTED", json.dumps(params))
+        append_line("LISTED", json.dumps(params))
         if WAY == "endless":
             page = int(params.get("cursor", 0))
             return self.answer(number, {"tools": [tool(f"tool_{page}")], "nextCursor": str(page + 1)})
@@ -60,7 +60,7 @@ class Lists(Server):
 
 
 def watch(server):
-    """Tells of changes: of the file, or without a pause."""
+    """Notifies of list changes: of the file, or without a pause."""
     before = FILE and FILE.read_text()
     while True:
         if WAY == "loop":
@@ -94,7 +94,7 @@ TOOLS = {
 
 
 class Any(dict):
-    """A call of any tool tells its name."""
+    """A call of any tool returns its name."""
 
     def get(self, name, default=None):
         return lambda server, message: text(f"{name} of {os.getpid()}")

@@ -1,4 +1,4 @@
-"""`starts.py WAY`: a server that goes wrong when it starts, or will not end."""
+"""`starts.py WAY`: a server that fails when it starts, or does not end."""
 
 import os
 import signal
@@ -6,13 +6,13 @@ import subprocess
 import sys
 import time
 
-from wire import Server, note, text, tool
+from wire import Server, append_line, text, tool
 
 WAY = sys.argv[1]
 CALLS = {"pid": lambda server, message: text(str(os.getpid()))}
 
 
-class Odd(Server):
+class UnusualServer(Server):
     def on_initialize(self, number, params):
         if WAY == "refuses":
             return self.refuse(number, -32603, "The licence has expired")
@@ -26,13 +26,13 @@ class Odd(Server):
             return self.answer(number, {"hello": "world"})
         super().on_initialize(number, params)
 
-    def heard(self, message):
+    def handle_message(self, message):
         if WAY == "silent":
             return
         if WAY == "strict" and message["method"] == "server/discover":
             os._exit(7)  # as servers do that take nothing before `initialize`
         if WAY == "unasked" and message["method"] == "server/discover":
-            return  # never answers what it does not know
+            return  # ignores unknown requests
         if WAY == "dies_listing" and message["method"] == "tools/list":
             os._exit(4)
         if WAY == "hangs_listing" and message["method"] == "tools/list":
@@ -40,7 +40,7 @@ class Odd(Server):
         if WAY == "pings" and message["method"] in ("initialize", "server/discover"):
             self.send({"id": "early", "method": "ping"})
             self.notify("notifications/message", level="info", data="starting")
-        super().heard(message)
+        super().handle_message(message)
 
     def closed(self):
         if WAY in ("stubborn", "grandchildren"):
@@ -49,14 +49,14 @@ class Odd(Server):
 
 
 if WAY == "dies":
-    note("STARTED", str(os.getpid()))
+    append_line("STARTED", str(os.getpid()))
     sys.exit("no config: /etc/made-up.conf")
-if WAY == "bleeds":  # every second start goes well
+if WAY == "bleeds":  # every second start succeeds
     with open(os.environ["STARTED"], "a+", encoding="utf-8") as file:
         file.seek(0)
         odd = len(file.readlines()) % 2 == 0
     if odd:
-        note("STARTED", str(os.getpid()))
+        append_line("STARTED", str(os.getpid()))
         sys.exit("not yet")
 if WAY == "slow_again" and os.path.exists(os.environ["STARTED"]):  # only the first start is quick
     time.sleep(60)
@@ -74,4 +74,4 @@ if WAY in ("stubborn", "grandchildren"):
 if WAY == "grandchildren":
     for _ in range(3):
         subprocess.Popen(["/bin/sh", "-c", f"trap '' TERM HUP; sleep 300; : {sys.argv[2]}"], start_new_session=True)
-Odd([tool("pid")], CALLS).run()
+UnusualServer([tool("pid")], CALLS).run()

@@ -1,8 +1,6 @@
-"""A small MCP server over standard input and output, without any package, so that each misbehaviour sits exactly where it belongs.
-
-It speaks the session era (`initialize`); with `modern=True` only 2026-07-28 (`server/discover`). Each call runs on a thread of its own. What
-it hears goes, a message a line, to the file that HEARD names; the process id of every start to the one that STARTED names.
-"""
+"""A small MCP server over standard input and output, without any package, so that each fault is exactly where it belongs. It speaks the
+session era (`initialize`); with `modern=True` only 2026-07-28 (`server/discover`). Each call runs on a thread of its own. The messages
+that it receives go, one a line, to the file that HEARD names; the process id of every start goes to the file that STARTED names."""
 
 import json
 import os
@@ -24,16 +22,16 @@ def tool(name, description="A tool of a test server.", schema=None, **more):
 
 
 class Server:
-    """`tools` are definitions; `calls` answers by name: a function of (server, message) gives a result, raises Refused, or gives None to
-    say nothing."""
+    """`tools` are definitions; `calls` answers by name: a function of (server, message) returns a result, raises Refused, or returns
+    None to send nothing."""
 
     def __init__(self, tools=(), calls=None, modern=False):
         self.tools, self.calls, self.modern = list(tools), dict(calls or {}), modern
         self.lock, self.waiting, self.asked = threading.Lock(), {}, 0
         self.out = sys.stdout.buffer
-        note("STARTED", str(os.getpid()))
+        append_line("STARTED", str(os.getpid()))
 
-    # what it says
+    # sending
 
     def raw(self, data):
         with self.lock:
@@ -55,7 +53,7 @@ class Server:
         self.send({"method": method, "params": params})
 
     def ask(self, method, params=None, seconds=10):
-        """A request of its own to the client; the whole answer, or None when none comes."""
+        """A request of its own to the client. Returns the answer, or None without one."""
         with self.lock:
             self.asked += 1
             number, came = f"own-{self.asked}", threading.Event()
@@ -64,27 +62,27 @@ class Server:
         came.wait(seconds)
         return self.waiting.pop(number)[1]
 
-    # what it hears
+    # receiving
 
     def run(self):
         for line in sys.stdin.buffer:
-            note("HEARD", line.decode().strip())
+            append_line("HEARD", line.decode().strip())
             message = json.loads(line)
             if "method" not in message:
-                self.heard_answer(message)
+                self.handle_answer(message)
             elif message["method"] == "tools/call":
                 threading.Thread(target=self.call, args=(message,), daemon=True).start()
             else:
-                self.heard(message)
+                self.handle_message(message)
         self.closed()
 
-    def heard_answer(self, message):
+    def handle_answer(self, message):
         came = self.waiting.get(message.get("id"))
         if came:
             came[1] = message
             came[0].set()
 
-    def heard(self, message):
+    def handle_message(self, message):
         method, number = message["method"], message.get("id")
         if number is None:
             return
@@ -138,8 +136,8 @@ class Refused(Exception):
     """A JSON-RPC error: code, message."""
 
 
-def note(variable, line):
-    """Appends a line to the file that a variable names, if it does."""
+def append_line(variable, line):
+    """Appends a line to the file that a variable names, if the variable is set."""
     name = os.environ.get(variable)
     if name:
         with open(name, "a", encoding="utf-8") as file:

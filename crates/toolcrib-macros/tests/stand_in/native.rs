@@ -6,14 +6,14 @@ pub fn schema_of<T: schemars::JsonSchema>(_: bool) -> Value {
     Value::Null
 }
 
-pub fn promised(_: Value) -> Option<Value> {
+pub fn object_schema(_: Value) -> Option<Value> {
     None
 }
 
-pub fn read<A: serde::de::DeserializeOwned>(_: Value) -> Result<A, ToolError> {
+pub fn decode_arguments<A: serde::de::DeserializeOwned>(_: Value) -> Result<A, ToolError> {
     Err(ToolError)
 }
 
-pub fn written<O: serde::Serialize>(_: O) -> Result<ToolResult, ToolError> {
+pub fn encode_output<O: serde::Serialize>(_: O) -> Result<ToolResult, ToolError> {
     Err(ToolError)
 }

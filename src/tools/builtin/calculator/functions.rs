@@ -2,7 +2,7 @@
 
 use std::f64::consts;
 
-use super::number::{Fault, Number, shown};
+use super::number::{CalculationError, Number, round_to_15_digits};
 
 /// The constants, by name.
 pub(super) const CONSTANTS: [(&str, f64); 3] = [("pi", consts::PI), ("e", consts::E), ("tau", consts::TAU)];
@@ -32,10 +32,10 @@ pub(super) const FUNCTIONS: [&str; 20] = [
 ];
 
 /// The value of a function for these arguments.
-pub(super) fn apply(name: &str, arguments: &[Number]) -> Result<Number, Fault> {
+pub(super) fn apply_function(name: &str, arguments: &[Number]) -> Result<Number, CalculationError> {
     use Number::{Float, Int};
     let double = |function: fn(f64) -> f64| match arguments {
-        [x] => Number::finite(function(x.as_f64())),
+        [x] => Number::from_f64(function(x.as_f64())),
         _ => Err(format!("`{name}` takes one number")),
     };
     match (name, arguments) {
@@ -45,21 +45,21 @@ pub(super) fn apply(name: &str, arguments: &[Number]) -> Result<Number, Fault> {
         ("round" | "floor" | "ceil", &[x @ Int(_)]) => Ok(x),
         // Rounds the value that is shown (15 digits). As a double, 2.675 is slightly less, but round(2.675, 2) must
         // be 2.68.
-        ("round", &[Float(x)]) => Ok(Number::whole(shown(x).round())),
-        ("floor", &[Float(x)]) => Ok(Number::whole(shown(x).floor())),
-        ("ceil", &[Float(x)]) => Ok(Number::whole(shown(x).ceil())),
-        ("round", &[x, Int(digits)]) => round(x, digits),
+        ("round", &[Float(x)]) => Ok(Number::from_whole_f64(round_to_15_digits(x).round())),
+        ("floor", &[Float(x)]) => Ok(Number::from_whole_f64(round_to_15_digits(x).floor())),
+        ("ceil", &[Float(x)]) => Ok(Number::from_whole_f64(round_to_15_digits(x).ceil())),
+        ("round", &[x, Int(digits)]) => round_to_digits(x, digits),
         ("round", _) => Err("`round` takes a number and, if you like, a whole number of digits".into()),
         ("min", [first, rest @ ..]) => Ok(rest.iter().fold(*first, |a, &b| if b.compare(a).is_lt() { b } else { a })),
         ("max", [first, rest @ ..]) => Ok(rest.iter().fold(*first, |a, &b| if b.compare(a).is_gt() { b } else { a })),
         ("min" | "max", []) => Err(format!("`{name}` takes at least one number")),
         ("ln" | "log2" | "log10", [x]) | ("log", [x] | [x, _]) if x.as_f64() <= 0.0 => {
-            Err("a logarithm is of a number above zero".into())
+            Err("a logarithm needs a number above zero".into())
         }
         ("log", [_, base]) if base.as_f64() <= 0.0 || base.as_f64() == 1.0 => {
-            Err("the base of a logarithm is above zero and not 1".into())
+            Err("the base of a logarithm must be above zero and not 1".into())
         }
-        ("log", [x, base]) => Number::finite(x.as_f64().ln() / base.as_f64().ln()),
+        ("log", [x, base]) => Number::from_f64(x.as_f64().ln() / base.as_f64().ln()),
         ("log", []) | ("log", [_, _, _, ..]) => Err("`log` takes a number and, if you like, a base".into()),
         ("pow", &[x, y]) => x.pow(y),
         ("pow", _) => Err("`pow` takes two numbers".into()),
@@ -81,7 +81,7 @@ pub(super) fn apply(name: &str, arguments: &[Number]) -> Result<Number, Fault> {
 }
 
 /// Rounds half away from zero. Negative digits round to tens, hundreds and so on.
-fn round(x: Number, digits: i128) -> Result<Number, Fault> {
+fn round_to_digits(x: Number, digits: i128) -> Result<Number, CalculationError> {
     let digits = i32::try_from(digits.clamp(-400, 400)).unwrap_or(0);
     match x {
         Number::Int(n) if digits >= 0 => Ok(Number::Int(n)),
@@ -97,15 +97,19 @@ fn round(x: Number, digits: i128) -> Result<Number, Fault> {
         Number::Float(x) if digits > 15 => Ok(Number::Float(x)),
         Number::Float(x) => {
             let unit = 10_f64.powi(digits.abs());
-            let rounded = if digits >= 0 { shown(x * unit).round() / unit } else { shown(x / unit).round() * unit };
+            let rounded = if digits >= 0 {
+                round_to_15_digits(x * unit).round() / unit
+            } else {
+                round_to_15_digits(x / unit).round() * unit
+            };
             // The product is not finite: `x` is too large to have these digits, or the unit is larger than any
             // double.
-            Ok(Number::finite(rounded).unwrap_or(Number::Float(if digits >= 0 { x } else { 0.0 })))
+            Ok(Number::from_f64(rounded).unwrap_or(Number::Float(if digits >= 0 { x } else { 0.0 })))
         }
     }
 }
 
-fn factorial(x: Number) -> Result<Number, Fault> {
+fn factorial(x: Number) -> Result<Number, CalculationError> {
     let n = match x {
         Number::Int(n) => n,
         Number::Float(x) if x.fract() == 0.0 => x as i128,

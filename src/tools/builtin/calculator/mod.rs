@@ -21,7 +21,7 @@ use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::{Runner, Tool};
 
 /// The longest expression, in characters.
-const LONGEST: usize = 1000;
+const MAX_EXPRESSION_CHARS: usize = 1000;
 
 /// The tool, registered as `name`.
 pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
@@ -35,7 +35,7 @@ pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
         "properties": {"expression": {
             "type": "string",
             "description": "The expression, e.g. (17.5 + 4) * 3 ** 2",
-            "maxLength": LONGEST,
+            "maxLength": MAX_EXPRESSION_CHARS,
         }},
         "required": ["expression"],
         "additionalProperties": false,
@@ -49,10 +49,12 @@ struct Calculator;
 impl Runner for Calculator {
     async fn call(&self, arguments: Arc<JsonObject>, _context: ToolContext) -> Result<ToolResult, ToolError> {
         let expression = arguments.get("expression").and_then(Value::as_str).unwrap_or_default();
-        if expression.chars().count() > LONGEST {
-            return Err(ToolError::Said(format!("the expression is longer than {LONGEST} characters")));
+        if expression.chars().count() > MAX_EXPRESSION_CHARS {
+            return Err(ToolError::Rejected(format!(
+                "the expression is longer than {MAX_EXPRESSION_CHARS} characters"
+            )));
         }
-        let number = parse::evaluate(expression).map_err(|error| ToolError::Said(error.to_string()))?;
+        let number = parse::evaluate(expression).map_err(|error| ToolError::Rejected(error.to_string()))?;
         Ok(ToolResult::text(number.to_string()))
     }
 }

@@ -11,7 +11,7 @@ pub(super) enum Number {
 }
 
 /// A sentence that says why there is no result.
-pub(super) type Fault = String;
+pub(super) type CalculationError = String;
 
 use Number::{Float, Int};
 
@@ -24,7 +24,7 @@ impl Number {
     }
 
     /// The number of a finite double; an error for NaN and infinity.
-    pub(super) fn finite(x: f64) -> Result<Self, Fault> {
+    pub(super) fn from_f64(x: f64) -> Result<Self, CalculationError> {
         if x.is_nan() {
             Err("there is no real result".into())
         } else if x.is_infinite() {
@@ -35,69 +35,69 @@ impl Number {
     }
 
     /// A double without a fraction as a whole number, if that is exact.
-    pub(super) fn whole(x: f64) -> Self {
+    pub(super) fn from_whole_f64(x: f64) -> Self {
         if x.abs() < 9e15 { Int(x as i128) } else { Float(x) }
     }
 
     /// Computes exactly if both numbers are whole and the result fits, and with doubles otherwise.
-    fn both(
+    fn compute(
         self,
         other: Self,
         exact: impl Fn(i128, i128) -> Option<i128>,
         double: impl Fn(f64, f64) -> f64,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CalculationError> {
         if let (Int(a), Int(b)) = (self, other)
             && let Some(n) = exact(a, b)
         {
             return Ok(Int(n));
         }
-        Self::finite(double(self.as_f64(), other.as_f64()))
+        Self::from_f64(double(self.as_f64(), other.as_f64()))
     }
 
-    pub(super) fn add(self, other: Self) -> Result<Self, Fault> {
-        self.both(other, i128::checked_add, |a, b| a + b)
+    pub(super) fn add(self, other: Self) -> Result<Self, CalculationError> {
+        self.compute(other, i128::checked_add, |a, b| a + b)
     }
 
-    pub(super) fn sub(self, other: Self) -> Result<Self, Fault> {
-        self.both(other, i128::checked_sub, |a, b| a - b)
+    pub(super) fn sub(self, other: Self) -> Result<Self, CalculationError> {
+        self.compute(other, i128::checked_sub, |a, b| a - b)
     }
 
-    pub(super) fn mul(self, other: Self) -> Result<Self, Fault> {
-        self.both(other, i128::checked_mul, |a, b| a * b)
+    pub(super) fn mul(self, other: Self) -> Result<Self, CalculationError> {
+        self.compute(other, i128::checked_mul, |a, b| a * b)
     }
 
-    pub(super) fn neg(self) -> Result<Self, Fault> {
+    pub(super) fn neg(self) -> Result<Self, CalculationError> {
         Int(0).sub(self)
     }
 
-    pub(super) fn div(self, other: Self) -> Result<Self, Fault> {
+    pub(super) fn div(self, other: Self) -> Result<Self, CalculationError> {
         let exact = |a: i128, b: i128| (a.checked_rem(b)? == 0).then(|| a.checked_div(b)).flatten();
-        self.both(other.nonzero()?, exact, |a, b| a / b)
+        self.compute(other.require_nonzero()?, exact, |a, b| a / b)
     }
 
     /// The quotient, rounded down also below zero: `-7 // 2` is -4.
-    pub(super) fn floor_div(self, other: Self) -> Result<Self, Fault> {
+    pub(super) fn floor_div(self, other: Self) -> Result<Self, CalculationError> {
         let exact = |a: i128, b: i128| {
             let down = a.checked_rem(b)? != 0 && (a < 0) != (b < 0);
             a.checked_div(b)?.checked_sub(i128::from(down))
         };
-        self.both(other.nonzero()?, exact, |a, b| ((a - floor_rem(a, b)) / b).round())
+        self.compute(other.require_nonzero()?, exact, |a, b| ((a - floor_rem(a, b)) / b).round())
     }
 
     /// The remainder, with the sign of the divisor: `-7 % 3` is 2.
-    pub(super) fn rem(self, other: Self) -> Result<Self, Fault> {
+    pub(super) fn rem(self, other: Self) -> Result<Self, CalculationError> {
         let exact = |a: i128, b: i128| {
             let rest = a.checked_rem(b)?;
             if rest != 0 && (rest < 0) != (b < 0) { rest.checked_add(b) } else { Some(rest) }
         };
-        self.both(other.nonzero()?, exact, floor_rem)
+        self.compute(other.require_nonzero()?, exact, floor_rem)
     }
 
-    pub(super) fn pow(self, other: Self) -> Result<Self, Fault> {
+    pub(super) fn pow(self, other: Self) -> Result<Self, CalculationError> {
         if self.as_f64() == 0.0 && other.as_f64() < 0.0 {
-            return Err(BY_ZERO.into());
+            return Err(DIVISION_BY_ZERO.into());
         }
-        self.both(other, |a, b| a.checked_pow(b.try_into().ok()?), f64::powf)
+        self.compute(other, |a, b| a.checked_pow(b.try_into().ok()?), f64::powf)
     }
 
     pub(super) fn compare(self, other: Self) -> Ordering {
@@ -107,12 +107,12 @@ impl Number {
         }
     }
 
-    fn nonzero(self) -> Result<Self, Fault> {
-        if self.as_f64() == 0.0 { Err(BY_ZERO.into()) } else { Ok(self) }
+    fn require_nonzero(self) -> Result<Self, CalculationError> {
+        if self.as_f64() == 0.0 { Err(DIVISION_BY_ZERO.into()) } else { Ok(self) }
     }
 }
 
-const BY_ZERO: &str = "division by zero";
+const DIVISION_BY_ZERO: &str = "division by zero";
 
 fn floor_rem(a: f64, b: f64) -> f64 {
     let rest = a % b;
@@ -120,7 +120,7 @@ fn floor_rem(a: f64, b: f64) -> f64 {
 }
 
 /// The nearest double with 15 significant digits. This is what the tool shows, so that 0.1 + 0.2 is 0.3.
-pub(super) fn shown(x: f64) -> f64 {
+pub(super) fn round_to_15_digits(x: f64) -> f64 {
     format!("{x:.14e}").parse().unwrap_or(x)
 }
 
@@ -128,7 +128,7 @@ impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Int(n) => write!(f, "{n}"),
-            Float(x) => match shown(x) {
+            Float(x) => match round_to_15_digits(x) {
                 0.0 => f.write_str("0"),
                 x if (1e-5..1e15).contains(&x.abs()) => write!(f, "{x}"),
                 x => write!(f, "{x:e}"),

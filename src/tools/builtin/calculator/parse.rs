@@ -3,22 +3,22 @@
 use crate::suggest;
 use std::fmt;
 
-use super::functions::{CONSTANTS, FUNCTIONS, apply};
+use super::functions::{CONSTANTS, FUNCTIONS, apply_function};
 use super::number::Number;
 
 /// The deepest nesting: enough for any real expression, and small enough for any stack.
-const DEEPEST: usize = 100;
+const MAX_DEPTH: usize = 100;
 /// The binding power of a sign: more than `*` and less than `**`, so that -2**2 is -4.
-const SIGN: u8 = 5;
+const SIGN_BINDING_POWER: u8 = 5;
 
 /// What is wrong, and at which character (counted from 1).
 #[derive(Debug, PartialEq)]
-pub(super) struct Error {
+pub(super) struct ParseError {
     position: usize,
     message: String,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (at character {})", self.message, self.position)
     }
@@ -28,14 +28,14 @@ impl fmt::Display for Error {
 ///
 /// # Errors
 /// The first fault, with its position.
-pub(super) fn evaluate(expression: &str) -> Result<Number, Error> {
+pub(super) fn evaluate(expression: &str) -> Result<Number, ParseError> {
     let text = expression.chars().collect();
     let mut parser = Parser { text, at: 0, depth: 0 };
-    let value = parser.expression(0)?;
+    let value = parser.parse_expression(0)?;
     match parser.peek() {
         None => Ok(value),
-        Some(')') => Err(parser.error("there is no `(` for this `)`")),
-        Some(c) => Err(parser.error(format!("an operator such as + or * is missing before `{c}`"))),
+        Some(')') => Err(parser.error_here("there is no `(` for this `)`")),
+        Some(c) => Err(parser.error_here(format!("an operator such as + or * is missing before `{c}`"))),
     }
 }
 
@@ -59,7 +59,7 @@ enum Operator {
 
 impl Operator {
     /// The binding power to the left and to the right.
-    fn strength(self) -> (u8, u8) {
+    fn binding_power(self) -> (u8, u8) {
         match self {
             Self::Add | Self::Subtract => (1, 2),
             Self::Multiply | Self::Divide | Self::FloorDivide | Self::Remainder => (3, 4),
@@ -70,20 +70,20 @@ impl Operator {
 }
 
 impl Parser {
-    fn expression(&mut self, least: u8) -> Result<Number, Error> {
-        if self.depth == DEEPEST {
-            return Err(self.error(format!("the expression is nested deeper than {DEEPEST} levels")));
+    fn parse_expression(&mut self, min_binding_power: u8) -> Result<Number, ParseError> {
+        if self.depth == MAX_DEPTH {
+            return Err(self.error_here(format!("the expression is nested deeper than {MAX_DEPTH} levels")));
         }
         self.depth += 1;
-        let mut left = self.operand()?;
-        while let Some((operator, length)) = self.operator() {
-            let (holds_left, holds_right) = operator.strength();
-            if holds_left < least {
+        let mut left = self.parse_operand()?;
+        while let Some((operator, length)) = self.next_operator() {
+            let (left_power, right_power) = operator.binding_power();
+            if left_power < min_binding_power {
                 break;
             }
-            let place = self.at;
+            let start = self.at;
             self.at += length;
-            let right = self.expression(holds_right)?;
+            let right = self.parse_expression(right_power)?;
             let value = match operator {
                 Operator::Add => left.add(right),
                 Operator::Subtract => left.sub(right),
@@ -93,14 +93,14 @@ impl Parser {
                 Operator::Remainder => left.rem(right),
                 Operator::Power => left.pow(right),
             };
-            left = value.map_err(|message| Error { position: place + 1, message })?;
+            left = value.map_err(|message| ParseError { position: start + 1, message })?;
         }
         self.depth -= 1;
         Ok(left)
     }
 
     /// The next operator, and its length.
-    fn operator(&mut self) -> Option<(Operator, usize)> {
+    fn next_operator(&mut self) -> Option<(Operator, usize)> {
         let next = self.peek()?;
         let twice = self.text.get(self.at + 1) == Some(&next);
         match next {
@@ -116,39 +116,39 @@ impl Parser {
         }
     }
 
-    fn operand(&mut self) -> Result<Number, Error> {
-        let place = self.at;
+    fn parse_operand(&mut self) -> Result<Number, ParseError> {
+        let start = self.at;
         match self.peek() {
             Some('(') => {
                 self.at += 1;
-                let value = self.expression(0)?;
-                self.close()?;
+                let value = self.parse_expression(0)?;
+                self.expect_closing_parenthesis()?;
                 Ok(value)
             }
             Some('+') => {
                 self.at += 1;
-                self.expression(SIGN)
+                self.parse_expression(SIGN_BINDING_POWER)
             }
             Some('-' | '−') => {
                 self.at += 1;
-                let value = self.expression(SIGN)?;
-                value.neg().map_err(|message| Error { position: place + 1, message })
+                let value = self.parse_expression(SIGN_BINDING_POWER)?;
+                value.neg().map_err(|message| ParseError { position: start + 1, message })
             }
-            Some(c) if c.is_ascii_digit() || c == '.' => self.number(),
-            Some(c) if c.is_alphabetic() || c == '_' => self.name(),
-            Some(c) => Err(self.error(format!("a number is missing before `{c}`"))),
-            None => Err(self.error("a number is missing at the end")),
+            Some(c) if c.is_ascii_digit() || c == '.' => self.parse_number(),
+            Some(c) if c.is_alphabetic() || c == '_' => self.parse_name(),
+            Some(c) => Err(self.error_here(format!("a number is missing before `{c}`"))),
+            None => Err(self.error_here("a number is missing at the end")),
         }
     }
 
-    fn number(&mut self) -> Result<Number, Error> {
-        let place = self.skip();
-        let mut digits = self.digits();
-        let mut whole = true;
+    fn parse_number(&mut self) -> Result<Number, ParseError> {
+        let start = self.skip_whitespace();
+        let mut digits = self.take_digits();
+        let mut is_integer = true;
         if self.text.get(self.at) == Some(&'.') {
             self.at += 1;
-            whole = false;
-            digits = format!("{digits}.{}", self.digits());
+            is_integer = false;
+            digits = format!("{digits}.{}", self.take_digits());
         }
         if let Some('e' | 'E') = self.text.get(self.at) {
             let sign = self.text.get(self.at + 1).filter(|c| matches!(c, '+' | '-'));
@@ -156,19 +156,19 @@ impl Parser {
             if self.text.get(first).is_some_and(char::is_ascii_digit) {
                 let sign = sign.map(char::to_string).unwrap_or_default();
                 self.at = first;
-                whole = false;
-                digits = format!("{digits}e{sign}{}", self.digits());
+                is_integer = false;
+                digits = format!("{digits}e{sign}{}", self.take_digits());
             }
         }
-        if whole && let Ok(n) = digits.parse() {
+        if is_integer && let Ok(n) = digits.parse() {
             return Ok(Number::Int(n));
         }
-        let number = digits.parse().map_err(|_| format!("`{digits}` is no number")).and_then(Number::finite);
-        number.map_err(|message| Error { position: place + 1, message })
+        let number = digits.parse().map_err(|_| format!("`{digits}` is not a number")).and_then(Number::from_f64);
+        number.map_err(|message| ParseError { position: start + 1, message })
     }
 
     /// Digits. An underscore may stand between two digits.
-    fn digits(&mut self) -> String {
+    fn take_digits(&mut self) -> String {
         let is_digit = |c: Option<&char>| c.is_some_and(char::is_ascii_digit);
         let mut digits = String::new();
         while let Some(&c) = self.text.get(self.at) {
@@ -182,74 +182,74 @@ impl Parser {
         digits
     }
 
-    fn name(&mut self) -> Result<Number, Error> {
-        let place = self.skip();
-        let rest = &self.text[place..];
+    fn parse_name(&mut self) -> Result<Number, ParseError> {
+        let start = self.skip_whitespace();
+        let rest = &self.text[start..];
         let name: String = rest.iter().take_while(|c| c.is_alphanumeric() || **c == '_').collect();
         self.at += name.chars().count();
         let known = name.to_lowercase();
-        let fault = |message| Error { position: place + 1, message };
+        let fault = |message| ParseError { position: start + 1, message };
         if let Some((_, value)) = CONSTANTS.iter().find(|(name, _)| *name == known) {
             return Ok(Number::Float(*value));
         }
         if !FUNCTIONS.contains(&known.as_str()) {
-            return Err(fault(unknown(&name)));
+            return Err(fault(unknown_name_message(&name)));
         }
         if self.peek() != Some('(') {
             return Err(fault(format!("`{known}` is a function: write {known}(…)")));
         }
         self.at += 1;
-        let arguments = self.arguments()?;
-        apply(&known, &arguments).map_err(fault)
+        let arguments = self.parse_arguments()?;
+        apply_function(&known, &arguments).map_err(fault)
     }
 
-    fn arguments(&mut self) -> Result<Vec<Number>, Error> {
+    fn parse_arguments(&mut self) -> Result<Vec<Number>, ParseError> {
         let mut arguments = Vec::new();
         if self.peek() != Some(')') {
-            arguments.push(self.expression(0)?);
+            arguments.push(self.parse_expression(0)?);
             while self.peek() == Some(',') {
                 self.at += 1;
-                arguments.push(self.expression(0)?);
+                arguments.push(self.parse_expression(0)?);
             }
         }
-        self.close()?;
+        self.expect_closing_parenthesis()?;
         Ok(arguments)
     }
 
-    fn close(&mut self) -> Result<(), Error> {
+    fn expect_closing_parenthesis(&mut self) -> Result<(), ParseError> {
         match self.peek() {
             Some(')') => {
                 self.at += 1;
                 Ok(())
             }
-            Some(c) => Err(self.error(format!("`)` or an operator is missing before `{c}`"))),
-            None => Err(self.error("`)` is missing at the end")),
+            Some(c) => Err(self.error_here(format!("`)` or an operator is missing before `{c}`"))),
+            None => Err(self.error_here("`)` is missing at the end")),
         }
     }
 
     /// The next character that is not white space.
     fn peek(&mut self) -> Option<char> {
-        let at = self.skip();
+        let at = self.skip_whitespace();
         self.text.get(at).copied()
     }
 
-    fn skip(&mut self) -> usize {
+    fn skip_whitespace(&mut self) -> usize {
         while self.text.get(self.at).is_some_and(|c| c.is_whitespace()) {
             self.at += 1;
         }
         self.at
     }
 
-    fn error(&self, message: impl Into<String>) -> Error {
-        Error { position: self.at + 1, message: message.into() }
+    fn error_here(&self, message: impl Into<String>) -> ParseError {
+        ParseError { position: self.at + 1, message: message.into() }
     }
 }
 
-fn unknown(name: &str) -> String {
+fn unknown_name_message(name: &str) -> String {
     let known: Vec<&str> = CONSTANTS.iter().map(|(name, _)| *name).chain(FUNCTIONS).collect();
     let short: String = name.chars().take(40).collect();
-    match suggest::closest(&short, known.iter().copied(), suggest::HINT) {
-        Some(near) => format!("`{short}` is unknown: did you mean `{near}`?"),
+    match suggest::closest_name(&short, known.iter().copied(), suggest::MIN_HINT_RATIO) {
+        Some(suggestion) => format!("`{short}` is unknown: did you mean `{suggestion}`?"),
         None => format!("`{short}` is unknown: there are {}", known.join(", ")),
     }
 }

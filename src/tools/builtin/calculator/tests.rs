@@ -1,6 +1,6 @@
 use super::parse::evaluate;
 
-fn answer(expression: &str) -> String {
+fn evaluate_to_text(expression: &str) -> String {
     match evaluate(expression) {
         Ok(number) => number.to_string(),
         Err(error) => format!("! {error}"),
@@ -50,12 +50,12 @@ fn arithmetic_is_as_in_python() {
         ("3 - 3.0", "0"),
         ("1e300*1e-300", "1"),
     ] {
-        assert_eq!(answer(expression), expected, "{expression}");
+        assert_eq!(evaluate_to_text(expression), expected, "{expression}");
     }
 }
 
 #[test]
-fn names_and_functions() {
+fn constants_and_functions_are_evaluated() {
     for (expression, expected) in [
         ("pi", "3.14159265358979"),
         ("tau / PI", "2"),
@@ -87,12 +87,12 @@ fn names_and_functions() {
         ("factorial(170)", "7.25741561530799e306"),
         ("pow(2, 10)", "1024"),
     ] {
-        assert_eq!(answer(expression), expected, "{expression}");
+        assert_eq!(evaluate_to_text(expression), expected, "{expression}");
     }
 }
 
 #[test]
-fn faults_say_what_and_where() {
+fn errors_have_reason_and_position() {
     for (expression, expected) in [
         ("", "a number is missing at the end (at character 1)"),
         ("1 +", "a number is missing at the end (at character 4)"),
@@ -110,41 +110,41 @@ fn faults_say_what_and_where() {
         ("10 ** 400", "the result is too large (at character 4)"),
         ("1e999", "the result is too large (at character 1)"),
         ("1.2.3", "an operator such as + or * is missing before `.` (at character 4)"),
-        (".", "`.` is no number (at character 1)"),
+        (".", "`.` is not a number (at character 1)"),
         ("sin", "`sin` is a function: write sin(…) (at character 1)"),
         ("sin(1, 2)", "`sin` takes one number (at character 1)"),
         ("factorial(2.5)", "`factorial` takes a whole number from 0 to 170 (at character 1)"),
-        ("log(0)", "a logarithm is of a number above zero (at character 1)"),
+        ("log(0)", "a logarithm needs a number above zero (at character 1)"),
         ("\u{e9}\u{e9} + 1", "`\u{e9}\u{e9}` is unknown"),
         ("__import__('os')", "`__import__` is unknown"),
     ] {
-        let said = answer(expression);
-        assert!(said.starts_with(&format!("! {expected}")), "{expression}: {said}");
+        let message = evaluate_to_text(expression);
+        assert!(message.starts_with(&format!("! {expected}")), "{expression}: {message}");
     }
 }
 
 #[test]
-fn nothing_is_too_deep_or_too_long() {
+fn deep_and_long_expressions_are_bounded() {
     for piece in ["(", "-", "2**", "sin(", "9", "9**9**", "factorial(", "min(1,", "1_"] {
-        let said = answer(&piece.repeat(1000 / piece.len()));
-        assert!(said.starts_with("! ") && said.len() < 200, "{piece}: {said}");
+        let message = evaluate_to_text(&piece.repeat(1000 / piece.len()));
+        assert!(message.starts_with("! ") && message.len() < 200, "{piece}: {message}");
     }
     let nested = format!("{}1{}", "(".repeat(99), ")".repeat(99));
-    assert_eq!(answer(&nested), "1");
+    assert_eq!(evaluate_to_text(&nested), "1");
 }
 
 proptest::proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in r"[0-9a-z.+\-*/%^(),_ eE×]{0,60}", any in ".{0,40}") {
-        let _ = answer(&text);
-        let _ = answer(&any);
+    fn arbitrary_text_never_panics(text in r"[0-9a-z.+\-*/%^(),_ eE×]{0,60}", any in ".{0,40}") {
+        let _ = evaluate_to_text(&text);
+        let _ = evaluate_to_text(&any);
     }
 
     #[test]
-    fn whole_numbers_are_exact(a in -1_000_000_000_000_i128..1_000_000_000_000, b in 1_i128..1_000_000_000) {
-        proptest::prop_assert_eq!(answer(&format!("{a} * {b}")), (a * b).to_string());
-        proptest::prop_assert_eq!(answer(&format!("{a} // {b}")), a.div_euclid(b).to_string());
-        proptest::prop_assert_eq!(answer(&format!("{a} % {b}")), a.rem_euclid(b).to_string());
-        proptest::prop_assert_eq!(answer(&format!("({a}) // {b} * {b} + ({a}) % {b}")), a.to_string());
+    fn integer_results_are_exact(a in -1_000_000_000_000_i128..1_000_000_000_000, b in 1_i128..1_000_000_000) {
+        proptest::prop_assert_eq!(evaluate_to_text(&format!("{a} * {b}")), (a * b).to_string());
+        proptest::prop_assert_eq!(evaluate_to_text(&format!("{a} // {b}")), a.div_euclid(b).to_string());
+        proptest::prop_assert_eq!(evaluate_to_text(&format!("{a} % {b}")), a.rem_euclid(b).to_string());
+        proptest::prop_assert_eq!(evaluate_to_text(&format!("({a}) // {b} * {b} + ({a}) % {b}")), a.to_string());
     }
 }

@@ -8,10 +8,10 @@ use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
 use super::defaults::Defaults;
-use crate::suggest::{HINT, closest};
+use crate::suggest::{MIN_HINT_RATIO, closest_name};
 
 /// The options that are permitted after the `?`, as in libpq.
-const OPTIONS: [&str; 12] = [
+const URL_OPTIONS: [&str; 12] = [
     "sslmode",
     "sslrootcert",
     "sslcert",
@@ -29,30 +29,31 @@ pub(super) const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require"
 
 /// The address of a database and the credentials for it.
 #[derive(Clone)]
-pub(in crate::tools::sql) struct Server {
+pub(in crate::tools::sql) struct ServerAddress {
     pub(super) options: PgConnectOptions,
     /// Host, port and database. Messages show no other part of the address.
-    pub(super) place: String,
+    pub(super) display_name: String,
 }
 
-impl Server {
+impl ServerAddress {
     /// Parses a URL. Relative files in it start at `base`. `defaults` supplies what the URL omits.
     pub(in crate::tools::sql) fn parse(url: &str, base: &Path, defaults: &Defaults) -> Result<Self, String> {
-        const SHAPE: &str = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, with %XX for characters that mean something \
+        const SHAPE: &str = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, with %XX for characters that have a meaning \
                              in a URL";
-        let read = Url::parse(url).map_err(|error| format!("no URL ({error}): {SHAPE}"))?;
+        let read = Url::parse(url).map_err(|error| format!("invalid URL ({error}): {SHAPE}"))?;
         for (key, value) in read.query_pairs() {
-            if !OPTIONS.contains(&&*key) {
-                let meant = closest(&key, OPTIONS, HINT).map(|meant| format!(", did you mean {meant}?"));
-                return Err(format!("unknown option `{key}`{}", meant.unwrap_or_default()));
+            if !URL_OPTIONS.contains(&&*key) {
+                let suggestion = closest_name(&key, URL_OPTIONS, MIN_HINT_RATIO)
+                    .map(|suggestion| format!(", did you mean {suggestion}?"));
+                return Err(format!("unknown option `{key}`{}", suggestion.unwrap_or_default()));
             }
             if key == "sslmode" && !SSL_MODES.contains(&&*value) {
-                return Err(format!("sslmode is one of {}", SSL_MODES.join(", ")));
+                return Err(format!("sslmode must be one of {}", SSL_MODES.join(", ")));
             }
         }
-        let complete = defaults.complete(&read);
-        let mut options =
-            PgConnectOptions::from_str(complete.as_str()).map_err(|_| format!("no address of a database: {SHAPE}"))?;
+        let complete = defaults.complete_url(&read);
+        let mut options = PgConnectOptions::from_str(complete.as_str())
+            .map_err(|_| format!("not an address of a database: {SHAPE}"))?;
         for (key, value) in read.query_pairs() {
             options = match &*key {
                 "sslrootcert" => options.ssl_root_cert(base.join(&*value)),
@@ -74,7 +75,7 @@ impl Server {
         };
         let place = format!("{host}/{}", options.get_database().unwrap_or_default());
         // sqlx would log statements, and slow ones as warnings.
-        Ok(Self { options: options.disable_statement_logging(), place })
+        Ok(Self { options: options.disable_statement_logging(), display_name: place })
     }
 }
 
@@ -83,25 +84,25 @@ mod tests {
     use super::*;
 
     fn parse(url: &str) -> Result<String, String> {
-        Server::parse(url, Path::new("/etc"), &Defaults::default()).map(|server| server.place)
+        ServerAddress::parse(url, Path::new("/etc"), &Defaults::default()).map(|server| server.display_name)
     }
 
     #[test]
-    fn a_url_is_read_and_its_words_are_not_repeated() {
+    fn url_errors_never_quote_the_url() {
         assert_eq!(
             parse("postgres://u:pa%40ss@db.example:5433/shop?sslmode=verify-full").unwrap(),
             "db.example:5433/shop"
         );
         assert_eq!(parse("postgresql://u@db.example/shop").unwrap(), "db.example:5432/shop");
         assert_eq!(parse("postgres:///shop?host=/run/pg&user=u").unwrap(), "/run/pg/shop");
-        for (url, want) in [
-            ("postgres://u:hunter2@db:port/shop", "no URL (invalid port number)"),
+        for (url, expected) in [
+            ("postgres://u:hunter2@db:port/shop", "invalid URL (invalid port number)"),
             ("postgres://u:hunter2@db/shop?sslmod=require", "unknown option `sslmod`, did you mean sslmode?"),
-            ("postgres://u:hunter2@db/shop?sslmode=yes", "sslmode is one of disable, allow"),
-            ("postgres://u:hunter2@db/shop?port=hunter2", "no address of a database"),
+            ("postgres://u:hunter2@db/shop?sslmode=yes", "sslmode must be one of disable, allow"),
+            ("postgres://u:hunter2@db/shop?port=hunter2", "not an address of a database"),
         ] {
-            let said = parse(url).unwrap_err();
-            assert!(said.starts_with(want) && !said.contains("hunter2"), "{said}");
+            let error = parse(url).unwrap_err();
+            assert!(error.starts_with(expected) && !error.contains("hunter2"), "{error}");
         }
     }
 }

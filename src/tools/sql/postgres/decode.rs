@@ -9,7 +9,7 @@ use sqlx::postgres::{PgTypeInfo, PgTypeKind};
 use uuid::Uuid;
 
 use super::{exact, time};
-use crate::tools::sql::rows::float;
+use crate::tools::sql::rows::float_to_json;
 
 /// How the binary form of a type is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,11 +44,11 @@ pub(super) enum Shape {
 
 impl Shape {
     /// The shape of a type; `None` if only the database can write its values, as text.
-    pub(super) fn of(kind: &PgTypeInfo) -> Option<Self> {
+    pub(super) fn for_type(kind: &PgTypeInfo) -> Option<Self> {
         match kind.kind() {
-            PgTypeKind::Array(element) => return Self::of(element).map(|shape| Self::Array(Box::new(shape))),
+            PgTypeKind::Array(element) => return Self::for_type(element).map(|shape| Self::Array(Box::new(shape))),
             PgTypeKind::Enum(_) => return Some(Self::Text),
-            PgTypeKind::Domain(of) => return Self::of(of),
+            PgTypeKind::Domain(of) => return Self::for_type(of),
             PgTypeKind::Simple | PgTypeKind::Pseudo => {}
             PgTypeKind::Composite(_) | PgTypeKind::Range(_) => return None,
         }
@@ -83,70 +83,75 @@ impl Shape {
 
 /// The error for bytes that do not fit their type.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("its bytes are not those of its type")]
-pub(super) struct Garbled;
+#[error("the bytes do not match the type")]
+pub(super) struct InvalidBytes;
 
 /// The value as JSON. A json value that our JSON cannot hold exactly becomes its text, and `inexact` is called.
-pub(super) fn value(bytes: &[u8], shape: &Shape, inexact: &mut dyn FnMut()) -> Result<Value, Garbled> {
+pub(super) fn decode_value(bytes: &[u8], shape: &Shape, inexact: &mut dyn FnMut()) -> Result<Value, InvalidBytes> {
     let mut reader = Reader(bytes);
     Ok(match shape {
-        Shape::Bool => (reader.take::<1>()? != [0]).into(),
-        Shape::Int2 => i16::from_be_bytes(reader.take()?).into(),
-        Shape::Int4 => reader.int()?.into(),
-        Shape::Int8 => reader.long()?.into(),
-        Shape::Oid => u32::from_be_bytes(reader.take()?).into(),
+        Shape::Bool => (reader.read_array::<1>()? != [0]).into(),
+        Shape::Int2 => i16::from_be_bytes(reader.read_array()?).into(),
+        Shape::Int4 => reader.read_i32()?.into(),
+        Shape::Int8 => reader.read_i64()?.into(),
+        Shape::Oid => u32::from_be_bytes(reader.read_array()?).into(),
         Shape::Float4 => {
-            let single = f32::from_be_bytes(reader.take()?);
+            let single = f32::from_be_bytes(reader.read_array()?);
             // The shortest text for this number. A direct conversion to a double would add digits that the database
             // does not have.
-            float(if single.is_finite() { single.to_string().parse().unwrap_or(single.into()) } else { single.into() })
+            float_to_json(if single.is_finite() {
+                single.to_string().parse().unwrap_or(single.into())
+            } else {
+                single.into()
+            })
         }
-        Shape::Float8 => float(f64::from_be_bytes(reader.take()?)),
-        Shape::Numeric => numeric(&mut reader)?.into(),
-        Shape::Text => text(bytes)?.into(),
+        Shape::Float8 => float_to_json(f64::from_be_bytes(reader.read_array()?)),
+        Shape::Numeric => decode_numeric(&mut reader)?.into(),
+        Shape::Text => decode_text(bytes)?.into(),
         Shape::Bytes => BASE64_STANDARD.encode(bytes).into(),
-        Shape::Json => json(text(bytes)?, inexact),
-        Shape::Jsonb => json(text(bytes.strip_prefix(&[1]).ok_or(Garbled)?)?, inexact),
-        Shape::Uuid => Uuid::from_bytes(reader.take()?).to_string().into(),
-        Shape::Date => time::date(reader.int()?).into(),
-        Shape::Time => time::time(reader.long()?).into(),
+        Shape::Json => decode_json(decode_text(bytes)?, inexact),
+        Shape::Jsonb => decode_json(decode_text(bytes.strip_prefix(&[1]).ok_or(InvalidBytes)?)?, inexact),
+        Shape::Uuid => Uuid::from_bytes(reader.read_array()?).to_string().into(),
+        Shape::Date => time::format_date(reader.read_i32()?).into(),
+        Shape::Time => time::format_time(reader.read_i64()?).into(),
         Shape::TimeTz => {
-            let time = time::time(reader.long()?);
-            (time + &time::offset(reader.int()?)).into()
+            let time = time::format_time(reader.read_i64()?);
+            (time + &time::format_offset(reader.read_i32()?)).into()
         }
-        Shape::Timestamp => time::timestamp(reader.long()?, "").into(),
-        Shape::TimestampTz => time::timestamp(reader.long()?, "Z").into(),
-        Shape::Interval => time::interval(reader.long()?, reader.int()?, reader.int()?).into(),
-        Shape::Address => address(&mut reader)?.into(),
+        Shape::Timestamp => time::format_timestamp(reader.read_i64()?, "").into(),
+        Shape::TimestampTz => time::format_timestamp(reader.read_i64()?, "Z").into(),
+        Shape::Interval => time::format_interval(reader.read_i64()?, reader.read_i32()?, reader.read_i32()?).into(),
+        Shape::Address => decode_address(&mut reader)?.into(),
         Shape::Void => Value::Null,
-        Shape::Array(element) => array(&mut reader, element, inexact)?,
+        Shape::Array(element) => decode_array(&mut reader, element, inexact)?,
     })
 }
 
-fn text(bytes: &[u8]) -> Result<&str, Garbled> {
-    std::str::from_utf8(bytes).map_err(|_| Garbled)
+fn decode_text(bytes: &[u8]) -> Result<&str, InvalidBytes> {
+    std::str::from_utf8(bytes).map_err(|_| InvalidBytes)
 }
 
-fn json(text: &str, inexact: &mut dyn FnMut()) -> Value {
-    exact::json(text).unwrap_or_else(|| {
+fn decode_json(text: &str, inexact: &mut dyn FnMut()) -> Value {
+    exact::parse_exact(text).unwrap_or_else(|| {
         inexact();
         text.into()
     })
 }
 
 /// A numeric: groups of four decimal digits. The first group counts 10000 to the power of `weight`.
-fn numeric(reader: &mut Reader<'_>) -> Result<String, Garbled> {
-    let (count, weight) = (reader.short()?, i64::from(reader.short()?));
-    let (sign, scale) = (u16::from_be_bytes(reader.take()?), usize::from(u16::from_be_bytes(reader.take()?)));
+fn decode_numeric(reader: &mut Reader<'_>) -> Result<String, InvalidBytes> {
+    let (count, weight) = (reader.read_i16()?, i64::from(reader.read_i16()?));
+    let (sign, scale) =
+        (u16::from_be_bytes(reader.read_array()?), usize::from(u16::from_be_bytes(reader.read_array()?)));
     let mut out = match sign {
         0 => String::new(),
         0x4000 => "-".into(),
         0xC000 => return Ok("NaN".into()),
         0xD000 => return Ok("Infinity".into()),
         0xF000 => return Ok("-Infinity".into()),
-        _ => return Err(Garbled),
+        _ => return Err(InvalidBytes),
     };
-    let groups = (0..count).map(|_| reader.short()).collect::<Result<Vec<i16>, Garbled>>()?;
+    let groups = (0..count).map(|_| reader.read_i16()).collect::<Result<Vec<i16>, InvalidBytes>>()?;
     let group = |power: i64| {
         let at = usize::try_from(weight - power).ok();
         at.and_then(|at| groups.get(at)).copied().unwrap_or(0)
@@ -164,70 +169,73 @@ fn numeric(reader: &mut Reader<'_>) -> Result<String, Garbled> {
 }
 
 /// An address or a network. The prefix length is omitted for an address whose prefix has all bits.
-fn address(reader: &mut Reader<'_>) -> Result<String, Garbled> {
-    let [_family, bits, is_network, length] = reader.take()?;
+fn decode_address(reader: &mut Reader<'_>) -> Result<String, InvalidBytes> {
+    let [_family, bits, is_network, length] = reader.read_array()?;
     let (address, all) = match length {
-        4 => (IpAddr::from(reader.take::<4>()?), 32),
-        16 => (IpAddr::from(reader.take::<16>()?), 128),
-        _ => return Err(Garbled),
+        4 => (IpAddr::from(reader.read_array::<4>()?), 32),
+        16 => (IpAddr::from(reader.read_array::<16>()?), 128),
+        _ => return Err(InvalidBytes),
     };
     Ok(if is_network != 0 || bits != all { format!("{address}/{bits}") } else { address.to_string() })
 }
 
 /// An array: its dimensions, then all elements in order. The first index of each dimension is dropped, because JSON
 /// cannot express it.
-fn array(reader: &mut Reader<'_>, element: &Shape, inexact: &mut dyn FnMut()) -> Result<Value, Garbled> {
-    let dimensions = reader.int()?;
-    let (_has_nulls, _type) = (reader.int()?, reader.int()?);
+fn decode_array(reader: &mut Reader<'_>, element: &Shape, inexact: &mut dyn FnMut()) -> Result<Value, InvalidBytes> {
+    let dimensions = reader.read_i32()?;
+    let (_has_nulls, _type) = (reader.read_i32()?, reader.read_i32()?);
     let mut lengths = Vec::new();
     for _ in 0..dimensions {
-        lengths.push(usize::try_from(reader.int()?).map_err(|_| Garbled)?);
-        let _first_index = reader.int()?;
+        lengths.push(usize::try_from(reader.read_i32()?).map_err(|_| InvalidBytes)?);
+        let _first_index = reader.read_i32()?;
     }
-    if lengths.is_empty() { Ok(Value::Array(Vec::new())) } else { level(reader, &lengths, element, inexact) }
+    if lengths.is_empty() { Ok(Value::Array(Vec::new())) } else { decode_dimension(reader, &lengths, element, inexact) }
 }
 
-fn level(
+fn decode_dimension(
     reader: &mut Reader<'_>,
     lengths: &[usize],
     element: &Shape,
     inexact: &mut dyn FnMut(),
-) -> Result<Value, Garbled> {
+) -> Result<Value, InvalidBytes> {
     let Some((length, inner)) = lengths.split_first() else {
-        return Ok(match usize::try_from(reader.int()?) {
-            Ok(length) => value(reader.bytes(length)?, element, inexact)?,
+        return Ok(match usize::try_from(reader.read_i32()?) {
+            Ok(length) => decode_value(reader.read_bytes(length)?, element, inexact)?,
             // A length of -1 means NULL.
             Err(_) => Value::Null,
         });
     };
-    (0..*length).map(|_| level(reader, inner, element, inexact)).collect::<Result<Vec<_>, _>>().map(Value::Array)
+    (0..*length)
+        .map(|_| decode_dimension(reader, inner, element, inexact))
+        .collect::<Result<Vec<_>, _>>()
+        .map(Value::Array)
 }
 
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Garbled> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(Garbled)?;
+    fn read_array<const N: usize>(&mut self) -> Result<[u8; N], InvalidBytes> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(InvalidBytes)?;
         self.0 = rest;
         Ok(*taken)
     }
 
-    fn bytes(&mut self, length: usize) -> Result<&'a [u8], Garbled> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Garbled)?;
+    fn read_bytes(&mut self, length: usize) -> Result<&'a [u8], InvalidBytes> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(InvalidBytes)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn short(&mut self) -> Result<i16, Garbled> {
-        Ok(i16::from_be_bytes(self.take()?))
+    fn read_i16(&mut self) -> Result<i16, InvalidBytes> {
+        Ok(i16::from_be_bytes(self.read_array()?))
     }
 
-    fn int(&mut self) -> Result<i32, Garbled> {
-        Ok(i32::from_be_bytes(self.take()?))
+    fn read_i32(&mut self) -> Result<i32, InvalidBytes> {
+        Ok(i32::from_be_bytes(self.read_array()?))
     }
 
-    fn long(&mut self) -> Result<i64, Garbled> {
-        Ok(i64::from_be_bytes(self.take()?))
+    fn read_i64(&mut self) -> Result<i64, InvalidBytes> {
+        Ok(i64::from_be_bytes(self.read_array()?))
     }
 }
 
@@ -236,20 +244,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_too_few_are_no_value() {
+    fn too_few_bytes_are_an_error() {
         for shape in [Shape::Bool, Shape::Int8, Shape::Numeric, Shape::Uuid, Shape::Interval, Shape::Jsonb] {
-            assert_eq!(value(&[], &shape, &mut || ()), Err(Garbled), "{shape:?}");
+            assert_eq!(decode_value(&[], &shape, &mut || ()), Err(InvalidBytes), "{shape:?}");
         }
         let endless = [[0, 0, 0, 1], [0; 4], [0; 4], [127, 255, 255, 255], [0; 4]].concat();
-        assert_eq!(value(&endless, &Shape::Array(Box::new(Shape::Bool)), &mut || ()), Err(Garbled));
+        assert_eq!(decode_value(&endless, &Shape::Array(Box::new(Shape::Bool)), &mut || ()), Err(InvalidBytes));
     }
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_a_value_or_none(bytes: Vec<u8>, pick in 0usize..9) {
+        fn any_bytes_decode_or_fail(bytes: Vec<u8>, pick in 0usize..9) {
             let shapes = [Shape::Numeric, Shape::Date, Shape::Timestamp, Shape::Interval, Shape::TimeTz, Shape::Jsonb,
                 Shape::Float4, Shape::Text, Shape::Array(Box::new(Shape::Numeric))];
-            let _ = value(&bytes, &shapes[pick], &mut || ());
+            let _ = decode_value(&bytes, &shapes[pick], &mut || ());
         }
     }
 }

@@ -28,15 +28,15 @@ pub(in crate::tools::sql) struct Defaults(Vec<(&'static str, String)>);
 impl Defaults {
     /// Reads the variables. An invalid value is ignored.
     pub(in crate::tools::sql) fn new(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let option = |(name, option)| Some((option, variable(name).filter(|value| is_usable(option, value))?));
+        let option = |(name, option)| Some((option, variable(name).filter(|value| is_valid_value(option, value))?));
         Self(VARIABLES.into_iter().filter_map(option).collect())
     }
 
     /// The URL, completed with the variables' values for options that it omits.
-    pub(super) fn complete(&self, url: &Url) -> Url {
+    pub(super) fn complete_url(&self, url: &Url) -> Url {
         let mut complete = url.clone();
         for (option, value) in &self.0 {
-            if !says(&complete, option) {
+            if !has_option(&complete, option) {
                 complete.query_pairs_mut().append_pair(option, value);
             }
         }
@@ -44,7 +44,7 @@ impl Defaults {
     }
 }
 
-fn is_usable(option: &str, value: &str) -> bool {
+fn is_valid_value(option: &str, value: &str) -> bool {
     match option {
         "hostaddr" => value.parse::<IpAddr>().is_ok(),
         "port" => value.parse::<u16>().is_ok(),
@@ -54,7 +54,7 @@ fn is_usable(option: &str, value: &str) -> bool {
 }
 
 /// Whether the URL has this option, or another part with the same meaning.
-fn says(url: &Url, option: &str) -> bool {
+fn has_option(url: &Url, option: &str) -> bool {
     let is_host = |option: &str| ["host", "hostaddr"].contains(&option);
     let in_front = match option {
         "host" | "hostaddr" => url.host_str().is_some_and(|host| !host.is_empty()),
@@ -73,11 +73,11 @@ mod tests {
     fn complete(url: &str, variables: &[(&str, &str)]) -> String {
         let variable =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
-        Defaults::new(variable).complete(&Url::parse(url).unwrap()).into()
+        Defaults::new(variable).complete_url(&Url::parse(url).unwrap()).into()
     }
 
     #[test]
-    fn variables_say_what_urls_leave_out() {
+    fn variables_complete_urls() {
         let host = ("PGHOST", "/run/pg");
         for (url, variables, expected) in [
             ("postgres://u@db:1/shop?sslmode=require", &[][..], "postgres://u@db:1/shop?sslmode=require"),

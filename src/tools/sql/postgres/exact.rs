@@ -5,13 +5,13 @@ use crate::call::json::parse_strict;
 use serde_json::Value;
 
 /// The value; `None` if information of the text would be lost.
-pub(super) fn json(text: &str) -> Option<Value> {
+pub(super) fn parse_exact(text: &str) -> Option<Value> {
     let value = parse_strict(text.as_bytes()).ok()?;
-    numbers(text).all(keeps).then_some(value)
+    number_literals(text).all(is_exact).then_some(value)
 }
 
 /// The numbers in a JSON text, as written.
-fn numbers(text: &str) -> impl Iterator<Item = &str> {
+fn number_literals(text: &str) -> impl Iterator<Item = &str> {
     let mut at = 0;
     let mut in_text = false;
     std::iter::from_fn(move || {
@@ -36,26 +36,26 @@ fn numbers(text: &str) -> impl Iterator<Item = &str> {
 
 /// Whether the parsed number equals the written one. Integers are kept exactly, as 64-bit integers; an integer
 /// outside of that range has been refused by the parser.
-fn keeps(written: &str) -> bool {
+fn is_exact(written: &str) -> bool {
     if !written.contains(['.', 'e', 'E']) {
         return true;
     }
     match written.parse::<f64>() {
-        Ok(double) => double.is_finite() && decimal(written) == decimal(&format!("{double:e}")),
+        Ok(double) => double.is_finite() && normalize_decimal(written) == normalize_decimal(&format!("{double:e}")),
         Err(_) => false,
     }
 }
 
 /// The digits without zeros at either end, and the power of ten of the last digit.
-fn decimal(written: &str) -> Option<(String, i64)> {
+fn normalize_decimal(written: &str) -> Option<(String, i64)> {
     let (mantissa, exponent) = written.split_once(['e', 'E']).unwrap_or((written, "0"));
-    let (whole, fraction) =
+    let (integer, fraction) =
         mantissa.trim_start_matches('-').split_once('.').unwrap_or((mantissa.trim_start_matches('-'), ""));
-    let digits = [whole, fraction].concat();
-    let short = digits.trim_end_matches('0');
-    let power = exponent.parse::<i64>().ok()? - fraction.len() as i64 + (digits.len() - short.len()) as i64;
-    let short = short.trim_start_matches('0');
-    Some(if short.is_empty() { (String::new(), 0) } else { (short.to_owned(), power) })
+    let digits = [integer, fraction].concat();
+    let trimmed = digits.trim_end_matches('0');
+    let power = exponent.parse::<i64>().ok()? - fraction.len() as i64 + (digits.len() - trimmed.len()) as i64;
+    let trimmed = trimmed.trim_start_matches('0');
+    Some(if trimmed.is_empty() { (String::new(), 0) } else { (trimmed.to_owned(), power) })
 }
 
 #[cfg(test)]
@@ -63,16 +63,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_be_lost_is_not_taken() {
-        for kept in [
+    fn inexact_json_is_refused() {
+        for exact in [
             "{\"a\": [1, -2.50, 9223372036854775807, 0.1, 1e22, 100.0, 0.0, -0.0, 1E-7], \"12.345678901234567890\": \"1e999\"}",
             "18446744073709551615",
             "null",
             "0.1234567890123456",
         ] {
-            assert!(json(kept).is_some(), "{kept}");
+            assert!(parse_exact(exact).is_some(), "{exact}");
         }
-        for lost in [
+        for inexact in [
             "12345678901234567890123",
             "[0.12345678901234567890]",
             "1e400",
@@ -80,15 +80,15 @@ mod tests {
             "{\"a\": 1, \"a\": 2}",
             "9007199254740993.0",
         ] {
-            assert!(json(lost).is_none(), "{lost}");
+            assert!(parse_exact(inexact).is_none(), "{inexact}");
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn a_double_is_kept_as_it_is_written(number in proptest::num::f64::NORMAL) {
+        fn every_double_is_exact(number in proptest::num::f64::NORMAL) {
             let written = format!("{number:e}");
-            proptest::prop_assert!(json(&written).is_some());
+            proptest::prop_assert!(parse_exact(&written).is_some());
         }
     }
 }

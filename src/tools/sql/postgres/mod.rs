@@ -1,6 +1,6 @@
 //! Runs statements on PostgreSQL.
 //!
-//! - The database describes a statement once: the types of its parameters and columns (`uses`, `plan`).
+//! - The database describes a statement once: the types of its parameters and columns (`parameter_types`, `plan`).
 //! - Values are sent as texts, which the database casts (`arguments`).
 //! - Results are decoded from the binary form (`decode`, `time`, `exact`). If only the database knows the type, it
 //!   sends text.
@@ -16,15 +16,15 @@ mod decode;
 mod defaults;
 mod exact;
 mod faults;
+mod parameter_types;
 mod plan;
 mod prepared;
 mod session;
 mod time;
-mod uses;
 
 use tokio::sync::OnceCell;
 
-pub(super) use self::address::Server;
+pub(super) use self::address::ServerAddress;
 pub(super) use self::defaults::Defaults;
 pub(super) use self::prepared::Prepared;
 use self::session::Session;
@@ -33,15 +33,15 @@ use super::pool::Pool;
 
 /// A database and its connections.
 pub(super) struct Database {
-    server: Server,
+    server: ServerAddress,
     pool: Pool<Session>,
     /// Set if the database could not be reached at the start, so that the next tool does not wait for it again.
-    missed: OnceCell<Finding>,
+    start_failure: OnceCell<Finding>,
 }
 
 impl Database {
-    pub(super) fn new(server: Server) -> Self {
-        Self { server, pool: Pool::new(), missed: OnceCell::new() }
+    pub(super) fn new(server: ServerAddress) -> Self {
+        Self { server, pool: Pool::new(), start_failure: OnceCell::new() }
     }
 }
 

@@ -6,7 +6,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
 use tokio::time::{error::Elapsed, timeout};
 
-use super::Server;
+use super::ServerAddress;
 
 /// The limit for connecting, TLS and authentication included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -14,7 +14,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The limit for resetting a connection. Only the next call waits for the reset.
-const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
+const RESET_TIMEOUT: Duration = Duration::from_secs(5);
 /// The reset after a reading statement. Its settings end with its transaction, but a rollback does not release
 /// advisory locks.
 const AFTER_READ: &str = "rollback; select pg_catalog.pg_advisory_unlock_all()";
@@ -26,12 +26,12 @@ const AFTER_WRITE: &str = "rollback; close all; set session authorization defaul
 /// A connection with its cancellation.
 pub(super) struct Session {
     pub(super) connection: PgConnection,
-    cancel: Cancel,
+    cancel: CancelOnDrop,
 }
 
 /// Cancels the statement of a connection that is dropped while the statement may be running. Otherwise a server works
 /// on: it does not notice during a statement that the client has disconnected.
-struct Cancel {
+struct CancelOnDrop {
     options: PgConnectOptions,
     /// The id of the server process that serves the connection.
     process: i32,
@@ -39,36 +39,36 @@ struct Cancel {
 }
 
 /// Why no connection could be opened.
-pub(super) enum NoSession {
-    Late(Elapsed),
+pub(super) enum ConnectError {
+    Timeout(Elapsed),
     Database(sqlx::Error),
 }
 
 impl Session {
-    pub(super) async fn open(server: &Server) -> Result<Self, NoSession> {
+    pub(super) async fn open(server: &ServerAddress) -> Result<Self, ConnectError> {
         let open = async {
             let mut connection = server.options.connect().await?;
             let process = sqlx::query_scalar("select pg_catalog.pg_backend_pid()")
                 .persistent(false)
                 .fetch_one(&mut connection)
                 .await?;
-            let cancel = Cancel { options: server.options.clone(), process, armed: false };
+            let cancel = CancelOnDrop { options: server.options.clone(), process, armed: false };
             Ok(Self { connection, cancel })
         };
         match timeout(CONNECT_TIMEOUT, open).await {
-            Ok(opened) => opened.map_err(NoSession::Database),
-            Err(late) => Err(NoSession::Late(late)),
+            Ok(opened) => opened.map_err(ConnectError::Database),
+            Err(late) => Err(ConnectError::Timeout(late)),
         }
     }
 
     /// Resets the connection: ends the transaction and removes what the call has left. `None` if that failed; the
     /// connection is then closed.
-    pub(super) async fn in_order(mut self, writes: bool) -> Option<Self> {
+    pub(super) async fn reset(mut self, writes: bool) -> Option<Self> {
         let sql = if writes { AFTER_WRITE } else { AFTER_READ };
-        let done = timeout(ORDER_TIMEOUT, sqlx::raw_sql(sql).execute(&mut self.connection)).await;
+        let result = timeout(RESET_TIMEOUT, sqlx::raw_sql(sql).execute(&mut self.connection)).await;
         // Frees the memory that a long row has used.
         self.connection.shrink_buffers();
-        matches!(done, Ok(Ok(_))).then_some(self)
+        matches!(result, Ok(Ok(_))).then_some(self)
     }
 
     /// Whether a statement may be running.
@@ -77,17 +77,17 @@ impl Session {
     }
 
     /// Marks that a statement may be running from now on: a drop cancels it.
-    pub(super) fn busy(&mut self) {
+    pub(super) fn mark_busy(&mut self) {
         self.cancel.armed = true;
     }
 
     /// Marks that no statement is running.
-    pub(super) fn idle(&mut self) {
+    pub(super) fn mark_idle(&mut self) {
         self.cancel.armed = false;
     }
 }
 
-impl Drop for Cancel {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         // Without a runtime the service is ending, and its connections with it.
         let (true, Ok(runtime)) = (self.armed, tokio::runtime::Handle::try_current()) else { return };

@@ -13,7 +13,9 @@ use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
 
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult, ToolSettings};
-use crate::tools::sql::tests::{Built, PATIENCE, build_in, call, data, first, invocation, object};
+use crate::tools::sql::tests::{
+    BuildOutcome, TEST_TIMEOUT, build_runner, call, first_message, invocation, object, result_data,
+};
 use crate::tools::{Databases, Runner};
 
 /// The server that concurrent tests share.
@@ -33,7 +35,7 @@ impl Drop for TestServer {
 }
 
 /// The folder of PostgreSQL's programs.
-fn programs() -> Option<PathBuf> {
+fn find_program_folder() -> Option<PathBuf> {
     let path = std::process::Command::new("sh").args(["-c", "command -v initdb"]).output().ok()?;
     let path = String::from_utf8(path.stdout).ok()?;
     // Debian's `initdb` may be a link or a wrapper; `postgres` itself is in a folder of its version.
@@ -68,7 +70,7 @@ impl TestServer {
     }
 
     fn start() -> Option<Self> {
-        let Some(bin) = programs() else {
+        let Some(bin) = find_program_folder() else {
             eprintln!("skipped: no PostgreSQL is installed here");
             return None;
         };
@@ -90,19 +92,19 @@ impl TestServer {
         // The rule for one role that needs a password.
         let rules = "host all locked 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
         let hba = owned.join("data/pg_hba.conf");
-        let said = Command::new("tee").arg(&hba).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        let tee = Command::new("tee").arg(&hba).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
         use std::io::Write;
-        let mut said = said.unwrap();
-        said.stdin.take().unwrap().write_all(rules.as_bytes()).unwrap();
-        assert!(said.wait().unwrap().success());
+        let mut tee = tee.unwrap();
+        tee.stdin.take().unwrap().write_all(rules.as_bytes()).unwrap();
+        assert!(tee.wait().unwrap().success());
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let process = Mutex::new(Self::run(&bin, &owned, port));
+        let process = Mutex::new(Self::spawn_server(&bin, &owned, port));
         let server = Self { folder, port, process };
-        server.wait();
+        server.wait_until_ready();
         Some(server)
     }
 
-    fn run(bin: &Path, owned: &Path, port: u16) -> Child {
+    fn spawn_server(bin: &Path, owned: &Path, port: u16) -> Child {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(owned.join("log")).unwrap();
         let settings = [
             "listen_addresses=127.0.0.1",
@@ -125,16 +127,16 @@ impl TestServer {
             .unwrap()
     }
 
-    fn again(&self) {
-        let bin = programs().unwrap();
-        *self.process.lock().unwrap() = Self::run(&bin, &self.folder.path().join("own"), self.port);
-        self.wait();
+    fn restart(&self) {
+        let bin = find_program_folder().unwrap();
+        *self.process.lock().unwrap() = Self::spawn_server(&bin, &self.folder.path().join("own"), self.port);
+        self.wait_until_ready();
     }
 
-    fn wait(&self) {
-        let end = Instant::now() + PATIENCE;
+    fn wait_until_ready(&self) {
+        let end = Instant::now() + TEST_TIMEOUT;
         let ready = || {
-            let bin = programs().unwrap();
+            let bin = find_program_folder().unwrap();
             let asked = Command::new(bin.join("pg_isready"))
                 .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
                 .status();
@@ -167,10 +169,10 @@ struct Shop {
 impl Shop {
     async fn new(name: &str) -> Option<Self> {
         let server = TestServer::shared()?;
-        Some(Self::on(server, name).await)
+        Some(Self::on_server(server, name).await)
     }
 
-    async fn on(server: Arc<TestServer>, name: &str) -> Self {
+    async fn on_server(server: Arc<TestServer>, name: &str) -> Self {
         let shop = Self { server, name: name.to_owned(), databases: Databases::default() };
         let mut admin = PgConnection::connect(&shop.url_of("postgres")).await.unwrap();
         sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {name}"))).execute(&mut admin).await.unwrap();
@@ -199,30 +201,30 @@ impl Shop {
         sqlx::raw_sql(sqlx::AssertSqlSafe(script.to_owned())).execute(&mut self.connect().await).await.unwrap();
     }
 
-    async fn number(&self, question: &str) -> i64 {
+    async fn query_number(&self, question: &str) -> i64 {
         sqlx::query_scalar(sqlx::AssertSqlSafe(question.to_owned())).fetch_one(&mut self.connect().await).await.unwrap()
     }
 
-    fn try_tool(&self, statement: &str, effect: Effect, more: Value) -> Built {
+    fn build_tool(&self, statement: &str, effect: Effect, more: Value) -> BuildOutcome {
         let mut config = json!({"database": self.url(), "statement": statement});
         config.as_object_mut().unwrap().extend((*object(more)).clone());
-        build_in(Path::new("/"), config, effect, &self.databases)
+        build_runner(Path::new("/"), config, effect, &self.databases)
     }
 
     fn tool(&self, statement: &str, effect: Effect) -> Arc<dyn Runner> {
         let (runner, warnings) =
-            self.try_tool(statement, effect, json!({})).unwrap_or_else(|faults| panic!("{faults:?}"));
+            self.build_tool(statement, effect, json!({})).unwrap_or_else(|faults| panic!("{faults:?}"));
         assert_eq!(warnings, [], "{statement}");
         runner
     }
 
-    async fn ask(&self, statement: &str, arguments: Value) -> Result<ToolResult, ToolError> {
+    async fn run_read(&self, statement: &str, arguments: Value) -> Result<ToolResult, ToolError> {
         call(&self.tool(statement, Effect::Read), arguments).await.0
     }
 }
 
-fn violation(said: Result<ToolResult, ToolError>) -> (String, String) {
-    match said {
+fn single_violation(result: Result<ToolResult, ToolError>) -> (String, String) {
+    match result {
         Err(ToolError::InvalidArguments(mut violations)) => {
             assert_eq!(violations.len(), 1, "{violations:?}");
             let violation = violations.remove(0);
@@ -233,7 +235,7 @@ fn violation(said: Result<ToolResult, ToolError>) -> (String, String) {
 }
 
 #[tokio::test]
-async fn every_type_says_in_json_what_it_says_in_the_database() {
+async fn every_type_converts_to_json() {
     let Some(shop) = Shop::new("every_type").await else { return };
     shop.run(
         "create type mood as enum ('sad', 'happy'); create domain even as int check (value % 2 = 0);
@@ -323,14 +325,14 @@ async fn every_type_says_in_json_what_it_says_in_the_database() {
         let (head, tail) = expression.split_once(" from ").unwrap_or((expression, ""));
         let from = if tail.is_empty() { String::new() } else { format!(" from {tail}") };
         let statement = format!("select {head} as v{from}");
-        assert_eq!(data(shop.ask(&statement, json!({})).await), json!([{"v": want}]), "{expression}");
+        assert_eq!(result_data(shop.run_read(&statement, json!({})).await), json!([{"v": want}]), "{expression}");
     }
     let (_, warnings) = call(&shop.tool("select '[1e400]'::jsonb as v, 1 as w", Effect::Read), json!({})).await;
-    assert!(warnings[0].starts_with("column `v` holds JSON that would lose something"), "{warnings:?}");
+    assert!(warnings[0].starts_with("column `v` holds JSON that has no exact form here"), "{warnings:?}");
 }
 
 #[tokio::test]
-async fn arguments_become_what_the_statement_wants() {
+async fn arguments_convert_to_parameter_types() {
     let Some(shop) = Shop::new("arguments").await else { return };
     shop.run("create type mood as enum ('sad', 'happy'); create schema \"Odd\"; create domain \"Odd\".even as int check (value % 2 = 0)")
         .await;
@@ -368,21 +370,28 @@ async fn arguments_become_what_the_statement_wants() {
         ("int", json!(null), json!(null)),
     ] {
         let statement = format!("select :a::{kind} as v");
-        assert_eq!(data(shop.ask(&statement, json!({"a": argument})).await), json!([{"v": want}]), "{kind} {argument}");
+        assert_eq!(
+            result_data(shop.run_read(&statement, json!({"a": argument})).await),
+            json!([{"v": want}]),
+            "{kind} {argument}"
+        );
     }
     let some = "select name from customers where id = any(:ids) and (:name is null or name = :name) order by id";
-    assert_eq!(data(shop.ask(some, json!({"ids": [1, 3]})).await), json!([{"name": "Ann"}, {"name": "Cy"}]));
-    assert_eq!(data(shop.ask(some, json!({"ids": [1, 3], "name": "Cy"})).await), json!([{"name": "Cy"}]));
+    assert_eq!(
+        result_data(shop.run_read(some, json!({"ids": [1, 3]})).await),
+        json!([{"name": "Ann"}, {"name": "Cy"}])
+    );
+    assert_eq!(result_data(shop.run_read(some, json!({"ids": [1, 3], "name": "Cy"})).await), json!([{"name": "Cy"}]));
     let grouped = "select date_trunc(:a, since) as since, count(*) as n from customers group by date_trunc(:a, since)";
-    let answer = shop.ask(grouped, json!({"a": "year"})).await;
-    assert_eq!(data(answer), json!([{"since": "2024-01-01T00:00:00Z", "n": 3}]), "both are the same");
+    let answer = shop.run_read(grouped, json!({"a": "year"})).await;
+    assert_eq!(result_data(answer), json!([{"since": "2024-01-01T00:00:00Z", "n": 3}]), "both are the same");
     let both =
         "select :doc::jsonb as j, :doc::text as t, :n is null as missing, :ids is null or 3 = any(:ids) as listed";
-    let answer = shop.ask(both, json!({"doc": "x", "ids": [3]})).await;
-    assert_eq!(data(answer), json!([{"j": "x", "t": "x", "missing": true, "listed": true}]));
+    let answer = shop.run_read(both, json!({"doc": "x", "ids": [3]})).await;
+    assert_eq!(result_data(answer), json!([{"j": "x", "t": "x", "missing": true, "listed": true}]));
     let typed = "select id from customers where revenue > :a and since < :b and year = :n limit :n";
-    let answer = shop.ask(typed, json!({"a": "99999.98", "b": "2025-01-01", "n": 2024})).await;
-    assert_eq!(data(answer), json!([{"id": 2}]));
+    let answer = shop.run_read(typed, json!({"a": "99999.98", "b": "2025-01-01", "n": 2024})).await;
+    assert_eq!(result_data(answer), json!([{"id": 2}]));
 
     for (kind, argument, want) in [
         ("int2", json!(40000), "out of range"),
@@ -392,23 +401,23 @@ async fn arguments_become_what_the_statement_wants() {
         ("uuid", json!("no"), "invalid input syntax for type uuid"),
         ("mood", json!("angry"), "invalid input value for enum mood"),
         ("\"Odd\".even", json!(3), "violates check constraint"),
-        ("bytea", json!("no base64!"), "base64 is expected here: the statement wants bytea"),
-        ("int[]", json!(5), "a list is expected here: the statement wants integer[]"),
+        ("bytea", json!("no base64!"), "base64 is expected here: the statement expects bytea"),
+        ("int[]", json!(5), "a list is expected here: the statement expects integer[]"),
         ("int[]", json!([1, "x"]), "invalid input syntax"),
         ("int", json!([1]), "one value is expected here"),
-        ("text", json!("a\0b"), "no NUL"),
+        ("text", json!("a\0b"), "cannot contain NUL"),
         ("jsonb", json!("a\0b"), "unsupported Unicode escape"),
     ] {
         let statement = format!("select :b::int as b, :a::{kind} as v");
-        let (pointer, message) = violation(shop.ask(&statement, json!({"a": argument, "b": 1})).await);
+        let (pointer, message) = single_violation(shop.run_read(&statement, json!({"a": argument, "b": 1})).await);
         assert_eq!(pointer, "/a", "{kind}");
         assert!(message.contains(want), "{kind} {argument}: {message}");
     }
-    assert_eq!(shop.number("select count(*) from customers").await, 3);
+    assert_eq!(shop.query_number("select count(*) from customers").await, 3);
 }
 
 #[tokio::test]
-async fn reading_is_enforced_by_the_database() {
+async fn database_enforces_read_only_tools() {
     let Some(shop) = Shop::new("reading").await else { return };
     shop.run("create function sneak() returns int language plpgsql as 'begin delete from customers; return 1; end'")
         .await;
@@ -418,115 +427,131 @@ async fn reading_is_enforced_by_the_database() {
         "update customers set year = :n",
         "select * from customers for update",
     ] {
-        let said = first(shop.try_tool(statement, Effect::Read, json!({})));
-        assert!(said.contains("declare effect: write"), "{statement}: {said}");
+        let finding = first_message(shop.build_tool(statement, Effect::Read, json!({})));
+        assert!(finding.contains("declare effect: write"), "{statement}: {finding}");
     }
     // Statements whose change shows only when they run.
     for statement in ["create table t (x int)", "select sneak() as x", "truncate customers", "select 1 as x into t"] {
-        let said = shop.ask(statement, json!({})).await;
-        let Err(ToolError::Upstream { message, retryable: false, untouched: true, .. }) = said else {
-            panic!("{said:?}")
+        let result = shop.run_read(statement, json!({})).await;
+        let Err(ToolError::Upstream { message, retryable: false, not_delivered: true, .. }) = result else {
+            panic!("{result:?}")
         };
         assert!(message.contains("declare effect: write"), "{message}");
     }
-    assert_eq!(shop.number("select count(*) from customers").await, 3);
-    assert_eq!(data(shop.ask("show server_encoding", json!({})).await), json!([{"server_encoding": "UTF8"}]));
-    let plan = data(shop.ask("explain (format json) select 1", json!({})).await);
+    assert_eq!(shop.query_number("select count(*) from customers").await, 3);
+    assert_eq!(
+        result_data(shop.run_read("show server_encoding", json!({})).await),
+        json!([{"server_encoding": "UTF8"}])
+    );
+    let plan = result_data(shop.run_read("explain (format json) select 1", json!({})).await);
     assert!(plan[0]["QUERY PLAN"].is_array(), "{plan}");
-    assert_eq!(data(call(&shop.tool("select sneak() as x", Effect::Write), json!({})).await.0), json!([{"x": 1}]));
-    assert_eq!(shop.number("select count(*) from customers").await, 0);
+    assert_eq!(
+        result_data(call(&shop.tool("select sneak() as x", Effect::Write), json!({})).await.0),
+        json!([{"x": 1}])
+    );
+    assert_eq!(shop.query_number("select count(*) from customers").await, 0);
 }
 
 #[tokio::test]
-async fn a_write_is_whole_or_not_at_all() {
+async fn write_is_committed_completely_or_not() {
     let Some(shop) = Shop::new("writing").await else { return };
     let rename = shop.tool("update customers set year = :n where year = 2024", Effect::Write);
-    assert_eq!(data(call(&rename, json!({"n": 1999})).await.0), json!({"rows_affected": 2}));
+    assert_eq!(result_data(call(&rename, json!({"n": 1999})).await.0), json!({"rows_affected": 2}));
     let insert = "insert into customers (name) select unnest(:ids::text[]) returning id, name, '(1,2)'::point as at";
-    let (insert, _) = shop.try_tool(insert, Effect::Write, json!({"max_rows": 1})).unwrap();
-    let (kept, warnings) = call(&insert, json!({"ids": ["Di", "Ed"]})).await;
+    let (insert, _) = shop.build_tool(insert, Effect::Write, json!({"max_rows": 1})).unwrap();
+    let (inserted, warnings) = call(&insert, json!({"ids": ["Di", "Ed"]})).await;
     assert_eq!(
-        data(kept),
+        result_data(inserted),
         json!([{"id": 4, "name": "Di", "at": "(1,2)"}]),
         "its types are text that the database made"
     );
     assert!(warnings[0].contains("ran to its end"), "{warnings:?}");
-    assert_eq!(shop.number("select count(*) from customers").await, 5, "both are in");
-    let (refused, _) = call(&insert, json!({"ids": ["Fi", "Ann"]})).await;
-    let Err(ToolError::Said(said)) = refused else { panic!("{refused:?}") };
-    assert!(said.contains("duplicate key value") && said.contains("Key (name)=(Ann) already exists."), "{said}");
-    assert_eq!(shop.number("select count(*) from customers").await, 5, "neither is in");
+    assert_eq!(shop.query_number("select count(*) from customers").await, 5, "both are in");
+    let (failed, _) = call(&insert, json!({"ids": ["Fi", "Ann"]})).await;
+    let Err(ToolError::Rejected(message)) = failed else { panic!("{failed:?}") };
+    assert!(
+        message.contains("duplicate key value") && message.contains("Key (name)=(Ann) already exists."),
+        "{message}"
+    );
+    assert_eq!(shop.query_number("select count(*) from customers").await, 5, "neither is in");
     shop.run("alter table customers add constraint late unique (year, name) deferrable initially deferred").await;
     shop.run("alter table customers drop constraint customers_name_key").await;
-    let twice = shop.tool("insert into customers (name, year) values ('Jo', 1), ('Jo', 1)", Effect::Write);
-    let said = call(&twice, json!({})).await.0;
-    assert!(matches!(&said, Err(ToolError::Said(text)) if text.contains("late")), "refused by the commit: {said:?}");
-    assert_eq!(shop.number("select count(*) from customers").await, 5);
+    let duplicate = shop.tool("insert into customers (name, year) values ('Jo', 1), ('Jo', 1)", Effect::Write);
+    let result = call(&duplicate, json!({})).await.0;
+    assert!(
+        matches!(&result, Err(ToolError::Rejected(text)) if text.contains("late")),
+        "refused by the commit: {result:?}"
+    );
+    assert_eq!(shop.query_number("select count(*) from customers").await, 5);
     // A change at the top of a `with` cannot be inside another statement, but it can be an earlier part of the same
     // `with`.
     let moved = "with d as (delete from customers where year = 1999 returning id) select count(*) as n from d";
-    assert_eq!(data(call(&shop.tool(moved, Effect::Write), json!({})).await.0), json!([{"n": 2}]));
+    assert_eq!(result_data(call(&shop.tool(moved, Effect::Write), json!({})).await.0), json!([{"n": 2}]));
     let foreign = "with d as (delete from customers returning id) select point(id, id) as at from d";
-    assert_eq!(data(call(&shop.tool(foreign, Effect::Write), json!({})).await.0)[0], json!({"at": "(3,3)"}));
+    assert_eq!(result_data(call(&shop.tool(foreign, Effect::Write), json!({})).await.0)[0], json!({"at": "(3,3)"}));
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_statement_is_said_at_the_start() {
+async fn statement_faults_are_reported_at_start() {
     let Some(shop) = Shop::new("at_the_start").await else { return };
     for (statement, want) in [
         ("select from where", "syntax error at or near \"where\""),
-        ("select 1, 2", "two columns are called `?column?`"),
-        ("select * from custmers", "warning: relation \"custmers\" does not exist; until that is so, calls will fail"),
+        ("select 1, 2", "two columns have the name `?column?`"),
+        ("select * from custmers", "warning: relation \"custmers\" does not exist; calls fail until this is corrected"),
         ("select nme from customers", "warning: column \"nme\" does not exist"),
         ("select 1 as x where :a is null", "warning: none"),
         ("select $1", "a parameter is written :name"),
-        ("select '{}'::int4multirange as x", "a type that cannot be read here (a multirange?)"),
+        ("select '{}'::int4multirange as x", "a type that is not supported (a multirange?)"),
     ] {
-        let said = first(shop.try_tool(statement, Effect::Read, json!({})));
-        assert!(said.contains(want), "{statement}: {said}");
+        let finding = first_message(shop.build_tool(statement, Effect::Read, json!({})));
+        assert!(finding.contains(want), "{statement}: {finding}");
     }
 }
 
 #[tokio::test]
-async fn long_answers_are_cut_and_the_connection_lives_on() {
+async fn long_result_is_cut_and_connection_reused() {
     let Some(shop) = Shop::new("long_answers").await else { return };
     let numbers = "select generate_series(1, :n) as x, pg_backend_pid() as pid";
-    let (runner, _) = shop.try_tool(numbers, Effect::Read, json!({"max_rows": 2})).unwrap();
+    let (runner, _) = shop.build_tool(numbers, Effect::Read, json!({"max_rows": 2})).unwrap();
     let pid = |answer: &Value| answer[0]["pid"].as_i64();
-    let (whole, warnings) = call(&runner, json!({"n": 2})).await;
-    let whole = data(whole);
+    let (complete, warnings) = call(&runner, json!({"n": 2})).await;
+    let complete = result_data(complete);
     assert_eq!(warnings, [""; 0]);
     let (cut, warnings) = call(&runner, json!({"n": 100})).await;
-    let cut = data(cut);
-    assert_eq!((cut.as_array().unwrap().len(), pid(&cut)), (2, pid(&whole)), "the rest is read quickly");
+    let cut = result_data(cut);
+    assert_eq!((cut.as_array().unwrap().len(), pid(&cut)), (2, pid(&complete)), "the rest is read quickly");
     assert!(
         warnings[0].starts_with("there are more than 2 rows (max_rows): the first 2 are shown. Ask for"),
         "{warnings:?}"
     );
-    let began = Instant::now();
+    let started = Instant::now();
     let (cut, _) = call(&runner, json!({"n": 2_000_000_000})).await;
-    assert_eq!(data(cut).as_array().unwrap().len(), 2);
-    assert!(began.elapsed() < Duration::from_secs(5), "nobody reads two billion rows");
-    shop.until_idle("generate_series").await;
-    assert_eq!(data(call(&runner, json!({"n": 1})).await.0)[0]["x"], 1);
+    assert_eq!(result_data(cut).as_array().unwrap().len(), 2);
+    assert!(started.elapsed() < Duration::from_secs(5), "the other rows are not read");
+    shop.wait_until_idle("generate_series").await;
+    assert_eq!(result_data(call(&runner, json!({"n": 1})).await.0)[0]["x"], 1);
     let (runner, _) = shop
-        .try_tool("select repeat('x', :n) as x from generate_series(1, 3)", Effect::Read, json!({"max_output": "1KiB"}))
+        .build_tool(
+            "select repeat('x', :n) as x from generate_series(1, 3)",
+            Effect::Read,
+            json!({"max_output": "1KiB"}),
+        )
         .unwrap();
     let (cut, warnings) = call(&runner, json!({"n": 400})).await;
-    assert_eq!(data(cut).as_array().unwrap().len(), 2);
+    assert_eq!(result_data(cut).as_array().unwrap().len(), 2);
     assert!(warnings[0].starts_with("the rows are longer than 1024 bytes (max_output): the first 2"), "{warnings:?}");
 }
 
 impl Shop {
     /// Waits until the database runs no statement that contains `word`.
-    async fn until_idle(&self, word: &str) {
+    async fn wait_until_idle(&self, word: &str) {
         let running = format!(
             "select count(*) from pg_stat_activity where datname = '{}' and state <> 'idle' and pid <> pg_backend_pid() \
              and position('{word}' in query) > 0",
             self.name
         );
-        let end = Instant::now() + PATIENCE;
-        while self.number(&running).await > 0 {
+        let end = Instant::now() + TEST_TIMEOUT;
+        while self.query_number(&running).await > 0 {
             assert!(Instant::now() < end, "{word} still runs");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -534,7 +559,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn a_dropped_call_stops_its_statement() {
+async fn dropped_call_stops_its_statement() {
     let Some(shop) = Shop::new("dropped").await else { return };
     for (statement, effect) in [
         ("select pg_sleep(600)", Effect::Read),
@@ -542,50 +567,50 @@ async fn a_dropped_call_stops_its_statement() {
         ("with d as (delete from customers returning id) select pg_sleep(600), id from d", Effect::Write),
     ] {
         let runner = shop.tool(statement, effect);
-        let began = Instant::now();
+        let started = Instant::now();
         let dropped = tokio::time::timeout(Duration::from_millis(300), call(&runner, json!({}))).await;
         assert!(dropped.is_err(), "{statement} came to an end");
-        shop.until_idle("pg_sleep").await;
-        shop.until_idle("generate_series").await;
-        assert!(began.elapsed() < Duration::from_secs(10), "{statement}");
+        shop.wait_until_idle("pg_sleep").await;
+        shop.wait_until_idle("generate_series").await;
+        assert!(started.elapsed() < Duration::from_secs(10), "{statement}");
     }
-    assert_eq!(shop.number("select count(*) from customers").await, 3, "rolled back");
+    assert_eq!(shop.query_number("select count(*) from customers").await, 3, "rolled back");
 }
 
 #[tokio::test]
-async fn the_server_ends_what_could_not_be_cancelled() {
+async fn server_timeout_ends_uncancelled_statement() {
     let Some(shop) = Shop::new("time_limit").await else { return };
     let runner = shop.tool("select pg_sleep(600)", Effect::Read);
     let invocation = invocation();
     // The future is polled on after its deadline: only the server's own limit can end the statement.
     let deadline = tokio::time::Instant::now() + Duration::from_millis(100);
     let context = ToolContext::new(&invocation, deadline, Arc::new(ToolSettings::default()));
-    let said = runner.call(object(json!({})), context).await;
+    let result = runner.call(object(json!({})), context).await;
     assert!(
-        matches!(&said, Err(ToolError::Upstream { message, .. }) if message.contains("statement timeout")),
-        "{said:?}"
+        matches!(&result, Err(ToolError::Upstream { message, .. }) if message.contains("statement timeout")),
+        "{result:?}"
     );
     shop.run("alter database time_limit set statement_timeout = '200ms'").await;
     let strict = Shop { server: shop.server.clone(), name: shop.name.clone(), databases: Databases::default() };
-    let began = Instant::now();
-    assert!(strict.ask("select pg_sleep(600)", json!({})).await.is_err());
-    assert!(began.elapsed() < Duration::from_secs(5), "the database's own limit holds");
+    let started = Instant::now();
+    assert!(strict.run_read("select pg_sleep(600)", json!({})).await.is_err());
+    assert!(started.elapsed() < Duration::from_secs(5), "the database's own limit holds");
 }
 
 #[tokio::test]
-async fn a_table_that_changes_is_described_anew() {
+async fn changed_table_is_described_again() {
     let Some(shop) = Shop::new("changes").await else { return };
     let all = shop.tool("select * from customers order by id limit 1", Effect::Read);
-    assert!(data(call(&all, json!({})).await.0)[0].get("extra").is_none());
+    assert!(result_data(call(&all, json!({})).await.0)[0].get("extra").is_none());
     shop.run("alter table customers add column extra text default 'e'").await;
-    assert_eq!(data(call(&all, json!({})).await.0)[0]["extra"], "e");
+    assert_eq!(result_data(call(&all, json!({})).await.0)[0]["extra"], "e");
     shop.run("alter table customers alter column year type text").await;
-    assert_eq!(data(call(&all, json!({})).await.0)[0]["year"], "2024");
+    assert_eq!(result_data(call(&all, json!({})).await.0)[0]["year"], "2024");
     shop.run("drop table customers").await;
-    let said = call(&all, json!({})).await.0;
-    assert!(matches!(&said, Err(ToolError::Upstream { retryable: false, .. })), "{said:?}");
+    let result = call(&all, json!({})).await.0;
+    assert!(matches!(&result, Err(ToolError::Upstream { retryable: false, .. })), "{result:?}");
     shop.run("create table customers (id text); insert into customers values ('back')").await;
-    assert_eq!(data(call(&all, json!({})).await.0), json!([{"id": "back"}]));
+    assert_eq!(result_data(call(&all, json!({})).await.0), json!([{"id": "back"}]));
 }
 
 #[tokio::test]
@@ -595,28 +620,28 @@ async fn connections_are_shared_and_bounded() {
         shop.tool("select pg_backend_pid() as p", Effect::Read),
         shop.tool("select pg_backend_pid() as p, 1 as x", Effect::Write),
     ];
-    let one = data(call(&tools[0], json!({})).await.0)[0]["p"].clone();
-    assert_eq!(data(call(&tools[1], json!({})).await.0)[0]["p"], one);
+    let first_pid = result_data(call(&tools[0], json!({})).await.0)[0]["p"].clone();
+    assert_eq!(result_data(call(&tools[1], json!({})).await.0)[0]["p"], first_pid);
     let prepared =
         shop.tool("select count(*) as n from pg_prepared_statements where statement like '%needle%'", Effect::Read);
     for _ in 0..3 {
-        let times = data(call(&prepared, json!({})).await.0);
+        let times = result_data(call(&prepared, json!({})).await.0);
         assert!(times[0]["n"].as_i64() <= Some(2), "prepared once: {times}");
     }
     let slow = shop.tool("select pg_backend_pid() as p, pg_sleep(0.05)", Effect::Read);
     let many: Vec<_> = (0..40).map(|_| call(&slow, json!({}))).collect();
     let mut seen = std::collections::BTreeSet::new();
-    for (said, _) in futures_util::future::join_all(many).await {
-        seen.insert(data(said)[0]["p"].to_string());
+    for (result, _) in futures_util::future::join_all(many).await {
+        seen.insert(result_data(result)[0]["p"].to_string());
     }
     assert!((2..=8).contains(&seen.len()), "{seen:?}");
 }
 
 #[tokio::test]
-async fn a_server_that_goes_and_comes_back() {
+async fn calls_resume_after_a_server_restart() {
     // A server of its own, because the other tests must not lose theirs.
     let Some(server) = TestServer::start() else { return };
-    let shop = Shop::on(Arc::new(server), "away").await;
+    let shop = Shop::on_server(Arc::new(server), "away").await;
     let read = shop.tool("select count(*) as n from customers", Effect::Read);
     let write = shop.tool("update customers set year = 1", Effect::Write);
     for runner in [&read, &write] {
@@ -624,50 +649,54 @@ async fn a_server_that_goes_and_comes_back() {
     }
     shop.server.stop();
     for runner in [&read, &write] {
-        let began = Instant::now();
-        let said = call(runner, json!({})).await.0;
-        let Err(ToolError::Upstream { message, retryable: true, down: true, untouched: true, .. }) = said else {
-            panic!("{said:?}")
+        let started = Instant::now();
+        let result = call(runner, json!({})).await.0;
+        let Err(ToolError::Upstream { message, retryable: true, unavailable: true, not_delivered: true, .. }) = result
+        else {
+            panic!("{result:?}")
         };
         assert!(message.contains("/away: no connection: Connection refused"), "{message}");
-        assert!(began.elapsed() < Duration::from_secs(2), "it does not wait for a server that refuses");
+        assert!(started.elapsed() < Duration::from_secs(2), "it does not wait for a server that refuses");
     }
-    let said = first(shop.try_tool("select 1 as x", Effect::Read, json!({})));
-    assert!(said.starts_with("warning: 127.0.0.1:") && said.contains("until that is so, calls will fail"), "{said}");
-    let late = shop.try_tool("delete from customers", Effect::Read, json!({})).unwrap().0;
-    shop.server.again();
+    let finding = first_message(shop.build_tool("select 1 as x", Effect::Read, json!({})));
+    assert!(
+        finding.starts_with("warning: 127.0.0.1:") && finding.contains("calls fail until this is corrected"),
+        "{finding}"
+    );
+    let late = shop.build_tool("delete from customers", Effect::Read, json!({})).unwrap().0;
+    shop.server.restart();
     for runner in [&read, &write] {
         call(runner, json!({})).await.0.unwrap();
     }
-    let said = call(&late, json!({})).await.0;
+    let result = call(&late, json!({})).await.0;
     assert!(
-        matches!(&said, Err(ToolError::Upstream { message, .. }) if message.contains("declare effect: write")),
-        "{said:?}"
+        matches!(&result, Err(ToolError::Upstream { message, .. }) if message.contains("declare effect: write")),
+        "{result:?}"
     );
     // The idle connections lead to the old server, and another one has replaced it.
     shop.server.stop();
-    shop.server.again();
+    shop.server.restart();
     call(&read, json!({})).await.0.unwrap();
     call(&write, json!({})).await.0.unwrap();
 }
 
 #[tokio::test]
-async fn the_start_waits_once_for_a_server_that_does_not_answer() {
+async fn start_waits_once_for_a_silent_server() {
     // A server that accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("postgres://u@{}/x", silent.local_addr().unwrap());
     let databases = Databases::default();
-    let began = Instant::now();
+    let started = Instant::now();
     for statement in ["select 1 as x", "select 2 as x", "select 3 as x"] {
         let config = json!({"database": url, "statement": statement});
-        let (_, warnings) = build_in(Path::new("/"), config, Effect::Read, &databases).unwrap();
-        assert!(warnings[0].message.contains("/x: no connection within 2 seconds; until"), "{warnings:?}");
+        let (_, warnings) = build_runner(Path::new("/"), config, Effect::Read, &databases).unwrap();
+        assert!(warnings[0].message.contains("/x: no connection within 2 seconds; calls fail until"), "{warnings:?}");
     }
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
-async fn who_may_not_enter_is_told_so_and_no_password_is_repeated() {
+async fn failed_logins_are_reported_without_the_password() {
     let Some(shop) = Shop::new("locked_out").await else { return };
     shop.run("create role locked login password 'the-right-one'").await;
     let url = |user: &str, database: &str, more: &str| {
@@ -679,38 +708,41 @@ async fn who_may_not_enter_is_told_so_and_no_password_is_repeated() {
         (url("postgres", "locked_out", "?sslmode=require"), "no TLS"),
     ] {
         let config = json!({"database": url, "statement": "select 1 as x"});
-        let (runner, warnings) = build_in(Path::new("/"), config, Effect::Read, &Databases::default()).unwrap();
+        let (runner, warnings) = build_runner(Path::new("/"), config, Effect::Read, &Databases::default()).unwrap();
         assert!(warnings[0].message.contains(want), "{warnings:?}");
-        let said = call(&runner, json!({})).await.0;
-        let Err(ToolError::Upstream { message, retryable: false, .. }) = said else { panic!("{url}: {said:?}") };
+        let result = call(&runner, json!({})).await.0;
+        let Err(ToolError::Upstream { message, retryable: false, .. }) = result else { panic!("{url}: {result:?}") };
         assert!(message.contains(want) && !message.contains("hunter2"), "{message}");
     }
     let config =
         json!({"database": url("locked:the-right-one", "locked_out", ""), "statement": "select name from customers"});
-    let (runner, warnings) = build_in(Path::new("/"), config, Effect::Read, &Databases::default()).unwrap();
+    let (runner, warnings) = build_runner(Path::new("/"), config, Effect::Read, &Databases::default()).unwrap();
     assert!(warnings[0].message.contains("permission denied for table customers"), "{warnings:?}");
     shop.run("grant select on customers to locked").await;
-    assert_eq!(data(call(&runner, json!({})).await.0).as_array().unwrap().len(), 3);
+    assert_eq!(result_data(call(&runner, json!({})).await.0).as_array().unwrap().len(), 3);
 }
 
 #[tokio::test]
-async fn what_the_database_refuses_is_an_answer() {
+async fn database_errors_are_error_results() {
     let Some(shop) = Shop::new("refuses").await else { return };
-    let said = shop.ask("select 1 / :n as x", json!({"n": 0})).await;
+    let result = shop.run_read("select 1 / :n as x", json!({"n": 0})).await;
     assert!(
-        matches!(&said, Err(ToolError::Said(text)) if text == "the database says no: division by zero"),
-        "{said:?}"
+        matches!(&result, Err(ToolError::Rejected(text)) if text == "the database reports an error: division by zero"),
+        "{result:?}"
     );
     shop.run("create function no() returns int language plpgsql as 'begin raise exception ''too much: %'', 5; end'")
         .await;
-    let said = shop.ask("select no() as x", json!({})).await;
-    assert!(matches!(&said, Err(ToolError::Said(text)) if text.contains("too much: 5")), "{said:?}");
+    let result = shop.run_read("select no() as x", json!({})).await;
+    assert!(matches!(&result, Err(ToolError::Rejected(text)) if text.contains("too much: 5")), "{result:?}");
     let empty: JsonObject = JsonObject::new();
-    assert_eq!(data(shop.ask("select id from customers where false", Value::Object(empty)).await), json!([]));
+    assert_eq!(
+        result_data(shop.run_read("select id from customers where false", Value::Object(empty)).await),
+        json!([])
+    );
 }
 
 #[tokio::test]
-async fn a_long_row_is_refused_unsent() {
+async fn long_row_is_refused_by_the_server() {
     let Some(shop) = Shop::new("long_rows").await else { return };
     shop.run(
         "create domain word as text; create type pair as (a int, b text); create table docs (id int, doc jsonb, word word);
@@ -741,52 +773,62 @@ async fn a_long_row_is_refused_unsent() {
                 Effect::Write,
             ),
         ] {
-            let said = call(&shop.tool(&statement, effect), json!({"n": 1})).await.0;
-            let message = match (&said, effect) {
+            let result = call(&shop.tool(&statement, effect), json!({"n": 1})).await.0;
+            let message = match (&result, effect) {
                 (Err(ToolError::BadOutput(message)), Effect::Read) => message,
-                (Err(ToolError::Upstream { message, untouched: true, retryable: false, down: false, .. }), _) => {
-                    message
-                }
-                _ => panic!("{statement}: {said:?}"),
+                (
+                    Err(ToolError::Upstream {
+                        message, not_delivered: true, retryable: false, unavailable: false, ..
+                    }),
+                    _,
+                ) => message,
+                _ => panic!("{statement}: {result:?}"),
             };
             assert!(message.contains("longer than 1048576 bytes in the database"), "{statement}: {message}");
             assert!(message.contains("its longest column, `c`, has "), "{statement}: {message}");
         }
     }
-    assert_eq!(shop.number("select count(*) from customers").await, 3, "nothing was changed");
+    assert_eq!(shop.query_number("select count(*) from customers").await, 3, "nothing was changed");
     let two = "select repeat('x', 600000) as a, repeat('y', 700000) as b";
-    let said = shop.ask(two, json!({})).await;
-    assert!(matches!(&said, Err(ToolError::BadOutput(said)) if said.contains("`b`, has 700000 bytes")), "{said:?}");
+    let result = shop.run_read(two, json!({})).await;
+    assert!(
+        matches!(&result, Err(ToolError::BadOutput(message)) if message.contains("`b`, has 700000 bytes")),
+        "{result:?}"
+    );
     let grows = "select x, repeat('x', x) as y from generate_series(1, 90000000, 30000000) as t (x) order by x";
     let (cut, warnings) = call(&shop.tool(grows, Effect::Read), json!({})).await;
-    assert_eq!(data(cut), json!([{"x": 1, "y": "x"}]), "what stands before it is shown");
+    assert_eq!(result_data(cut), json!([{"x": 1, "y": "x"}]), "what stands before it is shown");
     assert!(warnings[0].starts_with("the rows are longer than 262144 bytes (max_output): the first 1"), "{warnings:?}");
-    let said = shop.ask("select 1 as id, repeat('x', 300000) as y", json!({})).await;
-    assert!(matches!(&said, Err(ToolError::BadOutput(said)) if said.contains("`y`, has 300002 bytes")), "{said:?}");
+    let result = shop.run_read("select 1 as id, repeat('x', 300000) as y", json!({})).await;
+    assert!(
+        matches!(&result, Err(ToolError::BadOutput(message)) if message.contains("`y`, has 300002 bytes")),
+        "{result:?}"
+    );
     let more = json!({"max_output": "4MiB"});
-    let (more, _) = shop.try_tool("select array_fill(7::int8, array[1000000]) as x", Effect::Read, more).unwrap();
-    assert_eq!(data(call(&more, json!({})).await.0)[0]["x"].as_array().unwrap().len(), 1_000_000);
+    let (more, _) = shop.build_tool("select array_fill(7::int8, array[1000000]) as x", Effect::Read, more).unwrap();
+    assert_eq!(result_data(call(&more, json!({})).await.0)[0]["x"].as_array().unwrap().len(), 1_000_000);
 }
 
 #[tokio::test]
-async fn what_is_around_a_statement_changes_nothing() {
+async fn wrapping_does_not_change_the_result() {
     let Some(shop) = Shop::new("around").await else { return };
     shop.run(
         "create sequence counted; create function counting(t text) returns text language sql volatile as
          $$ select t || nextval('counted') $$",
     )
     .await;
-    let ordered = shop.ask("select name, year from customers order by year desc, name desc limit 2", json!({})).await;
-    assert_eq!(data(ordered), json!([{"name": "Cy", "year": 2025}, {"name": "Bo", "year": 2024}]));
+    let ordered =
+        shop.run_read("select name, year from customers order by year desc, name desc limit 2", json!({})).await;
+    assert_eq!(result_data(ordered), json!([{"name": "Cy", "year": 2025}, {"name": "Bo", "year": 2024}]));
     let counted = shop.tool("select counting(name) as v from customers order by id", Effect::Write);
     assert_eq!(
-        data(call(&counted, json!({})).await.0),
+        result_data(call(&counted, json!({})).await.0),
         json!([{"v": "Ann1"}, {"v": "Bo2"}, {"v": "Cy3"}]),
         "once each"
     );
     let inserted =
         "insert into customers (name) values (counting('Di')), (counting('Ed')) returning name, (id, name) as both";
-    let inserted = data(call(&shop.tool(inserted, Effect::Write), json!({})).await.0);
+    let inserted = result_data(call(&shop.tool(inserted, Effect::Write), json!({})).await.0);
     assert_eq!(inserted, json!([{"name": "Di4", "both": "(4,Di4)"}, {"name": "Ed5", "both": "(5,Ed5)"}]));
     for (statement, want) in [
         (
@@ -802,33 +844,33 @@ async fn what_is_around_a_statement_changes_nothing() {
         ("select null::text as x, null::jsonb as y, null::int[] as z", json!([{"x": null, "y": null, "z": null}])),
         ("table customers limit 0", json!([])),
     ] {
-        assert_eq!(data(shop.ask(statement, json!({})).await), want, "{statement}");
+        assert_eq!(result_data(shop.run_read(statement, json!({})).await), want, "{statement}");
     }
     let locked = "select name from customers where id = 1 for update";
-    assert_eq!(data(call(&shop.tool(locked, Effect::Write), json!({})).await.0), json!([{"name": "Ann"}]));
+    assert_eq!(result_data(call(&shop.tool(locked, Effect::Write), json!({})).await.0), json!([{"name": "Ann"}]));
     let texts = shop.tool("select * from customers where name = 'Ann'", Effect::Read);
     call(&texts, json!({})).await.0.unwrap();
     shop.run("alter table customers add column extra jsonb default '{\"e\": 1}'").await;
-    assert_eq!(data(call(&texts, json!({})).await.0)[0]["extra"], json!({"e": 1}), "described anew");
+    assert_eq!(result_data(call(&texts, json!({})).await.0)[0]["extra"], json!({"e": 1}), "described again");
 }
 
 #[tokio::test]
-async fn a_read_leaves_nothing_in_the_database() {
+async fn read_is_rolled_back() {
     let Some(shop) = Shop::new("leaves_nothing").await else { return };
     let large = shop.tool("select lo_creat(-1)::int as o", Effect::Read);
-    assert!(data(call(&large, json!({})).await.0)[0]["o"].as_i64() > Some(0));
+    assert!(result_data(call(&large, json!({})).await.0)[0]["o"].as_i64() > Some(0));
     let left = "select count(*) from pg_largeobject_metadata";
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     // The rollback comes after the answer.
-    data(shop.ask("select 1 as x", json!({})).await);
-    while shop.number("select count(*) from pg_stat_activity where state like 'idle in%'").await > 0 {
+    result_data(shop.run_read("select 1 as x", json!({})).await);
+    while shop.query_number("select count(*) from pg_stat_activity where state like 'idle in%'").await > 0 {
         assert!(Instant::now() < end);
     }
-    assert_eq!(shop.number(left).await, 0);
+    assert_eq!(shop.query_number(left).await, 0);
 }
 
 #[tokio::test]
-async fn no_state_passes_from_call_to_call() {
+async fn connection_state_is_reset_between_calls() {
     let Some(shop) = Shop::new("state").await else { return };
     shop.run(
         "create role other; grant all on all tables in schema public to other; create sequence counter;
@@ -856,7 +898,7 @@ async fn no_state_passes_from_call_to_call() {
                 (select count(*) from pg_cursors where is_holdable) as cursors, \
                 (select count(*) from pg_listening_channels()) as channels, pg_backend_pid() as pid";
     let looks = shop.tool(look, Effect::Read);
-    let clean = data(call(&looks, json!({})).await.0);
+    let clean = result_data(call(&looks, json!({})).await.0);
     assert_eq!((&clean[0]["who"], &clean[0]["ro"]), (&json!("postgres"), &json!("on")));
     assert_eq!(clean[0]["notices"], "error");
     let fails = "select leave_more(:name) as x, 1 / :n as y";
@@ -866,9 +908,9 @@ async fn no_state_passes_from_call_to_call() {
         (fails, Effect::Write),
         ("select leave(:name) as x, 1 / :n as y", Effect::Read),
     ] {
-        let said = call(&shop.tool(statement, effect), json!({"name": "alice-secret", "n": 0})).await.0;
-        assert_eq!(said.is_ok(), !statement.contains('/'), "{said:?}");
-        let mut seen = data(call(&looks, json!({})).await.0);
+        let result = call(&shop.tool(statement, effect), json!({"name": "alice-secret", "n": 0})).await.0;
+        assert_eq!(result.is_ok(), !statement.contains('/'), "{result:?}");
+        let mut seen = result_data(call(&looks, json!({})).await.0);
         // A setting that was set once is empty afterwards, not absent.
         if seen[0]["u"] == "" {
             seen[0]["u"] = Value::Null;
@@ -876,9 +918,9 @@ async fn no_state_passes_from_call_to_call() {
         assert_eq!(seen, clean, "{statement}: on the same connection");
     }
     let last = shop.tool("select lastval() as n", Effect::Write);
-    let said = call(&last, json!({})).await.0;
-    assert!(matches!(&said, Err(error) if error.to_string().contains("lastval is not yet defined")), "{said:?}");
-    assert_eq!(shop.number("select count(*) from pg_locks where locktype = 'advisory'").await, 0);
+    let result = call(&last, json!({})).await.0;
+    assert!(matches!(&result, Err(error) if error.to_string().contains("lastval is not yet defined")), "{result:?}");
+    assert_eq!(shop.query_number("select count(*) from pg_locks where locktype = 'advisory'").await, 0);
 }
 
 #[tokio::test]
@@ -889,9 +931,9 @@ async fn statements_stay_prepared_after_a_write() {
     let once = |answer: Value| answer[0].clone();
     call(&write, json!({"n": 1})).await.0.unwrap();
     call(&prepared, json!({})).await.0.unwrap();
-    let before = once(data(call(&prepared, json!({})).await.0));
+    let before = once(result_data(call(&prepared, json!({})).await.0));
     for n in 2..6 {
-        assert_eq!(data(call(&write, json!({"n": n})).await.0), json!({"rows_affected": 3}));
+        assert_eq!(result_data(call(&write, json!({"n": n})).await.0), json!({"rows_affected": 3}));
     }
-    assert_eq!(once(data(call(&prepared, json!({})).await.0)), before);
+    assert_eq!(once(result_data(call(&prepared, json!({})).await.0)), before);
 }

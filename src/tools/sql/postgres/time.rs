@@ -7,38 +7,38 @@ const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
 
 /// A `date`: days since 2000-01-01.
-pub(super) fn date(days: i32) -> String {
+pub(super) fn format_date(days: i32) -> String {
     match days {
         i32::MAX => "infinity".into(),
         i32::MIN => "-infinity".into(),
-        days => with_era(i64::from(days), ""),
+        days => format_with_era(i64::from(days), ""),
     }
 }
 
 /// A `timestamp`: microseconds since 2000-01-01. `zone` is appended.
-pub(super) fn timestamp(micros: i64, zone: &str) -> String {
+pub(super) fn format_timestamp(micros: i64, zone: &str) -> String {
     match micros {
         i64::MAX => "infinity".into(),
         i64::MIN => "-infinity".into(),
-        micros => with_era(micros.div_euclid(DAY), &format!("T{}{zone}", time(micros.rem_euclid(DAY)))),
+        micros => format_with_era(micros.div_euclid(DAY), &format!("T{}{zone}", format_time(micros.rem_euclid(DAY)))),
     }
 }
 
 /// A `time`: microseconds since midnight, up to 24:00:00.
-pub(super) fn time(micros: i64) -> String {
+pub(super) fn format_time(micros: i64) -> String {
     let seconds = micros / SECOND;
-    format!("{:02}:{:02}:{:02}{}", seconds / 3600, seconds / 60 % 60, seconds % 60, fraction(micros % SECOND))
+    format!("{:02}:{:02}:{:02}{}", seconds / 3600, seconds / 60 % 60, seconds % 60, format_fraction(micros % SECOND))
 }
 
 /// The offset of a `timetz`, in seconds to the west.
-pub(super) fn offset(west: i32) -> String {
+pub(super) fn format_offset(west: i32) -> String {
     let (sign, seconds) = (if west > 0 { '-' } else { '+' }, west.unsigned_abs());
-    let rest = if seconds % 60 == 0 { String::new() } else { format!(":{:02}", seconds % 60) };
-    format!("{sign}{:02}:{:02}{rest}", seconds / 3600, seconds / 60 % 60)
+    let second_part = if seconds % 60 == 0 { String::new() } else { format!(":{:02}", seconds % 60) };
+    format!("{sign}{:02}:{:02}{second_part}", seconds / 3600, seconds / 60 % 60)
 }
 
 /// An `interval`. Each part has its own sign, as in PostgreSQL's `intervalstyle = iso_8601`.
-pub(super) fn interval(micros: i64, days: i32, months: i32) -> String {
+pub(super) fn format_interval(micros: i64, days: i32, months: i32) -> String {
     match (micros, days, months) {
         (i64::MAX, i32::MAX, i32::MAX) => return "infinity".into(),
         (i64::MIN, i32::MIN, i32::MIN) => return "-infinity".into(),
@@ -51,13 +51,13 @@ pub(super) fn interval(micros: i64, days: i32, months: i32) -> String {
     let sign = if seconds == 0 && rest < 0 { "-" } else { "" };
     let seconds = match (seconds, rest) {
         (0, 0) => String::new(),
-        (seconds, rest) => format!("{sign}{seconds}{}S", fraction(rest.abs())),
+        (seconds, rest) => format!("{sign}{seconds}{}S", format_fraction(rest.abs())),
     };
     let time = [part(micros / (3600 * SECOND), 'H'), part(micros / (60 * SECOND) % 60, 'M'), seconds].concat();
     if time.is_empty() { format!("P{date}") } else { format!("P{date}T{time}") }
 }
 
-fn fraction(micros: i64) -> String {
+fn format_fraction(micros: i64) -> String {
     if micros == 0 {
         return String::new();
     }
@@ -65,8 +65,8 @@ fn fraction(micros: i64) -> String {
 }
 
 /// A day, followed by `rest`. Years before year 1 are counted backwards and marked `BC`.
-fn with_era(days: i64, rest: &str) -> String {
-    let (year, month, day) = civil(days + EPOCH);
+fn format_with_era(days: i64, rest: &str) -> String {
+    let (year, month, day) = civil_date(days + EPOCH);
     if year > 0 {
         format!("{year:04}-{month:02}-{day:02}{rest}")
     } else {
@@ -77,7 +77,7 @@ fn with_era(days: i64, rest: &str) -> String {
 /// Year, month and day of a day that is counted from 1970-01-01, in the proleptic Gregorian calendar. Years start in
 /// March in this calculation, so that the leap day is the last day. An era is 400 years, after which the calendar
 /// repeats.
-fn civil(days: i64) -> (i64, i64, i64) {
+fn civil_date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -96,18 +96,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_and_times() {
-        assert_eq!(date(0), "2000-01-01");
-        assert_eq!(date(-1), "1999-12-31");
-        assert_eq!(timestamp(-1, ""), "1999-12-31T23:59:59.999999");
-        assert_eq!(timestamp(1_500_000, "Z"), "2000-01-01T00:00:01.5Z");
-        assert_eq!(timestamp(i64::MAX, "Z"), "infinity");
-        assert_eq!(time(DAY), "24:00:00");
-        assert_eq!((offset(-19_800), offset(18_000), offset(0)), ("+05:30".into(), "-05:00".into(), "+00:00".into()));
+    fn dates_and_times_are_iso_8601() {
+        assert_eq!(format_date(0), "2000-01-01");
+        assert_eq!(format_date(-1), "1999-12-31");
+        assert_eq!(format_timestamp(-1, ""), "1999-12-31T23:59:59.999999");
+        assert_eq!(format_timestamp(1_500_000, "Z"), "2000-01-01T00:00:01.5Z");
+        assert_eq!(format_timestamp(i64::MAX, "Z"), "infinity");
+        assert_eq!(format_time(DAY), "24:00:00");
+        assert_eq!(
+            (format_offset(-19_800), format_offset(18_000), format_offset(0)),
+            ("+05:30".into(), "-05:00".into(), "+00:00".into())
+        );
     }
 
     #[test]
-    fn intervals() {
+    fn intervals_are_iso_8601() {
         for (micros, days, months, want) in [
             (0, 0, 0, "PT0S"),
             (0, 0, 14, "P1Y2M"),
@@ -116,15 +119,15 @@ mod tests {
             (-500_000, 1, 0, "P1DT-0.5S"),
             (-3_661_000_001, 0, 0, "PT-1H-1M-1.000001S"),
         ] {
-            assert_eq!(interval(micros, days, months), want);
+            assert_eq!(format_interval(micros, days, months), want);
         }
     }
 
     proptest! {
         #[test]
-        fn every_day_is_the_one_that_the_calendar_library_says(days in -4_371_587i64..2_932_896) {
+        fn civil_date_matches_the_calendar_library(days in -4_371_587i64..2_932_896) {
             let day = Date::constant(1970, 1, 1) + jiff::Span::new().days(days);
-            let (year, month, of_month) = civil(days);
+            let (year, month, of_month) = civil_date(days);
             prop_assert_eq!((year, month, of_month), (day.year().into(), day.month().into(), day.day().into()));
         }
     }

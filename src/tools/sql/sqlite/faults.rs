@@ -2,7 +2,7 @@
 
 use super::session::DatabaseFile;
 use crate::call::ToolError;
-use crate::tools::sql::faults::{Finding, WRITES};
+use crate::tools::sql::faults::{Finding, WRITES_IN_READ_TOOL};
 
 // Primary result codes (sqlite.org/rescode.html).
 const ERROR: u32 = 1;
@@ -21,7 +21,7 @@ const AUTH: u32 = 23;
 const NOTADB: u32 = 26;
 
 /// Why an attempt failed.
-pub(super) enum Trouble {
+pub(super) enum AttemptError {
     Database(rusqlite::Error),
     Tool(ToolError),
     /// The statement cannot be run as written.
@@ -30,31 +30,31 @@ pub(super) enum Trouble {
     Replaced,
 }
 
-impl Trouble {
+impl AttemptError {
     /// The connection's thread has ended. It is unknown what it did last.
-    pub(super) fn lost(message: impl Into<String>) -> Self {
+    pub(super) fn connection_lost(message: impl Into<String>) -> Self {
         Self::Tool(ToolError::unavailable(message))
     }
 }
 
-impl From<rusqlite::Error> for Trouble {
+impl From<rusqlite::Error> for AttemptError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Database(error)
     }
 }
 
-impl From<ToolError> for Trouble {
+impl From<ToolError> for AttemptError {
     fn from(error: ToolError) -> Self {
         Self::Tool(error)
     }
 }
 
-fn code(error: &rusqlite::Error) -> Option<u32> {
+fn primary_code(error: &rusqlite::Error) -> Option<u32> {
     let code = u32::try_from(error.sqlite_error()?.extended_code).ok()?;
     Some(code & 0xff)
 }
 
-fn message(error: &rusqlite::Error) -> String {
+fn error_message(error: &rusqlite::Error) -> String {
     match error {
         rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
         error => error.to_string(),
@@ -63,86 +63,89 @@ fn message(error: &rusqlite::Error) -> String {
 
 /// Whether a value or row was longer than the limit of `Link::limit_length`.
 pub(super) fn is_too_long(error: &rusqlite::Error) -> bool {
-    code(error) == Some(TOOBIG)
+    primary_code(error) == Some(TOOBIG)
 }
 
 /// Whether the authorizer has refused the statement.
-pub(super) fn is_refusal(error: &rusqlite::Error) -> bool {
-    code(error) == Some(AUTH)
+pub(super) fn is_denied(error: &rusqlite::Error) -> bool {
+    primary_code(error) == Some(AUTH)
 }
 
 /// Whether another process holds a lock, which may be released soon.
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
-    code(error).is_some_and(|code| matches!(code, BUSY | LOCKED))
+    primary_code(error).is_some_and(|code| matches!(code, BUSY | LOCKED))
 }
 
 /// The failure if another process holds its lock for too long.
-pub(super) fn busy(place: &DatabaseFile) -> ToolError {
-    ToolError::upstream(format!("{}: another process keeps the database locked", place.file.display()))
-        .before_anything()
+pub(super) fn busy_failure(file: &DatabaseFile) -> ToolError {
+    ToolError::upstream(format!("{}: another process keeps the database locked", file.path.display())).not_delivered()
 }
 
 /// A failure of the call. The caller ensures that nothing was committed.
-pub(super) fn failure(error: &rusqlite::Error, place: &DatabaseFile, longest: usize) -> ToolError {
-    let said = message(error);
-    let failure = match code(error) {
-        Some(TOOBIG) if place.writes => {
-            ToolError::upstream_final(format!("{}; nothing was changed", too_long(longest)))
+pub(super) fn call_failure(error: &rusqlite::Error, file: &DatabaseFile, longest: usize) -> ToolError {
+    let message = error_message(error);
+    let failure = match primary_code(error) {
+        Some(TOOBIG) if file.writes => {
+            ToolError::upstream_permanent(format!("{}; nothing was changed", too_long_message(longest)))
         }
-        Some(TOOBIG) => return ToolError::BadOutput(too_long(longest)),
-        Some(READONLY) if !place.writes => ToolError::upstream_final(WRITES),
+        Some(TOOBIG) => return ToolError::BadOutput(too_long_message(longest)),
+        Some(READONLY) if !file.writes => ToolError::upstream_permanent(WRITES_IN_READ_TOOL),
         // The statement was valid when it was prepared, so the error is about the values.
-        Some(CONSTRAINT | MISMATCH) => return ToolError::Said(format!("the database says no: {said}")),
-        Some(ERROR) if !is_of_the_schema(&said) => return ToolError::Said(format!("the database says no: {said}")),
-        Some(BUSY | LOCKED | IOERR | FULL | CANTOPEN) => ToolError::upstream(unusable(error, place)),
-        Some(_) => ToolError::upstream_final(unusable(error, place)),
-        None => ToolError::upstream(unusable(error, place)),
+        Some(CONSTRAINT | MISMATCH) => return ToolError::Rejected(format!("the database reports an error: {message}")),
+        Some(ERROR) if !is_schema_error(&message) => {
+            return ToolError::Rejected(format!("the database reports an error: {message}"));
+        }
+        Some(BUSY | LOCKED | IOERR | FULL | CANTOPEN) => ToolError::upstream(unusable_message(error, file)),
+        Some(_) => ToolError::upstream_permanent(unusable_message(error, file)),
+        None => ToolError::upstream(unusable_message(error, file)),
     };
-    failure.before_anything()
+    failure.not_delivered()
 }
 
 /// The message for a value or row above the length limit. SQLite does not report which one it was.
-fn too_long(longest: usize) -> String {
+fn too_long_message(longest: usize) -> String {
     format!(
-        "a value or a row of the statement is longer than {longest} bytes, the most that is read here: ask for less of it, or \
-         for fewer columns, or raise max_output (four times that is read)"
+        "a value or a row of the statement is longer than {longest} bytes, the most that the service reads: select less of it \
+         or fewer columns, or raise max_output (the service reads up to four times max_output)"
     )
 }
 
 /// The finding for an error that occurred when the statement was checked.
-pub(super) fn finding(error: &rusqlite::Error, place: &DatabaseFile) -> Finding {
-    let said = message(error);
-    match code(error) {
-        Some(ERROR | AUTH) if said.starts_with("no such ") => Finding::passing(said),
-        Some(ERROR | AUTH) => Finding::fault(said),
-        Some(_) | None => Finding::passing(unusable(error, place)),
+pub(super) fn probe_finding(error: &rusqlite::Error, file: &DatabaseFile) -> Finding {
+    let message = error_message(error);
+    match primary_code(error) {
+        Some(ERROR | AUTH) if message.starts_with("no such ") => Finding::temporary(message),
+        Some(ERROR | AUTH) => Finding::permanent(message),
+        Some(_) | None => Finding::temporary(unusable_message(error, file)),
     }
 }
 
 /// Why the file cannot be used, and what would help.
-pub(super) fn unusable(error: &rusqlite::Error, place: &DatabaseFile) -> String {
-    let file = place.file.display();
-    let said = message(error);
-    match code(error) {
-        Some(CANTOPEN) if !place.file.exists() => {
-            format!("there is no file {file}; it is not made here: create the database first, or name another file")
+pub(super) fn unusable_message(error: &rusqlite::Error, database: &DatabaseFile) -> String {
+    let file = database.path.display();
+    let message = error_message(error);
+    match primary_code(error) {
+        Some(CANTOPEN) if !database.path.exists() => {
+            format!(
+                "there is no file {file}, and the service does not create it: create the database first, or name another file"
+            )
         }
         Some(CANTOPEN | PERM) => {
             format!(
-                "{file}: cannot be opened ({said}): may the service read it, and write to its folder where its journal \
-                     mode is WAL?"
+                "{file}: cannot be opened ({message}): the service must be able to read it, and to write to its folder if \
+                     its journal mode is WAL"
             )
         }
         Some(NOTADB) => format!("{file}: is not a SQLite database"),
-        Some(CORRUPT) => format!("{file}: the file is damaged ({said})"),
+        Some(CORRUPT) => format!("{file}: the file is damaged ({message})"),
         Some(FULL) => format!("{file}: the disk is full"),
-        Some(READONLY) => format!("{file}: the file or its folder is read-only ({said})"),
-        Some(IOERR) => format!("{file}: the disk failed ({said})"),
-        _ => format!("{file}: {said}"),
+        Some(READONLY) => format!("{file}: the file or its folder is read-only ({message})"),
+        Some(IOERR) => format!("{file}: the disk failed ({message})"),
+        _ => format!("{file}: {message}"),
     }
 }
 
 /// Whether the message is about tables and columns, and not about values.
-fn is_of_the_schema(message: &str) -> bool {
+fn is_schema_error(message: &str) -> bool {
     message.starts_with("no such ") || message.contains("syntax error") || message.contains(" has no column ")
 }

@@ -8,32 +8,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
 use rusqlite::{CachedStatement, Connection};
 
-use super::faults::{self, Trouble};
+use super::faults::{self, AttemptError};
 use crate::tools::sql::faults::Finding;
-use crate::tools::sql::statement::of_the_connection;
+use crate::tools::sql::statement::connection_command_message;
 
 /// The authorizer of one connection.
-pub(super) struct Guard {
-    state: Arc<State>,
+pub(super) struct ConnectionCommandGuard {
+    state: Arc<GuardState>,
 }
 
 #[derive(Default)]
-struct State {
+struct GuardState {
     /// Whether a tool's statement is being prepared. While it runs, SQLite itself prepares statements, for example
     /// for `pragma_table_info(…)`, and these must not be refused.
-    is_watching: AtomicBool,
+    is_active: AtomicBool,
     /// The command that was refused last.
     refused: Mutex<Option<&'static str>>,
 }
 
-impl Guard {
-    pub(super) fn on(connection: &Connection) -> Result<Self, rusqlite::Error> {
-        let state = Arc::new(State::default());
-        let asked = state.clone();
+impl ConnectionCommandGuard {
+    pub(super) fn install(connection: &Connection) -> Result<Self, rusqlite::Error> {
+        let state = Arc::new(GuardState::default());
+        let hook_state = state.clone();
         connection.authorizer(Some(move |context: AuthContext<'_>| {
-            match command(&context).filter(|_| asked.is_watching.load(Ordering::Relaxed)) {
+            match connection_command(&context).filter(|_| hook_state.is_active.load(Ordering::Relaxed)) {
                 Some(word) => {
-                    *asked.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(word);
+                    *hook_state.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(word);
                     Authorization::Deny
                 }
                 None => Authorization::Allow,
@@ -43,16 +43,16 @@ impl Guard {
     }
 
     /// Prepares a tool's statement, with the authorizer active.
-    pub(super) fn watch<'c>(
+    pub(super) fn prepare_guarded<'c>(
         &self,
         prepare: impl FnOnce() -> Result<CachedStatement<'c>, rusqlite::Error>,
-    ) -> Result<CachedStatement<'c>, Trouble> {
-        self.state.is_watching.store(true, Ordering::Relaxed);
+    ) -> Result<CachedStatement<'c>, AttemptError> {
+        self.state.is_active.store(true, Ordering::Relaxed);
         let prepared = prepare();
-        self.state.is_watching.store(false, Ordering::Relaxed);
+        self.state.is_active.store(false, Ordering::Relaxed);
         let refused = self.state.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
-        prepared.map_err(|error| match refused.filter(|_| faults::is_refusal(&error)) {
-            Some(word) => Trouble::Statement(Finding::fault(of_the_connection(word))),
+        prepared.map_err(|error| match refused.filter(|_| faults::is_denied(&error)) {
+            Some(word) => AttemptError::Statement(Finding::permanent(connection_command_message(word))),
             None => error.into(),
         })
     }
@@ -60,7 +60,7 @@ impl Guard {
 
 /// The name of the command, if the action is a command to the connection. Temporary tables belong to the connection,
 /// so the next call would find them.
-fn command(context: &AuthContext<'_>) -> Option<&'static str> {
+fn connection_command(context: &AuthContext<'_>) -> Option<&'static str> {
     use AuthAction as A;
     Some(match &context.action {
         A::Pragma { .. } => "pragma",

@@ -19,12 +19,12 @@ use super::pool::Pool;
 
 /// A file and its connections.
 pub(super) struct Database {
-    place: DatabaseFile,
+    file: DatabaseFile,
     pool: Pool<Session>,
 }
 
 impl Database {
     pub(super) fn new(file: PathBuf, writes: bool) -> Self {
-        Self { place: DatabaseFile { file, writes }, pool: Pool::new() }
+        Self { file: DatabaseFile { path: file, writes }, pool: Pool::new() }
     }
 }

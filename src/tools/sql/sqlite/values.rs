@@ -7,15 +7,15 @@ use rusqlite::types::{Value as Stored, ValueRef};
 use serde_json::Value;
 
 use crate::call::{JsonObject, ToolError};
-use crate::tools::sql::faults::misfit;
-use crate::tools::sql::rows::{self, Longest, Odd, float};
-use crate::tools::{Fault, Placeholder, Values};
+use crate::tools::sql::faults::value_fault;
+use crate::tools::sql::rows::{self, RowLength, ValueWarnings, float_to_json};
+use crate::tools::{Placeholder, ValueFault, Values};
 
 /// The values in the order of the placeholders; NULL for an absent value.
-pub(super) fn bind(names: &[Placeholder], values: Values<'_>) -> Result<Vec<Stored>, ToolError> {
+pub(super) fn bind_values(names: &[Placeholder], values: Values<'_>) -> Result<Vec<Stored>, ToolError> {
     let mut faults = Vec::new();
     let bound = names.iter().map(|name| {
-        stored(name, values.get(name).unwrap_or(&Value::Null)).unwrap_or_else(|fault| {
+        to_sqlite(name, values.get(name).unwrap_or(&Value::Null)).unwrap_or_else(|fault| {
             faults.push(fault);
             Stored::Null
         })
@@ -24,7 +24,7 @@ pub(super) fn bind(names: &[Placeholder], values: Values<'_>) -> Result<Vec<Stor
     if faults.is_empty() { Ok(bound) } else { Err(faults.into()) }
 }
 
-fn stored(name: &Placeholder, value: &Value) -> Result<Stored, Fault> {
+fn to_sqlite(name: &Placeholder, value: &Value) -> Result<Stored, ValueFault> {
     Ok(match value {
         Value::Null => Stored::Null,
         // SQLite has no booleans: its own `true` is 1.
@@ -33,7 +33,10 @@ fn stored(name: &Placeholder, value: &Value) -> Result<Stored, Fault> {
             (Some(whole), _) => whole.into(),
             (None, Some(double)) if !number.is_u64() => double.into(),
             (None, _) => {
-                return Err(misfit(name, "an integer up to 9223372036854775807 is expected here: SQLite has 64 bits"));
+                return Err(value_fault(
+                    name,
+                    "an integer up to 9223372036854775807 is expected here: SQLite has 64 bits",
+                ));
             }
         },
         Value::String(text) => text.clone().into(),
@@ -42,8 +45,8 @@ fn stored(name: &Placeholder, value: &Value) -> Result<Stored, Fault> {
 }
 
 /// The longest value of a row, and the length of all values. Their JSON is never shorter than this.
-pub(super) fn measure<'n>(names: &'n [String], row: &Row<'_>) -> Result<Longest<'n>, rusqlite::Error> {
-    let mut longest = Longest::default();
+pub(super) fn measure_row<'n>(names: &'n [String], row: &Row<'_>) -> Result<RowLength<'n>, rusqlite::Error> {
+    let mut longest = RowLength::default();
     for (at, name) in names.iter().enumerate() {
         longest.add(
             name,
@@ -57,25 +60,30 @@ pub(super) fn measure<'n>(names: &'n [String], row: &Row<'_>) -> Result<Longest<
 }
 
 /// A row as a JSON object.
-pub(super) fn object(names: &[String], row: &Row<'_>, odd: &mut Odd) -> Result<JsonObject, ToolError> {
-    rows::row(names.iter().map(String::as_str), |at| {
+pub(super) fn row_to_json(
+    names: &[String],
+    row: &Row<'_>,
+    warnings: &mut ValueWarnings,
+) -> Result<JsonObject, ToolError> {
+    rows::build_row(names.iter().map(String::as_str), |at| {
         let value = row.get_ref(at);
         let value =
             value.map_err(|error| ToolError::BadOutput(format!("column `{}` cannot be read: {error}", names[at])))?;
-        Ok(shown(&names[at], value, odd))
+        Ok(value_to_json(&names[at], value, warnings))
     })
 }
 
-fn shown(name: &str, value: ValueRef<'_>, odd: &mut Odd) -> Value {
+fn value_to_json(name: &str, value: ValueRef<'_>, warnings: &mut ValueWarnings) -> Value {
     match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(whole) => whole.into(),
-        ValueRef::Real(double) => float(double),
+        ValueRef::Real(double) => float_to_json(double),
         ValueRef::Blob(bytes) => BASE64_STANDARD.encode(bytes).into(),
         ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => text.into(),
             Err(_) => {
-                odd.insert(format!("column `{name}` holds a text that is not UTF-8: its bytes are shown as base64"));
+                warnings
+                    .insert(format!("column `{name}` holds a text that is not UTF-8: its bytes are shown as base64"));
                 BASE64_STANDARD.encode(bytes).into()
             }
         },

@@ -1,0 +1,155 @@
+/** A JSON object. */
+export type Json = Record<string, unknown>;
+
+/** A part of a result, as in MCP. */
+export interface ContentBlock {
+  type: string;
+  text?: string;
+  [field: string]: unknown;
+}
+
+/** The answer of a tool. `is_error: true` is an error of the tool itself. */
+export interface Answer {
+  invocation_id: string;
+  tool: string;
+  tool_use_id: string | null;
+  is_error: boolean;
+  content: ContentBlock[];
+  structured_content: unknown;
+  result_as_answer: boolean;
+  meta: Json;
+}
+
+/** A tool, as `GET /tools` lists it. */
+export interface Tool {
+  name: string;
+  description: string;
+  input_schema: Json;
+  output_schema: Json | null;
+  annotations: Json;
+  kind: string;
+  effect: "read" | "idempotent" | "write";
+  result_as_answer: boolean;
+  tags: string[];
+  available: boolean;
+  definition_hash: string;
+  [field: string]: unknown;
+}
+
+/** A recorded call. */
+export interface Invocation {
+  invocation_id: string;
+  tool: string;
+  caller: string;
+  run_id: string | null;
+  state: "reserved" | "running" | "succeeded" | "failed" | "timed_out" | "cancelled" | "refused" | "unknown";
+  kind: string | null;
+  attempts: number;
+  started_at: string;
+  duration_ms: number | null;
+  [field: string]: unknown;
+}
+
+/** The answer of `calls`. Append `messages` to the conversation. */
+export interface CallsAnswer {
+  dialect: string;
+  // The shape depends on the provider.
+  messages: any[];
+  result_as_answer: boolean;
+  results: Json[];
+  warnings: string[];
+}
+
+/** Options of one call. */
+export interface InvokeOptions {
+  toolUseId?: string;
+  runId?: string;
+  context?: Json;
+  cache?: "use" | "refresh" | "bypass";
+  /** Seconds, or a text such as `"500ms"`. */
+  timeout?: number | string;
+  page?: { detail?: string; offset?: number; limit?: number };
+  idempotencyKey?: string;
+  traceparent?: string;
+  /** `"respond-async"`: the answer has the id of the call, which goes on. */
+  prefer?: string;
+  signal?: AbortSignal;
+}
+
+/** Options of the calls in a model's message. */
+export interface CallsOptions {
+  runId?: string;
+  deny?: string[];
+  context?: Json;
+  cache?: "use" | "refresh" | "bypass";
+  timeout?: number | string;
+  parallel?: number;
+  dialect?: string;
+  signal?: AbortSignal;
+}
+
+/** Filters of recorded calls. `limit` is the size of a page. */
+export interface InvocationFilters {
+  tool?: string;
+  caller?: string;
+  runId?: string;
+  state?: string;
+  since?: string;
+  limit?: number;
+}
+
+/** An event of a stream. */
+export type Event =
+  | { type: "progress"; data: { invocation_id: string; tool: string; tool_use_id: string | null; data: unknown } }
+  | { type: "result"; data: Answer }
+  | { type: "waiting"; data: Json };
+
+/** The service refused or failed a request. */
+export class ToolcribError extends Error {
+  constructor(problem: Json, options?: ErrorOptions);
+  /** The whole problem (RFC 9457). */
+  readonly problem: Json;
+  /** One word for the cause, such as `invalid_arguments`. */
+  readonly kind: string;
+  readonly status: number | null;
+  /** Whether the same request may succeed later. */
+  readonly retryable: boolean;
+  readonly retryAfterMs: number | null;
+  /** The problem in words for a model. */
+  readonly content: ContentBlock[];
+  readonly detail: string | null;
+  readonly invocationId: string | null;
+  readonly violations: Json[];
+  readonly didYouMean: string[];
+}
+
+/** Calls the tools of a service. */
+export class Client {
+  /**
+   * @param baseUrl where the service listens. Default: `http://localhost:7411`
+   * @param key the caller's key, if the service has callers
+   */
+  constructor(baseUrl?: string | URL, key?: string);
+  /** The tools of this caller. */
+  tools(options?: { tag?: string; format?: undefined }): Promise<Tool[]>;
+  /** The tools in the shape of a provider's API, such as `openai`. */
+  tools(options: { format: string; tag?: string }): Promise<any>;
+  /** One tool with its policy and usage. */
+  tool(name: string): Promise<Tool>;
+  /** Calls a tool. */
+  invoke(name: string, args?: Json | string, options?: InvokeOptions): Promise<Answer>;
+  /** Checks arguments without calling the tool. */
+  validate(name: string, args?: Json): Promise<{ valid: true; arguments: Json; coercions: Json[] }>;
+  /** Executes the tool calls in a model's message: the provider's response as an object, as JSON, or as text. */
+  calls(message: unknown, options?: CallsOptions): Promise<CallsAnswer>;
+  /** Calls a tool and yields its progress. The last event is the result. */
+  stream(name: string, args?: Json | string, options?: InvokeOptions): AsyncGenerator<Event, void, undefined>;
+  /** The recorded calls, newest first. */
+  invocations(filters?: InvocationFilters): AsyncGenerator<Invocation, void, undefined>;
+  /** One recorded call with its result. */
+  invocation(id: string): Promise<Invocation & { result: unknown }>;
+  /** Cancels a running call. */
+  cancel(id: string): Promise<Json | null>;
+  /** Totals and limits for each tool and caller. */
+  usage(): Promise<Json[]>;
+}

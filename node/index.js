@@ -1,0 +1,209 @@
+/** A client for the HTTP API of Toolcrib. */
+
+const DEFAULT_URL = "http://localhost:7411";
+const BODY_OPTIONS = { toolUseId: "tool_use_id", runId: "run_id", context: "context", cache: "cache", timeout: "timeout", page: "page" };
+const HEADER_OPTIONS = { idempotencyKey: "idempotency-key", traceparent: "traceparent", prefer: "prefer" };
+const MESSAGE_OPTIONS = {
+  runId: "run_id", deny: "deny", context: "context", cache: "cache", timeout: "timeout", parallel: "parallel", dialect: "dialect",
+};
+const LINE_END = /\r\n|\n|\r/;
+
+/** The service refused or failed a request. The properties are the fields of the problem (RFC 9457). */
+export class ToolcribError extends Error {
+  constructor(problem, options) {
+    super(problem.detail || problem.title || "the request failed", options);
+    this.name = "ToolcribError";
+    this.problem = problem;
+    this.kind = problem.kind ?? "unknown";
+    this.status = problem.status ?? null;
+    this.retryable = Boolean(problem.retryable);
+    this.retryAfterMs = problem.retry_after_ms ?? null;
+    this.content = problem.content ?? [{ type: "text", text: this.message }];
+    this.detail = problem.detail ?? null;
+    this.invocationId = problem.invocation_id ?? null;
+    this.violations = problem.violations ?? [];
+    this.didYouMean = problem.did_you_mean ?? [];
+  }
+}
+
+/** Calls the tools of a service. */
+export class Client {
+  #base;
+  #headers;
+
+  constructor(baseUrl = DEFAULT_URL, key = undefined) {
+    this.#base = String(baseUrl).replace(/\/+$/, "");
+    this.#headers = key ? { authorization: `Bearer ${key}` } : {};
+  }
+
+  async tools({ format, tag } = {}) {
+    const listed = await this.#json("GET", `/tools${query({ format, tag })}`);
+    return format ? listed : listed.tools;
+  }
+
+  tool(name) {
+    return this.#json("GET", path("tools", name));
+  }
+
+  async invoke(name, args = {}, options = {}) {
+    const { body, headers } = invocation(args, options);
+    return this.#json("POST", path("tools", name, "invoke"), { body, headers, signal: options.signal });
+  }
+
+  validate(name, args = {}) {
+    return this.#json("POST", path("tools", name, "validate"), { body: JSON.stringify({ arguments: args }) });
+  }
+
+  async calls(message, options = {}) {
+    const { body, headers } = modelMessage(message, options);
+    return this.#json("POST", "/calls", { body, headers, signal: options.signal });
+  }
+
+  async *stream(name, args = {}, options = {}) {
+    const { body, headers } = invocation(args, options);
+    const response = await this.#send("POST", path("tools", name, "invoke"), {
+      body, headers: { ...headers, accept: "text/event-stream" }, signal: options.signal,
+    });
+    try {
+      for await (const event of events(response.body)) {
+        if (event.type === "result" && event.data.kind !== undefined && event.data.is_error === undefined) {
+          throw new ToolcribError(event.data);
+        }
+        yield event;
+      }
+    } catch (error) {
+      throw error instanceof ToolcribError || error.name === "AbortError" ? error : this.#unreachable(error);
+    }
+  }
+
+  async *invocations(filters = {}) {
+    const { runId, ...rest } = filters;
+    for (let cursor; ; ) {
+      const page = await this.#json("GET", `/invocations${query({ ...rest, run_id: runId, cursor })}`);
+      yield* page.invocations;
+      cursor = page.next_cursor;
+      if (cursor == null) return;
+    }
+  }
+
+  invocation(id) {
+    return this.#json("GET", path("invocations", id));
+  }
+
+  cancel(id) {
+    return this.#json("DELETE", path("invocations", id));
+  }
+
+  async usage() {
+    return (await this.#json("GET", "/usage")).tools;
+  }
+
+  async #json(method, target, options = {}) {
+    const response = await this.#send(method, target, options);
+    const text = await response.text();
+    return text ? JSON.parse(text) : null;
+  }
+
+  async #send(method, target, { body, headers = {}, signal } = {}) {
+    const type = body === undefined ? {} : { "content-type": "application/json" };
+    let response;
+    try {
+      response = await fetch(this.#base + target, { method, body, signal, headers: { ...type, ...this.#headers, ...headers } });
+    } catch (error) {
+      throw error.name === "AbortError" ? error : this.#unreachable(error);
+    }
+    if (response.ok) return response;
+    const text = await response.text();
+    throw new ToolcribError(problem(text) ?? {
+      status: response.status,
+      detail: `${this.#base} answered ${response.status}, which is not an answer of Toolcrib`,
+      retryable: [502, 503, 504].includes(response.status),
+    });
+  }
+
+  #unreachable(error) {
+    const reason = error.cause?.message || error.cause?.code || error.message;
+    const detail = `no answer from ${this.#base}: ${reason}. Is the service running?`;
+    return new ToolcribError({ kind: "unreachable", detail, retryable: true }, { cause: error });
+  }
+}
+
+function path(...parts) {
+  return `/${parts.map(encodeURIComponent).join("/")}`;
+}
+
+function query(filters) {
+  const given = Object.entries(filters).filter(([, value]) => value !== undefined && value !== null);
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+}
+
+function problem(text) {
+  try {
+    const parsed = JSON.parse(text);
+    return parsed !== null && typeof parsed === "object" ? parsed : null;
+  } catch {
+    return null;
+  }
+}
+
+/** The options under their names on the wire. An unknown option is an error, so that a typing mistake is noticed. */
+function renamed(options, ...tables) {
+  const known = Object.assign({}, ...tables);
+  for (const name of Object.keys(options)) {
+    if (!(name in known) && name !== "signal") {
+      throw new TypeError(`there is no option ${name}; there are ${Object.keys(known).join(", ")} and signal`);
+    }
+  }
+  return tables.map((table) =>
+    Object.fromEntries(
+      Object.entries(table).filter(([name]) => options[name] !== undefined && options[name] !== null).map(([name, wire]) => [wire, options[name]]),
+    ),
+  );
+}
+
+function seconds(fields) {
+  return typeof fields.timeout === "number" ? { ...fields, timeout: `${fields.timeout}s` } : fields;
+}
+
+function invocation(args, options) {
+  const [fields, headers] = renamed(options, BODY_OPTIONS, HEADER_OPTIONS);
+  return { body: JSON.stringify({ arguments: args, ...seconds(fields) }), headers };
+}
+
+function modelMessage(message, options) {
+  const [fields] = renamed(options, MESSAGE_OPTIONS);
+  const isText = typeof message === "string" && problem(message) === null;
+  if (Object.keys(fields).length === 0) {
+    const body = typeof message === "string" ? message : JSON.stringify(message);
+    return { body, headers: { "content-type": isText ? "text/plain" : "application/json" } };
+  }
+  const parsed = typeof message !== "string" ? message : isText ? { text: message } : JSON.parse(message);
+  return { body: JSON.stringify({ message: parsed, ...seconds(fields) }), headers: {} };
+}
+
+/** The events of a stream, as the HTML standard defines server-sent events. */
+async function* events(body) {
+  let rest = "";
+  let type = "";
+  let data = [];
+  const decoder = new TextDecoder();
+  for await (const chunk of body) {
+    let text = rest + decoder.decode(chunk, { stream: true });
+    // A line may end with two signs, and only the first one may be there yet.
+    const held = text.endsWith("\r") ? "\r" : "";
+    if (held) text = text.slice(0, -1);
+    const lines = text.split(LINE_END);
+    rest = lines.pop() + held;
+    for (const line of lines) {
+      if (line === "") {
+        if (data.length) yield { type: type || "message", data: JSON.parse(data.join("\n")) };
+        type = "";
+        data = [];
+        continue;
+      }
+      const [, name, value] = /^([^:]*):? ?(.*)$/s.exec(line);
+      if (name === "event") type = value;
+      else if (name === "data") data.push(value);
+    }
+  }
+}

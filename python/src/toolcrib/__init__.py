@@ -1,0 +1,11 @@
+"""Toolcrib for Python: declare tools, call tools, and test them.
+
+`tool` and `ToolContext` belong to the files with your tools. A worker of the service has a module of this name too, with
+the same decorator, and uses that one.
+"""
+
+from ._client import AsyncClient, Client, Event, Problem, ToolcribError
+from ._tool import Agent, ToolContext, tool
+
+__all__ = ["Agent", "AsyncClient", "Client", "Event", "Problem", "ToolContext", "ToolcribError", "tool"]
+__version__ = "0.1.0"

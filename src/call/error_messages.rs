@@ -1,0 +1,34 @@
+//! Builds parts of the messages of failures.
+
+use std::time::Duration;
+
+use super::error::CallError;
+use super::violation::{Violation, first_violation_message};
+
+pub(super) fn overloaded_message(per_caller: Option<usize>) -> String {
+    match per_caller {
+        None => "too many calls are running".into(),
+        Some(share) => {
+            format!("too many calls of this caller are running: it may run {share} of this tool at once")
+        }
+    }
+}
+
+pub(super) fn violations_message(violations: &[Violation]) -> String {
+    match violations {
+        [one] => format!("the arguments do not fit: {}", one.message),
+        many => format!("the arguments break the schema in {} places: {}", many.len(), first_violation_message(many)),
+    }
+}
+
+pub(super) fn invalid_context_message(what: &str) -> String {
+    format!("The tool did not run: the program that calls it must send a valid context. {what}")
+}
+
+pub(super) fn unrecorded_message(error: &CallError) -> String {
+    format!("There is no answer to show: {error}. Do not call the tool again; look for the result later.")
+}
+
+pub(super) fn format_duration(duration: Duration) -> String {
+    humantime::format_duration(Duration::from_millis(duration.as_millis().try_into().unwrap_or(u64::MAX))).to_string()
+}

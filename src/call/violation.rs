@@ -1,0 +1,21 @@
+//! A position where arguments break the schema of a tool.
+
+use serde::{Deserialize, Serialize};
+
+/// One position where arguments break the schema.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Violation {
+    /// JSON Pointer (RFC 6901) into the arguments; for a missing or unexpected property, to that property.
+    pub pointer: String,
+    /// The schema keyword that is broken.
+    pub keyword: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+    /// JSON Pointer into the input schema.
+    pub schema_pointer: String,
+}
+
+/// The message of the first violation.
+pub(super) fn first_violation_message(violations: &[Violation]) -> &str {
+    violations.first().map_or("", |v| v.message.as_str())
+}

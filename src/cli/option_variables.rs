@@ -1,0 +1,76 @@
+//! Reads variables that stand for options of the command line.
+//!
+//! clap reads them from the environment of the process, which is empty if it was concealed.
+
+use std::ffi::OsString;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, CommandFactory as _};
+
+use super::arguments::Cli;
+use crate::environment::Environment;
+
+/// Returns the arguments, with the variables of options that were not given. Invalid arguments are returned
+/// unchanged, so that clap reports them.
+pub(super) fn add_variables(mut arguments: Vec<OsString>, environment: &Environment) -> Vec<OsString> {
+    let command = Cli::command();
+    let Ok(matches) = command.clone().try_get_matches_from(&arguments) else { return arguments };
+    let mut added: Vec<OsString> =
+        command.get_arguments().filter_map(|arg| option_from_variable(arg, &matches, environment)).collect();
+    if let Some((name, matches)) = matches.subcommand()
+        && let Some(command) = command.find_subcommand(name)
+    {
+        added.extend(command.get_arguments().filter_map(|arg| option_from_variable(arg, matches, environment)));
+    }
+    // Options may be anywhere before `--`. After it there are none.
+    let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
+    arguments.splice(end..end, added);
+    arguments
+}
+
+/// `--option=VALUE` for an option that was not given, from its variable.
+fn option_from_variable(arg: &Arg, matches: &ArgMatches, environment: &Environment) -> Option<OsString> {
+    let value = environment.get(arg.get_env()?)?;
+    let is_given =
+        matches.value_source(arg.get_id().as_str()).is_some_and(|source| source != ValueSource::DefaultValue);
+    let mut option = OsString::from(format!("--{}=", arg.get_long()?));
+    option.push(value);
+    (!is_given).then_some(option)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(arguments: &str, variables: &[(&str, &str)]) -> String {
+        let arguments = arguments.split(' ').map(OsString::from).collect();
+        let completed = add_variables(arguments, &Environment::from_iter(variables.iter().copied()));
+        completed.iter().map(|argument| argument.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn variables_replace_missing_options() {
+        let listen = ("TOOLCRIB_LISTEN", "127.0.0.1:1");
+        let log = ("TOOLCRIB_LOG", "debug");
+        for (arguments, variables, expected) in [
+            ("toolcrib serve", &[listen, log][..], "toolcrib serve --log=debug --listen=127.0.0.1:1"),
+            ("toolcrib serve --listen x", &[listen], "toolcrib serve --listen x"),
+            ("toolcrib --log warn serve", &[log], "toolcrib --log warn serve"),
+            ("toolcrib serve --log warn", &[log], "toolcrib serve --log warn"),
+            ("toolcrib serve", &[("TOOLCRIB_LEDGER", "")], "toolcrib serve --ledger="),
+            ("toolcrib serve", &[("TOOLCRIB_SERVER", "http://x")], "toolcrib serve"),
+            ("toolcrib call -- -x", &[("TOOLCRIB_KEY", "a b")], "toolcrib call --key=a b -- -x"),
+            ("toolcrib serve --nonsense", &[log], "toolcrib serve --nonsense"),
+        ] {
+            assert_eq!(completed(arguments, variables), expected);
+        }
+    }
+
+    #[test]
+    fn options_with_variables_have_long_names() {
+        let command = Cli::command();
+        let all = command.get_subcommands().flat_map(clap::Command::get_arguments).chain(command.get_arguments());
+        let variables: Vec<&Arg> = all.filter(|arg| arg.get_env().is_some()).collect();
+        assert!(variables.len() > 5 && variables.iter().all(|arg| arg.get_long().is_some()));
+    }
+}

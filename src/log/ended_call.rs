@@ -1,0 +1,129 @@
+//! The log entry of a call that has ended.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use tracing::Level;
+
+use super::TARGET;
+use crate::call::{CacheStatus, Caller, ErrorKind, Invocation, InvocationId, ToolName, TraceContext};
+use crate::ledger::{Row, State};
+
+/// The end of a call: only handles and numbers. So it is cheap to make and keeps no result in memory.
+pub(super) struct EndedCall {
+    pub(super) at: Timestamp,
+    pub(super) id: InvocationId,
+    pub(super) request_id: Option<Arc<str>>,
+    pub(super) trace: Option<Arc<TraceContext>>,
+    pub(super) tool: ToolName,
+    pub(super) caller: Arc<Caller>,
+    pub(super) run_id: Option<Arc<str>>,
+    pub(super) tool_use_id: Option<Arc<str>>,
+    pub(super) state: State,
+    pub(super) kind: Option<ErrorKind>,
+    pub(super) cache: CacheStatus,
+    pub(super) attempts: u32,
+    pub(super) duration_us: i64,
+    /// The answer of a call that ended earlier was given again.
+    pub(super) replayed: bool,
+}
+
+impl EndedCall {
+    pub(super) fn new(invocation: &Invocation, row: &Row) -> Self {
+        let duration_us = row.duration_us.unwrap_or_default();
+        Self {
+            at: row.started_at.checked_add(SignedDuration::from_micros(duration_us)).unwrap_or(row.started_at),
+            id: row.id,
+            request_id: invocation.request_id.clone(),
+            trace: invocation.trace.clone(),
+            tool: invocation.tool.clone(),
+            caller: invocation.caller.clone(),
+            run_id: invocation.run_id.clone(),
+            tool_use_id: invocation.tool_use_id.clone(),
+            state: row.state,
+            kind: row.kind,
+            cache: row.cache,
+            attempts: row.attempts,
+            duration_us,
+            replayed: false,
+        }
+    }
+
+    pub(super) fn level(&self) -> Level {
+        if self.replayed { Level::INFO } else { level_for(self.kind) }
+    }
+
+    pub(super) fn trace_id(&self) -> Option<&str> {
+        self.trace.as_deref().map(TraceContext::trace_id)
+    }
+
+    pub(super) fn duration_ms(&self) -> f64 {
+        self.duration_us as f64 / 1e3
+    }
+
+    /// Emits the entry as a tracing event.
+    pub(super) fn emit(&self) {
+        // The level is part of a callsite, so each level needs its own.
+        macro_rules! event {
+            ($level:expr) => {
+                tracing::event!(
+                    target: TARGET,
+                    $level,
+                    invocation_id = %self.id,
+                    request_id = self.request_id.as_deref(),
+                    trace_id = self.trace_id(),
+                    tool = self.tool.as_str(),
+                    caller = &*self.caller.name,
+                    run_id = self.run_id.as_deref(),
+                    tool_use_id = self.tool_use_id.as_deref(),
+                    state = self.state.as_str(),
+                    kind = self.kind.map(ErrorKind::as_str),
+                    cache = self.cache.as_str(),
+                    attempts = self.attempts,
+                    duration_ms = self.duration_ms(),
+                    replayed = self.replayed.then_some(true),
+                    "call"
+                )
+            };
+        }
+        match self.level() {
+            Level::ERROR => event!(Level::ERROR),
+            Level::WARN => event!(Level::WARN),
+            _ => event!(Level::INFO),
+        }
+    }
+}
+
+/// The importance of a call's end for the operator. A failure of the service itself is an error. A failure of the
+/// tool or its backend, an overload, or an expired time is a warning. Everything else is information, including error
+/// results and mistakes of the caller.
+pub(super) fn level_for(kind: Option<ErrorKind>) -> Level {
+    match kind {
+        Some(ErrorKind::Internal | ErrorKind::LedgerUnavailable) => Level::ERROR,
+        Some(
+            ErrorKind::Overloaded
+            | ErrorKind::DefinitionChanged
+            | ErrorKind::ToolUnavailable
+            | ErrorKind::DeadlineExceeded
+            | ErrorKind::AttemptTimedOut
+            | ErrorKind::UpstreamFailed
+            | ErrorKind::BadOutput
+            | ErrorKind::OutcomeUnknown,
+        ) => Level::WARN,
+        None
+        | Some(
+            ErrorKind::InvalidRequest
+            | ErrorKind::Unauthenticated
+            | ErrorKind::Forbidden
+            | ErrorKind::UnknownTool
+            | ErrorKind::ToolDisabled
+            | ErrorKind::InvalidArguments
+            | ErrorKind::IdempotencyInProgress
+            | ErrorKind::IdempotencyMismatch
+            | ErrorKind::RepeatedCall
+            | ErrorKind::UsageLimitReached
+            | ErrorKind::Draining
+            | ErrorKind::Cancelled,
+        ) => Level::INFO,
+    }
+}

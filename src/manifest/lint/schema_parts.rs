@@ -1,0 +1,229 @@
+//! Collects the parts of a schema, each with the position of its key.
+
+use crate::call::json::parse_pointer;
+use crate::manifest::decode::join_path;
+use crate::manifest::finding::Location;
+use crate::manifest::node::{Data, Node};
+
+/// The maximum depth of visited parts, which bounds stack and time.
+const MAX_DEPTH: usize = 64;
+/// The maximum number of visited parts.
+const MAX_PARTS: usize = 2_000;
+/// The maximum number of references that are followed in a chain.
+const MAX_REFERENCE_CHAIN: usize = 8;
+
+/// Keywords with one schema.
+const SCHEMA_KEYWORDS: [&str; 12] = [
+    "items",
+    "additionalItems",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "contains",
+    "propertyNames",
+    "not",
+    "if",
+    "then",
+    "else",
+    "contentSchema",
+];
+/// Keywords with a list of schemas.
+const SCHEMA_LIST_KEYWORDS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
+/// Keywords with schemas by name.
+const SCHEMA_MAP_KEYWORDS: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+
+/// A tool's schema as written in the manifest.
+pub(super) struct ToolSchema<'a> {
+    /// The value of the key. In the shorthand it is a map of parameters, otherwise the schema's root.
+    pub(super) node: &'a Node,
+    /// The path of the key.
+    pub(super) path: String,
+    /// The position of the key.
+    pub(super) location: &'a Location,
+    /// Whether the key is `parameters:`.
+    pub(super) shorthand: bool,
+    input: bool,
+}
+
+/// The role of a part in the schema around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role<'a> {
+    Root,
+    /// The property with this name.
+    Property(&'a str),
+    Other,
+}
+
+/// Whether a value must fit the part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Applicability {
+    /// Every value must fit it.
+    Always,
+    /// One of several alternatives, or an addition to another schema.
+    Alternative,
+    /// A condition: a value need not fit it.
+    Condition,
+}
+
+/// One schema within a tool's schema.
+#[derive(Clone)]
+pub(super) struct Part<'a> {
+    pub(super) node: &'a Node,
+    /// The position of its key, or of the part itself in a list.
+    pub(super) location: &'a Location,
+    pub(super) path: String,
+    pub(super) role: Role<'a>,
+    pub(super) applicability: Applicability,
+    depth: usize,
+}
+
+impl<'a> Role<'a> {
+    /// The property's name.
+    pub(super) fn property(self) -> Option<&'a str> {
+        if let Self::Property(name) = self { Some(name) } else { None }
+    }
+}
+
+impl<'a> ToolSchema<'a> {
+    /// The schemas of an entry whose path is `entry_path`.
+    pub(super) fn from_entry(entry: &'a Node, entry_path: &str) -> Vec<Self> {
+        let keys = [("parameters", true, true), ("input_schema", false, true), ("output_schema", false, false)];
+        let schema = |(name, shorthand, input): (&str, bool, bool)| {
+            let (key, node) = entry.entries()?.iter().find(|(key, _)| key.text == name)?;
+            Some(Self { node, path: join_path(entry_path, &[name.into()]), location: &key.location, shorthand, input })
+        };
+        keys.into_iter().filter_map(schema).collect()
+    }
+
+    /// Whether it is a schema of arguments.
+    pub(super) fn is_input(&self) -> bool {
+        self.input
+    }
+
+    /// Every schema inside it, including itself.
+    pub(super) fn parts(&self) -> Vec<Part<'a>> {
+        let mut open = Vec::new();
+        if self.shorthand {
+            for (key, node) in self.node.entries().unwrap_or_default() {
+                let path = join_path(&self.path, std::slice::from_ref(&key.text));
+                let role = Role::Property(&key.text);
+                open.push(Part {
+                    node,
+                    location: &key.location,
+                    path,
+                    role,
+                    applicability: Applicability::Always,
+                    depth: 1,
+                });
+            }
+        } else {
+            let (location, path) = (self.location, self.path.clone());
+            open.push(Part {
+                node: self.node,
+                location,
+                path,
+                role: Role::Root,
+                applicability: Applicability::Always,
+                depth: 0,
+            });
+        }
+        let mut parts = Vec::new();
+        while let Some(part) = open.pop() {
+            if part.depth < MAX_DEPTH && parts.len() + open.len() < MAX_PARTS {
+                part.push_children(&mut open);
+            }
+            parts.push(part);
+        }
+        parts
+    }
+
+    /// The target of `$ref` at a part, if it is within the schema.
+    pub(super) fn reference_target(&self, part: &Node) -> Option<&'a Node> {
+        let mut found = None;
+        let mut at = part;
+        for _ in 0..MAX_REFERENCE_CHAIN {
+            let Some(Data::Scalar(reference)) = at.get("$ref").map(|node| &node.data) else { break };
+            let pointer = reference.as_str()?.strip_prefix('#')?;
+            let skip = usize::from(self.shorthand);
+            let mut node = self.node;
+            for token in parse_pointer(pointer).skip(skip) {
+                node = match &node.data {
+                    Data::List(items) => items.get(token.parse::<usize>().ok()?)?,
+                    _ => node.get(&token)?,
+                };
+            }
+            found = Some(node);
+            at = node;
+        }
+        found
+    }
+}
+
+impl<'a> Part<'a> {
+    /// The value of a keyword.
+    pub(super) fn get(&self, keyword: &str) -> Option<&'a Node> {
+        self.node.get(keyword)
+    }
+
+    /// Whether one of these keywords is present.
+    pub(super) fn has_any(&self, keywords: &[&str]) -> bool {
+        keywords.iter().any(|keyword| self.get(keyword).is_some())
+    }
+
+    /// A keyword with the position of its key.
+    pub(super) fn keyword(&self, name: &str) -> Option<(&'a Location, &'a Node)> {
+        let (key, node) = self.node.entries()?.iter().find(|(key, _)| key.text == name)?;
+        Some((&key.location, node))
+    }
+
+    /// The path of a key below this part.
+    pub(super) fn key_path(&self, keys: &[&str]) -> String {
+        let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
+        join_path(&self.path, &keys)
+    }
+
+    /// The types that it allows. Empty if it has no `type`.
+    pub(super) fn types(&self) -> Vec<&'a str> {
+        let word = |node: &'a Node| match &node.data {
+            Data::Scalar(value) => value.as_str(),
+            _ => None,
+        };
+        match self.get("type") {
+            Some(Node { data: Data::List(items), .. }) => items.iter().filter_map(word).collect(),
+            Some(node) => word(node).into_iter().collect(),
+            None => Vec::new(),
+        }
+    }
+
+    fn push_children(&self, open: &mut Vec<Part<'a>>) {
+        let mut push = |node: &'a Node, location: &'a Location, path: String, role, standing: Applicability| {
+            let standing = standing.max(self.applicability);
+            open.push(Part { node, location, path, role, applicability: standing, depth: self.depth + 1 });
+        };
+        for (key, node) in self.node.entries().unwrap_or_default() {
+            let name = key.text.as_str();
+            let standing = match name {
+                "not" | "if" | "contains" | "propertyNames" => Applicability::Condition,
+                "allOf" | "anyOf" | "oneOf" | "then" | "else" | "dependentSchemas" => Applicability::Alternative,
+                _ => Applicability::Always,
+            };
+            match &node.data {
+                Data::Map(entries) if SCHEMA_MAP_KEYWORDS.contains(&name) => {
+                    for (inner, node) in entries {
+                        let role = if name == "properties" { Role::Property(&inner.text) } else { Role::Other };
+                        push(node, &inner.location, self.key_path(&[name, &inner.text]), role, standing);
+                    }
+                }
+                Data::List(items) if SCHEMA_LIST_KEYWORDS.contains(&name) => {
+                    for (at, node) in items.iter().enumerate() {
+                        push(node, &node.location, self.key_path(&[name, &at.to_string()]), Role::Other, standing);
+                    }
+                }
+                Data::Map(_) if SCHEMA_KEYWORDS.contains(&name) => {
+                    push(node, &key.location, self.key_path(&[name]), Role::Other, standing);
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Reads the rules for the tools of a source. They are the same in every section that declares sources.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::context::add_context_to_cache_key;
+use super::decode::{Findings, field_names, join_path};
+use super::load::ParsedTool;
+use super::node::{Key, Node};
+use super::reference_context::EntryKind;
+use super::references::{OmittedValue, References, UnsetVariable};
+use super::sections::{DefinitionEntry, PolicyEntry};
+use super::source::{SourceRules, ToolRules};
+use super::tool::ToolReader;
+use super::variables::Variables;
+use crate::call::canonical::canonical_json;
+use crate::call::json::hash_parts;
+use crate::call::{EnvVar, Kind, NameError, Policy, ToolName};
+use crate::tools::{Tool, UnavailableTool};
+
+/// The definition keys of a tool that may also be set for a source's tool. The source itself supplies the other parts
+/// of the definition.
+pub(super) const SOURCE_TOOL_KEYS: [&str; 7] =
+    ["description", "aliases", "tags", "annotations", "result_as_answer", "paging", "context"];
+
+/// `context:` and `env:` of a source.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SourceInputsEntry {
+    context: Option<Vec<String>>,
+    env: Vec<EnvVar>,
+}
+
+impl ToolReader<'_> {
+    /// Replaces references below `node`. `declared` contains the variables that `node` may refer to and that are not
+    /// set. Returns the values that were left out.
+    pub(super) fn resolve_references(
+        &mut self,
+        node: &mut Node,
+        entry_path: &str,
+        owner: EntryKind,
+        declared: HashMap<String, UnsetVariable>,
+    ) -> Vec<OmittedValue> {
+        let secrets = std::mem::take(self.secrets);
+        let mut references =
+            References { unset: declared, entry_kind: owner, ..References::new(self.input, self.base, secrets) };
+        references.resolve(node, entry_path, self.findings);
+        *self.secrets = references.secrets;
+        references.omitted
+    }
+
+    /// Reads `tools:` of a source. `source_policy` is the policy of tools that are not listed.
+    pub(super) fn read_source_tools(
+        &mut self,
+        kind: Kind,
+        source: &Node,
+        entry_path: &str,
+        source_policy: &PolicyEntry,
+        rules: &mut SourceRules,
+    ) -> Vec<ParsedTool> {
+        let Some(node) = source.get("tools") else { return Vec::new() };
+        let entry_path = join_path(entry_path, &["tools".into()]);
+        let Some(entries) = node.entries() else {
+            self.findings.error(node, &[], &entry_path, "a map of its tools is expected here");
+            return Vec::new();
+        };
+        let mut tools = Vec::new();
+        for (key, entry) in entries {
+            let entry_path = join_path(&entry_path, std::slice::from_ref(&key.text));
+            let name = format!("{}{}", rules.prefix, key.text);
+            let tool = self.read_tool_rules(kind, &name, entry, &entry_path, (source_policy, rules.context.as_ref()));
+            if let Some((tool_rules, _)) = &tool {
+                rules.tools.insert(key.text.clone(), tool_rules.clone());
+            }
+            tools.push(ParsedTool {
+                key: Key { text: name, location: key.location.clone() },
+                path: entry_path,
+                entry: entry.clone(),
+                tool: tool.map(|(_, tool)| tool),
+                base: self.base.to_owned(),
+            });
+        }
+        tools
+    }
+
+    /// Reads the rules of one tool. Also makes a tool of that kind, for the checks that examine policies.
+    fn read_tool_rules(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        unresolved: &Node,
+        entry_path: &str,
+        (source_policy, context): (&PolicyEntry, Option<&Vec<String>>),
+    ) -> Option<(ToolRules, Tool)> {
+        if ToolName::parse(name).is_err() {
+            self.findings.error(unresolved, &[], entry_path, NameError.to_string());
+            return None;
+        }
+        if unresolved.entries().is_none() {
+            self.findings.error(
+                unresolved,
+                &[],
+                entry_path,
+                "a map is expected here: effect, timeout, limits, cache …",
+            );
+            return None;
+        }
+        let before = self.findings.0.len();
+        let known: Vec<&str> = [field_names::<PolicyEntry>(), &SOURCE_TOOL_KEYS].concat();
+        self.findings.report_unknown_keys(unresolved, entry_path, &known);
+        let mut node = unresolved.filtered(|key| known.contains(&key));
+        self.resolve_references(&mut node, entry_path, EntryKind::Tool, HashMap::new());
+        let mut definition: DefinitionEntry =
+            self.decode_part(&node, entry_path, &SOURCE_TOOL_KEYS).unwrap_or_default();
+        let context =
+            self.valid_context_fields(definition.context.take(), &node, entry_path).or_else(|| context.cloned());
+        let policy: PolicyEntry = self.decode_part(&node, entry_path, field_names::<PolicyEntry>()).unwrap_or_default();
+        let policy = PolicyEntry { timeout: policy.timeout.or(source_policy.timeout), ..policy };
+        let (description, result_as_answer) = (definition.description.clone(), definition.result_as_answer);
+        // The source supplies the description unless the entry has one.
+        let mut tool = Tool::new(name, "…");
+        tool.kind = kind;
+        tool.policy = Policy::default();
+        let mut tool = tool.with_runner(Arc::new(UnavailableTool::new(|| ("it is not listed yet".into(), None))));
+        self.apply_definition(&mut tool, definition, &node, entry_path, None);
+        tool.definition.context = context;
+        self.apply_policy(kind, &mut tool.policy, &policy, &node, entry_path);
+        add_context_to_cache_key(&mut tool.policy, &policy, tool.definition.context.as_deref());
+        let rules = ToolRules {
+            policy: tool.policy.clone(),
+            description,
+            aliases: tool.definition.aliases.clone(),
+            tags: tool.definition.tags.clone(),
+            annotations: tool.definition.annotations.clone(),
+            result_as_answer,
+            paging: tool.definition.paging,
+            context: tool.definition.context.clone(),
+        };
+        (!self.has_errors_since(before)).then_some((rules, tool))
+    }
+}
+
+/// The context fields and variables that a source declares.
+#[derive(Default)]
+pub(super) struct SourceInputs {
+    pub(super) context: Option<Vec<String>>,
+    pub(super) env: Vec<EnvVar>,
+    pub(super) variables: Variables,
+}
+
+impl ToolReader<'_> {
+    /// Reads `context:` and `env:` of a source. References are not allowed there, because callers see these values.
+    pub(super) fn read_source_inputs(&mut self, unresolved: &Node, entry_path: &str) -> SourceInputs {
+        let key = |name: &str| ["env", "context"].contains(&name);
+        let inputs: SourceInputsEntry =
+            self.findings.decode_keys(&unresolved.filtered(key), entry_path).unwrap_or_default();
+        let context = self.valid_context_fields(inputs.context, unresolved, entry_path);
+        let variables = self.look_up_variables(&inputs.env, unresolved, entry_path);
+        SourceInputs { context, env: inputs.env, variables }
+    }
+}
+
+impl ToolReader<'_> {
+    /// Warns where `environment:` of a source overrides a variable that its `env:` declares, unless the value is that
+    /// variable.
+    pub(super) fn warn_overridden_variables(&mut self, env: &[EnvVar], unresolved: &Node, entry_path: &str) {
+        let Some(environment) = unresolved.get("environment") else { return };
+        for EnvVar { name, .. } in env {
+            let is_copy = |value: &Node| value.to_json() == format!("${{env:{name}}}");
+            if environment.get(name).is_some_and(|value| !is_copy(value)) {
+                let message = "takes precedence over the variable of this name in `env`, which is not used: leave \
+                               one of them out";
+                self.findings.warning(unresolved, &["environment".to_owned(), name.clone()], entry_path, message);
+            }
+        }
+    }
+}
+
+impl SourceInputs {
+    /// The environment of the program that runs the source: declared variables with a value. Entries of `environment`
+    /// take precedence.
+    pub(super) fn process_environment(&self, environment: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        self.variables.values.clone().into_iter().chain(environment).collect()
+    }
+
+    /// The source's settings as written, with the names of its declared variables.
+    pub(super) fn with_variable_names(&self, mut settings: Value) -> Value {
+        if !self.env.is_empty() {
+            settings["env"] = self.env.iter().map(|var| Value::from(var.name.as_str())).collect();
+        }
+        settings
+    }
+
+    /// A hash of what the source runs, with references and variables replaced.
+    pub(super) fn generation(&self, settings: &Value) -> [u8; 32] {
+        let settings = canonical_json(settings);
+        match self.variables.values.is_empty() {
+            true => hash_parts([settings.as_slice()]),
+            false => hash_parts([&*settings, &serde_json::to_vec(&self.variables.sorted_values()).unwrap_or_default()]),
+        }
+    }
+}
+
+/// Reports faults at the keys of one entry.
+pub(super) struct EntryChecks<'a> {
+    pub(super) findings: &'a mut Findings,
+    pub(super) node: &'a Node,
+    pub(super) entry_path: &'a str,
+}
+
+impl EntryChecks<'_> {
+    pub(super) fn error(&mut self, key: &str, message: &str) {
+        self.findings.error(self.node, &[key.to_owned()], self.entry_path, message);
+    }
+
+    /// The path of the file that a key names. The file must exist.
+    pub(super) fn existing_file(
+        &mut self,
+        key: &str,
+        base: &Path,
+        file: &str,
+        exists: &dyn Fn(&Path) -> bool,
+    ) -> Option<PathBuf> {
+        let path = absolute_path(&base.join(file));
+        if exists(&path) {
+            return Some(path);
+        }
+        // Without `.` components, which come from a base folder `.` or a name such as `./program`.
+        let shown: PathBuf = base.join(file).components().collect();
+        self.error(key, &format!("there is no file {}", shown.display()));
+        None
+    }
+}
+
+/// The absolute path, so that it stays valid if the service changes its working folder.
+pub(super) fn absolute_path(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}

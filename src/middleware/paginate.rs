@@ -1,0 +1,255 @@
+//! Selects the part of a long result that an answer shows.
+//!
+//! This layer is above `record`: the ledger, the cache and the idempotency keys hold whole results. Every answer is cut
+//! for the requested page. So a page costs nothing, a repeated request gets the same bytes, and all interfaces (HTTP,
+//! command line, library) show the same.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+use tower::{Layer, Service};
+
+use super::output_check::OutputCheck;
+use super::validate::ArgumentRules;
+use crate::call::{
+    Answer, CacheStatus, CallError, CutResult, Detail, Invocation, MAX_TEXT_CHARS, Overflow, Page, Paging, RestHint,
+    Unit, cut_result, may_be_cut,
+};
+
+/// How long the check of a part against the output schema may take. A part takes no more work than the whole result,
+/// which was checked before.
+const MAX_CHECK_TIME: Duration = Duration::from_secs(5);
+
+/// The [`Layer`] of [`Paginated`].
+#[derive(Clone)]
+pub struct PaginateLayer(Arc<Paginator>);
+
+/// How the results of one tool are shown.
+struct Paginator {
+    paging: Paging,
+    /// Knows the arguments by which a model requests a page.
+    rules: Arc<ArgumentRules>,
+    /// The output schema that structured content must match even if it is cut.
+    output: Option<OutputCheck>,
+    /// Maximum length of a text that is shown whole, in characters.
+    max_chars: usize,
+    /// Whether the ledger keeps results in full, so that `GET /invocations/{id}/result` has them.
+    is_recorded: bool,
+}
+
+impl PaginateLayer {
+    /// Shows results of a tool with these rules and this output schema. If the operator raised the maximum length of a
+    /// result, texts up to that length are shown whole. `is_recorded`: the ledger keeps the results in full.
+    pub fn new(paging: Paging, rules: &Arc<ArgumentRules>, output: Option<OutputCheck>, is_kept: bool) -> Self {
+        let longest = rules.runner.max_output().unwrap_or_default().max(MAX_TEXT_CHARS);
+        Self(Arc::new(Paginator { paging, rules: rules.clone(), output, max_chars: longest, is_recorded: is_kept }))
+    }
+
+    /// Maximum length of a text that is shown whole, in characters.
+    pub fn max_chars(&self) -> usize {
+        self.0.max_chars
+    }
+}
+
+impl<S> Layer<S> for PaginateLayer {
+    type Service = Paginated<S>;
+
+    fn layer(&self, inner: S) -> Paginated<S> {
+        Paginated { inner, paginator: self.0.clone() }
+    }
+}
+
+/// The service of this layer: cuts the answer of the service below. See [`PaginateLayer`].
+#[derive(Clone)]
+pub struct Paginated<S> {
+    inner: S,
+    paginator: Arc<Paginator>,
+}
+
+impl<S> Service<Invocation> for Paginated<S>
+where
+    S: Service<Invocation, Response = Answer, Error = CallError>,
+    S::Future: Send + 'static,
+{
+    type Response = Answer;
+    type Error = CallError;
+    type Future = BoxFuture<'static, Result<Answer, CallError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut invocation: Invocation) -> Self::Future {
+        if self.paginator.rules.page_fields.is_some() {
+            self.paginator.read_page(&mut invocation);
+        }
+        let (paginator, page, is_keyed) =
+            (self.paginator.clone(), invocation.page.unwrap_or_default(), invocation.idempotency_key.is_some());
+        let call = self.inner.call(invocation);
+        async move { Ok(paginator.paginate_answer(call.await?, page, is_keyed).await) }.boxed()
+    }
+}
+
+impl Paginator {
+    /// Takes the page out of the model's arguments. It takes precedence over the page in the request.
+    fn read_page(&self, invocation: &mut Invocation) {
+        if let Some(page_arguments) = self.rules.take_page(Arc::make_mut(&mut invocation.arguments)) {
+            invocation.page = Some(page_arguments.page);
+            invocation.page_arguments = Some(Arc::new(page_arguments));
+        }
+    }
+
+    async fn paginate_answer(&self, mut answer: Answer, page: Page, is_keyed: bool) -> Answer {
+        // A short error, such as "there is nothing more to read", is not a part of a result. So it is not cut at the
+        // page's offset.
+        let is_short = || !may_be_cut(&answer.result, None, self.max_chars);
+        let page = match self.paging == Paging::PagedReader && answer.result.is_error && is_short() {
+            true => Page::default(),
+            false => page,
+        };
+        let Some(cut) = cut_result(&answer.result, page, self.max_chars) else { return answer };
+        if let Some(violation) = self.find_violation(&cut).await {
+            answer
+                .meta
+                .warnings
+                .push(format!("the result is not cut: a part of its list would break output_schema ({violation})"));
+            return answer;
+        }
+        let tool_hint = answer.result.hint.as_deref();
+        let mut overflow = match self.model_hint(&cut, page) {
+            Some(hint) => {
+                let hint = append_tool_hint(hint, tool_hint);
+                Overflow { for_model: RestHint::Text(hint.clone()), ..cut.to_overflow(hint) }
+            }
+            None => {
+                let hint = append_tool_hint(self.caller_hint(&cut, page, &answer, is_keyed), tool_hint);
+                Overflow { for_model: self.rest_hint(&cut, page, tool_hint), ..cut.to_overflow(hint) }
+            }
+        };
+        if is_last_page(&cut, page) {
+            overflow.for_model = RestHint::LastPage;
+        }
+        answer.meta.overflow = Some(overflow);
+        answer.result = Arc::new(cut.result);
+        answer
+    }
+
+    /// The message that tells a model with paging arguments how to read on; `None` if the tool has no such arguments.
+    fn model_hint(&self, cut: &CutResult, page: Page) -> Option<String> {
+        let fields = self.rules.page_fields.as_ref().filter(|fields| fields.has_offset())?;
+        if is_last_page(cut, page) {
+            return Some(end_message(cut));
+        }
+        let detail = if fields.has_detail() { "\"detail_level\": \"full\", " } else { "" };
+        let limit = page.limit.filter(|_| fields.has_limit());
+        let limit = limit.map_or_else(String::new, |limit| format!(", \"limit\": {limit}"));
+        let what = match page.detail {
+            Detail::Full => "the next page",
+            Detail::Exploring => "the rest",
+        };
+        let next = next_part_offset(cut, page);
+        Some(format!("For {what} call this tool again with the same arguments and {detail}\"offset\": {next}{limit}."))
+    }
+
+    /// How any other model can read the rest.
+    fn rest_hint(&self, cut: &CutResult, page: Page, tool_hint: Option<&str>) -> RestHint {
+        match (self.is_recorded, tool_hint) {
+            (true, tool_hint) => {
+                RestHint::Stored { offset: next_part_offset(cut, page), hint: tool_hint.map(str::to_owned) }
+            }
+            (false, Some(tool_hint)) => RestHint::Text(tool_hint.to_owned()),
+            (false, None) => RestHint::Narrow,
+        }
+    }
+
+    /// The violation of the output schema in this part. An error result has none. A part that cannot be checked in time
+    /// is shown as it is, because the whole result was checked.
+    async fn find_violation(&self, cut: &CutResult) -> Option<String> {
+        let is_part = cut.unit == Unit::Items && !cut.result.is_error;
+        let output = self.output.as_ref().filter(|_| is_part)?;
+        let part = Arc::new(cut.result.clone());
+        output.find_violation(&part, Instant::now() + MAX_CHECK_TIME).await.unwrap_or_default()
+    }
+
+    /// The message that tells a program how to get the part that is not shown.
+    fn caller_hint(&self, cut: &CutResult, page: Page, answer: &Answer, is_keyed: bool) -> String {
+        let CutResult { shown, total, next_offset, .. } = *cut;
+        let route = self.is_recorded.then(|| format!("GET /invocations/{}/result", answer.invocation));
+        let is_cached = !matches!(answer.meta.cache, CacheStatus::Off | CacheStatus::Bypass);
+        // The next page is available without the tool from a stored result or under the idempotency key.
+        let repeat_call = match (is_keyed, is_cached && !answer.result.is_error) {
+            (true, _) => Some("make the same call with its Idempotency-Key and "),
+            (false, true) => Some("make the same call with "),
+            (false, false) => None,
+        };
+        let alternatives = |paged: String, query: String| {
+            let repeat_call = repeat_call.map(|call| format!("{call}{paged}"));
+            let route = route.map(|route| format!("{route}{query}"));
+            [repeat_call, route].into_iter().flatten().collect::<Vec<_>>().join(", or ")
+        };
+        match (page.detail, next_offset) {
+            (Detail::Full, Some(next)) => {
+                let limit = page.limit.map_or_else(String::new, |limit| format!(", \"limit\": {limit}"));
+                let paged = format!("\"page\": {{\"detail\": \"full\", \"offset\": {next}{limit}}}");
+                match alternatives(paged, format!("?offset={next}&limit={shown}")) {
+                    alternatives if alternatives.is_empty() => "The rest is not kept: ask for less at once.".into(),
+                    alternatives => format!("For the next page {alternatives}."),
+                }
+            }
+            (Detail::Full, None) => end_message(cut),
+            (Detail::Exploring, _) => {
+                let what = match cut.unit {
+                    Unit::Items => "These are the first items",
+                    Unit::Characters => "These are the beginning and the end",
+                };
+                match alternatives("\"page\": {\"detail\": \"full\"}".into(), String::new()) {
+                    alternatives if alternatives.is_empty() => format!("{what}: ask for less at once."),
+                    alternatives => {
+                        format!("{what}: ask for less at once, or for all {total} {} {alternatives}.", unit_name(cut))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether no page follows.
+fn is_last_page(cut: &CutResult, page: Page) -> bool {
+    page.detail == Detail::Full && cut.next_offset.is_none()
+}
+
+/// Offset of the part that was not shown. If the beginning and the end of a text were shown, this is the offset of its
+/// middle.
+fn next_part_offset(cut: &CutResult, page: Page) -> usize {
+    match (page.detail, cut.unit) {
+        (Detail::Full, _) => cut.next_offset.unwrap_or(cut.total),
+        (Detail::Exploring, Unit::Items) => cut.shown,
+        (Detail::Exploring, Unit::Characters) => cut.shown.div_ceil(2),
+    }
+}
+
+fn end_message(cut: &CutResult) -> String {
+    match cut.shown {
+        0 => format!("Beyond the end: there are {} {}.", cut.total, unit_name(cut)),
+        _ => "This is the last page.".into(),
+    }
+}
+
+fn unit_name(cut: &CutResult) -> &'static str {
+    match cut.unit {
+        Unit::Items => "items",
+        Unit::Characters => "characters",
+    }
+}
+
+/// Appends the tool's own hint to ours.
+fn append_tool_hint(hint: String, tool_hint: Option<&str>) -> String {
+    match tool_hint {
+        Some(tool_hint) => format!("{hint} {tool_hint}"),
+        None => hint,
+    }
+}

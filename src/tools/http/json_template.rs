@@ -1,0 +1,156 @@
+//! JSON with placeholders: the body of a request, and the values of its query and form.
+
+use serde_json::Value;
+
+use super::config::FaultCollector;
+use crate::call::JsonObject;
+use crate::tools::template::{Template, plain_text};
+use crate::tools::{Placeholder, Values};
+
+/// A JSON value whose placeholders are parsed.
+pub(super) enum JsonTemplate {
+    /// A value without placeholders.
+    Literal(Value),
+    /// A text that is exactly one placeholder. It becomes the value itself, with its type.
+    Value(Placeholder),
+    /// A text with placeholders.
+    Text(Template),
+    Array(Vec<JsonTemplate>),
+    Object(Vec<(String, JsonTemplate)>),
+}
+
+impl JsonTemplate {
+    /// Parses a value of the manifest, and adds its faults to `collector`.
+    pub(super) fn parse(value: Value, path: &[&str], collector: &mut FaultCollector<'_>) -> Self {
+        match value {
+            Value::String(text) => match collector.parse_template(&text, path) {
+                Some(template) => match template.single_placeholder() {
+                    Some(placeholder) => Self::Value(placeholder.clone()),
+                    None => match template.as_literal() {
+                        Some(text) => Self::Literal(text.into()),
+                        None => Self::Text(template),
+                    },
+                },
+                None => Self::Literal(Value::Null),
+            },
+            Value::Array(items) => {
+                let node =
+                    |(at, item): (usize, Value)| Self::parse(item, &[path, &[&at.to_string()]].concat(), collector);
+                Self::Array(items.into_iter().enumerate().map(node).collect())
+            }
+            Value::Object(entries) => Self::Object(Self::parse_entries(entries, path, collector)),
+            literal => Self::Literal(literal),
+        }
+    }
+
+    /// Parses the values of an object.
+    pub(super) fn parse_entries(
+        object: JsonObject,
+        path: &[&str],
+        collector: &mut FaultCollector<'_>,
+    ) -> Vec<(String, Self)> {
+        let entry = |(key, value): (String, Value)| {
+            let path = [path, &[&key]].concat();
+            collector.check_key(&key, &path);
+            let node = Self::parse(value, &path, collector);
+            (key, node)
+        };
+        object.into_iter().map(entry).collect()
+    }
+
+    /// Fills in the values of the call. The result is `None` for a lone placeholder without a value. An object then
+    /// omits the key. An array contains null instead, so that the other items keep their positions.
+    pub(super) fn render(&self, values: Values<'_>) -> Option<Value> {
+        Some(match self {
+            Self::Literal(value) => value.clone(),
+            Self::Value(placeholder) => values.get(placeholder)?.clone(),
+            Self::Text(template) => template.render(values, plain_text).into(),
+            Self::Array(items) => items.iter().map(|item| item.render(values).unwrap_or_default()).collect(),
+            Self::Object(entries) => {
+                let filled = entries.iter().filter_map(|(key, node)| Some((key.clone(), node.render(values)?)));
+                Value::Object(filled.collect())
+            }
+        })
+    }
+}
+
+/// The entries as pairs of name and text, for queries and forms. Null is omitted; an array becomes one pair per item.
+pub(super) fn render_pairs<'n>(entries: &'n [(String, JsonTemplate)], values: Values<'_>) -> Vec<(&'n str, String)> {
+    let mut pairs = Vec::new();
+    for (name, node) in entries {
+        let rendered = match node.render(values) {
+            Some(Value::Array(items)) => items,
+            Some(value) => vec![value],
+            None => continue,
+        };
+        pairs.extend(rendered.iter().filter(|value| !value.is_null()).map(|value| (name.as_str(), plain_text(value))));
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::call::Effect;
+    use crate::tools::{BuildContext, Databases, HttpClients};
+
+    fn node(value: Value) -> JsonTemplate {
+        let input_schema = json!({"properties": {"a": {}, "b": {}, "gone": {}}});
+        let base = std::path::Path::new(".");
+        let context = BuildContext {
+            base_dir: base,
+            input_schema: &input_schema,
+            context_fields: &["tenant".to_owned()],
+            effect: Effect::Read,
+            trusted: true,
+            clients: &HttpClients::default(),
+            databases: &Databases::default(),
+        };
+        let mut collector = FaultCollector::new(&context);
+        let node = JsonTemplate::parse(value, &["request", "json"], &mut collector);
+        assert_eq!(collector.faults, []);
+        node
+    }
+
+    fn values<'a>(arguments: &'a JsonObject, context: &'a JsonObject) -> Values<'a> {
+        Values { arguments, context }
+    }
+
+    fn arguments() -> JsonObject {
+        json!({"a": [1, null, "x"], "b": "{{ a }}"}).as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn single_placeholder_keeps_its_type() {
+        let node = node(json!({
+            "ids": "{{ a }}", "text": "b is {{ b }}", "{": 1, "none": "{{ gone }}", "nested": [{"x": "{{ gone }}"}, "{{ gone }}"]
+        }));
+        let expected = json!({"ids": [1, null, "x"], "text": "b is {{ a }}", "{": 1, "nested": [{}, null]});
+        assert_eq!(node.render(values(&arguments(), &JsonObject::new())), Some(expected));
+    }
+
+    #[test]
+    fn context_fields_render_like_arguments() {
+        let node = node(json!({"tenant": "{{ context.tenant }}", "text": "of {{ context.tenant }}"}));
+        let context = json!({"tenant": {"id": 7}}).as_object().unwrap().clone();
+        let expected = json!({"tenant": {"id": 7}, "text": "of {\"id\":7}"});
+        assert_eq!(node.render(values(&arguments(), &context)), Some(expected));
+        assert_eq!(node.render(values(&arguments(), &JsonObject::new())), Some(json!({"text": "of "})));
+    }
+
+    #[test]
+    fn pairs_repeat_arrays_and_omit_missing_values() {
+        let JsonTemplate::Object(entries) =
+            node(json!({"a": "{{ a }}", "b": "{{ b }}", "c": "{{ gone }}", "d": [true, 2]}))
+        else {
+            panic!("an object")
+        };
+        let expected = [("a", "1"), ("a", "x"), ("b", "{{ a }}"), ("d", "true"), ("d", "2")];
+        assert_eq!(
+            render_pairs(&entries, values(&arguments(), &JsonObject::new())),
+            expected.map(|(name, text)| (name, text.to_owned()))
+        );
+    }
+}

@@ -1,0 +1,202 @@
+"""The Node package: packed, installed into a clean project, and used against the real service."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from conftest import REPO, run
+
+PACKAGE = REPO / "node"
+pytestmark = pytest.mark.skipif(not shutil.which("npm"), reason="npm is not installed")
+
+MANIFEST = """
+tools:
+  calculator: {kind: native}
+  wait:
+    kind: command
+    description: Waits for some seconds.
+    parameters: {seconds: {type: number, description: How long}}
+    command: [/bin/sleep, "{{ seconds }}"]
+    effect: read
+"""
+
+TESTS = r"""
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Client, ToolcribError } from "toolcrib";
+
+const toolcrib = new Client(process.env.TOOLCRIB_URL);
+
+async function problem(promise) {
+  try {
+    await promise;
+  } catch (error) {
+    assert(error instanceof ToolcribError, error);
+    return error;
+  }
+  assert.fail("no error");
+}
+
+test("invoke returns the answer", async () => {
+  const answer = await toolcrib.invoke("calculator", { expression: "6*7" }, { runId: "r-1", timeout: 5 });
+  assert.equal(answer.content[0].text, "42");
+  for await (const row of toolcrib.invocations({ runId: "r-1" })) assert.equal(row.state, "succeeded");
+});
+
+test("error of a tool is an answer", async () => {
+  assert.equal((await toolcrib.invoke("calculator", { expression: "1/0" })).is_error, true);
+});
+
+test("problem is thrown", async () => {
+  const error = await problem(toolcrib.invoke("calculator", { expr: "1" }));
+  assert.deepEqual([error.kind, error.status, error.retryable, error.violations.length > 0], ["invalid_arguments", 422, false, true]);
+  assert.deepEqual((await problem(toolcrib.invoke("calculater"))).didYouMean, ["calculator"]);
+});
+
+test("unknown option is refused", async () => {
+  await assert.rejects(toolcrib.invoke("calculator", {}, { runid: "x" }), /there is no option runid/);
+});
+
+test("stream yields the result", async () => {
+  const events = [];
+  for await (const event of toolcrib.stream("calculator", { expression: "2+2" })) events.push(event);
+  assert.equal(events.at(-1).type, "result");
+  assert.equal(events.at(-1).data.content[0].text, "4");
+  await assert.rejects(toolcrib.stream("calculator", {}).next(), { kind: "invalid_arguments" });
+});
+
+test("cancel ends a running call", async () => {
+  const { invocation_id: id } = await toolcrib.invoke("wait", { seconds: 60 }, { prefer: "respond-async" });
+  await toolcrib.cancel(id);
+  let state;
+  do ({ state } = await toolcrib.invocation(id)); while (state === "running");
+  assert.equal(state, "cancelled");
+});
+
+test("calls takes a message of a model", async () => {
+  const call = { id: "c1", type: "function", function: { name: "calculator", arguments: '{"expression": "3*3"}' } };
+  const completion = { object: "chat.completion", choices: [{ message: { role: "assistant", content: null, tool_calls: [call] } }] };
+  for (const [message, options] of [[completion, {}], [JSON.stringify(completion), { runId: "r-2" }]]) {
+    const done = await toolcrib.calls(message, options);
+    assert.equal(done.messages[0].content, "9");
+  }
+  const text = '[TOOL_CALL]{"tool_name": "calculator", "arguments": {"expression": "1+1"}}[/TOOL_CALL]';
+  assert.equal((await toolcrib.calls(text)).results[0].content[0].text, "2");
+});
+
+test("tools come in the shape of a provider", async () => {
+  assert.deepEqual((await toolcrib.tools()).map((tool) => tool.name).sort(), ["calculator", "wait"]);
+  assert.equal((await toolcrib.tools({ format: "openai" }))[0].type, "function");
+  assert.equal((await toolcrib.tool("wait")).effect, "read");
+  assert.equal((await toolcrib.validate("calculator", { expression: "1" })).valid, true);
+});
+
+test("invocations reads all pages", async () => {
+  let count = 0;
+  for await (const row of toolcrib.invocations({ limit: 2, tool: "calculator" })) count += row ? 1 : 0;
+  assert(count >= 5, String(count));
+  assert((await toolcrib.usage()).length > 0);
+});
+
+test("clear error when nothing listens", async () => {
+  const error = await problem(new Client("http://127.0.0.1:1").tools());
+  assert.equal(error.kind, "unreachable");
+  assert.match(error.message, /Is the service running/);
+});
+"""
+
+TYPES = """
+import { Client, ToolcribError, type Answer } from "toolcrib";
+
+const toolcrib = new Client("http://localhost:7411", "key");
+const answer: Answer = await toolcrib.invoke("calculator", { expression: "1" }, { runId: "r", timeout: "5s" });
+for await (const event of toolcrib.stream("x")) {
+  if (event.type === "result") console.log(event.data.content[0]?.text);
+}
+for await (const row of toolcrib.invocations({ state: "failed" })) console.log(row.tool, row.state);
+const names: string[] = (await toolcrib.tools()).map((tool) => tool.name);
+try {
+  await toolcrib.calls({});
+} catch (error) {
+  if (error instanceof ToolcribError) console.log(error.kind, error.retryAfterMs, answer.is_error, names);
+}
+// @ts-expect-error there is no such option
+await toolcrib.invoke("calculator", {}, { runid: "r" });
+"""
+
+
+@pytest.fixture(scope="module")
+def project(binary, tmp_path_factory):
+    """A project with the packed client and, for a static binary, the platform package."""
+    folder = tmp_path_factory.mktemp("project")
+    packed = folder / "packed"
+    packed.mkdir()
+    if is_static(binary):
+        run("node", PACKAGE / "build.mjs", binary, packed)
+    else:
+        run("npm", "pack", "--pack-destination", packed, cwd=PACKAGE)
+    (folder / "package.json").write_text('{"name": "project", "private": true, "type": "module"}')
+    run("npm", "install", "--no-audit", "--no-fund", "--loglevel=error", *packed.glob("*.tgz"), "typescript@5", "@types/node@22", cwd=folder)
+    return folder
+
+
+def is_static(binary):
+    return b"/ld-linux" not in binary.read_bytes()
+
+
+def test_client_works_against_the_service(project, binary, tmp_path):
+    (tmp_path / "toolcrib.yaml").write_text(MANIFEST)
+    (project / "client.test.js").write_text(TESTS)
+    service = subprocess.Popen(
+        [binary, "serve", "--listen", "127.0.0.1:0", "--ledger", f"sqlite://{tmp_path}/l.db", "--manifest", tmp_path / "toolcrib.yaml"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )
+    try:
+        url = next(match[1] for line in service.stdout if (match := re.search(r"listening on (\S+)", line)))
+        output = run("node", "--test", "client.test.js", cwd=project, env={**os.environ, "TOOLCRIB_URL": url})
+        assert "fail 0" in output and f"pass {TESTS.count('test(')}" in output, output
+    finally:
+        service.kill()
+        service.wait()
+
+
+def test_types_fit_the_client(project):
+    (project / "use.ts").write_text(TYPES)
+    run("npx", "tsc", "--strict", "--noEmit", "--module", "nodenext", "--target", "es2022", "--lib", "es2022,dom,dom.asynciterable", "use.ts", cwd=project)
+
+
+def test_readme_of_the_package_is_valid(tmp_path):
+    blocks = re.findall(r"```js\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for at, block in enumerate(blocks):
+        (tmp_path / f"{at}.mjs").write_text(block)
+        run("node", "--check", tmp_path / f"{at}.mjs")
+
+
+def test_package_starts_the_service(project, binary, tmp_path):
+    if not is_static(binary):
+        pytest.skip("the binary is linked dynamically, and a package needs a static one")
+    environment = {name: value for name, value in os.environ.items() if name != "TOOLCRIB_BIN"}
+    # npm may print warnings about its own settings before.
+    assert run("npx", "toolcrib", "--version", cwd=project, env=environment).endswith(run(binary, "--version"))
+    service = subprocess.Popen(
+        ["npx", "toolcrib", "serve", "--listen", "127.0.0.1:0", "--ledger", f"sqlite://{tmp_path}/l.db"],
+        cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )
+    try:
+        url = next(match[1] for line in service.stdout if (match := re.search(r"listening on (\S+)", line)))
+        script = f"import {{Client}} from 'toolcrib'; console.log((await new Client('{url}').invoke('calculator', {{expression: '6*7'}})).content[0].text)"
+        assert run("node", "--input-type=module", "-e", script, cwd=project).strip() == "42"
+    finally:
+        os.killpg(service.pid, 15)
+        service.wait(30)
+
+
+def test_package_without_the_program_says_so(project, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TOOLCRIB_BIN"}
+    shutil.copytree(project / "node_modules/toolcrib", tmp_path / "toolcrib")
+    done = subprocess.run(["node", tmp_path / "toolcrib/bin/toolcrib.js", "--version"], env=environment, text=True, capture_output=True)
+    assert done.returncode == 1
+    assert "@toolcrib/linux-" in done.stderr and "is not installed" in done.stderr
