@@ -67,8 +67,7 @@ pub trait Runner: Send + Sync + 'static {
         true
     }
 
-    /// The longest result in bytes, if the operator raised it above the default of the kind. Texts of that length are
-    /// then shown in full. With `None`, the general rules decide how much of a text is shown.
+    /// The longest result in bytes, if the operator raised it. Texts of that length are then shown in full.
     fn max_output(&self) -> Option<usize> {
         None
     }
