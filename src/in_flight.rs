@@ -23,7 +23,7 @@ pub struct InFlightCalls {
     uncommitted_memory: Arc<Semaphore>,
 }
 
-/// Time for canceled calls to stop their tools and write their rows.
+/// Time for cancelled calls to stop their tools and write their rows.
 const CANCEL_TIME: Duration = Duration::from_secs(3);
 
 /// Maximum memory of rows that wait for their commit after their answers left, in KiB.
@@ -44,14 +44,14 @@ struct Calls {
 }
 
 struct Call {
-    stage: Stage,
-    /// Canceled when the call leaves this table. It exists once a task waits for that.
+    stage: CallStage,
+    /// Cancelled when the call leaves this table. It exists once a task waits for that.
     removed: Option<CancellationToken>,
 }
 
 #[derive(Clone)]
 #[expect(clippy::large_enum_variant, reason = "most calls are running; a box would cost each of them an allocation")]
-enum Stage {
+enum CallStage {
     /// The tool runs, or the call waits for it.
     Running(Invocation, Effect),
     /// The call has ended, and its row is not committed yet. Until then, this row stands in for the ledger's, so a
@@ -60,7 +60,7 @@ enum Stage {
     Ended(Arc<Row>),
 }
 
-impl Stage {
+impl CallStage {
     fn row(&self) -> Arc<Row> {
         match self {
             Self::Ended(row) => row.clone(),
@@ -70,7 +70,7 @@ impl Stage {
 
     fn cancel_token(&self) -> Option<CancellationToken> {
         match self {
-            Self::Running(invocation, _) => Some(invocation.cancelled.clone()),
+            Self::Running(invocation, _) => Some(invocation.call_cancelled.clone()),
             Self::Ended(_) => None,
         }
     }
@@ -84,7 +84,7 @@ impl InFlightCalls {
         if calls.closed && invocation.call_chain.parent.is_none() {
             return None;
         }
-        let stage = Stage::Running(invocation.clone(), effect);
+        let stage = CallStage::Running(invocation.clone(), effect);
         calls.by_id.insert(invocation.id, Call { stage, removed: None });
         // The token is taken under the lock that `close` takes, too. So a call either sees `closed`, or `wait_until_empty` waits
         // for it.
@@ -99,8 +99,8 @@ impl InFlightCalls {
 
     /// All running calls as rows, and the calls that have ended and are not committed yet.
     pub fn list(&self) -> Vec<Arc<Row>> {
-        let stages: Vec<Stage> = self.lock().by_id.values().map(|call| call.stage.clone()).collect();
-        stages.iter().map(Stage::row).collect()
+        let stages: Vec<CallStage> = self.lock().by_id.values().map(|call| call.stage.clone()).collect();
+        stages.iter().map(CallStage::row).collect()
     }
 
     /// A running call as a row.
@@ -109,7 +109,7 @@ impl InFlightCalls {
         found.map(|stage| stage.row())
     }
 
-    /// Cancels a call that has not ended, whatever its `on_disconnect` says. The returned token is canceled when the
+    /// Cancels a call that has not ended, whatever its `on_disconnect` says. The returned token is cancelled when the
     /// call's row is committed. `None` if there is no such call any more.
     pub fn cancel(&self, id: InvocationId) -> Option<CancellationToken> {
         let mut calls = self.lock();
@@ -159,7 +159,7 @@ impl InFlightCalls {
     }
 
     /// Ends the running calls at a shutdown. New calls are admitted during `linger`. Then the running calls have
-    /// `drain` to end, or until `hurry` completes. After that they are canceled.
+    /// `drain` to end, or until `hurry` completes. After that they are cancelled.
     pub async fn shut_down(&self, linger: Duration, drain: Duration, hurry: impl Future<Output = ()>) {
         let wait = async {
             if !linger.is_zero() {
@@ -217,7 +217,7 @@ impl InFlightGuard {
     pub fn set_ended(&self, row: Arc<Row>) {
         let mut calls = self.table.lock();
         let call = calls.by_id.get_mut(&self.id);
-        let before = call.map(|call| std::mem::replace(&mut call.stage, Stage::Ended(row)));
+        let before = call.map(|call| std::mem::replace(&mut call.stage, CallStage::Ended(row)));
         drop(calls);
         // Dropping long arguments takes a while, so it happens without the lock.
         drop(before);

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         confine_process();
     }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // tokio looks into the process's environment, which is empty by now.
+    // tokio reads this variable only from the process's environment, from which `conceal` may have removed it.
     let threads = environment.get_text("TOKIO_WORKER_THREADS").and_then(|threads| threads.parse().ok());
     if let Some(threads) = threads.filter(|threads| *threads > 0) {
         runtime.worker_threads(threads);

@@ -97,7 +97,7 @@ pub enum Mismatch {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Reach => f.write_str("its server is reached in another way than when it was pinned"),
+            Self::Reach => f.write_str("its server's command, environment or URL has changed since it was pinned"),
             Self::Unpinned => f.write_str("its server is not pinned, though the manifest has pins"),
             Self::New => f.write_str("it is new since its server was pinned"),
             Self::Changed(parts) => write!(f, "changed since it was pinned: {}", parts.join(", ")),

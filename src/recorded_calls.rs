@@ -65,7 +65,7 @@ impl OwnResults for RecordedResults {
         let is_running = matches!(row.state, State::Reserved | State::Running);
         match row.decode_end(found.origin_result).map_err(|_| OwnResultError::Unavailable)? {
             End::Open if is_running => Err(OwnResultError::InProgress),
-            End::Open | End::Withheld(_) => Err(OwnResultError::NotRetained),
+            End::Open | End::DigestOnly(_) => Err(OwnResultError::NotRetained),
             End::Failed(_) => Err(OwnResultError::Failed),
             End::Answered { result, .. } => Ok(OwnResult { origin: row.origin.unwrap_or(row.id), result }),
         }

@@ -12,8 +12,8 @@ use crate::blocking;
 use crate::cached_results::CachedResults;
 use crate::call::json::{parse_strict, type_name};
 use crate::call::{
-    Answer, CallError, CallSettings, Caller, Charged, InvalidArguments, Invocation, JsonObject, Origin, OwnResults,
-    Services, StoredResults, ToolInvoker,
+    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, OwnResults, Services,
+    StoredResults, ToolInvoker, UnreadableArguments,
 };
 use crate::callers::Callers;
 use crate::catalog::BuildEnv;
@@ -52,7 +52,7 @@ struct Added {
     /// Tools that the program added after the start.
     tools: Vec<Tool>,
     /// Agents and coworker tools, whose descriptions name each other.
-    introductions: AgentDirectory,
+    agent_directory: AgentDirectory,
 }
 
 /// Maximum number of registered tools. Each of them is rebuilt at every start and reload.
@@ -177,12 +177,12 @@ impl Registry {
     /// [`BuildError`]: the name is taken, a schema is invalid, or a variable is missing.
     pub fn register(&self, tool: Tool) -> Result<(), BuildError> {
         let tool = tool.with_env_values(&self.environment)?;
-        self.shared.redactor.learn(tool.secret_values());
+        self.shared.redactor.add_secrets(tool.secret_values());
         let mut added = self.lock_added();
         let current = self.catalog();
         let mut next = Catalog::clone(&current);
-        let mut introductions = added.introductions.clone();
-        let (described, rebuilt) = introductions.add_tool(&tool, |agent, to| current.covers(agent, to));
+        let mut agent_directory = added.agent_directory.clone();
+        let (described, rebuilt) = agent_directory.add_tool(&tool, |agent, to| current.covers(agent, to));
         let entry = next.build(described, &self.build_env(&current, &HashMap::new()))?;
         next.insert(entry)?;
         for tool in rebuilt {
@@ -193,7 +193,7 @@ impl Registry {
             next.insert(entry)?;
         }
         added.tools.push(tool);
-        added.introductions = introductions;
+        added.agent_directory = agent_directory;
         self.swap_catalog(next);
         Ok(())
     }
@@ -201,7 +201,7 @@ impl Registry {
     /// Atomically replaces the catalog. Program and manifest tools (and those that [`Registry::register`] added) always
     /// get their names. Source groups and registered tools are included only if their names do not conflict.
     ///
-    /// Admins' switches are applied before the swap. Calls under way continue in their old stacks.
+    /// Admins' switches are applied before the swap. Calls in flight continue in their old stacks.
     ///
     /// # Errors
     /// What is invalid in the new state, or why the ledger failed. The current catalog then stays.
@@ -221,8 +221,8 @@ impl Registry {
             let source_tools = sources.iter().flat_map(|group| group.choices.iter().flatten().chain(&group.fallback));
             next.set_declared_names(tools.iter().chain(&added.tools).chain(source_tools).chain(&registered));
             let mut tools: Vec<Tool> = tools.into_iter().chain(added.tools.iter().cloned()).collect();
-            let introductions = AgentDirectory::from_tools(&tools);
-            introductions.append_agent_lists(&mut tools, |agent, to| next.covers(agent, to));
+            let agent_directory = AgentDirectory::from_tools(&tools);
+            agent_directory.append_agent_lists(&mut tools, |agent, to| next.covers(agent, to));
             for tool in tools {
                 let entry = next.build(tool, &env)?;
                 next.insert(entry)?;
@@ -242,14 +242,14 @@ impl Registry {
             }
             allocator.place_deferred(&mut placements, &mut next, &env);
             registry.swap_catalog(next);
-            added.introductions = introductions;
+            added.agent_directory = agent_directory;
             Ok(Replaced { placements, skipped })
         };
         // Compiling the schemas of many tools takes a while. On this thread it does not delay calls.
         blocking::run_blocking(work).await.ok_or(Error::Closed)?
     }
 
-    /// Removes every tool. The processes and connections of the runners then end with the last call under way.
+    /// Removes every tool. The processes and connections of the runners then end with the last call in flight.
     pub fn clear(&self) {
         let _one_at_a_time = self.lock_added();
         let current = self.catalog();
@@ -282,7 +282,7 @@ impl Registry {
         Ok((entry, is_new))
     }
 
-    /// Removes a registered tool, whether it is served or not. Its calls under way continue.
+    /// Removes a registered tool, whether it is served or not. Its calls in flight continue.
     ///
     /// # Errors
     /// When there is no tool of this name, the tool is not a registered one, or the ledger cannot write.
@@ -351,7 +351,7 @@ impl Registry {
         let caller = Arc::new(Caller::anonymous());
         let now = self.shared.clock.now();
         let mut invocation = Invocation::new(entry.definition.name.clone(), arguments, caller, now);
-        invocation.invalid_arguments = invalid.map(Into::into);
+        invocation.unreadable_arguments = invalid.map(Into::into);
         Some(self.invoke(&entry, invocation).await)
     }
 
@@ -391,7 +391,7 @@ impl Registry {
         self.shared.ledger.reset_counters(entry.definition.name.as_str(), caller).await
     }
 
-    /// Closes a registry that belongs to no service: refuses new calls, waits for the calls under way, writes all
+    /// Closes a registry that belongs to no service: refuses new calls, waits for the calls in flight, writes all
     /// pending rows, and closes the ledger.
     pub async fn close(&self) {
         self.shared.in_flight_calls.close();
@@ -402,11 +402,11 @@ impl Registry {
 }
 
 /// Reads arguments that are an object or the text that a model wrote.
-fn parse_arguments(arguments: Value) -> Result<JsonObject, InvalidArguments> {
+fn parse_arguments(arguments: Value) -> Result<JsonObject, UnreadableArguments> {
     let invalid = |detail: String| {
         let correction =
             format!("The tool did not run: {detail}. Send the whole call again, its arguments as one JSON object.");
-        InvalidArguments { detail, correction }
+        UnreadableArguments { detail, correction }
     };
     let value = match arguments {
         // Some models write an empty text for "no arguments".

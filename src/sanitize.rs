@@ -85,7 +85,7 @@ pub fn clean_result(result: &mut ToolResult) -> Vec<&'static str> {
 /// Cleans the messages of an error result or a failure. Returns warnings as [`clean_result`].
 pub fn clean_error(error: &mut ToolError) -> Vec<&'static str> {
     match error {
-        ToolError::Rejected(text) | ToolError::Unavailable { message: text, .. } | ToolError::BadOutput(text) => {
+        ToolError::ErrorResult(text) | ToolError::Unavailable { message: text, .. } | ToolError::BadOutput(text) => {
             clean_texts([text])
         }
         ToolError::Upstream { message, .. } | ToolError::InvalidContext(message) => clean_texts([message]),
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(warnings("plain, ÆØÅ, עברית, 👩‍👩‍👧"), 0);
         assert_eq!(warnings("a\u{202e}b"), 1);
         assert_eq!(warnings("a\u{2066}b\u{e0041}\u{e0042}"), 2);
-        assert_eq!(clean_error(&mut ToolError::Rejected("a\u{202e}b".into())).len(), 1);
+        assert_eq!(clean_error(&mut ToolError::ErrorResult("a\u{202e}b".into())).len(), 1);
     }
 
     proptest! {

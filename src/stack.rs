@@ -125,12 +125,12 @@ pub fn build_stack(tool: ToolLayers, shared: &SharedParts) -> (ToolService, Opti
     } = tool;
     let ToolLayers { quarantined, breaker, permits, charge_rules, paging, .. } = tool;
     let runner = rules.runner.clone();
-    let redact_capture = policy.capture.unwrap_or(*capture) == Capture::Digest;
-    let capture_key = redact_capture.then(|| digest_key.clone());
-    let fingerprint_key = (redact_capture || rules.schema.has_write_only()).then(|| digest_key.clone());
+    let records_digests = policy.capture.unwrap_or(*capture) == Capture::Digest;
+    let capture_key = records_digests.then(|| digest_key.clone());
+    let fingerprint_key = (records_digests || rules.schema.has_write_only()).then(|| digest_key.clone());
     // Data that must not be recorded must not reach the stored results in the ledger. Their keys are plain hashes of
     // the arguments, so the keys must not get there either.
-    let cache = if redact_capture || rules.schema.has_write_only() { &cache.memory_only() } else { cache };
+    let cache = if records_digests || rules.schema.has_write_only() { &cache.memory_only() } else { cache };
     let sees_agent = runner.sees_agent();
     let tool_cache = ToolCache::for_tool(cache, &policy, &*runner, &name, generation);
     let metrics = metrics.tool_metrics(&name, policy.cache.is_some());
@@ -139,7 +139,7 @@ pub fn build_stack(tool: ToolLayers, shared: &SharedParts) -> (ToolService, Opti
         CaptureRules { schema: rules.schema.clone(), digest_key: capture_key, redactor: redactor.clone() };
     let output = output_schema.map(|schema| OutputCheck::new(schema, validation_pool.clone()));
 
-    let paginate = PaginateLayer::new(paging, &rules, output.clone(), !redact_capture);
+    let paginate = PaginateLayer::new(paging, &rules, output.clone(), !records_digests);
     let page_cache = || PageCache::new(cache, &name, generation, paginate.max_chars(), sees_agent);
 
     let stack = ServiceBuilder::new()
@@ -179,7 +179,7 @@ pub fn build_stack(tool: ToolLayers, shared: &SharedParts) -> (ToolService, Opti
         // tower's retry with our policy, only for tools whose effect permits it.
         .option_layer(retry::layer(&policy))
         // One attempt: its timeout, its panic, and its row if it failed.
-        .layer(Attempt::layer(ledger, redactor, policy.timeout, redact_capture))
+        .layer(Attempt::layer(ledger, redactor, policy.timeout, records_digests))
         // The tool itself; removes secrets from its output.
         .service(Run::new(runner, settings, output, redactor.clone(), policy.timeout));
     (BoxCloneSyncService::new(stack), tool_cache)

@@ -61,8 +61,8 @@ impl StartupBanner {
             ledger: format!("{}, {durability}", ledger.describe()),
             callers: join_or(catalog.callers().iter().map(named), "none"),
             open: match (has_no_callers, manifest::is_loopback(&address)) {
-                (true, true) => "everything, to everybody on this machine: there are no callers",
-                (true, false) => "everything, to everybody who reaches this address: there are no callers",
+                (true, true) => "everything, to every client on this machine: there are no callers",
+                (true, false) => "everything, to every client that can connect: there are no callers",
                 (false, _) => "/livez, /readyz, /openapi.json and /docs; all else needs a key",
             },
             hosts: join_or(settings.allowed_hosts.iter().cloned(), "this address only"),
@@ -136,8 +136,7 @@ impl Display for StartupBanner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = self.url();
         writeln!(f, "Toolcrib {}", env!("CARGO_PKG_VERSION"))?;
-        let disabled_note =
-            if self.tools_off > 0 { format!("; {} switched off", self.tools_off) } else { String::new() };
+        let disabled_note = if self.tools_off > 0 { format!("; {} disabled", self.tools_off) } else { String::new() };
         let registered_note = match self.registered {
             0 => String::new(),
             count => format!("; {count} registered at run time"),

@@ -60,16 +60,16 @@ impl ToolInvoker for CatalogInvoker {
         let (entry, name_match) = found.map_err(NestedCallError::UnknownTool)?;
         let raw = RawArguments::from(call.arguments.clone());
         let may_close = entry.policy.effect != Effect::Write;
-        let (repaired, invalid_arguments) = match dialect::read_arguments(&raw, call.cut_off, may_close) {
+        let (repaired, unreadable_arguments) = match dialect::read_arguments(&raw, call.cut_off, may_close) {
             Ok(repaired) => (repaired, None),
-            Err(invalid_arguments) => {
-                (Repaired { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(invalid_arguments)))
+            Err(unreadable_arguments) => {
+                (Repaired { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable_arguments)))
             }
         };
         let name = entry.name_shown_to(&parent.caller, &call.name);
         let invocation = parent.child_invocation(name, repaired.arguments, &call, self.clock.now());
         let mut invocation = invocation.ok_or_else(|| NestedCallError::TooDeep(parent.depth()))?;
-        invocation.invalid_arguments = invalid_arguments;
+        invocation.unreadable_arguments = unreadable_arguments;
         invocation.denied = DenyList::from_context(parent).denies(entry.names());
         // Each nested call is made once. So its own id serves as the idempotency key that the tool requires.
         if entry.policy.idempotency == Idempotency::Required {

@@ -107,7 +107,7 @@ class Calls:
             if origin:
                 cache, result, attempts, us = "hit", None, 0, 20 + us % 100
             elif state == "refused":
-                cache, result, attempts, us = "off", problem(kind, "The arguments do not fit."), 0, 20 + us % 100
+                cache, result, attempts, us = "off", problem(kind, "The arguments are invalid."), 0, 20 + us % 100
             else:
                 cache, attempts = "off", 1
                 result = problem(kind, "The tool did not answer.") if kind else results[at]

@@ -28,7 +28,7 @@ pub enum Error {
     },
     /// Other machines could reach the service, and it has no keys.
     #[error(
-        "{0} can be reached from other machines and there are no callers, so anybody could run these tools: declare \
+        "{0} can be reached from other machines and there are no callers, so any client could run these tools: declare \
          callers with keys in the manifest, listen on 127.0.0.1, or use --allow-open (server.allow_open: true)"
     )]
     Unprotected(SocketAddr),

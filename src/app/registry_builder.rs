@@ -131,7 +131,7 @@ impl RegistryBuilder {
             None => ledger::open_temporary(&manifest.ledger, clock.now(), metrics.commit_metrics()).await?,
         };
         let shared = build_shared(&manifest, ledger, clock, call_log, metrics)?;
-        shared.redactor.learn(tools.iter().flat_map(Tool::secret_values));
+        shared.redactor.add_secrets(tools.iter().flat_map(Tool::secret_values));
         let registry = Registry::new(shared, Arc::new(Callers::default()), services).with_environment(environment);
         let registry = Arc::new(registry);
         let desired_state = DesiredState {

@@ -14,7 +14,7 @@ use sha2::Sha256;
 
 use super::canonical::{Sorted, canonical_json};
 use super::error::Failure;
-use super::kind::ErrorKind;
+use super::error_kind::ErrorKind;
 use super::result::ToolResult;
 use super::truncated;
 use super::violation::Violation;
@@ -173,7 +173,7 @@ fn truncate_text(text: &mut String) {
 }
 
 /// Replaces a message that is not recorded.
-pub const WITHHELD: &str = "the message is not recorded (capture: digest)";
+pub const NOT_RECORDED: &str = "the message is not recorded (capture: digest)";
 
 impl ErrorKind {
     /// Whether the message of such a failure may quote the arguments or the output of the tool.
@@ -210,7 +210,7 @@ impl Failure {
         if self.kind.may_quote_call() {
             self.digest = Some(Box::new(key.digest::<Self>(&self)));
             self.violations.clear();
-            (self.detail, self.for_model) = (WITHHELD.into(), WITHHELD.into());
+            (self.detail, self.for_model) = (NOT_RECORDED.into(), NOT_RECORDED.into());
         }
         self
     }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_and_results_do_not_parse_as_digests() {
+    fn arguments_and_results_parse_as_no_digest() {
         for text in [r#"{"hmac_sha256":"x","bytes":1}"#, "null", "", r#"["hmac-sha256"]"#, r#"["md5","x",1]"#] {
             assert_eq!(Digest::from_column(text), None, "{text}");
         }

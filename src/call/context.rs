@@ -73,7 +73,7 @@ pub struct ToolContext {
     pub attempt: u32,
     /// When the attempt must have ended.
     pub deadline: Instant,
-    /// Canceled when the tool must stop. An async tool is dropped then. A blocking tool should check the token from
+    /// Cancelled when the tool must stop. An async tool is dropped then. A blocking tool should check the token from
     /// time to time.
     pub cancelled: CancellationToken,
     disconnected: CancellationToken,
@@ -100,7 +100,7 @@ impl ToolContext {
             context: settings.context.filter_context(&invocation.context),
             attempt: invocation.attempt,
             deadline,
-            cancelled: invocation.aborted.clone(),
+            cancelled: invocation.cancelled.clone(),
             disconnected: invocation.disconnected.clone(),
             report: invocation.report.clone(),
             settings,
@@ -110,7 +110,7 @@ impl ToolContext {
             request_id: invocation.request_id.clone(),
             trace: invocation.trace.clone(),
             progress: invocation.progress.clone(),
-            call_cancelled: invocation.cancelled.clone(),
+            call_cancelled: invocation.call_cancelled.clone(),
         }
     }
 
@@ -157,10 +157,10 @@ impl ToolContext {
         self.settings.effect
     }
 
-    /// Waits for a resource that the attempt needs, such as a free worker. If the call is canceled meanwhile, the
+    /// Waits for a resource that the attempt needs, such as a free worker. If the call is cancelled meanwhile, the
     /// attempt does not count. If the caller disconnects meanwhile, the tool does not start.
     pub(crate) async fn wait_for<T>(&self, resource: impl Future<Output = T>) -> T {
-        // `record` drops this future once the token is canceled. Until then it must not return, or the tool would
+        // `record` drops this future once the token is cancelled. Until then it must not return, or the tool would
         // start.
         let disconnected = async {
             self.disconnected.cancelled().await;

@@ -44,7 +44,7 @@ impl ContextFields {
                 return Err((at, message));
             }
             if names[..at].contains(name) {
-                return Err((at, format!("the context field `{name}` is there twice")));
+                return Err((at, format!("the context field `{name}` is declared twice")));
             }
         }
         Ok(())

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_text_block_is_cut_in_its_format() {
+    fn equal_text_block_keeps_its_format() {
         let pretty = serde_json::to_string_pretty(&rows(60)).unwrap();
         let picture = Content::Image { data: "iVBO".into(), mime_type: "image/png".into() };
         let content = vec![Content::text("60 rows:"), Content::text(pretty), picture.clone()];

@@ -9,14 +9,14 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::capture::Digest;
+use super::error_kind::ErrorKind;
 use super::error_messages::{
     format_duration, invalid_context_message, overloaded_message, unrecorded_message, violations_message,
 };
-use super::invalid_arguments::InvalidArguments;
 use super::invocation::InvocationId;
-use super::kind::ErrorKind;
 use super::policy::{Effect, Per};
 use super::units::Count;
+use super::unreadable_arguments::UnreadableArguments;
 use super::violation::Violation;
 
 /// Follows the message to the model when a failed call may have changed something.
@@ -40,7 +40,7 @@ pub enum CallError {
         tool: String,
     },
     /// The manifest or an admin has disabled the tool.
-    #[error("tool `{tool}` is switched off")]
+    #[error("tool `{tool}` is disabled")]
     ToolDisabled {
         /// Name of the tool.
         tool: String,
@@ -108,15 +108,15 @@ pub enum CallError {
     },
     /// The model's text for the arguments is not a JSON object that can be validated.
     #[error("the arguments cannot be read: {}", .0.detail)]
-    UnreadableArguments(InvalidArguments),
-    /// The arguments break the schema. All violations are listed.
+    UnreadableArguments(UnreadableArguments),
+    /// The arguments violate the schema. All violations are listed.
     #[error("{}", violations_message(.0))]
     InvalidArguments(Vec<Violation>),
     /// A field of the request's `context` is invalid for this tool.
     #[error("{0}")]
     InvalidContext(String),
     /// One of the limits is reached.
-    #[error("the limit of {} per {} is used up", Count(*limit, "call"), per.as_str())]
+    #[error("the limit of {} per {} is reached", Count(*limit, "call"), per.as_str())]
     UsageLimitReached {
         /// Maximum number of calls in the window.
         limit: u64,
@@ -170,7 +170,7 @@ pub enum CallError {
         /// The time that the attempt had.
         after: Duration,
     },
-    /// The caller, an admin or the shutdown canceled the call.
+    /// The caller, an admin or the shutdown cancelled the call.
     #[error("the call was cancelled {}", if *started { "while the tool ran" } else { "before the tool ran" })]
     Cancelled {
         /// Whether an attempt was started.
@@ -190,7 +190,7 @@ pub enum CallError {
         /// The minimum wait that the backend asked for.
         retry_after: Option<Duration>,
     },
-    /// The output breaks the tool's output schema or format.
+    /// The output violates the tool's output schema or format.
     #[error("{0}")]
     BadOutput(String),
     /// A fault of the service. Its details are in the log only.
@@ -333,17 +333,17 @@ impl CallError {
         }
     }
 
-    /// The call whose row records this failure. `None` if the call was turned away before it got a row.
+    /// The call whose row records this failure. `None` if the call was refused before it got a row.
     pub fn recorded_invocation(&self, id: InvocationId) -> Option<InvocationId> {
-        let turned_away = matches!(self, Self::Draining | Self::LedgerUnavailable { started: false, .. });
-        (!turned_away).then(|| self.related_invocation().unwrap_or(id))
+        let has_no_row = matches!(self, Self::Draining | Self::LedgerUnavailable { started: false, .. });
+        (!has_no_row).then(|| self.related_invocation().unwrap_or(id))
     }
 
     /// The message for a model, in one or two sentences.
     pub fn for_model(&self) -> String {
         match self {
             Self::Forbidden { tool, .. } | Self::Denied { tool } => format!("You are not allowed to use `{tool}`. Try another tool."),
-            Self::ToolDisabled { tool } => format!("The tool `{tool}` is switched off. Try another tool."),
+            Self::ToolDisabled { tool } => format!("The tool `{tool}` is disabled. Try another tool."),
             Self::DefinitionChanged { tool } => format!(
                 "The tool `{tool}` has changed and did not run: an operator must approve it first. Continue without it."
             ),
@@ -375,14 +375,14 @@ impl CallError {
             Self::UnreadableArguments(unreadable) => unreadable.correction.clone(),
             Self::InvalidArguments(violations) => {
                 let messages: Vec<&str> = violations.iter().take(10).map(|v| v.message.as_str()).collect();
-                format!("The arguments do not fit. {} Correct them and call the tool again.", messages.join(" "))
+                format!("The arguments are invalid. {} Correct them and call the tool again.", messages.join(" "))
             }
             Self::InvalidContext(what) => invalid_context_message(what),
             Self::UsageLimitReached { limit, per, resets_at, .. } => {
-                let used_up = format!("The limit of {} per {} is used up", Count(*limit, "call"), per.as_str());
+                let reached = format!("The limit of {} per {} is reached", Count(*limit, "call"), per.as_str());
                 match resets_at {
-                    Some(at) => format!("{used_up} until {at}. Continue without this tool for now."),
-                    None => format!("{used_up}. Continue without this tool."),
+                    Some(at) => format!("{reached}. It resets at {at}. Continue without this tool for now."),
+                    None => format!("{reached}. Continue without this tool."),
                 }
             }
             Self::Overloaded { per_caller: None, .. } => {
@@ -424,7 +424,7 @@ pub struct Failure {
     pub retryable: bool,
     /// How long the caller should wait before that, in milliseconds.
     pub retry_after_ms: Option<u64>,
-    /// Where the arguments break the schema.
+    /// Where the arguments violate the schema.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
     /// The message for a model.

@@ -16,8 +16,8 @@ pub(super) fn overloaded_message(per_caller: Option<usize>) -> String {
 
 pub(super) fn violations_message(violations: &[Violation]) -> String {
     match violations {
-        [one] => format!("the arguments do not fit: {}", one.message),
-        many => format!("the arguments break the schema in {} places: {}", many.len(), first_violation_message(many)),
+        [one] => format!("the arguments are invalid: {}", one.message),
+        many => format!("the arguments are invalid in {} positions: {}", many.len(), first_violation_message(many)),
     }
 }
 

@@ -13,13 +13,13 @@ use uuid::Uuid;
 use super::capture::RecordedArguments;
 use super::definition::ToolName;
 use super::idempotency::IdempotencyKey;
-use super::invalid_arguments::InvalidArguments;
 use super::json::JsonObject;
 use super::nested_calls::CallChain;
 use super::page::{Page, PageArguments};
 use super::progress::ProgressSink;
 use super::report::CallReport;
 use super::trace::TraceContext;
+use super::unreadable_arguments::UnreadableArguments;
 
 /// The id of a call and the key of its row: a UUIDv7 (RFC 9562), so ids sort by the start of the calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -127,7 +127,7 @@ pub struct Invocation {
     /// them. No layer above `validate` keeps a reference; otherwise large arguments would be in memory twice.
     pub arguments: Arc<JsonObject>,
     /// Why there are no arguments: the model's text could not be parsed.
-    pub invalid_arguments: Option<Arc<InvalidArguments>>,
+    pub unreadable_arguments: Option<Arc<UnreadableArguments>>,
     /// The caller of the tool.
     pub caller: Arc<Caller>,
     /// The run that the caller has named.
@@ -160,18 +160,18 @@ pub struct Invocation {
     pub started_at: Timestamp,
     /// The same moment on the monotonic clock.
     pub started: Instant,
-    /// Canceled when the call is canceled. The nested calls hold child tokens of it.
-    pub cancelled: CancellationToken,
-    /// Canceled when the tool must stop: the call was canceled, or its caller disconnected and `on_disconnect` is
+    /// Cancelled when the call is cancelled. The nested calls hold child tokens of it.
+    pub call_cancelled: CancellationToken,
+    /// Cancelled when the tool must stop: the call was cancelled, or its caller disconnected and `on_disconnect` is
     /// `cancel`. The nested calls are then dropped, and for each of them its own tool's `on_disconnect` applies.
-    pub aborted: CancellationToken,
-    /// Canceled when the caller has disconnected. A tool that has not started then never starts.
+    pub cancelled: CancellationToken,
+    /// Cancelled when the caller has disconnected. A tool that has not started then never starts.
     pub disconnected: CancellationToken,
-    /// Canceled when the first attempt starts, for a task that waits for that.
+    /// Cancelled when the first attempt starts, for a task that waits for that.
     pub attempt_started: Option<CancellationToken>,
     /// Whether the caller fetches the answer later. The row is then committed before the tool runs, whatever the tool's
     /// effect.
-    pub detached: bool,
+    pub responds_async: bool,
     /// The sink for the tool's progress. `None` if no client listens.
     pub progress: Option<ProgressSink>,
     /// The report of the layers about this call.
@@ -189,7 +189,7 @@ impl Invocation {
             tool,
             recorded_arguments: RecordedArguments::Pending,
             arguments: Arc::new(arguments),
-            invalid_arguments: None,
+            unreadable_arguments: None,
             caller,
             run_id: None,
             tool_use_id: None,
@@ -206,11 +206,11 @@ impl Invocation {
             attempt: 1,
             started_at,
             started: Instant::now(),
-            aborted: cancel.child_token(),
-            cancelled: cancel,
+            cancelled: cancel.child_token(),
+            call_cancelled: cancel,
             disconnected: CancellationToken::new(),
             attempt_started: None,
-            detached: false,
+            responds_async: false,
             progress: None,
             report: Arc::default(),
         }

@@ -10,12 +10,11 @@ mod context_fields;
 mod cut;
 mod definition;
 mod error;
+mod error_kind;
 mod error_messages;
 mod idempotency;
-mod invalid_arguments;
 mod invocation;
 pub mod json;
-mod kind;
 mod nested_calls;
 mod page;
 mod policy;
@@ -29,10 +28,11 @@ mod tool_error;
 mod trace;
 mod truncated;
 pub mod units;
+mod unreadable_arguments;
 mod violation;
 
 pub use call_settings::{CallSettings, NameMatching};
-pub use capture::{Capture, Digest, DigestKey, RecordedArguments, WITHHELD};
+pub use capture::{Capture, Digest, DigestKey, NOT_RECORDED, RecordedArguments};
 pub use charge::{Charge, Charged};
 pub use clock::Clock;
 pub use context::{Services, ToolContext, ToolSettings};
@@ -40,11 +40,10 @@ pub use context_fields::{ContextFields, is_field_name};
 pub use cut::{CutResult, MAX_TEXT_CHARS, cut_result, may_be_cut};
 pub use definition::{Definition, EnvVar, Kind, NameError, Origin, ToolName};
 pub use error::{CallError, Failure};
+pub use error_kind::{ErrorKind, FailureSource};
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_RETENTION};
-pub use invalid_arguments::InvalidArguments;
 pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;
-pub use kind::{ErrorKind, Source};
 pub use nested_calls::{
     AvailableTool, CallChain, DEFAULT_MAX_DEPTH, NestedAnswer, NestedCall, NestedCallError, ToolFilter, ToolInvoker,
 };
@@ -62,4 +61,5 @@ pub use stored_results::{OwnResult, OwnResultError, OwnResults, StoredResultErro
 pub use tool_error::ToolError;
 pub use trace::TraceContext;
 pub use truncated::Truncated;
+pub use unreadable_arguments::UnreadableArguments;
 pub use violation::Violation;

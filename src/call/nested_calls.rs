@@ -100,7 +100,7 @@ pub type ToolFilter<'a> = dyn Fn(&Definition) -> bool + Send + Sync + 'a;
 /// The other tools of the service. A tool gets them as `context.service::<Arc<dyn ToolInvoker>>()`.
 ///
 /// A nested call has its own row, limits and policies. It is charged to the caller of the calling tool, which must have
-/// a grant for the nested tool too. It inherits run and context, and ends when the calling call is canceled or has
+/// a grant for the nested tool too. It inherits run and context, and ends when the calling call is cancelled or has
 /// ended. It uses no permit of its own among the calls in flight.
 #[async_trait]
 pub trait ToolInvoker: Send + Sync {
@@ -157,8 +157,8 @@ impl ToolContext {
         invocation.request_id = self.request_id.clone();
         invocation.trace = self.trace.clone();
         invocation.context = self.context.clone();
-        invocation.cancelled = self.call_cancelled.child_token();
-        invocation.aborted = invocation.cancelled.child_token();
+        invocation.call_cancelled = self.call_cancelled.child_token();
+        invocation.cancelled = invocation.call_cancelled.child_token();
         invocation.progress = self.progress.clone();
         invocation.shorten_deadline(call.deadline.min(self.deadline));
         invocation.call_chain = CallChain {
@@ -233,11 +233,11 @@ mod tests {
         );
         assert_eq!((call.call_chain.parent, &*call.call_chain.deny), (Some(outer.id), &["x_*".to_owned()][..]));
         assert!(call.call_chain.includes_tool(&outer.tool) && !call.call_chain.includes_tool(&call.tool));
-        outer.cancelled.cancel();
-        assert!(call.cancelled.is_cancelled());
+        outer.call_cancelled.cancel();
+        assert!(call.call_cancelled.is_cancelled());
         let other = outermost_invocation();
-        child_invocation(&self::context(&other, 10), &nested_call(None, 10)).unwrap().cancelled.cancel();
-        assert!(!other.cancelled.is_cancelled(), "a nested call does not cancel its parent");
+        child_invocation(&self::context(&other, 10), &nested_call(None, 10)).unwrap().call_cancelled.cancel();
+        assert!(!other.call_cancelled.is_cancelled(), "a nested call does not cancel its parent");
     }
 
     #[tokio::test(start_paused = true)]

@@ -173,8 +173,8 @@ pub enum RestHint {
     /// Not at all: the model is asked to narrow its call.
     #[default]
     Narrow,
-    /// The ledger keeps the result, so a tool that reads stored results can continue at the offset.
-    Stored {
+    /// The ledger keeps the result, so a tool that reads recorded results can continue at the offset.
+    Recorded {
         /// Number of items or characters to skip.
         offset: usize,
         /// The tool's own hint on how to get less, if it gave one.

@@ -341,7 +341,7 @@ impl Policy {
         self
     }
 
-    /// What happens when the caller disconnects. By default, a started write finishes, and any other call is canceled.
+    /// What happens when the caller disconnects. By default, a started write finishes, and any other call is cancelled.
     pub fn disconnect_action(&self) -> OnDisconnect {
         self.on_disconnect.unwrap_or(match self.effect {
             Effect::Write => OnDisconnect::Finish,

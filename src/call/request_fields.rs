@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::invocation::CacheMode;
 use super::json::{self, JsonObject};
-use super::units::Time;
+use super::units::HumanDuration;
 
 /// Maximum length of `run_id` and `tool_use_id`, in bytes.
 pub const MAX_ID_LEN: usize = 256;
@@ -56,7 +56,7 @@ pub fn parse_timeout(value: Value) -> Result<Option<Duration>, String> {
     let bad = Err::<_, String>;
     match value {
         Value::Null => Ok(None),
-        Value::String(text) => match Time::parse(&text) {
+        Value::String(text) => match HumanDuration::parse(&text) {
             Ok(time) if time.0.is_zero() => bad("timeout must be longer than zero".into()),
             Ok(time) => Ok(Some(time.0)),
             Err(error) => bad(format!("timeout: {error}")),

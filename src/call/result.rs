@@ -208,7 +208,7 @@ pub struct Answer {
 
 impl Answer {
     /// The blocks that a model sees of a cut result: the shown part, and how to get the rest. `reader` gives the tool
-    /// that reads stored results, if there is one. `None`: the result is whole.
+    /// that reads recorded results, if there is one. `None`: the result is whole.
     pub fn model_content(&self, reader: impl FnOnce() -> Option<ToolName>) -> Option<Vec<Content>> {
         let overflow = self.meta.overflow.as_ref()?;
         let Overflow { shown, total, unit, for_model, .. } = overflow;
@@ -220,7 +220,7 @@ impl Answer {
             RestHint::LastPage => String::new(),
             RestHint::Text(note) => format!(" {note}"),
             RestHint::Narrow => format!(" {NARROW_ADVICE}"),
-            RestHint::Stored { offset, hint } => {
+            RestHint::Recorded { offset, hint } => {
                 let narrow = hint.as_deref().unwrap_or(NARROW_ADVICE);
                 match reader() {
                     Some(reader) => format!(

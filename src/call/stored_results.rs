@@ -39,7 +39,7 @@ pub enum StoredResultError {
     NotCacheable,
     /// The result must not be recorded, but the calling tool's own results are.
     NotRecordable,
-    /// The arguments break the tool's schema.
+    /// The arguments violate the tool's schema.
     InvalidArguments(Vec<Violation>),
     /// No result is stored: the call was never made, gave an error result, or its result expired or was purged.
     NotFound,

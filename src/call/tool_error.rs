@@ -6,14 +6,14 @@ use super::violation::{Violation, first_violation_message};
 
 /// Why a tool failed.
 ///
-/// `Err("text".into())` inside a tool function is [`ToolError::Rejected`]: an ordinary error result.
+/// `Err("text".into())` inside a tool function is [`ToolError::ErrorResult`]: an ordinary error result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ToolError {
     /// The tool ran and reports a failure of its own. It becomes a result with `is_error: true` and is never retried.
     #[error("{0}")]
-    Rejected(String),
+    ErrorResult(String),
     /// The tool finds violations that its schema cannot express. Nothing was started.
-    #[error("the arguments do not fit: {}", first_violation_message(.0))]
+    #[error("the arguments are invalid: {}", first_violation_message(.0))]
     InvalidArguments(Vec<Violation>),
     /// A field of the caller's `context` is invalid. Nothing was started. The message is a sentence that names the
     /// field.
@@ -43,11 +43,11 @@ pub enum ToolError {
         /// The minimum wait that the backend asked for.
         retry_after: Option<Duration>,
     },
-    /// The output breaks the tool's output schema or format.
+    /// The output violates the tool's output schema or format.
     #[error("{0}")]
     BadOutput(String),
     /// The tool that would run is not the approved one. Nothing was started.
-    #[error("it is not what was approved")]
+    #[error("its definition differs from the approved one")]
     DefinitionChanged,
 }
 
@@ -96,30 +96,30 @@ impl ToolError {
 
 impl From<String> for ToolError {
     fn from(text: String) -> Self {
-        Self::Rejected(text)
+        Self::ErrorResult(text)
     }
 }
 
 impl From<&str> for ToolError {
     fn from(text: &str) -> Self {
-        Self::Rejected(text.to_owned())
+        Self::ErrorResult(text.to_owned())
     }
 }
 
 impl From<std::io::Error> for ToolError {
     fn from(error: std::io::Error) -> Self {
-        Self::Rejected(error.to_string())
+        Self::ErrorResult(error.to_string())
     }
 }
 
 impl From<serde_json::Error> for ToolError {
     fn from(error: serde_json::Error) -> Self {
-        Self::Rejected(error.to_string())
+        Self::ErrorResult(error.to_string())
     }
 }
 
 impl From<Box<dyn std::error::Error + Send + Sync>> for ToolError {
     fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
-        Self::Rejected(error.to_string())
+        Self::ErrorResult(error.to_string())
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 /// A duration such as `250ms`, `30s`, `5m`, `24h`, `30d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
 #[schemars(rename = "Duration", extend("pattern" = r"^\s*[0-9].*[a-zA-Z]\s*$"))]
-pub struct Time(#[schemars(with = "String")] pub Duration);
+pub struct HumanDuration(#[schemars(with = "String")] pub Duration);
 
 /// A size in bytes such as `64KiB`, `1MiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
@@ -31,7 +31,7 @@ impl<N: fmt::Display + PartialEq + From<u8>> fmt::Display for Count<'_, N> {
     }
 }
 
-impl Time {
+impl HumanDuration {
     /// Reads a duration.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Size {
     }
 }
 
-impl<'de> Deserialize<'de> for Time {
+impl<'de> Deserialize<'de> for HumanDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::parse(&deserialize_scalar(deserializer)?).map_err(D::Error::custom)
     }
@@ -96,12 +96,12 @@ mod tests {
 
     #[test]
     fn durations_and_sizes_require_units() {
-        assert_eq!(Time::parse("250ms"), Ok(Time(Duration::from_millis(250))));
-        assert_eq!(Time::parse("30d"), Ok(Time(Duration::from_secs(30 * 86_400))));
-        assert!(Time::parse("200000000000000d").is_err());
+        assert_eq!(HumanDuration::parse("250ms"), Ok(HumanDuration(Duration::from_millis(250))));
+        assert_eq!(HumanDuration::parse("30d"), Ok(HumanDuration(Duration::from_secs(30 * 86_400))));
+        assert!(HumanDuration::parse("200000000000000d").is_err());
         assert_eq!(Size::parse("64KiB"), Ok(Size(65_536)));
         for bad in ["30", "", "fast", "-1s"] {
-            assert!(Time::parse(bad).is_err(), "{bad}");
+            assert!(HumanDuration::parse(bad).is_err(), "{bad}");
             assert!(Size::parse(bad).is_err(), "{bad}");
         }
     }

@@ -1,8 +1,8 @@
-//! A position where arguments break the schema of a tool.
+//! A position where arguments violate the schema of a tool.
 
 use serde::{Deserialize, Serialize};
 
-/// One position where arguments break the schema.
+/// One position where arguments violate the schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Violation {
     /// JSON Pointer (RFC 6901) into the arguments; for a missing or unexpected property, to that property.

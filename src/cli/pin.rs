@@ -161,7 +161,7 @@ fn describe_difference(
     let count = Count(now.tools.len(), "tool");
     let summary = match before {
         None => "pinned for the first time",
-        Some(before) if before.reach != now.reach => "reached in another way than when it was pinned",
+        Some(before) if before.reach != now.reach => "its command, environment or URL has changed since it was pinned",
         Some(_) if lines.is_empty() => "same as pinned",
         Some(_) => "changed since it was pinned",
     };
@@ -208,7 +208,7 @@ impl DefinitionView<'_> {
     }
 
     fn format_json(&self, title: &str, mut value: Value) -> Vec<String> {
-        self.redactor.redact_progress(&mut value);
+        self.redactor.redact_json(&mut value);
         self.format_text(title, &serde_json::to_string_pretty(&value).unwrap_or_default())
     }
 

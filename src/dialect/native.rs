@@ -56,7 +56,7 @@ fn read_call(fields: &mut JsonObject, found: &mut FoundCalls) {
 /// Reads ReAct's `{"action": …, "action_input": …}`. Some actions are not calls: they announce the final answer.
 fn read_action(fields: &mut JsonObject, found: &mut FoundCalls) {
     let (name, arguments) = (take_field(fields, &[ACTION]), take_field(fields, &[ACTION_INPUT]));
-    if !name.as_ref().and_then(Value::as_str).is_some_and(text::is_no_tool_name) {
+    if !name.as_ref().and_then(Value::as_str).is_some_and(text::is_reserved_action) {
         found.add_call(take_field(fields, &ID_KEYS), name, arguments);
     }
 }

@@ -198,7 +198,7 @@ mod responses {
     }
 
     #[test]
-    fn custom_tool_calls_are_ignored_with_a_warning() {
+    fn custom_tool_calls_are_ignored_with_warning() {
         let custom = json!({"type": "custom_tool_call", "call_id": "x9", "name": "sql", "input": "select 1"});
         let message = read_guessed(json!([call(), custom]));
         assert_eq!(message.calls.len(), 1);

@@ -76,7 +76,7 @@ fn render_uses_the_shape_of_each_api() {
 }
 
 #[test]
-fn render_of_no_tools_is_a_valid_list() {
+fn render_without_tools_is_valid() {
     for (format, none) in [
         (Format::Openai, json!([])),
         (Format::OpenaiResponses, json!([])),
@@ -90,7 +90,7 @@ fn render_of_no_tools_is_a_valid_list() {
 }
 
 #[test]
-fn disabled_tool_is_hidden_and_keeps_its_name() {
+fn disabled_tool_is_hidden_and_keeps_name() {
     let (dotted, off) = (definition("a.b", json!({"type": "object"})), definition("a_b", json!({"type": "object"})));
     let offer = |definition, available| ListedTool { definition, effect: Effect::Read, available };
     let offers = [offer(&dotted, true), offer(&off, false)].into_iter();

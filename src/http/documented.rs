@@ -105,7 +105,7 @@ pub(super) struct RegisteredTool {
     tags: Vec<String>,
     /// The result is the agent's final answer.
     result_as_answer: Option<bool>,
-    /// Whether the caller or the model asks for the parts of long results. Default: caller.
+    /// Whether the caller or the model requests the parts of long results. Default: caller.
     paging: Option<Paging>,
     /// The fields of a request's `context` that it takes: `{{ context.NAME }}` stands for one.
     context: Option<Vec<String>>,
@@ -246,7 +246,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::call::units::Time;
+    use crate::call::units::HumanDuration;
     use crate::manifest::registered::registered_keys;
 
     fn properties<T: PartialSchema>() -> BTreeSet<String> {
@@ -272,7 +272,7 @@ mod tests {
     proptest! {
         #[test]
         fn documented_durations_are_valid(text in DURATION_PATTERN.trim_start_matches('^').trim_end_matches('$')) {
-            let time = Time::parse(&text);
+            let time = HumanDuration::parse(&text);
             prop_assert!(time.is_ok_and(|time| !time.0.is_zero()), "{text}");
         }
     }

@@ -20,7 +20,7 @@ use super::responses::{
     AuthResponses, CancelResponses, CommonResponses, LedgerResponses, LookupResponses, QueryResponses,
 };
 use super::wire::{InvocationView, InvokeAnswer};
-use crate::call::units::Time;
+use crate::call::units::HumanDuration;
 use crate::call::{Answer, Caller, Digest, ErrorKind, InvocationId};
 use crate::ledger::{AttemptRow, End, LISTED_ARGUMENTS, Query, RecordedCall, Row, State as CallState, UnreadableRow};
 use crate::recorded_calls;
@@ -122,9 +122,9 @@ pub(super) async fn list_invocations(
     Ok(Json(InvocationPage { invocations: rows.iter().map(|row| InvocationView::from(&**row)).collect(), next_cursor }))
 }
 
-/// Merges the calls under way and the rows of the ledger into one list.
+/// Merges the calls in flight and the rows of the ledger into one list.
 ///
-/// For a call under way, the table of running calls knows more than the ledger's row, so the table's entry is used. The
+/// For a call in flight, the table of running calls knows more than the ledger's row, so the table's entry is used. The
 /// table is read before the ledger. A call that ends between the two reads is then in one of them at least; in the
 /// other order it could be in neither.
 async fn merge_running_and_stored(registry: &Registry, query: &Query) -> Result<Vec<Arc<Row>>, ApiError> {
@@ -151,7 +151,7 @@ async fn merge_running_and_stored(registry: &Registry, query: &Query) -> Result<
 }
 
 fn parse_since(text: &str, now: Timestamp) -> Result<Timestamp, ApiError> {
-    let ago = || Time::parse(text).ok().and_then(|time| now.checked_sub(time.0).ok());
+    let ago = || HumanDuration::parse(text).ok().and_then(|time| now.checked_sub(time.0).ok());
     // A query string decodes `+` as a space, but time zone offsets are written with `+`.
     let at = text.replace(' ', "+").parse().ok().or_else(ago);
     at.ok_or_else(|| ApiError::Malformed("since is a time (2026-01-31T12:00:00Z) or a span (15m)".into()))
@@ -289,7 +289,7 @@ fn can_see(caller: &Caller, row: &Row) -> bool {
 /// A call as this caller may see it, running or ended.
 async fn load_detail(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<InvocationDetail, ApiError> {
     let found = find_visible(registry, caller, id).await?;
-    let (result, result_digest) = stored_result(registry, &found.row, found.origin_result)?;
+    let (result, result_digest) = recorded_result(registry, &found.row, found.origin_result)?;
     let attempt_errors = found.attempts.into_iter().map(AttemptError::from).collect();
     let invocation = InvocationView::from(&found.row);
     Ok(InvocationDetail { invocation, result, result_digest, attempt_errors })
@@ -311,14 +311,14 @@ pub(super) async fn find_visible(
 }
 
 /// The answer or the problem, made again from the row, or the digest that replaces it.
-fn stored_result(
+fn recorded_result(
     registry: &Registry,
     row: &Row,
     origin_result: Option<Arc<str>>,
 ) -> Result<(Value, Option<Digest>), ApiError> {
     Ok(match row.decode_end(origin_result).map_err(|UnreadableRow| ApiError::Internal)? {
         End::Open => (Value::Null, None),
-        End::Withheld(digest) => (Value::Null, Some(digest)),
+        End::DigestOnly(digest) => (Value::Null, Some(digest)),
         End::Failed(mut failure) => {
             let digest = failure.digest.take().map(|digest| *digest);
             (json!(Problem::from_failure(failure, Some(row.id))), digest)

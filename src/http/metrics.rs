@@ -49,8 +49,8 @@ pub(super) async fn get_metrics(
 }
 
 fn source_level(source: SourceView) -> SourceSample {
-    let SourceView { name, state, replaced, quarantined: stopped, .. } = source;
-    SourceSample { name, up: state == SourceState::Up, replaced, quarantined: stopped.len() }
+    let SourceView { name, state, replaced, quarantined, .. } = source;
+    SourceSample { name, up: state == SourceState::Up, replaced, quarantined: quarantined.len() }
 }
 
 /// Checks that this caller may read answers that name every tool.

@@ -1,4 +1,4 @@
-//! The HTTP API: routes, problems and response modes. Only this folder knows axum and statuses.
+//! The HTTP API: routes, problems and response modes. Apart from `app/`, only this folder knows axum.
 
 mod auth;
 mod body;

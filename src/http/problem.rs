@@ -1,6 +1,6 @@
 //! Maps failures to statuses and problems: RFC 9457 `application/problem+json`.
 //!
-//! No other file decides which failure has which status.
+//! No other file decides which failure of REST has which status. `http/mcp/` decides about errors of MCP.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::call::{CallError, Content, ErrorKind, Failure, InvocationId, Source, Violation};
+use crate::call::{CallError, Content, ErrorKind, Failure, FailureSource, InvocationId, Violation};
 use crate::ledger;
 
 /// All errors of handlers.
@@ -45,7 +45,7 @@ pub enum ApiError {
     TooManyValues(usize),
     /// The header block is too large: 431.
     HeaderTooLarge(usize),
-    /// All connections have requests under way: 503.
+    /// All connections have requests in flight: 503.
     AtCapacity,
     /// Too many large bodies are being read: 503.
     OutOfMemory,
@@ -98,7 +98,7 @@ pub struct Problem {
     /// The kind, one of a closed list.
     pub kind: ErrorKind,
     /// Whether the service failed, or the tool.
-    pub source: Source,
+    pub source: FailureSource,
     /// Whether the same request may succeed later.
     pub retryable: bool,
     /// How long to wait before the next attempt, in milliseconds.
@@ -108,7 +108,7 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub invocation_id: Option<String>,
-    /// Every place where the arguments break the schema.
+    /// Every position where the arguments violate the schema.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
     /// Names that were probably meant.
@@ -168,9 +168,9 @@ fn title_of(kind: ErrorKind) -> &'static str {
         ErrorKind::Unauthenticated => "A key is required",
         ErrorKind::Forbidden => "Not allowed",
         ErrorKind::UnknownTool => "No such tool",
-        ErrorKind::ToolDisabled => "The tool is switched off",
+        ErrorKind::ToolDisabled => "The tool is disabled",
         ErrorKind::DefinitionChanged => "The tool is not the one that was approved",
-        ErrorKind::InvalidArguments => "The arguments break the tool's schema",
+        ErrorKind::InvalidArguments => "The arguments are invalid",
         ErrorKind::IdempotencyInProgress => "The call with this key still runs",
         ErrorKind::IdempotencyMismatch => "The key belongs to another call",
         ErrorKind::RepeatedCall => "The call repeats the previous call",
@@ -263,7 +263,7 @@ impl From<ApiError> for Problem {
                 let detail = format!("the header block is larger than {}", bytesize::ByteSize(limit as u64));
                 invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
             }
-            ApiError::AtCapacity => Self::overloaded("every connection has a request under way"),
+            ApiError::AtCapacity => Self::overloaded("all connections are in use"),
             ApiError::OutOfMemory => {
                 Self::overloaded("too many large requests at once: no memory is free for this request")
             }

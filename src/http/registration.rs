@@ -96,7 +96,7 @@ pub(super) struct Deleted {
     pub deleted: bool,
 }
 
-/// Remove a tool that was registered at run time. Calls under way finish.
+/// Remove a tool that was registered at run time. Calls in flight finish.
 #[utoipa::path(delete, operation_id = "remove_tool", path = "/tools/{name}", tag = "operator",
     params(("name" = String, Path, description = "The tool's name")), responses(
     (status = 200, description = "Removed", body = Deleted), CommonResponses, AuthResponses, LookupResponses, RegistrationResponses, LedgerResponses))]

@@ -110,20 +110,20 @@ async fn respond_with_events(
     let (sink, listener) = ProgressSink::channel();
     (invocation.attempt_started, invocation.progress) = (Some(tool_started.clone()), Some(sink));
     let mut call = AbortOnDropHandle::new(spawn_call(registry, entry.clone(), invocation, reserved)).map(join_result);
-    let called = tokio::select! {
+    let outcome = tokio::select! {
         biased;
-        called = &mut call => called,
+        outcome = &mut call => outcome,
         // The tool runs, or the call has waited long. In both cases the answer is a stream from here on.
         _ = timeout(MAX_START_WAIT, tool_started.cancelled()) => {
-            return events::stream_events(listener, call.map(move |called| result_event(&entry, id, &called)));
+            return events::stream_events(listener, call.map(move |outcome| result_event(&entry, id, &outcome)));
         }
     };
     // Refused, or failed before the tool ran.
-    if called.is_err() && !tool_started.is_cancelled() {
-        return respond_with_result(&entry, id, called);
+    if outcome.is_err() && !tool_started.is_cancelled() {
+        return respond_with_result(&entry, id, outcome);
     }
-    let replayed = is_replayed(&called);
-    let mut response = events::stream_events(listener, ready(result_event(&entry, id, &called)));
+    let replayed = is_replayed(&outcome);
+    let mut response = events::stream_events(listener, ready(result_event(&entry, id, &outcome)));
     if replayed {
         idempotency::mark_replayed(&mut response);
     }
@@ -139,7 +139,7 @@ async fn respond_async(
 ) -> Response {
     let (id, tool_use_id) = (invocation.id, invocation.tool_use_id.clone());
     let tool_started = CancellationToken::new();
-    (invocation.attempt_started, invocation.detached) = (Some(tool_started.clone()), true);
+    (invocation.attempt_started, invocation.responds_async) = (Some(tool_started.clone()), true);
     // Not aborted when the client disconnects. Only `DELETE` and the end of the service cancel this call.
     let mut call = spawn_call(registry.clone(), entry.clone(), invocation, reserved);
     // Wait for both: the time that the client gives, and the start of the tool. A call in a queue can still be refused,
@@ -148,11 +148,11 @@ async fn respond_async(
         async { tokio::join!(sleep(wait.max(MIN_ASYNC_WAIT)), timeout(MAX_START_WAIT, tool_started.cancelled())) };
     let state = tokio::select! {
         biased;
-        called = &mut call => match join_result(called) {
+        outcome = &mut call => match join_result(outcome) {
             // A client without `wait` does not expect a result here. So it gets the link even if the call has ended.
             Ok(answer) if wait.is_zero() && !answer.replayed && answer.result.is_error => State::Failed,
             Ok(answer) if wait.is_zero() && !answer.replayed => State::Succeeded,
-            called => return respond_with_result(&entry, id, called),
+            outcome => return respond_with_result(&entry, id, outcome),
         },
         _ = max_wait => registry.shared().in_flight_calls.get(id).map_or(State::Running, |row| row.state),
     };
@@ -188,27 +188,27 @@ fn join_result(joined: Result<InvokeResult, JoinError>) -> InvokeResult {
     })
 }
 
-fn is_replayed(called: &InvokeResult) -> bool {
-    match called {
+fn is_replayed(outcome: &InvokeResult) -> bool {
+    match outcome {
         Ok(answer) => answer.replayed,
         Err(error) => matches!(error, CallError::StoredFailure { replayed: true, .. }),
     }
 }
 
-fn respond_with_result(entry: &Entry, id: InvocationId, called: InvokeResult) -> Response {
-    let mut response = match &called {
+fn respond_with_result(entry: &Entry, id: InvocationId, outcome: InvokeResult) -> Response {
+    let mut response = match &outcome {
         Ok(answer) => Json(InvokeAnswer::for_entry(entry, answer)).into_response(),
         Err(error) => api_error_for_call(error, entry, id).into_response(),
     };
-    if is_replayed(&called) {
+    if is_replayed(&outcome) {
         idempotency::mark_replayed(&mut response);
     }
     response
 }
 
 /// The data of the `result` event: the same bytes as the body of a plain answer.
-fn result_event(entry: &Entry, id: InvocationId, called: &InvokeResult) -> Box<RawValue> {
-    match called {
+fn result_event(entry: &Entry, id: InvocationId, outcome: &InvokeResult) -> Box<RawValue> {
+    match outcome {
         Ok(answer) => events::to_json_text(&InvokeAnswer::for_entry(entry, answer)),
         Err(error) => events::to_json_text(&Problem::from(api_error_for_call(error, entry, id))),
     }

@@ -30,11 +30,11 @@ const PROBLEMS: [(u16, &str, &str); 16] = [
     (
         422,
         "InvalidArguments",
-        "invalid_arguments, idempotency_mismatch: every place where the arguments break the tool's schema, or a key that belongs to another call.",
+        "invalid_arguments, idempotency_mismatch: every position where the arguments violate the tool's schema, or a key that belongs to another call.",
     ),
     (429, "UsageLimitReached", "usage_limit_reached: nothing ran and nothing was charged."),
     (431, "LargeHeader", "invalid_request: the header block is too large."),
-    (499, "Cancelled", "cancelled: the caller cancelled the call."),
+    (499, "Cancelled", "cancelled: the caller, an admin or a shutdown cancelled the call."),
     (500, "Internal", "internal: a fault of the service."),
     (502, "ToolFailed", "upstream_failed, bad_output, tool_unavailable: the tool could not do its work."),
     (

@@ -55,7 +55,7 @@ pub(super) async fn get_result(
     let row = found.row;
     match row.decode_end(found.origin_result).map_err(|UnreadableRow| ApiError::Internal)? {
         End::Open => Err(no_result_error(&row)),
-        End::Withheld(_) => Err(ApiError::NotFound("the result of this call is not stored (capture: digest)".into())),
+        End::DigestOnly(_) => Err(ApiError::NotFound("the result of this call is not stored (capture: digest)".into())),
         End::Failed(failure) => Err(ApiError::Call { failure, invocation: Some(row.id) }),
         End::Answered { result, meta } => {
             let as_answer = registry.get(&row.tool).is_some_and(|entry| entry.definition.result_as_answer);

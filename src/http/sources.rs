@@ -74,10 +74,12 @@ impl From<live::SourceView> for SourceView {
             fault,
             fault_at,
             warnings,
-            quarantined: stopped,
+            quarantined,
         } = view;
-        let stopped =
-            stopped.into_iter().map(|live::QuarantinedTool { tool, reason: why }| StoppedView { tool, why }).collect();
+        let stopped = quarantined
+            .into_iter()
+            .map(|live::QuarantinedTool { tool, reason: why }| StoppedView { tool, why })
+            .collect();
         let state = state.as_str();
         Self { name, kind, state, tools, workers, replaced, doing, fault, fault_at, warnings, stopped }
     }
@@ -105,7 +107,7 @@ pub(super) async fn list_sources(State(live): State<Arc<LiveTools>>, _: Admin) -
 /// Restart a source.
 ///
 /// The new source starts beside the old one. When it is listed, its tools replace the old ones in one step, and calls
-/// under way finish in the old one. If it fails, the old one is still served, and `fault` tells why.
+/// in flight finish in the old one. If it fails, the old one is still served, and `fault` tells why.
 #[utoipa::path(post, operation_id = "restart_source", path = "/sources/{name}/restart", tag = "operator",
     params(("name" = String, Path, description = "The source's name")), responses(
     (status = 200, description = "The source was listed, or it failed: see `fault`", body = SourceView),

@@ -49,14 +49,15 @@ pub(super) struct ListTools {
 /// The answer of `GET /tools`.
 #[derive(utoipa::ToSchema)]
 #[serde(untagged)]
+#[schema(as = Listed)]
 #[expect(dead_code, reason = "only the renderer of a format knows its shape")]
-enum Listed<'a> {
+enum ToolListResponse<'a> {
     /// Toolcrib's own shape.
     Native(ToolList<'a>),
     /// Definitions in another API's shape: openai, openai-responses, anthropic, gemini.
     List(Vec<HashMap<String, Value>>),
     /// The same where that API has a list inside an object: bedrock, mcp.
-    Inside(Inside),
+    Wrapped(WrappedToolList),
 }
 
 /// A list of definitions, inside an object.
@@ -64,14 +65,14 @@ enum Listed<'a> {
 #[serde(deny_unknown_fields)]
 #[schema(as = ForeignTools)]
 #[expect(dead_code, reason = "only the renderer of a format knows its shape")]
-struct Inside {
+struct WrappedToolList {
     /// Definitions in another API's shape.
     tools: Vec<HashMap<String, Value>>,
 }
 
 /// The caller's tools.
 #[utoipa::path(get, operation_id = "list_tools", path = "/tools", tag = "tools", params(ListTools), responses(
-    (status = 200, description = "The tools that this caller may use; in another format, the shape of that API", body = Listed<'_>),
+    (status = 200, description = "The tools that this caller may use; in another format, the shape of that API", body = ToolListResponse<'_>),
     (status = 304, description = "Not changed since the ETag in If-None-Match."), CommonResponses, AuthResponses, QueryResponses))]
 pub(super) async fn list_tools(
     Authenticated { caller, catalog }: Authenticated,
@@ -129,11 +130,11 @@ pub(super) fn resolve_tool(
     name: &str,
     caller: &Caller,
 ) -> Result<(Arc<Entry>, NameMatch), ApiError> {
-    let found = catalog.resolve(name, caller).map(|(entry, how)| (entry.clone(), how));
+    let found = catalog.resolve(name, caller).map(|(entry, name_match)| (entry.clone(), name_match));
     found.map_err(|error| match error {
         ResolveError::Unknown { did_you_mean } => ApiError::UnknownTool { name: name.to_owned(), did_you_mean },
-        ResolveError::Unlisted { reason: why, retry_after } => {
-            let error = CallError::ToolUnavailable { message: why, started: false, retry_after };
+        ResolveError::Unlisted { reason, retry_after } => {
+            let error = CallError::ToolUnavailable { message: reason, started: false, retry_after };
             ApiError::Call { failure: Failure::from(&error), invocation: None }
         }
     })
@@ -210,11 +211,11 @@ pub(super) async fn invoke_tool(
     headers: HeaderMap,
     StrictJson(body, reserved): StrictJson,
 ) -> Result<Response, ApiError> {
-    let (entry, how) = resolve_tool(&catalog, &name, &caller)?;
+    let (entry, name_match) = resolve_tool(&catalog, &name, &caller)?;
     let key = idempotency::key_from_headers(&headers)?;
     let request = reserved.parse_with(|| InvokeRequest::from_json(body)).await?;
     let mut invocation = request.into_invocation(&registry, &entry, &name, caller);
-    invocation.report.lock().meta.warnings.extend(how.warning(&name, &entry));
+    invocation.report.lock().meta.warnings.extend(name_match.warning(&name, &entry));
     invocation.request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
     invocation.trace = request_id::trace_from_headers(&headers);
     if key.is_some() && entry.policy.idempotency == Idempotency::Off {
@@ -235,18 +236,18 @@ pub async fn call_in_process(
     key: Option<IdempotencyKey>,
 ) -> (Value, bool) {
     let caller = Arc::new(Caller::anonymous());
-    let called = async {
-        let (entry, how) = resolve_tool(&registry.catalog(), name, &caller)?;
+    let call = async {
+        let (entry, name_match) = resolve_tool(&registry.catalog(), name, &caller)?;
         let request = InvokeRequest::from_json(json!({"arguments": arguments}))?;
         let mut invocation = request.into_invocation(registry, &entry, name, caller.clone());
-        invocation.report.lock().meta.warnings.extend(how.warning(name, &entry));
+        invocation.report.lock().meta.warnings.extend(name_match.warning(name, &entry));
         invocation.idempotency_key = key.filter(|_| entry.policy.idempotency != Idempotency::Off);
         let id = invocation.id;
         let answer = registry.invoke(&entry, invocation).await;
         let answer = answer.map_err(|error| api_error_for_call(&error, &entry, id))?;
         Ok::<_, ApiError>((json!(InvokeAnswer::for_entry(&entry, &answer)), !answer.result.is_error))
     };
-    called.await.unwrap_or_else(|error| (json!(Problem::from(error)), false))
+    call.await.unwrap_or_else(|error| (json!(Problem::from(error)), false))
 }
 
 /// The error for a failed call. It names the call's id, unless the call has no row (the service is draining, or the

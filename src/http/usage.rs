@@ -23,7 +23,7 @@ pub struct ToolUsage {
     pub caller: String,
     /// All calls.
     pub calls: u64,
-    /// Calls row_caller tool succeeded.
+    /// Calls whose result is not an error.
     pub succeeded: u64,
     /// Calls that failed, gave an error result, timed out, were cancelled, or are unknown.
     pub failed: u64,

@@ -281,7 +281,7 @@ pub(super) struct PolicyView {
     pub repeatable: bool,
     /// Whether arguments are checked without coercion.
     pub strict: bool,
-    /// Whether the caller or the model asks for the parts of long results.
+    /// Whether the caller or the model requests the parts of long results.
     pub paging: Paging,
     /// Whether the tool is enabled.
     pub enabled: bool,

@@ -18,7 +18,7 @@ pub enum End {
         meta: Meta,
     },
     /// The tool returned a result, of which the ledger keeps only this digest.
-    Withheld(Digest),
+    DigestOnly(Digest),
     /// The call failed.
     Failed(Failure),
 }
@@ -45,7 +45,7 @@ impl Row {
             return serde_json::from_str(&text).map(End::Failed).map_err(unreadable);
         }
         if let Some(digest) = Digest::from_column(&text) {
-            return Ok(End::Withheld(digest));
+            return Ok(End::DigestOnly(digest));
         }
         let result = serde_json::from_str(&text).map_err(unreadable)?;
         let meta = self.meta.as_deref().map(serde_json::from_str).transpose().map_err(unreadable)?;

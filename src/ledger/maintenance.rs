@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn counters_are_verified_at_start_and_every_minute() {
+    async fn counters_are_verified_at_start_and_periodically() {
         let counts = Arc::new(Counts::default());
         tokio::spawn(verify_counters(Arc::new(MemoryLedger::default()), counts.clone()));
         for (seconds, comparisons) in [(1, 1), (58, 1), (2, 2), (60, 3)] {

@@ -20,13 +20,13 @@ pub enum State {
     Succeeded,
     /// The call failed, or the tool returned an error result.
     Failed,
-    /// The call exceeded its deadline.
+    /// The call exceeded its deadline, or its last attempt timed out.
     TimedOut,
-    /// The caller canceled the call.
+    /// The caller, an admin or a shutdown cancelled the call, or the caller disconnected.
     Cancelled,
     /// The call was refused before the tool ran.
     Refused,
-    /// A write was interrupted: it may or may not have happened.
+    /// The call was interrupted, or a started write has no known outcome.
     Unknown,
 }
 
@@ -242,7 +242,7 @@ pub struct RegisteredTool {
     pub definition: String,
     /// Name of the caller that registered the tool.
     pub registered_by: String,
-    /// Time of the registration, in milliseconds.
+    /// Time of the registration.
     pub registered_at: Timestamp,
 }
 
@@ -296,7 +296,7 @@ pub struct UsageRow {
     pub calls: u64,
     /// Calls with a result that is not an error.
     pub succeeded: u64,
-    /// Calls that failed, timed out, were canceled, or are unknown.
+    /// Calls that failed, timed out, were cancelled, or are unknown.
     pub failed: u64,
     /// Calls that were refused before the tool ran.
     pub refused: u64,

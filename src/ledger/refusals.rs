@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn each_caller_has_a_hundred_rows_per_second() {
+    fn caller_has_hundred_rows_per_second() {
         let mut refusals = Refusals::default();
         for second in 0..3 {
             let at = now() + Duration::from_secs(second);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_count_in_the_second_of_their_end() {
+    fn calls_count_when_they_end() {
         let mut refusals = Refusals::default();
         let at = "2026-06-15T12:00:30.600Z".parse().unwrap();
         let lasting = |us| Row { duration_us: Some(us), ..refused_row("a", "t", at) };

@@ -144,7 +144,7 @@ impl LiveTools {
         self.registry
             .shared()
             .redactor
-            .learn(secrets.iter().map(String::as_str).chain(tools.iter().flat_map(Tool::secret_values)));
+            .add_secrets(secrets.iter().map(String::as_str).chain(tools.iter().flat_map(Tool::secret_values)));
         self.clients.store(Arc::new(HttpClients::new(self.config.own_ports.clone())));
         let declared_state = DeclaredState {
             callers: Arc::new(Callers::new(callers)),

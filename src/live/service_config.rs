@@ -22,7 +22,7 @@ pub struct ServiceConfig {
     pub environment: Environment,
     /// The folder for virtual environments.
     pub venv_folder: PathBuf,
-    /// Tools that match one of these patterns are switched off.
+    /// Tools that match one of these patterns are disabled.
     pub(crate) deny_patterns: Vec<ToolPattern>,
     /// No program adds tools or sources.
     pub(crate) manifest_only: bool,
@@ -89,7 +89,7 @@ impl ServiceConfig {
         own.chain(declared).map(|tool| Ok(self.with_deny_list(tool.with_env_values(&self.environment)?))).collect()
     }
 
-    /// Returns the tool, switched off if a `deny` pattern matches it.
+    /// Returns the tool, disabled if a `deny` pattern matches it.
     pub(super) fn with_deny_list(&self, mut tool: Tool) -> Tool {
         self.apply_deny_list(&mut tool);
         tool

@@ -59,7 +59,7 @@ async fn lines_keep_order_and_respect_the_level() {
 }
 
 #[tokio::test]
-async fn slow_reader_loses_lines_and_gets_their_count() {
+async fn slow_reader_gets_count_of_lost_lines() {
     let (log, read, permit) = log(LevelFilter::INFO);
     let calls = 3 * writer::QUEUE_CAPACITY;
     for _ in 0..calls {

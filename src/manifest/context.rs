@@ -77,7 +77,7 @@ mod tests {
             (http(", context: [user]", "{{ context.tenant }}"), "write `context: [user, tenant]`"),
             (http(", context: [tenants]", "{{ context.tenant }}"), "did you mean `context.tenants`?"),
             (http(", context: [user.id]", "x"), "tools.t.context.0: the name of a context field has"),
-            (http(", context: [a, a]", "x"), "tools.t.context.1: the context field `a` is there twice"),
+            (http(", context: [a, a]", "x"), "tools.t.context.1: the context field `a` is declared twice"),
             (http(", context: ['${env:KEY}']", "x"), "tools.t.context.0: callers can see this"),
             (http(", context: tenant", "x"), "tools.t.context: invalid type"),
             (

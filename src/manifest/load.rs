@@ -341,10 +341,10 @@ impl Loader<'_> {
             let (key, entry) = (parsed_tool.key.clone(), parsed_tool.entry.clone());
             self.parsed.tools.push(parsed_tool);
             let Some(tool) = tool else { continue };
-            let which = entry.get("use").map(Node::to_json);
-            let which = which.as_ref().and_then(|word| word.as_str()).unwrap_or(&key.text);
-            if tool.kind == Kind::Native && self.natives.contains_key(which) {
-                manifest.replaced_natives.push(which.to_owned());
+            let native_name = entry.get("use").map(Node::to_json);
+            let native_name = native_name.as_ref().and_then(|word| word.as_str()).unwrap_or(&key.text);
+            if tool.kind == Kind::Native && self.natives.contains_key(native_name) {
+                manifest.replaced_natives.push(native_name.to_owned());
             }
             manifest.tools.push(tool);
         }

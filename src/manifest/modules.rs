@@ -17,7 +17,7 @@ use super::sections::PolicyEntry;
 use super::source::{DeclaredSource, SourceRules};
 use super::source_tools::{EntryChecks, SourceInputs, absolute_path};
 use super::tool::ToolReader;
-use crate::call::units::Time;
+use crate::call::units::HumanDuration;
 use crate::call::{EnvVar, JsonObject, Kind, NameError, ToolName};
 use crate::tools::SourceSettings;
 use crate::tools::python::{Interpreter, ModulePath, ModuleSettings};
@@ -66,7 +66,7 @@ pub(super) struct ModuleEntry {
     environment: BTreeMap<String, String>,
     /// Time for a worker to load the module.
     #[schemars(extend("examples" = ["60s"]), extend("default" = "60s"))]
-    start_timeout: Option<Time>,
+    start_timeout: Option<HumanDuration>,
     /// Policy of single tools, by the module's own name of a tool.
     // Read separately for each tool.
     #[schemars(with = "BTreeMap<String, JsonObject>")]

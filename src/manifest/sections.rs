@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::call::units::{Size, Time};
+use crate::call::units::{HumanDuration, Size};
 use crate::call::{CacheScope, Capture, Effect, EnvVar, Idempotency, Limit, OnDisconnect, Paging};
 use crate::ledger::Durability;
 
@@ -22,10 +22,10 @@ pub(super) struct Server {
     pub(super) max_in_flight: Option<usize>,
     /// After SIGTERM, time in which new calls are still served, for a load balancer that learns late of the end.
     #[schemars(extend("examples" = ["5s"]), extend("default" = "0s"))]
-    pub(super) linger: Option<Time>,
+    pub(super) linger: Option<HumanDuration>,
     /// After `linger`, time in which running calls may finish.
     #[schemars(extend("examples" = ["20s"]), extend("default" = "20s"))]
-    pub(super) drain: Option<Time>,
+    pub(super) drain: Option<HumanDuration>,
     /// Values of the `Host` header that are accepted besides the listen address and loopback names.
     #[schemars(extend("examples" = [["toolcrib"]]))]
     pub(super) allowed_hosts: Vec<String>,
@@ -56,7 +56,7 @@ pub(super) struct Ledger {
     pub(super) digest_key: Option<String>,
     /// Deletes calls that are older. Without it, all calls are kept.
     #[schemars(extend("examples" = ["30d"]))]
-    pub(super) retention: Option<Time>,
+    pub(super) retention: Option<HumanDuration>,
     /// Upper bound of the file's size, at least 16 MiB. Without it, the file has no bound.
     #[schemars(extend("examples" = ["2GiB"]))]
     pub(super) max_bytes: Option<Size>,
@@ -115,10 +115,10 @@ pub(super) struct PolicyEntry {
     pub(super) effect: Option<Effect>,
     /// Time for one attempt.
     #[schemars(extend("examples" = ["10s"]), extend("default" = "30s"))]
-    pub(super) timeout: Option<Time>,
+    pub(super) timeout: Option<HumanDuration>,
     /// Time for the whole call, with waiting and all attempts. Without it, only `timeout` bounds a call.
     #[schemars(extend("examples" = ["25s"]))]
-    pub(super) deadline: Option<Time>,
+    pub(super) deadline: Option<HumanDuration>,
     /// Repeats failed attempts of tools whose `effect` is `read` or `idempotent`.
     #[schemars(extend("examples" = [serde_json::json!({"attempts": 3})]))]
     pub(super) retry: Option<Retry>,
@@ -167,7 +167,7 @@ pub(super) struct Retry {
 pub(super) struct CacheEntry {
     /// How long a result may be served.
     #[schemars(extend("examples" = ["5m"]))]
-    pub(super) ttl: Time,
+    pub(super) ttl: HumanDuration,
     /// Which callers share a result.
     #[serde(default)]
     #[schemars(extend("examples" = ["shared"]))]
@@ -192,7 +192,7 @@ pub(super) struct ConcurrencyEntry {
     pub(super) queue: Option<usize>,
     /// Longest time that a call waits.
     #[schemars(extend("examples" = ["500ms"]), extend("default" = "1s"))]
-    pub(super) wait: Option<Time>,
+    pub(super) wait: Option<HumanDuration>,
     /// Of `max`, the calls of one caller. Without it, one caller may use all.
     #[schemars(extend("examples" = [4]))]
     pub(super) per_caller: Option<usize>,
@@ -252,7 +252,7 @@ pub(super) struct NativeEntry {
     /// Name of the built-in or of the program's own function. Default: the tool's name.
     #[serde(rename = "use")]
     #[schemars(extend("examples" = ["read_file"]))]
-    pub(super) which: Option<String>,
+    pub(super) native_name: Option<String>,
     /// Settings of the built-in.
     #[schemars(extend("examples" = [serde_json::json!({"root": "./notes"})]))]
     pub(super) with: crate::call::JsonObject,

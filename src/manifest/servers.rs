@@ -20,7 +20,7 @@ use super::sections::PolicyEntry;
 use super::source::{DeclaredSource, SourceRules};
 use super::source_tools::{EntryChecks, SourceInputs, absolute_path};
 use super::tool::ToolReader;
-use crate::call::units::Time;
+use crate::call::units::HumanDuration;
 use crate::call::{EnvVar, JsonObject, Kind, ToolName};
 use crate::suggest;
 use crate::tools::SourceSettings;
@@ -68,10 +68,10 @@ pub(super) struct ServerEntry {
     exclude: Option<Vec<String>>,
     /// Time for one attempt of each tool that has no `timeout` of its own.
     #[schemars(extend("examples" = ["30s"]), extend("default" = "30s"))]
-    timeout: Option<Time>,
+    timeout: Option<HumanDuration>,
     /// Time to start, to connect and to list tools.
     #[schemars(extend("examples" = ["60s"]), extend("default" = "60s"))]
-    start_timeout: Option<Time>,
+    start_timeout: Option<HumanDuration>,
     /// Policy of single tools, by the server's own name of a tool.
     // Read separately for each tool.
     #[schemars(with = "BTreeMap<String, JsonObject>")]
@@ -495,9 +495,9 @@ mod tests {
                                 `{one}` ("
             );
             let longer = if one.len() > other.len() { one } else { other };
-            let whose = format!("`{longer}_…` always belongs to `{longer}`");
+            let ownership = format!("`{longer}_…` always belongs to `{longer}`");
             let found = two(one, other);
-            assert!(found.len() == 1 && found[0].contains(&expected) && found[0].contains(&whose), "{found:?}");
+            assert!(found.len() == 1 && found[0].contains(&expected) && found[0].contains(&ownership), "{found:?}");
             assert!(found[0].starts_with("/etc/crib/t.yaml:3:3: ") && !found[0].contains("  "), "{found:?}");
         }
         for (one, other) in [("a", "ab"), ("a", "a-b"), ("a_b", "a_c"), ("a", "b_a")] {

@@ -238,14 +238,14 @@ impl ToolReader<'_> {
 
     fn native_tool(&mut self, name: &str, node: &Node, entry_path: &str) -> Option<Tool> {
         let native_entry: NativeEntry = self.decode_part(node, entry_path, kinds::manifest_keys(Kind::Native))?;
-        let which = native_entry.which.as_deref().unwrap_or(name);
-        let mut tool = match self.natives.get(which) {
+        let native_name = native_entry.native_name.as_deref().unwrap_or(name);
+        let mut tool = match self.natives.get(native_name) {
             Some(tool) => {
                 let mut tool = tool.clone();
                 tool.definition.name = ToolName::parse(name).unwrap_or(tool.definition.name);
                 tool
             }
-            None => match builtin::build(which, name, &native_entry.with, self.base, self.clients) {
+            None => match builtin::build(native_name, name, &native_entry.with, self.base, self.clients) {
                 Some(Ok(mut tool)) => {
                     tool.settings.base_dir = Some(self.base.to_owned());
                     tool
@@ -255,10 +255,10 @@ impl ToolReader<'_> {
                     return None;
                 }
                 None => {
-                    let path: Vec<String> = native_entry.which.iter().map(|_| "use".to_owned()).collect();
+                    let path: Vec<String> = native_entry.native_name.iter().map(|_| "use".to_owned()).collect();
                     let mut known: Vec<&str> = builtin::NAMES.to_vec();
                     known.extend(self.natives.keys().map(String::as_str));
-                    let message = format!("there is no native tool `{which}`; there are {}", known.join(", "));
+                    let message = format!("there is no native tool `{native_name}`; there are {}", known.join(", "));
                     self.findings.error(node, &path, entry_path, message);
                     return None;
                 }

@@ -140,8 +140,8 @@ pub(super) fn agent_lists(tools: &[ParsedTool]) -> Vec<ListEntry> {
 
 /// The name of the built-in that an entry of kind `native` uses.
 pub(super) fn builtin_name(parsed: &ParsedTool) -> String {
-    let which = parsed.entry.get("use").map(Node::to_json);
-    which.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_else(|| parsed.key.text.clone())
+    let native_name = parsed.entry.get("use").map(Node::to_json);
+    native_name.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_else(|| parsed.key.text.clone())
 }
 
 fn list_entries(list: ListKind, node: &Node, entry_path: &str, key: &str) -> Vec<ListEntry> {

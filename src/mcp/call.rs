@@ -47,10 +47,10 @@ pub fn prepare_call(
     arguments: JsonObject,
     meta: &JsonObject,
 ) -> Result<PreparedCall, PrepareError> {
-    let (entry, how) = catalog.resolve(name, &peer.caller).map_err(|error| match error {
+    let (entry, name_match) = catalog.resolve(name, &peer.caller).map_err(|error| match error {
         ResolveError::Unknown { did_you_mean } => PrepareError::Protocol(unknown_tool(name, &did_you_mean)),
-        ResolveError::Unlisted { reason: why, retry_after } => {
-            PrepareError::Unavailable(CallError::ToolUnavailable { message: why, started: false, retry_after })
+        ResolveError::Unlisted { reason, retry_after } => {
+            PrepareError::Unavailable(CallError::ToolUnavailable { message: reason, started: false, retry_after })
         }
     })?;
     let (entry, now) = (entry.clone(), registry.shared().clock.now());
@@ -58,7 +58,7 @@ pub fn prepare_call(
     invocation.request_id = peer.request_id.clone();
     invocation.trace = meta::trace_from_meta(meta).or_else(|| peer.trace.clone());
     meta::apply_meta(meta, &entry.policy, &mut invocation).map_err(|error| ErrorData::invalid_params(error, None))?;
-    if let Some(warning) = how.warning(name, &entry) {
+    if let Some(warning) = name_match.warning(name, &entry) {
         invocation.report.lock().meta.warnings.push(warning);
     }
     Ok(PreparedCall { entry, invocation })

@@ -43,11 +43,11 @@ impl<'a> Reply<'a> {
         registry: &Registry,
         (entry, caller): (&Entry, &Caller),
         id: InvocationId,
-        called: &'a Result<Answer, CallError>,
+        outcome: &'a Result<Answer, CallError>,
         modern: bool,
     ) -> Result<Self, JsonRpcFailure> {
         let reader = || registry.catalog().find_result_reader(caller, |_| true);
-        let mut reply = match called {
+        let mut reply = match outcome {
             Ok(answer) => Self::build_answer(entry, answer, reader, modern),
             Err(error) => Self::build_failure(error, entry.policy.effect, Some(id))?,
         };

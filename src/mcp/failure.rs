@@ -16,13 +16,13 @@ use rmcp::model::ErrorCode;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::call::{CallError, Content, Effect, ErrorKind, Failure, InvocationId, JsonObject, Source, Violation};
+use crate::call::{CallError, Content, Effect, ErrorKind, Failure, FailureSource, InvocationId, JsonObject, Violation};
 
 /// The fields of a REST problem, beside the text for the model.
 #[derive(Serialize)]
 struct ProblemData<'a> {
     kind: ErrorKind,
-    source: Source,
+    source: FailureSource,
     detail: &'a str,
     retryable: bool,
     retry_after_ms: Option<u64>,

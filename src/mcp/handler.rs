@@ -99,7 +99,7 @@ impl Handler {
         mcp_peer: &McpPeer,
         context: &RequestContext<RoleServer>,
     ) -> InvokeResult {
-        let cancel = invocation.cancelled.clone();
+        let cancel = invocation.call_cancelled.clone();
         let Some(token) = context.meta.get_progress_token() else {
             let call = self.registry.invoke(entry, invocation);
             return unless_disconnected(call, || cancel.cancel(), mcp_peer, context).await;
@@ -112,9 +112,9 @@ impl Handler {
         let call = async {
             let ended = CancellationToken::new();
             let end = async {
-                let called = call.await;
+                let outcome = call.await;
                 ended.cancel();
-                called.unwrap_or_else(|error| {
+                outcome.unwrap_or_else(|error| {
                     tracing::error!(%error, "the task of a call ended unexpectedly");
                     Err(CallError::Internal)
                 })
@@ -140,7 +140,7 @@ async fn unless_disconnected(
     tokio::pin!(call);
     tokio::select! {
         biased;
-        called = &mut call => called,
+        outcome = &mut call => outcome,
         () = mcp_peer.session_ended.cancelled() => Err(CallError::Cancelled { started: true }),
         () = context.ct.cancelled() => {
             if !mcp_peer.stream_end_disconnects {
@@ -221,8 +221,8 @@ impl ServerHandler for Handler {
             Err(PrepareError::Unavailable(error)) => return respond(Reply::from_error(&error, modern)),
         };
         let id = invocation.id;
-        let called = self.run_call(&entry, invocation, &mcp_peer, &context).await;
-        respond(Reply::from_call(&self.registry, (&entry, &mcp_peer.caller), id, &called, modern))
+        let outcome = self.run_call(&entry, invocation, &mcp_peer, &context).await;
+        respond(Reply::from_call(&self.registry, (&entry, &mcp_peer.caller), id, &outcome, modern))
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {

@@ -21,7 +21,7 @@ use process::ProcessMetrics;
 use state_gauges::StateGauges;
 pub use state_gauges::{ServiceState, SourceSample};
 use tool::ToolFamilies;
-pub use tool::{GaugeGuard, Outcome, ToolMetrics};
+pub use tool::{GaugeGuard, OutcomeLabel, ToolMetrics};
 
 use crate::call::ToolName;
 

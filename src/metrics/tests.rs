@@ -19,12 +19,12 @@ fn samples_of(metrics: &Metrics, tool: &str) -> Vec<String> {
 fn replaced_tool_keeps_its_series() {
     let metrics = Metrics::new().unwrap();
     let (first, other) = (metrics.tool_metrics(&name("t"), true), metrics.tool_metrics(&name("u"), false));
-    first.record_end(Outcome::Ok, CacheStatus::Miss, None, 1);
-    first.record_end(Outcome::Failed(ErrorKind::UpstreamFailed), CacheStatus::Miss, None, 3);
+    first.record_end(OutcomeLabel::Ok, CacheStatus::Miss, None, 1);
+    first.record_end(OutcomeLabel::Failed(ErrorKind::UpstreamFailed), CacheStatus::Miss, None, 3);
     // The new stack is built while calls of the old stack still run.
     let second = metrics.tool_metrics(&name("t"), false);
     drop(first);
-    second.record_end(Outcome::Ok, CacheStatus::Off, None, 1);
+    second.record_end(OutcomeLabel::Ok, CacheStatus::Off, None, 1);
     let still = samples_of(&metrics, "t");
     for sample in [
         "toolcrib_calls_total{cache=\"miss\",outcome=\"ok\",tool=\"t\"} 1",

@@ -10,7 +10,7 @@ use crate::call::{CacheStatus, ErrorKind, ToolName};
 
 /// How a call ended. It is the label `outcome`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum OutcomeLabel {
     /// The tool returned a result without an error.
     Ok,
     /// The tool ran and returned an error result.
@@ -19,7 +19,7 @@ pub enum Outcome {
     Failed(ErrorKind),
 }
 
-impl Outcome {
+impl OutcomeLabel {
     /// The label's value.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -91,7 +91,7 @@ impl ToolFamilies {
         // have `off`.
         let can_occur = |status| cached != (status == CacheStatus::Off);
         let ok = CacheStatus::ALL.map(|status| {
-            can_occur(status).then(|| self.calls.with_label_values(&[name, Outcome::Ok.as_str(), status.as_str()]))
+            can_occur(status).then(|| self.calls.with_label_values(&[name, OutcomeLabel::Ok.as_str(), status.as_str()]))
         });
         ToolMetrics {
             tool: tool.clone(),
@@ -111,7 +111,7 @@ impl ToolFamilies {
     pub(super) fn remove_tool(&self, tool: &ToolName) {
         let name = tool.as_str();
         // An error only means that the series did not exist.
-        for outcome in Outcome::all() {
+        for outcome in OutcomeLabel::all() {
             for status in CacheStatus::ALL {
                 let _ = self.calls.remove_label_values(&[name, outcome.as_str(), status.as_str()]);
             }
@@ -152,9 +152,9 @@ pub struct ToolMetrics {
 impl ToolMetrics {
     /// Counts the end of a call. `took` is its duration, or `None` if it was refused. `attempts` is the number of its
     /// attempts.
-    pub fn record_end(&self, outcome: Outcome, cache: CacheStatus, took: Option<Duration>, attempts: u32) {
+    pub fn record_end(&self, outcome: OutcomeLabel, cache: CacheStatus, took: Option<Duration>, attempts: u32) {
         match (outcome, &self.ok[cache as usize]) {
-            (Outcome::Ok, Some(counter)) => counter.inc(),
+            (OutcomeLabel::Ok, Some(counter)) => counter.inc(),
             _ => self.others.with_label_values(&[self.tool.as_str(), outcome.as_str(), cache.as_str()]).inc(),
         }
         if let Some(took) = took {

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
-use crate::call::{CallError, Invocation, ToolResult, WITHHELD};
+use crate::call::{CallError, Invocation, NOT_RECORDED, ToolResult};
 use crate::ledger::{AttemptRow, Ledger};
 use crate::sanitize;
 use crate::secrets::Redactor;
@@ -23,19 +23,19 @@ pub struct Attempt {
     ledger: Arc<dyn Ledger>,
     redactor: Arc<Redactor>,
     timeout: Duration,
-    redact_capture: bool,
+    records_digests: bool,
 }
 
 impl Attempt {
-    /// Makes the layer; each attempt may take `timeout`. With `redact_capture`, messages that may quote the call go neither
-    /// into the ledger nor into the log.
+    /// Makes the layer; each attempt may take `timeout`. With `records_digests`, messages that may quote the call go
+    /// neither into the ledger nor into the log.
     pub fn layer(
         ledger: &Arc<dyn Ledger>,
         redactor: &Arc<Redactor>,
         timeout: Duration,
-        redact_capture: bool,
+        records_digests: bool,
     ) -> InterceptorLayer<Self> {
-        InterceptorLayer::new(Self { ledger: ledger.clone(), redactor: redactor.clone(), timeout, redact_capture })
+        InterceptorLayer::new(Self { ledger: ledger.clone(), redactor: redactor.clone(), timeout, records_digests })
     }
 }
 
@@ -71,8 +71,8 @@ impl Interceptor for Attempt {
                 invocation: id,
                 attempt,
                 kind: error.kind(),
-                message: if self.redact_capture && error.kind().may_quote_call() {
-                    WITHHELD.into()
+                message: if self.records_digests && error.kind().may_quote_call() {
+                    NOT_RECORDED.into()
                 } else {
                     error.to_string()
                 },

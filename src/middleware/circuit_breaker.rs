@@ -23,7 +23,7 @@ use crate::metrics::ToolMetrics;
 const FAILURE_THRESHOLD: u32 = 5;
 /// How long the circuit stays open before a probe.
 const OPEN_TIME: Duration = Duration::from_secs(5);
-/// `retry_after` for a call that is refused while the probe is under way.
+/// `retry_after` for a call that is refused while the probe is in flight.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
 
 /// The state of a circuit.
@@ -31,7 +31,7 @@ const PROBE_WAIT: Duration = Duration::from_secs(1);
 pub enum BreakerState {
     /// All calls pass.
     Closed,
-    /// One call passes as the probe. It is under way, or the next call becomes it.
+    /// One call passes as the probe. It is in flight, or the next call becomes it.
     HalfOpen,
     /// No call passes.
     Open,
@@ -79,7 +79,7 @@ pub struct Breaker {
 
 #[derive(Debug, Default)]
 struct CircuitData {
-    position: Position,
+    state: CircuitState,
     /// Failures of the runner in a row.
     failures: u32,
     /// When a probe closed the circuit. Ends of calls that started earlier are ignored: they say how the runner was
@@ -88,13 +88,13 @@ struct CircuitData {
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-enum Position {
+enum CircuitState {
     #[default]
     Closed,
     Open {
         until: Instant,
     },
-    /// The probe is under way.
+    /// The probe is in flight.
     HalfOpen,
 }
 
@@ -107,8 +107,8 @@ enum Verdict {
     Unknown,
 }
 
-/// Judges the end of a call. `own`: the deadline that may have ended the call was the operator's, and not an earlier
-/// one of the caller.
+/// Judges the end of a call. `is_operator_deadline`: the deadline that may have ended the call was the operator's, and
+/// not an earlier one of the caller.
 fn judge_outcome(outcome: &Outcome, is_operator_deadline: bool) -> Verdict {
     match outcome {
         Ok(_) => Verdict::Available,
@@ -164,10 +164,10 @@ impl Breaker {
     /// The state now.
     pub fn status(&self) -> BreakerStatus {
         let data = self.lock_data();
-        let (state, retry_after) = match data.position {
-            Position::Closed => (BreakerState::Closed, None),
-            Position::HalfOpen => (BreakerState::HalfOpen, None),
-            Position::Open { until } => match until.saturating_duration_since(Instant::now()) {
+        let (state, retry_after) = match data.state {
+            CircuitState::Closed => (BreakerState::Closed, None),
+            CircuitState::HalfOpen => (BreakerState::HalfOpen, None),
+            CircuitState::Open { until } => match until.saturating_duration_since(Instant::now()) {
                 Duration::ZERO => (BreakerState::HalfOpen, None),
                 remaining => (BreakerState::Open, Some(remaining)),
             },
@@ -181,12 +181,12 @@ impl Breaker {
             return Ok(None);
         }
         let mut data = self.lock_data();
-        match data.position {
-            Position::Closed => Ok(None),
-            Position::HalfOpen => Err(PROBE_WAIT),
-            Position::Open { until } => match until.saturating_duration_since(Instant::now()) {
+        match data.state {
+            CircuitState::Closed => Ok(None),
+            CircuitState::HalfOpen => Err(PROBE_WAIT),
+            CircuitState::Open { until } => match until.saturating_duration_since(Instant::now()) {
                 Duration::ZERO => {
-                    data.position = Position::HalfOpen;
+                    data.state = CircuitState::HalfOpen;
                     Ok(Some(Probe { breaker: self, is_finished: false }))
                 }
                 remaining => Err(remaining),
@@ -194,7 +194,7 @@ impl Breaker {
         }
     }
 
-    /// Counts the end of a call that started at `began` and was not the probe.
+    /// Counts the end of a call that started at `started` and was not the probe.
     fn count_outcome(&self, verdict: Verdict, started: Instant) -> Option<Change> {
         let is_news = match verdict {
             Verdict::Unknown => false,
@@ -207,7 +207,7 @@ impl Breaker {
         let mut data = self.lock_data();
         // While the circuit is not closed, only the end of the probe counts. Other calls started before it opened.
         // Without this check, they would delay the probe or close the circuit with old information.
-        if !matches!(data.position, Position::Closed) || data.closed_at.is_some_and(|at| started < at) {
+        if !matches!(data.state, CircuitState::Closed) || data.closed_at.is_some_and(|at| started < at) {
             return None;
         }
         if verdict == Verdict::Available {
@@ -218,7 +218,7 @@ impl Breaker {
         data.failures += 1;
         self.has_failures.store(true, Ordering::Release);
         (data.failures >= FAILURE_THRESHOLD).then(|| {
-            data.position = Position::Open { until: Instant::now() + OPEN_TIME };
+            data.state = CircuitState::Open { until: Instant::now() + OPEN_TIME };
             Change::Opened { failures: data.failures }
         })
     }
@@ -241,7 +241,7 @@ impl Probe<'_> {
         let now = Instant::now();
         let mut data = self.breaker.lock_data();
         if verdict == Verdict::Unavailable {
-            data.position = Position::Open { until: now + OPEN_TIME };
+            data.state = CircuitState::Open { until: now + OPEN_TIME };
             data.failures = data.failures.saturating_add(1);
             return Some(Change::Reopened);
         }
@@ -254,7 +254,7 @@ impl Probe<'_> {
 impl Drop for Probe<'_> {
     fn drop(&mut self) {
         if !self.is_finished {
-            self.breaker.lock_data().position = Position::Open { until: Instant::now() };
+            self.breaker.lock_data().state = CircuitState::Open { until: Instant::now() };
         }
     }
 }
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     fn open(until: Instant) -> Breaker {
-        let data = CircuitData { position: Position::Open { until }, failures: FAILURE_THRESHOLD, closed_at: None };
+        let data = CircuitData { state: CircuitState::Open { until }, failures: FAILURE_THRESHOLD, closed_at: None };
         Breaker { has_failures: AtomicBool::new(true), data: Mutex::new(data) }
     }
 

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nested_calls_to_same_tool_need_no_share() {
+    async fn nested_calls_need_no_share() {
         let limit = limit(Concurrency { max: 2, queue: 0, wait: SECOND, per_caller: Some(1) });
         let _runs = acquire_now(&limit, "ann").await.unwrap();
         let mut below = call("ann");

@@ -34,7 +34,7 @@ fn failing_tool() -> Tool {
 fn rejecting_tool() -> Tool {
     Tool::new("t", "…")
         .effect(Effect::Write)
-        .call(|_, _| async { Err::<String, _>(ToolError::Rejected("there is no such file".into())) })
+        .call(|_, _| async { Err::<String, _>(ToolError::ErrorResult("there is no such file".into())) })
 }
 
 #[tokio::test(start_paused = true)]

@@ -44,9 +44,9 @@ struct Paginator {
 impl PaginateLayer {
     /// Shows results of a tool with these rules and this output schema. If the operator raised the maximum length of a
     /// result, texts up to that length are shown whole. `is_recorded`: the ledger keeps the results in full.
-    pub fn new(paging: Paging, rules: &Arc<ArgumentRules>, output: Option<OutputCheck>, is_kept: bool) -> Self {
+    pub fn new(paging: Paging, rules: &Arc<ArgumentRules>, output: Option<OutputCheck>, is_recorded: bool) -> Self {
         let longest = rules.runner.max_output().unwrap_or_default().max(MAX_TEXT_CHARS);
-        Self(Arc::new(Paginator { paging, rules: rules.clone(), output, max_chars: longest, is_recorded: is_kept }))
+        Self(Arc::new(Paginator { paging, rules: rules.clone(), output, max_chars: longest, is_recorded }))
     }
 
     /// Maximum length of a text that is shown whole, in characters.
@@ -159,7 +159,7 @@ impl Paginator {
     fn rest_hint(&self, cut: &CutResult, page: Page, tool_hint: Option<&str>) -> RestHint {
         match (self.is_recorded, tool_hint) {
             (true, tool_hint) => {
-                RestHint::Stored { offset: next_part_offset(cut, page), hint: tool_hint.map(str::to_owned) }
+                RestHint::Recorded { offset: next_part_offset(cut, page), hint: tool_hint.map(str::to_owned) }
             }
             (false, Some(tool_hint)) => RestHint::Text(tool_hint.to_owned()),
             (false, None) => RestHint::Narrow,

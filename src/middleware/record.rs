@@ -1,4 +1,5 @@
-//! Writes exactly one row in the ledger for each call, however the call ends.
+//! Writes one row in the ledger for each call, however the call ends. A replay has no row of its own. A call that is
+//! refused because the service is draining or the ledger is unavailable has no row. Refused calls may share one.
 //!
 //! This layer is above all layers that may refuse a call, so refusals get rows too. If the caller disconnects, the
 //! future of the handler is dropped. The call then continues in a task of its own. That task aborts the tool or lets it
@@ -133,26 +134,26 @@ where
             let guard = shared.in_flight_calls.start_call(&invocation, shared.effect);
             let guard = guard.ok_or_else(|| shared.observe_refusal(&invocation, CallError::Draining))?;
             let cancels = shared.on_disconnect == OnDisconnect::Cancel;
-            let aborted = cancels.then(|| invocation.aborted.clone());
+            let cancelled = cancels.then(|| invocation.cancelled.clone());
             let disconnected = invocation.disconnected.clone();
             DetachOnDrop {
                 call: Some(shared.run_and_record(inner, invocation, arguments, guard).boxed()),
                 disconnected,
-                aborted,
+                cancelled,
             }
             .await
         })
     }
 }
 
-/// Runs the call until it ends or is canceled. A panic here comes from a layer: `attempt` catches panics of the tool.
+/// Runs the call until it ends or is cancelled. A panic here comes from a layer: `attempt` catches panics of the tool.
 async fn run_to_end<S>(mut inner: S, invocation: Invocation) -> Outcome
 where
     S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
 {
-    let (aborted, report, id) = (invocation.aborted.clone(), invocation.report.clone(), invocation.id);
+    let (token, report, id) = (invocation.cancelled.clone(), invocation.report.clone(), invocation.id);
     let cancelled = async {
-        aborted.cancelled().await;
+        token.cancelled().await;
         // The lock is held while a reservation commits. Without this wait, dropping the call would lose the list of
         // units that the commit charged, and they could not be refunded.
         drop(report.reservation_lock.lock().await);
@@ -169,7 +170,7 @@ where
     }
 }
 
-/// Whether the tool of a canceled call started. An attempt that only waited for something to run on does not count.
+/// Whether the tool of a cancelled call started. An attempt that only waited for something to run on does not count.
 fn tool_started(report: &CallReport) -> bool {
     let mut report = report.lock();
     if report.queued {
@@ -393,9 +394,9 @@ impl Observers {
     fn observe_end(&self, invocation: &Invocation, row: &Row) {
         self.log.log_ended(invocation, row);
         let outcome = match row.kind {
-            Some(kind) => metrics::Outcome::Failed(kind),
-            None if row.state == State::Failed => metrics::Outcome::ToolError,
-            None => metrics::Outcome::Ok,
+            Some(kind) => metrics::OutcomeLabel::Failed(kind),
+            None if row.state == State::Failed => metrics::OutcomeLabel::ToolError,
+            None => metrics::OutcomeLabel::Ok,
         };
         let took = row.duration_us.filter(|_| row.state != State::Refused);
         let took = took.map(|us| std::time::Duration::from_micros(us.unsigned_abs()));
@@ -403,7 +404,7 @@ impl Observers {
     }
 }
 
-/// Whether a call with at least one attempt keeps its idempotency key at its end. A canceled call that may be repeated
+/// Whether a call with at least one attempt keeps its idempotency key at its end. A cancelled call that may be repeated
 /// does not keep it: the next call with the key then runs, instead of getting the cancellation again.
 fn claims_key(state: State, effect: Effect) -> bool {
     match state {
@@ -423,7 +424,7 @@ fn ledger_unavailable(reason: String) -> CallError {
     CallError::LedgerUnavailable { reason, started: false }
 }
 
-/// The state of the call at its end. A write that had an attempt may have had an effect if it was then canceled, timed
+/// The state of the call at its end. A write that had an attempt may have had an effect if it was then cancelled, timed
 /// out, or lost its process. Its state is `Unknown`.
 fn final_state(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
     let in_doubt = effect == Effect::Write && attempts > 0;
@@ -448,7 +449,7 @@ struct DetachOnDrop {
     call: Option<BoxFuture<'static, Result<Answer, CallError>>>,
     disconnected: CancellationToken,
     /// `None` if a call that has started runs to its end.
-    aborted: Option<CancellationToken>,
+    cancelled: Option<CancellationToken>,
 }
 
 impl Future for DetachOnDrop {
@@ -466,8 +467,8 @@ impl Drop for DetachOnDrop {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         self.disconnected.cancel();
-        if let Some(aborted) = &self.aborted {
-            aborted.cancel();
+        if let Some(cancelled) = &self.cancelled {
+            cancelled.cancel();
         }
         // Without a runtime the process is at its end, and so is the ledger.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {

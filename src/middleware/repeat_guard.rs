@@ -39,11 +39,11 @@ impl RepeatGuard {
 
     /// Calls that differ in definition, page or cache mode are not repeats.
     fn call_digest(&self, invocation: &Invocation) -> CallDigest {
-        let how = serde_json::to_vec(&(invocation.page.unwrap_or_default(), invocation.cache)).unwrap_or_default();
+        let options = serde_json::to_vec(&(invocation.page.unwrap_or_default(), invocation.cache)).unwrap_or_default();
         let (hash, arguments) = (self.definition_hash.as_bytes(), canonical_json(&*invocation.arguments));
         match self.context.declared_in(&invocation.context) {
-            None => hash_parts([hash, &arguments, &how]),
-            Some(context) => hash_parts([hash, &arguments, &how, &canonical_json(&context)]),
+            None => hash_parts([hash, &arguments, &options]),
+            Some(context) => hash_parts([hash, &arguments, &options, &canonical_json(&context)]),
         }
     }
 }

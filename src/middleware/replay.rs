@@ -107,7 +107,7 @@ impl Replay {
                 Some(StoredAnswer { outcome, meta }) => (outcome, meta),
                 None => (Err(failure), Meta::default()),
             },
-            End::Withheld(digest) => match self.replay_cache.0.get(&id).await {
+            End::DigestOnly(digest) => match self.replay_cache.0.get(&id).await {
                 Some(StoredAnswer { outcome, meta }) => (outcome, meta),
                 None => digest_only_answer(&row, digest),
             },

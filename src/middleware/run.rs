@@ -94,7 +94,7 @@ impl Inner {
     /// Removes secrets from the progress messages of the tool.
     fn progress_redactor(&self) -> RedactFn {
         let redactor = self.redactor.clone();
-        Box::new(move |data| redactor.redact_progress(data))
+        Box::new(move |data| redactor.redact_json(data))
     }
 
     fn redact_outcome(
@@ -127,7 +127,7 @@ impl Inner {
         }
         match output.find_violation(&result, end).await {
             Ok(None) => Ok(result),
-            Ok(Some(first)) => Err(CallError::BadOutput(format!("the output breaks its schema: {first}"))),
+            Ok(Some(first)) => Err(CallError::BadOutput(format!("the output violates the output schema: {first}"))),
             Err(ValidationError::ShuttingDown) => Err(CallError::Draining),
             Err(ValidationError::NoFreeSlot | ValidationError::TimedOut) => {
                 Err(CallError::AttemptTimedOut { after: self.timeout })
@@ -136,11 +136,11 @@ impl Inner {
     }
 }
 
-/// Converts an error of the runner. [`ToolError::Rejected`] becomes an error result (`is_error`); any other error fails the
-/// call.
+/// Converts an error of the runner. [`ToolError::ErrorResult`] becomes an error result (`is_error`); any other error
+/// fails the call.
 fn convert_error(error: ToolError, tool: &ToolName) -> Result<ToolResult, CallError> {
     Err(match error {
-        ToolError::Rejected(text) => return Ok(ToolResult::error(text)),
+        ToolError::ErrorResult(text) => return Ok(ToolResult::error(text)),
         ToolError::InvalidArguments(violations) => CallError::InvalidArguments(violations),
         ToolError::InvalidContext(message) => CallError::InvalidContext(message),
         ToolError::Unavailable { message, started, retry_after } => {

@@ -408,7 +408,7 @@ async fn unjudged_probe_lets_next_call_probe() {
     let (registry, script, ran) = scripted_registry(|tool| tool.timeout(10 * SECOND).concurrency(one));
     open_circuit(&registry, &script).await;
     tokio::time::advance(5 * SECOND).await;
-    // While a probe is under way, all other calls are refused.
+    // While a probe is in flight, all other calls are refused.
     script.lock().unwrap().push(ToolOutput::Hangs);
     let probe = tokio::spawn({
         let registry = registry.clone();
@@ -422,7 +422,7 @@ async fn unjudged_probe_lets_next_call_probe() {
         assert_eq!((error.kind(), error.retry_after()), (ErrorKind::ToolUnavailable, Some(SECOND)));
     }
     assert_eq!((ran.load(Ordering::SeqCst), breaker(&registry)), (6, ("half_open", 5)));
-    // The probe was canceled, so the next call is the probe at once.
+    // The probe was cancelled, so the next call is the probe at once.
     registry.shared().in_flight_calls.cancel_all();
     assert_eq!(probe.await.unwrap(), Some(ErrorKind::Cancelled));
     assert_eq!(breaker(&registry), ("half_open", 5));
@@ -768,7 +768,7 @@ async fn permanent_failures_are_not_retried() {
 #[tokio::test(start_paused = true)]
 async fn rejected_calls_count_as_failed() {
     let (registry, script, _) = scripted_registry(|tool| tool);
-    script.lock().unwrap().push(ToolOutput::Fails(ToolError::Rejected("no".into())));
+    script.lock().unwrap().push(ToolOutput::Fails(ToolError::ErrorResult("no".into())));
     assert!(call(&registry, "t", None).await.unwrap().result.is_error);
     assert!(!call(&registry, "t", None).await.unwrap().result.is_error);
     assert_eq!(final_states(&registry).await, [State::Succeeded, State::Failed]);

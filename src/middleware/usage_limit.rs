@@ -85,12 +85,13 @@ impl UsageLimit {
 impl Interceptor for UsageLimit {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         let charges = self.charge_rules.charges_for(&invocation.caller.name, invocation.run_id.as_deref());
-        let needs_row = invocation.idempotency_key.is_some() || invocation.detached;
+        let needs_row = invocation.idempotency_key.is_some() || invocation.responds_async;
         if !charges.is_empty() || self.effect != Effect::Read || needs_row {
             self.reserve(&invocation, charges).await?;
         }
-        // The tool has not started. A caller that disconnected or canceled during the commit does not want it to start.
-        if invocation.disconnected.is_cancelled() || invocation.aborted.is_cancelled() {
+        // The tool has not started. A caller that disconnected or cancelled during the commit does not want it to
+        // start.
+        if invocation.disconnected.is_cancelled() || invocation.cancelled.is_cancelled() {
             return Err(CallError::Cancelled { started: false });
         }
         inner.call(invocation).await

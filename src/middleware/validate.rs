@@ -11,7 +11,9 @@ use tokio::time::Instant;
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use super::validation_pool::{ValidationError, ValidationPool, is_small_object};
-use crate::call::{CallError, Coercion, ContextFields, InvalidArguments, Invocation, JsonObject, Page, PageArguments};
+use crate::call::{
+    CallError, Coercion, ContextFields, Invocation, JsonObject, Page, PageArguments, UnreadableArguments,
+};
 use crate::schema::{self, FitError, INLINE_STEPS, Meter, PageFields, Schema};
 use crate::tools::{Runner, Values};
 
@@ -165,13 +167,13 @@ impl Interceptor for Validate {
         {
             invocation.report.lock().meta.warnings.push(ignored);
         }
-        if let Some(invalid_arguments) = &invocation.invalid_arguments {
+        if let Some(unreadable_arguments) = &invocation.unreadable_arguments {
             // The message quotes the arguments. They cannot be parsed, so it is unknown which part of them the schema
             // marks `writeOnly`.
             let quotes = !self.0.schema.has_write_only();
-            let invalid_arguments = quotes.then(|| InvalidArguments::clone(invalid_arguments));
+            let unreadable_arguments = quotes.then(|| UnreadableArguments::clone(unreadable_arguments));
             return Err(CallError::UnreadableArguments(
-                invalid_arguments.unwrap_or_else(InvalidArguments::without_quotes),
+                unreadable_arguments.unwrap_or_else(UnreadableArguments::without_quotes),
             ));
         }
         // No layer above keeps a reference, so this moves the arguments and does not copy them.

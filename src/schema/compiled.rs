@@ -44,7 +44,7 @@ pub struct SchemaFault {
     pub is_too_large: bool,
 }
 
-/// Why arguments do not fit a schema.
+/// Why arguments violate a schema.
 #[derive(Debug)]
 pub enum FitError {
     /// The violations of the schema.

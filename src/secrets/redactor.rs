@@ -1,4 +1,4 @@
-//! Takes secrets out of the output of tools.
+//! Removes secrets from the output of tools.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
@@ -26,7 +26,7 @@ pub struct Redactor {
     finder: ArcSwapOption<Finder>,
     /// The lines of secrets with several lines, for output that arrives line by line.
     line_finder: ArcSwapOption<Finder>,
-    /// The values. The most recently learned ones are at the end.
+    /// The values. The most recently added ones are at the end.
     values: Mutex<VecDeque<String>>,
     min_length: usize,
 }
@@ -41,12 +41,12 @@ impl Redactor {
     /// harm.
     pub fn with_min_length<'a>(min_length: usize, secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let redactor = Self { min_length, ..Self::default() };
-        redactor.learn(secrets);
+        redactor.add_secrets(secrets);
         redactor
     }
 
-    /// Adds values, with effect also on calls under way. Values that were learned before are still taken out.
-    pub fn learn<'a>(&self, secrets: impl IntoIterator<Item = &'a str>) {
+    /// Adds values, with effect also on calls in flight. Values that were added before are still removed.
+    pub fn add_secrets<'a>(&self, secrets: impl IntoIterator<Item = &'a str>) {
         let secrets: BTreeSet<&str> =
             secrets.into_iter().map(str::trim).filter(|secret| secret.len() >= self.min_length.max(1)).collect();
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl Redactor {
         redact_with(&self.finder, text)
     }
 
-    /// Takes secrets out of a text in place.
+    /// Removes secrets from a text in place.
     pub fn redact_string(&self, text: &mut String) {
         if let Cow::Owned(clean) = self.redact_text(text) {
             *text = clean;
@@ -104,9 +104,9 @@ impl Redactor {
         }
     }
 
-    /// Takes secrets out of the output of a running tool. A program sends its output line by line, so a secret of
-    /// several lines never appears as a whole. So each of its lines is searched for.
-    pub fn redact_progress(&self, data: &mut Value) {
+    /// Removes secrets from progress data, schemas and annotations. A program sends its output line by line, so a
+    /// secret of several lines never appears as a whole. So each of its lines is searched for.
+    pub fn redact_json(&self, data: &mut Value) {
         redact_value(&self.finder, data);
         redact_value(&self.line_finder, data);
     }
@@ -124,8 +124,8 @@ impl Redactor {
         value.to_string()
     }
 
-    /// Takes secrets out of a result. The data of images, audio and files is not searched here. [`Redactor::is_secret_in`]
-    /// searches it after decoding.
+    /// Removes secrets from a result. The data of images, audio and files is not searched here.
+    /// [`Redactor::is_secret_in`] searches it after decoding.
     pub fn redact_result(&self, result: &mut ToolResult) {
         if self.finder.load().is_none() {
             return;
@@ -159,7 +159,7 @@ impl Redactor {
         merge_ranges(text, found)
     }
 
-    /// Takes secrets out of a failure.
+    /// Removes secrets from a failure.
     pub fn redact_error(&self, error: &mut CallError) {
         match error {
             CallError::ToolUnavailable { message, .. }
@@ -353,14 +353,14 @@ mod tests {
     #[test]
     fn learn_keeps_earlier_secrets() {
         let redactor = Redactor::new(["first-secret"]);
-        redactor.learn(["second-secret", "second-secret"]);
+        redactor.add_secrets(["second-secret", "second-secret"]);
         assert_eq!(
             redactor.redact_text("first-secret second-secret third-secret"),
             "[redacted] [redacted] third-secret"
         );
         let rotated: Vec<String> = (0..MAX_VALUES).map(|n| format!("rotated-{n:08}")).collect();
-        redactor.learn(rotated.iter().map(String::as_str));
-        redactor.learn(["another-secret"]);
+        redactor.add_secrets(rotated.iter().map(String::as_str));
+        redactor.add_secrets(["another-secret"]);
         assert_eq!(redactor.redact_text("first-secret another-secret"), "first-secret [redacted]");
         assert_eq!(redactor.redact_text("rotated-00000000"), "[redacted]");
     }
@@ -370,7 +370,7 @@ mod tests {
         let redactor =
             Redactor::new(["-----BEGIN KEY-----\nMIIEvQIBADANBg\n  kqhkiG9w0BAQEF\nAA==\n-----END KEY-----"]);
         let mut progress = serde_json::json!({"stderr": "KEY=MIIEvQIBADANBg", "lines": ["-----BEGIN KEY-----", "kqhkiG9w0BAQEF", "AA=="]});
-        redactor.redact_progress(&mut progress);
+        redactor.redact_json(&mut progress);
         let clean = serde_json::json!({"stderr": "KEY=[redacted]", "lines": ["-----BEGIN KEY-----", REDACTED, "AA=="]});
         assert_eq!(progress, clean);
         assert_eq!(
@@ -388,9 +388,9 @@ mod tests {
     #[test]
     fn learn_adds_new_values_beside_known_ones() {
         let redactor = Redactor::new(["first-secret"]);
-        redactor.learn(["first-secret", "second-secret"]);
+        redactor.add_secrets(["first-secret", "second-secret"]);
         assert_eq!(redactor.redact_text("first-secret second-secret"), "[redacted] [redacted]");
-        redactor.learn(["second-secret", "third-secret"]);
+        redactor.add_secrets(["second-secret", "third-secret"]);
         assert_eq!(redactor.redact_text("first-secret second-secret third-secret"), "[redacted] [redacted] [redacted]");
     }
 

@@ -87,7 +87,8 @@ pub(super) fn object_schema(schema: Value) -> Option<Value> {
 
 /// Decodes the arguments into the function's type.
 pub(super) fn decode_arguments<A: DeserializeOwned>(arguments: Value) -> Result<A, ToolError> {
-    serde_json::from_value(arguments).map_err(|error| ToolError::Rejected(format!("the arguments do not fit: {error}")))
+    serde_json::from_value(arguments)
+        .map_err(|error| ToolError::ErrorResult(format!("the arguments are invalid: {error}")))
 }
 
 /// Converts an output into a result.
@@ -145,7 +146,7 @@ where
 struct BlockingFunction<F, T> {
     function: Arc<F>,
     takes_context: bool,
-    /// The permits for threads. A thread cannot be stopped, so a thread whose call was canceled keeps its permit
+    /// The permits for threads. A thread cannot be stopped, so a thread whose call was cancelled keeps its permit
     /// until it ends.
     thread_permits: Arc<Semaphore>,
     output: PhantomData<fn() -> T>,

@@ -71,7 +71,7 @@ impl ProcessEnv {
         let variables: BTreeMap<_, _> = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let texts = variables.iter().filter_map(|(name, value)| name.to_str().zip(value.to_str()));
         let secrets: Vec<String> = texts.flat_map(|(name, value)| secrets_in_variable(name, value)).collect();
-        redactor.learn(secrets.iter().map(String::as_str));
+        redactor.add_secrets(secrets.iter().map(String::as_str));
         Self { redactor, variables, own_ports: OwnPorts::default(), orphan_reaper: Arc::default() }
     }
 

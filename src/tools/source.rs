@@ -1,4 +1,4 @@
-//! The interface of sources: parties that bring tools, how their tools are listed, and what a listing contains.
+//! The interface of sources: parties that provide tools, how their tools are listed, and what a listing contains.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -77,7 +77,7 @@ pub struct ToolDefinitionSnapshot {
     /// The hashes of the definition, before anything was removed from it.
     pub fingerprint: Arc<DefinitionFingerprint>,
     /// Runs the tool while the source defines it exactly so. If the definition changes, calls fail with
-    /// [`ToolError::Changed`](crate::call::ToolError).
+    /// [`ToolError::DefinitionChanged`](crate::call::ToolError).
     pub runner: Arc<dyn Runner>,
 }
 
@@ -109,11 +109,11 @@ impl DiscoveredTool {
     /// redacted text would be filled in as a value. The source applies the original default itself.
     pub(crate) fn redact_secrets(&mut self, redactor: &Redactor) {
         redactor.redact_string(&mut self.description);
-        self.annotations.values_mut().for_each(|value| redactor.redact_progress(value));
+        self.annotations.values_mut().for_each(|value| redactor.redact_json(value));
         let schemas = std::iter::once(&mut self.input_schema).chain(&mut self.output_schema);
         for schema in schemas {
             drop_secret_defaults(schema, redactor);
-            redactor.redact_progress(schema);
+            redactor.redact_json(schema);
         }
     }
 }
@@ -123,7 +123,7 @@ fn drop_secret_defaults(schema: &mut Value, redactor: &Redactor) {
         Value::Object(fields) => {
             let is_secret = |default: &Value| {
                 let mut clean = default.clone();
-                redactor.redact_progress(&mut clean);
+                redactor.redact_json(&mut clean);
                 clean != *default
             };
             if fields.get("default").is_some_and(is_secret) {

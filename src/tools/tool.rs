@@ -64,10 +64,10 @@ pub enum BuildError {
     #[error("tool `{0}`: the description is empty: say what the tool does and when to use it")]
     EmptyDescription(String),
     /// Two tools have the same name, or the name of one is an alias of another.
-    #[error("`{0}` is there twice: tool names and aliases are unique")]
+    #[error("`{0}` is declared twice: tool names and aliases are unique")]
     DuplicateTool(String),
     /// Two sources have the same name.
-    #[error("source `{0}` is there twice: names of sources are unique")]
+    #[error("source `{0}` is declared twice: names of sources are unique")]
     DuplicateSource(String),
     /// A schema of the tool cannot be used.
     #[error("tool `{tool}`: {schema}: {message}")]
@@ -252,8 +252,8 @@ impl Tool {
 impl<R> Tool<R> {
     /// Separates the runner from the tool.
     pub(super) fn split_runner(self) -> (Tool<()>, R) {
-        let Self { definition, kind, origin, policy, settings, quarantined: stopped, fault, runner } = self;
-        (Tool { definition, kind, origin, policy, settings, quarantined: stopped, fault, runner: () }, runner)
+        let Self { definition, kind, origin, policy, settings, quarantined, fault, runner } = self;
+        (Tool { definition, kind, origin, policy, settings, quarantined, fault, runner: () }, runner)
     }
 
     /// Adds a required parameter; `json_type` is a JSON Schema type such as `string` or `integer`.

@@ -86,7 +86,7 @@ async fn readyz_verbose_needs_an_admin_key() {
 }
 
 #[tokio::test]
-async fn reload_keeps_the_breaker_of_an_unchanged_tool() {
+async fn reload_keeps_breaker_of_unchanged_tool() {
     let entry = |timeout: &str| {
         format!(
             "t: {{kind: http, description: \"…\", effect: read, timeout: {timeout}, request: {{url: \"http://127.0.0.1:9/\", allow_private: true}}}}"
@@ -111,7 +111,7 @@ async fn reload_keeps_the_breaker_of_an_unchanged_tool() {
 }
 
 #[tokio::test]
-async fn tool_with_a_variable_url_has_no_breaker() {
+async fn tool_with_variable_url_has_no_breaker() {
     let manifest = r#"
 tools:
   fetch: {kind: native, use: http_get, with: {allow_private: true}}

@@ -84,7 +84,7 @@ async fn stored_results_survive_restarts_until_purged() {
     let app = app.restart([]).await;
     assert_eq!(read_stored(&app, None, key).await, Ok(first));
     app.post("/tools/word/disable", json!({})).await;
-    assert_eq!(read_stored(&app, None, key).await, Err("`word` is switched off".into()));
+    assert_eq!(read_stored(&app, None, key).await, Err("`word` is disabled".into()));
     app.post("/tools/word/enable", json!({})).await;
     app.delete("/tools/word/cache").await;
     assert!(read_stored(&app, None, key).await.unwrap_err().starts_with("nothing is stored"));

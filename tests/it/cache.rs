@@ -154,7 +154,7 @@ async fn purge_covers_running_calls() {
 }
 
 #[tokio::test]
-async fn context_tools_are_cached_by_named_fields_only() {
+async fn context_tools_are_cached_by_named_fields() {
     let manifest = "tools:\n  own: {kind: native, cache: {ttl: 1m}}\n  named: {kind: native, use: own, \
                     cache: {ttl: 1m, context: []}}\n";
     let own = Tool::new("own", "…").effect(Effect::Read).call(|_, _| async { Ok("x") });

@@ -20,7 +20,7 @@ fn echo_tool(name: &str) -> Tool {
 }
 
 #[tokio::test]
-async fn arguments_may_be_an_object_or_json_text() {
+async fn arguments_may_be_object_or_text() {
     let app = TestApp::new([echo_tool("echo")]).await;
     for arguments in [json!({"text": "hi"}), json!("{\"text\": \"hi\"}")] {
         let (status, answer) = app.invoke("echo", arguments).await;
@@ -186,7 +186,7 @@ async fn names_are_unique_and_schemas_valid() {
         let builder = tools.into_iter().fold(App::builder(), toolcrib::AppBuilder::tool);
         builder.ledger(ledger).build().await.err().map(|error| error.to_string()).unwrap_or_default()
     };
-    assert!(build(vec![echo_tool("a"), echo_tool("a")]).await.contains("`a` is there twice"));
+    assert!(build(vec![echo_tool("a"), echo_tool("a")]).await.contains("`a` is declared twice"));
     assert!(build(vec![echo_tool("no name!")]).await.contains("1 to 128 characters"));
     let bad = Tool::new("bad", "…").input_schema(json!({"type": "object", "properties": {"x": {"type": "strin"}}}));
     assert!(build(vec![bad.call(|_, _| async { Ok("") })]).await.contains("/properties/x/type"));

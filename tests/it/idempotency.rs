@@ -47,7 +47,7 @@ fn counting_tool(tool: Tool<()>, runs: &Arc<AtomicUsize>) -> Tool {
         let (run, n) = (runs.fetch_add(1, Ordering::SeqCst) + 1, args["n"].as_i64());
         async move {
             match n {
-                Some(0) => Err(ToolError::Rejected("no".into())),
+                Some(0) => Err(ToolError::ErrorResult("no".into())),
                 Some(-1) => Err(ToolError::upstream("it is down")),
                 Some(-2) => panic!("oh"),
                 _ => Ok(json!({"run": run, "z": 0.1, "a": [1.0, 1e300, u64::MAX]})),

@@ -104,7 +104,7 @@ async fn temporary_ledger_ends_with_its_registry() {
 #[tokio::test]
 async fn duplicate_tool_names_are_an_error() {
     let error = Registry::builder().tool(add::tool()).tool(add::tool()).build().await.err().unwrap();
-    assert_eq!(error.to_string(), "`add` is there twice: tool names and aliases are unique");
+    assert_eq!(error.to_string(), "`add` is declared twice: tool names and aliases are unique");
 }
 
 #[tokio::test]
@@ -225,7 +225,7 @@ async fn later_agents_are_listed_as_coworkers() {
     assert_eq!(app.reload().await, None);
     assert_eq!(described("delegate_work").await, after);
     let twice = app.registry().register(math_agent(&url).build().unwrap()).unwrap_err();
-    assert!(twice.to_string().contains("`mathematician` is there twice"), "{twice}");
+    assert!(twice.to_string().contains("`mathematician` is declared twice"), "{twice}");
     assert_eq!(described("delegate_work").await, after);
 }
 

@@ -162,7 +162,7 @@ async fn every_attempt_is_streamed_without_secrets() {
         if attempt == 1 { Err(ToolError::upstream("down")) } else { Ok("up") }
     });
     let app = TestApp::new([tool]).await;
-    app.registry().shared().redactor.learn(["top-secret-value"]);
+    app.registry().shared().redactor.add_secrets(["top-secret-value"]);
     let (steps, result) = Stream::open(&app, "t", json!({"arguments": {}})).await.read_to_end().await;
     let key = json!(["key=[redacted]!"]);
     assert_eq!(steps, [json!({"attempt": 1, "key": key}), json!({"attempt": 2, "key": key})]);
@@ -234,7 +234,7 @@ async fn early_refusal_is_a_plain_problem() {
 }
 
 #[tokio::test]
-async fn late_failure_is_a_result_with_its_status() {
+async fn late_failure_is_result_with_its_status() {
     let tool = Tool::new("t", "…").call(|_, _| async { Err::<&str, _>(ToolError::upstream_permanent("no luck")) });
     let app = TestApp::new([tool]).await;
     let (steps, problem) = Stream::open(&app, "t", json!({"arguments": {}})).await.read_to_end().await;

@@ -108,7 +108,7 @@ async fn callers_see_and_call_their_own_tools() {
 }
 
 #[tokio::test]
-async fn foreign_idempotency_key_is_refused_with_rest_status() {
+async fn foreign_idempotency_key_has_rest_status() {
     let (started, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (tell, wait) = (started.clone(), go.clone());
     let slow = Tool::new("slow", "…").param("n", "integer", "N").effect(Effect::Write).call(move |_, _| {
@@ -592,7 +592,7 @@ async fn header_parameters_belong_to_the_granted_tool() {
 }
 
 #[tokio::test]
-async fn protocol_errors_are_the_same_on_the_fast_path() {
+async fn protocol_errors_are_equal_on_fast_path() {
     let app = TestApp::new([add_tool()]).await;
     let call = || modern_request("tools/call", json!({"name": "add", "arguments": {"a": 1, "b": 2}}), None);
     for (header, value, refused) in [

@@ -35,7 +35,7 @@ fn echo_tool(effect: Effect, runs: &Arc<AtomicUsize>) -> Tool {
         async move {
             let text = args["text"].as_str().unwrap_or_default().to_owned();
             if text == "no" {
-                Err(ToolError::Rejected("I will not".into()))
+                Err(ToolError::ErrorResult("I will not".into()))
             } else {
                 Ok(json!({"text": text, "tenant": tenant}))
             }
@@ -44,7 +44,7 @@ fn echo_tool(effect: Effect, runs: &Arc<AtomicUsize>) -> Tool {
 }
 
 #[tokio::test]
-async fn calls_run_in_parallel_up_to_a_bound() {
+async fn calls_run_in_parallel_up_to_bound() {
     let (most, now, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let (most_, now_, gate_) = (most.clone(), now.clone(), gate.clone());
     let tool = Tool::new("step", "…").param("n", "integer", "…").effect(Effect::Read).call(move |args, _| {

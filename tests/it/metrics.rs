@@ -167,7 +167,7 @@ async fn unknown_names_never_become_labels() {
 }
 
 #[tokio::test]
-async fn metrics_need_a_key_and_health_does_not() {
+async fn metrics_need_a_key_unlike_health() {
     let manifest = "callers:\n  - {name: agent, key: agent-key-0123456789}\n  \
                     - {name: prometheus, key: scrape-key-0123456789, metrics: true, allow: []}\n";
     let app = TestApp::with_manifest(manifest, [read_tool("t").call(|_, _| async { Ok("yes") })]).await;

@@ -81,7 +81,7 @@ async fn every_format_shows_the_page_parameters() {
 }
 
 #[tokio::test]
-async fn hints_lead_a_model_to_the_last_row() {
+async fn hints_lead_model_to_last_row() {
     let runs = Arc::default();
     // Nothing is cached, and a write must not run twice for its own result.
     let limit = Limit { calls: 1, per: Per::Day, scope: LimitScope::Tool };
@@ -413,7 +413,7 @@ async fn read_result_explains_an_empty_answer() {
 }
 
 #[tokio::test]
-async fn read_result_row_refers_to_the_first_call() {
+async fn read_result_row_refers_to_first_call() {
     let runs = Arc::default();
     let app = TestApp::with_manifest("tools: {read_result: {kind: native}}\n", [listing_tool("plain", &runs)]).await;
     let (_, first) = app.invoke("plain", json!({"n": 260})).await;

@@ -59,7 +59,7 @@ async fn module_functions_get_manifest_policies() {
 }
 
 #[tokio::test]
-async fn policy_for_an_unknown_tool_stops_the_source() {
+async fn policy_for_unknown_tool_stops_source() {
     let manifest = "python_modules:\n  weather:\n    module: m.py\n    functions: [forecast, pid]\n    tools: {forcast: {limits: [{calls: 1, per: day}]}}\n";
     let app = app(manifest, WEATHER).await;
     let weather = source(&app, "weather").await;
@@ -223,7 +223,7 @@ async fn module_secrets_are_redacted() {
 }
 
 #[tokio::test]
-async fn results_survive_a_restart_of_the_same_file() {
+async fn results_survive_restart_of_same_file() {
     let manifest = "python_modules:\n  m:\n    module: m.py\n    functions: [pid]\n    tools: {pid: {effect: read, cache: {ttl: 1h, scope: shared}}}\n";
     let app = app(manifest, WEATHER).await;
     let first = module_pid(&app).await;

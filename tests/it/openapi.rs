@@ -46,7 +46,7 @@ fn assert_refs_resolve(document: &Value) {
 }
 
 #[tokio::test]
-async fn each_tool_has_an_operation_with_its_types() {
+async fn each_tool_has_an_operation_with_types() {
     let output = json!({"type": "object", "properties": {"at": {"$ref": "#/$defs/Place"}}, "$defs": {"Place": {"type": "string"}}});
     let app = TestApp::new([tool("say").output_schema(output).tag("words"), tool("shout")]).await;
     let (status, document) = app.get("/openapi.json").await;

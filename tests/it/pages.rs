@@ -217,7 +217,7 @@ async fn result_route_repeats_the_result() {
     let wait = go.clone();
     let tools = [
         cached_listing(&Arc::default()),
-        Tool::new("says_no", "…").call(|_, _| async { Err::<String, _>(ToolError::Rejected("no".into())) }),
+        Tool::new("says_no", "…").call(|_, _| async { Err::<String, _>(ToolError::ErrorResult("no".into())) }),
         Tool::new("fails", "…")
             .effect(Effect::Read)
             .call(|_, _| async { Err::<String, _>(ToolError::upstream("down")) }),
@@ -299,7 +299,7 @@ async fn control_characters_are_removed_and_reported() {
     let tool = |name: &str| Tool::new(name, "…").effect(Effect::Read);
     let app = TestApp::new([
         tool("red").call(|_, _| async { Ok("\u{1b}[31mred\u{1b}[0m\r\n\u{7}done\u{202e}") }),
-        tool("no").call(|_, _| async { Err::<String, _>(ToolError::Rejected("\u{1b}[31mno\u{1b}[0m".into())) }),
+        tool("no").call(|_, _| async { Err::<String, _>(ToolError::ErrorResult("\u{1b}[31mno\u{1b}[0m".into())) }),
         tool("down").call(|_, _| async { Err::<String, _>(ToolError::upstream("\u{1b}[31mdown\u{1b}[0m")) }),
         tool("panics").call(|_, _| async { if true { panic!("\u{1b}[31moh\u{1b}[0m") } else { Ok("") } }),
         tool("data").call(|_, _| async { Ok(json!({"log": "\u{1b}[31mred"})) }),

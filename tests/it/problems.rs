@@ -7,7 +7,7 @@ use toolcrib::{Effect, Tool};
 use crate::support::{TestApp, request};
 
 #[test]
-fn every_kind_has_a_row_in_the_reference() {
+fn every_kind_has_row_in_reference() {
     let page = include_str!("../../docs/reference/errors.md");
     for kind in ErrorKind::ALL {
         assert!(page.contains(&format!("| `{}` |", kind.as_str())), "{}", kind.as_str());

@@ -96,8 +96,8 @@ async fn invalid_definition_is_refused_with_every_pointer() {
         (definition_with("request", json!({"url": "http://127.0.0.1:1/"})), "may not reach"),
         (definition_with("request", json!({"url": "http://[fd00:ec2::254]/"})), "may not reach"),
         (definition_with("request", json!({"url": "ftp://example.com/"})), "http:// or https://"),
-        (definition_with("aliases", json!(["t"])), "there twice"),
-        (definition_with("aliases", json!(["a", "a"])), "there twice"),
+        (definition_with("aliases", json!(["t"])), "declared twice"),
+        (definition_with("aliases", json!(["a", "a"])), "declared twice"),
         (definition_with("aliases", json!(["no name!"])), "1 to 128"),
         (definition_with("cache", json!({"ttl": "1m", "when": "x"})), "there is no `x`"),
     ] {

@@ -63,7 +63,7 @@ async fn bad_manifest_changes_nothing_and_is_explained() {
     for (text, says) in [
         ("tools:\n  calculator: {kind: native, timeout: soon}\n", "toolcrib.yaml:2:30: tools.calculator.timeout"),
         ("tools: [", "not YAML"),
-        ("tools: {a: {kind: native, use: calculator, aliases: [own]}}\n", "`own` is there twice"),
+        ("tools: {a: {kind: native, use: calculator, aliases: [own]}}\n", "`own` is declared twice"),
         ("", "is empty"),
         ("callers: [{name: ann, key: \"${file:key}\"}]\n", "file key"),
     ] {
@@ -237,7 +237,7 @@ async fn added_tools_survive_a_reload() {
     assert_eq!(app.reload().await, None);
     assert_eq!(tool_names(&app).await, ["a", "late"]);
     app.write("toolcrib.yaml", "tools: {late: {kind: native, use: calculator}}\n");
-    assert!(app.reload().await.unwrap().contains("`late` is there twice"));
+    assert!(app.reload().await.unwrap().contains("`late` is declared twice"));
     assert_eq!(tool_names(&app).await, ["a", "late"]);
 }
 

@@ -141,7 +141,7 @@ async fn changed_tool_is_quarantined_until_approved() {
 }
 
 #[tokio::test]
-async fn on_demand_server_is_checked_at_each_call() {
+async fn on_demand_server_is_checked_per_call() {
     let manifest = "mcp_servers:\n  s: {command: [python3, mcp_server.py], mode: on_demand}\n";
     let (before, now) =
         (json!([tool("get", "Gets it."), tool("same", "…")]), json!([tool("get", "Gets more."), tool("same", "…")]));
@@ -190,7 +190,7 @@ async fn changed_transport_has_no_approved_tools() {
     let app =
         app_with_server(MANIFEST, &tools, &[("toolcrib.lock", &lock_text(&["python3", "other.py"], &tools))]).await;
     assert_eq!(app.invoke("s_get", json!({})).await.1["kind"], "definition_changed");
-    let why = "its server is reached in another way than when it was pinned";
+    let why = "its server's command, environment or URL has changed since it was pinned";
     assert_eq!(source(&app).await["stopped"], json!([{"tool": "s_get", "why": why}]));
 }
 

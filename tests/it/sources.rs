@@ -368,7 +368,7 @@ async fn source_names_are_unique() {
     let folder = tempfile::tempdir().unwrap();
     let ledger = format!("sqlite://{}", folder.path().join("t.db").display());
     let error = twice.ledger(ledger).build().await.err().unwrap();
-    assert!(error.to_string().contains("source `s` is there twice"), "{error}");
+    assert!(error.to_string().contains("source `s` is declared twice"), "{error}");
 }
 
 #[tokio::test]

@@ -46,7 +46,7 @@ async fn unavailable_tool_is_not_offered_or_renamed() {
 }
 
 #[tokio::test]
-async fn denied_tool_is_not_read_from_the_cache() {
+async fn denied_tool_is_not_read_from_cache() {
     let manifest = "tools: {now: {kind: native, use: current_time, cache: {ttl: 1h}}, read_cache: {kind: native}}\n";
     let app = TestApp::with_manifest(manifest, []).await;
     assert_eq!(app.invoke("now", json!({})).await.0, 200);

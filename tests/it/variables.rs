@@ -30,7 +30,7 @@ async fn default_makes_a_variable_optional() {
 }
 
 #[tokio::test]
-async fn setting_with_an_absent_variable_is_left_out() {
+async fn setting_with_absent_variable_is_omitted() {
     let environment = format!("{{A: \"${{env:{UNSET}}}\", B: \"Bearer ${{env:{UNSET}}}\", C: c}}");
     let app = app_with_command(&format!("{{name: {UNSET}, required: false}}"), &environment).await;
     let env = json!([{"name": UNSET, "description": "", "required": false, "default": null}]);

@@ -140,7 +140,7 @@ def test_server_death_lets_a_read_retry(start, mode, tmp_path):
     assert 2 <= (tmp_path / "counted").read_text().count("dies") <= 3
 
 
-def test_server_death_fails_calls_in_the_same_process(crib, mode):
+def test_server_death_fails_calls_in_same_process(crib, mode):
     """Calls in one process fail together and at once; calls in separate processes do not."""
     other = in_background(lambda: crib.invoke("s_late", {"n": 2}))
     poll(lambda: crib.rows("tool=s_late&state=running"), 5, "it runs")
@@ -296,7 +296,7 @@ def test_garbage_between_messages_is_skipped(crib):
     assert text_of(ok(crib.invoke("s_garbage"))) == "after garbage"
 
 
-def test_partial_line_before_an_answer_fails_the_call(crib):
+def test_partial_line_before_answer_fails_call(crib):
     """An unreadable answer fails the call at once, and the server continues."""
     began = now()
     for tool in ("garbage_half", "bare", "not_text"):
@@ -350,7 +350,7 @@ def test_server_requests_to_a_person_are_refused(crib):
     assert elapsed(began) < 4
 
 
-def test_client_capabilities_that_need_a_person_are_absent(crib, tmp_path):
+def test_client_has_no_capabilities_for_persons(crib, tmp_path):
     ok(crib.invoke("s_echo"))
     for message in received(tmp_path / "heard", "initialize"):
         assert not {"sampling", "elicitation", "roots"} & set(message["params"]["capabilities"]), message

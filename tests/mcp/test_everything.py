@@ -79,7 +79,7 @@ def test_resource_links_become_text(crib, way):
     assert "Blob Resource 1" in first["text"] and "Text Resource 2" in second["text"] and "demo://resource/dynamic/text/2" in second["text"], answer
 
 
-def test_structured_content_fits_its_schema_and_is_cached(crib, way):
+def test_structured_content_is_checked_and_cached(crib, way):
     answer = ok(crib.invoke(f"{way}_get-structured-content", {"location": "Chicago"}))
     assert answer["structured_content"] == {"temperature": 36, "conditions": "Light rain / drizzle", "humidity": 82}, answer
     assert json.loads(text_of(answer)) == answer["structured_content"]
@@ -109,7 +109,7 @@ def test_server_sees_only_the_declared_environment(crib):
         assert "TOKEN" in seen and "open-sesame-123" not in json.dumps(answer), seen
 
 
-def test_refusal_is_an_error_result_with_its_text(crib, way):
+def test_refusal_is_error_result_with_text(crib, way):
     answer = error_result(crib.invoke(f"{way}_get-resource-reference", {"resourceType": "Text", "resourceId": -1}))
     assert "Invalid resourceId" in text_of(answer), answer
 

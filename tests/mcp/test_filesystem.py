@@ -40,7 +40,7 @@ def test_only_included_tools_are_served(crib):
     assert not there & {"files_read_media_file", "files_move_file", "files_create_directory"}, there
 
 
-def test_effects_come_from_the_manifest_or_are_write(crib):
+def test_effect_is_from_manifest_or_write(crib):
     effects = {tool["name"]: tool["effect"] for tool in crib.get("/tools").json["tools"]}
     assert effects["files_read_text_file"] == "read" and effects["files_write_file"] == "idempotent", effects
     assert effects["files_edit_file"] == "write" and effects["files_list_directory"] == "write", "what a server says of itself loosens nothing"

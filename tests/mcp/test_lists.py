@@ -62,7 +62,7 @@ def test_server_without_tools_is_up(begin):
     assert source(crib)["tools"] == 0 and source(crib)["state"] == "up", source(crib)
 
 
-def test_include_patterns_without_a_match_are_warned_of(begin):
+def test_unmatched_include_patterns_give_warnings(begin):
     crib = begin("pages", include=["tool_1", "get_*"])
     assert tools(crib) == {"tool_1"}
     assert "`include`: no tool of the server has the name `get_*`" in warnings(crib) and "tool_1" not in warnings(crib), source(crib)
@@ -199,7 +199,7 @@ def test_list_change_adds_and_removes_tools(begin, tmp_path):
     assert text_of(ok(crib.invoke("s_stays"))) == pid, "the server was not started anew for that"
 
 
-def test_changed_definition_is_served_without_a_lock_file(begin, tmp_path):
+def test_changed_definition_is_served_without_lock(begin, tmp_path):
     write_tools(tmp_path / "tools.json", {"name": "one", "description": "Adds."})
     crib = begin("file", tmp_path / "tools.json")
     before = crib.get("/tools/s_one").json

@@ -28,7 +28,7 @@ def begin(start, tmp_path, mode):
     return serve
 
 
-def test_start_failure_reports_the_stderr_of_the_server(begin):
+def test_start_failure_reports_stderr_of_server(begin):
     crib = begin("dies")
     state = source(crib)
     assert state["state"] == "failed" and "made-up.conf" in state["fault"], "what it said last is the reason"
@@ -132,7 +132,7 @@ def test_stubborn_servers_are_ended_in_parallel(start):
     assert not alive(below)
 
 
-def test_stubborn_server_ends_after_its_on_demand_call(begin, mode, mark):
+def test_stubborn_on_demand_server_ends(begin, mode, mark):
     """On demand each call's server ends with it, even if it resists."""
     if mode == "persistent":
         pytest.skip("it stays")
@@ -189,13 +189,13 @@ def test_hundred_kills_leave_nothing_behind(start, mark):
     poll(lambda: all(now <= then for now, then in zip(after(), before)), 10, f"as before: {before}, now {after()}")
 
 
-def test_on_demand_start_may_use_the_call_timeout(start):
+def test_on_demand_start_may_use_call_timeout(start):
     entry = dict(mode="on_demand", start_timeout="60s")
     crib = start_with_servers(start, s=script("starts", "takes", 1.8, timeout="3s", **entry), late=script("starts", "takes", 1.8, timeout="1s", **entry))
     assert text_of(ok(crib.invoke("s_pid")))
     error = problem(crib.invoke("late_pid"), 503, "tool_unavailable")
     # Exactly 0.9 s where nothing else was slow.
-    assert re.search(r"was not ready within 0\.\d s,", error["detail"]) and "raise the tool's `timeout`" in error["detail"] and "down" not in error["detail"], error
+    assert re.search(r"was not ready within 0\.\d s,", error["detail"]) and "raise the tool's `timeout`" in error["detail"] and "is unavailable" not in error["detail"], error
     output = cli("check", "--manifest", str(crib.manifest), cwd=crib.manifest.parent)
     assert "mcp_servers.s.start_timeout: an on_demand server starts within each call" in output.stdout + output.stderr, output
 

@@ -111,7 +111,7 @@ def test_http_error_fails_the_call(start, web, era, status):
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json"])
-def test_retry_after_is_passed_on_and_redirects_fail(start, web, era, kind):
+def test_retry_after_is_passed_on(start, web, era, kind):
     one = web(era)
     crib = start_with_servers(start, s=entry(one, tools={"echo": {"effect": "read", "timeout": "3s"}}))
     answer_with(one, "tools/call", lambda exchange, _: exchange.status(503, b"busy", kind, Retry_After="3"))
@@ -135,7 +135,7 @@ def test_unanswered_call_fails(start, web, era):
 
 
 @pytest.mark.parametrize(("status", "kept"), [(400, 0), (403, 0), (415, 0), (408, 1), (409, 1), (424, 1), (499, 1), (502, 1)])
-def test_http_status_decides_if_the_key_is_released(start, web, status, kept):
+def test_http_status_decides_about_the_key(start, web, status, kept):
     """Only a request that was refused before its execution has certainly run nothing."""
     one = web("sessionless")
     crib = start_with_servers(start, s=entry(one, tools={"echo": {"limits": [{"calls": 5, "per": "day"}]}}))
@@ -200,7 +200,7 @@ def test_new_session_lists_before_a_pinned_call(start, web, mode):
     assert all(headers["mcp-session-id"] not in one.sessions for headers in reported), "what met a 404 was not run"
 
 
-def test_pinned_tool_returns_after_an_outage_while_listing(start, web, era):
+def test_pinned_tool_returns_after_listing_outage(start, web, era):
     """The server notifies of a list change and then refuses connections."""
     one = web(era)
     crib = start_pinned(start, one)
@@ -278,7 +278,7 @@ def test_streamed_answer_has_progress(start, web, era):
     assert text_of(found[-1][1]) == "streamed"
 
 
-def test_slow_stream_is_bounded_by_the_call_timeout(start, web, era):
+def test_slow_stream_is_bounded_by_call_timeout(start, web, era):
     one = web(era)
     crib = start_with_servers(start, s=entry(one))
     answer_with(one, "tools/call", stream(*[send_comment, pause(0.2)] * 5, send_answer("at last")))

@@ -24,7 +24,7 @@ def backup(crib, to, **more):
     return cli("backup", to, "--ledger", f"sqlite://{crib.ledger}", cwd=crib.folder, **more)
 
 
-def test_copy_of_a_busy_ledger_is_a_ledger(start, tmp_path):
+def test_copy_of_busy_ledger_is_ledger(start, tmp_path):
     """A copy taken during calls is private and complete: it has every answered call, and limits continue from it."""
     crib = start({"tools": {"w": counting_tool(), "calculator": {"kind": "native"}}})
     stop, answered = threading.Event(), []
@@ -154,7 +154,7 @@ def test_interrupted_backup_leaves_nothing(start, tmp_path, sign):
             return sum(one.stat().st_size for one in tmp_path.glob("copy*")) > 1 << 20
         except FileNotFoundError:
             return False
-    poll(under_way, what="a copy under way")
+    poll(under_way, what="a copy in flight")
     process.send_signal(sign)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 1 and b"stopped" in err and not out, (process.returncode, out, err)

@@ -113,7 +113,7 @@ def test_oversized_body_is_answered_without_reading(crib, chunked):
                          ids=["arguments", "top", "string", "objects", "context"])
 def test_json_of_ten_thousand_levels_is_refused(crib, body):
     started = now()
-    # As a string inside valid JSON the nesting may also count as arguments that break the schema.
+    # As a string inside valid JSON the nesting may also count as arguments that violate the schema.
     problem(send(crib, body, "anything"), {400, 422}, {"invalid_request", "invalid_arguments"})
     assert elapsed(started) < 3
 

@@ -15,7 +15,7 @@ def open_circuit(crib, tool="x"):
         problem(crib.invoke(tool), {502, 504})
 
 
-def test_five_failures_open_the_circuit_until_a_probe(start, upstream):
+def test_five_failures_open_circuit_until_probe(start, upstream):
     """Refused without asking the upstream or spending a unit; after five seconds one of many callers asks, and all go on."""
     url = upstream.script("/down", 503, 502, 504, 503, 503, 503, reply_with({"fine": True}))
     crib = start({"tools": {"x": web(url, effect="read", limits=[{"calls": 100, "per": "day"}])}})

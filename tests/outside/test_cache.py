@@ -28,7 +28,7 @@ def test_miss_then_hit(start, upstream):
     assert invoke_cached(crib, {}, "plain") == ("off", 3), "no cache unless the manifest says so"
 
 
-def test_hit_is_a_call_with_its_own_row(start, upstream):
+def test_hit_is_call_with_own_row(start, upstream):
     """Its own invocation id, its own tool_use_id, its own row."""
     crib = start({"tools": {"x": cached_tool(upstream)}})
     first = ok(crib.invoke("x", {"a": 1}, tool_use_id="t1"))
@@ -213,7 +213,7 @@ def test_when_decides_what_is_stored(start, upstream):
     assert invoke_cached(crib, {"n": 7}) == ("miss", 4)
 
 
-def test_failing_when_stores_nothing_and_fails_no_call(start, upstream):
+def test_failing_when_only_skips_storing(start, upstream):
     crib = start({"tools": {"x": cached_tool(upstream, cache={"ttl": "5m", "when": "result|abs > 1"})}})
     assert [invoke_cached(crib)[0] for _ in range(3)] == ["miss"] * 3
     poll(lambda: "cache.when failed" in crib.stderr, what="a warning")

@@ -95,7 +95,7 @@ ADMIN_CALLER = {"name": "root", "key": "${env:ROOT}", "admin": True}
 
 
 @pytest.mark.parametrize("entry", [{"deny": ["mailr"]}, {"allow": ["send_mial"]}])
-def test_unknown_tool_name_in_grants_is_an_error(tmp_path, entry):
+def test_unknown_tool_in_grants_is_error(tmp_path, entry):
     write_manifest(tmp_path, [dict(CALLER, **entry)])
     for command in (["check"], ["serve", "--listen", "127.0.0.1:0"], ["tools"]):
         run = cli(*command, cwd=tmp_path, env=KEYS)
@@ -105,7 +105,7 @@ def test_unknown_tool_name_in_grants_is_an_error(tmp_path, entry):
         assert "did you mean mailer?" in text or "did you mean send_mail?" in text, text
 
 
-def test_possibly_registered_name_in_grants_is_a_warning(start, tmp_path):
+def test_possibly_registered_grant_is_a_warning(start, tmp_path):
     """`check` warns, `--strict` fails, the service starts with a warning; there is no warning once the tool exists."""
     write_manifest(tmp_path, [dict(CALLER, deny=["late"]), ADMIN_CALLER])
     run = cli("check", cwd=tmp_path, env=KEYS)

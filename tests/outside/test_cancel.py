@@ -144,7 +144,7 @@ def test_callers_cancel_their_own_calls(start, mark):
         problem(crib.delete(path, key=bob), 404, "invalid_request")
 
 
-def test_cancel_of_an_ended_call_reports_its_state(start):
+def test_cancel_of_ended_call_reports_state(start):
     crib = start({"tools": {"fine": sh("echo fine", effect="read"), "sad": sh("exit 3", effect="read"),
                             "late": sh("exec /bin/sleep 5", effect="read", timeout="100ms")}})
     for tool, state in (("fine", "succeeded"), ("sad", "failed"), ("late", "timed_out")):

@@ -106,7 +106,7 @@ def test_output_must_fit_its_schema(start):
     problem(crib.invoke("liar"), 502, "bad_output")
 
 
-def test_exit_code_and_stderr_become_an_error_result(start):
+def test_exit_code_and_stderr_become_error(start):
     """Exit 1 is the tool saying no: 200, is_error, and its stderr is the text."""
     crib = start({"tools": {"sad": sh("echo out; echo 'no such file: x.txt' >&2; exit 1", effect="read"),
                             "mute": sh("exit 3", effect="read"), "killed": sh("kill -9 $$", effect="read")}})

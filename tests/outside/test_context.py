@@ -135,7 +135,7 @@ def test_check_reports_set_default_and_unset(tmp_path):
         "GIVEN": "missing", "UNITS": "default", "NONE": "unset", "FAR": "unset"}
 
 
-def test_setting_with_an_absent_variable_is_left_out(tmp_path):
+def test_setting_with_absent_variable_is_omitted(tmp_path):
     (tmp_path / "toolcrib.yaml").write_text(MANIFEST.split("mcp_servers")[0])
     env = {"GIVEN": "value-of-given"}
     answer = json.loads(cli("call", "show", "{}", cwd=tmp_path, env=env).stdout)

@@ -25,7 +25,7 @@ def burst(crib, tool, calls, threads=32):
     return [reply for part in parallel(threads, work) for reply in part]
 
 
-def test_thousand_calls_against_a_limit_of_a_hundred(start, tmp_path):
+def test_thousand_calls_against_limit_of_hundred(start, tmp_path):
     """Exactly 100 run, 900 are refused; the count survives a restart and a kill -9; a reset frees it."""
     ran = tmp_path / "ran"
     crib = start({"tools": {"once": appender(ran, [{"calls": 100, "per": "lifetime"}])}})
@@ -74,7 +74,7 @@ def test_kill_nine_under_load_keeps_counts(start, tmp_path):
         for thread in threads:
             thread.start()
         if before < limit:
-            poll(lambda: lines_in(ran) >= min(limit, before + 12), 15, "calls under way")
+            poll(lambda: lines_in(ran) >= min(limit, before + 12), 15, "calls in flight")
         crib.kill9()
         stop.set()
         for thread in threads:

@@ -118,7 +118,7 @@ def test_progress_lines_precede_the_result(start):
     stream.close()
 
 
-def test_refusal_is_a_problem_and_failure_a_result(start):
+def test_refusal_is_problem_and_failure_result(start):
     crib = start({"tools": {"x": sh("exit 3", effect="read", input_schema={"type": "object", "properties": {"n": {"type": "integer"}},
                                                                           "additionalProperties": False}),
                             "late": sh("exec /bin/sleep 5", effect="read", timeout="200ms"),

@@ -89,7 +89,7 @@ def test_name_matching_setting_is_honoured(start, tmp_path):
     assert lines_in(tmp_path / "sent") == 1, "another spelling is no guess"
 
 
-def test_tools_of_others_are_neither_matched_nor_shown(start):
+def test_tools_of_others_are_not_matched(start):
     callers = [dict(CALLERS[0], deny=["get-weather", "secret_rows"]), *CALLERS[1:]]
     crib = start({"callers": callers, "calls": {"name_matching": "similar"},
                   "tools": read_tools("get_weather", "get-weather", "secret_rows")}, env=KEYS)

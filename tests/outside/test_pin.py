@@ -78,7 +78,7 @@ def test_pin_reports_new_changed_and_removed_tools(tmp_path):
         "one: 3 tools, changed since it was pinned", "  changed  a: description, outputSchema", "  new      d", "  gone     b",
         "two: removed from the pins, since it is not in the manifest", "toolcrib.lock: written"]
     manifest(tmp_path, {"one": dict(one, command=one["command"][:-1] + [one["command"][-1] + " again"])})
-    assert pin(tmp_path).stdout.splitlines()[0] == "one: 3 tools, reached in another way than when it was pinned"
+    assert pin(tmp_path).stdout.splitlines()[0] == "one: 3 tools, its command, environment or URL has changed since it was pinned"
 
 
 def test_pin_covers_only_the_named_servers(tmp_path):
@@ -225,7 +225,7 @@ def test_url_server_is_pinned_without_its_headers(start, tmp_path, remote):
 
 
 @pytest.mark.parametrize("mode", ["persistent", "on_demand"])
-def test_changed_tool_of_a_url_server_is_quarantined(start, remote, mode):
+def test_changed_tool_of_url_server_is_quarantined(start, remote, mode):
     crib = start({"mcp_servers": {"far": {"url": remote.url, "mode": mode}}}).ready()
     pin(crib.folder)
     poll(lambda: source(crib, "far")["warnings"] == [], 20, "the pins to be read")
@@ -250,7 +250,7 @@ def test_changed_tool_of_a_url_server_is_quarantined(start, remote, mode):
     assert 'toolcrib_source_stopped_tools{source="far"} 0' in crib.get("/metrics").body.decode()
 
 
-def test_restored_definition_of_an_on_demand_server_runs(start, remote):
+def test_restored_definition_of_on_demand_server_runs(start, remote):
     crib = start({"mcp_servers": {"far": {"url": remote.url, "mode": "on_demand"}}}).ready()
     pin(crib.folder)
     poll(lambda: source(crib, "far")["warnings"] == [], 20, "the pins to be read")
@@ -308,7 +308,7 @@ def test_changed_path_is_another_program(tmp_path):
     manifest(tmp_path, {"one": dict(one, environment={"PATH": "/usr/bin:/bin:/usr/local/bin"})})
     pin(tmp_path)
     manifest(tmp_path, {"one": dict(one, environment={"PATH": f"{tmp_path}:/usr/bin:/bin:/usr/local/bin"})})
-    assert pin(tmp_path).stdout.splitlines()[0] == "one: 1 tool, reached in another way than when it was pinned"
+    assert pin(tmp_path).stdout.splitlines()[0] == "one: 1 tool, its command, environment or URL has changed since it was pinned"
 
 
 def waiting_server(folder, *tools):
@@ -465,7 +465,7 @@ def test_definitions_contain_no_secret(start, tmp_path):
     assert secret not in done.stdout + done.stderr + written + crib.stderr and list(read_lock(crib.folder)["servers"]["one"]["tools"]) == ["a", "b"]
 
 
-def test_pins_stay_when_the_lock_file_is_removed(start, tmp_path):
+def test_pins_stay_when_lock_file_is_removed(start, tmp_path):
     crib = start({"mcp_servers": {"one": server(tmp_path / "one", tool("a"), tool("b"))}})
     pin(crib.folder)
     poll(lambda: source(crib, "one")["state"] == "up" and source(crib, "one")["warnings"] == [], 20, "the pins to be read")

@@ -345,7 +345,7 @@ def test_cache_depends_on_named_context_fields(crib):
     assert other["meta"]["cache"] == "miss" and text_of(other) != text_of(own)
 
 
-def test_context_tool_without_cache_context_is_not_cached(start):
+def test_context_tool_needs_cache_context(start):
     crib = start({"python_modules": {"m": module(FILES / "decorated.py", functions=["counter_of"], tools={
         "counter_of": {"effect": "read", "cache": {"ttl": "5m"}}})}}).ready()
     seen = {text_of(ok(crib.invoke("counter_of", context={"tenant": "a"}))) for _ in range(3)}

@@ -92,7 +92,7 @@ def test_invalid_function_does_not_affect_others(start, tmp_path):
     assert text_of(ok(crib.invoke("good", {"a": 1}))) == "1"
 
 
-def test_policy_for_a_missing_tool_stops_the_module(start, tmp_path):
+def test_policy_for_missing_tool_stops_module(start, tmp_path):
     """An operator who meant to limit a tool gets the nearest name; no tool is served without its policy."""
     (tmp_path / "some.py").write_text(greeting_source())
     crib = start({"python_modules": {"some": module(tmp_path / "some.py", functions=["greet"], tools={"greeet": {"effect": "read"}})}}).ready()
@@ -102,7 +102,7 @@ def test_policy_for_a_missing_tool_stops_the_module(start, tmp_path):
     problem(crib.invoke("greet", {"name": "Ann"}), 503, "tool_unavailable")
 
 
-def test_duplicate_name_in_the_manifest_is_an_error(tmp_path):
+def test_duplicate_name_in_manifest_is_error(tmp_path):
     """A conflict that is visible without loading is an error of the manifest, with both positions."""
     (tmp_path / "one.py").write_text(greeting_source())
     entry = {"functions": ["greet"], "tools": {"greet": {"effect": "read"}}}

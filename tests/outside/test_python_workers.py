@@ -61,7 +61,7 @@ def test_sync_calls_run_one_per_worker(start, count):
     assert max(nap["ended"] for nap in naps) - min(nap["begun"] for nap in naps) < 0.2 * 6 / count + 0.6
 
 
-def test_slow_sync_call_does_not_delay_async_calls(start):
+def test_slow_sync_call_delays_no_async(start):
     crib = start_rough(start)
     slow = in_background(lambda: crib.invoke("nap", {"seconds": 2}))
     crib.wait_row("state=running")
@@ -504,7 +504,7 @@ def test_shared_loop_runs_beside_a_blocking_call(start):
     ok(slow())
 
 
-def test_shared_call_that_honours_cancel_keeps_the_object(start):
+def test_shared_cancelled_call_keeps_the_object(start):
     crib = start_account(start, share=True, policies={"watches": {"timeout": "500ms"}})
     pid = data_of(crib.invoke("add_async", {"amount": 5}))["pid"]
     problem(crib.invoke("watches"), 504, "attempt_timed_out")
@@ -525,7 +525,7 @@ def test_shared_call_that_hangs_ends_the_process(start):
     ok(other())
 
 
-def test_blocking_call_without_a_thread_has_not_run(start):
+def test_blocking_call_without_thread_has_not_run(start):
     crib = start_account(start, share=True, policies={"add": {"timeout": "1s"}})
     slow = in_background(lambda: crib.invoke("nap", {"seconds": 3}))
     crib.wait_row("tool=nap&state=running")

@@ -92,7 +92,7 @@ def test_included_files_are_added_and_removed(start):
     (more / "a.yaml").unlink()
     wait_for_tools(crib, ["b", "calculator"])
     (more / "b.yaml").write_text("tools: {calculator: {kind: native}}\n")
-    poll(lambda: reloads(crib)["refused"] == 1, 8, "a name that is there twice")
+    poll(lambda: reloads(crib)["refused"] == 1, 8, "a name that is declared twice")
     wait_for_log(crib, "tools.d/b.yaml:1:9: tools.calculator: the name is taken")
 
 
@@ -198,7 +198,7 @@ def test_running_call_keeps_its_definition(start, tmp_path):
     assert crib.row(result["invocation_id"])["state"] == "succeeded"
 
 
-def test_usage_stays_and_old_results_are_not_served(start, upstream):
+def test_usage_stays_old_results_are_dropped(start, upstream):
     def tool(path, calls):
         return web(upstream.base + path, effect="read", cache={"ttl": "1h"}, limits=[{"calls": calls, "per": "lifetime"}])
 

@@ -177,7 +177,7 @@ def test_calls_run_in_parallel(pipe):
     crib.close_input()
 
 
-def test_stdout_has_only_messages_and_no_port_opens(pipe):
+def test_stdout_has_messages_and_no_port(pipe):
     with socket.create_server(("127.0.0.1", 0)) as taken:  # this port cannot be bound a second time
         manifest = {**TOOLS, "server": {"listen": f"127.0.0.1:{taken.getsockname()[1]}"}}
         crib = pipe(manifest, env={"TOOLCRIB_LISTEN": "0.0.0.0:7411", "TOOLCRIB_LOG": "debug"})
@@ -317,7 +317,7 @@ def test_pending_input_is_answered_before_the_end(tmp_path):
         assert all(answer["result"]["content"][0]["text"] == "42" for answer in answers if answer.get("id") is not None)
 
 
-def test_messages_before_a_session_do_not_end_it(pipe):
+def test_early_messages_do_not_end_session(pipe):
     crib = pipe()
     reported = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}
     for method, params, era in (("ping", None, OLD), ("server/discover", None, NEW), ("tools/list", None, OLD),
@@ -330,7 +330,7 @@ def test_messages_before_a_session_do_not_end_it(pipe):
     crib.close_input()
 
 
-def test_duplicate_id_is_refused_and_the_call_continues(pipe, mark):
+def test_duplicate_id_is_refused_call_continues(pipe, mark):
     crib = pipe()
     number = crib.start_request("tools/call", {"name": "nap", "arguments": {"seconds": f"0.7{mark}"}})
     crib.last -= 1
@@ -406,7 +406,7 @@ def test_listen_address_is_refused(tmp_path, extra):
     assert "--stdio" in done.stderr and "--listen" in done.stderr
 
 
-def test_bad_manifest_exits_with_64_and_empty_stdout(tmp_path):
+def test_bad_manifest_exits_64_with_empty_stdout(tmp_path):
     (tmp_path / "toolcrib.yaml").write_text("tools: {sum: {kind: nonsense}}\n")
     done = cli("serve", "--stdio", cwd=tmp_path)
     assert done.returncode == 64 and done.stdout == "" and "nonsense" in done.stderr

@@ -32,7 +32,7 @@ def test_source_distribution_can_be_installed(python_artefacts, tmp_path):
     assert venv.run("-c", "import toolcrib; print(toolcrib.__version__)").strip() == "0.1.0"
 
 
-def test_pure_package_says_that_it_has_no_program(installed):
+def test_pure_package_reports_missing_program(installed):
     environment = {name: value for name, value in os.environ.items() if name != "TOOLCRIB_BIN"} | {"PATH": ""}
     done = subprocess.run([installed.folder / "bin" / "toolcrib", "--version"], env=environment, text=True, capture_output=True)
     assert done.returncode == 1
@@ -211,7 +211,7 @@ def test_calls_takes_a_message_of_a_model(toolcrib):
     assert toolcrib.calls(text, run_id="r-3")["results"][0]["content"][0]["text"] == "2"
 
 
-def test_tools_come_in_the_shape_of_a_provider(toolcrib):
+def test_tools_come_in_shape_of_provider(toolcrib):
     assert {tool["name"] for tool in toolcrib.tools()} == {"greet", "fail", "wait", "calculator"}
     assert {tool["function"]["name"] for tool in toolcrib.tools(format="openai")} == {"greet", "fail", "wait", "calculator"}
     assert toolcrib.tool("greet")["policy"]["effect"] == "read"
@@ -289,7 +289,7 @@ def test_platform_wheel_starts_the_service(binary, tmp_path):
         assert service.wait(30) == 0
 
 
-def test_build_refuses_a_file_that_is_no_static_program(tmp_path):
+def test_build_refuses_non_static_program(tmp_path):
     (tmp_path / "script").write_text("#!/bin/sh\n")
     done = subprocess.run(["python3", PACKAGE / "build", tmp_path / "script", tmp_path], text=True, capture_output=True)
     assert done.returncode == 1 and "not an ELF file" in done.stderr

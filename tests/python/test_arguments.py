@@ -79,7 +79,7 @@ def test_value_is_converted_as_hinted(workshop, hint, given, seen):
         ("Union[Color, Point]", {"x": -2}, "/x", "x must not be negative"),
     ],
 )
-def test_invalid_value_is_a_violation_with_a_pointer(workshop, hint, given, pointer, words):
+def test_invalid_value_is_violation_with_pointer(workshop, hint, given, pointer, words):
     worker, _ = workshop.load(HEAD + f"def f(x: {hint}): print('ran')\n", functions=["f"])
     answer = worker.call("f", {"x": given})
     assert answer["op"] == "invalid", answer

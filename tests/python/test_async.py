@@ -134,7 +134,7 @@ def test_sync_worker_runs_coroutines_and_own_loops(workshop):
 
 
 @pytest.mark.parametrize("spoils", ["asyncio.run(meet(1))", "asyncio.set_event_loop(None)", "asyncio.get_event_loop().close()"])
-def test_damaged_loop_is_repaired_for_the_next_call(workshop, spoils):
+def test_damaged_loop_is_repaired_for_next_call(workshop, spoils):
     worker, _ = workshop.load(
         TOOLS + f"\ndef spoil():\n    {spoils}\ndef old():\n    return asyncio.get_event_loop().run_until_complete(meet(1))\n",
         functions=["meet", "spoil", "old"],

@@ -86,7 +86,7 @@ def test_context_can_be_requested_in_every_way(workshop):
         assert text_of(ok(worker.call(name, given, CONTEXT))) == output
 
 
-def test_tool_use_id_defaults_to_the_invocation_id(workshop):
+def test_tool_use_id_defaults_to_invocation(workshop):
     worker, _ = workshop.load(TOOLS, functions=NAMES)
     assert worker.call("all_of_it", {"x": 1})["structured_content"]["use"]["toolUseId"] == "inv-1"
 

@@ -49,7 +49,7 @@ def %s(tool, **kwargs):
 SCHEMA = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'
 
 
-def test_spec_function_is_named_like_file_or_tool(workshop):
+def test_spec_function_is_named_like_file(workshop):
     for function, schema in (("weather", SCHEMA), ("weather", f'{{"json": {SCHEMA}}}'), ("weather_now", SCHEMA)):
         worker, tools = workshop.load(SPEC % (schema, function), name="weather.py")
         assert tools["weather_now"]["input_schema"]["required"] == ["city"]

@@ -37,13 +37,13 @@ def test_syntax_error_has_its_position(workshop):
     assert "def f(:" in failed["traceback"] and "toolcrib worker" not in failed["traceback"]
 
 
-def test_missing_import_is_located_in_the_user_file(workshop):
+def test_missing_import_is_located_in_user_file(workshop):
     failed = workshop.fail("import json\n\nimport not_installed_anywhere\n")
     assert (failed["kind"], failed["line"]) == ("import", 3)
     assert "not_installed_anywhere" in failed["message"] and "tools_here.py:3" in failed["message"]
 
 
-def test_library_exception_is_located_at_the_user_call(workshop):
+def test_library_exception_is_located_at_user_call(workshop):
     failed = workshop.fail("import json\nsettings = json.loads('{')\n")
     assert (failed["kind"], failed["line"]) == ("exception", 2)
     assert "JSONDecodeError" in failed["message"]
@@ -143,14 +143,14 @@ class Notes:
         ({"init": {"path": "x"}}, "invalid", ["`object`"]),
     ],
 )
-def test_object_that_cannot_be_created_is_a_failure(workshop, request_, kind, words):
+def test_uncreatable_object_is_a_failure(workshop, request_, kind, words):
     failed = workshop.fail(CLASS, **request_)
     assert failed["kind"] == kind, failed
     for word in words:
         assert word in failed["message"], failed
 
 
-def test_file_saved_twice_within_a_second_is_reread(workshop):
+def test_file_saved_twice_within_second_is_reread(workshop):
     for word in ("one", "two"):
         worker, _ = workshop.load(f"def f(): return '{word}'", functions=["f"])
         assert text_of(worker.call("f")) == word

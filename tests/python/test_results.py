@@ -269,7 +269,7 @@ def odd():
 NAMES = ["steps", "asteps", "returns", "breaks", "odd"]
 
 
-def test_yields_are_progress_and_the_last_the_result(workshop):
+def test_yields_are_progress_and_last_result(workshop):
     worker, tools = workshop.load(GENERATORS, functions=NAMES)
     assert [tools[name]["mode"] for name in NAMES] == ["sync", "async", "sync", "sync", "sync"]
     seen, end = worker.watch("steps", {"n": 2})

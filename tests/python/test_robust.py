@@ -135,7 +135,7 @@ def test_surviving_child_does_not_block_the_service(workshop):
         os.kill(child, signal.SIGKILL)
 
 
-def test_end_of_input_runs_exit_handlers_without_threads(workshop):
+def test_input_end_runs_handlers_without_threads(workshop):
     worker, _ = workshop.load(
         "import atexit, threading, time\natexit.register(print, 'handler ran')\ndef stay():\n    threading.Thread(target=time.sleep, args=(60,)).start()\n",
         functions=["stay"],

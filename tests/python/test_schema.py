@@ -297,7 +297,7 @@ def test_bundled_strands_decorator_needs_declared_context(workshop):
     )
 
 
-def test_return_hint_with_fields_is_an_output_schema(workshop):
+def test_return_hint_with_fields_is_output_schema(workshop):
     _, tools = workshop.load(
         HEAD + RECORDS + "def a() -> Point: ...\ndef b() -> dict: ...\ndef c() -> List[Point]: ...\n"
         "@tool(output_schema={'type': 'object'})\ndef d() -> int: ...\ndef e() -> Options: ...\n", functions=["a", "b", "c", "d", "e"],

@@ -97,7 +97,7 @@ def strands(with_package):
     return with_package("strands")
 
 
-def test_strands_spec_is_the_one_shown_to_models(strands):
+def test_strands_spec_is_shown_to_models(strands):
     worker, tools = strands.load(TOOLS)
     assert list(tools) == ["forecast", "nested", "who", "steps", "asteps", "later", "nothing", "breaks", "says_no"]
     assert {tool["framework"] for tool in tools.values()} == {"strands"}
@@ -230,7 +230,7 @@ def test_ready_made_tools_run_unchanged(ready_made):
     assert "hi" in call("shell", command="echo hi")
 
 
-def test_ready_made_http_request_reaches_a_local_server(ready_made):
+def test_ready_made_http_request_reaches_local_server(ready_made):
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)

@@ -129,11 +129,11 @@ fn runner_code(function: &Function, root: &Path, builder: &TokenStream) -> Token
     let takes_context = function.takes_context();
     let fields = quote!(__Arguments { #(#names),* }: __Arguments);
     let call = quote!(#ident(#(#values),*));
-    let how = if signature.asyncness.is_some() { format_ident!("call") } else { format_ident!("call_blocking") };
+    let method = if signature.asyncness.is_some() { format_ident!("call") } else { format_ident!("call_blocking") };
     quote_spanned! {ident.span()=>
         #[allow(unused_imports)]
         use #root::__private::Plain as _;
-        #root::__private::#how(#builder, #conversion, #takes_context, |#fields, #context| #call)
+        #root::__private::#method(#builder, #conversion, #takes_context, |#fields, #context| #call)
     }
 }
 

@@ -282,8 +282,8 @@ fn limit_call(entry: &Meta, root: &Path) -> Result<TokenStream> {
             "calls" => calls = Some(parse_integer(entry_value(&part)?, 0)?),
             "per" => per = Some(parse_variant(&part, SPANS)?),
             _ => {
-                let whose = parse_variant(&part, &[("tool", "Tool"), ("caller", "Caller")])?;
-                scope = quote!(#root::LimitScope::#whose);
+                let variant = parse_variant(&part, &[("tool", "Tool"), ("caller", "Caller")])?;
+                scope = quote!(#root::LimitScope::#variant);
             }
         }
     }

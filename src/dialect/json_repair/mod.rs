@@ -5,10 +5,10 @@
 //! trusted: `repair::compare_tokens` proves that it means the same as the original text. Then
 //! [`crate::call::json::parse_strict`] parses it.
 
-mod invalid_arguments;
 mod read;
 mod repair;
 mod tokens;
+mod unreadable_arguments;
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::message::RawArguments;
 use crate::call::json::type_name;
-use crate::call::{InvalidArguments, JsonObject};
+use crate::call::{JsonObject, UnreadableArguments};
 pub(in crate::dialect) use repair::find_extent;
 pub(in crate::dialect) use tokens::{TokenKind, Tokens};
 
@@ -40,15 +40,15 @@ pub struct Repaired {
 ///
 /// # Errors
 /// The arguments have two possible meanings, are not an object, or are incomplete for a tool with effects.
-pub fn read_arguments(raw: &RawArguments, cut_off: bool, may_close: bool) -> Result<Repaired, InvalidArguments> {
+pub fn read_arguments(raw: &RawArguments, cut_off: bool, may_close: bool) -> Result<Repaired, UnreadableArguments> {
     if cut_off && !may_close {
-        return Err(InvalidArguments::cut_off());
+        return Err(UnreadableArguments::cut_off());
     }
     match raw {
         RawArguments::Object(object) => Ok(Repaired { arguments: object.clone(), repairs: Vec::new() }),
         RawArguments::Missing => Ok(Repaired { arguments: JsonObject::new(), repairs: Vec::new() }),
         RawArguments::Other(Value::Null) => Ok(Repaired { arguments: JsonObject::new(), repairs: Vec::new() }),
-        RawArguments::Other(other) => Err(InvalidArguments::not_an_object(type_name(other))),
+        RawArguments::Other(other) => Err(UnreadableArguments::not_an_object(type_name(other))),
         RawArguments::Text(text) => {
             let mut repairs = BTreeSet::new();
             let arguments = read::read_object(text, may_close, &mut repairs)?;

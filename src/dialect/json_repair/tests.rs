@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-fn repair(text: &str, may_close: bool) -> Result<Repaired, InvalidArguments> {
+fn repair(text: &str, may_close: bool) -> Result<Repaired, UnreadableArguments> {
     read_arguments(&RawArguments::Text(text.to_owned()), false, may_close)
 }
 
@@ -349,7 +349,7 @@ fn valid_escapes_are_not_a_repair() {
 }
 
 #[test]
-fn text_that_may_belong_to_object_is_refused() {
+fn text_possibly_within_object_is_refused() {
     for before in ["see [1] then ", "\"k\": v then ", "'k': v then ", "one, ", "a \" "] {
         assert!(repair(&format!("{before}{{\"a\": 1}}"), true).is_err(), "{before}");
     }

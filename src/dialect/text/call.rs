@@ -29,7 +29,7 @@ pub(super) struct ReadResult {
 }
 
 /// Names that mean "no call" (ReAct). `final_answer` is not included, because real tools have this name.
-pub(in crate::dialect) fn is_no_tool_name(name: &str) -> bool {
+pub(in crate::dialect) fn is_reserved_action(name: &str) -> bool {
     ["none", "n/a", "final answer", "finish"].iter().any(|word| name.eq_ignore_ascii_case(word))
 }
 
@@ -150,7 +150,7 @@ fn calls_in_object(mut object: JsonObject, syntax: TextSyntax) -> Option<Vec<Par
         let what = format!("{} is not a tool's name", members[name].0);
         return is_explicit.then(|| vec![Err(malformed_call(syntax, None, what))]);
     };
-    if is_no_tool_name(named) && !is_explicit {
+    if is_reserved_action(named) && !is_explicit {
         return Some(Vec::new());
     }
     let arguments = arguments.map_or(RawArguments::Missing, |at| classify_arguments(members[at].1.clone()));
@@ -193,7 +193,7 @@ fn assign_roles(keys: &[&str], syntax: TextSyntax) -> Option<Result<(usize, Opti
 }
 
 fn is_plausible_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= 128 && (is_no_tool_name(name) || !name.contains(char::is_whitespace))
+    !name.is_empty() && name.len() <= 128 && (is_reserved_action(name) || !name.contains(char::is_whitespace))
 }
 
 /// Reads the call from a body that is not strict JSON. Its arguments stay as the model wrote them, because the tool
@@ -220,7 +220,7 @@ fn call_in_broken_json(mut body: &str, syntax: TextSyntax, cut_off: bool) -> Opt
     let Some(name) = parse_single_string(members[name].1).filter(|name| is_explicit || is_plausible_name(name)) else {
         return is_explicit.then(|| vec![malformed(None)]);
     };
-    if is_no_tool_name(&name) && !is_explicit {
+    if is_reserved_action(&name) && !is_explicit {
         return Some(Vec::new());
     }
     if json_repair::has_mixed_keys(body) {

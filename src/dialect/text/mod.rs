@@ -9,7 +9,7 @@ mod react;
 mod reply;
 mod scan;
 
-pub(in crate::dialect) use call::is_no_tool_name;
+pub(in crate::dialect) use call::is_reserved_action;
 pub use reply::{syntax_reminder, write_reply};
 
 use super::json_repair;

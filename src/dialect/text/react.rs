@@ -1,6 +1,6 @@
 //! Reads the lines of ReAct: `Thought:`, `Action:`, `Action Input:`, `Observation:`, `Final Answer:`.
 
-use super::call::{ReadResult, classify_text_arguments, is_cut_off, is_no_tool_name, read_calls};
+use super::call::{ReadResult, classify_text_arguments, is_cut_off, is_reserved_action, read_calls};
 use super::malformed_call;
 use super::scan::{find_begin_mark, skip_fence_opening};
 use crate::dialect::json_repair;
@@ -58,7 +58,7 @@ pub(super) fn read_action(text: &str) -> ReadResult {
     let name = text[start..end].trim().trim_matches(['`', '"', '\'', '*', ' ']);
     let input =
         read_label(&text[end..]).filter(|(label, _)| *label == Label::ActionInput).map(|(_, length)| end + length);
-    if name.is_empty() || is_no_tool_name(name) || (input.is_none() && name.contains(char::is_whitespace)) {
+    if name.is_empty() || is_reserved_action(name) || (input.is_none() && name.contains(char::is_whitespace)) {
         return ReadResult { length: input.unwrap_or(end), ..parsed };
     }
     // An action without input at the very end may be incomplete: its input may have been about to follow.

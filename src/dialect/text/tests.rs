@@ -470,7 +470,7 @@ fn call_after_a_broken_call_is_doubtful() {
 }
 
 #[test]
-fn closing_think_tag_inside_a_call_is_ignored() {
+fn closing_think_tag_inside_call_is_ignored() {
     let call = "[TOOL_CALL]{\"name\": \"b\", \"args\": {}}[/TOOL_CALL]";
     assert_eq!(read_text(&format!("I could ask.\n</think>\n{call}")).calls.len(), 1);
     let quoted = format!(

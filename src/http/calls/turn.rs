@@ -11,8 +11,8 @@ use crate::call::json::hash_parts;
 use crate::call::request_fields::MAX_ID_LEN;
 use crate::call::units::Count;
 use crate::call::{
-    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, InvalidArguments, JsonObject,
-    ProgressSink, ToolName, TraceContext,
+    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject, ProgressSink, ToolName,
+    TraceContext, UnreadableArguments,
 };
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Dialect, MalformedCall, Message, Repaired, ToolCall, ToolReply};
@@ -81,12 +81,12 @@ impl Turn {
     /// Runs the calls of the message. A failure of one call is that call's outcome, and does not affect the others.
     pub(super) async fn run_calls(&self, message: Message, request: &CallsRequest) -> CompletedTurn {
         let parallel = request.parallel.unwrap_or(self.catalog.call_settings().parallel).max(1);
-        let calls = message.calls.iter().enumerate().map(|(index, ask)| async move {
-            let call = self.run_call(index, ask, request).await;
+        let calls = message.calls.iter().enumerate().map(|(index, call)| async move {
+            let completed = self.run_call(index, call, request).await;
             if let Some(progress) = &self.progress {
-                progress.send_event("call_result", &call.to_result(ask));
+                progress.send_event("call_result", &completed.to_result(call));
             }
-            (index, call)
+            (index, completed)
         });
         let calls: Vec<_> = calls.collect();
         // Unordered, so that each call that ends makes room for the next, and a slow call delays no other. Dropping
@@ -144,15 +144,15 @@ impl Turn {
     async fn run_call(
         &self,
         index: usize,
-        ask: &Result<ToolCall, MalformedCall>,
+        call: &Result<ToolCall, MalformedCall>,
         request: &CallsRequest,
     ) -> CompletedCall {
-        let id: Option<Arc<str>> = dialect::call_id(ask).map(|id| match id {
+        let id: Option<Arc<str>> = dialect::call_id(call).map(|id| match id {
             Value::String(text) => text.as_str().into(),
             other => other.to_string().into(),
         });
-        let outcome = match ask {
-            Ok(ask) => self.invoke_tool(index, ask, id.as_ref(), request).await,
+        let outcome = match call {
+            Ok(call) => self.invoke_tool(index, call, id.as_ref(), request).await,
             Err(malformed) => Err(unreadable_error(malformed)),
         };
         let outcome = outcome.unwrap_or_else(|error| {
@@ -174,15 +174,15 @@ impl Turn {
     async fn invoke_tool(
         &self,
         position: usize,
-        ask: &ToolCall,
+        call: &ToolCall,
         id: Option<&Arc<str>>,
         request: &CallsRequest,
     ) -> Result<CallOutcome, ApiError> {
-        let (entry, how) = resolve_tool(&self.catalog, &ask.name, &self.caller)?;
+        let (entry, name_match) = resolve_tool(&self.catalog, &call.name, &self.caller)?;
         let may_close = entry.policy.effect != Effect::Write;
-        let repaired = match ask.doubtful && !may_close {
+        let repaired = match call.doubtful && !may_close {
             true => Err(refuse_after_unreadable()),
-            false => dialect::read_arguments(&ask.arguments, ask.cut_off, may_close),
+            false => dialect::read_arguments(&call.arguments, call.cut_off, may_close),
         };
         let (repaired, unreadable) = match repaired {
             Ok(repaired) => (repaired, None),
@@ -200,8 +200,8 @@ impl Turn {
             timeout: request.timeout,
             page: request.page,
         };
-        let mut invocation = invoke.into_invocation(&self.registry, &entry, &ask.name, self.caller.clone());
-        invocation.invalid_arguments = unreadable;
+        let mut invocation = invoke.into_invocation(&self.registry, &entry, &call.name, self.caller.clone());
+        invocation.unreadable_arguments = unreadable;
         invocation.progress = self.progress.clone();
         invocation.request_id = self.request_id.clone();
         invocation.trace = self.trace.clone();
@@ -210,7 +210,7 @@ impl Turn {
         if entry.policy.idempotency != Idempotency::Off {
             invocation.idempotency_key = self.key.as_ref().map(|key| call_key(key, position, id));
         }
-        let spelling = how.warning(&ask.name, &entry);
+        let spelling = name_match.warning(&call.name, &entry);
         if spelling.is_some() || !repaired.repairs.is_empty() {
             invocation.report.lock().meta.warnings.extend(spelling.into_iter().chain(repaired.repairs));
         }
@@ -251,8 +251,8 @@ fn call_key(key: &IdempotencyKey, position: usize, id: Option<&Arc<str>>) -> Ide
 }
 
 /// Refuses a `write` call that follows an unreadable one. It may be quoted text inside the unreadable call.
-fn refuse_after_unreadable() -> InvalidArguments {
-    InvalidArguments {
+fn refuse_after_unreadable() -> UnreadableArguments {
+    UnreadableArguments {
         detail: "an earlier call could not be read completely, and this call may be a part of it".into(),
         correction: "This call did not run, because the call before it could not be read. Send both calls again."
             .into(),
@@ -274,13 +274,13 @@ fn unreadable_error(call: &MalformedCall) -> ApiError {
 impl CompletedTurn {
     /// The results of the calls, as in the route's answer.
     pub(super) fn results(&self) -> impl Iterator<Item = CallResult<'_>> {
-        self.message.calls.iter().zip(&self.completed).map(|(ask, call)| call.to_result(ask))
+        self.message.calls.iter().zip(&self.completed).map(|(call, completed)| completed.to_result(call))
     }
 
     /// The messages to append to the conversation.
     pub(super) fn messages(&self) -> Vec<Value> {
-        let asks = self.message.calls.iter().zip(&self.completed);
-        let replies: Vec<ToolReply<'_>> = asks.map(|(ask, call)| call.to_reply(ask.is_err())).collect();
+        let calls = self.message.calls.iter().zip(&self.completed);
+        let replies: Vec<ToolReply<'_>> = calls.map(|(call, completed)| completed.to_reply(call.is_err())).collect();
         let mut messages = dialect::write_replies(&self.message, &replies);
         if let Some(reminder) = &self.reminder
             && let Some(Value::String(content)) = messages.last_mut().and_then(|message| message.get_mut("content"))
@@ -310,11 +310,11 @@ impl CompletedTurn {
 
 impl CompletedCall {
     /// The result of the call, as in the route's answer.
-    fn to_result<'a>(&'a self, ask: &'a Result<ToolCall, MalformedCall>) -> CallResult<'a> {
+    fn to_result<'a>(&'a self, call: &'a Result<ToolCall, MalformedCall>) -> CallResult<'a> {
         match &self.outcome {
             CallOutcome::Ran { entry, answer, .. } => CallResult::Answer(InvokeAnswer::for_entry(entry, answer)),
             CallOutcome::Failed { problem, .. } => CallResult::Problem(CallProblem {
-                tool: dialect::tool_name(ask),
+                tool: dialect::tool_name(call),
                 tool_use_id: self.id.as_deref(),
                 problem,
             }),

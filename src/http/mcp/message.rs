@@ -102,9 +102,9 @@ pub(super) fn session_not_found(id: Option<Value>) -> Response {
     error_response(StatusCode::NOT_FOUND, &id.unwrap_or_default(), &error)
 }
 
-/// Refuses a request whose id is under way. rmcp would send the answer of one request to the other.
+/// Refuses a request whose id is in flight. rmcp would send the answer of one request to the other.
 pub(super) fn id_in_use(id: &Value) -> Response {
-    let text = "a request with this id is under way in this session; give each request its own id";
+    let text = "a request with this id is in flight in this session; give each request its own id";
     error_response(StatusCode::BAD_REQUEST, id, &ErrorData::invalid_request(text, None))
 }
 

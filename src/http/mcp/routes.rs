@@ -205,7 +205,7 @@ pub(in crate::http) async fn get(
 
 /// End a session.
 ///
-/// The `on_disconnect` of each tool decides whether its calls under way continue or end.
+/// The `on_disconnect` of each tool decides whether its calls in flight continue or end.
 #[utoipa::path(delete, operation_id = "end_mcp_session", path = "/mcp", tag = "mcp",
     params(("mcp-session-id" = String, Header, description = "The session")),
     responses(CommonResponses, AuthResponses, McpSessionResponses,

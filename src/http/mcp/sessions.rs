@@ -25,7 +25,7 @@ use crate::http::problem::ApiError;
 const MAX_SESSIONS: usize = 1000;
 /// Most sessions of one caller at once.
 const MAX_PER_CALLER: usize = 250;
-/// A session ends after this time without a request under way and without an open stream.
+/// A session ends after this time without a request in flight and without an open stream.
 const IDLE_TIME: Duration = Duration::from_secs(30 * 60);
 /// When there are too many sessions, one that was unused for this time is ended for a new one.
 const MIN_IDLE_TO_REPLACE: Duration = Duration::from_secs(60);
@@ -64,7 +64,7 @@ pub(super) struct Session {
 }
 
 struct Uses {
-    /// Ids of the requests under way.
+    /// Ids of the requests in flight.
     requests: HashSet<Value>,
     /// Number of requests and streams that use the session.
     count: usize,
@@ -77,7 +77,7 @@ struct Uses {
 pub(super) enum UseError {
     /// The session has ended.
     Ended,
-    /// A request with this id is under way.
+    /// A request with this id is in flight.
     IdInUse,
 }
 
@@ -277,7 +277,7 @@ impl Session {
         &self.notifies
     }
 
-    /// Starts a request. Its id must not be under way in the session.
+    /// Starts a request. Its id must not be in flight in the session.
     pub(super) fn begin_request(&self, id: &Value) -> Result<SessionUse, UseError> {
         let mut session_use = self.begin_use()?;
         if !lock(&self.uses).requests.insert(id.clone()) {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn caller_at_its_limit_replaces_its_own_session() {
+    async fn caller_at_limit_replaces_its_own_session() {
         let sessions = Sessions::with_limits(8, 2, CancellationToken::new());
         let [ann, bob] = ["ann", "bob"].map(|name| Caller { name: name.into(), admin: false });
         create_session_of(&sessions, "b1", &bob);

@@ -83,8 +83,8 @@ impl StatelessCall {
         drop(catalog);
         let PreparedCall { entry, invocation } = prepared;
         let invocation_id = invocation.id;
-        let called = registry.invoke(&entry, invocation).await;
-        match Reply::from_call(registry, (&entry, &peer.caller), invocation_id, &called, true) {
+        let outcome = registry.invoke(&entry, invocation).await;
+        match Reply::from_call(registry, (&entry, &peer.caller), invocation_id, &outcome, true) {
             Ok(result) => Json(JsonRpcAnswer { jsonrpc: "2.0", id: &id, result }).into_response(),
             Err(refused) => refusal_response(&id, &refused),
         }

@@ -1,6 +1,6 @@
 //! Bounds streams that stay open without a call: a session's listening stream (GET), and `subscriptions/listen`.
 //!
-//! Nothing else bounds them. They run no tool, and a connection with a request under way is never closed for another
+//! Nothing else bounds them. They run no tool, and a connection with a request in flight is never closed for another
 //! one.
 
 use std::collections::HashMap;
@@ -15,7 +15,8 @@ use crate::http::problem::ApiError;
 use crate::http::settings::max_connections;
 use crate::registry::Registry;
 
-/// One in `SHARE` connections may be such a stream, and one in `SHARE` of these streams may belong to one caller.
+/// One in `SHARE_DIVISOR` connections may be such a stream, and one in `SHARE_DIVISOR` of these streams may belong to
+/// one caller.
 const SHARE_DIVISOR: usize = 4;
 /// A refused client may ask again after this time.
 const RETRY_AFTER: Duration = Duration::from_secs(5);

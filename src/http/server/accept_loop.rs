@@ -45,7 +45,7 @@ impl Server {
         if guard.as_ref().is_none_or(|guard| guard.at_capacity)
             && let Some(times) = self.capacity_log.count_event()
         {
-            tracing::warn!(times, "connections were refused: all others have requests under way");
+            tracing::warn!(times, "connections were refused: all others have requests in flight");
         }
         // Without even an extra slot, the connection is closed without an answer.
         let Some(guard) = guard else { return };

@@ -1,6 +1,6 @@
 //! The table of open connections: the state of each, how long it has lasted, and which one is closed for a new one.
 //!
-//! This module knows no sockets. A connection is protected while a request is under way on it: from the last byte of
+//! This module knows no sockets. A connection is protected while a request is in flight on it: from the last byte of
 //! the request to the last byte of the answer. When no slot is free, any other connection may be closed for a new one;
 //! `ConnectionState::closing_order` has the order. No connection has a timer: one task closes overdue connections every
 //! half second.
@@ -24,7 +24,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Not used when all slots are taken.
 const FIRST_BYTES_GRACE: Duration = Duration::from_secs(1);
 
-/// Extra slots, used when all normal connections have requests under way. On them, probes are answered and other
+/// Extra slots, used when all normal connections have requests in flight. On them, probes are answered and other
 /// requests are refused with a 503.
 const EXTRA_SLOTS: usize = 32;
 
@@ -49,7 +49,7 @@ pub(super) enum Phase {
 
 /// A command to the task of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CloseOrder {
+pub(super) enum CloseCommand {
     /// Answer the current request, then close.
     AfterAnswer,
     /// Close now.
@@ -66,7 +66,7 @@ struct ConnectionState {
     was_answered: bool,
     /// Since when the client has read nothing, although bytes wait to be written.
     blocked_since: Option<Instant>,
-    /// [`CloseOrder::Now`] was given: no request may start any more.
+    /// [`CloseCommand::Now`] was given: no request may start any more.
     close_ordered: bool,
 }
 
@@ -117,7 +117,7 @@ impl ConnectionState {
 #[derive(Debug)]
 pub(super) struct Connection {
     state: Mutex<ConnectionState>,
-    order_given: Notify,
+    command_given: Notify,
 }
 
 impl Connection {
@@ -130,7 +130,7 @@ impl Connection {
             blocked_since: None,
             close_ordered: false,
         };
-        Self { state: Mutex::new(state), order_given: Notify::new() }
+        Self { state: Mutex::new(state), command_given: Notify::new() }
     }
 
     /// Records a complete header block; `has_whole_body` states whether the body is complete too. Returns `false` if
@@ -195,21 +195,21 @@ impl Connection {
         (state.phase, state.since) = (Phase::Closing, Instant::now());
     }
 
-    /// Waits for the next order.
-    pub(super) async fn next_order(&self) -> CloseOrder {
-        self.order_given.notified().await;
-        if self.lock_state().close_ordered { CloseOrder::Now } else { CloseOrder::AfterAnswer }
+    /// Waits for the next command.
+    pub(super) async fn next_command(&self) -> CloseCommand {
+        self.command_given.notified().await;
+        if self.lock_state().close_ordered { CloseCommand::Now } else { CloseCommand::AfterAnswer }
     }
 
-    /// Gives [`CloseOrder::Now`] if `condition` holds for the current state. Check and order happen under one lock. So
-    /// a request either starts first and is kept, or starts later and is refused by
+    /// Gives [`CloseCommand::Now`] if `condition` holds for the current state. Check and command happen under one lock.
+    /// So a request either starts first and is kept, or starts later and is refused by
     /// [`begin_request`](Self::begin_request).
     fn close_if(&self, condition: impl FnOnce(&ConnectionState) -> bool) -> bool {
         let mut state = self.lock_state();
         let closes = condition(&state);
         if closes {
             state.close_ordered = true;
-            self.order_given.notify_one();
+            self.command_given.notify_one();
         }
         closes
     }
@@ -251,7 +251,7 @@ impl Connections {
     }
 
     /// Takes a slot for a new connection, and closes another connection for it if necessary. `None`: all slots, the
-    /// extra ones included, have requests under way.
+    /// extra ones included, have requests in flight.
     pub(super) fn admit(&self) -> Option<ConnectionGuard> {
         let mut table = self.lock_table();
         // Counted anew for each connection, since the states change without the table's lock.
@@ -306,10 +306,10 @@ impl Connections {
         self.0.draining.load(Ordering::Acquire)
     }
 
-    /// Gives [`CloseOrder::AfterAnswer`] to all connections.
+    /// Gives [`CloseCommand::AfterAnswer`] to all connections.
     pub(super) fn finish_all(&self) {
         for open in self.lock_table().by_id.values() {
-            open.order_given.notify_one();
+            open.command_given.notify_one();
         }
     }
 
@@ -334,7 +334,7 @@ impl Connections {
 
 impl Table {
     fn make_room(&mut self, among: impl Fn(&ConnectionState) -> bool) -> Option<()> {
-        // `candidates` reads the states one after the other. A request may start between the choice and the order.
+        // `candidates` reads the states one after the other. A request may start between the choice and the command.
         // `close_if` then declines under the connection's own lock, and the loop chooses again.
         loop {
             let candidates = self.by_id.iter().filter_map(|(id, open)| {
@@ -353,7 +353,7 @@ impl Table {
 /// The slot of a connection in the table. Dropping it frees the slot.
 pub(super) struct ConnectionGuard {
     id: u64,
-    /// The slot is an extra one: all normal slots have requests under way.
+    /// The slot is an extra one: all normal slots have requests in flight.
     pub(super) at_capacity: bool,
     pub(super) connection: Arc<Connection>,
     connections: Connections,
@@ -372,7 +372,7 @@ mod tests {
     use super::*;
 
     async fn is_ordered_to_close(guard: &ConnectionGuard) -> bool {
-        timeout(Duration::ZERO, guard.connection.next_order()).await == Ok(CloseOrder::Now)
+        timeout(Duration::ZERO, guard.connection.next_command()).await == Ok(CloseCommand::Now)
     }
 
     /// A connection from which a read found no bytes.
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn new_connection_is_closed_before_an_idle_one() {
+    async fn new_connection_is_closed_before_idle_one() {
         let connections = Connections::new(8);
         let first_idle = idle_connection(&connections);
         advance(Duration::from_secs(1)).await;
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn new_connections_have_a_quarter_of_the_slots() {
+    async fn new_connections_have_a_quarter_of_slots() {
         let connections = Connections::new(8);
         let unread = connections.admit().unwrap();
         let first = new_connection(&connections);
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_bytes_do_not_extend_the_header_time() {
+    async fn slow_bytes_do_not_extend_header_time() {
         let connections = Connections::new(8);
         let guard = connections.admit().unwrap();
         let sweep = tokio::spawn(connections.clone().close_overdue());

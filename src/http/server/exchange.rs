@@ -17,13 +17,13 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower::ServiceExt;
 
-use super::connections::{CloseOrder, Connection, ConnectionGuard, Connections};
+use super::connections::{CloseCommand, Connection, ConnectionGuard, Connections};
 use super::socket::Socket;
 use crate::http::guard::{LocalAddress, add_security_headers};
 use crate::http::problem::ApiError;
 use crate::http::settings::{HEADER_BYTES, HEADER_FIELDS};
 
-/// Paths that are also answered on an extra connection, when all slots have requests under way.
+/// Paths that are also answered on an extra connection, when all slots have requests in flight.
 const PROBE_PATHS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
 /// The connection was chosen to make room just before its request was complete.
@@ -79,9 +79,9 @@ pub(super) async fn serve_connection(
     loop {
         tokio::select! {
             biased;
-            order = guard.connection.next_order() => match order {
-                CloseOrder::AfterAnswer => http.as_mut().graceful_shutdown(),
-                CloseOrder::Now => return,
+            command = guard.connection.next_command() => match command {
+                CloseCommand::AfterAnswer => http.as_mut().graceful_shutdown(),
+                CloseCommand::Now => return,
             },
             result = http.as_mut() => {
                 if let Err(error) = result {

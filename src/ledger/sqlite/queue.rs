@@ -46,7 +46,7 @@ pub(super) struct Writer {
 pub(super) struct WriterHealth {
     /// Why nothing can be written now; `None` if the writer works.
     pub(super) failure: ArcSwapOption<String>,
-    /// Canceled when the writer has stopped for good.
+    /// Cancelled when the writer has stopped for good.
     pub(super) stopped: CancellationToken,
 }
 

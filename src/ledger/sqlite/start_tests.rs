@@ -52,7 +52,7 @@ async fn damaged_pages_are_found_on_open() {
 }
 
 #[tokio::test]
-async fn index_without_a_row_is_found_on_open() {
+async fn index_without_row_is_found_on_open() {
     let (settings, folder) = closed_ledger_with_filler(1).await;
     let mut other = connect(folder.path()).await;
     sqlx::raw_sql("create index filled on filler (length(x))").execute(&mut other).await.unwrap();

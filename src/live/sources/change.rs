@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use super::source_task::SourceTask;
 use super::tools::UnusableListing;
 use super::{
-    ActiveListing, Listing, QuarantinedTool, SourceEntry, SourcePlan, SourceView, SourceWatch, Sources, StatusTracker,
+    ActiveListing, QuarantinedTool, SourceEntry, SourcePlan, SourceView, SourceWatch, Sources, StatusTracker,
+    UsableListing,
 };
 use crate::blocking;
 use crate::live::file_snapshot::FileSnapshot;
@@ -228,7 +229,7 @@ impl LiveTools {
         let state = &mut *state;
         let is_stale = |entry: &SourceEntry| entry.start.as_ref().is_none_or(|start| start.number != number);
         let Some(entry) = state.sources.get(name).filter(|entry| !is_stale(entry)) else { return ApplyOutcome::Stale };
-        let listing = Arc::new(Listing::from_listed(&entry.declared, listed));
+        let listing = Arc::new(UsableListing::from_listed(&entry.declared, listed));
         let declared = (entry.declared.clone(), entry.files.clone());
         let outcome = self.serve_listing(state, name, declared, source, listing).await;
         if let (ApplyOutcome::Served, Some(entry)) = (&outcome, state.sources.get(name)) {
@@ -252,14 +253,14 @@ impl LiveTools {
         let Some(active) = entry.active.as_ref().filter(|active| Arc::ptr_eq(&active.source, source)) else {
             return ApplyOutcome::Stale;
         };
-        let mut listing = Listing::from_listed(&active.declared, listed);
+        let mut listing = UsableListing::from_listed(&active.declared, listed);
         if listing.has_same_tools(&active.listing) {
             tracing::debug!(source = name, "a source was listed again: its tools are unchanged");
             entry.status.clear_fault();
             return ApplyOutcome::Served;
         }
         listing.keep_runners(&active.listing);
-        // If the current declaration is of other settings or files, a start of it is still under way or has failed.
+        // If the current declaration is of other settings or files, a start of it has not ended or has failed.
         // What is served stays under the declaration with which it was started.
         let declared = match active.was_started_with(&entry.declared, &entry.files) {
             true => (entry.declared.clone(), entry.files.clone()),
@@ -277,7 +278,7 @@ impl LiveTools {
         name: &str,
         (declared, files): (Arc<DeclaredSource>, FileSnapshot),
         source: Arc<dyn Source>,
-        listing: Arc<Listing>,
+        listing: Arc<UsableListing>,
     ) -> ApplyOutcome {
         let Some(entry) = state.sources.get(name) else { return ApplyOutcome::Stale };
         let fresh = match ActiveListing::new(&declared, &files, source, listing.clone(), &entry.listed_names) {
@@ -296,7 +297,7 @@ impl LiveTools {
         }
         self.place_rejected_tools(state).await;
         // This listing may have taken names from another source, so that nothing of that source is served any more. It
-        // was listed and no start of it is under way, so start it again.
+        // was listed and no start of it is running, so start it again.
         for entry in state.sources.0.iter_mut().filter(|entry| entry.active.is_none() && !entry.is_starting()) {
             self.start_source(entry, true);
         }

@@ -8,7 +8,7 @@ use crate::tools::{DiscoveredTool, SourceListing, ToolDefinitionSnapshot};
 
 /// The tools of one listing, with its warnings.
 #[derive(Default)]
-pub(super) struct Listing {
+pub(super) struct UsableListing {
     pub(super) tools: Vec<DiscoveredTool>,
     /// Warnings about the listing that do not depend on the manifest.
     pub(super) warnings: Vec<String>,
@@ -16,7 +16,7 @@ pub(super) struct Listing {
     pub(super) skipped: Vec<String>,
 }
 
-impl Listing {
+impl UsableListing {
     /// Leaves out the tools of a foreign source whose names are invalid, because the operator cannot rename them. Tools
     /// of other sources are all kept, so that their author sees the error at once.
     pub(super) fn from_listed(declared: &DeclaredSource, listed: SourceListing) -> Self {

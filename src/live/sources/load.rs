@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::{ActiveListing, Listing, change};
+use super::{ActiveListing, UsableListing, change};
 use crate::manifest::DeclaredSource;
 use crate::registry::conflict_advice;
 use crate::schema::Schema;
@@ -33,7 +33,7 @@ pub(crate) async fn list_once(
         let name = Arc::<str>::from(declared.name());
         let listed =
             source.list(&move |what: String| on_progress(&name, &what)).await.map_err(|fault| fault.to_string())?;
-        let listing = Arc::new(Listing::from_listed(declared, listed));
+        let listing = Arc::new(UsableListing::from_listed(declared, listed));
         let active = ActiveListing::new(declared, files, source, listing, &[]);
         active.map(|active| active.tools).map_err(|fault| fault.why)
     }))

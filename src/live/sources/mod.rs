@@ -30,7 +30,7 @@ pub(crate) use load::{LoadOutcome, list_once};
 pub(super) use status_tracker::StatusTracker;
 pub use status_tracker::{QuarantinedTool, SourceState, SourceView};
 
-use self::listing::Listing;
+use self::listing::UsableListing;
 use self::plan::SourcePlan;
 use self::source_task::SourceTask;
 use self::source_watch::SourceWatch;
@@ -88,7 +88,7 @@ struct ActiveListing {
     declared: Arc<DeclaredSource>,
     files: FileSnapshot,
     source: Arc<dyn Source>,
-    listing: Arc<Listing>,
+    listing: Arc<UsableListing>,
     tools: Vec<Tool>,
     /// Warnings about the listing and the tools, for the operator.
     warnings: Vec<String>,
@@ -101,7 +101,7 @@ impl ActiveListing {
         declared: &Arc<DeclaredSource>,
         files: &FileSnapshot,
         source: Arc<dyn Source>,
-        listing: Arc<Listing>,
+        listing: Arc<UsableListing>,
         before: &[String],
     ) -> Result<Self, UnusableListing> {
         let SelectedTools { tools, warnings: tool_warnings, quarantined } =

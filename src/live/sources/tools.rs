@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::hints;
-use super::listing::Listing;
+use super::listing::UsableListing;
 use super::status_tracker::{QuarantinedTool, StatusTracker};
 use crate::call::json::hash_parts;
 use crate::call::{
@@ -50,7 +50,7 @@ impl From<String> for UnusableListing {
 /// source had earlier.
 pub(super) fn select_tools(
     declared: &DeclaredSource,
-    listing: &Listing,
+    listing: &UsableListing,
     files: &FileSnapshot,
     before: &[String],
 ) -> Result<SelectedTools, UnusableListing> {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     fn select(declared: &Arc<DeclaredSource>, tools: Vec<DiscoveredTool>) -> Result<SelectedTools, String> {
-        let listing = Listing::from_listed(
+        let listing = UsableListing::from_listed(
             declared,
             SourceListing { tools, skipped_names: vec!["odd".into()], ..SourceListing::default() },
         );
@@ -456,7 +456,7 @@ mod tests {
         };
         let declared = first_source(&format!("python_modules:\n  m: {{module: a.b{rules}}}\n"));
         let refused = |tools: Vec<DiscoveredTool>| {
-            let listing = Listing::from_listed(&declared, SourceListing { tools, ..SourceListing::default() });
+            let listing = UsableListing::from_listed(&declared, SourceListing { tools, ..SourceListing::default() });
             select_tools(&declared, &listing, &FileSnapshot::default(), &[]).err().unwrap()
         };
         let UnusableListing { why, is_lasting } = refused(vec![clash()]);
@@ -483,8 +483,8 @@ mod tests {
         };
         let selected = select(&pinned(&plain.written_settings), now()).unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(names(&selected), ["s_same", "s_changed", "s_new"]);
-        let stopped: Vec<bool> = selected.tools.iter().map(|tool| tool.quarantined).collect();
-        assert_eq!(stopped, [false, true, true]);
+        let quarantined: Vec<bool> = selected.tools.iter().map(|tool| tool.quarantined).collect();
+        assert_eq!(quarantined, [false, true, true]);
         let changed = &selected.tools[1];
         assert!(!changed.is_available() && !changed.definition.description.contains("passwords"));
         assert_eq!(changed.definition.aliases.len(), 1, "it keeps its alias");

@@ -69,7 +69,8 @@ fn check_time_budget(parsed: &ParsedTool, lints: &mut Lints) {
     else {
         return;
     };
-    let Some(budget) = node.to_json().as_str().and_then(|text| crate::call::units::Time::parse(text).ok()) else {
+    let Some(budget) = node.to_json().as_str().and_then(|text| crate::call::units::HumanDuration::parse(text).ok())
+    else {
         return;
     };
     let least = tool.policy.deadline.map_or(tool.policy.timeout, |deadline| deadline.min(tool.policy.timeout));

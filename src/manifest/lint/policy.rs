@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{Lints, limits};
-use crate::call::units::Time;
+use crate::call::units::HumanDuration;
 use crate::call::{Effect, Kind};
 use crate::manifest::finding::Location;
 use crate::manifest::load::ParsedTool;
@@ -81,7 +81,7 @@ fn find_key<'a>(entry: &'a Node, name: &str) -> Option<(&'a Location, &'a Node)>
 }
 
 fn parse_time(node: &Node) -> Option<Duration> {
-    Time::parse(node.to_json().as_str()?).ok().map(|time| time.0)
+    HumanDuration::parse(node.to_json().as_str()?).ok().map(|time| time.0)
 }
 
 fn format_time(time: Duration) -> String {

@@ -4,7 +4,7 @@ use serde_json::Value;
 use url::{Host, Url};
 
 use super::Lints;
-use crate::call::units::Time;
+use crate::call::units::HumanDuration;
 use crate::manifest::decode::join_path;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
@@ -26,7 +26,7 @@ pub(super) fn check_url(entry: &Node, entry_path: &str, lints: &mut Lints) {
 /// Finds a server that is started for each call, and whose start may take longer than the call.
 pub(super) fn check_start_timeout(entry: &Node, entry_path: &str, lints: &mut Lints) {
     let text_of = |key: &str| entry.get(key).and_then(|node| Some((node, node.to_json().as_str()?.to_owned())));
-    let time = |key: &str| text_of(key).and_then(|(node, text)| Some((node, Time::parse(&text).ok()?.0)));
+    let time = |key: &str| text_of(key).and_then(|(node, text)| Some((node, HumanDuration::parse(&text).ok()?.0)));
     if text_of("mode").is_some_and(|(_, mode)| mode == "on_demand")
         && let (Some((node, start)), Some((_, call))) = (time("start_timeout"), time("timeout"))
         && start > call

@@ -113,7 +113,7 @@ impl<R: AsyncRead + Unpin> StdioTransport<R> {
         }
     }
 
-    /// The id for a refusal. `None` if another request with this id is under way: the client would take the refusal for
+    /// The id for a refusal. `None` if another request with this id is in flight: the client would take the refusal for
     /// its answer.
     fn refusal_id(&self, id: Value) -> Option<RequestId> {
         serde_json::from_value(id).ok().and_then(|id| self.unless_pending(id))

@@ -8,11 +8,11 @@ use tokio::time::sleep_until;
 
 use super::super::Outcome;
 use super::super::interceptor::{Inner, Interceptor, InterceptorLayer};
-use super::store::{Completed, InFlight, Leader};
+use super::store::{Completed, FlightRole, Leader};
 use super::tool_cache::ToolCache;
 use crate::call::json::hash_parts;
 use crate::call::{
-    CacheMode, CacheStatus, CacheWhen, CallError, ErrorKind, Invocation, JsonObject, Policy, ToolResult, WITHHELD,
+    CacheMode, CacheStatus, CacheWhen, CallError, ErrorKind, Invocation, JsonObject, NOT_RECORDED, Policy, ToolResult,
 };
 
 /// The layer for tools whose results may be stored.
@@ -82,7 +82,7 @@ impl Cached {
                 return Ok(hit.result);
             }
             match self.tool_cache.cache.join_flight(key) {
-                InFlight::Leading(leader) => {
+                FlightRole::Leading(leader) => {
                     // Between the lookup above and `join_flight`, an earlier flight may have ended and stored its result.
                     // Without this second lookup, the tool would run twice. It also reads the ledger, which only the
                     // leader does: its followers wait for the result.
@@ -95,7 +95,7 @@ impl Cached {
                     set_status(CacheStatus::Miss);
                     return self.run_as_leader(&mut inner, invocation, key, Some(leader)).await;
                 }
-                InFlight::Joining(mut flight) => {
+                FlightRole::Joining(mut flight) => {
                     set_status(CacheStatus::Joined);
                     let deadline = match invocation.deadline {
                         Some(deadline) => Either::Left(sleep_until(deadline)),
@@ -112,7 +112,7 @@ impl Cached {
                             }
                             return outcome;
                         }
-                        // The leader ended without a result for its followers, for example because it was canceled.
+                        // The leader ended without a result for its followers, for example because it was cancelled.
                         // Look again: one of the followers becomes the next leader.
                         None => continue,
                     }
@@ -160,7 +160,7 @@ impl Cached {
         predicate.evaluate(arguments, result).unwrap_or_else(|error| {
             if !self.has_warned.swap(true, Ordering::Relaxed) {
                 // The message may quote data that must not be recorded.
-                let error = if self.tool_cache.cache.is_memory_only() { WITHHELD } else { &*error };
+                let error = if self.tool_cache.cache.is_memory_only() { NOT_RECORDED } else { &*error };
                 tracing::warn!(
                     tool = self.tool_cache.tool.as_str(),
                     error,

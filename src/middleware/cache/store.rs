@@ -187,14 +187,14 @@ impl ResultCache {
     }
 
     /// Makes the call the leader for this key, or joins the call in flight.
-    pub(super) fn join_flight(&self, key: Key) -> InFlight {
+    pub(super) fn join_flight(&self, key: Key) -> FlightRole {
         let mut flights = self.lock_flights();
         if let Some(flight) = flights.get(&key) {
-            return InFlight::Joining(Follower(flight.clone()));
+            return FlightRole::Joining(Follower(flight.clone()));
         }
         let (sender, receiver) = watch::channel(None);
         flights.insert(key, receiver);
-        InFlight::Leading(Leader { key, sender, cache: self.clone() })
+        FlightRole::Leading(Leader { key, sender, cache: self.clone() })
     }
 
     fn lock_flights(&self) -> MutexGuard<'_, HashMap<Key, watch::Receiver<Option<Completed>>>> {
@@ -208,7 +208,7 @@ fn entry_weight(len: usize) -> u32 {
 }
 
 /// The part that a call has in a single flight.
-pub(super) enum InFlight {
+pub(super) enum FlightRole {
     /// It runs the tool.
     Leading(Leader),
     /// It waits for the call that runs the tool.
@@ -225,8 +225,8 @@ pub(super) struct Completed {
 /// The call that runs the tool.
 ///
 /// It stores its result in the cache before it ends the flight with [`Leader::complete`]. So a call that finds no flight
-/// afterwards finds the result. A leader that is dropped without `complete` (canceled, refused) closes the channel: its
-/// followers wake up, and the first of them becomes the next leader.
+/// afterwards finds the result. A leader that is dropped without `complete` (cancelled, refused) closes the channel:
+/// its followers wake up, and the first of them becomes the next leader.
 pub(super) struct Leader {
     key: Key,
     sender: watch::Sender<Option<Completed>>,

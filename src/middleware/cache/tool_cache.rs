@@ -58,7 +58,7 @@ impl ToolCache {
         arguments: &JsonObject,
         context: &JsonObject,
     ) -> [u8; 32] {
-        let whose = match self.policy.scope {
+        let scope_key = match self.policy.scope {
             CacheScope::Caller => caller.name.as_bytes(),
             CacheScope::Shared => b"",
         };
@@ -70,7 +70,7 @@ impl ToolCache {
             &self.generation,
             &canonical_json(arguments),
             &[self.policy.scope as u8],
-            whose,
+            scope_key,
             &canonical_json(&context),
         ]);
         add_agent_to_key(key, agent.filter(|_| self.sees_agent))

@@ -9,7 +9,7 @@ use super::config::{Budget, Config, ModelConfig};
 use super::{add_default_parameters, build};
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
-use crate::call::units::Time;
+use crate::call::units::HumanDuration;
 use crate::call::{JsonObject, Kind, Policy};
 use crate::tools::{BuildContext, BuildError, Databases, HttpClients, Tool};
 
@@ -147,7 +147,7 @@ impl Agent {
     /// Time that one call may take. Default: the tool's timeout.
     #[must_use]
     pub fn budget_time(mut self, time: Duration) -> Self {
-        self.0.budget.time = Some(Time(time));
+        self.0.budget.time = Some(HumanDuration(time));
         self
     }
 

@@ -87,7 +87,7 @@ impl Completion {
         self.finish_reason.as_deref() == Some("length")
     }
 
-    /// Whether the server's content filter withheld the answer.
+    /// Whether the server's content filter removed the answer.
     pub(super) fn is_filtered(&self) -> bool {
         self.finish_reason.as_deref() == Some("content_filter")
     }

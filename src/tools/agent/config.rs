@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::coworkers::invalid_names;
 use crate::call::JsonObject;
-use crate::call::units::Time;
+use crate::call::units::HumanDuration;
 use crate::tools::ConfigFault;
 
 /// Most turns that a manifest may set. Longer runs are hardly supervised by anyone.
@@ -99,7 +99,7 @@ pub struct Budget {
     pub tokens: Option<u64>,
     /// Time for all turns together.
     #[schemars(extend("examples" = ["60s"]))]
-    pub time: Option<Time>,
+    pub time: Option<HumanDuration>,
 }
 
 impl Config {

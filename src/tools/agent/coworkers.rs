@@ -81,13 +81,13 @@ impl DelegationTool {
     /// Reads the arguments. The error is a text for the model.
     pub(in crate::tools) fn parse_arguments(self, arguments: JsonObject) -> Result<DelegatedTask, String> {
         let arguments: DelegationArguments = serde_json::from_value(Value::Object(arguments))
-            .map_err(|error| format!("The arguments of {} do not fit: {error}.", self.name()))?;
+            .map_err(|error| format!("The arguments of {} are invalid: {error}.", self.name()))?;
         let DelegationArguments { task, question, context, coworker } = arguments;
         let task = if self == Self::DelegateWork { task } else { question };
         match task.filter(|text| !text.trim().is_empty()) {
             Some(task) => Ok(DelegatedTask { task, context: context.unwrap_or_default(), coworker }),
             None => {
-                Err(format!("The arguments of {} do not fit: `{}` is missing.", self.name(), self.task_parameter()))
+                Err(format!("The arguments of {} are invalid: `{}` is missing.", self.name(), self.task_parameter()))
             }
         }
     }

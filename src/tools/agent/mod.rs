@@ -97,7 +97,7 @@ impl Runner for AgentRunner {
         }
         // Refuse at once: without the tools that it depends on, the model would invent an answer.
         if invoker.is_some() && context.allowed_depth(self.depth) == 0 {
-            return Err(ToolError::Rejected(turn::too_deep_message(context.depth())));
+            return Err(ToolError::ErrorResult(turn::too_deep_message(context.depth())));
         }
         AgentRun::new(self, &context.for_agent(), invoker.as_deref()).run(&arguments).await
     }

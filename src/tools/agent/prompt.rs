@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn task_is_sent_as_text_other_arguments_as_json() {
+    fn task_is_text_other_arguments_are_json() {
         assert_eq!(render_prompt(None, &["task", "context"], json!({"task": "Add {{ 1 }}."})), "Add {{ 1 }}.");
         let both = json!({"task": "Add.", "context": "1 and 2"});
         assert_eq!(render_prompt(None, &["task", "context"], both.clone()), "Add.\n\nContext:\n1 and 2");

@@ -135,15 +135,15 @@ impl<'a> AgentRun<'a> {
     /// call may be repeated. Later a repetition would call the tools again.
     fn adapt_error(&self, error: ToolError) -> ToolError {
         match error {
-            ToolError::Upstream { message, retryable, unavailable: down, retry_after, .. } => {
-                let called = self.has_called_tools;
+            ToolError::Upstream { message, retryable, unavailable, retry_after, .. } => {
+                let has_called = self.has_called_tools;
                 let message = self.context.redact_and_shorten(&message, MAX_ERROR_TEXT_BYTES);
-                let message = if called { format!("{message} (tools were called before)") } else { message };
+                let message = if has_called { format!("{message} (tools were called before)") } else { message };
                 ToolError::Upstream {
                     message,
-                    retryable: retryable && !called,
-                    unavailable: down,
-                    not_delivered: !called,
+                    retryable: retryable && !has_called,
+                    unavailable,
+                    not_delivered: !has_called,
                     retry_after,
                 }
             }
@@ -172,7 +172,7 @@ impl<'a> AgentRun<'a> {
             return incomplete("the model reached its limit of tokens");
         }
         if completion.is_filtered() {
-            return incomplete("the model's server withheld the answer (content_filter)");
+            return incomplete("the content filter of the model's server removed the answer");
         }
         if text.trim().is_empty() {
             return ToolResult::error("The agent gave no answer: its model returned no text.");
@@ -188,7 +188,7 @@ impl<'a> AgentRun<'a> {
     fn stopped_result(&self, reason: &str) -> ToolResult {
         let last_text = match self.last_text.trim() {
             "" => String::new(),
-            text => format!(" What it said so far:\n\n{text}"),
+            text => format!(" Output so far:\n\n{text}"),
         };
         ToolResult::error(format!("The agent was stopped before it had an answer: {reason}.{last_text}"))
     }
@@ -272,7 +272,7 @@ mod tests {
         call.progress = Some(sink);
         let redactor = Arc::new(Redactor::new(["correct horse battery staple"]));
         let cleaner = redactor.clone();
-        let reporter = Reporter::for_invocation(&call, || Box::new(move |data| cleaner.redact_progress(data)));
+        let reporter = Reporter::for_invocation(&call, || Box::new(move |data| cleaner.redact_json(data)));
         let context =
             ToolContext::new(&call, Instant::now(), Arc::default()).with_reporter(reporter).with_redactor(redactor);
         let mut reported = |text: &str, is_whole: bool| {

@@ -11,8 +11,8 @@ use super::AgentRunner;
 use super::completion::Completion;
 use super::coworkers::{Coworkers, DelegationOptions, DelegationTool, format_agent_list};
 use crate::call::{
-    AvailableTool, Content, Definition, InvalidArguments, JsonObject, NestedAnswer, NestedCall, NestedCallError,
-    ToolContext, ToolInvoker, ToolName, ToolResult,
+    AvailableTool, Content, Definition, JsonObject, NestedAnswer, NestedCall, NestedCallError, ToolContext,
+    ToolInvoker, ToolName, ToolResult, UnreadableArguments,
 };
 use crate::dialect::{self, Dialect, MalformedCall, Message, RawArguments, ToolCall, ToolReply};
 use crate::tool_pattern::any_grants;
@@ -46,7 +46,7 @@ pub(super) struct TurnOutcome {
 }
 
 /// The outcome of one call.
-enum CallOutcome {
+enum NestedCallOutcome {
     Answer(NestedAnswer),
     /// Why there is no answer, as a text for the model. `is_no_call`: the tool is unknown, or the call is malformed.
     Failed {
@@ -111,16 +111,16 @@ impl<'a> Toolset<'a> {
             message.calls.iter().enumerate().map(|(index, call)| async move { (index, self.run_call(call).await) });
         let calls: Vec<_> = calls.collect();
         // Dropping this future also drops the calls that have not started.
-        let mut done: Vec<(usize, CallOutcome)> =
+        let mut done: Vec<(usize, NestedCallOutcome)> =
             stream::iter(calls).buffer_unordered(self.invoker.max_parallel_calls()).collect().await;
         done.sort_unstable_by_key(|(index, _)| *index);
-        let outcomes: Vec<CallOutcome> = done.into_iter().map(|(_, outcome)| outcome).collect();
-        let replies: Vec<ToolReply<'_>> = outcomes.iter().map(CallOutcome::as_reply).collect();
+        let outcomes: Vec<NestedCallOutcome> = done.into_iter().map(|(_, outcome)| outcome).collect();
+        let replies: Vec<ToolReply<'_>> = outcomes.iter().map(NestedCallOutcome::as_reply).collect();
         let messages = dialect::write_replies(message, &replies);
         let answers = || {
             outcomes.iter().filter_map(|outcome| match outcome {
-                CallOutcome::Answer(answer) => Some(answer),
-                CallOutcome::Failed { .. } => None,
+                NestedCallOutcome::Answer(answer) => Some(answer),
+                NestedCallOutcome::Failed { .. } => None,
             })
         };
         let final_answer = answers().find(|answer| answer.result_as_answer);
@@ -131,10 +131,10 @@ impl<'a> Toolset<'a> {
         }
     }
 
-    async fn run_call(&self, call: &Result<ToolCall, MalformedCall>) -> CallOutcome {
+    async fn run_call(&self, call: &Result<ToolCall, MalformedCall>) -> NestedCallOutcome {
         let call = match call {
             Ok(call) => call,
-            Err(malformed) => return CallOutcome::failed(malformed.correction.clone(), true),
+            Err(malformed) => return NestedCallOutcome::failed(malformed.correction.clone(), true),
         };
         let id: Option<Arc<str>> = call.id.as_ref().map(|id| match id {
             Value::String(text) => text.as_str().into(),
@@ -146,7 +146,7 @@ impl<'a> Toolset<'a> {
         }
     }
 
-    async fn call_tool(&self, call: &ToolCall, id: Option<Arc<str>>) -> CallOutcome {
+    async fn call_tool(&self, call: &ToolCall, id: Option<Arc<str>>) -> NestedCallOutcome {
         let nested_call = NestedCall {
             name: call.name.clone(),
             arguments: arguments_as_value(&call.arguments),
@@ -156,35 +156,40 @@ impl<'a> Toolset<'a> {
             max_depth: self.agent.depth,
         };
         match self.invoker.call(self.context, &|tool| self.is_offered(tool), nested_call).await {
-            Ok(answer) => CallOutcome::Answer(answer),
+            Ok(answer) => NestedCallOutcome::Answer(answer),
             Err(NestedCallError::UnknownTool(suggestions)) => {
-                CallOutcome::failed(unknown_tool_message(&call.name, &suggestions), true)
+                NestedCallOutcome::failed(unknown_tool_message(&call.name, &suggestions), true)
             }
-            Err(NestedCallError::TooDeep(levels)) => CallOutcome::failed(too_deep_message(levels), false),
-            Err(NestedCallError::Failed(failure)) => CallOutcome::failed(failure.for_model, false),
+            Err(NestedCallError::TooDeep(levels)) => NestedCallOutcome::failed(too_deep_message(levels), false),
+            Err(NestedCallError::Failed(failure)) => NestedCallOutcome::failed(failure.for_model, false),
         }
     }
 
-    async fn delegate(&self, tool: DelegationTool, call: &ToolCall, tool_use_id: Option<Arc<str>>) -> CallOutcome {
+    async fn delegate(
+        &self,
+        tool: DelegationTool,
+        call: &ToolCall,
+        tool_use_id: Option<Arc<str>>,
+    ) -> NestedCallOutcome {
         // Do not repair arguments that were cut off: the other agent may have effects, so its task must not be guessed.
         let arguments = match dialect::read_arguments(&call.arguments, call.cut_off, false) {
             Ok(repaired) => repaired.arguments,
-            Err(InvalidArguments { correction, .. }) => return CallOutcome::failed(correction, true),
+            Err(UnreadableArguments { correction, .. }) => return NestedCallOutcome::failed(correction, true),
         };
         let task = match tool.parse_arguments(arguments) {
             Ok(task) => task,
-            Err(message) => return CallOutcome::failed(message, false),
+            Err(message) => return NestedCallOutcome::failed(message, false),
         };
         let options = DelegationOptions { tool_use_id, deadline: self.deadline, max_depth: self.agent.depth };
         match self.coworkers().delegate(task, self.context, options).await {
             // A coworker's answer is a result for this agent. It must not end this agent's run.
-            Ok(answer) => CallOutcome::Answer(NestedAnswer { result_as_answer: false, ..answer }),
-            Err(message) => CallOutcome::failed(message, false),
+            Ok(answer) => NestedCallOutcome::Answer(NestedAnswer { result_as_answer: false, ..answer }),
+            Err(message) => NestedCallOutcome::failed(message, false),
         }
     }
 }
 
-impl CallOutcome {
+impl NestedCallOutcome {
     fn failed(text: String, is_no_call: bool) -> Self {
         Self::Failed { content: vec![Content::text(text)], is_no_call }
     }

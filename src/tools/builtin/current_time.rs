@@ -55,7 +55,7 @@ impl Runner for CurrentTime {
 
 fn unknown_zone_error(name: &str) -> ToolError {
     let name: String = name.chars().take(60).collect();
-    ToolError::Rejected(format!(
+    ToolError::ErrorResult(format!(
         "`{name}` is not an IANA time zone: use a name such as Europe/Oslo, America/New_York, Asia/Tokyo or UTC"
     ))
 }
@@ -93,7 +93,7 @@ mod tests {
     #[tokio::test]
     async fn unknown_zone_error_has_examples() {
         for zone in ["Mars/Olympus", "../../etc/passwd", "/etc/passwd", "CEST+1"] {
-            let Err(ToolError::Rejected(text)) = at(0, json!({"timezone": zone})).await else { panic!("{zone}") };
+            let Err(ToolError::ErrorResult(text)) = at(0, json!({"timezone": zone})).await else { panic!("{zone}") };
             assert!(text.contains("Europe/Oslo"), "{text}");
         }
     }

@@ -106,7 +106,7 @@ impl OpenedFile<'_> {
     }
 }
 
-/// A read fails after the call is canceled or its deadline has passed, because a file may be long.
+/// A read fails after the call is cancelled or its deadline has passed, because a file may be long.
 impl Read for OpenedFile<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.context.cancelled.is_cancelled() || tokio::time::Instant::now() > self.context.deadline {
@@ -143,5 +143,5 @@ pub(super) fn io_error(path: &str, error: &io::Error) -> ToolError {
 /// An error result about a file.
 pub(super) fn file_error(path: &str, problem: &str) -> ToolError {
     let path: String = path.chars().take(200).collect();
-    ToolError::Rejected(format!("`{path}` {problem}"))
+    ToolError::ErrorResult(format!("`{path}` {problem}"))
 }

@@ -37,7 +37,7 @@ impl Runner for ReadCache {
         };
         match stored.find_result(&context, &tool, &input).await {
             Ok(result) => Ok(ToolResult::clone(&result)),
-            Err(reason) => Err(ToolError::Rejected(explain_not_stored(&tool, reason))),
+            Err(reason) => Err(ToolError::ErrorResult(explain_not_stored(&tool, reason))),
         }
     }
 
@@ -64,7 +64,7 @@ fn explain_not_stored(tool: &str, reason: StoredResultError) -> String {
             format!("there is no tool `{tool}`; did you mean {}?", suggestions.join(", "))
         }
         StoredResultError::Denied => format!("`{tool}` is not allowed for this request"),
-        StoredResultError::ToolDisabled => format!("`{tool}` is switched off"),
+        StoredResultError::ToolDisabled => format!("`{tool}` is disabled"),
         StoredResultError::NotCacheable => format!("the answers of `{tool}` are never stored: call it"),
         StoredResultError::NotRecordable => {
             format!("the answers of `{tool}` are not kept in the ledger, so they cannot be read: call it")

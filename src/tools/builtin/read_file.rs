@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn denied_files_are_not_read_by_any_path() {
+    async fn denied_files_are_unreadable_by_any_path() {
         let files = fixture("256KiB");
         let root = files.folder.path().join("root");
         std::fs::create_dir_all(root.join("sub/.git")).unwrap();
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_of_file_hold_no_part_of_secret() {
+    async fn parts_of_file_hold_no_secret() {
         let lines = ["MIIEvQIBADANBgkqhk", "G9w0BAQEFAASCBKcwgg", "SjAgEAAoIBAQC7"];
         let key = format!("-----BEGIN KEY-----\n{}\n-----END KEY-----", lines.join("\n"));
         let fixture = fixture("70B");

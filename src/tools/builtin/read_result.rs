@@ -33,7 +33,7 @@ struct ReadResult;
 impl Runner for ReadResult {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
         let Some(id) = parse_invocation_id(&arguments) else {
-            return Err(ToolError::Rejected(explain_not_read(OwnResultError::Unknown)));
+            return Err(ToolError::ErrorResult(explain_not_read(OwnResultError::Unknown)));
         };
         let Some(results) = context.service::<Arc<dyn OwnResults>>().cloned() else {
             return Err(ToolError::unavailable("this service has no results on record"));
@@ -46,7 +46,7 @@ impl Runner for ReadResult {
                 Ok(ToolResult { result_as_answer: None, hint: None, ..result })
             }
             Err(OwnResultError::Unavailable) => Err(ToolError::unavailable("the results on record cannot be read")),
-            Err(reason) => Err(ToolError::Rejected(explain_not_read(reason))),
+            Err(reason) => Err(ToolError::ErrorResult(explain_not_read(reason))),
         }
     }
 

@@ -105,8 +105,8 @@ fn build_client(policy: AddressPolicy) -> Result<(reqwest::Client, bool), String
     Ok((bare.map_err(|error| error.to_string())?, false))
 }
 
-/// The clients of the tools that are built together. Tools with equal gates share one client, and with it the
-/// connections and the CA certificates, which are then read from the system only once.
+/// The clients of the tools that are built together. Tools with equal address policies share one client, and with it
+/// the connections and the CA certificates, which are then read from the system only once.
 #[derive(Debug, Default)]
 pub struct HttpClients {
     by_policy: Mutex<HashMap<AddressPolicy, HttpClient>>,
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn own_ports_are_denied_by_address_and_name() {
+    async fn own_ports_are_denied_by_any_name() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         for policy in [AddressPolicy::new(true, "request.allow_private"), AddressPolicy::allow_all()] {

@@ -269,8 +269,8 @@ pub(crate) async fn check_status(
         429 | 502..=504 => {
             let message = format!("`{host}` answered HTTP {status}");
             // A server that asks for fewer calls is available.
-            let (down, retry_after) = (status != StatusCode::TOO_MANY_REQUESTS, parse_retry_after(&response));
-            Err(ToolError::Upstream { message, retryable: true, unavailable: down, not_delivered: false, retry_after })
+            let (unavailable, retry_after) = (status != StatusCode::TOO_MANY_REQUESTS, parse_retry_after(&response));
+            Err(ToolError::Upstream { message, retryable: true, unavailable, not_delivered: false, retry_after })
         }
         400..=499 => Err(client_error(response, status, host, context).await),
         _ => Err(ToolError::upstream_permanent(format!("`{host}` answered HTTP {status}"))),
@@ -290,7 +290,7 @@ async fn client_error(response: Response, status: StatusCode, host: &str, contex
         (BodyKind::Media(_) | BodyKind::Other(_), _) | (_, None) => String::new(),
     };
     let text = Some(text.trim()).filter(|text| !text.is_empty());
-    ToolError::Rejected(format!("HTTP {}: {}", status.as_u16(), text.unwrap_or(reason)))
+    ToolError::ErrorResult(format!("HTTP {}: {}", status.as_u16(), text.unwrap_or(reason)))
 }
 
 /// The error for a redirect. It shows only scheme and host of the new location: the other parts may hold secrets.

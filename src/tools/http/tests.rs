@@ -316,7 +316,7 @@ async fn client_errors_become_error_results() {
         let length = body.len();
         let reply = format!("HTTP/1.1 {status}\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}");
         let result = call_with_reply(Reply::Bytes(reply.into_bytes()), json!({"pick": "/x"})).await;
-        assert_eq!(result, Err(ToolError::Rejected(expected.into())), "{status}");
+        assert_eq!(result, Err(ToolError::ErrorResult(expected.into())), "{status}");
     }
 }
 

@@ -22,7 +22,7 @@ use super::child::Child;
 use super::client::Client;
 use super::fault::{self, CallFailure};
 use super::result;
-use super::transport_adapter::ConnectionState;
+use super::transport_adapter::SharedConnectionState;
 use crate::call::{Effect, ToolContext, ToolResult};
 
 /// After an abandoned call, a server that sends nothing for this long counts as stuck.
@@ -35,7 +35,7 @@ const CONTEXT_KEY: &str = "toolcrib/context";
 /// A connection. Dropping it ends it, together with a server process that was started for it.
 pub(super) struct Connection {
     pub(super) peer: Peer<RoleClient>,
-    pub(super) state: Arc<ConnectionState>,
+    pub(super) state: Arc<SharedConnectionState>,
     /// Whether it uses a protocol version without sessions and without `ping`.
     pub(super) is_sessionless: bool,
     pub(super) created_at: Instant,
@@ -62,7 +62,7 @@ impl Connection {
     pub(super) fn new(
         name: Arc<str>,
         service: RunningService<RoleClient, Client>,
-        state: Arc<ConnectionState>,
+        state: Arc<SharedConnectionState>,
         child: Option<Child>,
         is_shared: bool,
     ) -> Self {

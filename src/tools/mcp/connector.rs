@@ -18,11 +18,11 @@ use super::client::Client;
 use super::config::{Mode, ServerSettings, Transport};
 use super::connection::Connection;
 use super::fault::{self, ListToolsError};
-use super::listing::{self, Listing};
+use super::listing::{self, ServerListing};
 use super::pin_check::PinError;
 use super::pipes::Pipes;
 use super::remote::Remote;
-use super::transport_adapter::{ConnectionState, TransportAdapter};
+use super::transport_adapter::{SharedConnectionState, TransportAdapter};
 use crate::call::ToolError;
 use crate::sanitize;
 use crate::tools::http::client::host_and_port;
@@ -38,7 +38,7 @@ pub(super) struct Connector {
     /// tool, and a definition that was approved again.
     pub changed: Notify,
     /// The listing that was offered, if each call has a connection of its own.
-    offered_listing: Mutex<Option<Listing>>,
+    offered_listing: Mutex<Option<ServerListing>>,
     /// Whether the last handshake used the version without sessions; `None`: not known.
     was_sessionless: Mutex<Option<bool>>,
     /// Both attempts at a first handshake have failed. From now on each connection is attempted once, without a
@@ -87,7 +87,7 @@ impl Connector {
     pub(super) async fn connect_and_list(
         &self,
         report_status: &StatusFn,
-    ) -> Result<(Arc<Connection>, Listing), String> {
+    ) -> Result<(Arc<Connection>, ServerListing), String> {
         let work = async {
             let connection = self.connect_with_retry(report_status).await?;
             let change_count = connection.state.verified.change_count();
@@ -110,7 +110,7 @@ impl Connector {
     ///
     /// # Errors
     /// As [`connect_and_list`](Self::connect_and_list).
-    pub(super) async fn relist(&self, connection: &Connection) -> Result<Listing, String> {
+    pub(super) async fn relist(&self, connection: &Connection) -> Result<ServerListing, String> {
         let change_count = connection.state.verified.change_count();
         let listing = self.within_start_timeout(self.list_tools(connection)).await;
         connection.state.verified.record_listing(change_count, &listing);
@@ -118,19 +118,19 @@ impl Connector {
     }
 
     /// Remembers the listing that is offered from now on, and returns itself for the runners.
-    pub(super) fn with_offered_listing(self: &Arc<Self>, listing: &Listing) -> Arc<Self> {
+    pub(super) fn with_offered_listing(self: &Arc<Self>, listing: &ServerListing) -> Arc<Self> {
         *self.offered_listing() = Some(listing.clone());
         self.clone()
     }
 
     /// Compares the listing that a call found with the one that was offered. Signals a change if they differ.
-    pub(super) fn compare_with_offered(&self, listing: &Listing) {
+    pub(super) fn compare_with_offered(&self, listing: &ServerListing) {
         if self.offered_listing().as_ref() != Some(listing) {
             self.changed.notify_one();
         }
     }
 
-    fn offered_listing(&self) -> MutexGuard<'_, Option<Listing>> {
+    fn offered_listing(&self) -> MutexGuard<'_, Option<ServerListing>> {
         self.offered_listing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,7 +163,7 @@ impl Connector {
         result.map_err(|fault| self.process_env.redactor.redact_text(&sanitize::clean_text(&fault)).into_owned())
     }
 
-    async fn list_tools(&self, connection: &Connection) -> Result<Listing, String> {
+    async fn list_tools(&self, connection: &Connection) -> Result<ServerListing, String> {
         match listing::fetch_listing(&connection.peer, &self.settings, &self.process_env.redactor).await {
             Err(_) if connection.state.closed.is_cancelled() => Err(connection.end_reason().await),
             Err(ListToolsError { reason, is_disconnected }) => {
@@ -218,7 +218,7 @@ impl Connector {
                     None => return Err(String::from("the service no longer uses it").into()),
                 };
                 let (child, pipes) = spawned.map_err(|error| self.describe_start_error(argv, &error))?;
-                let state = Arc::new(ConnectionState::default());
+                let state = Arc::new(SharedConnectionState::default());
                 let pipes = Pipes::new(pipes, exited, name, state.clone());
                 self.perform_handshake(pipes, state, Some(child)).await
             }
@@ -237,7 +237,7 @@ impl Connector {
     async fn perform_handshake<T>(
         &self,
         transport: T,
-        state: Arc<ConnectionState>,
+        state: Arc<SharedConnectionState>,
         child: Option<Child>,
     ) -> Result<Arc<Connection>, ConnectError>
     where

@@ -104,7 +104,7 @@ fn error_response_failure(name: &str, error: ErrorData, context: &ToolContext) -
     // The server had the call by then, so no error code proves that nothing ran.
     match code {
         // The specification's code for invalid arguments, and for an unknown tool. The model should read the message.
-        -32602 => ToolError::Rejected(format!("The MCP server {name} refuses the call: {message}")),
+        -32602 => ToolError::ErrorResult(format!("The MCP server {name} refuses the call: {message}")),
         // Internal errors, and errors that implementations define. They are treated like HTTP status 500.
         -32603 | -32019..=-32000 => {
             let message = format!("the MCP server {name} answered with error {code}: {message}");

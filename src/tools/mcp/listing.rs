@@ -32,8 +32,8 @@ const MAX_WARNING_CHARS: usize = 200;
 
 /// The tools of a server: those that are wanted and usable, and warnings about the others.
 #[derive(Clone, PartialEq)]
-pub(super) struct Listing {
-    pub tools: Vec<ListedTool>,
+pub(super) struct ServerListing {
+    pub tools: Vec<FingerprintedTool>,
     pub warnings: Vec<String>,
     /// Names of the tools that are wanted and cannot be used.
     pub skipped_names: Vec<String>,
@@ -41,12 +41,12 @@ pub(super) struct Listing {
 
 /// A tool, with the fingerprint of its definition as the server sent it.
 #[derive(Clone)]
-pub(super) struct ListedTool {
+pub(super) struct FingerprintedTool {
     pub tool: Tool,
     pub fingerprint: Arc<DefinitionFingerprint>,
 }
 
-impl PartialEq for ListedTool {
+impl PartialEq for FingerprintedTool {
     fn eq(&self, other: &Self) -> bool {
         // For a model, the same members in another order are another definition.
         let text = |tool: &Tool| serde_json::to_string(tool).unwrap_or_default();
@@ -68,7 +68,7 @@ pub(super) async fn fetch_listing(
     peer: &Peer<RoleClient>,
     settings: &ServerSettings,
     redactor: &Redactor,
-) -> Result<Listing, ListToolsError> {
+) -> Result<ServerListing, ListToolsError> {
     let (mut tools, mut cursor, mut seen, mut size) = (Vec::new(), None, HashSet::new(), 0);
     for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
@@ -130,7 +130,11 @@ fn read_page(response: ServerResult) -> Result<Page, String> {
 }
 
 /// Selects the tools that are wanted and usable. Each name is taken once.
-fn select_tools(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSettings, redactor: &Redactor) -> Listing {
+fn select_tools(
+    tools: Vec<Result<Tool, (String, String)>>,
+    settings: &ServerSettings,
+    redactor: &Redactor,
+) -> ServerListing {
     let short =
         |text: &str| -> String { redactor.excerpt(text, CutEnds::NONE).chars().take(MAX_WARNING_CHARS).collect() };
     let filter = ToolFilter::from_settings(settings);
@@ -162,7 +166,7 @@ fn select_tools(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSet
                         .into_iter()
                         .map(|warning| format!("the definition of the tool `{}`: {warning}", short(&name))),
                 );
-                chosen.push(ListedTool { tool, fingerprint });
+                chosen.push(FingerprintedTool { tool, fingerprint });
             }
             Err(reason) => {
                 warnings.push(format!("the tool `{}` is left out: {}", short(&name), short(&reason)));
@@ -170,7 +174,7 @@ fn select_tools(tools: Vec<Result<Tool, (String, String)>>, settings: &ServerSet
             }
         }
     }
-    Listing { tools: chosen, warnings, skipped_names }
+    ServerListing { tools: chosen, warnings, skipped_names }
 }
 
 /// The fingerprint of a definition as the server sent it, before anything is removed.
@@ -237,13 +241,13 @@ fn collect_texts<'s>(schema: &'s mut JsonObject, words: &mut Vec<&'s mut String>
 /// Leaves out tools whose names contain a secret. A name appears in lists, metrics and records, and a redacted name
 /// would be another name.
 pub(super) fn reject_secret_names(
-    tools: Vec<ListedTool>,
+    tools: Vec<FingerprintedTool>,
     redactor: &Redactor,
     warnings: &mut Vec<String>,
     skipped_names: &mut Vec<String>,
-) -> Vec<ListedTool> {
-    let is_plain = |listed: &ListedTool| matches!(redactor.redact_text(&listed.tool.name), Cow::Borrowed(_));
-    let (plain, secret): (Vec<ListedTool>, Vec<ListedTool>) = tools.into_iter().partition(is_plain);
+) -> Vec<FingerprintedTool> {
+    let is_plain = |listed: &FingerprintedTool| matches!(redactor.redact_text(&listed.tool.name), Cow::Borrowed(_));
+    let (plain, secret): (Vec<FingerprintedTool>, Vec<FingerprintedTool>) = tools.into_iter().partition(is_plain);
     for listed in secret {
         let reason = "a tool is left out: its name contains a secret; rename it at the server, or add it to `exclude` to avoid this \
                    warning";
@@ -255,7 +259,7 @@ pub(super) fn reject_secret_names(
 
 /// Makes a discovered tool, to which the manifest's rules apply.
 pub(super) fn to_discovered(
-    ListedTool { tool, fingerprint }: &ListedTool,
+    FingerprintedTool { tool, fingerprint }: &FingerprintedTool,
     path: &CallPath,
     orphan_reaper: &Arc<OrphanReaper>,
     redactor: &Redactor,

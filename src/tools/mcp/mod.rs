@@ -5,7 +5,7 @@
 //! - `remote`, `events`, `server_events`: a server's URL, its event streams, its own notifications
 //! - `transport_adapter`: stands between the SDK and the transport
 //! - `connection`: carries calls side by side
-//! - `connections`: the one connection of a persistent server, replaced when it breaks
+//! - `persistent_connection`: the one connection of a persistent server, replaced when it breaks
 //! - `runner`: a tool's runner; with `on_demand`, each call has a connection of its own
 //! - `server`: the source of these tools
 //! - `listing`, `partial_list`, `pin_check`: the list of tools, and the check of pinned tools against it
@@ -17,13 +17,13 @@ mod child;
 mod client;
 mod config;
 mod connection;
-mod connections;
 mod connector;
 mod events;
 mod fault;
 mod listing;
 mod message;
 mod partial_list;
+mod persistent_connection;
 mod pin_check;
 mod pipes;
 mod remote;

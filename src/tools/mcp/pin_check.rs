@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::connector::Connector;
-use super::listing::Listing;
+use super::listing::ServerListing;
 use crate::tools::DefinitionFingerprint;
 
 /// Most listings for one call of a server that reports changes all the time.
@@ -69,7 +69,7 @@ impl VerifiedListing {
 
     /// Records the result of a listing that started at this number of changes. Ignored if the tools have changed since: the response may
     /// have been made before the change.
-    pub(super) fn record_listing(&self, change_count: u64, listing: &Result<Listing, String>) {
+    pub(super) fn record_listing(&self, change_count: u64, listing: &Result<ServerListing, String>) {
         let mut state = self.state();
         if state.change_count == change_count {
             match listing {
@@ -136,8 +136,8 @@ pub(super) async fn verify_pin(
 mod tests {
     use super::*;
 
-    fn listing() -> Result<Listing, String> {
-        Ok(Listing { tools: Vec::new(), warnings: Vec::new(), skipped_names: Vec::new() })
+    fn listing() -> Result<ServerListing, String> {
+        Ok(ServerListing { tools: Vec::new(), warnings: Vec::new(), skipped_names: Vec::new() })
     }
 
     fn verdict(verified: &VerifiedListing) -> &'static str {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failed_listing_expires_and_never_replaces_a_success() {
+    async fn failed_listing_expires_and_replaces_no_success() {
         let verified = VerifiedListing::default();
         assert_eq!(verdict(&verified), "ask");
         verified.record_listing(0, &listing());

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fault::InvalidMessage;
 use super::message::{MAX_MESSAGE_BYTES, id_of_broken_response, parse_message};
-use super::transport_adapter::ConnectionState;
+use super::transport_adapter::SharedConnectionState;
 use crate::json_rpc::IdScanner;
 use crate::tools::process::{self, LineThrottle};
 
@@ -45,7 +45,7 @@ pub(super) struct Pipes {
     /// Cancelled when the process has ended.
     process_exited: CancellationToken,
     invalid_lines: LineThrottle<LogLineFn>,
-    state: Arc<ConnectionState>,
+    state: Arc<SharedConnectionState>,
 }
 
 type LogLineFn = Box<dyn FnMut(process::OutputLine<'_>) + Send>;
@@ -64,7 +64,7 @@ impl Pipes {
         (stdin, stdout): (ChildStdin, ChildStdout),
         process_exited: CancellationToken,
         server: Arc<str>,
-        state: Arc<ConnectionState>,
+        state: Arc<SharedConnectionState>,
     ) -> Self {
         let log_line = move |line: process::OutputLine<'_>| {
             let missed = Some(line.skipped).filter(|missed| *missed > 0);

@@ -18,7 +18,7 @@ use super::events;
 use super::fault::{self, HttpFault};
 use super::message::{MAX_MESSAGE_BYTES, SentRequest, parse_message};
 use super::server_events::ServerEvents;
-use super::transport_adapter::ConnectionState;
+use super::transport_adapter::SharedConnectionState;
 use crate::call::ToolError;
 use crate::tools::http::address_policy::AddressPolicy;
 use crate::tools::http::client::{HttpClient, host_and_port, request_error};
@@ -65,7 +65,7 @@ impl Remote {
     pub(super) fn open_transport<'a>(
         &self,
         headers: impl IntoIterator<Item = (&'a String, &'a String)>,
-        state: &Arc<ConnectionState>,
+        state: &Arc<SharedConnectionState>,
     ) -> Result<StreamableHttpClientTransport<Self>, String> {
         let mut fields = Headers::new();
         for (name, value) in headers {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
-use super::connections::Connections;
 use super::connector::Connector;
 use super::fault::CallFailure;
+use super::persistent_connection::PersistentConnection;
 use super::pin_check::verify_pin;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::process::OrphanReaper;
@@ -45,16 +45,16 @@ impl ToolRunner {
 #[derive(Clone)]
 pub(super) enum CallPath {
     /// The one connection of the server.
-    Persistent(Arc<Connections>),
+    Persistent(Arc<PersistentConnection>),
     /// A connection of its own.
     OnDemand(Arc<Connector>),
 }
 
 impl CallPath {
     /// The one connection of the server, if there is one.
-    pub(super) fn connections(&self) -> Option<Arc<Connections>> {
+    pub(super) fn persistent_connection(&self) -> Option<Arc<PersistentConnection>> {
         match self {
-            Self::Persistent(connections) => Some(connections.clone()),
+            Self::Persistent(persistent_connection) => Some(persistent_connection.clone()),
             Self::OnDemand(_) => None,
         }
     }
@@ -65,12 +65,12 @@ impl Runner for ToolRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
         let (tool, approved) = (&*self.tool, self.approved.as_deref());
         match &self.path {
-            CallPath::Persistent(connections) => {
+            CallPath::Persistent(persistent_connection) => {
                 // Wait for at most half of the remaining time. A call that started later would probably be interrupted
                 // at its deadline.
                 let now = Instant::now();
                 let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
-                connections.call(tool, approved, &arguments, &context, begin_by).await
+                persistent_connection.call(tool, approved, &arguments, &context, begin_by).await
             }
             CallPath::OnDemand(connector) => call_on_demand(connector, tool, approved, &arguments, &context).await,
         }
@@ -82,7 +82,7 @@ impl Runner for ToolRunner {
 
     fn is_available(&self) -> bool {
         match &self.path {
-            CallPath::Persistent(connections) => !connections.is_unavailable(),
+            CallPath::Persistent(persistent_connection) => !persistent_connection.is_unavailable(),
             CallPath::OnDemand(_) => true,
         }
     }
@@ -98,8 +98,9 @@ async fn call_on_demand(
     let name = &connector.name;
     let now = Instant::now();
     let max_wait = context.deadline.saturating_duration_since(now) * MAX_CONNECT_TENTHS / 10;
-    let unavailable =
-        |reason: &str| ToolError::unavailable_before_start(format!("the MCP server {name} is down: {reason}"), None);
+    let unavailable = |reason: &str| {
+        ToolError::unavailable_before_start(format!("the MCP server {name} is unavailable: {reason}"), None)
+    };
     let connecting = async {
         let Some(approved) = approved else { return connector.connect().await.map_err(|fault| unavailable(&fault)) };
         // There is no connection between calls that could report changes. So list the tools before each call.

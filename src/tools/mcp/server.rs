@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::config::{Mode, ServerSettings};
-use super::connections::Connections;
 use super::connector::Connector;
-use super::listing::{self, Listing};
+use super::listing::{self, ServerListing};
+use super::persistent_connection::PersistentConnection;
 use super::runner::CallPath;
 use crate::tools::process::OrphanReaper;
 use crate::tools::{ProcessEnv, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
@@ -24,7 +24,7 @@ pub struct Server {
 /// The outcome of the last listing.
 #[derive(Default)]
 struct State {
-    connections: Option<Arc<Connections>>,
+    persistent_connection: Option<Arc<PersistentConnection>>,
     is_up: bool,
     fault: Option<(String, Instant)>,
 }
@@ -46,14 +46,19 @@ impl Server {
     async fn connect_or_relist(
         &self,
         report_status: &StatusFn,
-        connections: Option<Arc<Connections>>,
-    ) -> Result<(Listing, CallPath), String> {
-        if let Some(connections) = connections {
-            return connections.relist().await.map(|listing| (listing, CallPath::Persistent(connections)));
+        persistent_connection: Option<Arc<PersistentConnection>>,
+    ) -> Result<(ServerListing, CallPath), String> {
+        if let Some(persistent_connection) = persistent_connection {
+            return persistent_connection
+                .relist()
+                .await
+                .map(|listing| (listing, CallPath::Persistent(persistent_connection)));
         }
         let (connection, listing) = self.connector.connect_and_list(report_status).await?;
         let path = match self.connector.settings.mode {
-            Mode::Persistent => CallPath::Persistent(Arc::new(Connections::new(&self.connector, connection, &listing))),
+            Mode::Persistent => {
+                CallPath::Persistent(Arc::new(PersistentConnection::new(&self.connector, connection, &listing)))
+            }
             Mode::OnDemand => CallPath::OnDemand(self.connector.with_offered_listing(&listing)),
         };
         Ok((listing, path))
@@ -63,9 +68,9 @@ impl Server {
 #[async_trait]
 impl Source for Server {
     async fn list(&self, report_status: &StatusFn) -> Result<SourceListing, SourceFault> {
-        let connections = self.state().connections.clone();
-        let (state, result) = match self.connect_or_relist(report_status, connections.clone()).await {
-            Ok((Listing { tools, mut warnings, mut skipped_names }, path)) => {
+        let persistent_connection = self.state().persistent_connection.clone();
+        let (state, result) = match self.connect_or_relist(report_status, persistent_connection.clone()).await {
+            Ok((ServerListing { tools, mut warnings, mut skipped_names }, path)) => {
                 let redactor = &self.connector.process_env.redactor;
                 let tools = listing::reject_secret_names(tools, redactor, &mut warnings, &mut skipped_names);
                 let tools = tools
@@ -73,12 +78,12 @@ impl Source for Server {
                     .map(|tool| listing::to_discovered(tool, &path, &self.orphan_reaper, redactor))
                     .collect();
                 (
-                    State { connections: path.connections(), is_up: true, fault: None },
+                    State { persistent_connection: path.persistent_connection(), is_up: true, fault: None },
                     Ok(SourceListing { tools, warnings, skipped_names }),
                 )
             }
             Err(fault) => (
-                State { connections, is_up: false, fault: Some((fault.clone(), Instant::now())) },
+                State { persistent_connection, is_up: false, fault: Some((fault.clone(), Instant::now())) },
                 Err(SourceFault(fault)),
             ),
         };
@@ -88,18 +93,18 @@ impl Source for Server {
     }
 
     fn status(&self) -> SourceStatus {
-        let State { connections, is_up, fault } = &*self.state();
+        let State { persistent_connection, is_up, fault } = &*self.state();
         let (fault, fault_at) = fault.clone().unzip();
-        match connections {
-            Some(connections) => connections.status(),
+        match persistent_connection {
+            Some(persistent_connection) => persistent_connection.status(),
             None => SourceStatus { is_up: *is_up, fault, fault_at, ..SourceStatus::default() },
         }
     }
 
     async fn changed(&self) {
-        let connections = self.state().connections.clone();
-        match connections {
-            Some(connections) => connections.wait_for_change().await,
+        let persistent_connection = self.state().persistent_connection.clone();
+        match persistent_connection {
+            Some(persistent_connection) => persistent_connection.wait_for_change().await,
             None => self.connector.changed.notified().await,
         }
     }

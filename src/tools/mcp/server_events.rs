@@ -8,12 +8,12 @@ use futures_util::stream::BoxStream;
 use rmcp::transport::streamable_http_client::SseError;
 use rmcp_sse_stream::Sse;
 
-use super::transport_adapter::ConnectionState;
+use super::transport_adapter::SharedConnectionState;
 
 /// Watches the notification stream of one connection.
 #[derive(Clone, Default)]
 pub(super) struct ServerEvents {
-    connection_state: Arc<ConnectionState>,
+    connection_state: Arc<SharedConnectionState>,
     state: Arc<Mutex<State>>,
 }
 
@@ -25,7 +25,7 @@ struct State {
 }
 
 /// Dropped with the stream. Its end counts as a change.
-struct OpenStream(Arc<ConnectionState>);
+struct OpenStream(Arc<SharedConnectionState>);
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
@@ -35,7 +35,7 @@ impl Drop for OpenStream {
 
 impl ServerEvents {
     /// For the connection with this state.
-    pub(super) fn new(connection_state: &Arc<ConnectionState>) -> Self {
+    pub(super) fn new(connection_state: &Arc<SharedConnectionState>) -> Self {
         Self { connection_state: connection_state.clone(), state: Arc::default() }
     }
 

@@ -9,7 +9,7 @@ use rmcp::{RoleClient, ServiceError};
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::transport_adapter::ConnectionState;
+use super::transport_adapter::SharedConnectionState;
 
 /// Pause before a subscription that has ended is requested again.
 const MIN_PAUSE: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Keeps a subscription, if the server offers one. `transport_adapter` sees its notifications as they come in.
 pub(super) fn keep_subscribed(
     peer: &Peer<RoleClient>,
-    state: &Arc<ConnectionState>,
+    state: &Arc<SharedConnectionState>,
     is_sessionless: bool,
 ) -> Option<AbortOnDropHandle<()>> {
     let tools = peer.peer_info()?.capabilities.tools.clone();

@@ -183,7 +183,7 @@ async fn calls_share_one_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn dead_server_fails_its_calls_and_is_replaced() {
+async fn dead_server_fails_calls_and_is_replaced() {
     if is_python_missing() {
         return;
     }
@@ -254,7 +254,7 @@ async fn drop_ends_the_server_and_its_children() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn replacement_waits_for_the_end_of_the_process() {
+async fn replacement_waits_for_end_of_process() {
     if is_python_missing() {
         return;
     }
@@ -390,7 +390,7 @@ async fn json_rpc_errors_map_to_tool_errors() {
     }
     let fixture = Fixture::new(&[]).await;
     let refuse = async |code: i64| fixture.call("refuse", json!({"code": code})).await.unwrap_err();
-    let expected = ToolError::Rejected("The MCP server probe refuses the call: no such luck".into());
+    let expected = ToolError::ErrorResult("The MCP server probe refuses the call: no such luck".into());
     assert_eq!(refuse(-32602).await, expected, "the server had the call, so it may have had an effect");
     for (code, retryable) in [(-32603, true), (-32000, true), (-32601, false), (-32021, false), (17, false)] {
         let expected = format!("the MCP server probe answered with error {code}: no such luck");
@@ -427,7 +427,7 @@ async fn server_requests_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn idempotency_key_is_the_same_in_every_attempt() {
+async fn idempotency_key_is_same_in_all_attempts() {
     if is_python_missing() {
         return;
     }
@@ -443,7 +443,7 @@ async fn idempotency_key_is_the_same_in_every_attempt() {
 }
 
 #[tokio::test]
-async fn silent_server_is_replaced_after_a_cancelled_call() {
+async fn silent_server_is_replaced_after_cancellation() {
     if is_python_missing() {
         return;
     }
@@ -486,7 +486,7 @@ async fn server_that_never_reads_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn reported_change_is_listed_over_the_same_connection() {
+async fn reported_change_is_listed_over_same_connection() {
     if is_python_missing() {
         return;
     }
@@ -505,7 +505,7 @@ async fn reported_change_is_listed_over_the_same_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn restart_signals_a_change_only_for_other_tools() {
+async fn restart_signals_change_only_for_other_tools() {
     if is_python_missing() {
         return;
     }
@@ -546,7 +546,7 @@ async fn pinned_tool_is_refused_after_a_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn pinned_tool_is_refused_while_its_definition_is_unknown() {
+async fn pinned_tool_without_known_definition_is_refused() {
     if is_python_missing() {
         return;
     }
@@ -658,11 +658,14 @@ async fn calls_fail_while_the_server_cannot_restart() {
     let fixture = Fixture::new(&[]).await;
     std::fs::write(fixture.file("server.py"), "import sys; sys.exit('broken')").unwrap();
     fixture.call("die", json!({})).await.unwrap_err();
-    wait_until("it is down", || !fixture.server.status().is_up).await;
+    wait_until("it is unavailable", || !fixture.server.status().is_up).await;
     assert!(!fixture.runner("echo").is_available());
     let error = fixture.call("echo", json!({"text": "x"})).await.unwrap_err();
     let ToolError::Unavailable { message, started: false, retry_after: Some(_) } = error else { panic!("{error:?}") };
-    assert_eq!(message, "the MCP server probe is down: its process ended with exit status 1; its last output: broken");
+    assert_eq!(
+        message,
+        "the MCP server probe is unavailable: its process ended with exit status 1; its last output: broken"
+    );
     std::fs::write(fixture.file("server.py"), SCRIPT).unwrap();
     wait_until("it is up again", || fixture.server.status().is_up).await;
     assert_eq!(fixture.text("echo", json!({"text": "x"})).await, "x");
@@ -691,7 +694,7 @@ async fn slow_and_silent_handshakes_succeed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn hundred_kills_leak_no_process_task_or_file() {
+async fn hundred_kills_leak_nothing() {
     if is_python_missing() {
         return;
     }
@@ -897,7 +900,7 @@ async fn url_server_is_reconnected_after_its_death() {
         };
         let ToolError::Unavailable { message, started: false, .. } = error else { panic!("{error:?}") };
         assert!(
-            message.starts_with("the MCP server probe is down: ") && message.contains("no connection"),
+            message.starts_with("the MCP server probe is unavailable: ") && message.contains("no connection"),
             "{message}"
         );
         remote.restart().await;
@@ -949,7 +952,7 @@ async fn url_server_overlong_response_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn url_server_on_demand_connects_for_each_call() {
+async fn on_demand_url_server_connects_per_call() {
     if is_python_missing() {
         return;
     }

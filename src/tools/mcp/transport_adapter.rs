@@ -37,7 +37,7 @@ const MAX_ID_BYTES: usize = 256;
 
 /// The state that a connection and its transport share.
 #[derive(Default)]
-pub(super) struct ConnectionState {
+pub(super) struct SharedConnectionState {
     listeners: Mutex<HashMap<i64, ToolContext>>,
     next_token: AtomicI64,
     /// Signals that the server's tools have changed, or may have.
@@ -58,11 +58,11 @@ pub(super) struct ProgressMark(i64);
 
 /// The registration of a listener. Dropping it ends the registration.
 pub(super) struct ProgressListener<'a> {
-    state: &'a ConnectionState,
+    state: &'a SharedConnectionState,
     token: i64,
 }
 
-impl ConnectionState {
+impl SharedConnectionState {
     /// Notes that the server's tools may have changed. Earlier listings no longer permit a pinned call.
     pub(super) fn note_change(&self) {
         self.verified.note_change();
@@ -111,7 +111,7 @@ impl Drop for ProgressListener<'_> {
 /// The transport, with what this layer adds.
 pub(super) struct TransportAdapter<T> {
     inner: T,
-    state: std::sync::Arc<ConnectionState>,
+    state: std::sync::Arc<SharedConnectionState>,
     /// The id of the `server/discover` request, after it was sent.
     discover_id: Option<RequestId>,
     /// The SDK has given up on that request.
@@ -125,7 +125,7 @@ pub(super) struct TransportAdapter<T> {
 
 impl<T: Transport<RoleClient>> TransportAdapter<T> {
     /// Wraps this transport.
-    pub(super) fn new(inner: T, state: &std::sync::Arc<ConnectionState>) -> Self {
+    pub(super) fn new(inner: T, state: &std::sync::Arc<SharedConnectionState>) -> Self {
         let close_on_drop = state.closed.clone().drop_guard();
         let pending_responses = JoinSet::new();
         Self {

@@ -2,11 +2,11 @@
 //!
 //! - `interpreter`, `venv`: find or build the interpreter; `setup_program` runs the programs for it
 //! - `worker`, `line_reader`, `protocol`: one process, its lines, its messages
-//! - `sync_pool`, `async_pool`, `worker_pools`: keep workers and give them calls; `exit_watch` notices their end
+//! - `sync_pool`, `async_supervisor`, `worker_pools`: keep workers and give them calls; `exit_watch` notices their end
 //! - `config`, `runner`: the settings of a module, its functions as runners
 //! - `stderr_log`: writes the output of a module to the log, never into the protocol
 
-mod async_pool;
+mod async_supervisor;
 mod config;
 mod exit_watch;
 mod interpreter;
@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 
 pub use self::config::{Interpreter, ModulePath, ModuleSettings};
-use self::protocol::{Function, Listing, Mode, Role};
+use self::protocol::{Function, Mode, ModuleListing, Role};
 use self::worker::Launcher;
 use self::worker_pools::WorkerPools;
 use super::process::OrphanReaper;
@@ -83,7 +83,7 @@ impl Module {
             orphan_reaper,
         });
         report_status("loading the module".into());
-        let (worker, Listing { tools, warnings, skipped_names }) =
+        let (worker, ModuleListing { tools, warnings, skipped_names }) =
             launcher.start(if self.settings.share { Role::Shared } else { Role::Sync }).await?;
         let mut warnings = warnings;
         warnings.extend(self.two_instances_warning(&tools));

@@ -50,7 +50,7 @@ pub(super) enum Role {
 /// A message to a worker.
 #[derive(Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
-enum Order<'a> {
+enum WorkerRequest<'a> {
     Load {
         module: &'a str,
         is_file: bool,
@@ -86,7 +86,7 @@ struct Context<'a> {
     state: &'a JsonObject,
 }
 
-impl Order<'_> {
+impl WorkerRequest<'_> {
     fn to_line(&self) -> Vec<u8> {
         let mut line = Vec::with_capacity(512);
         // Cannot fail: it writes to memory, and all keys are strings.
@@ -102,7 +102,7 @@ pub(super) fn load_message(settings: &ModuleSettings, source: Option<&str>, role
         ModulePath::File(path) => (path.to_string_lossy(), true),
         ModulePath::Name(name) => (name.into(), false),
     };
-    Order::Load {
+    WorkerRequest::Load {
         module: &module,
         is_file,
         source,
@@ -119,7 +119,7 @@ pub(super) fn load_message(settings: &ModuleSettings, source: Option<&str>, role
 pub(super) fn call_message(id: u64, function: &Function, arguments: &JsonObject, context: &ToolContext) -> Vec<u8> {
     let nothing = JsonObject::new();
     let time_left = context.deadline.saturating_duration_since(Instant::now());
-    Order::Call {
+    WorkerRequest::Call {
         id,
         tool: &function.name,
         arguments,
@@ -140,13 +140,13 @@ pub(super) fn call_message(id: u64, function: &Function, arguments: &JsonObject,
 
 /// The message that cancels a call.
 pub(super) fn cancel_message(id: u64) -> Vec<u8> {
-    Order::Cancel { id }.to_line()
+    WorkerRequest::Cancel { id }.to_line()
 }
 
 /// A worker's first message.
 pub(super) enum Hello {
     /// The worker takes calls.
-    Ready(Listing),
+    Ready(ModuleListing),
     /// The worker could not load the module, and ends.
     Failed {
         /// One sentence that names the location of the error.
@@ -195,12 +195,12 @@ pub(super) fn read_hello(line: &[u8]) -> serde_json::Result<Hello> {
             Err(error) => return Err(error),
         }
     }
-    Ok(Hello::Ready(Listing { tools, warnings, skipped_names: left_out }))
+    Ok(Hello::Ready(ModuleListing { tools, warnings, skipped_names: left_out }))
 }
 
 /// The contents of a module.
 #[derive(Debug, PartialEq)]
-pub(super) struct Listing {
+pub(super) struct ModuleListing {
     pub tools: Vec<Function>,
     pub warnings: Vec<String>,
     /// Names of functions that cannot be used.
@@ -297,7 +297,7 @@ pub(super) fn read_message(line: &[u8]) -> Result<(u64, WorkerMessage), String> 
         Op::FailedCall => WorkerMessage::End(Err(ToolError::BadOutput(line.message.unwrap_or_default()))),
         // A call that the service cancelled has no waiting caller, so this is read only if the function cancelled
         // itself.
-        Op::Cancelled => WorkerMessage::End(Err(ToolError::Rejected("Error: the function cancelled itself".into()))),
+        Op::Cancelled => WorkerMessage::End(Err(ToolError::ErrorResult("Error: the function cancelled itself".into()))),
     };
     Ok((line.id, message))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::async_pool::AsyncPool;
+use super::async_supervisor::AsyncWorkerSupervisor;
 use super::protocol::{self, Function};
 use super::sync_pool::SyncPool;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
@@ -19,7 +19,7 @@ pub(super) struct FunctionRunner {
 /// The workers that run a function.
 pub(super) enum WorkerPool {
     Sync(Arc<SyncPool>),
-    Async(Arc<AsyncPool>),
+    Async(Arc<AsyncWorkerSupervisor>),
 }
 
 #[async_trait]

@@ -13,10 +13,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::exit_watch::Watch;
-use super::protocol::{self, Function, Listing, Role, WorkerMessage};
+use super::protocol::{self, Function, ModuleListing, Role, WorkerMessage};
 use super::worker::{Launcher, Worker, WorkerEvent};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
-use crate::tools::health::Health;
+use crate::tools::restart_history::RestartHistory;
 
 /// Workers that one call may take, as long as it has not started on any of them.
 const MAX_WORKERS_PER_CALL: usize = 3;
@@ -41,7 +41,7 @@ struct State {
     idle_workers: Vec<IdleWorker>,
     /// The number of workers, idle or at work.
     worker_count: usize,
-    health: Health,
+    restart_history: RestartHistory,
     last_number: u64,
 }
 
@@ -58,7 +58,12 @@ struct IdleWorker {
 impl SyncPool {
     /// A pool with this worker; starts `extra` others. Call it within the runtime.
     pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, extra: usize) -> Arc<Self> {
-        let state = State { idle_workers: Vec::new(), worker_count: 0, health: Health::default(), last_number: 0 };
+        let state = State {
+            idle_workers: Vec::new(),
+            worker_count: 0,
+            restart_history: RestartHistory::default(),
+            last_number: 0,
+        };
         let pool = Arc::new(Self {
             runtime: Handle::current(),
             state: Mutex::new(state),
@@ -143,10 +148,10 @@ impl SyncPool {
     }
 
     fn unavailable_error(&self) -> ToolError {
-        let health = &self.state().health;
-        let reason = health.fault.as_deref().unwrap_or("its worker processes are gone");
-        let message = format!("the Python module {} is down: {reason}", self.launcher.name);
-        ToolError::unavailable_before_start(message, Some(health.retry_after()))
+        let restart_history = &self.state().restart_history;
+        let reason = restart_history.fault.as_deref().unwrap_or("its worker processes are gone");
+        let message = format!("the Python module {} is unavailable: {reason}", self.launcher.name);
+        ToolError::unavailable_before_start(message, Some(restart_history.retry_after()))
     }
 
     pub(super) fn is_unavailable(&self) -> bool {
@@ -159,8 +164,8 @@ impl SyncPool {
 
     /// The number of workers replaced so far, and the last fault with its time.
     pub(super) fn replacements(&self) -> (u64, Option<(String, Instant)>) {
-        let health = &self.state().health;
-        (health.replaced, health.fault.clone().zip(health.fault_at))
+        let restart_history = &self.state().restart_history;
+        (restart_history.replaced, restart_history.fault.clone().zip(restart_history.fault_at))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -179,7 +184,7 @@ impl SyncPool {
     fn add_worker(self: &Arc<Self>, worker: Worker) {
         let mut state = self.state();
         state.worker_count += 1;
-        state.health.record_start();
+        state.restart_history.record_start();
         state.last_number += 1;
         let number = state.last_number;
         let pool = Arc::downgrade(self);
@@ -215,13 +220,13 @@ impl SyncPool {
 
     fn publish_availability(&self) {
         let state = self.state();
-        let unavailable = state.worker_count == 0 && state.health.is_failing();
+        let unavailable = state.worker_count == 0 && state.restart_history.is_failing();
         // Send under the lock. Otherwise an older value could overwrite a newer one of another thread.
         self.unavailable.send_if_modified(|was| std::mem::replace(was, unavailable) != unavailable);
     }
 
     fn start_replacement(self: &Arc<Self>) {
-        self.state().health.replaced += 1;
+        self.state().restart_history.replaced += 1;
         self.publish_availability();
         self.start_worker();
     }
@@ -234,12 +239,12 @@ impl SyncPool {
     }
 
     fn start_pause(&self) -> Duration {
-        self.state().health.next_pause(fastrand::f64())
+        self.state().restart_history.next_pause(fastrand::f64())
     }
 
     fn record_failed_start(&self, began: Instant, fault: &str) {
         tracing::warn!(target: "toolcrib::python", module = &*self.launcher.name, "a worker could not be started: {fault}");
-        self.state().health.record_failed_start(began, fault);
+        self.state().restart_history.record_failed_start(began, fault);
         self.publish_availability();
     }
 }
@@ -249,7 +254,7 @@ async fn start_until_ready(pool: Weak<SyncPool>, launcher: Arc<Launcher>) {
     while let Some(pause) = pool.upgrade().map(|pool| pool.start_pause()) {
         sleep(pause).await;
         let began = Instant::now();
-        let started: Result<(Worker, Listing), String> = launcher.start(Role::Sync).await;
+        let started: Result<(Worker, ModuleListing), String> = launcher.start(Role::Sync).await;
         let Some(pool) = pool.upgrade() else { return };
         match started {
             Ok((worker, _)) => return pool.add_worker(worker),
@@ -314,7 +319,7 @@ impl WorkerLease {
             {
                 let mut state = self.pool.state();
                 state.worker_count -= 1;
-                state.health.record_death(idle.worker.started_at, idle.has_answered, reason);
+                state.restart_history.record_death(idle.worker.started_at, idle.has_answered, reason);
             }
             drop(idle);
             self.pool.start_replacement();
@@ -328,7 +333,7 @@ impl Drop for WorkerLease {
             {
                 let mut state = self.pool.state();
                 state.worker_count -= 1;
-                state.health.reset_early_deaths();
+                state.restart_history.reset_early_deaths();
             }
             drop(idle);
             self.pool.start_replacement();

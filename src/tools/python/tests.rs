@@ -297,7 +297,7 @@ def big() -> dict:
     }
 
     #[tokio::test]
-    async fn calls_wait_in_order_for_a_free_worker() {
+    async fn calls_wait_in_order_for_free_worker() {
         if is_python_missing() {
             return;
         }
@@ -412,7 +412,7 @@ def hang() -> str:
     }
 
     #[tokio::test]
-    async fn dead_worker_fails_its_call_and_is_replaced() {
+    async fn dead_worker_fails_call_and_is_replaced() {
         if is_python_missing() {
             return;
         }
@@ -446,7 +446,7 @@ def die(how: str) -> str:
     }
 
     #[tokio::test]
-    async fn dead_idle_worker_is_replaced_before_a_call() {
+    async fn dead_idle_worker_is_replaced_before_call() {
         if is_python_missing() {
             return;
         }
@@ -474,7 +474,7 @@ def die(how: str) -> str:
     }
 
     #[tokio::test]
-    async fn child_with_open_pipes_does_not_hide_the_death() {
+    async fn child_with_open_pipes_hides_no_death() {
         if is_python_missing() {
             return;
         }
@@ -515,7 +515,7 @@ def die() -> str:
         wait_until("it is unavailable", || (!fixture.runner("pid").is_available()).then_some(())).await;
         match fixture.call("pid", json!({})).await {
             Err(ToolError::Unavailable { message, started: false, retry_after: Some(after) }) => {
-                assert!(message.starts_with("the Python module probe is down: "), "{message}");
+                assert!(message.starts_with("the Python module probe is unavailable: "), "{message}");
                 assert!(message.contains("tools.py:") && message.contains("no database"), "{message}");
                 assert!(!message.contains("hunter2"), "{message}");
                 assert!(after >= Duration::from_secs(1));

@@ -2395,7 +2395,7 @@ def invalid_line(number, violations):
 
 
 class Call:
-    """One call under way."""
+    """One call in flight."""
 
     __slots__ = ("id", "tool", "arguments", "context", "watched", "deadline", "has_ended", "cancelled", "_signal", "_context")
 

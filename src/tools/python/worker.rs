@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::config::ModuleSettings;
 use super::line_reader::LineReader;
-use super::protocol::{self, Function, Hello, Listing, Role, format_duration};
+use super::protocol::{self, Function, Hello, ModuleListing, Role, format_duration};
 use super::stderr_log::StderrLog;
 use crate::call::CutEnds;
 use crate::sanitize;
@@ -64,7 +64,7 @@ pub(super) struct Launcher {
 /// A process that has loaded the module. Dropping it ends the process and everything that the process started.
 pub(super) struct Worker {
     pub tree: ProcessTree,
-    /// The pipe for orders. `None` after a task has taken it.
+    /// The pipe for requests. `None` after a task has taken it.
     pub stdin: Option<ChildStdin>,
     pub stdout: LineReader<ChildStdout>,
     pub stderr: StderrLog,
@@ -88,7 +88,7 @@ impl Launcher {
     ///
     /// # Errors
     /// A sentence that says what failed and where. Dropping the future ends what was started.
-    pub(super) async fn start(&self, role: Role) -> Result<(Worker, Listing), String> {
+    pub(super) async fn start(&self, role: Role) -> Result<(Worker, ModuleListing), String> {
         let hello = timeout(self.settings.start_timeout, self.start_untimed(role));
         let result = match hello.await {
             Ok(result) => result,
@@ -110,7 +110,7 @@ impl Launcher {
         }
     }
 
-    async fn start_untimed(&self, role: Role) -> Result<(Worker, Listing), String> {
+    async fn start_untimed(&self, role: Role) -> Result<(Worker, ModuleListing), String> {
         let started_at = Instant::now();
         let mut tree = ProcessTree::spawn(&mut self.worker_command(), self.new_marker(), &self.orphan_reaper)
             .map_err(|error| self.describe_start_error(&error))?;

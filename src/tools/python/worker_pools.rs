@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::async_pool::AsyncPool;
+use super::async_supervisor::AsyncWorkerSupervisor;
 use super::protocol::{Function, Mode, Role};
 use super::runner::{FunctionRunner, WorkerPool};
 use super::sync_pool::SyncPool;
@@ -16,7 +16,7 @@ use crate::tools::{DiscoveredTool, SourceStatus};
 #[derive(Default)]
 pub(super) struct WorkerPools {
     blocking: Option<Arc<SyncPool>>,
-    coroutines: Option<Arc<AsyncPool>>,
+    coroutines: Option<Arc<AsyncWorkerSupervisor>>,
     fault: Option<(String, Instant)>,
 }
 
@@ -25,14 +25,14 @@ impl WorkerPools {
     /// functions, it was needed only for the listing and ends.
     pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, functions: &[Function]) -> Self {
         if launcher.settings.share {
-            let coroutines = Some(AsyncPool::new(launcher, Role::Shared, Some(first)));
+            let coroutines = Some(AsyncWorkerSupervisor::new(launcher, Role::Shared, Some(first)));
             return Self { coroutines, ..Self::default() };
         }
         let has = |mode| functions.iter().any(|function| function.mode == mode);
         let more = launcher.settings.workers.saturating_sub(1);
         Self {
             blocking: has(Mode::Sync).then(|| SyncPool::new(launcher, first, more)),
-            coroutines: has(Mode::Async).then(|| AsyncPool::new(launcher, Role::Async, None)),
+            coroutines: has(Mode::Async).then(|| AsyncWorkerSupervisor::new(launcher, Role::Async, None)),
             fault: None,
         }
     }

@@ -264,7 +264,7 @@ async fn write_is_committed_completely_or_not() {
     assert!(warnings[0].contains("ran to its end"), "{warnings:?}");
     assert_eq!(shop.count_customers().await, 5, "both are in");
     let (failed, _) = call(&insert, json!({"ids": ["Fi", "Ann"]})).await;
-    let Err(ToolError::Rejected(message)) = failed else { panic!("{failed:?}") };
+    let Err(ToolError::ErrorResult(message)) = failed else { panic!("{failed:?}") };
     assert!(message.contains("UNIQUE constraint failed: customers.name"), "{message}");
     assert_eq!(shop.count_customers().await, 5, "neither is in");
     assert_eq!(result_data(call(&insert, json!({"ids": ["Gu"]})).await.0)[0]["name"], "Gu");
@@ -432,7 +432,7 @@ async fn tools_share_the_connections_of_a_database() {
 async fn database_errors_are_error_results() {
     let shop = Shop::new().await;
     let result = shop.run_read("select json_extract(:doc, '$.a') as x", json!({"doc": "{no json"})).await;
-    assert!(matches!(&result, Err(ToolError::Rejected(text)) if text.contains("malformed JSON")), "{result:?}");
+    assert!(matches!(&result, Err(ToolError::ErrorResult(text)) if text.contains("malformed JSON")), "{result:?}");
     let without_table = shop.tool("select name from customers", Effect::Read);
     sqlx::raw_sql("drop table customers").execute(&mut shop.connect().await).await.unwrap();
     let (result, _) = call(&without_table, json!({})).await;

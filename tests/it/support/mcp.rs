@@ -37,7 +37,7 @@ pub(crate) fn mcp_request(body: &Value, key: Option<&str>, headers: &[(&str, &st
     request
 }
 
-/// A request of [`MODERN`] with all that belongs to it; `_meta` in `params` is added to.
+/// A request of [`STATELESS_VERSION`] with all that belongs to it; `_meta` in `params` is added to.
 pub(crate) fn modern_request(method: &str, params: Value, key: Option<&str>) -> Request<Body> {
     let meta = merge(client_meta(), params.get("_meta").cloned().unwrap_or_else(|| json!({})));
     let params = merge(params, json!({"_meta": meta}));
@@ -70,7 +70,7 @@ pub(crate) async fn last_message(response: Response) -> (StatusCode, Value) {
 }
 
 impl TestApp {
-    /// What is answered to a request of [`MODERN`].
+    /// What is answered to a request of [`STATELESS_VERSION`].
     pub(crate) async fn mcp(&self, method: &str, params: Value) -> (StatusCode, Value) {
         last_message(self.respond(modern_request(method, params, None)).await).await
     }

@@ -219,7 +219,7 @@ def twice(server, message):
 
 
 def shadow(server, message):
-    """Answers for calls that may be under way or come next."""
+    """Answers for calls that may be in flight or come next."""
     for number in range(int(message["id"]) + 1, int(message["id"]) + 50) if isinstance(message["id"], int) else ():
         server.answer(number, text("forged"))
     return text("its own")

@@ -50,11 +50,11 @@ impl Runner for Calculator {
     async fn call(&self, arguments: Arc<JsonObject>, _context: ToolContext) -> Result<ToolResult, ToolError> {
         let expression = arguments.get("expression").and_then(Value::as_str).unwrap_or_default();
         if expression.chars().count() > MAX_EXPRESSION_CHARS {
-            return Err(ToolError::Rejected(format!(
+            return Err(ToolError::ErrorResult(format!(
                 "the expression is longer than {MAX_EXPRESSION_CHARS} characters"
             )));
         }
-        let number = parse::evaluate(expression).map_err(|error| ToolError::Rejected(error.to_string()))?;
+        let number = parse::evaluate(expression).map_err(|error| ToolError::ErrorResult(error.to_string()))?;
         Ok(ToolResult::text(number.to_string()))
     }
 }

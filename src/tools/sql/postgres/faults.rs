@@ -47,7 +47,7 @@ pub(super) fn call_failure(error: &sqlx::Error, server: &ServerAddress) -> ToolE
         // Values, constraints, and errors that a function or trigger raises are answers of the database, for the
         // model.
         ("22" | "23" | "44", _) | (_, "P0001") => {
-            return ToolError::Rejected(format!("the database reports an error: {message}"));
+            return ToolError::ErrorResult(format!("the database reports an error: {message}"));
         }
         (_, "25006") => ToolError::upstream_permanent(WRITES_IN_READ_TOOL),
         // A conflict with another transaction, which a further attempt may not meet.

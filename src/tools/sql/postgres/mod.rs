@@ -5,7 +5,7 @@
 //! - Results are decoded from the binary form (`decode`, `time`, `exact`). If only the database knows the type, it
 //!   sends text.
 //! - A condition around the statement makes the server refuse a row that is too long (`bounded`).
-//! - If a call is dropped, its statement is canceled. What a call leaves on a connection is removed before the next
+//! - If a call is dropped, its statement is cancelled. What a call leaves on a connection is removed before the next
 //!   call gets the connection (`session`).
 //! - `prepared` runs the statement of a call; `address` and `defaults` parse the URL; `faults` explains errors.
 

@@ -153,7 +153,7 @@ impl Prepared {
             let is_answer = is_refused
                 || matches!(
                     error,
-                    ToolError::Rejected(_)
+                    ToolError::ErrorResult(_)
                         | ToolError::InvalidArguments(_)
                         | ToolError::InvalidContext(_)
                         | ToolError::BadOutput(_)
@@ -231,7 +231,7 @@ impl Prepared {
         for text in arguments::bind_values(&plan.parameters, values)? {
             bound.add(text).map_err(|error| ToolError::upstream_permanent(error.to_string()).not_delivered())?;
         }
-        // From here on the server may be running the statement. If this future is dropped (the call was canceled),
+        // From here on the server may be running the statement. If this future is dropped (the call was cancelled),
         // the session is dropped too. Its `CancelOnDrop` then stops the statement on the server, because `mark_busy` has
         // armed it. `mark_idle` disarms it after the last row.
         session.mark_busy();

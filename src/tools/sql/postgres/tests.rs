@@ -468,7 +468,7 @@ async fn write_is_committed_completely_or_not() {
     assert!(warnings[0].contains("ran to its end"), "{warnings:?}");
     assert_eq!(shop.query_number("select count(*) from customers").await, 5, "both are in");
     let (failed, _) = call(&insert, json!({"ids": ["Fi", "Ann"]})).await;
-    let Err(ToolError::Rejected(message)) = failed else { panic!("{failed:?}") };
+    let Err(ToolError::ErrorResult(message)) = failed else { panic!("{failed:?}") };
     assert!(
         message.contains("duplicate key value") && message.contains("Key (name)=(Ann) already exists."),
         "{message}"
@@ -479,7 +479,7 @@ async fn write_is_committed_completely_or_not() {
     let duplicate = shop.tool("insert into customers (name, year) values ('Jo', 1), ('Jo', 1)", Effect::Write);
     let result = call(&duplicate, json!({})).await.0;
     assert!(
-        matches!(&result, Err(ToolError::Rejected(text)) if text.contains("late")),
+        matches!(&result, Err(ToolError::ErrorResult(text)) if text.contains("late")),
         "refused by the commit: {result:?}"
     );
     assert_eq!(shop.query_number("select count(*) from customers").await, 5);
@@ -727,13 +727,13 @@ async fn database_errors_are_error_results() {
     let Some(shop) = Shop::new("refuses").await else { return };
     let result = shop.run_read("select 1 / :n as x", json!({"n": 0})).await;
     assert!(
-        matches!(&result, Err(ToolError::Rejected(text)) if text == "the database reports an error: division by zero"),
+        matches!(&result, Err(ToolError::ErrorResult(text)) if text == "the database reports an error: division by zero"),
         "{result:?}"
     );
     shop.run("create function no() returns int language plpgsql as 'begin raise exception ''too much: %'', 5; end'")
         .await;
     let result = shop.run_read("select no() as x", json!({})).await;
-    assert!(matches!(&result, Err(ToolError::Rejected(text)) if text.contains("too much: 5")), "{result:?}");
+    assert!(matches!(&result, Err(ToolError::ErrorResult(text)) if text.contains("too much: 5")), "{result:?}");
     let empty: JsonObject = JsonObject::new();
     assert_eq!(
         result_data(shop.run_read("select id from customers where false", Value::Object(empty)).await),

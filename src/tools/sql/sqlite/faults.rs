@@ -91,9 +91,11 @@ pub(super) fn call_failure(error: &rusqlite::Error, file: &DatabaseFile, longest
         Some(TOOBIG) => return ToolError::BadOutput(too_long_message(longest)),
         Some(READONLY) if !file.writes => ToolError::upstream_permanent(WRITES_IN_READ_TOOL),
         // The statement was valid when it was prepared, so the error is about the values.
-        Some(CONSTRAINT | MISMATCH) => return ToolError::Rejected(format!("the database reports an error: {message}")),
+        Some(CONSTRAINT | MISMATCH) => {
+            return ToolError::ErrorResult(format!("the database reports an error: {message}"));
+        }
         Some(ERROR) if !is_schema_error(&message) => {
-            return ToolError::Rejected(format!("the database reports an error: {message}"));
+            return ToolError::ErrorResult(format!("the database reports an error: {message}"));
         }
         Some(BUSY | LOCKED | IOERR | FULL | CANTOPEN) => ToolError::upstream(unusable_message(error, file)),
         Some(_) => ToolError::upstream_permanent(unusable_message(error, file)),

@@ -127,7 +127,7 @@ impl Prepared {
                 }
             }
         };
-        if let (Some(session), Ok(_) | Err(ToolError::Rejected(_) | ToolError::BadOutput(_))) = (session, &answer) {
+        if let (Some(session), Ok(_) | Err(ToolError::ErrorResult(_) | ToolError::BadOutput(_))) = (session, &answer) {
             permit.release(session);
         }
         answer

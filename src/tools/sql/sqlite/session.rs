@@ -16,7 +16,7 @@ use super::guard::ConnectionCommandGuard;
 
 /// After this many of its operations, SQLite checks whether to stop the statement. They take some microseconds.
 const PROGRESS_STEPS: i32 = 1000;
-/// How long SQLite itself waits for a lock. The longer wait is outside of SQLite, where the call can be canceled: see
+/// How long SQLite itself waits for a lock. The longer wait is outside of SQLite, where the call can be cancelled: see
 /// `prepared.rs`.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(20);
 /// The number of statements that stay prepared on a connection.

@@ -16,7 +16,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// The history of the workers of one role, or of the connections to one server.
 #[derive(Default)]
-pub(in crate::tools) struct Health {
+pub(in crate::tools) struct RestartHistory {
     /// Early deaths and failed starts since the last worker that lived.
     early_deaths: u32,
     /// The time when the last of them was counted.
@@ -31,7 +31,7 @@ pub(in crate::tools) struct Health {
     pub replaced: u64,
 }
 
-impl Health {
+impl RestartHistory {
     /// Records that a worker has ended by itself. `has_answered` is whether it ever answered a call.
     pub(in crate::tools) fn record_death(&mut self, started_at: Instant, has_answered: bool, reason: &str) {
         if has_answered || started_at.elapsed() >= MIN_HEALTHY_LIFETIME {
@@ -102,48 +102,50 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pauses_double_from_third_early_death() {
-        let mut health = Health::default();
+        let mut restart_history = RestartHistory::default();
         let mut pauses = Vec::new();
         for _ in 0..12 {
-            health.record_failed_start(Instant::now(), "no");
-            pauses.push(health.next_pause(1.0).as_millis());
+            restart_history.record_failed_start(Instant::now(), "no");
+            pauses.push(restart_history.next_pause(1.0).as_millis());
         }
         assert_eq!(pauses, [0, 0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000]);
-        assert_eq!(health.retry_after(), MAX_PAUSE);
-        assert_eq!(health.next_pause(0.25), MAX_PAUSE / 4, "full jitter");
+        assert_eq!(restart_history.retry_after(), MAX_PAUSE);
+        assert_eq!(restart_history.next_pause(0.25), MAX_PAUSE / 4, "full jitter");
     }
 
     #[tokio::test(start_paused = true)]
     async fn healthy_worker_is_replaced_without_pause() {
-        let mut health = Health::default();
-        let early = |health: &mut Health| (0..5).for_each(|_| health.record_death(Instant::now(), false, "early"));
-        early(&mut health);
-        assert!(health.is_failing());
+        let mut restart_history = RestartHistory::default();
+        let early = |restart_history: &mut RestartHistory| {
+            (0..5).for_each(|_| restart_history.record_death(Instant::now(), false, "early"))
+        };
+        early(&mut restart_history);
+        assert!(restart_history.is_failing());
         let started_at = Instant::now();
         tokio::time::advance(MIN_HEALTHY_LIFETIME).await;
-        health.record_death(started_at, false, "late");
-        assert_eq!((health.is_failing(), health.next_pause(1.0)), (false, Duration::ZERO));
-        early(&mut health);
-        health.record_death(Instant::now(), true, "in its second call");
-        assert_eq!((health.is_failing(), health.next_pause(1.0)), (false, Duration::ZERO));
-        early(&mut health);
-        health.reset_early_deaths();
-        assert!(!health.is_failing());
+        restart_history.record_death(started_at, false, "late");
+        assert_eq!((restart_history.is_failing(), restart_history.next_pause(1.0)), (false, Duration::ZERO));
+        early(&mut restart_history);
+        restart_history.record_death(Instant::now(), true, "in its second call");
+        assert_eq!((restart_history.is_failing(), restart_history.next_pause(1.0)), (false, Duration::ZERO));
+        early(&mut restart_history);
+        restart_history.reset_early_deaths();
+        assert!(!restart_history.is_failing());
     }
 
     #[tokio::test(start_paused = true)]
     async fn simultaneous_deaths_count_once() {
-        let (mut health, started_at) = (Health::default(), Instant::now());
+        let (mut restart_history, started_at) = (RestartHistory::default(), Instant::now());
         tokio::time::advance(Duration::from_secs(1)).await;
-        (0..8).for_each(|_| health.record_death(started_at, false, "the database is gone"));
-        assert!(!health.is_failing());
+        (0..8).for_each(|_| restart_history.record_death(started_at, false, "the database is gone"));
+        assert!(!restart_history.is_failing());
         for _ in 0..2 {
             tokio::time::advance(Duration::from_secs(1)).await;
             let attempted_at = Instant::now();
             tokio::time::advance(Duration::from_secs(1)).await;
-            (0..8).for_each(|_| health.record_failed_start(attempted_at, "it still is"));
+            (0..8).for_each(|_| restart_history.record_failed_start(attempted_at, "it still is"));
         }
-        assert!(health.is_failing());
-        assert_eq!(health.next_pause(1.0), FIRST_PAUSE_BOUND);
+        assert!(restart_history.is_failing());
+        assert_eq!(restart_history.next_pause(1.0), FIRST_PAUSE_BOUND);
     }
 }

@@ -14,11 +14,11 @@ pub enum ErrorKind {
     Forbidden,
     /// No tool has this name.
     UnknownTool,
-    /// The tool is switched off.
+    /// The tool is disabled.
     ToolDisabled,
     /// The tool's definition differs from the approved one.
     DefinitionChanged,
-    /// The arguments break the tool's schema.
+    /// The arguments violate the tool's schema.
     InvalidArguments,
     /// The first call with this idempotency key still runs.
     IdempotencyInProgress,
@@ -34,7 +34,7 @@ pub enum ErrorKind {
     Draining,
     /// The ledger cannot write.
     LedgerUnavailable,
-    /// The tool's source is unavailable.
+    /// The tool's runner is unavailable.
     ToolUnavailable,
     /// The whole call took too long.
     DeadlineExceeded,
@@ -108,9 +108,11 @@ impl ErrorKind {
     }
 
     /// Which side failed: the service, or the tool that it called.
-    pub fn source(self) -> Source {
+    pub fn source(self) -> FailureSource {
         match self {
-            Self::ToolUnavailable | Self::AttemptTimedOut | Self::UpstreamFailed | Self::BadOutput => Source::Tool,
+            Self::ToolUnavailable | Self::AttemptTimedOut | Self::UpstreamFailed | Self::BadOutput => {
+                FailureSource::Tool
+            }
             Self::InvalidRequest
             | Self::Unauthenticated
             | Self::Forbidden
@@ -128,7 +130,7 @@ impl ErrorKind {
             | Self::LedgerUnavailable
             | Self::DeadlineExceeded
             | Self::Cancelled
-            | Self::Internal => Source::Service,
+            | Self::Internal => FailureSource::Service,
         }
     }
 }
@@ -136,7 +138,8 @@ impl ErrorKind {
 /// Whether the service failed the caller, or the tool did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Source {
+#[schema(as = Source)]
+pub enum FailureSource {
     /// Toolcrib itself refused or failed.
     Service,
     /// The tool or its backend failed.

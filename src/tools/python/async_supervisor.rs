@@ -1,6 +1,6 @@
 //! The worker for coroutines: one process, one event loop, many calls at once.
 //!
-//! A task owns the process. It writes the queued orders, and passes each message of the worker to the call that waits
+//! A task owns the process. It writes the queued requests, and passes each message of the worker to the call that waits
 //! for it. It also checks that a call ends after its caller has disconnected. If such a call does not end, the loop is
 //! blocked, and the task replaces the process.
 //!
@@ -23,9 +23,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::protocol::{self, Function, Mode, Role, WorkerMessage};
 use super::worker::{Launcher, Worker, WorkerEvent};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
-use crate::tools::health::Health;
+use crate::tools::restart_history::RestartHistory;
 
-/// Orders that may wait while the worker reads slowly.
+/// Requests that may wait while the worker reads slowly.
 const QUEUE_SIZE: usize = 64;
 /// A cancelled call must end within this time. Otherwise the loop is blocked.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ const MAX_MESSAGES_IN_A_ROW: u32 = 64;
 /// Starts of one call. A call is started again only if another call caused the end of its worker.
 const MAX_STARTS: usize = 3;
 
-pub(super) struct AsyncPool {
+pub(super) struct AsyncWorkerSupervisor {
     shared: Arc<Shared>,
     _task: AbortOnDropHandle<()>,
 }
@@ -47,24 +47,24 @@ struct Shared {
     /// One permit, for the one thread of a shared worker. A call holds it until the worker reports its end, or until
     /// the worker has ended.
     thread: Arc<Semaphore>,
-    health: Mutex<Health>,
-    stage: watch::Sender<Stage>,
+    restart_history: Mutex<RestartHistory>,
+    stage: watch::Sender<WorkerStage>,
 }
 
 #[derive(Clone)]
-enum Stage {
+enum WorkerStage {
     /// A worker is being started.
     Starting,
-    Ready(Arc<EventLoop>),
+    Ready(Arc<AsyncWorker>),
     /// Workers keep dying, so no call should wait for the next one.
     Unavailable,
 }
 
 /// One worker, as its calls see it.
-struct EventLoop {
-    orders: mpsc::Sender<Vec<u8>>,
+struct AsyncWorker {
+    requests: mpsc::Sender<Vec<u8>>,
     calls: Mutex<Calls>,
-    /// Wakes [`EventLoop::cancel_disconnected`] when a caller disconnects.
+    /// Wakes [`AsyncWorker::cancel_disconnected`] when a caller disconnects.
     caller_disconnected: Notify,
 }
 
@@ -105,15 +105,15 @@ enum WorkerEnd {
     Blocked,
 }
 
-impl AsyncPool {
+impl AsyncWorkerSupervisor {
     /// A pool with this worker in this role; starts a worker if there is no `first`. Call it within the runtime.
     pub(super) fn new(launcher: &Arc<Launcher>, role: Role, first: Option<Worker>) -> Arc<Self> {
         let shared = Arc::new(Shared {
             launcher: launcher.clone(),
             role,
             thread: Arc::new(Semaphore::new(1)),
-            health: Mutex::default(),
-            stage: watch::Sender::new(Stage::Starting),
+            restart_history: Mutex::default(),
+            stage: watch::Sender::new(WorkerStage::Starting),
         });
         let task = tokio::spawn(shared.clone().keep_worker(first));
         Arc::new(Self { shared, _task: AbortOnDropHandle::new(task) })
@@ -152,8 +152,8 @@ impl AsyncPool {
             previous = Some(worker.clone());
             // Reserve the slot in the queue before the call gets its entry. There is no await between the entry and the
             // send. So every entry belongs to a call that is sent to the worker. If the caller disconnects, the cancel
-            // order has a call to cancel, and waiting for the end of the call makes sense.
-            let slot = match timeout_at(begin_by, worker.orders.reserve()).await {
+            // request has a call to cancel, and waiting for the end of the call makes sense.
+            let slot = match timeout_at(begin_by, worker.requests.reserve()).await {
                 Ok(Ok(slot)) => slot,
                 Ok(Err(_)) => continue,
                 Err(_) => return Err(self.shared.busy_error()),
@@ -183,38 +183,38 @@ impl AsyncPool {
     }
 
     /// The current worker. Skips `previous`, which takes no more calls.
-    async fn next_worker(&self, previous: Option<Arc<EventLoop>>) -> Result<Arc<EventLoop>, ToolError> {
+    async fn next_worker(&self, previous: Option<Arc<AsyncWorker>>) -> Result<Arc<AsyncWorker>, ToolError> {
         let mut stage = self.shared.stage.subscribe();
-        let is_another = |stage: &Stage| match stage {
-            Stage::Starting => false,
-            Stage::Ready(worker) => previous.as_ref().is_none_or(|previous| !Arc::ptr_eq(previous, worker)),
-            Stage::Unavailable => true,
+        let is_another = |stage: &WorkerStage| match stage {
+            WorkerStage::Starting => false,
+            WorkerStage::Ready(worker) => previous.as_ref().is_none_or(|previous| !Arc::ptr_eq(previous, worker)),
+            WorkerStage::Unavailable => true,
         };
         let stage = stage.wait_for(is_another).await;
         match stage.as_deref() {
-            Ok(Stage::Ready(worker)) => Ok(worker.clone()),
-            Ok(Stage::Unavailable | Stage::Starting) | Err(_) => Err(self.shared.unavailable_error()),
+            Ok(WorkerStage::Ready(worker)) => Ok(worker.clone()),
+            Ok(WorkerStage::Unavailable | WorkerStage::Starting) | Err(_) => Err(self.shared.unavailable_error()),
         }
     }
 
     pub(super) fn is_unavailable(&self) -> bool {
-        matches!(*self.shared.stage.borrow(), Stage::Unavailable)
+        matches!(*self.shared.stage.borrow(), WorkerStage::Unavailable)
     }
 
     pub(super) fn worker_count(&self) -> usize {
-        usize::from(matches!(*self.shared.stage.borrow(), Stage::Ready(_)))
+        usize::from(matches!(*self.shared.stage.borrow(), WorkerStage::Ready(_)))
     }
 
     /// The number of workers replaced so far, and the last fault with its time.
     pub(super) fn replacements(&self) -> (u64, Option<(String, Instant)>) {
-        let health = self.shared.health();
-        (health.replaced, health.fault.clone().zip(health.fault_at))
+        let restart_history = self.shared.restart_history();
+        (restart_history.replaced, restart_history.fault.clone().zip(restart_history.fault_at))
     }
 }
 
 /// A caller that waits. Dropping this before the call has ended marks the caller as disconnected.
 struct PendingCall<'a> {
-    worker: &'a EventLoop,
+    worker: &'a AsyncWorker,
     id: u64,
 }
 
@@ -228,15 +228,15 @@ impl Drop for PendingCall<'_> {
 }
 
 impl Shared {
-    fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    fn restart_history(&self) -> MutexGuard<'_, RestartHistory> {
+        self.restart_history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn unavailable_error(&self) -> ToolError {
-        let health = self.health();
-        let reason = health.fault.as_deref().unwrap_or("its worker process is gone");
-        let message = format!("the Python module {} is down: {reason}", self.launcher.name);
-        ToolError::unavailable_before_start(message, Some(health.retry_after()))
+        let restart_history = self.restart_history();
+        let reason = restart_history.fault.as_deref().unwrap_or("its worker process is gone");
+        let message = format!("the Python module {} is unavailable: {reason}", self.launcher.name);
+        ToolError::unavailable_before_start(message, Some(restart_history.retry_after()))
     }
 
     /// The permit for the thread. It is never `None`, because the semaphore is never closed.
@@ -256,42 +256,46 @@ impl Shared {
                 Some(worker) => worker,
                 None => self.start_until_ready().await,
             };
-            self.health().record_start();
+            self.restart_history().record_start();
             let started_at = worker.started_at;
-            let (order_sender, orders) = mpsc::channel(QUEUE_SIZE);
-            let event_loop = Arc::new(EventLoop {
-                orders: order_sender,
+            let (request_sender, requests) = mpsc::channel(QUEUE_SIZE);
+            let async_worker = Arc::new(AsyncWorker {
+                requests: request_sender,
                 calls: Mutex::default(),
                 caller_disconnected: Notify::new(),
             });
-            self.stage.send_replace(Stage::Ready(event_loop.clone()));
-            let ended = event_loop.serve(worker, orders).await;
+            self.stage.send_replace(WorkerStage::Ready(async_worker.clone()));
+            let ended = async_worker.serve(worker, requests).await;
             let module = &*self.launcher.name;
             let (reason, is_caused_by_other) = match ended {
                 WorkerEnd::Died(reason) => {
                     tracing::warn!(target: "toolcrib::python", module, "the async worker is replaced: {reason}");
-                    self.health().record_death(started_at, event_loop.calls().has_answered, &reason);
+                    self.restart_history().record_death(started_at, async_worker.calls().has_answered, &reason);
                     (reason, false)
                 }
                 WorkerEnd::Blocked => {
                     let reason = "its worker process was stopped because another call blocked it";
                     tracing::warn!(target: "toolcrib::python", module, "the async worker is replaced: a call did not end when it was cancelled");
-                    self.health().reset_early_deaths();
+                    self.restart_history().reset_early_deaths();
                     (reason.into(), true)
                 }
             };
-            self.health().replaced += 1;
+            self.restart_history().replaced += 1;
             // Publish the new stage before `fail_open_calls` wakes the open calls. Then all calls wait for the next worker, or
             // fail at once if workers keep dying.
-            self.stage.send_replace(if self.health().is_failing() { Stage::Unavailable } else { Stage::Starting });
-            event_loop.fail_open_calls(&reason, is_caused_by_other);
+            self.stage.send_replace(if self.restart_history().is_failing() {
+                WorkerStage::Unavailable
+            } else {
+                WorkerStage::Starting
+            });
+            async_worker.fail_open_calls(&reason, is_caused_by_other);
         }
     }
 
     /// Starts workers until one is up.
     async fn start_until_ready(&self) -> Worker {
         loop {
-            let pause = self.health().next_pause(fastrand::f64());
+            let pause = self.restart_history().next_pause(fastrand::f64());
             sleep(pause).await;
             let began = Instant::now();
             match self.launcher.start(self.role).await {
@@ -300,12 +304,12 @@ impl Shared {
                     let module = &*self.launcher.name;
                     tracing::warn!(target: "toolcrib::python", module, "the async worker could not be started: {fault}");
                     let is_failing = {
-                        let mut health = self.health();
-                        health.record_failed_start(began, &fault);
-                        health.is_failing()
+                        let mut restart_history = self.restart_history();
+                        restart_history.record_failed_start(began, &fault);
+                        restart_history.is_failing()
                     };
                     if is_failing {
-                        self.stage.send_replace(Stage::Unavailable);
+                        self.stage.send_replace(WorkerStage::Unavailable);
                     }
                 }
             }
@@ -313,7 +317,7 @@ impl Shared {
     }
 }
 
-impl EventLoop {
+impl AsyncWorker {
     fn calls(&self) -> MutexGuard<'_, Calls> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -355,11 +359,11 @@ impl EventLoop {
     }
 
     /// Serves the worker until it ends or is blocked.
-    async fn serve(&self, mut worker: Worker, orders: mpsc::Receiver<Vec<u8>>) -> WorkerEnd {
+    async fn serve(&self, mut worker: Worker, requests: mpsc::Receiver<Vec<u8>>) -> WorkerEnd {
         let Some(stdin) = worker.stdin.take() else { return WorkerEnd::Died("its pipe is gone".into()) };
         let mut other_work = pin!(async {
             tokio::select! {
-                () = write_orders(stdin, orders) => {}
+                () = write_requests(stdin, requests) => {}
                 () = self.cancel_disconnected() => {}
             }
         });
@@ -368,7 +372,8 @@ impl EventLoop {
             message_count = message_count.wrapping_add(1);
             // Read before checking the clock: an end that the worker wrote in time counts, even if it is read late.
             // Otherwise a busy service could take a healthy worker for a blocked one. But a worker that writes without
-            // pause would then keep all orders waiting. So every `MAX_MESSAGES_IN_A_ROW` messages the order is reversed.
+            // pause would then keep all requests waiting. So every `MAX_MESSAGES_IN_A_ROW` messages the order is
+            // reversed.
             let next = if message_count.is_multiple_of(MAX_MESSAGES_IN_A_ROW) {
                 tokio::select! {
                     biased;
@@ -418,12 +423,12 @@ impl EventLoop {
         }
     }
 
-    /// Sends cancel orders for the calls whose callers have disconnected. Returns when such a call has not ended in
+    /// Sends cancel requests for the calls whose callers have disconnected. Returns when such a call has not ended in
     /// time.
     async fn cancel_disconnected(&self) {
         loop {
-            // The clock starts when the caller disconnects, not when the cancel order is sent. A blocked loop may not
-            // read at all, so the queue may be full and the order may never be sent. The worker must still be found
+            // The clock starts when the caller disconnects, not when the cancel request is sent. A blocked loop may not
+            // read at all, so the queue may be full and the request may never be sent. The worker must still be found
             // blocked.
             let (first, unsent) = {
                 let calls = self.calls();
@@ -438,7 +443,7 @@ impl EventLoop {
             };
             tokio::select! {
                 biased;
-                Ok(slot) = self.orders.reserve(), if unsent.is_some() => {
+                Ok(slot) = self.requests.reserve(), if unsent.is_some() => {
                     let id = unsent.unwrap_or_default();
                     // No entry: the call has ended meanwhile, so there is nothing to cancel.
                     if let Some(open) = self.calls().open_calls.get_mut(&id) {
@@ -458,10 +463,10 @@ impl EventLoop {
     }
 }
 
-/// Writes the queued orders. Never returns: if the worker does not read any more, its end is noticed where its messages
-/// are read, with the better reason.
-async fn write_orders(mut stdin: ChildStdin, mut orders: mpsc::Receiver<Vec<u8>>) {
-    while let Some(line) = orders.recv().await {
+/// Writes the queued requests. Never returns: if the worker does not read any more, its end is noticed where its
+/// messages are read, with the better reason.
+async fn write_requests(mut stdin: ChildStdin, mut requests: mpsc::Receiver<Vec<u8>>) {
+    while let Some(line) = requests.recv().await {
         if stdin.write_all(&line).await.is_err() {
             break;
         }

@@ -9,33 +9,33 @@ use tokio_util::task::AbortOnDropHandle;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::fault::CallFailure;
-use super::listing::Listing;
+use super::listing::ServerListing;
 use super::pin_check::{PinError, verify_pin};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
-use crate::tools::health::Health;
+use crate::tools::restart_history::RestartHistory;
 use crate::tools::{DefinitionFingerprint, SourceStatus};
 
 /// Connections that one call may use in turn, as long as the call has not reached the server.
 const MAX_CONNECTIONS_PER_CALL: usize = 3;
 
 /// The connection, and the task that replaces it.
-pub(super) struct Connections {
+pub(super) struct PersistentConnection {
     shared: Arc<Shared>,
     _task: AbortOnDropHandle<()>,
 }
 
 struct Shared {
     connector: Arc<Connector>,
-    health: Mutex<Health>,
-    stage: watch::Sender<Stage>,
+    restart_history: Mutex<RestartHistory>,
+    stage: watch::Sender<ConnectionStage>,
     /// The listing that was offered.
-    listing: Mutex<Listing>,
+    listing: Mutex<ServerListing>,
     /// Signals that the server's tools may have changed.
     changed: Notify,
 }
 
 #[derive(Clone)]
-enum Stage {
+enum ConnectionStage {
     /// A connection is being made.
     Starting,
     Ready(Arc<Connection>),
@@ -43,13 +43,13 @@ enum Stage {
     Unavailable,
 }
 
-impl Connections {
+impl PersistentConnection {
     /// Keeps this connection, and its replacements later. Call it within the runtime.
-    pub(super) fn new(connector: &Arc<Connector>, first: Arc<Connection>, listing: &Listing) -> Self {
+    pub(super) fn new(connector: &Arc<Connector>, first: Arc<Connection>, listing: &ServerListing) -> Self {
         let shared = Arc::new(Shared {
             connector: connector.clone(),
-            health: Mutex::default(),
-            stage: watch::Sender::new(Stage::Ready(first.clone())),
+            restart_history: Mutex::default(),
+            stage: watch::Sender::new(ConnectionStage::Ready(first.clone())),
             listing: Mutex::new(listing.clone()),
             changed: Notify::new(),
         });
@@ -107,15 +107,17 @@ impl Connections {
     /// The current connection. Skips `previous`, which takes no more calls. `None`: connections keep failing.
     async fn next_connection(&self, previous: Option<Arc<Connection>>) -> Option<Arc<Connection>> {
         let mut stage = self.shared.stage.subscribe();
-        let is_another = |stage: &Stage| match stage {
-            Stage::Starting => false,
-            Stage::Ready(connection) => previous.as_ref().is_none_or(|previous| !Arc::ptr_eq(previous, connection)),
-            Stage::Unavailable => true,
+        let is_another = |stage: &ConnectionStage| match stage {
+            ConnectionStage::Starting => false,
+            ConnectionStage::Ready(connection) => {
+                previous.as_ref().is_none_or(|previous| !Arc::ptr_eq(previous, connection))
+            }
+            ConnectionStage::Unavailable => true,
         };
         let stage = stage.wait_for(is_another).await;
         match stage.as_deref() {
-            Ok(Stage::Ready(connection)) => Some(connection.clone()),
-            Ok(Stage::Unavailable | Stage::Starting) | Err(_) => None,
+            Ok(ConnectionStage::Ready(connection)) => Some(connection.clone()),
+            Ok(ConnectionStage::Unavailable | ConnectionStage::Starting) | Err(_) => None,
         }
     }
 
@@ -123,9 +125,9 @@ impl Connections {
     ///
     /// # Errors
     /// A sentence: connections keep failing, or the server does not answer.
-    pub(super) async fn relist(&self) -> Result<Listing, String> {
+    pub(super) async fn relist(&self) -> Result<ServerListing, String> {
         let Some(connection) = self.next_connection(None).await else {
-            return Err(self.shared.health().fault.clone().unwrap_or_else(|| "it is not connected".into()));
+            return Err(self.shared.restart_history().fault.clone().unwrap_or_else(|| "it is not connected".into()));
         };
         let listing = self.shared.connector.relist(&connection).await?;
         listing.clone_into(&mut self.shared.listing());
@@ -138,34 +140,34 @@ impl Connections {
     }
 
     pub(super) fn is_unavailable(&self) -> bool {
-        matches!(*self.shared.stage.borrow(), Stage::Unavailable)
+        matches!(*self.shared.stage.borrow(), ConnectionStage::Unavailable)
     }
 
     pub(super) fn status(&self) -> SourceStatus {
-        let health = self.shared.health();
+        let restart_history = self.shared.restart_history();
         let workers = match &*self.shared.stage.borrow() {
-            Stage::Ready(connection) => usize::from(connection.has_process()),
-            Stage::Starting | Stage::Unavailable => 0,
+            ConnectionStage::Ready(connection) => usize::from(connection.has_process()),
+            ConnectionStage::Starting | ConnectionStage::Unavailable => 0,
         };
-        let (fault, fault_at) = (health.fault.clone(), health.fault_at);
-        SourceStatus { is_up: !self.is_unavailable(), workers, replaced: health.replaced, fault, fault_at }
+        let (fault, fault_at) = (restart_history.fault.clone(), restart_history.fault_at);
+        SourceStatus { is_up: !self.is_unavailable(), workers, replaced: restart_history.replaced, fault, fault_at }
     }
 }
 
 impl Shared {
-    fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    fn restart_history(&self) -> MutexGuard<'_, RestartHistory> {
+        self.restart_history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn listing(&self) -> MutexGuard<'_, Listing> {
+    fn listing(&self) -> MutexGuard<'_, ServerListing> {
         self.listing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn unavailable_error(&self) -> ToolError {
-        let health = self.health();
-        let reason = health.fault.as_deref().unwrap_or("it is not connected");
-        let message = format!("the MCP server {} is down: {reason}", self.connector.name);
-        ToolError::unavailable_before_start(message, Some(health.retry_after()))
+        let restart_history = self.restart_history();
+        let reason = restart_history.fault.as_deref().unwrap_or("it is not connected");
+        let message = format!("the MCP server {} is unavailable: {reason}", self.connector.name);
+        ToolError::unavailable_before_start(message, Some(restart_history.retry_after()))
     }
 
     /// Keeps a connection, forever.
@@ -174,21 +176,21 @@ impl Shared {
         loop {
             self.watch_until_unusable(&connection).await;
             let server = &*self.connector.name;
-            self.stage.send_replace(Stage::Starting);
+            self.stage.send_replace(ConnectionStage::Starting);
             let reason = connection.end_reason().await;
             tracing::warn!(target: "toolcrib::mcp", server, "the connection is replaced: {reason}");
             {
-                let mut health = self.health();
-                health.record_death(connection.created_at, connection.has_answered(), &reason);
-                health.replaced += 1;
+                let mut restart_history = self.restart_history();
+                restart_history.record_death(connection.created_at, connection.has_answered(), &reason);
+                restart_history.replaced += 1;
             }
-            if self.health().is_failing() {
-                self.stage.send_replace(Stage::Unavailable);
+            if self.restart_history().is_failing() {
+                self.stage.send_replace(ConnectionStage::Unavailable);
             }
             connection.terminate().await;
             connection = self.connect_with_backoff().await;
-            self.health().record_start();
-            self.stage.send_replace(Stage::Ready(connection.clone()));
+            self.restart_history().record_start();
+            self.stage.send_replace(ConnectionStage::Ready(connection.clone()));
         }
     }
 
@@ -204,7 +206,7 @@ impl Shared {
     /// Attempts to connect until a connection is up.
     async fn connect_with_backoff(&self) -> Arc<Connection> {
         loop {
-            let pause = self.health().next_pause(fastrand::f64());
+            let pause = self.restart_history().next_pause(fastrand::f64());
             sleep(pause).await;
             let began = Instant::now();
             match self.connector.connect_and_list(&|_| {}).await {
@@ -218,12 +220,12 @@ impl Shared {
                     let server = &*self.connector.name;
                     tracing::warn!(target: "toolcrib::mcp", server, "no connection: {fault}");
                     let is_failing = {
-                        let mut health = self.health();
-                        health.record_failed_start(began, &fault);
-                        health.is_failing()
+                        let mut restart_history = self.restart_history();
+                        restart_history.record_failed_start(began, &fault);
+                        restart_history.is_failing()
                     };
                     if is_failing {
-                        self.stage.send_replace(Stage::Unavailable);
+                        self.stage.send_replace(ConnectionStage::Unavailable);
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! Builds the messages about arguments that cannot be read.
 
 use super::tokens::{FaultKind, TokenFault};
-use crate::call::InvalidArguments;
+use crate::call::UnreadableArguments;
 
 /// The number of characters shown on each side of a fault.
 const CONTEXT_CHARS: usize = 24;
@@ -10,7 +10,7 @@ const CONTEXT_CHARS: usize = 24;
 const RESEND_ADVICE: &str = "Send the whole call again, with the arguments as one strict JSON object: keys and texts in double \
                      quotes, a quote inside a text as \\\", a line end as \\n, every bracket closed, nothing around it.";
 
-impl InvalidArguments {
+impl UnreadableArguments {
     fn new(what: String, advice: &str) -> Self {
         let correction = format!("The arguments could not be read, so the tool did not run: {what}. {advice}");
         Self { detail: what, correction }
