@@ -117,7 +117,7 @@ mod tests {
     async fn healthy_worker_is_replaced_without_pause() {
         let mut restart_history = RestartHistory::default();
         let early = |restart_history: &mut RestartHistory| {
-            (0..5).for_each(|_| restart_history.record_death(Instant::now(), false, "early"))
+            (0..5).for_each(|_| restart_history.record_death(Instant::now(), false, "early"));
         };
         early(&mut restart_history);
         assert!(restart_history.is_failing());
