@@ -70,6 +70,7 @@ pub mod metrics;
 pub mod middleware;
 mod name_allocation;
 pub mod names;
+pub mod openapi;
 pub mod pins;
 pub mod providers;
 mod recorded_calls;

@@ -189,6 +189,8 @@ mod tests {
             description: "Weather for a city.".into(),
             input_schema: json!({"type": "object", "properties": {"city": {"type": "string"}}}),
             output_schema: None,
+            effect: None,
+            tags: Vec::new(),
             annotations: serde_json::Map::new(),
             result_as_answer: false,
             max_calls: None,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::log::LogFormat;
-use super::{backup, call, check, pin, report};
+use super::{backup, call, check, import, pin, report};
 use crate::app::{App, AppBuilder, Error};
 use crate::environment::Environment;
 use crate::formats::Format;
@@ -68,6 +68,9 @@ pub(super) enum Command {
         #[arg(long, short)]
         manifest: Option<PathBuf>,
     },
+    /// Print a manifest made from another format.
+    #[command(subcommand)]
+    Import(import::ImportCommand),
     /// Print the JSON Schema of the manifest, for editors.
     Schema,
     /// Exit 0 when the service is ready: for images without a shell.
@@ -95,6 +98,7 @@ impl Command {
             | Self::Usage { .. }
             | Self::Invocations(_)
             | Self::Backup(_)
+            | Self::Import(_)
             | Self::Schema
             | Self::Healthcheck { .. } => false,
         }

@@ -7,6 +7,7 @@ mod check;
 mod client;
 mod commands;
 mod failure;
+mod import;
 mod log;
 mod option_variables;
 mod pin;
@@ -67,6 +68,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Env
         Command::Backup(args) => backup::run(args, &environment).await,
         Command::Pin(args) => pin::run(args, &environment).await,
         Command::Openapi { manifest } => print_openapi(manifest.as_deref(), &environment).await,
+        Command::Import(command) => import::run(command),
         Command::Schema => {
             print_json(&crate::manifest::json_schema());
             Ok(())

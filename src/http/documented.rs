@@ -200,7 +200,7 @@ struct RegisteredConcurrency {
     per_caller: Option<u32>,
 }
 
-/// The request of a registered tool; at most one of `json`, `body` and `form` is there.
+/// The request of a registered tool. There is at most one body: `json`, `body`, `body_base64`, `form` or `multipart`.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "see RegisteredTool")]
@@ -220,8 +220,15 @@ struct RegisteredRequest {
     json: Option<Value>,
     /// Text body.
     body: Option<String>,
+    /// Bytes of the body, as base64.
+    body_base64: Option<String>,
     /// Form body.
     form: Option<Object>,
+    /// Parts of a `multipart/form-data` body.
+    multipart: Option<Object>,
+    /// Cookies.
+    #[schema(required = false)]
+    cookies: HashMap<String, String>,
     /// The allowed hosts, if the URL's host contains a placeholder.
     #[schema(required = false)]
     allow_hosts: Vec<String>,

@@ -14,8 +14,8 @@ use super::auth::Admin;
 use super::body::PathPart;
 use super::problem::ApiError;
 use super::responses::{AuthResponses, CommonResponses, LookupResponses};
-use crate::call::Kind;
 use crate::live::{self, LiveTools};
+use crate::tools::{Operations, SourceKind};
 
 /// A restart that takes longer is answered 202 and continues.
 const RESTART_WAIT: Duration = Duration::from_secs(10);
@@ -26,8 +26,8 @@ pub(super) struct SourceView {
     /// Name of the source.
     #[schema(value_type = String)]
     pub name: Arc<str>,
-    /// How its tools run.
-    pub kind: Kind,
+    /// The kind of the source.
+    pub kind: SourceKind,
     /// `starting`: not listed yet. `up`: its tools can be called. `failed`: it could not be listed, and will be started
     /// again. `down`: listed, but the process or server that runs its tools is not available now.
     pub state: &'static str,
@@ -50,6 +50,36 @@ pub(super) struct SourceView {
     pub warnings: Vec<String>,
     /// Quarantined tools: their definitions differ from their pins. Their calls are refused as `definition_changed`.
     pub stopped: Vec<StoppedView>,
+    /// The operations of an OpenAPI document; null for other sources.
+    #[schema(required)]
+    pub operations: Option<OperationsView>,
+}
+
+/// The operations of an OpenAPI document.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct OperationsView {
+    /// All operations of the document.
+    pub found: usize,
+    /// Those that are tools.
+    pub imported: usize,
+    /// Those that are selected and cannot be tools.
+    pub left_out: Vec<LeftOutView>,
+}
+
+/// An operation that cannot be a tool.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct LeftOutView {
+    /// Method and path.
+    pub operation: String,
+    /// Why it cannot be a tool.
+    pub reason: String,
+}
+
+impl From<Operations> for OperationsView {
+    fn from(Operations { found, imported, left_out }: Operations) -> Self {
+        let left_out = left_out.into_iter().map(|(operation, reason)| LeftOutView { operation, reason }).collect();
+        Self { found, imported, left_out }
+    }
 }
 
 /// A quarantined tool.
@@ -75,13 +105,14 @@ impl From<live::SourceView> for SourceView {
             fault_at,
             warnings,
             quarantined,
+            operations,
         } = view;
         let stopped = quarantined
             .into_iter()
             .map(|live::QuarantinedTool { tool, reason: why }| StoppedView { tool, why })
             .collect();
-        let state = state.as_str();
-        Self { name, kind, state, tools, workers, replaced, doing, fault, fault_at, warnings, stopped }
+        let (state, operations) = (state.as_str(), operations.map(OperationsView::from));
+        Self { name, kind, state, tools, workers, replaced, doing, fault, fault_at, warnings, stopped, operations }
     }
 }
 

@@ -24,11 +24,22 @@ use crate::pins::Pins;
 use crate::secrets::Redactor;
 use crate::tools::{Databases, HttpClients, OwnPorts, Tool};
 
-const MANIFEST_SECTIONS: [&str; 10] =
-    ["server", "ledger", "cache", "calls", "callers", "include", "defaults", "tools", "python_modules", "mcp_servers"];
+const MANIFEST_SECTIONS: [&str; 11] = [
+    "server",
+    "ledger",
+    "cache",
+    "calls",
+    "callers",
+    "include",
+    "defaults",
+    "tools",
+    "python_modules",
+    "mcp_servers",
+    "openapi",
+];
 /// The shortest value that is removed from messages. One or two letters would be found in every word.
 const SHORTEST_SECRET: usize = 3;
-const INCLUDABLE_SECTIONS: [&str; 3] = ["tools", "python_modules", "mcp_servers"];
+const INCLUDABLE_SECTIONS: [&str; 4] = ["tools", "python_modules", "mcp_servers", "openapi"];
 
 /// The program that reads a manifest.
 #[derive(Default)]
@@ -102,9 +113,10 @@ type ReadSource = fn(&mut ToolReader<'_>, &str, &Node) -> Option<(DeclaredSource
 /// The section of sources that can be pinned.
 pub(super) const MCP_SERVERS: &str = "mcp_servers";
 /// The sections that declare sources: the key, the plural for messages, and the function that reads an entry.
-const SOURCE_SECTIONS: [(&str, &str, ReadSource); 2] = [
+const SOURCE_SECTIONS: [(&str, &str, ReadSource); 3] = [
     ("python_modules", "modules", |reader, name, node| reader.read_module(name, node)),
     (MCP_SERVERS, "servers", |reader, name, node| reader.read_server(name, node)),
+    ("openapi", "APIs", |reader, name, node| reader.read_api(name, node)),
 ];
 
 /// One entry of `tools:`, at the top or in a source, and the tool made from it.

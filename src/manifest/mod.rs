@@ -7,7 +7,7 @@
 //!   template.
 //! - `decode.rs` decodes nodes to the types in `sections.rs`.
 //! - `tool.rs` makes tools of entries.
-//! - `modules.rs` and `servers.rs` read sources of tools; `source_tools.rs` has the parts that both share.
+//! - `modules.rs`, `servers.rs` and `apis.rs` read sources of tools; `source_tools.rs` has the parts that they share.
 //! - `lock.rs` reads the pins of servers.
 //! - `name_conflicts.rs` finds names that tools of two servers could share, and `self_reference.rs` servers that are
 //!   this service.
@@ -16,6 +16,7 @@
 //! - `variables.rs` and `context.rs` read the variables and context fields that tools and sources declare.
 //! - `lint/` finds settings that are valid but probably not intended.
 
+mod apis;
 mod callers;
 mod check;
 mod context;
@@ -52,6 +53,7 @@ pub use check::{Checked, DeclaredVariable, check};
 pub use finding::{Finding, Location, Severity};
 pub use load::load;
 pub(crate) use load::{Host, load_for_host};
+pub use policy::PolicyRules;
 pub use references::{ManifestInput, ProcessInput};
 pub(crate) use references::{matching_files, read_file};
 pub use registered::{Defaults, read_registered_tool};

@@ -7,7 +7,6 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::context::add_context_to_cache_key;
 use super::decode::{field_names, join_path};
 use super::load::ParsedTool;
 use super::node::Node;
@@ -28,7 +27,7 @@ const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 const RUNTIME_KEYS: [&str; 7] = ["module", "interpreter", "requirements", "object", "share", "init", "environment"];
 
 /// Keys that are read separately.
-const SEPARATE_KEYS: [&str; 3] = ["tools", "context", "env"];
+const SEPARATE_KEYS: [&str; 4] = ["tools", "defaults", "context", "env"];
 
 /// One entry of `python_modules:`: a Python file or module with tools.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -67,7 +66,11 @@ pub(super) struct ModuleEntry {
     /// Time for a worker to load the module.
     #[schemars(extend("examples" = ["60s"]), extend("default" = "60s"))]
     start_timeout: Option<HumanDuration>,
-    /// Policy of single tools, by the module's own name of a tool.
+    /// Policy of all tools of the module.
+    // Read separately.
+    #[schemars(with = "PolicyEntry")]
+    defaults: Option<serde_json::Value>,
+    /// Policy of single tools, by the module's own name of a tool. A name with `*` is a pattern for several tools.
     // Read separately for each tool.
     #[schemars(with = "BTreeMap<String, JsonObject>")]
     tools: Option<serde_json::Value>,
@@ -113,9 +116,7 @@ impl ToolReader<'_> {
         if ToolName::parse(&format!("{}x", module_entry.prefix)).is_err() {
             self.findings.error(&node, &["prefix".into()], &entry_path, NameError.to_string());
         }
-        self.apply_policy(Kind::Python, &mut rules.policy, &PolicyEntry::default(), &node, &entry_path);
-        add_context_to_cache_key(&mut rules.policy, &PolicyEntry::default(), rules.context.as_deref());
-        let tools = self.read_source_tools(Kind::Python, unresolved, &entry_path, &PolicyEntry::default(), &mut rules);
+        let tools = self.read_source_tools(Kind::Python, unresolved, &entry_path, PolicyEntry::default(), &mut rules);
         rules.expected_tools = module_entry.functions.clone().unwrap_or_default();
         let settings = self.module_settings(name, module_entry, &inputs, &node, &entry_path);
         if self.has_errors_since(before) {
@@ -261,7 +262,9 @@ mod tests {
     fn settings(entry: &str) -> ModuleSettings {
         match module(entry).unwrap_or_else(|errors| panic!("{errors:?}")).settings {
             SourceSettings::Python(settings) => *settings,
-            SourceSettings::Mcp(_) | SourceSettings::Program { .. } => panic!("not a module"),
+            SourceSettings::Mcp(_) | SourceSettings::Openapi(_) | SourceSettings::Program { .. } => {
+                panic!("not a module")
+            }
         }
     }
 
@@ -291,8 +294,9 @@ mod tests {
             }
         );
         let rules = &declared.rules.tools["f"];
-        assert_eq!((rules.policy.effect, rules.policy.timeout), (Effect::Read, Duration::from_secs(9)));
-        assert_eq!((rules.policy.limits[0].per, rules.policy.cache.is_some()), (Per::Day, true));
+        let policy = declared.rules.policy_for("f", Kind::Python, None);
+        assert_eq!((policy.effect, policy.timeout), (Effect::Read, Duration::from_secs(9)));
+        assert_eq!((policy.limits[0].per, policy.cache.is_some()), (Per::Day, true));
         assert_eq!((rules.description.as_deref(), rules.result_as_answer), (Some("Does it."), Some(true)));
         assert_eq!((declared.rules.prefix.as_str(), &declared.rules.expected_tools[..]), ("w_", &["f".to_owned()][..]));
         assert!(!declared.written_settings.to_string().contains("value-of-key"), "{}", declared.written_settings);
@@ -314,9 +318,35 @@ mod tests {
     fn defaults_apply_to_unlisted_tools() {
         let text = "defaults: {timeout: 7s, effect: read}\npython_modules: {m: {module: tools/m.py, tools: {f: {effect: write}}}}\n";
         let declared = load_text(text).unwrap().sources.remove(0);
-        assert_eq!((declared.rules.policy.timeout.as_secs(), declared.rules.policy.effect), (7, Effect::Read));
-        let named = &declared.rules.tools["f"].policy;
-        assert_eq!((named.timeout.as_secs(), named.effect), (7, Effect::Write));
+        let policy = |name: &str| declared.rules.policy_for(name, Kind::Python, None);
+        assert_eq!((policy("other").timeout.as_secs(), policy("other").effect), (7, Effect::Read));
+        assert_eq!((policy("f").timeout.as_secs(), policy("f").effect), (7, Effect::Write));
+    }
+
+    #[test]
+    fn patterns_and_defaults_complete_entries() {
+        let text = "defaults: {effect: idempotent, timeout: 1s, strict: true}\npython_modules:\n  m:\n    module: tools/m.py\n    \
+                    defaults: {timeout: 2s, concurrency: {max: 3}}\n    tools:\n      \"list_*\": {effect: read, timeout: 3s}\n      \
+                    \"*_users\": {timeout: 4s, concurrency: {queue: 5}}\n      list_users: {effect: write}\n";
+        let declared = load_text(text).unwrap().sources.remove(0);
+        let policy = |name: &str| {
+            let policy = declared.rules.policy_for(name, Kind::Python, None);
+            (policy.effect, policy.timeout.as_secs(), policy.concurrency.max, policy.concurrency.queue, policy.strict)
+        };
+        assert_eq!(policy("get"), (Effect::Idempotent, 2, 3, 64, true));
+        assert_eq!(policy("list_orders"), (Effect::Read, 3, 3, 64, true));
+        // The last pattern that matches counts as a whole; the exact name takes precedence.
+        assert_eq!(policy("list_users"), (Effect::Write, 4, 3, 5, true));
+        assert_eq!(declared.rules.policies.unmatched_patterns(&["list_orders"]), ["*_users"]);
+        assert_eq!(declared.rules.known_tools().collect::<Vec<_>>(), ["list_users"]);
+        let errors =
+            load_text("python_modules: {m: {module: tools/m.py, tools: {\"x_*\": {efect: read}}}}\n").err().unwrap();
+        assert!(
+            errors[0].contains("python_modules.m.tools.x_*.efect: unknown key, did you mean effect?"),
+            "{errors:?}"
+        );
+        let errors = load_text("python_modules: {m: {module: tools/m.py, defaults: {timeout: 0s}}}\n").err().unwrap();
+        assert!(errors[0].contains("python_modules.m.defaults.timeout: a timeout of zero"), "{errors:?}");
     }
 
     #[test]

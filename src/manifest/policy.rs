@@ -1,11 +1,93 @@
-//! Completes the policy of a tool from its entry and the manifest's defaults, and checks it.
+//! The policies of tools: from their entries, the defaults, and patterns of names; and the checks of a policy.
+
+use std::collections::BTreeMap;
+
+use wildmatch::WildMatch;
 
 use super::decode::Findings;
 use super::node::Node;
-use super::sections::PolicyEntry;
+use super::rule::Rule;
+use super::sections::{ConcurrencyEntry, PolicyEntry};
 use super::tool::ToolReader;
 use crate::call::{CachePolicy, CacheWhen, Concurrency, Effect, Kind, Policy, RetryPolicy};
 use crate::expression;
+
+/// The policies of the tools of a source. Precedence: the exact name, then the last pattern that matches, then the
+/// source's `defaults`, then the manifest's.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PolicyRules {
+    /// The entries of single tools, by the source's own name of the tool.
+    pub(super) exact: BTreeMap<String, PolicyEntry>,
+    /// The entries of patterns, in the order of the file.
+    pub(super) patterns: Vec<(String, PolicyEntry)>,
+    /// `defaults` of the source.
+    pub(super) source: PolicyEntry,
+    /// `defaults` of the manifest.
+    pub(super) manifest: PolicyEntry,
+}
+
+impl PolicyRules {
+    /// The policy of a tool. `derived_effect` is the effect that the source itself knows.
+    pub fn policy_for(&self, own_name: &str, kind: Kind, derived_effect: Option<Effect>) -> Policy {
+        let entry = self.entry_for(own_name);
+        let mut policy = Policy::default();
+        // A condition that does not compile was reported when the manifest was read.
+        complete_policy(kind, &mut policy, &entry, &self.manifest, |text| expression::compile_predicate(text).ok());
+        if let (Some(effect), None) = (derived_effect, entry.effect.or(self.manifest.effect)) {
+            policy.effect = effect;
+        }
+        policy
+    }
+
+    /// The entry of a tool: its own, completed by the last matching pattern and the source's defaults.
+    pub(super) fn entry_for(&self, own_name: &str) -> PolicyEntry {
+        let pattern = self.patterns.iter().rev().find(|(pattern, _)| WildMatch::new(pattern).matches(own_name));
+        let own = self.exact.get(own_name).cloned().unwrap_or_default();
+        own.or(pattern.map(|(_, entry)| entry)).or(Some(&self.source))
+    }
+
+    /// The patterns that match none of these names.
+    pub fn unmatched_patterns<'a>(&'a self, names: &[&str]) -> Vec<&'a str> {
+        let is_unmatched = |pattern: &&str| !names.iter().any(|name| WildMatch::new(pattern).matches(name));
+        self.patterns.iter().map(|(pattern, _)| pattern.as_str()).filter(is_unmatched).collect()
+    }
+}
+
+/// Whether a key below `tools:` of a source is a pattern.
+pub(super) fn is_pattern(key: &str) -> bool {
+    key.contains(['*', '?'])
+}
+
+impl PolicyEntry {
+    /// This entry, completed by another one.
+    pub(super) fn or(self, other: Option<&Self>) -> Self {
+        let Some(other) = other else { return self };
+        let concurrency = match (self.concurrency, other.concurrency) {
+            (Some(own), Some(other)) => Some(ConcurrencyEntry {
+                max: own.max.or(other.max),
+                queue: own.queue.or(other.queue),
+                wait: own.wait.or(other.wait),
+                per_caller: own.per_caller.or(other.per_caller),
+            }),
+            (own, other) => own.or(other),
+        };
+        Self {
+            effect: self.effect.or(other.effect),
+            timeout: self.timeout.or(other.timeout),
+            deadline: self.deadline.or(other.deadline),
+            retry: self.retry.or(other.retry),
+            limits: self.limits.or_else(|| other.limits.clone()),
+            cache: self.cache.or_else(|| other.cache.clone()),
+            concurrency,
+            on_disconnect: self.on_disconnect.or(other.on_disconnect),
+            idempotency: self.idempotency.or(other.idempotency),
+            repeatable: self.repeatable.or(other.repeatable),
+            strict: self.strict.or(other.strict),
+            enabled: self.enabled.or(other.enabled),
+            capture: self.capture.or(other.capture),
+        }
+    }
+}
 
 impl ToolReader<'_> {
     /// Completes the policy. The entry takes precedence over the tool's own policy, and that over the manifest's
@@ -18,44 +100,29 @@ impl ToolReader<'_> {
         node: &Node,
         entry_path: &str,
     ) {
-        let (plain, defaults) = (Policy::default(), self.defaults);
-        policy.effect =
-            entry.effect.or(defaults.effect.filter(|_| policy.effect == plain.effect)).unwrap_or(policy.effect);
-        let default = defaults.timeout.filter(|_| policy.timeout == plain.timeout);
-        policy.timeout = entry.timeout.or(default).map_or(policy.timeout, |time| time.0);
-        let default = defaults.deadline.filter(|_| policy.deadline.is_none());
-        policy.deadline = entry.deadline.or(default).map(|time| time.0).or(policy.deadline);
-        let default = defaults.retry.filter(|_| policy.retry == plain.retry);
-        policy.retry = entry.retry.or(default).map_or(policy.retry, |r| RetryPolicy { attempts: r.attempts });
-        let default = defaults.limits.clone().filter(|_| policy.limits.is_empty());
-        policy.limits = entry.limits.clone().or(default).unwrap_or_else(|| std::mem::take(&mut policy.limits));
-        for entry in [defaults.concurrency.filter(|_| policy.concurrency == plain.concurrency), entry.concurrency] {
-            let Some(entry) = entry else { continue };
-            let now = policy.concurrency;
-            policy.concurrency = Concurrency {
-                max: entry.max.unwrap_or(now.max),
-                queue: entry.queue.unwrap_or(now.queue),
-                wait: entry.wait.map_or(now.wait, |time| time.0),
-                per_caller: entry.per_caller.or(now.per_caller),
-            };
-        }
-        policy.on_disconnect = entry.on_disconnect.or(policy.on_disconnect).or(defaults.on_disconnect);
-        policy.idempotency = entry.idempotency.or(defaults.idempotency).unwrap_or(policy.idempotency);
-        policy.repeatable = entry.repeatable.unwrap_or(policy.repeatable || defaults.repeatable.unwrap_or_default());
-        policy.strict = entry.strict.or(defaults.strict).unwrap_or(policy.strict);
-        policy.enabled = entry.enabled.or(defaults.enabled).unwrap_or(policy.enabled);
-        // A native tool decides itself whether its results can be cached: those of a clock cannot.
-        let may_default = policy.effect == Effect::Read && kind != Kind::Native;
-        if let Some(cache) = entry.cache.as_ref().or(defaults.cache.as_ref().filter(|_| may_default)) {
-            let (ttl, scope, context) = (cache.ttl.0, cache.scope, cache.context.clone());
-            policy.cache = Some(CachePolicy { ttl, scope, context });
-            // A condition of the tool's own applies unless the manifest has another.
-            let when =
-                cache.when.as_deref().and_then(|text| compile_cache_condition(text, node, entry_path, self.findings));
-            policy.cache_when = when.or(policy.cache_when.take());
-        }
-        policy.capture = entry.capture.or(policy.capture).or(defaults.capture);
+        let (defaults, findings) = (self.defaults, &mut *self.findings);
+        complete_policy(kind, policy, entry, defaults, |text| {
+            compile_cache_condition(text, node, entry_path, findings)
+        });
         self.check_policy(policy, entry, node, entry_path);
+    }
+
+    /// The same for a tool of a source. The source may know an effect that the manifest does not have.
+    pub(super) fn apply_source_policy(
+        &mut self,
+        kind: Kind,
+        policy: &mut Policy,
+        entry: &PolicyEntry,
+        node: &Node,
+        entry_path: &str,
+    ) {
+        let before = self.findings.0.len();
+        self.apply_policy(kind, policy, entry, node, entry_path);
+        if kind == Kind::Http && entry.effect.is_none() {
+            // The operation decides the effect, so it is unknown here which keys have no effect.
+            let known = self.findings.0.split_off(before);
+            self.findings.0.extend(known.into_iter().filter(|finding| finding.rule != Rule::Ineffective));
+        }
     }
 
     /// Reports impossible policies as errors, and policies without effect as warnings.
@@ -93,6 +160,51 @@ impl ToolReader<'_> {
             self.findings.warning(node, &key("cache"), entry_path, message);
         }
     }
+}
+
+/// Completes a policy. The entry takes precedence over the policy so far, and that over the defaults.
+fn complete_policy(
+    kind: Kind,
+    policy: &mut Policy,
+    entry: &PolicyEntry,
+    defaults: &PolicyEntry,
+    compile_when: impl FnOnce(&str) -> Option<CacheWhen>,
+) {
+    let plain = Policy::default();
+    policy.effect = entry.effect.or(defaults.effect.filter(|_| policy.effect == plain.effect)).unwrap_or(policy.effect);
+    let default = defaults.timeout.filter(|_| policy.timeout == plain.timeout);
+    policy.timeout = entry.timeout.or(default).map_or(policy.timeout, |time| time.0);
+    let default = defaults.deadline.filter(|_| policy.deadline.is_none());
+    policy.deadline = entry.deadline.or(default).map(|time| time.0).or(policy.deadline);
+    let default = defaults.retry.filter(|_| policy.retry == plain.retry);
+    policy.retry = entry.retry.or(default).map_or(policy.retry, |r| RetryPolicy { attempts: r.attempts });
+    let default = defaults.limits.clone().filter(|_| policy.limits.is_empty());
+    policy.limits = entry.limits.clone().or(default).unwrap_or_else(|| std::mem::take(&mut policy.limits));
+    for entry in [defaults.concurrency.filter(|_| policy.concurrency == plain.concurrency), entry.concurrency] {
+        let Some(entry) = entry else { continue };
+        let now = policy.concurrency;
+        policy.concurrency = Concurrency {
+            max: entry.max.unwrap_or(now.max),
+            queue: entry.queue.unwrap_or(now.queue),
+            wait: entry.wait.map_or(now.wait, |time| time.0),
+            per_caller: entry.per_caller.or(now.per_caller),
+        };
+    }
+    policy.on_disconnect = entry.on_disconnect.or(policy.on_disconnect).or(defaults.on_disconnect);
+    policy.idempotency = entry.idempotency.or(defaults.idempotency).unwrap_or(policy.idempotency);
+    policy.repeatable = entry.repeatable.unwrap_or(policy.repeatable || defaults.repeatable.unwrap_or_default());
+    policy.strict = entry.strict.or(defaults.strict).unwrap_or(policy.strict);
+    policy.enabled = entry.enabled.or(defaults.enabled).unwrap_or(policy.enabled);
+    // A native tool decides itself whether its results can be cached: those of a clock cannot.
+    let may_default = policy.effect == Effect::Read && kind != Kind::Native;
+    if let Some(cache) = entry.cache.as_ref().or(defaults.cache.as_ref().filter(|_| may_default)) {
+        let (ttl, scope, context) = (cache.ttl.0, cache.scope, cache.context.clone());
+        policy.cache = Some(CachePolicy { ttl, scope, context });
+        // A condition of the tool's own applies unless the manifest has another.
+        let when = cache.when.as_deref().and_then(compile_when);
+        policy.cache_when = when.or(policy.cache_when.take());
+    }
+    policy.capture = entry.capture.or(policy.capture).or(defaults.capture);
 }
 
 /// Compiles `cache.when` of the entry `node`.

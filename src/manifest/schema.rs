@@ -5,6 +5,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
+use super::apis::ApiEntry;
 use super::modules::ModuleEntry;
 use super::sections::{Cache, Caller, DefinitionEntry, Ledger, NativeEntry, PolicyEntry, Server};
 use super::servers::ServerEntry;
@@ -51,7 +52,7 @@ pub fn json_schema() -> Value {
     section(
         "include",
         include,
-        "Further files with `tools`, `python_modules` and `mcp_servers`; `*` stands for any characters.",
+        "Further files with `tools`, `python_modules`, `mcp_servers` and `openapi`; `*` stands for any characters.",
     );
     section("defaults", policy.to_object_schema(""), "Policy of every tool that has no such key of its own.");
     section("tools", json!({"type": "object", "additionalProperties": tool}), "Tools by name.");
@@ -63,13 +64,19 @@ pub fn json_schema() -> Value {
     );
     let servers = generator.subschema_for::<ServerEntry>().to_value();
     section("mcp_servers", json!({"type": "object", "additionalProperties": servers}), "MCP servers by name.");
+    let apis = generator.subschema_for::<ApiEntry>().to_value();
+    section(
+        "openapi",
+        json!({"type": "object", "additionalProperties": apis}),
+        "OpenAPI documents by name. Each operation becomes a tool of kind `http`.",
+    );
 
     let mut definitions = Map::new();
     for (name, schema) in builtin::settings_schemas(&mut generator) {
         definitions.insert(name.into(), schema.to_value());
     }
     definitions.extend(generator.take_definitions(true));
-    for source in ["ModuleEntry", "ServerEntry"] {
+    for source in ["ModuleEntry", "ServerEntry", "ApiEntry"] {
         definitions[source]["properties"]["tools"]["additionalProperties"] = definition_ref("SourceTool");
     }
     definitions.extend(of_kinds);

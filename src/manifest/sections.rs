@@ -107,9 +107,9 @@ pub(super) struct Caller {
 }
 
 /// Policy keys: in `defaults:`, in every tool, and below `tools:` of a source.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct PolicyEntry {
+pub(crate) struct PolicyEntry {
     /// What a call changes. It decides on retries, caching and cancellation.
     #[schemars(extend("examples" = ["read"]), extend("default" = "write"))]
     pub(super) effect: Option<Effect>,
@@ -153,18 +153,18 @@ pub(super) struct PolicyEntry {
 }
 
 /// `retry:`
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Retry {
+pub(crate) struct Retry {
     /// Attempts in all: 3 means at most two retries.
     #[schemars(extend("examples" = [3]))]
     pub(super) attempts: u32,
 }
 
 /// `cache:` of a tool.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CacheEntry {
+pub(crate) struct CacheEntry {
     /// How long a result may be served.
     #[schemars(extend("examples" = ["5m"]))]
     pub(super) ttl: HumanDuration,
@@ -181,9 +181,9 @@ pub(super) struct CacheEntry {
 }
 
 /// `concurrency:` of a tool.
-#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Copy, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct ConcurrencyEntry {
+pub(crate) struct ConcurrencyEntry {
     /// Calls that run at once.
     #[schemars(extend("examples" = [8]), extend("default" = 16))]
     pub(super) max: Option<usize>,

@@ -9,7 +9,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
-use super::context::add_context_to_cache_key;
 use super::decode::{field_names, join_path};
 use super::load::ParsedTool;
 use super::lock;
@@ -21,7 +20,7 @@ use super::source::{DeclaredSource, SourceRules};
 use super::source_tools::{EntryChecks, SourceInputs, absolute_path};
 use super::tool::ToolReader;
 use crate::call::units::HumanDuration;
-use crate::call::{EnvVar, JsonObject, Kind, ToolName};
+use crate::call::{EnvVar, JsonObject, Kind, Policy, ToolName};
 use crate::suggest;
 use crate::tools::SourceSettings;
 use crate::tools::mcp::{Mode, ServerSettings, Transport};
@@ -38,7 +37,7 @@ const RESERVED_HEADERS: [&str; 8] =
 const PROTOCOL_PREFIX: &str = "mcp-";
 
 /// Keys that are read separately.
-const SEPARATE_KEYS: [&str; 3] = ["tools", "context", "env"];
+const SEPARATE_KEYS: [&str; 4] = ["tools", "defaults", "context", "env"];
 
 /// One entry of `mcp_servers:`. Its tools are called `{server}_{tool}`.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -72,7 +71,14 @@ pub(super) struct ServerEntry {
     /// Time to start, to connect and to list tools.
     #[schemars(extend("examples" = ["60s"]), extend("default" = "60s"))]
     start_timeout: Option<HumanDuration>,
-    /// Policy of single tools, by the server's own name of a tool.
+    /// Lets the hints of a pinned server decide the effect of tools that have no `effect` in the manifest.
+    #[schemars(extend("examples" = [true]))]
+    trust_hints: bool,
+    /// Policy of all tools of the server.
+    // Read separately.
+    #[schemars(with = "PolicyEntry")]
+    defaults: Option<serde_json::Value>,
+    /// Policy of single tools, by the server's own name of a tool. A name with `*` is a pattern for several tools.
     // Read separately for each tool.
     #[schemars(with = "BTreeMap<String, JsonObject>")]
     tools: Option<serde_json::Value>,
@@ -134,17 +140,17 @@ impl ToolReader<'_> {
             explain_omitted_values(omitted, before, self.findings);
             // The entries of its tools are checked even so.
             let mut rules = SourceRules { prefix: tool_prefix(name), ..SourceRules::default() };
-            self.read_source_tools(Kind::Mcp, unresolved, &entry_path, &PolicyEntry::default(), &mut rules);
+            self.read_source_tools(Kind::Mcp, unresolved, &entry_path, PolicyEntry::default(), &mut rules);
             return None;
         }
         let server_entry = server_entry.unwrap_or_default();
 
-        let plain = PolicyEntry { timeout: server_entry.timeout, ..PolicyEntry::default() };
+        let base = PolicyEntry { timeout: server_entry.timeout, ..PolicyEntry::default() };
         let (context, env) = (inputs.context.clone(), inputs.env.clone());
-        let mut rules = SourceRules { prefix: tool_prefix(name), context, env, ..SourceRules::default() };
-        self.apply_policy(Kind::Mcp, &mut rules.policy, &plain, &node, &entry_path);
-        add_context_to_cache_key(&mut rules.policy, &plain, rules.context.as_deref());
-        let tools = self.read_source_tools(Kind::Mcp, unresolved, &entry_path, &plain, &mut rules);
+        let trust_hints = server_entry.trust_hints;
+        let mut rules = SourceRules { prefix: tool_prefix(name), context, env, trust_hints, ..SourceRules::default() };
+        self.apply_policy(Kind::Mcp, &mut Policy::default(), &base, &node, &entry_path);
+        let tools = self.read_source_tools(Kind::Mcp, unresolved, &entry_path, base, &mut rules);
         let settings = self.server_settings(name, server_entry, &inputs, &node, &entry_path);
         if let Some(settings) = &settings {
             for own in rules.tools.keys().filter(|own| !lock::selects_tool(settings, own)) {
@@ -335,7 +341,9 @@ mod tests {
     fn settings(entry: &str) -> ServerSettings {
         match server(entry).unwrap_or_else(|errors| panic!("{errors:?}")).settings {
             SourceSettings::Mcp(settings) => *settings,
-            SourceSettings::Python(_) | SourceSettings::Program { .. } => panic!("not a server"),
+            SourceSettings::Python(_) | SourceSettings::Openapi(_) | SourceSettings::Program { .. } => {
+                panic!("not a server")
+            }
         }
     }
 
@@ -357,10 +365,14 @@ mod tests {
             (&settings.include[..], &settings.exclude[..]),
             (&["get_*".to_owned()][..], &["get_all".to_owned()][..])
         );
-        assert_eq!((declared.rules.prefix.as_str(), declared.rules.policy.timeout), ("s_", Duration::from_secs(9)));
-        let (weather, time) = (&declared.rules.tools["get_weather"], &declared.rules.tools["get_time"]);
-        assert_eq!((weather.policy.effect, weather.policy.timeout), (Effect::Read, Duration::from_secs(9)));
-        assert_eq!((time.policy.effect, time.policy.timeout), (Effect::Write, Duration::from_secs(3)));
+        let policy = declared.rules.policy_for("other", Kind::Mcp, None);
+        assert_eq!((declared.rules.prefix.as_str(), policy.timeout), ("s_", Duration::from_secs(9)));
+        let policy = |name: &str| declared.rules.policy_for(name, Kind::Mcp, None);
+        assert_eq!(
+            (policy("get_weather").effect, policy("get_weather").timeout),
+            (Effect::Read, Duration::from_secs(9))
+        );
+        assert_eq!((policy("get_time").effect, policy("get_time").timeout), (Effect::Write, Duration::from_secs(3)));
         assert!(!declared.written_settings.to_string().contains("value-of-key"), "{}", declared.written_settings);
     }
 

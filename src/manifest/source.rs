@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::call::{EnvVar, JsonObject, Paging, Policy, ToolName};
+use super::context::add_context_to_cache_key;
+use super::policy::PolicyRules;
+use crate::call::{Effect, EnvVar, JsonObject, Kind, Paging, Policy, ToolName};
 use crate::pins::ServerPins;
 use crate::tools::SourceSettings;
 
@@ -28,8 +30,10 @@ pub struct DeclaredSource {
 pub struct SourceRules {
     /// The prefix of every tool name.
     pub prefix: String,
-    /// The policy of tools that are not listed in `tools`.
-    pub policy: Policy,
+    /// The policies of its tools.
+    pub policies: PolicyRules,
+    /// Whether the hints of a pinned server decide the effect of tools that have none in the manifest.
+    pub trust_hints: bool,
     /// The context fields of tools without a list of their own.
     pub context: Option<Vec<String>>,
     /// The declared variables, which apply to all its tools.
@@ -42,11 +46,9 @@ pub struct SourceRules {
     pub pins: Option<Arc<ServerPins>>,
 }
 
-/// The rules for one tool of a source.
+/// The rules for one tool of a source, besides its policy.
 #[derive(Clone, PartialEq)]
 pub struct ToolRules {
-    /// The operator's policy for the tool.
-    pub policy: Policy,
     /// Replaces the source's own description.
     pub description: Option<String>,
     /// Further names of the tool.
@@ -76,6 +78,14 @@ impl DeclaredSource {
 }
 
 impl SourceRules {
+    /// The policy of a tool. `derived_effect` is the effect that the source itself knows.
+    pub fn policy_for(&self, own_name: &str, kind: Kind, derived_effect: Option<Effect>) -> Policy {
+        let mut policy = self.policies.policy_for(own_name, kind, derived_effect);
+        let context = self.tools.get(own_name).map_or(&self.context, |rules| &rules.context);
+        add_context_to_cache_key(&mut policy, &self.policies.entry_for(own_name), context.as_deref());
+        policy
+    }
+
     /// The source's own names of tools that are known before the source is listed.
     pub fn known_tools(&self) -> impl Iterator<Item = &str> {
         let more = self.expected_tools.iter().filter(|name| !self.tools.contains_key(*name));

@@ -11,6 +11,7 @@ use super::context::add_context_to_cache_key;
 use super::decode::{Findings, field_names, join_path};
 use super::load::ParsedTool;
 use super::node::{Key, Node};
+use super::policy::is_pattern;
 use super::reference_context::EntryKind;
 use super::references::{OmittedValue, References, UnsetVariable};
 use super::sections::{DefinitionEntry, PolicyEntry};
@@ -53,29 +54,39 @@ impl ToolReader<'_> {
         references.omitted
     }
 
-    /// Reads `tools:` of a source. `source_policy` is the policy of tools that are not listed.
+    /// Reads `defaults:` and `tools:` of a source. `base` is what other keys of the source say about the policy.
     pub(super) fn read_source_tools(
         &mut self,
         kind: Kind,
         source: &Node,
         entry_path: &str,
-        source_policy: &PolicyEntry,
+        base: PolicyEntry,
         rules: &mut SourceRules,
     ) -> Vec<ParsedTool> {
+        rules.policies.manifest = self.defaults.clone();
+        rules.policies.source = match source.get("defaults") {
+            Some(node) => self.read_policy(kind, node, &join_path(entry_path, &["defaults".into()])).or(Some(&base)),
+            None => base,
+        };
         let Some(node) = source.get("tools") else { return Vec::new() };
         let entry_path = join_path(entry_path, &["tools".into()]);
         let Some(entries) = node.entries() else {
             self.findings.error(node, &[], &entry_path, "a map of its tools is expected here");
             return Vec::new();
         };
+        let (patterns, names): (Vec<_>, Vec<_>) = entries.iter().partition(|(key, _)| is_pattern(&key.text));
+        for (key, entry) in patterns {
+            let policy = self.read_policy(kind, entry, &join_path(&entry_path, std::slice::from_ref(&key.text)));
+            rules.policies.patterns.push((key.text.clone(), policy));
+        }
         let mut tools = Vec::new();
-        for (key, entry) in entries {
+        for (key, entry) in names {
             let entry_path = join_path(&entry_path, std::slice::from_ref(&key.text));
-            let name = format!("{}{}", rules.prefix, key.text);
-            let tool = self.read_tool_rules(kind, &name, entry, &entry_path, (source_policy, rules.context.as_ref()));
+            let tool = self.read_tool_rules(kind, &key.text, entry, &entry_path, rules);
             if let Some((tool_rules, _)) = &tool {
                 rules.tools.insert(key.text.clone(), tool_rules.clone());
             }
+            let name = format!("{}{}", rules.prefix, key.text);
             tools.push(ParsedTool {
                 key: Key { text: name, location: key.location.clone() },
                 path: entry_path,
@@ -87,16 +98,31 @@ impl ToolReader<'_> {
         tools
     }
 
+    /// Reads the policy of several tools: `defaults:` of a source, or the entry of a pattern.
+    fn read_policy(&mut self, kind: Kind, unresolved: &Node, entry_path: &str) -> PolicyEntry {
+        if unresolved.entries().is_none() {
+            let message = "a map is expected here: effect, timeout, limits, cache …";
+            self.findings.error(unresolved, &[], entry_path, message);
+            return PolicyEntry::default();
+        }
+        let known = field_names::<PolicyEntry>();
+        self.findings.report_unknown_keys(unresolved, entry_path, known);
+        let entry: PolicyEntry = self.decode_part(unresolved, entry_path, known).unwrap_or_default();
+        self.apply_source_policy(kind, &mut Policy::default(), &entry, unresolved, entry_path);
+        entry
+    }
+
     /// Reads the rules of one tool. Also makes a tool of that kind, for the checks that examine policies.
     fn read_tool_rules(
         &mut self,
         kind: Kind,
-        name: &str,
+        own_name: &str,
         unresolved: &Node,
         entry_path: &str,
-        (source_policy, context): (&PolicyEntry, Option<&Vec<String>>),
+        rules: &mut SourceRules,
     ) -> Option<(ToolRules, Tool)> {
-        if ToolName::parse(name).is_err() {
+        let name = format!("{}{own_name}", rules.prefix);
+        if ToolName::parse(&name).is_err() {
             self.findings.error(unresolved, &[], entry_path, NameError.to_string());
             return None;
         }
@@ -117,21 +143,21 @@ impl ToolReader<'_> {
         let mut definition: DefinitionEntry =
             self.decode_part(&node, entry_path, &SOURCE_TOOL_KEYS).unwrap_or_default();
         let context =
-            self.valid_context_fields(definition.context.take(), &node, entry_path).or_else(|| context.cloned());
+            self.valid_context_fields(definition.context.take(), &node, entry_path).or_else(|| rules.context.clone());
         let policy: PolicyEntry = self.decode_part(&node, entry_path, field_names::<PolicyEntry>()).unwrap_or_default();
-        let policy = PolicyEntry { timeout: policy.timeout.or(source_policy.timeout), ..policy };
+        rules.policies.exact.insert(own_name.to_owned(), policy);
+        let policy = rules.policies.entry_for(own_name);
         let (description, result_as_answer) = (definition.description.clone(), definition.result_as_answer);
         // The source supplies the description unless the entry has one.
-        let mut tool = Tool::new(name, "…");
+        let mut tool = Tool::new(&name, "…");
         tool.kind = kind;
         tool.policy = Policy::default();
         let mut tool = tool.with_runner(Arc::new(UnavailableTool::new(|| ("it is not listed yet".into(), None))));
         self.apply_definition(&mut tool, definition, &node, entry_path, None);
         tool.definition.context = context;
-        self.apply_policy(kind, &mut tool.policy, &policy, &node, entry_path);
+        self.apply_source_policy(kind, &mut tool.policy, &policy, &node, entry_path);
         add_context_to_cache_key(&mut tool.policy, &policy, tool.definition.context.as_deref());
         let rules = ToolRules {
-            policy: tool.policy.clone(),
             description,
             aliases: tool.definition.aliases.clone(),
             tags: tool.definition.tags.clone(),

@@ -82,6 +82,15 @@ impl BuildContext<'_> {
     /// # Errors
     /// A sentence, if the text cannot be parsed.
     pub fn parse_template(&self, text: &str) -> Result<Template, String> {
+        let template = self.parse_styled_template(text)?;
+        if template.styles().next().is_some() {
+            return Err("a style such as `| comma` is only for requests of tools of kind http".into());
+        }
+        Ok(template)
+    }
+
+    /// Parses a text whose placeholders may have a style.
+    pub fn parse_styled_template(&self, text: &str) -> Result<Template, String> {
         Template::parse(text, |name| self.resolve_placeholder(name))
     }
 

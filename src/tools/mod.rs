@@ -16,6 +16,7 @@ mod malformed_definition;
 pub mod mcp;
 mod media;
 pub mod native;
+pub mod openapi;
 mod placeholder;
 mod process;
 mod process_env;
@@ -24,6 +25,7 @@ mod restart_history;
 mod source;
 mod sources;
 pub mod sql;
+mod style;
 pub mod template;
 mod tool;
 mod unavailable;
@@ -39,10 +41,10 @@ pub use http::{HttpClients, OwnPorts};
 pub use placeholder::{Placeholder, ValueFault, Values};
 pub use process_env::{ProcessEnv, ShutdownGuard};
 pub use source::{
-    DefinitionFingerprint, DiscoveredTool, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
+    DefinitionFingerprint, DiscoveredTool, Operations, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
     ToolDefinitionSnapshot,
 };
-pub use sources::SourceSettings;
+pub use sources::{SourceKind, SourceSettings};
 pub use sql::Databases;
 pub(crate) use tool::DeclaredSettings;
 pub use tool::{BuildError, Tool};
@@ -61,8 +63,7 @@ pub trait Runner: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Whether all calls depend on the same target, so that failures of some calls predict failures of others. If the
-    /// arguments choose the target, the tool has no circuit breaker: one bad address must not block the good ones.
+    /// Whether all calls have the same target. Otherwise one bad target must not open the circuit for the others.
     fn has_one_target(&self) -> bool {
         true
     }
@@ -77,8 +78,7 @@ pub trait Runner: Send + Sync + 'static {
         true
     }
 
-    /// Whether a call gets the caller's whole `context` if the tool declares no fields. Its results may then depend on
-    /// anything in the context, so they are cached only by named fields.
+    /// Whether a call gets the caller's whole `context` if the tool declares no fields. It is cached by named fields only.
     fn takes_context(&self) -> bool {
         false
     }

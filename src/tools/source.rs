@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Runner;
 use crate::call::canonical::canonical_json;
-use crate::call::{EnvVar, JsonObject};
+use crate::call::{Effect, EnvVar, JsonObject};
 use crate::secrets::Redactor;
 
 /// A party that brings tools of its own, such as a Python module or an MCP server. Dropping the source and its
@@ -47,6 +47,17 @@ pub struct SourceListing {
     pub skipped_names: Vec<String>,
 }
 
+/// The operations of an OpenAPI document, and which of them are tools.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Operations {
+    /// All operations of the document.
+    pub found: usize,
+    /// Those that are tools.
+    pub imported: usize,
+    /// Those that are selected and cannot be tools: method and path, and the reason.
+    pub left_out: Vec<(String, String)>,
+}
+
 /// One tool of a source, before the manifest's settings are applied.
 pub struct DiscoveredTool {
     /// The source's own name for the tool, not validated yet.
@@ -57,6 +68,10 @@ pub struct DiscoveredTool {
     pub input_schema: Value,
     /// The schema of the output, if the source declares one.
     pub output_schema: Option<Value>,
+    /// What the tool may do, if the source knows. The manifest takes precedence.
+    pub effect: Option<Effect>,
+    /// Words to filter `GET /tools` by.
+    pub tags: Vec<String>,
     /// The MCP annotations.
     pub annotations: JsonObject,
     /// Whether results are final answers.
@@ -159,6 +174,8 @@ pub struct SourceStatus {
     pub fault: Option<String>,
     /// The time of that failure.
     pub fault_at: Option<Instant>,
+    /// The operations of an OpenAPI document.
+    pub operations: Option<Operations>,
 }
 
 #[cfg(test)]
@@ -178,6 +195,8 @@ mod tests {
             description: "Uses very-secret.".into(),
             input_schema: schema,
             output_schema: None,
+            effect: None,
+            tags: Vec::new(),
             annotations: JsonObject::from_iter([("title".to_owned(), json!("very-secret tool"))]),
             result_as_answer: false,
             max_calls: None,

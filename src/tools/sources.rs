@@ -4,10 +4,37 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::mcp::{Server, ServerSettings};
+use super::openapi::{Api, ApiSettings, DocumentLocation};
 use super::process_env::ProcessEnv;
 use super::python::{Interpreter, Module, ModulePath, ModuleSettings};
 use super::source::Source;
 use crate::call::{Kind, Origin};
+
+/// The kinds of sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceKind {
+    /// A source of the embedding program.
+    Native,
+    /// A Python module.
+    Python,
+    /// An MCP server.
+    Mcp,
+    /// An OpenAPI document.
+    Openapi,
+}
+
+impl SourceKind {
+    /// The word for it in answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Python => "python",
+            Self::Mcp => "mcp",
+            Self::Openapi => "openapi",
+        }
+    }
+}
 
 /// Everything that a source is started with. Sources with equal settings need not be started twice.
 #[derive(Clone)]
@@ -16,6 +43,8 @@ pub enum SourceSettings {
     Python(Box<ModuleSettings>),
     /// An MCP server.
     Mcp(Box<ServerSettings>),
+    /// An OpenAPI document.
+    Openapi(Box<ApiSettings>),
     /// A source of the embedding program, used as it is.
     Program {
         /// The name of the source.
@@ -31,6 +60,7 @@ impl SourceSettings {
         match self {
             Self::Python(module) => &module.name,
             Self::Mcp(server) => &server.name,
+            Self::Openapi(api) => &api.name,
             Self::Program { name, .. } => name,
         }
     }
@@ -40,6 +70,7 @@ impl SourceSettings {
         match self {
             Self::Python(_) => Kind::Python,
             Self::Mcp(_) => Kind::Mcp,
+            Self::Openapi(_) => Kind::Http,
             Self::Program { .. } => Kind::Native,
         }
     }
@@ -47,16 +78,34 @@ impl SourceSettings {
     /// Where the source was declared.
     pub fn origin(&self) -> Origin {
         match self {
-            Self::Python(_) | Self::Mcp(_) => Origin::Manifest,
+            Self::Python(_) | Self::Mcp(_) | Self::Openapi(_) => Origin::Manifest,
             Self::Program { .. } => Origin::Program,
         }
     }
 
-    /// Whether another party defines the tools. Then a tool that cannot be used does not affect the other tools.
-    /// Declared effects are then trusted only if they demand more caution.
+    /// The kind of the source.
+    pub fn source_kind(&self) -> SourceKind {
+        match self {
+            Self::Python(_) => SourceKind::Python,
+            Self::Mcp(_) => SourceKind::Mcp,
+            Self::Openapi(_) => SourceKind::Openapi,
+            Self::Program { .. } => SourceKind::Native,
+        }
+    }
+
+    /// Whether another party defines the tools while the service runs. Declared effects are then trusted only if they
+    /// demand more caution.
     pub fn is_foreign(&self) -> bool {
         match self {
             Self::Mcp(_) => true,
+            Self::Python(_) | Self::Openapi(_) | Self::Program { .. } => false,
+        }
+    }
+
+    /// Whether a tool that cannot be used does not affect the other tools.
+    pub fn may_lose_tools(&self) -> bool {
+        match self {
+            Self::Mcp(_) | Self::Openapi(_) => true,
             Self::Python(_) | Self::Program { .. } => false,
         }
     }
@@ -76,6 +125,10 @@ impl SourceSettings {
                 };
                 module.into_iter().chain(requirements).collect()
             }
+            Self::Openapi(api) => match &api.document {
+                DocumentLocation::File(file) => vec![file],
+                DocumentLocation::Url(_) => Vec::new(),
+            },
             Self::Mcp(_) | Self::Program { .. } => Vec::new(),
         }
     }
@@ -84,7 +137,7 @@ impl SourceSettings {
     pub fn set_venv_dir(&mut self, folder: &Path) {
         match self {
             Self::Python(module) => folder.clone_into(&mut module.venvs),
-            Self::Mcp(_) | Self::Program { .. } => {}
+            Self::Mcp(_) | Self::Openapi(_) | Self::Program { .. } => {}
         }
     }
 
@@ -93,6 +146,7 @@ impl SourceSettings {
         match self {
             Self::Python(module) => Arc::new(Module::new(ModuleSettings::clone(module), process_env)),
             Self::Mcp(server) => Arc::new(Server::new(ServerSettings::clone(server), process_env)),
+            Self::Openapi(api) => Arc::new(Api::new(ApiSettings::clone(api), process_env)),
             Self::Program { source, .. } => source.clone(),
         }
     }
@@ -103,6 +157,7 @@ impl PartialEq for SourceSettings {
         match (self, other) {
             (Self::Python(one), Self::Python(other)) => one == other,
             (Self::Mcp(one), Self::Mcp(other)) => one == other,
+            (Self::Openapi(one), Self::Openapi(other)) => one == other,
             (Self::Program { name: a, source: one }, Self::Program { name: b, source: other }) => {
                 a == b && Arc::ptr_eq(one, other)
             }

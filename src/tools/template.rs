@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::literal::unescape;
 use super::placeholder::{Placeholder, Values};
+use super::style::Style;
 
 /// A parsed text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub enum Part {
     Text(String),
     /// A placeholder for a value.
     Value(Placeholder),
+    /// A placeholder whose arrays and objects are written in a style.
+    Styled(Placeholder, Style),
 }
 
 impl Template {
@@ -26,7 +29,7 @@ impl Template {
     /// text, whatever it contains (see `literal.rs`).
     ///
     /// # Errors
-    /// A sentence, if a placeholder is not closed or does not contain a plain name.
+    /// A sentence, if a placeholder is not closed, or contains neither a plain name nor a name and a style.
     pub fn parse(text: &str, resolve: impl Fn(&str) -> Placeholder) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -38,14 +41,21 @@ impl Template {
             let Some(close) = after.find("}}") else {
                 return Err("`{{` without `}}`".into());
             };
-            let name = after[..close].trim();
+            let content = after[..close].trim();
+            let (name, style) = match content.split_once('|') {
+                Some((name, style)) => (name.trim_end(), Some(parse_style(content, style.trim())?)),
+                None => (content, None),
+            };
             let is_name_char = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '$' | '.');
             if name.is_empty() || !name.chars().all(is_name_char) {
                 return Err(format!(
                     "`{{{{ {name} }}}}` is not a placeholder: write one name in it, of a parameter or of a field as in `context.tenant`"
                 ));
             }
-            parts.push(Part::Value(resolve(name)));
+            parts.push(match style {
+                Some(style) => Part::Styled(resolve(name), style),
+                None => Part::Value(resolve(name)),
+            });
             rest = &after[close + 2..];
         }
         if !rest.is_empty() {
@@ -70,9 +80,25 @@ impl Template {
     /// The placeholders, in order.
     pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.0.iter().filter_map(|part| match part {
-            Part::Value(placeholder) => Some(placeholder),
+            Part::Value(placeholder) | Part::Styled(placeholder, _) => Some(placeholder),
             Part::Text(_) => None,
         })
+    }
+
+    /// The styles of its placeholders.
+    pub fn styles(&self) -> impl Iterator<Item = Style> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Styled(_, style) => Some(*style),
+            Part::Text(_) | Part::Value(_) => None,
+        })
+    }
+
+    /// The placeholder and its style, if the text is exactly one styled placeholder.
+    pub fn single_styled(&self) -> Option<(&Placeholder, Style)> {
+        match self.0.as_slice() {
+            [Part::Styled(placeholder, style)] => Some((placeholder, *style)),
+            _ => None,
+        }
     }
 
     /// Whether the text has no placeholder.
@@ -93,7 +119,7 @@ impl Template {
     pub fn map_text(self, mut replace: impl FnMut(&str) -> String) -> Self {
         let part = |part| match part {
             Part::Text(text) => Part::Text(replace(&text)),
-            value @ Part::Value(_) => value,
+            value @ (Part::Value(_) | Part::Styled(..)) => value,
         };
         Self(self.0.into_iter().map(part).collect())
     }
@@ -109,10 +135,23 @@ impl Template {
                         out.push_str(&encode(value));
                     }
                 }
+                Part::Styled(placeholder, style) => {
+                    if let Some(value) = values.get(placeholder).filter(|value| !value.is_null()) {
+                        let encode = |text: &str| encode(&Value::from(text));
+                        out.push_str(&style.text(&placeholder.to_string(), value, encode));
+                    }
+                }
             }
         }
         out
     }
+}
+
+fn parse_style(content: &str, word: &str) -> Result<Style, String> {
+    Style::parse(word).ok_or_else(|| {
+        let known: Vec<&str> = Style::words().collect();
+        format!("`{{{{ {content} }}}}`: there is no style `{word}`; the styles are {}", known.join(", "))
+    })
 }
 
 /// A value as plain text: a string as it is, `null` as an empty text, anything else as JSON.

@@ -159,6 +159,8 @@ class Page:
         self.heading(3, "`python_modules.NAME.tools`", about)
         self.object(2, "`mcp_servers`", "ServerEntry", "A map of MCP servers by name. [MCP](../tools/mcp.md) explains them.")
         self.heading(3, "`mcp_servers.NAME.tools`", about)
+        self.object(2, "`openapi`", "ApiEntry", "A map of OpenAPI documents by name. [OpenAPI](../tools/openapi.md) explains them.")
+        self.heading(3, "`openapi.NAME.tools`", about)
         return "\n".join(self.lines).rstrip() + "\n"
 
 

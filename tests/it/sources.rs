@@ -76,6 +76,7 @@ impl Source for ScriptedSource {
             replaced: u64::from(down),
             fault,
             fault_at: down.then(Instant::now),
+            operations: None,
         }
     }
 
@@ -95,6 +96,8 @@ pub(crate) fn discovered_tool(name: &str, runner: Arc<dyn Runner>) -> Discovered
         description: "Says something.".into(),
         input_schema: json!({"type": "object", "properties": {}, "additionalProperties": false}),
         output_schema: None,
+        effect: None,
+        tags: Vec::new(),
         annotations: JsonObject::new(),
         result_as_answer: false,
         max_calls: None,
@@ -138,7 +141,7 @@ async fn source_tools_are_ordinary_tools() {
     let (_, tool) = app.get("/tools/hello").await;
     assert_eq!((&tool["available"], &tool["effect"]), (&json!(true), &json!("write")));
     let shown = json!({"name": "greeter", "kind": "native", "state": "up", "tools": 1, "workers": 1, "replaced": 0, "doing": null, "fault": null,
-        "fault_at": null, "warnings": [], "stopped": []});
+        "fault_at": null, "warnings": [], "stopped": [], "operations": null});
     assert_eq!(source(&app, "greeter").await, shown);
     assert_eq!(app.get("/readyz?verbose").await.1["sources"], json!([shown]));
     assert_eq!(app.samples("toolcrib_source_up").await, ["toolcrib_source_up{source=\"greeter\"} 1"]);

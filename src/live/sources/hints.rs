@@ -23,6 +23,16 @@ pub(super) fn tighten_effect(effect: Effect, annotations: &JsonObject) -> (Effec
     }
 }
 
+/// The effect that the hints of a trusted server promise.
+pub(super) fn promised_effect(annotations: &JsonObject) -> Option<Effect> {
+    let is_hinted = |hint: &str| annotations.get(hint).and_then(Value::as_bool) == Some(true);
+    match (is_hinted("readOnlyHint"), is_hinted("idempotentHint")) {
+        (true, _) => Some(Effect::Read),
+        (false, true) => Some(Effect::Idempotent),
+        (false, false) => None,
+    }
+}
+
 /// Removes hints that promise more than the effect permits. A reader would take them for the operator's promise.
 pub(super) fn remove_promises(annotations: &mut JsonObject, effect: Effect) {
     let promises: &[&str] = match effect {

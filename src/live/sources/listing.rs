@@ -25,7 +25,7 @@ impl UsableListing {
         let prefix = &declared.rules.prefix;
         for tool in tools {
             match ToolName::parse(&format!("{prefix}{}", tool.name)) {
-                Err(error) if declared.settings.is_foreign() => {
+                Err(error) if declared.settings.may_lose_tools() => {
                     let shown: String = tool.name.chars().filter(|c| !c.is_control()).take(ToolName::MAX_LEN).collect();
                     listing.warnings.push(format!(
                         "the tool `{shown}` is left out: {error}, `{prefix}` included; rename it on its server, or add it to \
@@ -73,6 +73,8 @@ fn is_same_tool(one: &DiscoveredTool, other: &DiscoveredTool) -> bool {
         description,
         input_schema,
         output_schema,
+        effect,
+        tags,
         annotations,
         result_as_answer,
         max_calls,
@@ -84,6 +86,7 @@ fn is_same_tool(one: &DiscoveredTool, other: &DiscoveredTool) -> bool {
         |snapshot: &Option<ToolDefinitionSnapshot>| snapshot.as_ref().map(|snapshot| snapshot.fingerprint.clone());
     (name, description, input_schema) == (&other.name, &other.description, &other.input_schema)
         && (output_schema, annotations) == (&other.output_schema, &other.annotations)
+        && (effect, tags) == (&other.effect, &other.tags)
         && (result_as_answer, max_calls, env) == (&other.result_as_answer, &other.max_calls, &other.env)
         // The fingerprint covers the definition before secrets are removed. A change of a removed part is found only
         // here.

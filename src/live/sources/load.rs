@@ -46,7 +46,7 @@ pub(crate) async fn list_once(
             for tool in tools {
                 match check_fit(&tool, &names) {
                     Ok(()) => accepted.push(tool),
-                    Err(why) if declared.settings.is_foreign() => {
+                    Err(why) if declared.settings.may_lose_tools() => {
                         outcome.faults.push(format!("source `{}`: {why}", declared.name()));
                     }
                     Err(why) => return Err(why),

@@ -35,7 +35,7 @@ impl SourcePlan {
     ) -> Self {
         let status = before.map(|entry| entry.status.clone());
         let status =
-            status.unwrap_or_else(|| StatusTracker::new(declared.name(), declared.settings.kind(), added_late));
+            status.unwrap_or_else(|| StatusTracker::new(declared.name(), declared.settings.source_kind(), added_late));
         let listed_names = before.map(|entry| entry.listed_names.clone()).unwrap_or_default();
         let (mut candidates, mut fault) = (Vec::new(), None);
         // A refusal without a further attempt is forgotten here. If the reason still holds, it is found again.
@@ -74,7 +74,7 @@ impl SourcePlan {
             prefix: self.declared.rules.prefix.clone(),
             choices: self.candidates.iter().map(|active| active.tools.clone()).collect(),
             fallback: tools::unavailable_tools(&self.declared, &self.listed_names, &self.status),
-            all_or_nothing: !self.declared.settings.is_foreign(),
+            all_or_nothing: !self.declared.settings.may_lose_tools(),
             current_names: self.current_names.clone(),
             assigned_names: tools::declared_names(&self.declared),
             unlisted: tools::unlisted_answer(&self.declared, &self.status),

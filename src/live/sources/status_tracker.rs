@@ -7,8 +7,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::ActiveListing;
-use crate::call::Kind;
-use crate::tools::Source;
+use crate::tools::{Operations, Source, SourceKind};
 
 /// The shortest `retry_after` for a call of a tool whose source is not up yet.
 const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -43,8 +42,8 @@ impl SourceState {
 pub struct SourceView {
     /// Name of the source.
     pub name: Arc<str>,
-    /// Kind of its tools.
-    pub kind: Kind,
+    /// Kind of the source.
+    pub kind: SourceKind,
     /// Whether its tools can be called.
     pub state: SourceState,
     /// Number of tools that are served.
@@ -63,6 +62,8 @@ pub struct SourceView {
     pub warnings: Vec<String>,
     /// Quarantined tools: they differ from their pins.
     pub quarantined: Vec<QuarantinedTool>,
+    /// The operations of an OpenAPI document.
+    pub operations: Option<Operations>,
 }
 
 /// A quarantined tool: it differs from its pin.
@@ -77,7 +78,7 @@ pub struct QuarantinedTool {
 /// The status of one source. All methods take a short lock.
 pub(crate) struct StatusTracker {
     pub(super) name: Arc<str>,
-    kind: Kind,
+    kind: SourceKind,
     /// The source was added after the start, when the service was ready already. So no probe waits for it.
     added_late: bool,
     data: Mutex<StatusData>,
@@ -110,7 +111,7 @@ struct StatusData {
 }
 
 impl StatusTracker {
-    pub(super) fn new(name: &str, kind: Kind, added_late: bool) -> Arc<Self> {
+    pub(super) fn new(name: &str, kind: SourceKind, added_late: bool) -> Arc<Self> {
         Arc::new(Self { name: name.into(), kind, added_late, data: Mutex::default() })
     }
 
@@ -145,6 +146,7 @@ impl StatusTracker {
             fault_at,
             warnings: data.warnings.iter().chain(&data.rejected).cloned().collect(),
             quarantined: data.quarantined.clone(),
+            operations: status.operations,
         }
     }
 
@@ -155,10 +157,10 @@ impl StatusTracker {
         let name = &self.name;
         let wait = data.next_attempt.map(|at| at.saturating_duration_since(Instant::now()));
         let why = match (&data.fault, self.kind) {
-            (Some(_), Kind::Mcp) => {
+            (Some(_), SourceKind::Mcp) => {
                 format!("the MCP server `{name}` could not be listed; the log and GET /sources say why")
             }
-            (None, Kind::Mcp) => format!("the MCP server `{name}` is still being listed"),
+            (None, SourceKind::Mcp) => format!("the MCP server `{name}` is still being listed"),
             (Some(_), _) => format!("source `{name}` could not be loaded; the log and GET /sources say why"),
             (None, _) => format!("source `{name}` is still loading"),
         };

@@ -61,7 +61,7 @@ pub(super) fn select_tools(
             || before.contains(key) || declared.rules.pins.as_ref().is_some_and(|pins| pins.tools.contains_key(key));
         if listing.skipped.contains(key) {
             // The listing has a warning for this tool already.
-        } else if declared.settings.is_foreign() && had() {
+        } else if declared.settings.may_lose_tools() && had() {
             selected
                 .warnings
                 .push(format!("tools.{key}: the server no longer has this tool, so this entry has no effect"));
@@ -69,11 +69,16 @@ pub(super) fn select_tools(
             return Err(unknown_key_message(declared, key, &own).into());
         }
     }
+    for pattern in declared.rules.policies.unmatched_patterns(&own) {
+        selected
+            .warnings
+            .push(format!("tools.{pattern}: this pattern matches no tool of the source, so it has no effect"));
+    }
     let mut seen = HashSet::new();
     if let Some(twice) = own.iter().find(|name| !seen.insert(**name)) {
         return Err(format!("it has two tools called `{twice}`").into());
     }
-    if !declared.settings.is_foreign() {
+    if !declared.settings.may_lose_tools() {
         selected.warnings.extend(similar_name_warnings(&own));
     }
     if declared.settings.is_foreign() && declared.rules.pins.is_none() {
@@ -90,7 +95,7 @@ pub(super) fn select_tools(
             declared.rules.pins.as_ref().and_then(|pins| pins.find_mismatch(&declared.written_settings, discovered));
         if let Some(fault) = mismatch.is_none().then(|| check_paging(declared, discovered)).flatten() {
             let name = &discovered.name;
-            if !declared.settings.is_foreign() {
+            if !declared.settings.may_lose_tools() {
                 return Err(UnusableListing { why: format!("tools.{name}: {fault}"), is_lasting: true });
             }
             // A foreign source: one unusable tool must not remove the server's other tools.
@@ -155,8 +160,11 @@ fn build_tool(
         )),
     }
     tool.definition.annotations = discovered.annotations.clone();
+    tool.definition.tags.clone_from(&discovered.tags);
     tool.definition.result_as_answer = discovered.result_as_answer;
-    apply_rules(&mut tool, declared, tool_rules);
+    let trusted_hints =
+        (rules.trust_hints && rules.pins.is_some()).then(|| hints::promised_effect(&discovered.annotations)).flatten();
+    apply_rules(&mut tool, declared, &discovered.name, discovered.effect.or(trusted_hints));
     for var in &discovered.env {
         if tool.definition.env.iter().all(|other| other.name != var.name) {
             tool.definition.env.push(var.clone());
@@ -199,18 +207,19 @@ fn served_name(declared: &DeclaredSource, own: &str) -> Result<String, String> {
 }
 
 /// Applies the manifest's rules to a tool.
-fn apply_rules(tool: &mut Tool, declared: &DeclaredSource, tool_rules: Option<&ToolRules>) {
+fn apply_rules(tool: &mut Tool, declared: &DeclaredSource, own: &str, derived_effect: Option<Effect>) {
+    let tool_rules = declared.rules.tools.get(own);
     if let Some(tool_rules) = tool_rules {
         tool.definition.annotations.extend(tool_rules.annotations.clone());
         tool.definition.result_as_answer = tool_rules.result_as_answer.unwrap_or(tool.definition.result_as_answer);
         tool.definition.paging = tool_rules.paging;
-        tool.definition.tags.clone_from(&tool_rules.tags);
+        tool.definition.tags.extend(tool_rules.tags.iter().cloned());
         tool.definition.aliases.clone_from(&tool_rules.aliases);
     }
     let rules = &declared.rules;
     tool.definition.context.clone_from(tool_rules.map_or(&rules.context, |tool_rules| &tool_rules.context));
     tool.definition.env.clone_from(&rules.env);
-    tool.policy = tool_rules.map_or(&rules.policy, |tool_rules| &tool_rules.policy).clone();
+    tool.policy = rules.policy_for(own, declared.settings.kind(), derived_effect);
 }
 
 /// Applies the effect hints of a foreign source that tighten the policy, and removes the others. `annotations` in the
@@ -246,7 +255,7 @@ fn quarantined_tool(declared: &DeclaredSource, own: &str) -> Result<Tool, String
     let mut tool = Tool::new(served_name(declared, own)?, description).with_runner(Arc::new(unavailable));
     tool.definition.input_schema = Arc::new(json!({"type": "object"}));
     tool.quarantined = true;
-    apply_rules(&mut tool, declared, tool_rules);
+    apply_rules(&mut tool, declared, own, None);
     (tool.kind, tool.origin) = (declared.settings.kind(), declared.settings.origin());
     Ok(tool)
 }
@@ -307,7 +316,7 @@ pub(super) fn unavailable_tools(
         }
         tool.definition.context.clone_from(tool_rules.map_or(&rules.context, |tool_rules| &tool_rules.context));
         tool.definition.env.clone_from(&rules.env);
-        let policy = tool_rules.map_or(&rules.policy, |tool_rules| &tool_rules.policy).clone();
+        let policy = rules.policy_for(own, declared.settings.kind(), None);
         // An unavailable tool runs nothing, so nothing needs a retry or a cache. Without idempotency, a key that is used now
         // stays free for the real tool.
         let idempotency = Idempotency::Off;
@@ -363,6 +372,8 @@ mod tests {
             description: "Says something.".into(),
             input_schema: json!({"type": "object"}),
             output_schema: None,
+            effect: None,
+            tags: Vec::new(),
             annotations: JsonObject::new(),
             result_as_answer: false,
             max_calls: None,

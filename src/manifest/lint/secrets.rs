@@ -22,7 +22,7 @@ const SECRET_WORDS: [&str; 9] =
 const SECRET_PREFIXES: [&str; 12] =
     ["sk-", "sk_live_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza", "hf_", "npm_"];
 /// Sections whose entries are checked one by one.
-const SECTIONS_OF_TOOLS: [&str; 3] = ["tools", "python_modules", "mcp_servers"];
+const SECTIONS_OF_TOOLS: [&str; 4] = ["tools", "python_modules", "mcp_servers", "openapi"];
 /// The shortest value that counts as a secret. Shorter values are flags and examples.
 const MIN_LITERAL_LENGTH: usize = 8;
 

@@ -25,7 +25,8 @@ pub struct Config {
     pub max_output: Option<Size>,
 }
 
-/// `request:`. Texts may hold `{{ name }}` placeholders; at most one of `json`, `body` and `form` is there.
+/// `request:`. Texts may hold `{{ name }}` placeholders. There is at most one body: `json`, `body`, `body_base64`, `form` or
+/// `multipart`.
 #[derive(Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RequestConfig {
@@ -44,7 +45,8 @@ pub struct RequestConfig {
     #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"authorization": "Bearer ${env:WEATHER_KEY}"})]))]
     pub headers: BTreeMap<String, String>,
-    /// JSON body. A lone placeholder keeps its type. At most one of `json`, `body` and `form`.
+    /// JSON body. A lone placeholder keeps its type. There is at most one body: `json`, `body`, `body_base64`, `form` or
+    /// `multipart`.
     #[serde(default, deserialize_with = "deserialize_present")]
     #[schemars(extend("examples" = [serde_json::json!({"ids": "{{ ids }}"})]))]
     pub json: Option<Value>,
@@ -52,10 +54,22 @@ pub struct RequestConfig {
     #[serde(default)]
     #[schemars(extend("examples" = ["{{ text }}"]))]
     pub body: Option<String>,
-    /// Form body (`application/x-www-form-urlencoded`), like `query`.
+    /// Bytes of the body, as base64.
+    #[serde(default)]
+    #[schemars(extend("examples" = ["{{ file }}"]))]
+    pub body_base64: Option<String>,
+    /// Form body (`application/x-www-form-urlencoded`), like `query`; or a placeholder for an object with all fields.
     #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"q": "{{ query }}"})]))]
-    pub form: Option<JsonObject>,
+    pub form: Option<Fields>,
+    /// Body of type `multipart/form-data`: a value for each part, or `{base64, filename, type}` for a file.
+    #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"report": {"base64": "{{ file }}", "filename": "report.pdf"}})]))]
+    pub multipart: Option<Fields>,
+    /// Cookies. One whose placeholder has no value is left out.
+    #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"session": "{{ session }}"})]))]
+    pub cookies: BTreeMap<String, String>,
     /// The hosts that a placeholder in the host may lead to.
     #[serde(default)]
     #[schemars(extend("examples" = [["eu.example.com", "us.example.com"]]))]
@@ -64,6 +78,17 @@ pub struct RequestConfig {
     #[serde(default)]
     #[schemars(extend("examples" = [true]))]
     pub allow_private: bool,
+}
+
+/// The fields of a form.
+#[derive(Clone, Deserialize, schemars::JsonSchema)]
+#[serde(untagged, expecting = "a map of fields, or a text with one placeholder")]
+#[schemars(inline)]
+pub enum Fields {
+    /// A value for each field.
+    Map(JsonObject),
+    /// A placeholder for an object with all fields.
+    Whole(String),
 }
 
 /// `response:`.
@@ -112,13 +137,13 @@ impl<'a> FaultCollector<'a> {
 
     /// Parses a part of a text. The whole text was parsed before and reported its faults, so this reports none.
     pub(super) fn parse_part(&self, text: &str) -> Option<Template> {
-        self.context.parse_template(text).ok()
+        self.context.parse_styled_template(text).ok()
     }
 
     /// Parses a text as a template, and checks its placeholders against the tool's parameters and declared context
     /// fields.
     pub(super) fn parse_template(&mut self, text: &str, path: &[&str]) -> Option<Template> {
-        match self.context.parse_template(text) {
+        match self.context.parse_styled_template(text) {
             Ok(template) => {
                 self.faults.extend(self.context.unknown_placeholders(&template, path));
                 Some(template)

@@ -1,9 +1,12 @@
 //! JSON with placeholders: the body of a request, and the values of its query and form.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::config::FaultCollector;
 use crate::call::JsonObject;
+use crate::tools::style::Style;
 use crate::tools::template::{Template, plain_text};
 use crate::tools::{Placeholder, Values};
 
@@ -13,6 +16,8 @@ pub(super) enum JsonTemplate {
     Literal(Value),
     /// A text that is exactly one placeholder. It becomes the value itself, with its type.
     Value(Placeholder),
+    /// A text that is exactly one placeholder with a style. Only queries, forms and cookies have these.
+    Styled(Placeholder, Style),
     /// A text with placeholders.
     Text(Template),
     Array(Vec<JsonTemplate>),
@@ -24,13 +29,14 @@ impl JsonTemplate {
     pub(super) fn parse(value: Value, path: &[&str], collector: &mut FaultCollector<'_>) -> Self {
         match value {
             Value::String(text) => match collector.parse_template(&text, path) {
-                Some(template) => match template.single_placeholder() {
-                    Some(placeholder) => Self::Value(placeholder.clone()),
-                    None => match template.as_literal() {
-                        Some(text) => Self::Literal(text.into()),
-                        None => Self::Text(template),
-                    },
-                },
+                Some(template) => {
+                    match (template.single_placeholder(), template.single_styled(), template.as_literal()) {
+                        (Some(placeholder), ..) => Self::Value(placeholder.clone()),
+                        (_, Some((placeholder, style)), _) => Self::Styled(placeholder.clone(), style),
+                        (_, _, Some(text)) => Self::Literal(text.into()),
+                        _ => Self::Text(template),
+                    }
+                }
                 None => Self::Literal(Value::Null),
             },
             Value::Array(items) => {
@@ -58,12 +64,27 @@ impl JsonTemplate {
         object.into_iter().map(entry).collect()
     }
 
+    /// Whether a placeholder in it has a style.
+    pub(super) fn has_style(&self) -> bool {
+        match self {
+            Self::Styled(..) => true,
+            Self::Text(template) => template.styles().next().is_some(),
+            Self::Array(items) => items.iter().any(Self::has_style),
+            Self::Object(entries) => entries.iter().any(|(_, template)| template.has_style()),
+            Self::Literal(_) | Self::Value(_) => false,
+        }
+    }
+
     /// Fills in the values of the call. The result is `None` for a lone placeholder without a value. An object then
     /// omits the key. An array contains null instead, so that the other items keep their positions.
     pub(super) fn render(&self, values: Values<'_>) -> Option<Value> {
         Some(match self {
             Self::Literal(value) => value.clone(),
             Self::Value(placeholder) => values.get(placeholder)?.clone(),
+            Self::Styled(placeholder, style) => {
+                let value = values.get(placeholder).filter(|value| !value.is_null())?;
+                style.text(&placeholder.to_string(), value, str::to_owned).into()
+            }
             Self::Text(template) => template.render(values, plain_text).into(),
             Self::Array(items) => items.iter().map(|item| item.render(values).unwrap_or_default()).collect(),
             Self::Object(entries) => {
@@ -74,16 +95,35 @@ impl JsonTemplate {
     }
 }
 
-/// The entries as pairs of name and text, for queries and forms. Null is omitted; an array becomes one pair per item.
-pub(super) fn render_pairs<'n>(entries: &'n [(String, JsonTemplate)], values: Values<'_>) -> Vec<(&'n str, String)> {
-    let mut pairs = Vec::new();
-    for (name, node) in entries {
-        let rendered = match node.render(values) {
+/// A name and a text of a query or form, both encoded.
+pub(super) type Pair<'n> = (Cow<'n, str>, String);
+
+/// The entries as encoded pairs, for queries and forms. Null is omitted; an array becomes one pair per item, unless its
+/// style joins the items.
+pub(super) fn render_pairs<'n>(
+    entries: &'n [(String, JsonTemplate)],
+    values: Values<'_>,
+    encode: impl Fn(&str) -> String,
+) -> Vec<Pair<'n>> {
+    let mut pairs: Vec<Pair<'n>> = Vec::new();
+    for (name, template) in entries {
+        if let JsonTemplate::Styled(placeholder, style) = template {
+            let Some(value) = values.get(placeholder).filter(|value| !value.is_null()) else { continue };
+            if style.makes_parameters() {
+                let parameters = style.parameters(name, value).into_iter();
+                pairs.extend(parameters.map(|(name, text)| (encode(&name).into(), encode(&text))));
+            } else {
+                pairs.push((encode(name).into(), style.text(&placeholder.to_string(), value, &encode)));
+            }
+            continue;
+        }
+        let rendered = match template.render(values) {
             Some(Value::Array(items)) => items,
             Some(value) => vec![value],
             None => continue,
         };
-        pairs.extend(rendered.iter().filter(|value| !value.is_null()).map(|value| (name.as_str(), plain_text(value))));
+        let texts = rendered.iter().filter(|value| !value.is_null()).map(plain_text);
+        pairs.extend(texts.map(|text| (encode(name).into(), encode(&text))));
     }
     pairs
 }
@@ -149,8 +189,8 @@ mod tests {
         };
         let expected = [("a", "1"), ("a", "x"), ("b", "{{ a }}"), ("d", "true"), ("d", "2")];
         assert_eq!(
-            render_pairs(&entries, values(&arguments(), &JsonObject::new())),
-            expected.map(|(name, text)| (name, text.to_owned()))
+            render_pairs(&entries, values(&arguments(), &JsonObject::new()), str::to_owned),
+            expected.map(|(name, text)| (name.into(), text.to_owned()))
         );
     }
 }

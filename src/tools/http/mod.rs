@@ -6,12 +6,13 @@
 //! - `config`: the manifest keys;
 //! - `url_template`: the URL, with `path_value` for values in its path;
 //! - `json_template`: JSON with placeholders;
-//! - `request`: builds the request of one attempt;
+//! - `request`: builds the request of one attempt, with its `body`;
 //! - `client`: sends it under the `address_policy`, which also knows the service's own ports (`own_ports`);
 //! - `response`: turns the response into a result;
 //! - `trace`: the trace headers.
 
 pub(crate) mod address_policy;
+mod body;
 pub(crate) mod client;
 mod config;
 mod json_template;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use config::{Config, RequestConfig, ResponseConfig};
+pub use config::{Config, Fields, RequestConfig, ResponseConfig};
 
 use self::address_policy::AddressPolicy;
 use self::client::HttpClient;

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request};
-use url::form_urlencoded;
 
+use super::body::BodyTemplate;
 use super::config::{FaultCollector, RequestConfig};
 use super::json_template::{JsonTemplate, render_pairs};
 use super::trace;
-use super::url_template::UrlTemplate;
+use super::url_template::{UrlTemplate, percent_encode};
 use crate::call::{Effect, ToolContext, ToolError};
+use crate::tools::style::Style;
 use crate::tools::template::{Part, Template, plain_text};
 use crate::tools::{Placeholder, ValueFault, Values};
 
@@ -30,6 +31,7 @@ pub(super) struct RequestTemplate {
     pub(super) url: UrlTemplate,
     query: Vec<(String, JsonTemplate)>,
     headers: Vec<(HeaderName, HeaderField)>,
+    cookies: Vec<(String, JsonTemplate)>,
     body: BodyTemplate,
     effect: Effect,
 }
@@ -50,45 +52,29 @@ impl HeaderField {
     }
 }
 
-enum BodyTemplate {
-    None,
-    Json(JsonTemplate),
-    Text(Template),
-    Form(Vec<(String, JsonTemplate)>),
-}
-
 impl RequestTemplate {
     /// Reads `request:`, and adds its faults to `collector`.
     pub(super) fn parse(config: RequestConfig, effect: Effect, collector: &mut FaultCollector<'_>) -> Option<Self> {
         let method = parse_method(config.method.as_deref().unwrap_or("GET"), collector);
         let url = UrlTemplate::parse(&config, collector);
-        let query = JsonTemplate::parse_entries(config.query, &["request", "query"], collector);
-        let headers = parse_headers(config.headers, collector);
-        let body = match (config.json, config.body, config.form) {
-            (None, None, None) => BodyTemplate::None,
-            (Some(json), None, None) => BodyTemplate::Json(JsonTemplate::parse(json, &["request", "json"], collector)),
-            (None, Some(text), None) => BodyTemplate::Text(collector.parse_template(&text, &["request", "body"])?),
-            (None, None, Some(form)) => {
-                BodyTemplate::Form(JsonTemplate::parse_entries(form, &["request", "form"], collector))
-            }
-            _ => {
-                collector.error(&["request"], "at most one body is allowed: `json`, `body` or `form`");
-                BodyTemplate::None
-            }
-        };
+        let query = JsonTemplate::parse_entries(config.query.clone(), &["request", "query"], collector);
+        let headers = parse_headers(config.headers.clone(), collector);
+        let cookies = JsonTemplate::parse_entries(
+            config.cookies.clone().into_iter().map(|(name, text)| (name, text.into())).collect(),
+            &["request", "cookies"],
+            collector,
+        );
+        let body = BodyTemplate::parse(&config, collector);
         let method = method?;
-        if matches!(method, Method::GET | Method::HEAD) && !matches!(body, BodyTemplate::None) {
+        if matches!(method, Method::GET | Method::HEAD) && !body.is_empty() {
             collector
                 .warning(&["request", "method"], format!("servers may ignore the body of a {method}: is it a POST?"));
         }
-        if let BodyTemplate::Text(template) = &body
-            && !template.is_literal()
-            && headers.iter().any(|(name, value)| name == CONTENT_TYPE && value.is_json())
-        {
+        if body.has_text_placeholder() && headers.iter().any(|(name, value)| name == CONTENT_TYPE && value.is_json()) {
             collector
                 .warning(&["request", "body"], "a value can break out of a text that is JSON: use `json:` instead");
         }
-        Some(Self { method, url: url?, query, headers, body, effect })
+        Some(Self { method, url: url?, query, headers, cookies, body, effect })
     }
 
     /// Faults of values that satisfy the schema but cannot be sent in this request.
@@ -105,6 +91,7 @@ impl RequestTemplate {
                 placeholder.fault("format", message)
             }));
         }
+        faults.extend(self.body.value_faults(values));
         faults.dedup();
         faults
     }
@@ -115,7 +102,7 @@ impl RequestTemplate {
         if !faults.is_empty() {
             return Err(faults.into());
         }
-        let url = self.url.render(values, &render_pairs(&self.query, values))?;
+        let url = self.url.render(values, &render_pairs(&self.query, values, percent_encode))?;
         let mut request = Request::new(self.method.clone(), url);
         let fields = request.headers_mut();
         for (name, field) in &self.headers {
@@ -123,25 +110,19 @@ impl RequestTemplate {
                 fields.insert(name, value);
             }
         }
+        let cookies = render_pairs(&self.cookies, values, percent_encode);
+        if !cookies.is_empty() {
+            let cookies: Vec<String> = cookies.iter().map(|(name, text)| format!("{name}={text}")).collect();
+            fields.extend(parse_header_value(&cookies.join("; ")).map(|value| (COOKIE, value)));
+        }
         trace::add_trace_headers(context.trace(), fields);
         if self.effect != Effect::Read {
             set_default_header(fields, HeaderName::from_static("idempotency-key"), &context.invocation_id.to_string());
         }
-        let (media_type, bytes) = match &self.body {
-            BodyTemplate::None => return Ok(request),
-            BodyTemplate::Json(node) => match node.render(values) {
-                Some(value) => ("application/json", value.to_string()),
-                None => return Ok(request),
-            },
-            BodyTemplate::Text(template) => ("text/plain; charset=utf-8", template.render(values, plain_text)),
-            BodyTemplate::Form(entries) => {
-                let mut form = form_urlencoded::Serializer::new(String::new());
-                let text = form.extend_pairs(render_pairs(entries, values)).finish();
-                ("application/x-www-form-urlencoded", text)
-            }
-        };
-        set_default_header(fields, CONTENT_TYPE, media_type);
-        *request.body_mut() = Some(bytes.into());
+        if let Some((media_type, bytes)) = self.body.render(values, context.invocation_id) {
+            set_default_header(fields, CONTENT_TYPE, &media_type);
+            *request.body_mut() = Some(bytes.into());
+        }
         Ok(request)
     }
 }
@@ -211,6 +192,8 @@ fn parse_headers(
         if template.parts().iter().any(is_invalid) {
             // The message does not show the value: it may be a secret.
             collector.error(&path, "the value has a character that is not visible ASCII, perhaps a line break");
+        } else if template.styles().any(Style::makes_parameters) {
+            collector.error(&path, "the styles `spread` and `deep` are for entries of `query` and `form`");
         } else if let Some(text) = template.as_literal() {
             headers.extend(parse_header_value(text).map(|value| (name, HeaderField::Fixed(value))));
         } else {

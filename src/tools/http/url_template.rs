@@ -12,8 +12,10 @@ use url::{Host, Position, Url};
 
 use super::address_policy::AddressDenied;
 use super::config::{FaultCollector, RequestConfig};
+use super::json_template::Pair;
 use super::path_value::{self, InvalidPathValue, MAX_ENCODING_LAYERS, MAX_VALUE_BYTES};
 use crate::call::ToolError;
+use crate::tools::style::Style;
 use crate::tools::template::{Part, Template, plain_text};
 use crate::tools::{Placeholder, ValueFault, Values};
 
@@ -65,10 +67,13 @@ impl UrlTemplate {
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let mixed_segments = path.split('/').filter_map(|text| parse_mixed_segment(text, collector)).collect();
         let path = Self::parse_path(path, collector);
+        if template.styles().any(Style::makes_parameters) {
+            collector.error(URL_KEY, "the styles `spread` and `deep` are for entries of `query` and `form`");
+        }
         let (base, path) = (BaseUrl::parse(scheme, authority, config, collector)?, path?);
         let literal = match path.parts().first() {
             Some(Part::Text(text)) => text,
-            Some(Part::Value(_)) | None => "",
+            Some(Part::Value(_) | Part::Styled(..)) | None => "",
         };
         let mut base_url = base.first_url()?.clone();
         base_url.set_path(literal);
@@ -130,10 +135,18 @@ impl UrlTemplate {
     /// Faults of values that a server would misread at their position in the URL.
     pub(super) fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
         let mut faults = Vec::new();
-        for name in self.path.placeholders() {
-            let text = match values.get(name) {
-                Some(Value::String(text)) => Cow::Borrowed(text.as_str()),
-                other => Cow::Owned(other.map(plain_text).unwrap_or_default()),
+        for part in self.path.parts() {
+            let (name, text) = match part {
+                Part::Text(_) => continue,
+                Part::Value(name) => match values.get(name) {
+                    Some(Value::String(text)) => (name, Cow::Borrowed(text.as_str())),
+                    other => (name, Cow::Owned(other.map(plain_text).unwrap_or_default())),
+                },
+                // Without the signs of its style: an empty list is not a value for a path.
+                Part::Styled(name, _) => {
+                    let text = values.get(name).map(|value| Style::Comma.text("", value, str::to_owned));
+                    (name, Cow::Owned(text.unwrap_or_default()))
+                }
             };
             if let (Placeholder::Context(field), None | Some(Value::Null)) = (name, values.get(name)) {
                 let message = format!("`{name}` stands in the path of a URL, so `context` must have `{field}`.");
@@ -163,15 +176,15 @@ impl UrlTemplate {
         faults
     }
 
-    /// The URL for these values. `pairs` are added after the query of the manifest.
-    pub(super) fn render(&self, values: Values<'_>, pairs: &[(&str, String)]) -> Result<Url, ToolError> {
+    /// The URL for these values. `pairs` are encoded, and are added after the query of the manifest.
+    pub(super) fn render(&self, values: Values<'_>, pairs: &[Pair<'_>]) -> Result<Url, ToolError> {
         let encoded = |value: &Value| percent_encode(&plain_text(value));
         let base = self.base.resolve_url(values).ok_or_else(escaped_base_url)?;
         let mut url = base.clone();
         url.set_path(&self.path.render(values, encoded));
         let manifest_query =
             Some(self.query.render(values, encoded)).filter(|manifest_query| !manifest_query.is_empty());
-        let added_pairs = pairs.iter().map(|(name, text)| format!("{}={}", percent_encode(name), percent_encode(text)));
+        let added_pairs = pairs.iter().map(|(name, text)| format!("{name}={text}"));
         let query: Vec<String> = manifest_query.into_iter().chain(added_pairs).collect();
         if !query.is_empty() {
             url.set_query(Some(&query.join("&")));
@@ -278,13 +291,13 @@ pub(crate) fn parse_listed_host(name: &str) -> Result<Host, String> {
 fn can_match(host: &Template, name: &str) -> bool {
     let text = |part: Option<&Part>| match part {
         Some(Part::Text(text)) => text.to_lowercase(),
-        Some(Part::Value(_)) | None => String::new(),
+        Some(Part::Value(_) | Part::Styled(..)) | None => String::new(),
     };
     let (first, last) = (text(host.parts().first()), text(host.parts().last()));
     name.len() > first.len() + last.len() && name.starts_with(&first) && name.ends_with(&last)
 }
 
-fn percent_encode(text: &str) -> String {
+pub(super) fn percent_encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED_CHARS).to_string()
 }
 
@@ -305,7 +318,7 @@ fn path_fault(name: &Placeholder, invalid: InvalidPathValue) -> ValueFault {
 /// with values that are not encoded yet.
 fn parse_mixed_segment(text: &str, collector: &FaultCollector<'_>) -> Option<Template> {
     let template = collector.parse_part(text)?;
-    (template.parts().len() > 1)
+    (template.parts().len() > 1 || template.styles().next().is_some())
         .then(|| template.map_text(|text| percent_decode_str(text).decode_utf8_lossy().into_owned()))
 }
 
@@ -370,8 +383,12 @@ mod tests {
         ] {
             let arguments = object(json!({"x": value}));
             assert_eq!(target.value_faults(Values::from_arguments(&arguments)), [], "{value}");
-            let url =
-                target.render(Values::from_arguments(&arguments), &[("p", "1 &".into()), ("p", "é".into())]).unwrap();
+            let url = target
+                .render(
+                    Values::from_arguments(&arguments),
+                    &[("p".into(), percent_encode("1 &")), ("p".into(), percent_encode("é"))],
+                )
+                .unwrap();
             let expected =
                 format!("https://api.example.com:8443/v1/{encoded}/w?a={encoded}&b=%C3%BC&p=1%20%26&p=%C3%A9");
             assert_eq!(url.as_str(), expected);

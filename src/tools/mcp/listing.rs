@@ -281,6 +281,8 @@ pub(super) fn to_discovered(
         description: description.to_owned(),
         input_schema: Value::Object(JsonObject::clone(&tool.input_schema)),
         output_schema: tool.output_schema.as_ref().map(|schema| Value::Object(JsonObject::clone(schema))),
+        effect: None,
+        tags: Vec::new(),
         annotations,
         result_as_answer: false,
         max_calls: None,

@@ -150,7 +150,14 @@ impl PersistentConnection {
             ConnectionStage::Starting | ConnectionStage::Unavailable => 0,
         };
         let (fault, fault_at) = (restart_history.fault.clone(), restart_history.fault_at);
-        SourceStatus { is_up: !self.is_unavailable(), workers, replaced: restart_history.replaced, fault, fault_at }
+        SourceStatus {
+            is_up: !self.is_unavailable(),
+            workers,
+            replaced: restart_history.replaced,
+            fault,
+            fault_at,
+            operations: None,
+        }
     }
 }
 

@@ -54,6 +54,8 @@ impl WorkerPools {
             description: function.description.clone(),
             input_schema: function.input_schema.clone(),
             output_schema: function.output_schema.clone(),
+            effect: None,
+            tags: Vec::new(),
             annotations: JsonObject::new(),
             result_as_answer: function.result_as_answer,
             max_calls: function.max_calls,

@@ -1,0 +1,268 @@
+//! One entry of `openapi:`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::header::{HeaderName, HeaderValue};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use url::Url;
+
+use super::decode::{field_names, join_path};
+use super::load::ParsedTool;
+use super::node::Node;
+use super::reference_context::EntryKind;
+use super::references::explain_omitted_values;
+use super::sections::PolicyEntry;
+use super::source::{DeclaredSource, SourceRules};
+use super::source_tools::EntryChecks;
+use super::tool::ToolReader;
+use crate::call::units::{HumanDuration, Size};
+use crate::call::{JsonObject, Kind, NameError, ToolName};
+use crate::openapi::Selector;
+use crate::tools::SourceSettings;
+use crate::tools::openapi::{ApiSettings, DocumentLocation, read_document};
+
+/// The default time to read a document.
+const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Keys that define what runs.
+const RUNTIME_KEYS: [&str; 8] =
+    ["document", "base_url", "include", "exclude", "headers", "query", "allow_private", "allow_hosts"];
+/// Keys that are read separately.
+const SEPARATE_KEYS: [&str; 2] = ["tools", "defaults"];
+
+/// One entry of `openapi:`: an API whose operations become tools of kind `http`.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ApiEntry {
+    /// The OpenAPI document, version 3.0 or newer, as YAML or JSON: a file relative to the manifest, or a URL.
+    #[schemars(extend("examples" = ["./shop.yaml"]))]
+    document: Option<String>,
+    /// The base URL of all operations. Default: the first server of the document.
+    #[schemars(extend("examples" = ["https://shop.example/v1"]))]
+    base_url: Option<String>,
+    /// The operations that become tools: method and path, path, operationId or tag; `*` stands for any characters.
+    /// Default: all.
+    #[schemars(extend("examples" = [["GET /orders*", "createOrder"]]))]
+    include: Option<Vec<String>>,
+    /// The operations that are left out. Takes precedence over `include`.
+    #[schemars(extend("examples" = [["DELETE *", "admin"]]))]
+    exclude: Option<Vec<String>>,
+    /// Header fields of every request.
+    #[schemars(extend("examples" = [serde_json::json!({"authorization": "Bearer ${env:SHOP_TOKEN}"})]))]
+    headers: BTreeMap<String, String>,
+    /// Query parameters of every request.
+    #[schemars(extend("examples" = [serde_json::json!({"api_key": "${env:SHOP_KEY}"})]))]
+    query: BTreeMap<String, String>,
+    /// Allows private and loopback addresses. Metadata addresses are never allowed.
+    #[schemars(extend("examples" = [true]))]
+    allow_private: bool,
+    /// Hosts besides the base URL's that operations may name as their server.
+    #[schemars(extend("examples" = [["uploads.shop.example"]]))]
+    allow_hosts: Vec<String>,
+    /// Text before the name of every tool.
+    #[schemars(extend("examples" = ["shop_"]))]
+    prefix: String,
+    /// Longest response that is read, at most 4MiB.
+    #[schemars(extend("examples" = ["1MiB"]), extend("default" = "256KiB"))]
+    max_output: Option<Size>,
+    /// Time to read a document at a URL.
+    #[schemars(extend("examples" = ["60s"]), extend("default" = "60s"))]
+    start_timeout: Option<HumanDuration>,
+    /// Policy of all tools of the API.
+    // Read separately.
+    #[schemars(with = "PolicyEntry")]
+    defaults: Option<serde_json::Value>,
+    /// Policy of single tools, by the name from the document. A name with `*` is a pattern for several tools.
+    // Read separately for each tool.
+    #[schemars(with = "BTreeMap<String, JsonObject>")]
+    tools: Option<serde_json::Value>,
+}
+
+impl ToolReader<'_> {
+    /// Reads one entry, and the entries of its tools. Faults are added to the findings.
+    pub(super) fn read_api(&mut self, name: &str, unresolved: &Node) -> Option<(DeclaredSource, Vec<ParsedTool>)> {
+        let entry_path = join_path("openapi", &[name.to_owned()]);
+        if ToolName::parse(name).is_err() {
+            let message = "an API's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
+            self.findings.error(unresolved, &[], &entry_path, message);
+            return None;
+        }
+        if unresolved.entries().is_none() {
+            self.findings.error(
+                unresolved,
+                &[],
+                &entry_path,
+                "a map is expected here: document, include, headers, tools …",
+            );
+            return None;
+        }
+        let before = self.findings.0.len();
+        let known = field_names::<ApiEntry>();
+        self.findings.report_unknown_keys(unresolved, &entry_path, known);
+        let mut node = unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
+        let omitted = self.resolve_references(&mut node, &entry_path, EntryKind::Source, Default::default());
+        let entry: ApiEntry = self.findings.decode_keys(&node, &entry_path).unwrap_or_default();
+        let mut rules = SourceRules { prefix: entry.prefix.clone(), ..SourceRules::default() };
+        if ToolName::parse(&format!("{}x", entry.prefix)).is_err() {
+            self.findings.error(&node, &["prefix".into()], &entry_path, NameError.to_string());
+        }
+        let tools = self.read_source_tools(Kind::Http, unresolved, &entry_path, PolicyEntry::default(), &mut rules);
+        let settings = self.api_settings(name, entry, &node, &entry_path);
+        if !self.has_errors_since(before)
+            && let Some(settings) = &settings
+        {
+            self.check_document(settings, &node, &entry_path);
+        }
+        if self.has_errors_since(before) {
+            explain_omitted_values(omitted, before, self.findings);
+            return None;
+        }
+        let runs = |node: &Node| node.filtered(|key| RUNTIME_KEYS.contains(&key)).to_json();
+        let declared = DeclaredSource {
+            settings: SourceSettings::Openapi(settings?.into()),
+            rules,
+            written_settings: runs(unresolved),
+            generation: super::source_tools::SourceInputs::default().generation(&runs(&node)),
+        };
+        Some((declared, tools))
+    }
+
+    fn api_settings(&mut self, name: &str, entry: ApiEntry, node: &Node, entry_path: &str) -> Option<ApiSettings> {
+        let base = self.base;
+        let exists = |path: &Path| self.input.is_file(path);
+        let mut checks = EntryChecks { findings: &mut *self.findings, node, entry_path };
+        if entry.start_timeout.is_some_and(|time| time.0.is_zero()) {
+            checks.error("start_timeout", "the time must be above zero; leave the key out for 60s");
+        }
+        let document = match entry.document.as_deref() {
+            None => {
+                let message = "document is missing: a file, e.g. ./shop.yaml, or a URL";
+                checks.findings.error(node, &[], entry_path, message);
+                None
+            }
+            Some(text) if text.contains("://") => match Url::parse(text) {
+                Ok(url) if matches!(url.scheme(), "http" | "https") => Some(DocumentLocation::Url(url)),
+                _ => {
+                    checks.error("document", "a URL begins with http:// or https://");
+                    None
+                }
+            },
+            Some(file) => checks.existing_file("document", base, file, &exists).map(DocumentLocation::File),
+        };
+        if let Some(text) = &entry.base_url
+            && !Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.query().is_none())
+        {
+            checks.error("base_url", "a URL without a query is expected here, such as https://shop.example/v1");
+        }
+        let mut selectors = |key: &str, texts: Option<Vec<String>>| {
+            let texts = texts.unwrap_or_default();
+            let parsed: Result<Vec<Selector>, String> = texts.iter().map(|text| Selector::parse(text)).collect();
+            parsed.unwrap_or_else(|message| {
+                checks.error(key, &message);
+                Vec::new()
+            })
+        };
+        let (include, exclude) = (selectors("include", entry.include), selectors("exclude", entry.exclude));
+        for (name, value) in &entry.headers {
+            let message = if HeaderName::try_from(name).is_err() {
+                "this is not a valid name of a header field"
+            } else if HeaderValue::try_from(value).is_err() {
+                "a header field holds one line of plain text"
+            } else {
+                continue;
+            };
+            checks.findings.error(node, &["headers".to_owned(), name.clone()], entry_path, message);
+        }
+        Some(ApiSettings {
+            name: name.to_owned(),
+            document: document?,
+            base_url: entry.base_url,
+            include,
+            exclude,
+            headers: entry.headers,
+            query: entry.query,
+            allow_private: entry.allow_private,
+            allow_hosts: entry.allow_hosts,
+            max_output: entry.max_output,
+            start_timeout: entry.start_timeout.map_or(DEFAULT_START_TIMEOUT, |time| time.0),
+        })
+    }
+
+    /// Reads a document that is a file, so that `check` reports its faults. A document at a URL is read at the start.
+    fn check_document(&mut self, settings: &ApiSettings, node: &Node, entry_path: &str) {
+        let DocumentLocation::File(file) = &settings.document else { return };
+        // A file that cannot be read is reported when the source starts, with the reason of the file system.
+        let Ok(text) = self.input.read_text(file) else { return };
+        let key = ["document".to_owned()];
+        match read_document(settings, &text) {
+            Err(message) => self.findings.error(node, &key, entry_path, message),
+            Ok(import) if import.operations.is_empty() => {
+                let reason = import.left_out.first().map_or_else(
+                    || "`include` selects none of them".to_owned(),
+                    |first| format!("{}: {}", first.operation, first.reason),
+                );
+                let message = format!("none of its {} operations becomes a tool: {reason}", import.found);
+                self.findings.error(node, &key, entry_path, message);
+            }
+            Ok(import) => {
+                for warning in import.warnings {
+                    self.findings.warning(node, &key, entry_path, warning);
+                }
+                for left_out in import.left_out {
+                    let message = format!("the operation {} is left out: {}", left_out.operation, left_out.reason);
+                    self.findings.warning(node, &key, entry_path, message);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::testing::load_text;
+
+    #[test]
+    fn invalid_apis_are_located_errors() {
+        for (entry, expected) in [
+            ("{}", "openapi.a: document is missing"),
+            ("{document: ./none.yaml}", "openapi.a.document: there is no file"),
+            ("{document: ftp://x.example/a}", "openapi.a.document: a URL begins with http:// or https://"),
+            ("{document: \"https://x.example/a\", base_url: x}", "openapi.a.base_url: a URL without a query"),
+            (
+                "{document: \"https://x.example/a\", include: [\"FETCH /x\"]}",
+                "openapi.a.include: `fetch` is not an HTTP method",
+            ),
+            (
+                "{document: \"https://x.example/a\", headers: {\"a b\": c}}",
+                "openapi.a.headers.a b: this is not a valid name",
+            ),
+            ("{document: \"https://x.example/a\", prefix: \"a b\"}", "openapi.a.prefix: a tool name has"),
+            (
+                "{document: \"https://x.example/a\", documnt: x}",
+                "openapi.a.documnt: unknown key, did you mean document?",
+            ),
+        ] {
+            let errors = load_text(&format!("openapi:\n  a: {entry}\n")).err().unwrap_or_default();
+            assert!(errors.iter().any(|error| error.contains(expected)), "{entry}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn api_entry_reads_every_key() {
+        let entry = "{document: \"https://x.example/a.yaml\", base_url: \"https://x.example/v1\", include: [\"GET /o*\"], exclude: [admin], \
+                     headers: {x-key: \"${env:KEY}\"}, query: {v: \"2\"}, allow_private: true, allow_hosts: [u.example], prefix: s_, \
+                     max_output: 1MiB, start_timeout: 5s, defaults: {timeout: 5s}, tools: {createOrder: {limits: [{calls: 1, per: day}]}}}";
+        let declared = load_text(&format!("openapi:\n  a: {entry}\n")).unwrap().sources.remove(0);
+        let SourceSettings::Openapi(api) = &declared.settings else { panic!("not an API") };
+        assert_eq!(
+            (api.include[0].as_str(), api.exclude[0].as_str(), api.headers["x-key"].as_str()),
+            ("GET /o*", "admin", "value-of-key")
+        );
+        assert_eq!((declared.rules.prefix.as_str(), api.allow_private, api.start_timeout.as_secs()), ("s_", true, 5));
+        assert_eq!(declared.rules.policy_for("createOrder", Kind::Http, None).limits[0].calls, 1);
+        assert!(!declared.written_settings.to_string().contains("value-of-key"), "{}", declared.written_settings);
+    }
+}

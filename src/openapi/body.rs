@@ -1,0 +1,194 @@
+//! The body of an operation: which media type is sent, and what its arguments are.
+
+use serde_json::{Value, json};
+
+use super::document::Document;
+use super::parameters::{Location, Shape, Style};
+use crate::call::JsonObject;
+
+/// How a body is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BodyFormat {
+    Json,
+    Urlencoded,
+    Multipart,
+    Text,
+    Bytes,
+}
+
+/// The body of an operation.
+pub(super) struct Body<'d> {
+    pub(super) form: BodyFormat,
+    pub(super) media_type: &'d str,
+    pub(super) schema: Option<&'d Value>,
+    pub(super) required: bool,
+    pub(super) description: Option<&'d str>,
+    encoding: Option<&'d JsonObject>,
+}
+
+/// The body that an operation declares: of several media types the one that is easiest for a model.
+///
+/// # Errors
+/// A sentence, if a reference cannot be followed.
+pub(super) fn of<'d>(document: &'d Document, operation: &'d JsonObject) -> Result<Option<Body<'d>>, String> {
+    let Some(written) = operation.get("requestBody") else { return Ok(None) };
+    let written = document.resolve(written)?;
+    let Some(content) = written.get("content").and_then(Value::as_object) else { return Ok(None) };
+    let best = content.iter().min_by_key(|(media_type, _)| rank(form_of(media_type)));
+    let Some((media_type, entry)) = best else { return Ok(None) };
+    Ok(Some(Body {
+        form: form_of(media_type),
+        media_type,
+        schema: entry.get("schema"),
+        required: written.get("required") == Some(&Value::Bool(true)),
+        description: written.get("description").and_then(Value::as_str),
+        encoding: entry.get("encoding").and_then(Value::as_object),
+    }))
+}
+
+fn form_of(media_type: &str) -> BodyFormat {
+    let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match essence.split_once('/').unwrap_or((&essence, "")) {
+        ("application", "json") | ("*", _) => BodyFormat::Json,
+        (_, sub) if sub.ends_with("+json") || sub == "json" => BodyFormat::Json,
+        ("application", "x-www-form-urlencoded") => BodyFormat::Urlencoded,
+        ("multipart", _) => BodyFormat::Multipart,
+        ("text", _) => BodyFormat::Text,
+        (_, sub)
+            if sub == "xml"
+                || sub.ends_with("+xml")
+                || sub == "graphql"
+                || sub == "x-ndjson"
+                || sub.ends_with("yaml") =>
+        {
+            BodyFormat::Text
+        }
+        ("application", "*") => BodyFormat::Json,
+        _ => BodyFormat::Bytes,
+    }
+}
+
+fn rank(form: BodyFormat) -> u8 {
+    match form {
+        BodyFormat::Json => 0,
+        BodyFormat::Urlencoded => 1,
+        BodyFormat::Multipart => 2,
+        BodyFormat::Text => 3,
+        BodyFormat::Bytes => 4,
+    }
+}
+
+/// The properties of an object body, if each can be an argument of its own.
+///
+/// `allOf` of objects is one object. Alternatives and further properties are not, because they restrict the object as a
+/// whole.
+pub(super) fn properties<'d>(document: &'d Document, schema: &'d Value) -> Result<Option<Properties<'d>>, String> {
+    let mut found = Properties::default();
+    let is_object = collect(document, schema, &mut found, 0)?;
+    Ok((is_object && !found.properties.is_empty()).then_some(found))
+}
+
+/// The properties of an object body.
+#[derive(Default)]
+pub(super) struct Properties<'d> {
+    /// Names and schemas.
+    pub(super) properties: Vec<(&'d str, &'d Value)>,
+    /// The names of those that are required.
+    pub(super) required: Vec<&'d str>,
+}
+
+fn collect<'d>(
+    document: &'d Document,
+    schema: &'d Value,
+    found: &mut Properties<'d>,
+    depth: usize,
+) -> Result<bool, String> {
+    let schema = document.resolve(schema)?;
+    let Some(fields) = schema.as_object().filter(|_| depth < 16) else { return Ok(false) };
+    let is_open = match fields.get("additionalProperties") {
+        None | Some(Value::Bool(_)) => false,
+        Some(schema) => schema.as_object().is_some_and(|schema| !schema.is_empty()),
+    };
+    let restricts =
+        ["anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "dependentRequired", "minProperties"];
+    if is_open || restricts.iter().any(|word| fields.contains_key(*word)) {
+        return Ok(false);
+    }
+    if fields
+        .get("type")
+        .is_some_and(|name| *name != "object" && !name.as_array().is_some_and(|all| all.contains(&"object".into())))
+    {
+        return Ok(false);
+    }
+    for part in fields.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+        if !collect(document, part, found, depth + 1)? {
+            return Ok(false);
+        }
+    }
+    for (name, schema) in fields.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        match found.properties.iter_mut().find(|(other, _)| other == name) {
+            Some(other) => other.1 = schema,
+            None => found.properties.push((name, schema)),
+        }
+    }
+    let required = fields.get("required").and_then(Value::as_array).into_iter().flatten();
+    found.required.extend(required.filter_map(Value::as_str));
+    Ok(true)
+}
+
+impl Body<'_> {
+    /// The key of `request:` that holds the body.
+    pub(super) fn key(&self) -> &'static str {
+        match self.form {
+            BodyFormat::Json => "json",
+            BodyFormat::Urlencoded => "form",
+            BodyFormat::Multipart => "multipart",
+            BodyFormat::Text => "body",
+            BodyFormat::Bytes => "body_base64",
+        }
+    }
+
+    /// The value of one property in the request.
+    pub(super) fn value(&self, document: &Document, name: &str, schema: &Value, argument: &str) -> Value {
+        let encoding = self.encoding.and_then(|encoding| encoding.get(name)?.as_object());
+        match self.form {
+            BodyFormat::Json => Style::Plain.placeholder(argument).into(),
+            BodyFormat::Urlencoded => {
+                let shape = Shape::of(document, Some(schema));
+                let media_type = encoding.and_then(|encoding| encoding.get("contentType")?.as_str());
+                let style = match encoding {
+                    _ if media_type.is_some_and(|name| name.contains("json")) => Style::Json,
+                    Some(encoding) => Style::of(encoding, Location::Query, shape),
+                    // Without `encoding`, servers of forms read nested names.
+                    None if shape == Shape::Object => Style::Deep,
+                    None => Style::Plain,
+                };
+                style.placeholder(argument).into()
+            }
+            BodyFormat::Multipart => {
+                let media_type = encoding.and_then(|encoding| encoding.get("contentType")?.as_str());
+                match is_file(document, schema) {
+                    true => {
+                        let mut part = json!({"base64": Style::Plain.placeholder(argument), "filename": name});
+                        if let Some(media_type) = media_type.filter(|name| !name.contains([',', '*'])) {
+                            part["type"] = media_type.into();
+                        }
+                        part
+                    }
+                    false => Style::Plain.placeholder(argument).into(),
+                }
+            }
+            BodyFormat::Text | BodyFormat::Bytes => Value::Null,
+        }
+    }
+}
+
+/// Whether a schema describes the bytes of a file.
+pub(super) fn is_file(document: &Document, schema: &Value) -> bool {
+    let Ok(schema) = document.resolve(schema) else { return false };
+    let text = |key: &str| schema.get(key).and_then(Value::as_str);
+    text("format") == Some("binary")
+        || text("contentEncoding") == Some("base64")
+        || (text("contentMediaType").is_some_and(|name| name != "application/json")
+            && text("contentEncoding").is_none())
+}

@@ -1,0 +1,57 @@
+//! All wanted operations of a document.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde_json::Value;
+
+use super::{Document, Import, LeftOut, Options, Selector, names, operation, security};
+
+const METHODS: [&str; 7] = ["get", "head", "post", "put", "patch", "delete", "options"];
+
+/// Turns the wanted operations of a document into tools.
+pub fn import(document: &Document, options: &Options) -> Import {
+    let mut import = Import::default();
+    let mut names = HashSet::new();
+    let mut unused: Vec<&Selector> = options.include.iter().chain(&options.exclude).collect();
+    let mut missing: BTreeMap<String, usize> = BTreeMap::new();
+    let paths = document.get("paths").and_then(Value::as_object);
+    for (path, item) in paths.into_iter().flatten() {
+        let item = document.resolve(item).ok().and_then(Value::as_object);
+        for (method, written) in item.into_iter().flatten() {
+            let (Some(item), Some(fields)) = (item, written.as_object()) else { continue };
+            if !METHODS.contains(&method.as_str()) {
+                continue;
+            }
+            import.found += 1;
+            let id = fields.get("operationId").and_then(Value::as_str);
+            let tags: Vec<&str> =
+                fields.get("tags").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+            let matches = |selector: &Selector| selector.matches(method, path, id, &tags);
+            unused.retain(|selector| !matches(selector));
+            let is_wanted = options.include.is_empty() || options.include.iter().any(matches);
+            if !is_wanted || options.exclude.iter().any(matches) {
+                continue;
+            }
+            let name = names::distinct(names::operation(id, method, path), &mut names);
+            match operation::build(document, options, &name, (method, path), item, fields) {
+                Ok(operation) => {
+                    if let Some(sentence) = security::missing(document, fields, options) {
+                        *missing.entry(sentence).or_default() += 1;
+                    }
+                    import.operations.push(operation);
+                }
+                Err(reason) => import.left_out.push(LeftOut {
+                    name,
+                    operation: format!("{} {path}", method.to_ascii_uppercase()),
+                    reason,
+                }),
+            }
+        }
+    }
+    import.warnings.extend(unused.iter().map(|selector| format!("`{}` matches no operation", selector.as_str())));
+    import.warnings.extend(missing.into_iter().map(|(sentence, count)| {
+        let operations = if count == 1 { "1 operation needs".into() } else { format!("{count} operations need") };
+        format!("{operations} credentials that are not given: {sentence}")
+    }));
+    import
+}

@@ -1,0 +1,75 @@
+//! Reads OpenAPI documents: each operation becomes the definition and the request of an `http` tool.
+//!
+//! - `document`: the document and its references, `yaml`: YAML as JSON;
+//! - `select`: which operations are wanted;
+//! - `names`: names of tools and arguments;
+//! - `parameters`, `body`: what of an argument goes where in the request;
+//! - `schema`: schemas of OpenAPI as JSON Schema;
+//! - `servers`, `security`: the base URL and the credentials;
+//! - `operation`: one operation, `import`: all of them.
+
+mod body;
+mod document;
+mod import;
+mod names;
+mod operation;
+mod parameters;
+mod schema;
+mod security;
+mod select;
+mod servers;
+#[cfg(test)]
+mod tests;
+mod yaml;
+
+use url::Url;
+
+pub use document::Document;
+pub use import::import;
+pub use operation::Operation;
+pub use select::Selector;
+
+/// The operator's decisions about a document.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The base URL of all operations. Default: the first server of the document.
+    pub base_url: Option<String>,
+    /// Where the document came from, for servers that are written without a host.
+    pub document_url: Option<Url>,
+    /// The operations that are wanted. Empty: all.
+    pub include: Vec<Selector>,
+    /// The operations that are not wanted. They take precedence over `include`.
+    pub exclude: Vec<Selector>,
+    /// The names of header fields that every request gets.
+    pub headers: Vec<String>,
+    /// The names of query parameters that every request gets.
+    pub query: Vec<String>,
+    /// Whether requests are authorized in another way, such as OAuth.
+    pub has_auth: bool,
+    /// Hosts besides the base URL's that operations may name as their server.
+    pub allow_hosts: Vec<String>,
+}
+
+/// The result of reading a document.
+#[derive(Debug, Default)]
+pub struct Import {
+    /// How many operations the document has.
+    pub found: usize,
+    /// The operations that become tools, in the order of the document.
+    pub operations: Vec<Operation>,
+    /// The wanted operations that cannot become tools.
+    pub left_out: Vec<LeftOut>,
+    /// Sentences for the operator.
+    pub warnings: Vec<String>,
+}
+
+/// An operation that cannot become a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The tool's name, as it would be.
+    pub name: String,
+    /// Method and path.
+    pub operation: String,
+    /// The reason: a sentence.
+    pub reason: String,
+}

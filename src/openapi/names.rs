@@ -1,0 +1,55 @@
+//! Names of tools and of arguments.
+
+use std::collections::HashSet;
+
+/// The longest name that the APIs of all model providers accept.
+const LONGEST: usize = 64;
+
+/// The name of an operation: its `operationId`, else its method and the words of its path.
+pub(super) fn operation(id: Option<&str>, method: &str, path: &str) -> String {
+    let name = match id.map(plain).filter(|name| !name.is_empty()) {
+        Some(name) => name,
+        None => plain(&format!("{method}_{}", path.replace(['{', '}'], ""))),
+    };
+    shortened(name)
+}
+
+/// The name with a number, if it is taken.
+pub(super) fn distinct(name: String, taken: &mut HashSet<String>) -> String {
+    let mut free = name.clone();
+    for number in 2.. {
+        if taken.insert(free.clone()) {
+            break;
+        }
+        free = format!("{name}_{number}");
+    }
+    free
+}
+
+/// The name of an argument for a parameter or property with this name.
+pub(super) fn argument(name: &str) -> String {
+    let name = shortened(plain(name));
+    if name.is_empty() { "value".into() } else { name }
+}
+
+/// Letters, digits, `-` and `_` stay; anything else becomes one `_`.
+fn plain(text: &str) -> String {
+    let mut name = String::new();
+    for c in text.chars() {
+        match c {
+            c if c.is_ascii_alphanumeric() || c == '-' || c == '_' => name.push(c),
+            _ if name.is_empty() || name.ends_with('_') => {}
+            _ => name.push('_'),
+        }
+    }
+    name.trim_end_matches('_').into()
+}
+
+/// A long name becomes its beginning and a checksum of the whole, so that it stays distinct.
+fn shortened(name: String) -> String {
+    if name.len() <= LONGEST {
+        return name;
+    }
+    let sum = format!("{:08x}", crc32fast::hash(name.as_bytes()));
+    format!("{}_{sum}", &name[..LONGEST - 1 - sum.len()])
+}

@@ -1,0 +1,383 @@
+//! One operation as a tool.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value, json};
+
+use super::body::{self, Body, BodyFormat};
+use super::document::Document;
+use super::parameters::{self, Location, Parameter};
+use super::schema::{Converter, Failure, Side};
+use super::{Options, names, servers};
+use crate::call::{Effect, JsonObject};
+
+/// The longest description, in characters. Longer ones are cut: OpenAI refuses more.
+const LONGEST_DESCRIPTION: usize = 1024;
+/// The longest output schema, as JSON. It is only a description, and models read it with every list of tools.
+const LONGEST_OUTPUT: usize = 24 * 1024;
+
+/// One operation as a tool of kind `http`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operation {
+    /// The name of the tool, without the prefix of its source.
+    pub name: String,
+    /// The method, in lower case.
+    pub method: String,
+    /// The path, as the document has it.
+    pub path: String,
+    /// The description for the model.
+    pub description: String,
+    /// The schema of the arguments.
+    pub input_schema: Value,
+    /// The schema of the result, relaxed to types and names.
+    pub output_schema: Option<Value>,
+    /// The keys of `request:` in a manifest.
+    pub request: JsonObject,
+    /// What the method may do, by RFC 9110, 9.2.
+    pub effect: Effect,
+    /// The tags of the operation.
+    pub tags: Vec<String>,
+}
+
+/// Builds the tool of an operation.
+///
+/// # Errors
+/// A sentence that says why the operation cannot become a tool.
+pub(super) fn build(
+    document: &Document,
+    options: &Options,
+    name: &str,
+    (method, path): (&str, &str),
+    item: &JsonObject,
+    fields: &JsonObject,
+) -> Result<Operation, String> {
+    if path.contains('#') {
+        return Err("its path has a `#`, which is never sent".into());
+    }
+    let base = servers::base(document, item, fields, options)?;
+    let parameters = parameters::of(document, item, fields)?;
+    let body = body::of(document, fields)?;
+    let build = |inlines| {
+        let mut builder = Builder {
+            document,
+            options,
+            converter: Converter::new(document, Side::Input, inlines),
+            properties: Map::new(),
+            required: Vec::new(),
+            taken: HashSet::new(),
+            request: JsonObject::new(),
+        };
+        builder.request.insert("method".into(), method.to_ascii_uppercase().into());
+        builder.url(&base, path, &parameters)?;
+        builder.parameters(&parameters)?;
+        if let Some(body) = &body {
+            builder.body(body)?;
+        }
+        builder.finish()
+    };
+    let (input_schema, request) = match build(true) {
+        Err(Failure::TooLarge) => build(false),
+        other => other,
+    }
+    .map_err(|failure| match failure {
+        Failure::TooLarge => "its schema is too large".into(),
+        Failure::Reference(sentence) => sentence,
+    })?;
+    let tags = fields.get("tags").and_then(Value::as_array).into_iter().flatten();
+    Ok(Operation {
+        name: name.into(),
+        method: method.into(),
+        path: path.into(),
+        description: description(fields, item, method, path),
+        input_schema,
+        output_schema: output_schema(document, fields),
+        request,
+        effect: match method {
+            "get" | "head" | "options" => Effect::Read,
+            "put" | "delete" => Effect::Idempotent,
+            _ => Effect::Write,
+        },
+        tags: tags.filter_map(Value::as_str).map(ToOwned::to_owned).collect(),
+    })
+}
+
+/// Summary and description, cut to a length that all providers accept.
+fn description(fields: &JsonObject, item: &JsonObject, method: &str, path: &str) -> String {
+    let text = |key: &str| {
+        let own = fields.get(key).or_else(|| item.get(key)).and_then(Value::as_str);
+        own.map(str::trim).filter(|text| !text.is_empty())
+    };
+    let mut description = match (text("summary"), text("description")) {
+        (Some(summary), Some(text)) if text.starts_with(summary) => text.to_owned(),
+        (Some(summary), Some(text)) => {
+            let dot = if summary.ends_with(['.', '!', '?', ':']) { "" } else { "." };
+            format!("{summary}{dot}\n\n{text}")
+        }
+        (Some(text), None) | (None, Some(text)) => text.to_owned(),
+        (None, None) => format!("{} {path}", method.to_ascii_uppercase()),
+    };
+    if fields.get("deprecated") == Some(&Value::Bool(true)) {
+        description = format!("Deprecated. {description}");
+    }
+    if description.chars().count() > LONGEST_DESCRIPTION {
+        let cut: String = description.chars().take(LONGEST_DESCRIPTION - 1).collect();
+        let end = cut.rfind(char::is_whitespace).filter(|end| *end > LONGEST_DESCRIPTION / 2).unwrap_or(cut.len());
+        description = format!("{}…", cut[..end].trim_end());
+    }
+    description
+}
+
+/// The relaxed schema of the first successful answer in JSON, if it describes an object.
+fn output_schema(document: &Document, fields: &JsonObject) -> Option<Value> {
+    let responses = fields.get("responses")?.as_object()?;
+    let mut successes: Vec<(&String, &Value)> =
+        responses.iter().filter(|(status, _)| status.starts_with('2')).collect();
+    successes.sort_by_key(|(status, _)| *status);
+    let content =
+        successes.iter().find_map(|(_, response)| document.resolve(response).ok()?.get("content")?.as_object())?;
+    let (_, entry) = content.iter().find(|(media_type, _)| media_type.to_ascii_lowercase().contains("json"))?;
+    let schema = entry.get("schema")?;
+    if parameters::Shape::of(document, Some(schema)) != parameters::Shape::Object {
+        return None;
+    }
+    let convert = |inlines| {
+        let mut converter = Converter::new(document, Side::Output, inlines);
+        let mut schema = converter.convert(schema)?;
+        let parts = converter.parts()?;
+        if let (Value::Object(fields), false) = (&mut schema, parts.is_empty()) {
+            fields.insert("$defs".into(), parts.into());
+        }
+        Ok::<_, Failure>(schema)
+    };
+    let schema = convert(true).or_else(|_| convert(false)).ok()?;
+    // At the top the answer is an object: MCP requires that, and a null would be an empty answer.
+    let mut schema = match schema {
+        Value::Object(fields) if fields.get("type").is_some() => Value::Object(fields),
+        _ => return None,
+    };
+    schema["type"] = "object".into();
+    (schema.to_string().len() <= LONGEST_OUTPUT).then_some(schema)
+}
+
+struct Builder<'d, 'o> {
+    document: &'d Document,
+    options: &'o Options,
+    converter: Converter<'d>,
+    properties: JsonObject,
+    required: Vec<String>,
+    taken: HashSet<String>,
+    request: JsonObject,
+}
+
+impl<'d> Builder<'d, '_> {
+    /// A new argument. Returns its name.
+    fn argument(&mut self, wanted: String, schema: Value, required: bool) -> String {
+        let name = names::distinct(wanted, &mut self.taken);
+        self.properties.insert(name.clone(), schema);
+        if required {
+            self.required.push(name.clone());
+        }
+        name
+    }
+
+    /// The URL and the arguments in its path.
+    fn url(&mut self, base: &str, path: &'d str, parameters: &[Parameter<'d>]) -> Result<(), Failure> {
+        let mut url = base.to_owned();
+        let mut rest = path;
+        while let Some((before, after)) = rest.split_once('{') {
+            url.push_str(before);
+            let Some((name, end)) = after.split_once('}') else {
+                rest = after;
+                continue;
+            };
+            let declared =
+                parameters.iter().find(|parameter| parameter.location == Location::Path && parameter.name == name);
+            let placeholder = match declared {
+                Some(parameter) => {
+                    let schema = self.schema_of(parameter)?;
+                    let argument = self.argument(names::argument(name), schema, true);
+                    parameter.style.placeholder(&argument)
+                }
+                // Many documents do not declare all parameters of their paths.
+                None => {
+                    let argument = self.argument(names::argument(name), json!({"type": "string"}), true);
+                    format!("{{{{ {argument} }}}}")
+                }
+            };
+            url.push_str(&placeholder);
+            rest = end;
+        }
+        url.push_str(rest);
+        self.request.insert("url".into(), url.into());
+        Ok(())
+    }
+
+    /// The arguments of query, header and cookies.
+    fn parameters(&mut self, parameters: &[Parameter<'d>]) -> Result<(), Failure> {
+        for (location, key) in
+            [(Location::Query, "query"), (Location::Header, "headers"), (Location::Cookie, "cookies")]
+        {
+            let mut entries = Map::new();
+            for parameter in parameters.iter().filter(|parameter| parameter.location == location) {
+                let given = match location {
+                    Location::Query => self.options.query.iter().any(|name| name == parameter.name),
+                    Location::Header => {
+                        self.options.headers.iter().any(|name| name.eq_ignore_ascii_case(parameter.name))
+                    }
+                    Location::Path | Location::Cookie => false,
+                };
+                if given {
+                    continue;
+                }
+                let schema = self.schema_of(parameter)?;
+                let mut wanted = names::argument(parameter.name);
+                if self.taken.contains(&wanted) {
+                    wanted = format!("{wanted}_{key}");
+                }
+                let argument = self.argument(wanted, schema, parameter.required);
+                entries.insert(parameter.name.into(), parameter.style.placeholder(&argument).into());
+            }
+            if !entries.is_empty() {
+                self.request.insert(key.into(), entries.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn schema_of(&mut self, parameter: &Parameter<'d>) -> Result<Value, Failure> {
+        let mut schema = match parameter.schema {
+            Some(schema) => self.converter.convert(schema)?,
+            None => json!({}),
+        };
+        if let Value::Object(fields) = &mut schema {
+            let own = fields.get("description").and_then(Value::as_str).unwrap_or_default();
+            let default = own.rsplit_once("Default: ").map(|(_, default)| format!("Default: {default}"));
+            if let Some(text) = parameter.description.map(str::trim).filter(|text| !text.is_empty()) {
+                let text = match default {
+                    Some(default) if !text.to_lowercase().contains("default") => format!("{text} {default}"),
+                    _ => text.to_owned(),
+                };
+                fields.insert("description".into(), text.into());
+            }
+            if let Some(example) = parameter.example {
+                fields.insert("examples".into(), json!([example]));
+            }
+            if parameter.is_deprecated {
+                let text = fields.get("description").and_then(Value::as_str).unwrap_or_default();
+                let text = format!("Deprecated. {text}").trim_end().to_owned();
+                fields.insert("description".into(), text.into());
+            }
+        }
+        Ok(schema)
+    }
+
+    /// The arguments of the body: one for each property of an object, else one for the whole.
+    fn body(&mut self, body: &Body<'d>) -> Result<(), Failure> {
+        let properties = match body.schema {
+            Some(schema) if matches!(body.form, BodyFormat::Json | BodyFormat::Urlencoded | BodyFormat::Multipart) => {
+                body::properties(self.document, schema).map_err(Failure::Reference)?
+            }
+            _ => None,
+        };
+        let is_hidden = |schema: &Value| {
+            self.document.resolve(schema).is_ok_and(|schema| schema.get("readOnly") == Some(&Value::Bool(true)))
+                || schema.get("readOnly") == Some(&Value::Bool(true))
+        };
+        let properties = properties.map(|body::Properties { properties, required }| {
+            let shown: Vec<_> = properties.into_iter().filter(|(_, schema)| !is_hidden(schema)).collect();
+            (shown, required)
+        });
+        match properties {
+            Some((properties, required)) if self.has_room_for(&properties) => {
+                let mut entries = Map::new();
+                for (name, schema) in properties {
+                    let mut converted = self.converter.convert(schema)?;
+                    if body.form == BodyFormat::Multipart && body::is_file(self.document, schema) {
+                        as_base64(&mut converted);
+                    }
+                    let argument = self.argument(names::argument(name), converted, required.contains(&name));
+                    entries.insert(name.into(), body.value(self.document, name, schema, &argument));
+                }
+                self.request.insert(body.key().into(), entries.into());
+            }
+            _ => self.whole_body(body)?,
+        }
+        let is_default = match body.form {
+            BodyFormat::Json => body.media_type.starts_with("application/json") || body.media_type.contains('*'),
+            BodyFormat::Urlencoded | BodyFormat::Multipart => true,
+            BodyFormat::Text => body.media_type.starts_with("text/plain") || body.media_type.contains('*'),
+            BodyFormat::Bytes => body.media_type.contains('*'),
+        };
+        if !is_default {
+            let headers = self.request.entry("headers").or_insert_with(|| json!({}));
+            headers["content-type"] = body.media_type.into();
+        }
+        Ok(())
+    }
+
+    /// Whether no property of the body has the name of another argument.
+    fn has_room_for(&self, properties: &[(&str, &Value)]) -> bool {
+        let mut taken = self.taken.clone();
+        properties.iter().all(|(name, _)| taken.insert(names::argument(name)))
+    }
+
+    /// The whole body as the argument `body`.
+    fn whole_body(&mut self, body: &Body<'d>) -> Result<(), Failure> {
+        let mut schema = match body.form {
+            BodyFormat::Json | BodyFormat::Urlencoded | BodyFormat::Multipart => match body.schema {
+                Some(schema) => self.converter.convert(schema)?,
+                None => json!({}),
+            },
+            BodyFormat::Text => json!({"type": "string"}),
+            BodyFormat::Bytes => json!({"type": "string", "contentEncoding": "base64"}),
+        };
+        if matches!(body.form, BodyFormat::Urlencoded | BodyFormat::Multipart)
+            && let Value::Object(fields) = &mut schema
+        {
+            fields.entry("type").or_insert_with(|| "object".into());
+        }
+        let text = match (body.form, body.description) {
+            (BodyFormat::Bytes, Some(text)) => format!("{} As base64.", text.trim()),
+            (BodyFormat::Bytes, None) => "The bytes of the body, as base64.".into(),
+            (BodyFormat::Text, text) if !body.media_type.starts_with("text/plain") => {
+                format!("{} As {}.", text.unwrap_or("The body.").trim(), body.media_type)
+            }
+            (_, Some(text)) => text.trim().to_owned(),
+            (_, None) => String::new(),
+        };
+        if let (Value::Object(fields), false) = (&mut schema, text.is_empty()) {
+            fields.insert("description".into(), text.into());
+        }
+        let wanted = if self.taken.contains("body") { "request_body" } else { "body" };
+        let argument = self.argument(wanted.into(), schema, body.required);
+        let value = match body.form {
+            BodyFormat::Urlencoded => json!(format!("{{{{ {argument} | deep }}}}")),
+            _ => json!(format!("{{{{ {argument} }}}}")),
+        };
+        self.request.insert(body.key().into(), value);
+        Ok(())
+    }
+
+    /// The input schema and the request.
+    fn finish(mut self) -> Result<(Value, JsonObject), Failure> {
+        let parts = self.converter.parts()?;
+        let mut schema = json!({"type": "object", "properties": self.properties, "additionalProperties": false});
+        if !self.required.is_empty() {
+            schema["required"] = self.required.into();
+        }
+        if !parts.is_empty() {
+            schema["$defs"] = parts.into();
+        }
+        Ok((schema, self.request))
+    }
+}
+
+/// A schema for the bytes of a file: base64, with a word about it for the model.
+fn as_base64(schema: &mut Value) {
+    let Value::Object(fields) = schema else { return };
+    let text = fields.get("description").and_then(Value::as_str).unwrap_or_default().trim();
+    let text = format!("{text}{}As base64.", if text.is_empty() { "" } else { " " });
+    fields.insert("type".into(), "string".into());
+    fields.insert("contentEncoding".into(), "base64".into());
+    fields.insert("description".into(), text.into());
+}

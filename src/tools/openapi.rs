@@ -1,0 +1,308 @@
+//! Tools from an OpenAPI document. Each operation is a tool of kind `http`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytesize::ByteSize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::time::{Instant, timeout};
+use url::Url;
+
+use super::http::address_policy::AddressPolicy;
+use super::http::client::{host_and_port, request_error};
+use super::http::{self, Config, HttpClients};
+use super::literal::escape_for_template;
+use super::process_env::ProcessEnv;
+use super::source::{DiscoveredTool, Operations, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
+use super::{BuildContext, Databases};
+use crate::blocking::run_blocking;
+use crate::call::JsonObject;
+use crate::call::units::Size;
+use crate::openapi::{Document, Import, LeftOut, Operation, Options, Selector, import};
+use crate::schema::Schema;
+
+/// The largest document.
+const MAX_DOCUMENT_BYTES: usize = 64 << 20;
+/// How often a document at a URL is read again.
+const POLL_INTERVAL: Duration = Duration::from_secs(300);
+
+/// One entry of `openapi:`, with references and relative paths resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiSettings {
+    /// The name of the source.
+    pub name: String,
+    /// Where the document is.
+    pub document: DocumentLocation,
+    /// The base URL of all operations. Default: the first server of the document.
+    pub base_url: Option<String>,
+    /// The operations that are wanted. Empty: all.
+    pub include: Vec<Selector>,
+    /// The operations that are not wanted. They take precedence over `include`.
+    pub exclude: Vec<Selector>,
+    /// Header fields of every request.
+    pub headers: BTreeMap<String, String>,
+    /// Query parameters of every request.
+    pub query: BTreeMap<String, String>,
+    /// Whether requests may go to private and loopback addresses.
+    pub allow_private: bool,
+    /// Hosts besides the base URL's that operations may name as their server.
+    pub allow_hosts: Vec<String>,
+    /// The longest response, if it is not the default.
+    pub max_output: Option<Size>,
+    /// The time to read the document.
+    pub start_timeout: Duration,
+}
+
+/// Where a document is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DocumentLocation {
+    /// A file.
+    File(PathBuf),
+    /// A URL, http or https.
+    Url(Url),
+}
+
+/// The API of a document, as a source of tools.
+pub(crate) struct Api {
+    settings: ApiSettings,
+    process_env: ProcessEnv,
+    clients: Arc<HttpClients>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_up: bool,
+    fault: Option<(String, Instant)>,
+    /// The hash of the document that was listed last.
+    listed: Option<[u8; 32]>,
+    operations: Operations,
+}
+
+impl Api {
+    /// The source, without its document.
+    pub(crate) fn new(settings: ApiSettings, process_env: &ProcessEnv) -> Self {
+        let clients = Arc::new(HttpClients::new(process_env.own_ports.clone()));
+        Self { settings, process_env: process_env.clone(), clients, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn read_document(&self) -> Result<String, String> {
+        match &self.settings.document {
+            DocumentLocation::File(file) => {
+                let path = file.clone();
+                let read = run_blocking(move || std::fs::read_to_string(&path)).await;
+                let read = read.ok_or("the service is stopping")?;
+                read.map_err(|error| format!("the document {} cannot be read: {error}", file.display()))
+            }
+            DocumentLocation::Url(url) => {
+                let wait = self.settings.start_timeout;
+                let fetched = timeout(wait, self.fetch(url)).await;
+                fetched.unwrap_or_else(|_| {
+                    Err(format!("`{}` did not send the document within {wait:?}", host_and_port(url)))
+                })
+            }
+        }
+    }
+
+    async fn fetch(&self, url: &Url) -> Result<String, String> {
+        let client = self.clients.get(AddressPolicy::allow_all())?;
+        let request = reqwest::Request::new(reqwest::Method::GET, url.clone());
+        let host = host_and_port(url);
+        let mut response = client.send(request).await.map_err(|error| error.to_string())?;
+        let status = response.status();
+        if status.is_redirection() {
+            let target = response.headers().get("location").and_then(|target| target.to_str().ok()).unwrap_or_default();
+            return Err(format!("`{host}` redirects to {target}: write the URL of the document itself"));
+        }
+        if !status.is_success() {
+            return Err(format!("`{host}` answered {status} instead of the document"));
+        }
+        let mut bytes = Vec::new();
+        let broken = |error| request_error(&host, error).to_string();
+        while let Some(chunk) = response.chunk().await.map_err(broken)? {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() > MAX_DOCUMENT_BYTES {
+                return Err(format!("the document is larger than {}", ByteSize(MAX_DOCUMENT_BYTES as u64)));
+            }
+        }
+        String::from_utf8(bytes).map_err(|_| "the document is not UTF-8".into())
+    }
+
+    async fn try_list(&self) -> Result<SourceListing, String> {
+        let text = self.read_document().await?;
+        let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+        let (settings, clients) = (self.settings.clone(), self.clients.clone());
+        let built = run_blocking(move || build_tools(&settings, &clients, &text)).await;
+        let (mut listing, operations) = built.ok_or("the service is stopping")??;
+        for tool in &mut listing.tools {
+            tool.redact_secrets(&self.process_env.redactor);
+        }
+        *self.state() = State { is_up: true, fault: None, listed: Some(hash), operations };
+        Ok(listing)
+    }
+}
+
+#[async_trait]
+impl Source for Api {
+    async fn list(&self, _: &StatusFn) -> Result<SourceListing, SourceFault> {
+        self.try_list().await.map_err(|fault| {
+            self.state().fault = Some((fault.clone(), Instant::now()));
+            SourceFault(fault)
+        })
+    }
+
+    fn status(&self) -> SourceStatus {
+        let State { is_up, fault, operations, .. } = &*self.state();
+        let (fault, fault_at) = fault.clone().unzip();
+        let operations = Some(operations.clone());
+        SourceStatus { is_up: *is_up, fault, fault_at, operations, ..SourceStatus::default() }
+    }
+
+    /// Ends when the document at a URL has changed. A file is watched with the manifest.
+    async fn changed(&self) {
+        if let DocumentLocation::File(_) = &self.settings.document {
+            return std::future::pending().await;
+        }
+        loop {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            // A document that cannot be read now does not remove tools that work.
+            if let Ok(text) = self.read_document().await
+                && self.state().listed != Some(Sha256::digest(text.as_bytes()).into())
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// Reads a document under these settings.
+///
+/// # Errors
+/// A sentence: the text is not a document that can be used.
+pub fn read_document(settings: &ApiSettings, text: &str) -> Result<Import, String> {
+    let document = Document::parse(text).map_err(|fault| format!("the document cannot be used: {fault}"))?;
+    let options = Options {
+        base_url: settings.base_url.clone(),
+        document_url: match &settings.document {
+            DocumentLocation::Url(url) => Some(url.clone()),
+            DocumentLocation::File(_) => None,
+        },
+        include: settings.include.clone(),
+        exclude: settings.exclude.clone(),
+        headers: settings.headers.keys().cloned().collect(),
+        query: settings.query.keys().cloned().collect(),
+        has_auth: false,
+        allow_hosts: settings.allow_hosts.clone(),
+    };
+    Ok(import(&document, &options))
+}
+
+fn build_tools(
+    settings: &ApiSettings,
+    clients: &HttpClients,
+    text: &str,
+) -> Result<(SourceListing, Operations), String> {
+    let Import { found, operations, mut left_out, warnings } = read_document(settings, text)?;
+    let mut listing = SourceListing { warnings, ..SourceListing::default() };
+    for operation in operations {
+        match build_tool(settings, clients, &operation) {
+            Ok((tool, warnings)) => {
+                listing.tools.push(tool);
+                // A private base address is the same warning for every operation.
+                listing.warnings.extend(
+                    warnings.into_iter().filter(|warning| !listing.warnings.contains(warning)).collect::<Vec<_>>(),
+                );
+            }
+            Err(reason) => left_out.push(LeftOut {
+                name: operation.name,
+                operation: format!("{} {}", operation.method.to_ascii_uppercase(), operation.path),
+                reason,
+            }),
+        }
+    }
+    if listing.tools.is_empty() {
+        let reason =
+            left_out.first().map(|first| format!(": {}: {}", first.operation, first.reason)).unwrap_or_default();
+        return Err(format!("none of its {found} operations is a tool{reason}"));
+    }
+    for LeftOut { name, operation, reason } in &left_out {
+        listing.warnings.push(format!("the operation {operation} is left out: {reason}"));
+        listing.skipped_names.push(name.clone());
+    }
+    let operations = Operations {
+        found,
+        imported: listing.tools.len(),
+        left_out: left_out.into_iter().map(|left_out| (left_out.operation, left_out.reason)).collect(),
+    };
+    Ok((listing, operations))
+}
+
+fn build_tool(
+    settings: &ApiSettings,
+    clients: &HttpClients,
+    operation: &Operation,
+) -> Result<(DiscoveredTool, Vec<String>), String> {
+    let input_schema = operation.input_schema.clone();
+    Schema::compile_input(Arc::new(input_schema.clone()))
+        .map_err(|fault| format!("its schema cannot be used: {}", fault.message))?;
+    let output_schema = operation.output_schema.clone();
+    let output_schema = output_schema.filter(|schema| Schema::compile(Arc::new(schema.clone())).is_ok());
+    let mut request = operation.request.clone();
+    add_entries(&mut request, "headers", &settings.headers);
+    add_entries(&mut request, "query", &settings.query);
+    request.insert("allow_private".into(), settings.allow_private.into());
+    let mut config: Config =
+        serde_json::from_value(json!({"request": request})).map_err(|error| format!("its request: {error}"))?;
+    config.max_output = settings.max_output;
+    let context = BuildContext {
+        base_dir: Path::new(""),
+        input_schema: &input_schema,
+        context_fields: &[],
+        effect: operation.effect,
+        trusted: true,
+        clients,
+        databases: &Databases::default(),
+    };
+    let (runner, faults) = http::build(config, &context);
+    let Some(runner) = runner else {
+        let errors: Vec<String> =
+            faults.into_iter().filter(|fault| !fault.warning).map(|fault| fault.message).collect();
+        return Err(errors.join("; "));
+    };
+    let tool = DiscoveredTool {
+        name: operation.name.clone(),
+        description: operation.description.clone(),
+        input_schema,
+        output_schema,
+        effect: Some(operation.effect),
+        tags: operation.tags.clone(),
+        annotations: JsonObject::new(),
+        result_as_answer: false,
+        max_calls: None,
+        env: Vec::new(),
+        runner,
+        snapshot: None,
+    };
+    Ok((tool, faults.into_iter().map(|fault| fault.message).collect()))
+}
+
+/// Adds the operator's entries to a part of the request. Their texts are not templates.
+fn add_entries(request: &mut JsonObject, key: &str, entries: &BTreeMap<String, String>) {
+    if entries.is_empty() {
+        return;
+    }
+    let part = request.entry(key).or_insert_with(|| json!({}));
+    if let Value::Object(part) = part {
+        for (name, text) in entries {
+            part.insert(name.clone(), escape_for_template(text).into_owned().into());
+        }
+    }
+}
