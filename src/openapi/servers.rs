@@ -20,24 +20,38 @@ pub(super) fn base(
     if let Some(base) = &options.base_url {
         return Ok(base.trim_end_matches('/').into());
     }
-    let first = first(document.get("servers"), options)
-        .unwrap_or_else(|| absolute("/", options).map_err(|_| "the document names no server: write `base_url`".into()));
+    let first = first(document.get("servers"), options).unwrap_or_else(|| {
+        absolute("/", options).map_err(|_| "the document names no server: write `base_url`".into())
+    })?;
+    // A document that is read again from a URL must not be able to lead the operator's credentials to another host.
+    if options.document_url.as_ref().is_some_and(|document| document.origin() != first.origin()) {
+        allow_host(
+            &first,
+            options,
+            "the document's server is `{host}`, which is not the document's own host: write `base_url`",
+        )?;
+    }
     let own = operation.get("servers").or_else(|| path_item.get("servers"));
     let base = match self::first(own, options) {
-        None => first?,
+        None => first,
         Some(own) => {
             let own = own?;
-            let is_same = first.as_ref().is_ok_and(|first| first.origin() == own.origin());
-            // Otherwise the document would choose which host gets the operator's credentials.
-            if !is_same && !own.host_str().is_some_and(|host| options.allow_hosts.iter().any(|allowed| allowed == host))
-            {
-                let host = own.host_str().unwrap_or_default();
-                return Err(format!("it has a server of its own, `{host}`: write this host in `allow_hosts`"));
+            if first.origin() != own.origin() {
+                allow_host(&own, options, "it has a server of its own, `{host}`: write this host in `allow_hosts`")?;
             }
             own
         }
     };
     Ok(base.as_str().trim_end_matches('/').into())
+}
+
+/// Refuses a host that the operator has not allowed.
+fn allow_host(url: &Url, options: &Options, refusal: &str) -> Result<(), String> {
+    let host = url.host_str().unwrap_or_default();
+    match options.allow_hosts.iter().any(|allowed| allowed == host) {
+        true => Ok(()),
+        false => Err(refusal.replace("{host}", host)),
+    }
 }
 
 /// The first server of a list, with the defaults of its variables.

@@ -333,6 +333,21 @@ fn document_does_not_choose_another_host() {
 }
 
 #[test]
+fn fetched_document_does_not_choose_another_host() {
+    let document = document(json!({"/a": {"get": {}}}), json!({}));
+    let at = |url: &str| Options { document_url: Some(url.parse().unwrap()), ..Options::default() };
+    let import = read(document.clone(), &at("https://docs.example/api.json"));
+    assert_eq!(
+        import.left_out[0].reason,
+        "the document's server is `shop.example`, which is not the document's own host: write `base_url`"
+    );
+    assert_eq!(read(document.clone(), &at("https://shop.example/api.json")).operations.len(), 1);
+    let base_url = Some("https://shop.example/v1".to_owned());
+    let options = Options { base_url, ..at("https://docs.example/api.json") };
+    assert_eq!(read(document, &options).operations[0].request["url"], "https://shop.example/v1/a");
+}
+
+#[test]
 fn broken_operations_are_left_out_alone() {
     let paths = json!({
         "/a": {"get": {"parameters": [{"$ref": "#/components/parameters/None"}]}},
