@@ -34,8 +34,11 @@ pub(super) fn of<'d>(document: &'d Document, operation: &'d JsonObject) -> Resul
     let Some(written) = operation.get("requestBody") else { return Ok(None) };
     let written = document.resolve(written)?;
     let Some(content) = written.get("content").and_then(Value::as_object) else { return Ok(None) };
-    let best = content.iter().min_by_key(|(media_type, _)| rank(form_of(media_type)));
+    let best = content.iter().min_by_key(|(media_type, _)| rank(media_type));
     let Some((media_type, entry)) = best else { return Ok(None) };
+    if entry.get("schema").is_some_and(|schema| allows_only_empty_object(document, schema)) {
+        return Ok(None);
+    }
     Ok(Some(Body {
         form: form_of(media_type),
         media_type,
@@ -68,14 +71,23 @@ fn form_of(media_type: &str) -> BodyFormat {
     }
 }
 
-fn rank(form: BodyFormat) -> u8 {
-    match form {
-        BodyFormat::Json => 0,
-        BodyFormat::Urlencoded => 1,
-        BodyFormat::Multipart => 2,
-        BodyFormat::Text => 3,
-        BodyFormat::Bytes => 4,
+/// How well a model can write a media type, best first. A JSON Patch is a list of changes, and harder than an object.
+fn rank(media_type: &str) -> u8 {
+    match form_of(media_type) {
+        BodyFormat::Json if is_plain_json(media_type) => 0,
+        BodyFormat::Json if !media_type.contains("json-patch") => 1,
+        BodyFormat::Json => 2,
+        BodyFormat::Urlencoded => 3,
+        BodyFormat::Multipart => 4,
+        BodyFormat::Text => 5,
+        BodyFormat::Bytes => 6,
     }
+}
+
+/// Whether the request needs no header for this media type of a JSON body.
+pub(super) fn is_plain_json(media_type: &str) -> bool {
+    let media_type = media_type.to_ascii_lowercase();
+    media_type == "application/json" || media_type == "application/json; charset=utf-8" || media_type.contains('*')
 }
 
 /// The properties of an object body, if each can be an argument of its own.
@@ -95,6 +107,13 @@ pub(super) struct Properties<'d> {
     pub(super) properties: Vec<(&'d str, &'d Value)>,
     /// The names of those that are required.
     pub(super) required: Vec<&'d str>,
+}
+
+/// Whether `{}` is the only value of a schema.
+fn allows_only_empty_object(document: &Document, schema: &Value) -> bool {
+    let Ok(Value::Object(fields)) = document.resolve(schema) else { return false };
+    let has_properties = fields.get("properties").and_then(Value::as_object).is_some_and(|all| !all.is_empty());
+    !has_properties && fields.get("additionalProperties") == Some(&Value::Bool(false)) && !fields.contains_key("allOf")
 }
 
 fn collect<'d>(

@@ -1,5 +1,8 @@
 //! An OpenAPI document, and the references within it.
 
+use std::collections::HashMap;
+use std::sync::Mutex;
+
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
@@ -11,6 +14,8 @@ pub struct Document {
     root: Value,
     /// Whether schemas are those of OpenAPI 3.0, which differ from JSON Schema.
     pub(super) is_30: bool,
+    /// Whether the target of a reference contains itself, as far as that was needed.
+    pub(super) recursive: Mutex<HashMap<String, bool>>,
 }
 
 impl Document {
@@ -30,7 +35,7 @@ impl Document {
         });
         match version.as_deref() {
             Some(version) if ["3.0", "3.1", "3.2"].iter().any(|known| version.starts_with(known)) => {
-                Ok(Self { is_30: version.starts_with("3.0"), root })
+                Ok(Self { is_30: version.starts_with("3.0"), root, recursive: Mutex::default() })
             }
             Some(version) => Err(format!("it has version {version} of OpenAPI; versions 3.0 to 3.2 can be read")),
             None if root.get("swagger").is_some() => Err(

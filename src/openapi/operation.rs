@@ -51,9 +51,8 @@ pub(super) fn build(
     item: &JsonObject,
     fields: &JsonObject,
 ) -> Result<Operation, String> {
-    if path.contains('#') {
-        return Err("its path has a `#`, which is never sent".into());
-    }
+    // Some documents keep equal paths apart with a `#`, which is never sent.
+    let path = path.split('#').next().unwrap_or(path);
     let base = servers::base(document, item, fields, options)?;
     let parameters = parameters::of(document, item, fields)?;
     let body = body::of(document, fields)?;
@@ -149,12 +148,22 @@ fn output_schema(document: &Document, fields: &JsonObject) -> Option<Value> {
         }
         Ok::<_, Failure>(schema)
     };
-    let schema = convert(true).or_else(|_| convert(false)).ok()?;
+    let mut schema = convert(true).or_else(|_| convert(false)).ok()?;
     // At the top the answer is an object: MCP requires that, and a null would be an empty answer.
-    let mut schema = match schema {
-        Value::Object(fields) if fields.get("type").is_some() => Value::Object(fields),
-        _ => return None,
-    };
+    if let Some(Value::Array(choices)) = schema.get("anyOf")
+        && let [choice, null] = choices.as_slice()
+        && *null == json!({"type": "null"})
+    {
+        let parts = schema.get("$defs").cloned();
+        let description = schema.get("description").cloned();
+        schema = choice.clone();
+        for (key, value) in [("$defs", parts), ("description", description)] {
+            if let Some(value) = value {
+                schema[key] = value;
+            }
+        }
+    }
+    schema.as_object()?;
     schema["type"] = "object".into();
     (schema.to_string().len() <= LONGEST_OUTPUT).then_some(schema)
 }
@@ -254,7 +263,10 @@ impl<'d> Builder<'d, '_> {
             let default = own.rsplit_once("Default: ").map(|(_, default)| format!("Default: {default}"));
             if let Some(text) = parameter.description.map(str::trim).filter(|text| !text.is_empty()) {
                 let text = match default {
-                    Some(default) if !text.to_lowercase().contains("default") => format!("{text} {default}"),
+                    Some(default) if !text.to_lowercase().contains("default") => {
+                        let dot = if text.ends_with(['.', '!', '?', ':']) { "" } else { "." };
+                        format!("{text}{dot} {default}")
+                    }
                     _ => text.to_owned(),
                 };
                 fields.insert("description".into(), text.into());
@@ -303,7 +315,7 @@ impl<'d> Builder<'d, '_> {
             _ => self.whole_body(body)?,
         }
         let is_default = match body.form {
-            BodyFormat::Json => body.media_type.starts_with("application/json") || body.media_type.contains('*'),
+            BodyFormat::Json => body::is_plain_json(body.media_type),
             BodyFormat::Urlencoded | BodyFormat::Multipart => true,
             BodyFormat::Text => body.media_type.starts_with("text/plain") || body.media_type.contains('*'),
             BodyFormat::Bytes => body.media_type.contains('*'),

@@ -92,7 +92,7 @@ impl Style {
                     Self::Matrix
                 }
             }
-            ("deepObject", Shape::Object | Shape::Any) => Self::Deep,
+            ("deepObject", _) => Self::Deep,
             (_, Shape::Single | Shape::Any) => Self::Plain,
             ("spaceDelimited", _) if !explode => Self::Space,
             ("pipeDelimited", _) if !explode => Self::Pipe,

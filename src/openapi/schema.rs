@@ -4,6 +4,7 @@
 //! itself keeps its reference, to a part in `$defs`. If the result would be very large, all references are kept.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::PoisonError;
 
 use serde_json::{Map, Value, json};
 
@@ -12,6 +13,8 @@ use crate::call::JsonObject;
 
 /// The most values of a schema whose references are replaced.
 const MOST_VALUES: usize = 4_000;
+/// The most values of an output schema, which is only a description.
+const MOST_OUTPUT_VALUES: usize = 2_000;
 /// The most values of any schema.
 const HARD_LIMIT: usize = 60_000;
 /// The deepest nesting: the bound of the service on schemas is 128 levels.
@@ -81,8 +84,6 @@ pub(super) struct Converter<'d> {
     inlines: bool,
     /// References that are being replaced, outermost first.
     within: Vec<&'d str>,
-    /// Whether the target of a reference contains itself.
-    recursive: BTreeMap<&'d str, bool>,
     /// The name in `$defs` of each reference that is kept.
     names: BTreeMap<&'d str, String>,
     /// References that are kept and not converted yet.
@@ -106,7 +107,6 @@ impl<'d> Converter<'d> {
             side,
             inlines,
             within: Vec::new(),
-            recursive: BTreeMap::new(),
             names: BTreeMap::new(),
             open: Vec::new(),
             count: 0,
@@ -133,7 +133,11 @@ impl<'d> Converter<'d> {
     /// One schema.
     pub(super) fn convert(&mut self, schema: &'d Value) -> Result<Value, Failure> {
         self.count += 1;
-        let most = if self.inlines { MOST_VALUES } else { HARD_LIMIT };
+        let most = match (self.side, self.inlines) {
+            (Side::Output, _) => MOST_OUTPUT_VALUES,
+            (Side::Input, true) => MOST_VALUES,
+            (Side::Input, false) => HARD_LIMIT,
+        };
         if self.count > most || self.depth > DEEPEST {
             return Err(Failure::TooLarge);
         }
@@ -185,8 +189,9 @@ impl<'d> Converter<'d> {
     }
 
     /// Whether the target of a reference contains a reference to itself.
-    fn is_recursive(&mut self, reference: &'d str, target: &'d Value) -> Result<bool, Failure> {
-        if let Some(known) = self.recursive.get(reference) {
+    fn is_recursive(&self, reference: &'d str, target: &'d Value) -> Result<bool, Failure> {
+        let lock = || self.document.recursive.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(reference) {
             return Ok(*known);
         }
         let mut seen = HashSet::new();
@@ -212,7 +217,7 @@ impl<'d> Converter<'d> {
                 break;
             }
         }
-        self.recursive.insert(reference, is_recursive);
+        lock().insert(reference.to_owned(), is_recursive);
         Ok(is_recursive)
     }
 
@@ -355,6 +360,19 @@ fn normalize(converted: &mut JsonObject, fields: &JsonObject) {
             },
             Some(Value::Bool(false)) => drop(converted.shift_remove(exclusive)),
             _ => {}
+        }
+    }
+    // An array whose `enum` lists the values of its items can have no value.
+    if converted.get("type") == Some(&json!("array"))
+        && converted
+            .get("enum")
+            .and_then(Value::as_array)
+            .is_some_and(|options| options.iter().all(|value| !value.is_array()))
+        && let Some(options) = converted.shift_remove("enum")
+    {
+        let items = converted.entry("items").or_insert_with(|| json!({}));
+        if items.is_object() {
+            items["enum"] = options;
         }
     }
     let is_type = |value: &Value| value.as_str().is_some_and(is_type_name);

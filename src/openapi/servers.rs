@@ -66,6 +66,7 @@ fn first(servers: Option<&Value>, options: &Options) -> Option<Result<Url, Strin
 }
 
 fn absolute(url: &str, options: &Options) -> Result<Url, String> {
+    let url = &if url.starts_with("//") { format!("https:{url}") } else { url.to_owned() };
     let absolute = match &options.document_url {
         Some(base) => base.join(url).ok(),
         None => Url::parse(url).ok(),

@@ -62,7 +62,7 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
                 let Some(Open { anchor, before, container }) = open.pop() else { continue };
                 let value = match container {
                     Container::List(items) => Value::Array(items),
-                    Container::Map(entries, _) => Value::Object(entries),
+                    Container::Map(entries, _) => Value::Object(merged(entries)),
                 };
                 (value, anchor, before)
             }
@@ -92,6 +92,26 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
         }
     }
     document.ok_or_else(|| "the document is empty".into())
+}
+
+/// The map with the entries of `<<`, which YAML 1.1 merges. Own entries take precedence.
+fn merged(mut entries: Map<String, Value>) -> Map<String, Value> {
+    if !matches!(entries.get("<<"), Some(Value::Object(_) | Value::Array(_))) {
+        return entries;
+    }
+    let others = match entries.shift_remove("<<") {
+        Some(Value::Array(others)) => others,
+        Some(other) => vec![other],
+        None => Vec::new(),
+    };
+    for other in others {
+        if let Value::Object(other) = other {
+            for (name, value) in other {
+                entries.entry(name).or_insert(value);
+            }
+        }
+    }
+    entries
 }
 
 /// A scalar without quotes, by YAML's core schema.

@@ -250,9 +250,13 @@ fn build_tool(
     clients: &HttpClients,
     operation: &Operation,
 ) -> Result<(DiscoveredTool, Vec<String>), String> {
-    let input_schema = operation.input_schema.clone();
-    Schema::compile_input(Arc::new(input_schema.clone()))
-        .map_err(|fault| format!("its schema cannot be used: {}", fault.message))?;
+    let mut input_schema = operation.input_schema.clone();
+    if Schema::compile_input(Arc::new(input_schema.clone())).is_err() {
+        // Documents have patterns in the syntax of other languages. A model can follow such a pattern as a text.
+        describe_patterns(&mut input_schema);
+        Schema::compile_input(Arc::new(input_schema.clone()))
+            .map_err(|fault| format!("its schema cannot be used: {}", fault.message))?;
+    }
     let output_schema = operation.output_schema.clone();
     let output_schema = output_schema.filter(|schema| Schema::compile(Arc::new(schema.clone())).is_ok());
     let mut request = operation.request.clone();
@@ -292,6 +296,24 @@ fn build_tool(
         snapshot: None,
     };
     Ok((tool, faults.into_iter().map(|fault| fault.message).collect()))
+}
+
+/// Moves every pattern of a schema into the description beside it.
+fn describe_patterns(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if matches!(fields.get("pattern"), Some(Value::String(_)))
+                && let Some(Value::String(pattern)) = fields.shift_remove("pattern")
+            {
+                let description = fields.get("description").and_then(Value::as_str).unwrap_or_default();
+                let text = format!("{description} Pattern: {pattern}").trim_start().to_owned();
+                fields.insert("description".into(), text.into());
+            }
+            fields.values_mut().for_each(describe_patterns);
+        }
+        Value::Array(items) => items.iter_mut().for_each(describe_patterns),
+        _ => {}
+    }
 }
 
 /// Adds the operator's entries to a part of the request. Their texts are not templates.

@@ -172,7 +172,7 @@ impl<'a> AgentRun<'a> {
             return incomplete("the model reached its limit of tokens");
         }
         if completion.is_filtered() {
-            return incomplete("the content filter of the model's server removed the answer");
+            return incomplete("the content filter of the model's server removed the answer (content_filter)");
         }
         if text.trim().is_empty() {
             return ToolResult::error("The agent gave no answer: its model returned no text.");
