@@ -195,7 +195,7 @@ def test_on_demand_start_may_use_call_timeout(start):
     assert text_of(ok(crib.invoke("s_pid")))
     error = problem(crib.invoke("late_pid"), 503, "tool_unavailable")
     # Exactly 0.9 s where nothing else was slow.
-    assert re.search(r"was not ready within 0\.\d s,", error["detail"]) and "raise the tool's `timeout`" in error["detail"] and "is unavailable" not in error["detail"], error
+    assert re.search(r"was not ready within 0\.\d s,", error["detail"]) and "raise the tool's `timeout`" in error["detail"] and "late is unavailable" not in error["detail"], error
     output = cli("check", "--manifest", str(crib.manifest), cwd=crib.manifest.parent)
     assert "mcp_servers.s.start_timeout: an on_demand server starts within each call" in output.stdout + output.stderr, output
 
