@@ -10,7 +10,7 @@ import time
 from lib import filled, load, service
 from lib.service import print_status
 
-# One tool under three policies. `read` is calculator's own effect; it is said here because the figures depend on it.
+# One tool under three policies. `read` is calculator's own effect; it stands here because the figures depend on it.
 # As many running at once as there are connections: the default bulkhead of 16 would bound the limited call, which
 # holds its place over a commit.
 MANIFEST = """\

@@ -142,11 +142,11 @@ def environment(options):
         except (OSError, subprocess.TimeoutExpired) as error:
             done = subprocess.CompletedProcess(command, 1, "", str(error))
         if done.returncode:
-            said = (done.stderr or done.stdout).strip().splitlines()[-1:]
+            output = (done.stderr or done.stdout).strip().splitlines()[-1:]
             if options.smoke:
-                print_status(f"without FastMCP, which cannot be had: {said}")
+                print_status(f"without FastMCP, which cannot be installed: {output}")
                 return None
-            fail(f"{FASTMCP} cannot be installed: {said}")
+            fail(f"{FASTMCP} cannot be installed: {output}")
     mark.write_text(FASTMCP)
     return python
 

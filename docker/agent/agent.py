@@ -43,10 +43,10 @@ def wait_until_ready(seconds=60):
 def call(tool, expected, **arguments):
     """One call, as an agent loop makes it: `content` goes back to the model, whether it is an answer or a problem."""
     status, answer = ask(f"/tools/{tool}/invoke", {"arguments": arguments, "run_id": RUN})
-    said = " ".join(block["text"] for block in answer["content"])
+    text = " ".join(block["text"] for block in answer["content"])
     word = answer.get("kind") or f"cache {answer['meta']['cache']}"
-    print(f"{tool} {json.dumps(arguments)} -> {status} {word}: {said.splitlines()[0]}")
-    return (status, said) == expected if isinstance(expected, tuple) else status == expected
+    print(f"{tool} {json.dumps(arguments)} -> {status} {word}: {text.splitlines()[0]}")
+    return (status, text) == expected if isinstance(expected, tuple) else status == expected
 
 
 def main():
@@ -56,7 +56,7 @@ def main():
     good = [
         call("calculator", (200, "42"), expression="6*7"),
         call("calculator", 409, expression="6*7"),  # twice in a row: the model has the answer
-        call("calculator", 422, expresion="6*7"),  # what is wrong is said to the model
+        call("calculator", 422, expresion="6*7"),  # the model is told what is wrong
         call("current_time", 200, timezone="Europe/Oslo"),
         call("calculator", (200, "42"), expression="6*7"),  # out of the cache
         call("current_time", 200, timezone="UTC"),

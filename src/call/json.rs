@@ -71,6 +71,15 @@ pub fn hash_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     hash.finalize().into()
 }
 
+/// A value as plain text: a string as it is, `null` as an empty text, anything else as JSON.
+pub fn plain_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
 /// The JSON type of a value, as JSON Schema names it.
 pub fn type_name(value: &Value) -> &'static str {
     match value {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{Failure, print_line};
 use crate::call::{JsonObject, ToolName};
 use crate::openapi::{Import, Selector};
-use crate::tools::openapi::{ApiSettings, DocumentLocation, read_document};
+use crate::tools::openapi::{ApiSettings, DocumentLocation, compilable_schema, read_document};
 
 #[derive(Subcommand)]
 pub(super) enum ImportCommand {
@@ -80,10 +80,21 @@ fn print_openapi_tools(args: OpenapiArgs) -> Result<(), Failure> {
     }
     let mut tools = Map::new();
     for operation in operations {
+        let input_schema = match compilable_schema(&operation.input_schema) {
+            Ok(schema) => schema,
+            Err(reason) => {
+                print_line(&format!(
+                    "# left out: {} {}: {reason}",
+                    operation.method.to_ascii_uppercase(),
+                    operation.path
+                ));
+                continue;
+            }
+        };
         let mut tool = json!({
             "kind": "http",
             "description": operation.description,
-            "input_schema": operation.input_schema,
+            "input_schema": input_schema,
         });
         if let Some(schema) = operation.output_schema {
             tool["output_schema"] = schema;

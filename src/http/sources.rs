@@ -75,10 +75,11 @@ pub(super) struct LeftOutView {
     pub reason: String,
 }
 
-impl From<Operations> for OperationsView {
-    fn from(Operations { found, imported, left_out }: Operations) -> Self {
-        let left_out = left_out.into_iter().map(|(operation, reason)| LeftOutView { operation, reason }).collect();
-        Self { found, imported, left_out }
+impl From<&Operations> for OperationsView {
+    fn from(operations: &Operations) -> Self {
+        let left_out = operations.left_out.iter().cloned();
+        let left_out = left_out.map(|(operation, reason)| LeftOutView { operation, reason }).collect();
+        Self { found: operations.found, imported: operations.imported, left_out }
     }
 }
 
@@ -111,7 +112,7 @@ impl From<live::SourceView> for SourceView {
             .into_iter()
             .map(|live::QuarantinedTool { tool, reason: why }| StoppedView { tool, why })
             .collect();
-        let (state, operations) = (state.as_str(), operations.map(OperationsView::from));
+        let (state, operations) = (state.as_str(), operations.as_deref().map(OperationsView::from));
         Self { name, kind, state, tools, workers, replaced, doing, fault, fault_at, warnings, stopped, operations }
     }
 }

@@ -16,7 +16,7 @@ use super::reference_context::EntryKind;
 use super::references::explain_omitted_values;
 use super::sections::PolicyEntry;
 use super::source::{DeclaredSource, SourceRules};
-use super::source_tools::EntryChecks;
+use super::source_tools::{EntryChecks, SourceInputs};
 use super::tool::ToolReader;
 use crate::call::units::{HumanDuration, Size};
 use crate::call::{JsonObject, Kind, NameError, ToolName};
@@ -89,18 +89,9 @@ impl ToolReader<'_> {
             self.findings.error(unresolved, &[], &entry_path, message);
             return None;
         }
-        if unresolved.entries().is_none() {
-            self.findings.error(
-                unresolved,
-                &[],
-                &entry_path,
-                "a map is expected here: document, include, headers, tools …",
-            );
-            return None;
-        }
         let before = self.findings.0.len();
         let known = field_names::<ApiEntry>();
-        self.findings.report_unknown_keys(unresolved, &entry_path, known);
+        self.check_source_entry(unresolved, &entry_path, known, "document, include, headers, tools")?;
         let mut node = unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
         let omitted = self.resolve_references(&mut node, &entry_path, EntryKind::Source, Default::default());
         let entry: ApiEntry = self.findings.decode_keys(&node, &entry_path).unwrap_or_default();
@@ -124,7 +115,7 @@ impl ToolReader<'_> {
             settings: SourceSettings::Openapi(settings?.into()),
             rules,
             written_settings: runs(unresolved),
-            generation: super::source_tools::SourceInputs::default().generation(&runs(&node)),
+            generation: SourceInputs::default().generation(&runs(&node)),
         };
         Some((declared, tools))
     }
@@ -222,6 +213,7 @@ impl ToolReader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::Effect;
     use crate::manifest::testing::load_text;
 
     #[test]
@@ -264,5 +256,14 @@ mod tests {
         assert_eq!((declared.rules.prefix.as_str(), api.allow_private, api.start_timeout.as_secs()), ("s_", true, 5));
         assert_eq!(declared.rules.policy_for("createOrder", Kind::Http, None).limits[0].calls, 1);
         assert!(!declared.written_settings.to_string().contains("value-of-key"), "{}", declared.written_settings);
+    }
+
+    #[test]
+    fn derived_reads_get_the_default_cache() {
+        let manifest = "defaults: {cache: {ttl: 1m}}\nopenapi:\n  a: {document: \"https://x.example/a.yaml\"}\n";
+        let rules = load_text(manifest).unwrap().sources.remove(0).rules;
+        let policy = |effect| rules.policy_for("getOrder", Kind::Http, Some(effect));
+        assert_eq!(policy(Effect::Read).cache.map(|cache| cache.ttl.as_secs()), Some(60));
+        assert_eq!((policy(Effect::Write).cache, policy(Effect::Write).effect), (None, Effect::Write));
     }
 }

@@ -92,18 +92,9 @@ impl ToolReader<'_> {
             self.findings.error(unresolved, &[], &entry_path, message);
             return None;
         }
-        if unresolved.entries().is_none() {
-            self.findings.error(
-                unresolved,
-                &[],
-                &entry_path,
-                "a map is expected here: module, workers, functions, tools …",
-            );
-            return None;
-        }
         let before = self.findings.0.len();
         let known = field_names::<ModuleEntry>();
-        self.findings.report_unknown_keys(unresolved, &entry_path, known);
+        self.check_source_entry(unresolved, &entry_path, known, "module, workers, functions, tools")?;
         let inputs = self.read_source_inputs(unresolved, &entry_path);
         self.warn_overridden_variables(&inputs.env, unresolved, &entry_path);
         let mut node = unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));

@@ -6,7 +6,6 @@ use wildmatch::WildMatch;
 
 use super::decode::Findings;
 use super::node::Node;
-use super::rule::Rule;
 use super::sections::{ConcurrencyEntry, PolicyEntry};
 use super::tool::ToolReader;
 use crate::call::{CachePolicy, CacheWhen, Concurrency, Effect, Kind, Policy, RetryPolicy};
@@ -29,13 +28,12 @@ pub struct PolicyRules {
 impl PolicyRules {
     /// The policy of a tool. `derived_effect` is the effect that the source itself knows.
     pub fn policy_for(&self, own_name: &str, kind: Kind, derived_effect: Option<Effect>) -> Policy {
-        let entry = self.entry_for(own_name);
+        let mut entry = self.entry_for(own_name);
+        // The effect decides which defaults apply, so it has to be known first.
+        entry.effect = entry.effect.or(self.manifest.effect).or(derived_effect);
         let mut policy = Policy::default();
         // A condition that does not compile was reported when the manifest was read.
         complete_policy(kind, &mut policy, &entry, &self.manifest, |text| expression::compile_predicate(text).ok());
-        if let (Some(effect), None) = (derived_effect, entry.effect.or(self.manifest.effect)) {
-            policy.effect = effect;
-        }
         policy
     }
 
@@ -100,11 +98,8 @@ impl ToolReader<'_> {
         node: &Node,
         entry_path: &str,
     ) {
-        let (defaults, findings) = (self.defaults, &mut *self.findings);
-        complete_policy(kind, policy, entry, defaults, |text| {
-            compile_cache_condition(text, node, entry_path, findings)
-        });
-        self.check_policy(policy, entry, node, entry_path);
+        self.complete_checked_policy(kind, policy, entry, node, entry_path);
+        self.warn_ineffective_keys(policy, entry, node, entry_path);
     }
 
     /// The same for a tool of a source. The source may know an effect that the manifest does not have.
@@ -116,16 +111,29 @@ impl ToolReader<'_> {
         node: &Node,
         entry_path: &str,
     ) {
-        let before = self.findings.0.len();
-        self.apply_policy(kind, policy, entry, node, entry_path);
-        if kind == Kind::Http && entry.effect.is_none() {
-            // The operation decides the effect, so it is unknown here which keys have no effect.
-            let known = self.findings.0.split_off(before);
-            self.findings.0.extend(known.into_iter().filter(|finding| finding.rule != Rule::Ineffective));
+        self.complete_checked_policy(kind, policy, entry, node, entry_path);
+        // The operation of an API decides the effect, so it is unknown here which keys have no effect.
+        if kind != Kind::Http || entry.effect.is_some() {
+            self.warn_ineffective_keys(policy, entry, node, entry_path);
         }
     }
 
-    /// Reports impossible policies as errors, and policies without effect as warnings.
+    fn complete_checked_policy(
+        &mut self,
+        kind: Kind,
+        policy: &mut Policy,
+        entry: &PolicyEntry,
+        node: &Node,
+        entry_path: &str,
+    ) {
+        let (defaults, findings) = (self.defaults, &mut *self.findings);
+        complete_policy(kind, policy, entry, defaults, |text| {
+            compile_cache_condition(text, node, entry_path, findings)
+        });
+        self.check_policy(policy, entry, node, entry_path);
+    }
+
+    /// Reports impossible policies.
     fn check_policy(&mut self, policy: &Policy, entry: &PolicyEntry, node: &Node, entry_path: &str) {
         let key = |name: &str| vec![name.to_owned()];
         if policy.timeout.is_zero() {
@@ -150,8 +158,12 @@ impl ToolReader<'_> {
             let path = vec!["retry".into(), "attempts".into()];
             self.findings.error(node, &path, entry_path, "attempts includes the first attempt: 1 means no retry");
         }
-        let write = policy.effect == Effect::Write;
-        if entry.retry.is_some_and(|retry| retry.attempts > 1) && write {
+    }
+
+    /// Warns of keys that the effect makes useless.
+    fn warn_ineffective_keys(&mut self, policy: &Policy, entry: &PolicyEntry, node: &Node, entry_path: &str) {
+        let key = |name: &str| vec![name.to_owned()];
+        if entry.retry.is_some_and(|retry| retry.attempts > 1) && policy.effect == Effect::Write {
             let message = "has no effect: a tool with effect: write is never retried; write effect: read or idempotent";
             self.findings.warning(node, &key("retry"), entry_path, message);
         }

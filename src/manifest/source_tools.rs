@@ -54,6 +54,22 @@ impl ToolReader<'_> {
         references.omitted
     }
 
+    /// Checks that the entry of a source is a map of known keys. `example` names some of them.
+    pub(super) fn check_source_entry(
+        &mut self,
+        unresolved: &Node,
+        entry_path: &str,
+        known: &[&str],
+        example: &str,
+    ) -> Option<()> {
+        if unresolved.entries().is_none() {
+            self.findings.error(unresolved, &[], entry_path, format!("a map is expected here: {example} …"));
+            return None;
+        }
+        self.findings.report_unknown_keys(unresolved, entry_path, known);
+        Some(())
+    }
+
     /// Reads `defaults:` and `tools:` of a source. `base` is what other keys of the source say about the policy.
     pub(super) fn read_source_tools(
         &mut self,

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::document::Document;
-use super::parameters::{Location, Shape, Style};
+use super::parameters::{Location, Shape, read_style, write_placeholder};
+use super::style::Style;
 use crate::call::JsonObject;
 
 /// How a body is written.
@@ -18,7 +19,7 @@ pub(super) enum BodyFormat {
 
 /// The body of an operation.
 pub(super) struct Body<'d> {
-    pub(super) form: BodyFormat,
+    pub(super) format: BodyFormat,
     pub(super) media_type: &'d str,
     pub(super) schema: Option<&'d Value>,
     pub(super) required: bool,
@@ -30,17 +31,17 @@ pub(super) struct Body<'d> {
 ///
 /// # Errors
 /// A sentence, if a reference cannot be followed.
-pub(super) fn of<'d>(document: &'d Document, operation: &'d JsonObject) -> Result<Option<Body<'d>>, String> {
+pub(super) fn read_body<'d>(document: &'d Document, operation: &'d JsonObject) -> Result<Option<Body<'d>>, String> {
     let Some(written) = operation.get("requestBody") else { return Ok(None) };
     let written = document.resolve(written)?;
     let Some(content) = written.get("content").and_then(Value::as_object) else { return Ok(None) };
-    let best = content.iter().min_by_key(|(media_type, _)| rank(media_type));
+    let best = content.iter().min_by_key(|(media_type, _)| rank_media_type(media_type));
     let Some((media_type, entry)) = best else { return Ok(None) };
     if entry.get("schema").is_some_and(|schema| allows_only_empty_object(document, schema)) {
         return Ok(None);
     }
     Ok(Some(Body {
-        form: form_of(media_type),
+        format: read_body_format(media_type),
         media_type,
         schema: entry.get("schema"),
         required: written.get("required") == Some(&Value::Bool(true)),
@@ -49,7 +50,7 @@ pub(super) fn of<'d>(document: &'d Document, operation: &'d JsonObject) -> Resul
     }))
 }
 
-fn form_of(media_type: &str) -> BodyFormat {
+fn read_body_format(media_type: &str) -> BodyFormat {
     let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.split_once('/').unwrap_or((&essence, "")) {
         ("application", "json") | ("*", _) => BodyFormat::Json,
@@ -72,8 +73,8 @@ fn form_of(media_type: &str) -> BodyFormat {
 }
 
 /// How well a model can write a media type, best first. A JSON Patch is a list of changes, and harder than an object.
-fn rank(media_type: &str) -> u8 {
-    match form_of(media_type) {
+fn rank_media_type(media_type: &str) -> u8 {
+    match read_body_format(media_type) {
         BodyFormat::Json if is_plain_json(media_type) => 0,
         BodyFormat::Json if !media_type.contains("json-patch") => 1,
         BodyFormat::Json => 2,
@@ -94,9 +95,9 @@ pub(super) fn is_plain_json(media_type: &str) -> bool {
 ///
 /// `allOf` of objects is one object. Alternatives and further properties are not, because they restrict the object as a
 /// whole.
-pub(super) fn properties<'d>(document: &'d Document, schema: &'d Value) -> Result<Option<Properties<'d>>, String> {
+pub(super) fn find_properties<'d>(document: &'d Document, schema: &'d Value) -> Result<Option<Properties<'d>>, String> {
     let mut found = Properties::default();
-    let is_object = collect(document, schema, &mut found, 0)?;
+    let is_object = collect_properties(document, schema, &mut found, 0)?;
     Ok((is_object && !found.properties.is_empty()).then_some(found))
 }
 
@@ -116,7 +117,7 @@ fn allows_only_empty_object(document: &Document, schema: &Value) -> bool {
     !has_properties && fields.get("additionalProperties") == Some(&Value::Bool(false)) && !fields.contains_key("allOf")
 }
 
-fn collect<'d>(
+fn collect_properties<'d>(
     document: &'d Document,
     schema: &'d Value,
     found: &mut Properties<'d>,
@@ -140,7 +141,7 @@ fn collect<'d>(
         return Ok(false);
     }
     for part in fields.get("allOf").and_then(Value::as_array).into_iter().flatten() {
-        if !collect(document, part, found, depth + 1)? {
+        if !collect_properties(document, part, found, depth + 1)? {
             return Ok(false);
         }
     }
@@ -157,8 +158,8 @@ fn collect<'d>(
 
 impl Body<'_> {
     /// The key of `request:` that holds the body.
-    pub(super) fn key(&self) -> &'static str {
-        match self.form {
+    pub(super) fn request_key(&self) -> &'static str {
+        match self.format {
             BodyFormat::Json => "json",
             BodyFormat::Urlencoded => "form",
             BodyFormat::Multipart => "multipart",
@@ -168,33 +169,33 @@ impl Body<'_> {
     }
 
     /// The value of one property in the request.
-    pub(super) fn value(&self, document: &Document, name: &str, schema: &Value, argument: &str) -> Value {
+    pub(super) fn write_property(&self, document: &Document, name: &str, schema: &Value, argument: &str) -> Value {
         let encoding = self.encoding.and_then(|encoding| encoding.get(name)?.as_object());
-        match self.form {
-            BodyFormat::Json => Style::Plain.placeholder(argument).into(),
+        match self.format {
+            BodyFormat::Json => write_placeholder(argument, None).into(),
             BodyFormat::Urlencoded => {
-                let shape = Shape::of(document, Some(schema));
+                let shape = Shape::from_schema(document, Some(schema));
                 let media_type = encoding.and_then(|encoding| encoding.get("contentType")?.as_str());
                 let style = match encoding {
-                    _ if media_type.is_some_and(|name| name.contains("json")) => Style::Json,
-                    Some(encoding) => Style::of(encoding, Location::Query, shape),
+                    _ if media_type.is_some_and(|name| name.contains("json")) => Some(Style::Json),
+                    Some(encoding) => read_style(encoding, Location::Query, shape),
                     // Without `encoding`, servers of forms read nested names.
-                    None if shape == Shape::Object => Style::Deep,
-                    None => Style::Plain,
+                    None if shape == Shape::Object => Some(Style::Deep),
+                    None => None,
                 };
-                style.placeholder(argument).into()
+                write_placeholder(argument, style).into()
             }
             BodyFormat::Multipart => {
                 let media_type = encoding.and_then(|encoding| encoding.get("contentType")?.as_str());
                 match is_file(document, schema) {
                     true => {
-                        let mut part = json!({"base64": Style::Plain.placeholder(argument), "filename": name});
+                        let mut part = json!({"base64": write_placeholder(argument, None), "filename": name});
                         if let Some(media_type) = media_type.filter(|name| !name.contains([',', '*'])) {
                             part["type"] = media_type.into();
                         }
                         part
                     }
-                    false => Style::Plain.placeholder(argument).into(),
+                    false => write_placeholder(argument, None).into(),
                 }
             }
             BodyFormat::Text | BodyFormat::Bytes => Value::Null,

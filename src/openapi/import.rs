@@ -32,8 +32,8 @@ pub fn import(document: &Document, options: &Options) -> Import {
             if !is_wanted || options.exclude.iter().any(matches) {
                 continue;
             }
-            let name = names::distinct(names::operation(id, method, path), &mut names);
-            match operation::build(document, options, &name, (method, path), item, fields) {
+            let name = names::make_distinct(names::name_operation(id, method, path), &mut names);
+            match operation::build_operation(document, options, &name, (method, path), item, fields) {
                 Ok(operation) => {
                     if let Some(sentence) = security::missing(document, fields, options) {
                         *missing.entry(sentence).or_default() += 1;

@@ -3,8 +3,8 @@
 //! - `document`: the document and its references, `yaml`: YAML as JSON;
 //! - `select`: which operations are wanted;
 //! - `names`: names of tools and arguments;
-//! - `parameters`, `body`: what of an argument goes where in the request;
-//! - `schema`: schemas of OpenAPI as JSON Schema;
+//! - `parameters`, `body`: what of an argument goes where in the request, `style`: how it becomes text;
+//! - `schema`: schemas of OpenAPI as JSON Schema, `sentences`: their descriptions;
 //! - `servers`, `security`: the base URL and the credentials;
 //! - `operation`: one operation, `import`: all of them.
 
@@ -17,7 +17,9 @@ mod parameters;
 mod schema;
 mod security;
 mod select;
+mod sentences;
 mod servers;
+mod style;
 #[cfg(test)]
 mod tests;
 mod yaml;
@@ -28,6 +30,8 @@ pub use document::Document;
 pub use import::import;
 pub use operation::Operation;
 pub use select::Selector;
+pub use sentences::append_sentence;
+pub use style::Style;
 
 /// The operator's decisions about a document.
 #[derive(Debug, Clone, Default)]

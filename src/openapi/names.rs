@@ -6,16 +6,16 @@ use std::collections::HashSet;
 const LONGEST: usize = 64;
 
 /// The name of an operation: its `operationId`, else its method and the words of its path.
-pub(super) fn operation(id: Option<&str>, method: &str, path: &str) -> String {
-    let name = match id.map(plain).filter(|name| !name.is_empty()) {
+pub(super) fn name_operation(id: Option<&str>, method: &str, path: &str) -> String {
+    let name = match id.map(keep_plain).filter(|name| !name.is_empty()) {
         Some(name) => name,
-        None => plain(&format!("{method}_{}", path.replace(['{', '}'], ""))),
+        None => keep_plain(&format!("{method}_{}", path.replace(['{', '}'], ""))),
     };
-    shortened(name)
+    shorten(name)
 }
 
 /// The name with a number, if it is taken.
-pub(super) fn distinct(name: String, taken: &mut HashSet<String>) -> String {
+pub(super) fn make_distinct(name: String, taken: &mut HashSet<String>) -> String {
     let mut free = name.clone();
     for number in 2.. {
         if taken.insert(free.clone()) {
@@ -27,13 +27,13 @@ pub(super) fn distinct(name: String, taken: &mut HashSet<String>) -> String {
 }
 
 /// The name of an argument for a parameter or property with this name.
-pub(super) fn argument(name: &str) -> String {
-    let name = shortened(plain(name));
+pub(super) fn name_argument(name: &str) -> String {
+    let name = shorten(keep_plain(name));
     if name.is_empty() { "value".into() } else { name }
 }
 
 /// Letters, digits, `-` and `_` stay; anything else becomes one `_`.
-fn plain(text: &str) -> String {
+fn keep_plain(text: &str) -> String {
     let mut name = String::new();
     for c in text.chars() {
         match c {
@@ -46,7 +46,7 @@ fn plain(text: &str) -> String {
 }
 
 /// A long name becomes its beginning and a checksum of the whole, so that it stays distinct.
-fn shortened(name: String) -> String {
+fn shorten(name: String) -> String {
     if name.len() <= LONGEST {
         return name;
     }

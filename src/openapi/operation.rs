@@ -6,8 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::body::{self, Body, BodyFormat};
 use super::document::Document;
-use super::parameters::{self, Location, Parameter};
+use super::parameters::{Location, Parameter, Shape, read_parameters, write_placeholder};
 use super::schema::{Converter, Failure, Side};
+use super::sentences::{append_sentence, end_sentence};
 use super::{Options, names, servers};
 use crate::call::{Effect, JsonObject};
 
@@ -43,7 +44,7 @@ pub struct Operation {
 ///
 /// # Errors
 /// A sentence that says why the operation cannot become a tool.
-pub(super) fn build(
+pub(super) fn build_operation(
     document: &Document,
     options: &Options,
     name: &str,
@@ -53,9 +54,9 @@ pub(super) fn build(
 ) -> Result<Operation, String> {
     // Some documents keep equal paths apart with a `#`, which is never sent.
     let path = path.split('#').next().unwrap_or(path);
-    let base = servers::base(document, item, fields, options)?;
-    let parameters = parameters::of(document, item, fields)?;
-    let body = body::of(document, fields)?;
+    let base = servers::find_base_url(document, item, fields, options)?;
+    let parameters = read_parameters(document, item, fields)?;
+    let body = body::read_body(document, fields)?;
     let build = |inlines| {
         let mut builder = Builder {
             document,
@@ -67,10 +68,10 @@ pub(super) fn build(
             request: JsonObject::new(),
         };
         builder.request.insert("method".into(), method.to_ascii_uppercase().into());
-        builder.url(&base, path, &parameters)?;
-        builder.parameters(&parameters)?;
+        builder.add_url(&base, path, &parameters)?;
+        builder.add_parameters(&parameters)?;
         if let Some(body) = &body {
-            builder.body(body)?;
+            builder.add_body(body)?;
         }
         builder.finish()
     };
@@ -87,9 +88,9 @@ pub(super) fn build(
         name: name.into(),
         method: method.into(),
         path: path.into(),
-        description: description(fields, item, method, path),
+        description: write_description(fields, item, method, path),
         input_schema,
-        output_schema: output_schema(document, fields),
+        output_schema: convert_output_schema(document, fields),
         request,
         effect: match method {
             "get" | "head" | "options" => Effect::Read,
@@ -101,7 +102,7 @@ pub(super) fn build(
 }
 
 /// Summary and description, cut to a length that all providers accept.
-fn description(fields: &JsonObject, item: &JsonObject, method: &str, path: &str) -> String {
+fn write_description(fields: &JsonObject, item: &JsonObject, method: &str, path: &str) -> String {
     let text = |key: &str| {
         let own = fields.get(key).or_else(|| item.get(key)).and_then(Value::as_str);
         own.map(str::trim).filter(|text| !text.is_empty())
@@ -109,8 +110,7 @@ fn description(fields: &JsonObject, item: &JsonObject, method: &str, path: &str)
     let mut description = match (text("summary"), text("description")) {
         (Some(summary), Some(text)) if text.starts_with(summary) => text.to_owned(),
         (Some(summary), Some(text)) => {
-            let dot = if summary.ends_with(['.', '!', '?', ':']) { "" } else { "." };
-            format!("{summary}{dot}\n\n{text}")
+            format!("{}\n\n{text}", end_sentence(summary))
         }
         (Some(text), None) | (None, Some(text)) => text.to_owned(),
         (None, None) => format!("{} {path}", method.to_ascii_uppercase()),
@@ -127,7 +127,7 @@ fn description(fields: &JsonObject, item: &JsonObject, method: &str, path: &str)
 }
 
 /// The relaxed schema of the first successful answer in JSON, if it describes an object.
-fn output_schema(document: &Document, fields: &JsonObject) -> Option<Value> {
+fn convert_output_schema(document: &Document, fields: &JsonObject) -> Option<Value> {
     let responses = fields.get("responses")?.as_object()?;
     let mut successes: Vec<(&String, &Value)> =
         responses.iter().filter(|(status, _)| status.starts_with('2')).collect();
@@ -136,13 +136,13 @@ fn output_schema(document: &Document, fields: &JsonObject) -> Option<Value> {
         successes.iter().find_map(|(_, response)| document.resolve(response).ok()?.get("content")?.as_object())?;
     let (_, entry) = content.iter().find(|(media_type, _)| media_type.to_ascii_lowercase().contains("json"))?;
     let schema = entry.get("schema")?;
-    if parameters::Shape::of(document, Some(schema)) != parameters::Shape::Object {
+    if Shape::from_schema(document, Some(schema)) != Shape::Object {
         return None;
     }
     let convert = |inlines| {
         let mut converter = Converter::new(document, Side::Output, inlines);
         let mut schema = converter.convert(schema)?;
-        let parts = converter.parts()?;
+        let parts = converter.take_parts()?;
         if let (Value::Object(fields), false) = (&mut schema, parts.is_empty()) {
             fields.insert("$defs".into(), parts.into());
         }
@@ -180,8 +180,8 @@ struct Builder<'d, 'o> {
 
 impl<'d> Builder<'d, '_> {
     /// A new argument. Returns its name.
-    fn argument(&mut self, wanted: String, schema: Value, required: bool) -> String {
-        let name = names::distinct(wanted, &mut self.taken);
+    fn add_argument(&mut self, wanted: String, schema: Value, required: bool) -> String {
+        let name = names::make_distinct(wanted, &mut self.taken);
         self.properties.insert(name.clone(), schema);
         if required {
             self.required.push(name.clone());
@@ -190,7 +190,7 @@ impl<'d> Builder<'d, '_> {
     }
 
     /// The URL and the arguments in its path.
-    fn url(&mut self, base: &str, path: &'d str, parameters: &[Parameter<'d>]) -> Result<(), Failure> {
+    fn add_url(&mut self, base: &str, path: &'d str, parameters: &[Parameter<'d>]) -> Result<(), Failure> {
         let mut url = base.to_owned();
         let mut rest = path;
         while let Some((before, after)) = rest.split_once('{') {
@@ -203,13 +203,13 @@ impl<'d> Builder<'d, '_> {
                 parameters.iter().find(|parameter| parameter.location == Location::Path && parameter.name == name);
             let placeholder = match declared {
                 Some(parameter) => {
-                    let schema = self.schema_of(parameter)?;
-                    let argument = self.argument(names::argument(name), schema, true);
-                    parameter.style.placeholder(&argument)
+                    let schema = self.convert_parameter(parameter)?;
+                    let argument = self.add_argument(names::name_argument(name), schema, true);
+                    write_placeholder(&argument, parameter.style)
                 }
                 // Many documents do not declare all parameters of their paths.
                 None => {
-                    let argument = self.argument(names::argument(name), json!({"type": "string"}), true);
+                    let argument = self.add_argument(names::name_argument(name), json!({"type": "string"}), true);
                     format!("{{{{ {argument} }}}}")
                 }
             };
@@ -222,7 +222,7 @@ impl<'d> Builder<'d, '_> {
     }
 
     /// The arguments of query, header and cookies.
-    fn parameters(&mut self, parameters: &[Parameter<'d>]) -> Result<(), Failure> {
+    fn add_parameters(&mut self, parameters: &[Parameter<'d>]) -> Result<(), Failure> {
         for (location, key) in
             [(Location::Query, "query"), (Location::Header, "headers"), (Location::Cookie, "cookies")]
         {
@@ -238,13 +238,13 @@ impl<'d> Builder<'d, '_> {
                 if given {
                     continue;
                 }
-                let schema = self.schema_of(parameter)?;
-                let mut wanted = names::argument(parameter.name);
+                let schema = self.convert_parameter(parameter)?;
+                let mut wanted = names::name_argument(parameter.name);
                 if self.taken.contains(&wanted) {
                     wanted = format!("{wanted}_{key}");
                 }
-                let argument = self.argument(wanted, schema, parameter.required);
-                entries.insert(parameter.name.into(), parameter.style.placeholder(&argument).into());
+                let argument = self.add_argument(wanted, schema, parameter.required);
+                entries.insert(parameter.name.into(), write_placeholder(&argument, parameter.style).into());
             }
             if !entries.is_empty() {
                 self.request.insert(key.into(), entries.into());
@@ -253,7 +253,7 @@ impl<'d> Builder<'d, '_> {
         Ok(())
     }
 
-    fn schema_of(&mut self, parameter: &Parameter<'d>) -> Result<Value, Failure> {
+    fn convert_parameter(&mut self, parameter: &Parameter<'d>) -> Result<Value, Failure> {
         let mut schema = match parameter.schema {
             Some(schema) => self.converter.convert(schema)?,
             None => json!({}),
@@ -263,10 +263,7 @@ impl<'d> Builder<'d, '_> {
             let default = own.rsplit_once("Default: ").map(|(_, default)| format!("Default: {default}"));
             if let Some(text) = parameter.description.map(str::trim).filter(|text| !text.is_empty()) {
                 let text = match default {
-                    Some(default) if !text.to_lowercase().contains("default") => {
-                        let dot = if text.ends_with(['.', '!', '?', ':']) { "" } else { "." };
-                        format!("{text}{dot} {default}")
-                    }
+                    Some(default) if !text.to_lowercase().contains("default") => append_sentence(text, &default),
                     _ => text.to_owned(),
                 };
                 fields.insert("description".into(), text.into());
@@ -284,19 +281,18 @@ impl<'d> Builder<'d, '_> {
     }
 
     /// The arguments of the body: one for each property of an object, else one for the whole.
-    fn body(&mut self, body: &Body<'d>) -> Result<(), Failure> {
+    fn add_body(&mut self, body: &Body<'d>) -> Result<(), Failure> {
         let properties = match body.schema {
-            Some(schema) if matches!(body.form, BodyFormat::Json | BodyFormat::Urlencoded | BodyFormat::Multipart) => {
-                body::properties(self.document, schema).map_err(Failure::Reference)?
+            Some(schema)
+                if matches!(body.format, BodyFormat::Json | BodyFormat::Urlencoded | BodyFormat::Multipart) =>
+            {
+                body::find_properties(self.document, schema).map_err(Failure::Reference)?
             }
             _ => None,
         };
-        let is_hidden = |schema: &Value| {
-            self.document.resolve(schema).is_ok_and(|schema| schema.get("readOnly") == Some(&Value::Bool(true)))
-                || schema.get("readOnly") == Some(&Value::Bool(true))
-        };
         let properties = properties.map(|body::Properties { properties, required }| {
-            let shown: Vec<_> = properties.into_iter().filter(|(_, schema)| !is_hidden(schema)).collect();
+            let shown: Vec<_> =
+                properties.into_iter().filter(|(_, schema)| !self.converter.is_hidden(schema)).collect();
             (shown, required)
         });
         match properties {
@@ -304,17 +300,17 @@ impl<'d> Builder<'d, '_> {
                 let mut entries = Map::new();
                 for (name, schema) in properties {
                     let mut converted = self.converter.convert(schema)?;
-                    if body.form == BodyFormat::Multipart && body::is_file(self.document, schema) {
-                        as_base64(&mut converted);
+                    if body.format == BodyFormat::Multipart && body::is_file(self.document, schema) {
+                        describe_base64(&mut converted);
                     }
-                    let argument = self.argument(names::argument(name), converted, required.contains(&name));
-                    entries.insert(name.into(), body.value(self.document, name, schema, &argument));
+                    let argument = self.add_argument(names::name_argument(name), converted, required.contains(&name));
+                    entries.insert(name.into(), body.write_property(self.document, name, schema, &argument));
                 }
-                self.request.insert(body.key().into(), entries.into());
+                self.request.insert(body.request_key().into(), entries.into());
             }
-            _ => self.whole_body(body)?,
+            _ => self.add_whole_body(body)?,
         }
-        let is_default = match body.form {
+        let is_default = match body.format {
             BodyFormat::Json => body::is_plain_json(body.media_type),
             BodyFormat::Urlencoded | BodyFormat::Multipart => true,
             BodyFormat::Text => body.media_type.starts_with("text/plain") || body.media_type.contains('*'),
@@ -330,12 +326,12 @@ impl<'d> Builder<'d, '_> {
     /// Whether no property of the body has the name of another argument.
     fn has_room_for(&self, properties: &[(&str, &Value)]) -> bool {
         let mut taken = self.taken.clone();
-        properties.iter().all(|(name, _)| taken.insert(names::argument(name)))
+        properties.iter().all(|(name, _)| taken.insert(names::name_argument(name)))
     }
 
     /// The whole body as the argument `body`.
-    fn whole_body(&mut self, body: &Body<'d>) -> Result<(), Failure> {
-        let mut schema = match body.form {
+    fn add_whole_body(&mut self, body: &Body<'d>) -> Result<(), Failure> {
+        let mut schema = match body.format {
             BodyFormat::Json | BodyFormat::Urlencoded | BodyFormat::Multipart => match body.schema {
                 Some(schema) => self.converter.convert(schema)?,
                 None => json!({}),
@@ -343,16 +339,16 @@ impl<'d> Builder<'d, '_> {
             BodyFormat::Text => json!({"type": "string"}),
             BodyFormat::Bytes => json!({"type": "string", "contentEncoding": "base64"}),
         };
-        if matches!(body.form, BodyFormat::Urlencoded | BodyFormat::Multipart)
+        if matches!(body.format, BodyFormat::Urlencoded | BodyFormat::Multipart)
             && let Value::Object(fields) = &mut schema
         {
             fields.entry("type").or_insert_with(|| "object".into());
         }
-        let text = match (body.form, body.description) {
-            (BodyFormat::Bytes, Some(text)) => format!("{} As base64.", text.trim()),
+        let text = match (body.format, body.description) {
+            (BodyFormat::Bytes, Some(text)) => append_sentence(text.trim(), "As base64."),
             (BodyFormat::Bytes, None) => "The bytes of the body, as base64.".into(),
             (BodyFormat::Text, text) if !body.media_type.starts_with("text/plain") => {
-                format!("{} As {}.", text.unwrap_or("The body.").trim(), body.media_type)
+                append_sentence(text.unwrap_or("The body.").trim(), &format!("As {}.", body.media_type))
             }
             (_, Some(text)) => text.trim().to_owned(),
             (_, None) => String::new(),
@@ -361,18 +357,18 @@ impl<'d> Builder<'d, '_> {
             fields.insert("description".into(), text.into());
         }
         let wanted = if self.taken.contains("body") { "request_body" } else { "body" };
-        let argument = self.argument(wanted.into(), schema, body.required);
-        let value = match body.form {
+        let argument = self.add_argument(wanted.into(), schema, body.required);
+        let value = match body.format {
             BodyFormat::Urlencoded => json!(format!("{{{{ {argument} | deep }}}}")),
             _ => json!(format!("{{{{ {argument} }}}}")),
         };
-        self.request.insert(body.key().into(), value);
+        self.request.insert(body.request_key().into(), value);
         Ok(())
     }
 
     /// The input schema and the request.
     fn finish(mut self) -> Result<(Value, JsonObject), Failure> {
-        let parts = self.converter.parts()?;
+        let parts = self.converter.take_parts()?;
         let mut schema = json!({"type": "object", "properties": self.properties, "additionalProperties": false});
         if !self.required.is_empty() {
             schema["required"] = self.required.into();
@@ -385,10 +381,10 @@ impl<'d> Builder<'d, '_> {
 }
 
 /// A schema for the bytes of a file: base64, with a word about it for the model.
-fn as_base64(schema: &mut Value) {
+fn describe_base64(schema: &mut Value) {
     let Value::Object(fields) = schema else { return };
     let text = fields.get("description").and_then(Value::as_str).unwrap_or_default().trim();
-    let text = format!("{text}{}As base64.", if text.is_empty() { "" } else { " " });
+    let text = append_sentence(text, "As base64.");
     fields.insert("type".into(), "string".into());
     fields.insert("contentEncoding".into(), "base64".into());
     fields.insert("description".into(), text.into());

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::document::Document;
+use super::style::Style;
 use crate::call::JsonObject;
 
 /// The part of the request that a parameter is in.
@@ -23,97 +24,44 @@ pub(super) struct Parameter<'d> {
     pub(super) description: Option<&'d str>,
     pub(super) is_deprecated: bool,
     pub(super) example: Option<&'d Value>,
-    /// How its value becomes text.
-    pub(super) style: Style,
+    /// How an array or object becomes text.
+    pub(super) style: Option<Style>,
 }
 
-/// How an array or object becomes text: the styles of OpenAPI as placeholders of a manifest write them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
-    /// A single value, or an array of a query as repeated parameters.
-    Plain,
-    Comma,
-    Pairs,
-    Space,
-    Pipe,
-    Spread,
-    Deep,
-    Label,
-    LabelExploded,
-    Matrix,
-    MatrixExploded,
-    Json,
-}
-
-impl Style {
-    /// The placeholder for an argument.
-    pub(super) fn placeholder(self, argument: &str) -> String {
-        let word = match self {
-            Self::Plain => return format!("{{{{ {argument} }}}}"),
-            Self::Comma => "comma",
-            Self::Pairs => "pairs",
-            Self::Space => "space",
-            Self::Pipe => "pipe",
-            Self::Spread => "spread",
-            Self::Deep => "deep",
-            Self::Label => "label",
-            Self::LabelExploded => "label_exploded",
-            Self::Matrix => "matrix",
-            Self::MatrixExploded => "matrix_exploded",
-            Self::Json => "json",
-        };
-        format!("{{{{ {argument} | {word} }}}}")
+/// The placeholder for an argument. Without a style, an array in a query is repeated.
+pub(super) fn write_placeholder(argument: &str, style: Option<Style>) -> String {
+    match style {
+        None => format!("{{{{ {argument} }}}}"),
+        Some(style) => format!("{{{{ {argument} | {} }}}}", style.word()),
     }
+}
 
-    /// The style for `style` and `explode` as written, at this location and for this shape of value.
-    pub(super) fn of(written: &JsonObject, location: Location, shape: Shape) -> Self {
-        let default = match location {
-            Location::Path | Location::Header => "simple",
-            Location::Query | Location::Cookie => "form",
-        };
-        let style = written.get("style").and_then(Value::as_str).unwrap_or(default);
-        let explode = written
-            .get("explode")
-            .and_then(Value::as_bool)
-            .unwrap_or(matches!(style, "form" | "deepObject" | "cookie"));
-        match (style, shape) {
-            ("label", Shape::Single) => Self::Label,
-            ("label", _) => {
-                if explode {
-                    Self::LabelExploded
-                } else {
-                    Self::Label
-                }
-            }
-            ("matrix", _) => {
-                if explode {
-                    Self::MatrixExploded
-                } else {
-                    Self::Matrix
-                }
-            }
-            ("deepObject", _) => Self::Deep,
-            (_, Shape::Single | Shape::Any) => Self::Plain,
-            ("spaceDelimited", _) if !explode => Self::Space,
-            ("pipeDelimited", _) if !explode => Self::Pipe,
-            ("simple", Shape::Object) if explode => Self::Pairs,
-            ("simple", _) => Self::Comma,
-            (_, Shape::Array) if explode => {
-                if location == Location::Cookie {
-                    Self::Comma
-                } else {
-                    Self::Plain
-                }
-            }
-            (_, Shape::Object) if explode => {
-                if location == Location::Cookie {
-                    Self::Pairs
-                } else {
-                    Self::Spread
-                }
-            }
-            (_, Shape::Array | Shape::Object) => Self::Comma,
-        }
+/// The style for `style` and `explode` as written, at this location and for this shape of value. `None`: a single value,
+/// or an array of a query as repeated parameters.
+pub(super) fn read_style(written: &JsonObject, location: Location, shape: Shape) -> Option<Style> {
+    let default = match location {
+        Location::Path | Location::Header => "simple",
+        Location::Query | Location::Cookie => "form",
+    };
+    let style = written.get("style").and_then(Value::as_str).unwrap_or(default);
+    let explode =
+        written.get("explode").and_then(Value::as_bool).unwrap_or(matches!(style, "form" | "deepObject" | "cookie"));
+    let is_cookie = location == Location::Cookie;
+    match (style, shape) {
+        ("label", Shape::Array | Shape::Object | Shape::Any) if explode => Some(Style::LabelExploded),
+        ("label", _) => Some(Style::Label),
+        ("matrix", _) if explode => Some(Style::MatrixExploded),
+        ("matrix", _) => Some(Style::Matrix),
+        ("deepObject", _) => Some(Style::Deep),
+        (_, Shape::Single | Shape::Any) => None,
+        ("spaceDelimited", _) if !explode => Some(Style::Space),
+        ("pipeDelimited", _) if !explode => Some(Style::Pipe),
+        ("simple", Shape::Object) if explode => Some(Style::Pairs),
+        ("simple", _) => Some(Style::Comma),
+        (_, Shape::Array) if explode && !is_cookie => None,
+        (_, Shape::Object) if explode && is_cookie => Some(Style::Pairs),
+        (_, Shape::Object) if explode => Some(Style::Spread),
+        (_, Shape::Array | Shape::Object) => Some(Style::Comma),
     }
 }
 
@@ -129,11 +77,11 @@ pub(super) enum Shape {
 
 impl Shape {
     /// The shape that a schema describes.
-    pub(super) fn of(document: &Document, schema: Option<&Value>) -> Self {
-        Self::within(document, schema, 0)
+    pub(super) fn from_schema(document: &Document, schema: Option<&Value>) -> Self {
+        Self::from_nested_schema(document, schema, 0)
     }
 
-    fn within(document: &Document, schema: Option<&Value>, depth: usize) -> Self {
+    fn from_nested_schema(document: &Document, schema: Option<&Value>, depth: usize) -> Self {
         let Some(schema) = schema.and_then(|schema| document.resolve(schema).ok()) else { return Self::Any };
         let types: Vec<&str> = match schema.get("type") {
             Some(Value::String(name)) => vec![name],
@@ -166,7 +114,7 @@ impl Shape {
             let shapes: Vec<Self> = schemas
                 .iter()
                 .filter(|schema| schema.get("type") != Some(&json!("null")))
-                .map(|schema| Self::within(document, Some(schema), depth + 1))
+                .map(|schema| Self::from_nested_schema(document, Some(schema), depth + 1))
                 .filter(|shape| word != "allOf" || *shape != Self::Any)
                 .collect();
             if let Some(first) = shapes.first()
@@ -186,7 +134,7 @@ const IGNORED: [&str; 3] = ["accept", "content-type", "authorization"];
 ///
 /// # Errors
 /// A sentence, if a parameter cannot be read.
-pub(super) fn of<'d>(
+pub(super) fn read_parameters<'d>(
     document: &'d Document,
     path_item: &'d JsonObject,
     operation: &'d JsonObject,
@@ -195,7 +143,7 @@ pub(super) fn of<'d>(
     for owner in [path_item, operation] {
         for written in owner.get("parameters").and_then(Value::as_array).into_iter().flatten() {
             let written = document.resolve(written)?;
-            let Some(parameter) = parameter(document, written)? else { continue };
+            let Some(parameter) = read_parameter(document, written)? else { continue };
             match parameters
                 .iter_mut()
                 .find(|other| other.name == parameter.name && other.location == parameter.location)
@@ -208,7 +156,7 @@ pub(super) fn of<'d>(
     Ok(parameters)
 }
 
-fn parameter<'d>(document: &'d Document, written: &'d Value) -> Result<Option<Parameter<'d>>, String> {
+fn read_parameter<'d>(document: &'d Document, written: &'d Value) -> Result<Option<Parameter<'d>>, String> {
     let fields = written.as_object().ok_or("a parameter is not an object")?;
     let name = fields.get("name").and_then(Value::as_str).ok_or("a parameter has no name")?;
     let location = match fields.get("in").and_then(Value::as_str) {
@@ -226,16 +174,16 @@ fn parameter<'d>(document: &'d Document, written: &'d Value) -> Result<Option<Pa
     }
     let content = fields.get("content").and_then(Value::as_object).and_then(|content| content.iter().next());
     let (schema, style) = match (fields.get("schema"), content) {
-        (Some(schema), _) => (Some(schema), Style::of(fields, location, Shape::of(document, Some(schema)))),
+        (Some(schema), _) => (Some(schema), read_style(fields, location, Shape::from_schema(document, Some(schema)))),
         (None, Some((media_type, content))) => {
             let schema = content.get("schema");
-            let style = match Shape::of(document, schema) {
-                Shape::Single if !media_type.contains("json") => Style::Plain,
-                _ => Style::Json,
+            let style = match Shape::from_schema(document, schema) {
+                Shape::Single if !media_type.contains("json") => None,
+                _ => Some(Style::Json),
             };
             (schema, style)
         }
-        (None, None) => (None, Style::Plain),
+        (None, None) => (None, None),
     };
     let examples = fields.get("examples").and_then(Value::as_object).and_then(|all| all.values().next());
     Ok(Some(Parameter {

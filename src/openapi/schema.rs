@@ -9,7 +9,9 @@ use std::sync::PoisonError;
 use serde_json::{Map, Value, json};
 
 use super::document::Document;
+use super::sentences::append_sentence;
 use crate::call::JsonObject;
+use crate::call::json::plain_text;
 
 /// The most values of a schema whose references are replaced.
 const MOST_VALUES: usize = 4_000;
@@ -82,8 +84,6 @@ pub(super) struct Converter<'d> {
     side: Side,
     /// Whether references are replaced where that is possible.
     inlines: bool,
-    /// References that are being replaced, outermost first.
-    within: Vec<&'d str>,
     /// The name in `$defs` of each reference that is kept.
     names: BTreeMap<&'d str, String>,
     /// References that are kept and not converted yet.
@@ -102,26 +102,15 @@ pub(super) enum Failure {
 
 impl<'d> Converter<'d> {
     pub(super) fn new(document: &'d Document, side: Side, inlines: bool) -> Self {
-        Self {
-            document,
-            side,
-            inlines,
-            within: Vec::new(),
-            names: BTreeMap::new(),
-            open: Vec::new(),
-            count: 0,
-            depth: 0,
-        }
+        Self { document, side, inlines, names: BTreeMap::new(), open: Vec::new(), count: 0, depth: 0 }
     }
 
     /// The `$defs` for all schemas that were converted so far; empty if no reference is kept.
-    pub(super) fn parts(&mut self) -> Result<JsonObject, Failure> {
+    pub(super) fn take_parts(&mut self) -> Result<JsonObject, Failure> {
         let mut parts = JsonObject::new();
         while let Some(reference) = self.open.pop() {
             let target = self.document.target(reference).map_err(Failure::Reference)?;
-            self.within = vec![reference];
             let schema = self.convert(target)?;
-            self.within.clear();
             if let Some(name) = self.names.get(reference) {
                 parts.insert(name.clone(), schema);
             }
@@ -146,43 +135,35 @@ impl<'d> Converter<'d> {
         };
         self.depth += 1;
         let converted = match fields.get("$ref").and_then(Value::as_str) {
-            Some(reference) => self.reference(reference, fields),
-            None => self.fields(fields),
+            Some(reference) => self.convert_reference(reference, fields),
+            None => self.convert_fields(fields, &[]),
         };
         self.depth -= 1;
         converted
     }
 
     /// A reference and the keywords beside it.
-    fn reference(&mut self, reference: &'d str, fields: &'d JsonObject) -> Result<Value, Failure> {
+    fn convert_reference(&mut self, reference: &'d str, fields: &'d JsonObject) -> Result<Value, Failure> {
         let target = self.document.target(reference).map_err(Failure::Reference)?;
         let mut converted = if self.inlines && !self.is_recursive(reference, target)? {
-            self.within.push(reference);
-            let converted = self.convert(target)?;
-            self.within.pop();
-            converted
+            self.convert(target)?
         } else {
-            let name = self.name(reference);
+            let name = self.name_part(reference);
             json!({"$ref": format!("#/$defs/{name}")})
         };
         // OpenAPI 3.0 ignores keywords beside a reference. Authors write these all the same, and mean them.
-        let beside: JsonObject =
-            fields.iter().filter(|(key, _)| *key != "$ref").map(|(key, value)| (key.clone(), value.clone())).collect();
-        if beside.is_empty() {
-            return Ok(converted);
-        }
         for word in ["description", "title"] {
-            if let (Some(text), Value::Object(converted)) = (beside.get(word), &mut converted) {
+            if let (Some(text), Value::Object(converted)) = (fields.get(word), &mut converted) {
                 converted.insert(word.into(), text.clone());
             }
         }
-        if beside.get("nullable") == Some(&Value::Bool(true)) {
+        if fields.get("nullable") == Some(&Value::Bool(true)) {
             converted = or_null(converted);
         }
-        let rest: Vec<&String> =
-            fields.keys().filter(|key| !["$ref", "description", "title", "nullable"].contains(&key.as_str())).collect();
-        if !self.document.is_30 && rest.iter().any(|key| is_constraint(key)) {
-            let own = self.fields_without(fields, &["$ref", "description", "title", "nullable"])?;
+        let handled = ["$ref", "description", "title", "nullable"];
+        let has_constraint = fields.keys().any(|key| !handled.contains(&key.as_str()) && is_constraint(key));
+        if !self.document.is_30 && has_constraint {
+            let own = self.convert_fields(fields, &handled)?;
             return Ok(json!({"allOf": [converted, own]}));
         }
         Ok(converted)
@@ -222,7 +203,7 @@ impl<'d> Converter<'d> {
     }
 
     /// The name in `$defs` for a reference.
-    fn name(&mut self, reference: &'d str) -> String {
+    fn name_part(&mut self, reference: &'d str) -> String {
         if let Some(name) = self.names.get(reference) {
             return name.clone();
         }
@@ -240,11 +221,7 @@ impl<'d> Converter<'d> {
         name
     }
 
-    fn fields(&mut self, fields: &'d JsonObject) -> Result<Value, Failure> {
-        self.fields_without(fields, &[])
-    }
-
-    fn fields_without(&mut self, fields: &'d JsonObject, without: &[&str]) -> Result<Value, Failure> {
+    fn convert_fields(&mut self, fields: &'d JsonObject, without: &[&str]) -> Result<Value, Failure> {
         let mut converted = Map::new();
         let mut hidden: Vec<&str> = Vec::new();
         for (key, value) in fields.iter().filter(|(key, _)| !without.contains(&key.as_str())) {
@@ -306,7 +283,7 @@ impl<'d> Converter<'d> {
     }
 
     /// Whether a property does not exist on this side.
-    fn is_hidden(&self, schema: &Value) -> bool {
+    pub(super) fn is_hidden(&self, schema: &Value) -> bool {
         let word = if self.side == Side::Input { "readOnly" } else { "writeOnly" };
         let is_marked = |schema: &Value| schema.get(word) == Some(&Value::Bool(true));
         is_marked(schema) || self.document.resolve(schema).is_ok_and(is_marked)
@@ -334,10 +311,7 @@ fn describe_default(converted: &mut JsonObject, fields: &JsonObject) {
     let Some(default) = fields.get("default").filter(|default| !default.is_null() && !default.is_object()) else {
         return;
     };
-    let text = match default {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
+    let text = plain_text(default);
     if text.is_empty() {
         return;
     }
@@ -345,9 +319,8 @@ fn describe_default(converted: &mut JsonObject, fields: &JsonObject) {
     if description.to_lowercase().contains("default") {
         return;
     }
-    let dot = if description.is_empty() || description.ends_with(['.', '!', '?', ':']) { "" } else { "." };
-    let space = if description.is_empty() { "" } else { " " };
-    converted.insert("description".into(), format!("{description}{dot}{space}Default: {text}.").into());
+    let text = append_sentence(description, &format!("Default: {text}."));
+    converted.insert("description".into(), text.into());
 }
 
 /// Replaces what OpenAPI 3.0 writes in another way than JSON Schema, and what is no JSON Schema at all.

@@ -11,7 +11,7 @@ use crate::call::JsonObject;
 ///
 /// # Errors
 /// A sentence: there is no usable server, or the operation has a server of its own that the operator did not allow.
-pub(super) fn base(
+pub(super) fn find_base_url(
     document: &Document,
     path_item: &JsonObject,
     operation: &JsonObject,
@@ -20,8 +20,8 @@ pub(super) fn base(
     if let Some(base) = &options.base_url {
         return Ok(base.trim_end_matches('/').into());
     }
-    let first = first(document.get("servers"), options).unwrap_or_else(|| {
-        absolute("/", options).map_err(|_| "the document names no server: write `base_url`".into())
+    let first = read_first(document.get("servers"), options).unwrap_or_else(|| {
+        make_absolute("/", options).map_err(|_| "the document names no server: write `base_url`".into())
     })?;
     // A document that is read again from a URL must not be able to lead the operator's credentials to another host.
     if options.document_url.as_ref().is_some_and(|document| document.origin() != first.origin()) {
@@ -32,7 +32,7 @@ pub(super) fn base(
         )?;
     }
     let own = operation.get("servers").or_else(|| path_item.get("servers"));
-    let base = match self::first(own, options) {
+    let base = match read_first(own, options) {
         None => first,
         Some(own) => {
             let own = own?;
@@ -55,17 +55,17 @@ fn allow_host(url: &Url, options: &Options, refusal: &str) -> Result<(), String>
 }
 
 /// The first server of a list, with the defaults of its variables.
-fn first(servers: Option<&Value>, options: &Options) -> Option<Result<Url, String>> {
+fn read_first(servers: Option<&Value>, options: &Options) -> Option<Result<Url, String>> {
     let server = servers?.as_array()?.first()?;
     let mut url = server.get("url")?.as_str()?.to_owned();
     for (name, variable) in server.get("variables").and_then(Value::as_object).into_iter().flatten() {
         let default = variable.get("default").and_then(Value::as_str).unwrap_or_default();
         url = url.replace(&format!("{{{name}}}"), default);
     }
-    Some(absolute(&url, options))
+    Some(make_absolute(&url, options))
 }
 
-fn absolute(url: &str, options: &Options) -> Result<Url, String> {
+fn make_absolute(url: &str, options: &Options) -> Result<Url, String> {
     let url = &if url.starts_with("//") { format!("https:{url}") } else { url.to_owned() };
     let absolute = match &options.document_url {
         Some(base) => base.join(url).ok(),

@@ -25,7 +25,6 @@ mod restart_history;
 mod source;
 mod sources;
 pub mod sql;
-mod style;
 pub mod template;
 mod tool;
 mod unavailable;

@@ -22,7 +22,7 @@ use super::{BuildContext, Databases};
 use crate::blocking::run_blocking;
 use crate::call::JsonObject;
 use crate::call::units::Size;
-use crate::openapi::{Document, Import, LeftOut, Operation, Options, Selector, import};
+use crate::openapi::{Document, Import, LeftOut, Operation, Options, Selector, append_sentence, import};
 use crate::schema::Schema;
 
 /// The largest document.
@@ -80,7 +80,7 @@ struct State {
     fault: Option<(String, Instant)>,
     /// The hash of the document that was listed last.
     listed: Option<[u8; 32]>,
-    operations: Operations,
+    operations: Arc<Operations>,
 }
 
 impl Api {
@@ -145,7 +145,7 @@ impl Api {
         for tool in &mut listing.tools {
             tool.redact_secrets(&self.process_env.redactor);
         }
-        *self.state() = State { is_up: true, fault: None, listed: Some(hash), operations };
+        *self.state() = State { is_up: true, fault: None, listed: Some(hash), operations: operations.into() };
         Ok(listing)
     }
 }
@@ -250,13 +250,7 @@ fn build_tool(
     clients: &HttpClients,
     operation: &Operation,
 ) -> Result<(DiscoveredTool, Vec<String>), String> {
-    let mut input_schema = operation.input_schema.clone();
-    if Schema::compile_input(Arc::new(input_schema.clone())).is_err() {
-        // Documents have patterns in the syntax of other languages. A model can follow such a pattern as a text.
-        describe_patterns(&mut input_schema);
-        Schema::compile_input(Arc::new(input_schema.clone()))
-            .map_err(|fault| format!("its schema cannot be used: {}", fault.message))?;
-    }
+    let input_schema = compilable_schema(&operation.input_schema)?;
     let output_schema = operation.output_schema.clone();
     let output_schema = output_schema.filter(|schema| Schema::compile(Arc::new(schema.clone())).is_ok());
     let mut request = operation.request.clone();
@@ -298,6 +292,21 @@ fn build_tool(
     Ok((tool, faults.into_iter().map(|fault| fault.message).collect()))
 }
 
+/// The schema of arguments as the service can compile it. Documents have patterns in the syntax of other languages; a
+/// model can follow such a pattern as a text.
+///
+/// # Errors
+/// A sentence: the schema cannot be used.
+pub fn compilable_schema(schema: &Value) -> Result<Value, String> {
+    let mut schema = schema.clone();
+    if Schema::compile_input(Arc::new(schema.clone())).is_err() {
+        describe_patterns(&mut schema);
+        Schema::compile_input(Arc::new(schema.clone()))
+            .map_err(|fault| format!("its schema cannot be used: {}", fault.message))?;
+    }
+    Ok(schema)
+}
+
 /// Moves every pattern of a schema into the description beside it.
 fn describe_patterns(schema: &mut Value) {
     match schema {
@@ -306,7 +315,7 @@ fn describe_patterns(schema: &mut Value) {
                 && let Some(Value::String(pattern)) = fields.shift_remove("pattern")
             {
                 let description = fields.get("description").and_then(Value::as_str).unwrap_or_default();
-                let text = format!("{description} Pattern: {pattern}").trim_start().to_owned();
+                let text = append_sentence(description, &format!("Pattern: {pattern}"));
                 fields.insert("description".into(), text.into());
             }
             fields.values_mut().for_each(describe_patterns);

@@ -175,7 +175,7 @@ pub struct SourceStatus {
     /// The time of that failure.
     pub fault_at: Option<Instant>,
     /// The operations of an OpenAPI document.
-    pub operations: Option<Operations>,
+    pub operations: Option<Arc<Operations>>,
 }
 
 #[cfg(test)]

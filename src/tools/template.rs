@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::literal::unescape;
 use super::placeholder::{Placeholder, Values};
-use super::style::Style;
+use crate::openapi::Style;
 
 /// A parsed text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,20 +154,12 @@ fn parse_style(content: &str, word: &str) -> Result<Style, String> {
     })
 }
 
-/// A value as plain text: a string as it is, `null` as an empty text, anything else as JSON.
-pub fn plain_text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::call::json::plain_text;
 
     fn parse(text: &str) -> Result<Template, String> {
         Template::parse(text, |name| match name.strip_prefix("context.") {

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from . import _binary
@@ -77,8 +78,6 @@ def _address(service: subprocess.Popen[bytes], log: Path) -> str:
 
 def _wait_until_ready(url: str, ends: float) -> None:
     """Waits until modules and servers are listed."""
-    import httpx
-
     while time.monotonic() < ends:
         if httpx.get(f"{url}/readyz").is_success:
             return

@@ -63,7 +63,7 @@ pub struct SourceView {
     /// Quarantined tools: they differ from their pins.
     pub quarantined: Vec<QuarantinedTool>,
     /// The operations of an OpenAPI document.
-    pub operations: Option<Operations>,
+    pub operations: Option<Arc<Operations>>,
 }
 
 /// A quarantined tool: it differs from its pin.

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::tools::template::{Template, plain_text};
+use crate::call::json::plain_text;
+use crate::tools::template::Template;
 use crate::tools::{BuildContext, ConfigFault, Values};
 
 /// The parameters whose texts become the user's message without a template.

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::variables::text_len;
-use crate::tools::template::plain_text;
+use crate::call::json::plain_text;
 use crate::tools::{BuildContext, ConfigFault, Placeholder, ValueFault, Values};
 
 /// The longest item that Linux accepts (`MAX_ARG_STRLEN`, 32 pages), without its final NUL.

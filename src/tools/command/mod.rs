@@ -29,8 +29,9 @@ use self::run::RunLimits;
 use self::size_limit::SizeLimit;
 use self::variables::ContextVariables;
 use super::process::{OrphanReaper, ProcessMarker, ProcessTree};
-use super::template::{Template, plain_text};
+use super::template::Template;
 use super::{Runner, ValueFault, Values};
+use crate::call::json::plain_text;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
 /// Tells a program, and all that it starts, which call it works for. The orphan reaper also finds escaped processes by it.

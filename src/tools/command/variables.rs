@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::call::JsonObject;
-use crate::tools::template::plain_text;
+use crate::call::json::plain_text;
 use crate::tools::{BuildContext, ConfigFault, ValueFault};
 
 /// The prefix of these variables' names.

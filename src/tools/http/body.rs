@@ -8,8 +8,9 @@ use url::form_urlencoded;
 
 use super::config::{FaultCollector, Fields, RequestConfig};
 use super::json_template::{JsonTemplate, render_pairs};
+use crate::call::json::plain_text;
 use crate::call::{InvocationId, JsonObject};
-use crate::tools::template::{Template, plain_text};
+use crate::tools::template::Template;
 use crate::tools::{Placeholder, ValueFault, Values};
 
 /// The body of a request, with placeholders.

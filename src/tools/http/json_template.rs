@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use super::config::FaultCollector;
 use crate::call::JsonObject;
-use crate::tools::style::Style;
-use crate::tools::template::{Template, plain_text};
+use crate::call::json::plain_text;
+use crate::openapi::Style;
+use crate::tools::template::Template;
 use crate::tools::{Placeholder, Values};
 
 /// A JSON value whose placeholders are parsed.

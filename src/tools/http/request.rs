@@ -10,9 +10,10 @@ use super::config::{FaultCollector, RequestConfig};
 use super::json_template::{JsonTemplate, render_pairs};
 use super::trace;
 use super::url_template::{UrlTemplate, percent_encode};
+use crate::call::json::plain_text;
 use crate::call::{Effect, ToolContext, ToolError};
-use crate::tools::style::Style;
-use crate::tools::template::{Part, Template, plain_text};
+use crate::openapi::Style;
+use crate::tools::template::{Part, Template};
 use crate::tools::{Placeholder, ValueFault, Values};
 
 const METHODS: [Method; 7] =

@@ -13,10 +13,10 @@ use url::Url;
 
 use super::client::{host_and_port, request_error};
 use super::config::{FaultCollector, ResponseConfig};
+use crate::call::json::plain_text;
 use crate::call::units::Size;
 use crate::call::{CutEnds, SurroundedPart, ToolContext, ToolError, ToolResult};
 use crate::tools::media;
-use crate::tools::template::plain_text;
 
 /// The longest body, unless the manifest sets `max_output`.
 const DEFAULT_CAP: usize = 256 * 1024;

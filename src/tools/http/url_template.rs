@@ -15,8 +15,9 @@ use super::config::{FaultCollector, RequestConfig};
 use super::json_template::Pair;
 use super::path_value::{self, InvalidPathValue, MAX_ENCODING_LAYERS, MAX_VALUE_BYTES};
 use crate::call::ToolError;
-use crate::tools::style::Style;
-use crate::tools::template::{Part, Template, plain_text};
+use crate::call::json::plain_text;
+use crate::openapi::Style;
+use crate::tools::template::{Part, Template};
 use crate::tools::{Placeholder, ValueFault, Values};
 
 /// All characters except the unreserved ones of RFC 3986.

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::template::plain_text;
+use crate::call::json::plain_text;
 
 /// The style of a placeholder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,6 +53,11 @@ impl Style {
     /// The style of this name.
     pub fn parse(word: &str) -> Option<Self> {
         WORDS.iter().find(|(known, _)| *known == word).map(|(_, style)| *style)
+    }
+
+    /// The word in a placeholder.
+    pub(super) fn word(self) -> &'static str {
+        WORDS.iter().find(|(_, style)| *style == self).map_or("", |(word, _)| word)
     }
 
     /// The names of all styles.
