@@ -14,14 +14,17 @@ use super::address_policy::AddressDenied;
 use super::config::{FaultCollector, RequestConfig};
 use super::json_template::Pair;
 use super::path_value::{self, InvalidPathValue, MAX_ENCODING_LAYERS, MAX_VALUE_BYTES};
-use crate::call::ToolError;
 use crate::call::json::plain_text;
+use crate::call::{ToolError, Violation};
 use crate::openapi::Style;
 use crate::tools::template::{Part, Template};
 use crate::tools::{Placeholder, ValueFault, Values};
 
 /// All characters except the unreserved ones of RFC 3986.
 const ENCODED_CHARS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The longest URL that the HTTP client can send (`http::Uri`).
+const LONGEST_URL: usize = 65_534;
 
 const URL_KEY: &[&str] = &["request", "url"];
 
@@ -194,7 +197,13 @@ impl UrlTemplate {
         // go to another server.
         let is_under_base =
             url[..Position::BeforePath] == base[..Position::BeforePath] && url.path().starts_with(&self.prefix);
-        if is_under_base { Ok(url) } else { Err(escaped_base_url()) }
+        if !is_under_base {
+            return Err(escaped_base_url());
+        }
+        if url.as_str().len() > LONGEST_URL {
+            return Err(too_long(url.as_str().len()));
+        }
+        Ok(url)
     }
 }
 
@@ -321,6 +330,15 @@ fn parse_mixed_segment(text: &str, collector: &FaultCollector<'_>) -> Option<Tem
     let template = collector.parse_part(text)?;
     (template.parts().len() > 1 || template.styles().next().is_some())
         .then(|| template.map_text(|text| percent_decode_str(text).decode_utf8_lossy().into_owned()))
+}
+
+fn too_long(length: usize) -> ToolError {
+    let message = format!(
+        "These values make a URL of {length} characters, and at most {LONGEST_URL} are possible. Send shorter values."
+    );
+    let violation =
+        Violation { pointer: String::new(), keyword: "maxLength".into(), message, schema_pointer: String::new() };
+    ToolError::InvalidArguments(vec![violation])
 }
 
 fn escaped_base_url() -> ToolError {
@@ -579,5 +597,15 @@ mod tests {
         }
         assert!(parse("https://a.example/{{ z }}", &[]).1[0].warning, "an optional parameter in the path");
         assert!(parse("https://a.example/", &["b.example"]).1[0].warning, "allow_hosts without use");
+    }
+
+    #[test]
+    fn too_long_urls_are_invalid_arguments() {
+        let target = parse_valid("https://example.com/{{ x }}?y={{ y }}", &[]);
+        let text = "é".repeat(LONGEST_URL / 6);
+        let arguments = object(json!({"x": "a", "y": text}));
+        let error = target.render(Values::from_arguments(&arguments), &[]).unwrap_err();
+        let ToolError::InvalidArguments(violations) = error else { panic!("{error}") };
+        assert!(violations[0].message.ends_with("at most 65534 are possible. Send shorter values."), "{violations:?}");
     }
 }

@@ -126,7 +126,15 @@ fn placeholder_faults(statement: &Statement, context: &BuildContext<'_>) -> Vec<
                 format!("the tool has no parameter `{name}`{}", suggestion.unwrap_or_default())
             }
             Placeholder::Context(field) if !context.declares_field(field) => {
-                format!("`:{}`: {}", placeholder.name, context.undeclared_field_message(field))
+                // In SQL a `-` ends the name, so the statement can never name such a field.
+                let dashed = context.context_fields.iter().find(|name| name.starts_with(&format!("{field}-")));
+                let reason = dashed.map_or_else(
+                    || context.undeclared_field_message(field),
+                    |name| {
+                        format!("a statement cannot name the context field `{name}`: write it with `_` in place of `-`")
+                    },
+                );
+                format!("`:{}`: {reason}", placeholder.name)
             }
             Placeholder::Argument(_) | Placeholder::Context(_) => return None,
         };

@@ -47,7 +47,7 @@ pub(super) type BuildOutcome = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<C
 
 pub(super) fn build_runner(base: &Path, config: Value, effect: Effect, databases: &Databases) -> BuildOutcome {
     let schema = schema(config["statement"].as_str().unwrap());
-    let (fields, clients) = (["tenant".to_owned()], HttpClients::default());
+    let (fields, clients) = (["tenant".to_owned(), "user-id".to_owned()], HttpClients::default());
     let context = BuildContext {
         base_dir: base,
         input_schema: &schema,
@@ -277,6 +277,11 @@ async fn statement_faults_are_reported_at_start() {
         (
             "select :nme, :name",
             "line 1, column 8 of the statement: the tool has no parameter `nme`, did you mean `:name`?",
+        ),
+        (
+            "select :context.user-id",
+            "line 1, column 8 of the statement: `:context.user`: a statement cannot name the context field `user-id`: \
+             write it with `_` in place of `-`",
         ),
         ("select 1; select 2", "a second statement begins here"),
         ("", "the statement is empty"),
