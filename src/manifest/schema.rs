@@ -32,7 +32,7 @@ pub fn json_schema() -> Value {
         tool["required"] = own.required.iter().map(String::as_str).chain(["kind"]).collect();
         of_kinds.insert(format!("{}Tool", capitalize(kind.as_str())), tool);
     }
-    let tool = json!({"oneOf": of_kinds.keys().map(|name| definition_ref(name)).collect::<Vec<_>>()});
+    let tool = choose_by_kind(&of_kinds);
     let mut properties = Map::new();
     let mut section = |name: &str, mut schema: Value, description: &str| {
         schema["description"] = description.into();
@@ -94,6 +94,24 @@ pub fn json_schema() -> Value {
     });
     remove_empty_defaults(&mut schema);
     schema
+}
+
+/// A tool of one of these kinds. With `oneOf`, an editor reports a wrong key as a fault of the whole tool, because the
+/// tool fits none of the kinds. `if` lets it report the key.
+fn choose_by_kind(of_kinds: &Map<String, Value>) -> Value {
+    let kinds: Vec<&Value> = of_kinds.values().map(|tool| &tool["properties"]["kind"]["const"]).collect();
+    let choices = of_kinds.keys().zip(&kinds).map(|(name, kind)| {
+        json!({
+            "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
+            "then": definition_ref(name),
+        })
+    });
+    json!({
+        "type": "object",
+        "properties": {"kind": {"description": "What runs the tool.", "enum": kinds}},
+        "required": ["kind"],
+        "allOf": choices.collect::<Vec<_>>(),
+    })
 }
 
 /// The keys of one settings type.
@@ -201,6 +219,13 @@ mod tests {
     }
 
     /// The defaults of keys that have one, in the form of a manifest.
+    #[test]
+    fn wrong_keys_are_reported_at_their_place() {
+        let manifest = "tools: {a: {kind: http, request: {url: 'https://example.com', metod: GET}}}";
+        let error = is_valid(manifest).unwrap_err();
+        assert!(error.starts_with("/tools/a") && error.contains("metod"), "{error}");
+    }
+
     fn defaults(properties: &Value) -> Value {
         let defaults = properties.as_object().into_iter().flatten();
         defaults.filter_map(|(key, property)| Some((key.clone(), property.get("default")?.clone()))).collect()
