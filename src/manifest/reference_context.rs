@@ -64,9 +64,10 @@ impl EntryKind {
 }
 
 /// Keys of a tool whose texts are templates.
-const TEMPLATE_KEYS: [&str; 9] = [
+const TEMPLATE_KEYS: [&str; 10] = [
     "command",
     "stdin",
+    "output.file",
     "prompt",
     "request.url",
     "request.query",
@@ -107,6 +108,8 @@ mod tests {
             ("request.urls", TextKind::Plain),
             ("command.0", TextKind::Plain),
             ("command.1", TextKind::Template),
+            ("command.2.args.0", TextKind::Template),
+            ("output.file", TextKind::Template),
             ("environment.A", TextKind::Plain),
             ("statement", TextKind::Statement),
         ] {

@@ -96,19 +96,24 @@ impl BuildContext<'_> {
 
     /// Faults of placeholders that name neither a parameter nor a declared field.
     pub fn unknown_placeholders(&self, template: &Template, path: &[&str]) -> Vec<ConfigFault> {
-        let unknown = template.placeholders().filter_map(|placeholder| match placeholder {
-            Placeholder::Argument(name) if self.parameter_use(name).is_none() => Some(name),
-            Placeholder::Argument(_) | Placeholder::Context(_) => None,
+        let unknown = template.placeholders().filter_map(|placeholder| {
+            let reason = self.unknown_name_message(placeholder)?;
+            Some(ConfigFault::error(path, format!("`{{{{ {placeholder} }}}}`: {reason}")))
         });
-        unknown
-            .map(|name| {
-                let reason = match name.strip_prefix(CONTEXT_PREFIX) {
+        unknown.collect()
+    }
+
+    /// Why a placeholder names nothing that the tool has; `None` if it names a parameter or a declared field.
+    pub fn unknown_name_message(&self, placeholder: &Placeholder) -> Option<String> {
+        match placeholder {
+            Placeholder::Argument(name) if self.parameter_use(name).is_none() => {
+                Some(match name.strip_prefix(CONTEXT_PREFIX) {
                     Some(field) => self.undeclared_field_message(field),
                     None => format!("the tool has no parameter `{name}`"),
-                };
-                ConfigFault::error(path, format!("`{{{{ {name} }}}}`: {reason}"))
-            })
-            .collect()
+                })
+            }
+            Placeholder::Argument(_) | Placeholder::Context(_) => None,
+        }
     }
 
     /// Why a field of the context cannot be used, and what to write instead.

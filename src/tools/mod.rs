@@ -9,6 +9,8 @@ mod blocking;
 pub mod builtin;
 pub mod command;
 mod config;
+mod denied_files;
+mod folder;
 pub mod http;
 pub mod kinds;
 pub(crate) mod literal;

@@ -38,6 +38,30 @@ def test_argv_value_cannot_be_an_option(start):
     assert answer["structured_content"]["argv"][-1] == "-x"
 
 
+def test_optional_and_repeated_items_follow_the_arguments(start):
+    """`when` leaves items out, `each` repeats them, and neither lets a value become an option."""
+    properties = {"since": {"type": "string"}, "merges": {"type": "boolean"}, "paths": {"type": "array", "items": {"type": "string"}}}
+    show = show_tool("log", {"when": "since", "args": ["--since={{ since }}"]}, {"when": "merges", "args": ["--merges"]},
+                     {"each": "paths"}, input_schema={"type": "object", "properties": properties})
+    crib = start({"tools": {"show": show}})
+    for arguments, argv in (({}, ["log"]), ({"since": "-1 day", "merges": False}, ["log", "--since=-1 day"]),
+                            ({"merges": True, "paths": ["a b", "c;d"]}, ["log", "--merges", "a b", "c;d"])):
+        assert ok(crib.invoke("show", arguments))["structured_content"]["argv"] == argv
+    refused = problem(crib.invoke("show", {"paths": ["a", "--output=x"]}), 422)
+    assert "`paths[1]` must not begin with `-`" in refused["detail"], refused
+
+
+def test_output_file_becomes_a_typed_block(start, tmp_path):
+    """The file whose path the program prints is the result, if it is below the working folder."""
+    script = "printf '\\211PNG\\r\\n\\032\\n' > a.png; echo $1"
+    draw = command(["/bin/sh", "-c", script, "sh", "{{ text }}"], parameters=TEXT, output={"file": "{{ stdout }}"}, effect="read")
+    crib = start({"tools": {"draw": draw}})
+    block, = ok(crib.invoke("draw", {"text": "a.png"}))["content"]
+    assert (block["type"], block["mimeType"]) == ("image", "image/png")
+    assert "`b.png` does not exist" in text_of(error_result(crib.invoke("draw", {"text": "b.png"})))
+    assert "leads out of the folder" in text_of(error_result(crib.invoke("draw", {"text": "/etc/hostname"})))
+
+
 def test_nul_in_an_argument_is_refused(start):
     """argv cannot hold a NUL: the call is refused without a crash."""
     crib = start({"tools": {"show": show_tool("{{ text }}", parameters=TEXT)}})
@@ -58,6 +82,7 @@ def test_environment_is_cleared(start):
                  env={"TOOL_KEY": "k-1", "SERVICE_ONLY": "x"})
     env = ok(crib.invoke("show", {}))["structured_content"]["env"]
     assert env["LANG"] == "C.UTF-8" and "SERVICE_ONLY" not in env and "TOOL_KEY" not in env and "HOME" not in env, env
+    assert env["PATH"] == "/usr/local/bin:/usr/bin:/bin"
     assert "KEY" in env  # its value is a secret, and may be redacted in the answer
 
 

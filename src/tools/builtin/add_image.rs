@@ -13,12 +13,12 @@ use data_url::forgiving_base64::DecodeError;
 use serde_json::Value;
 use url::Url;
 
-use super::denied_files::DeniedFiles;
-use super::folder::Folder;
 use super::web::WebAccess;
 use crate::call::units::Size;
 use crate::call::{Content, Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::blocking::run_on_blocking_thread;
+use crate::tools::denied_files::DeniedFiles;
+use crate::tools::folder::Folder;
 use crate::tools::http::response::{ResponseReader, url_without_secrets};
 use crate::tools::{ConfigFault, HttpClients, Placeholder, Runner, Tool, ValueFault, Values, media};
 
@@ -164,7 +164,7 @@ impl Runner for AddImage {
                 let ((folder, denied), path, max_bytes) = (folder.clone(), path.to_owned(), self.max_bytes);
                 run_on_blocking_thread(move || {
                     let file = folder.open_unless_denied(&path, |path| denied.is_denied(path), &context)?;
-                    let bytes = file.read_all(Vec::new(), max_bytes)?;
+                    let bytes = file.read_all(Vec::new(), max_bytes, "with.max_bytes")?;
                     picture_result(&path, bytes)
                 })
                 .await

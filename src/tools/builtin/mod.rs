@@ -5,8 +5,6 @@ mod add_image;
 mod calculator;
 mod current_time;
 mod delegate;
-mod denied_files;
-mod folder;
 mod http_get;
 mod read_cache;
 mod read_file;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::denied_files::DeniedFiles;
-use super::folder::{self, Folder};
 use crate::call::units::{Count, Size};
 use crate::call::{CutEnds, Effect, JsonObject, SurroundedPart, ToolContext, ToolError, ToolResult};
 use crate::tools::blocking::run_on_blocking_thread;
+use crate::tools::denied_files::DeniedFiles;
+use crate::tools::folder::{self, Folder};
 use crate::tools::{ConfigFault, Runner, Tool, media};
 
 /// The highest `max_bytes`.
@@ -110,8 +110,8 @@ impl FilePage {
         let mut head = Vec::with_capacity(media::SNIFF_BYTES);
         file.by_ref().take(media::SNIFF_BYTES as u64).read_to_end(&mut head).map_err(failed)?;
         if let Some(mime_type) = media::sniff_media_type(&head) {
-            let block =
-                media::content_block(mime_type, file.read_all(head, self.max_bytes)?, folder::file_uri(&self.path));
+            let bytes = file.read_all(head, self.max_bytes, "with.max_bytes")?;
+            let block = media::content_block(mime_type, bytes, folder::file_uri(&self.path));
             return Ok(ToolResult { content: vec![block], ..ToolResult::default() });
         }
         let mut reader = BufReader::with_capacity(READ_BLOCK_BYTES, head.as_slice().chain(file));

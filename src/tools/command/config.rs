@@ -11,6 +11,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::argv::Argv;
+use super::items::CommandItem;
+use super::output::OutputFormat;
+use super::output_file::OutputFile;
 use super::run::RunLimits;
 use super::size_limit::SizeLimit;
 use super::variables::ContextVariables;
@@ -22,6 +25,9 @@ use crate::tools::{BuildContext, ConfigFault, Runner};
 /// The folders in which a bare program name is looked up. They are fixed, so that the service's environment cannot
 /// choose the program.
 const SEARCH_PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+/// The `PATH` of a program whose `environment` has none: scripts need one to find their interpreter and other programs.
+/// It is fixed for the same reason as [`SEARCH_PATH`].
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The highest `max_output`, in bytes.
 const MAX_MAX_OUTPUT: u64 = 4 << 20;
 
@@ -29,26 +35,26 @@ const MAX_MAX_OUTPUT: u64 = 4 << 20;
 #[derive(Debug, Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Program and arguments. `{{ name }}` may stand as one whole item. There is no shell.
-    #[schemars(extend("examples" = [["/usr/bin/wc", "-w"]]))]
-    pub command: Vec<String>,
+    /// Program and arguments. An item may contain `{{ name }}`. There is no shell.
+    #[schemars(extend("examples" = [["/usr/bin/wc", "-w"], ["git", "log", {"when": "since", "args": ["--since={{ since }}"]}, {"each": "paths"}]]))]
+    pub command: Vec<CommandItem>,
     /// Text for standard input. Default: the arguments as a JSON object.
     #[serde(default)]
     #[schemars(extend("examples" = ["{{ text }}"]))]
     pub stdin: Option<String>,
-    /// Format of standard output.
+    /// Format of standard output, or the file that is the result.
     #[serde(default)]
-    #[schemars(extend("examples" = ["text"]), extend("default" = "auto"))]
+    #[schemars(extend("examples" = ["text", {"file": "{{ stdout }}"}]), extend("default" = "auto"))]
     pub output: Output,
     /// Working folder, relative to the manifest. Default: the manifest's folder.
     #[serde(default)]
     #[schemars(extend("examples" = ["./notes"]))]
     pub workdir: Option<PathBuf>,
-    /// Environment variables of the program. It inherits no other.
+    /// Environment variables of the program. It inherits no other. Default `PATH`: `/usr/local/bin:/usr/bin:/bin`.
     #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"LANG": "C.UTF-8"})]))]
     pub environment: BTreeMap<String, String>,
-    /// Longest standard output that is kept, at most 4MiB.
+    /// Longest standard output that is kept, or longest file, at most 4MiB.
     #[schemars(extend("examples" = ["64KiB"]), extend("default" = "256KiB"))]
     #[serde(default = "default_max_output")]
     pub max_output: Size,
@@ -65,8 +71,8 @@ fn default_max_output() -> Size {
     Size(DEFAULT_MAX_OUTPUT as u64)
 }
 
-/// What standard output holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
+/// What the result is made from.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Output {
     /// JSON if the output parses as JSON, else text.
@@ -76,6 +82,8 @@ pub enum Output {
     Json,
     /// Text, also when it looks like JSON.
     Text,
+    /// The file at this path below the working folder. `{{ stdout }}` is what the program printed.
+    File(String),
 }
 
 pub(super) type RunnerWithWarnings = (Arc<dyn Runner>, Vec<ConfigFault>);
@@ -86,7 +94,10 @@ pub(super) type RunnerWithWarnings = (Arc<dyn Runner>, Vec<ConfigFault>);
 /// All faults of the manifest keys, warnings included.
 pub fn build(config: Config, context: &BuildContext<'_>) -> Result<RunnerWithWarnings, Vec<ConfigFault>> {
     let (argv, mut faults) = Argv::parse(&config.command, context);
-    let program = config.command.first().cloned().unwrap_or_default();
+    let program = match config.command.first() {
+        Some(CommandItem::Text(program)) => program.clone(),
+        _ => String::new(),
+    };
     let program_path = find_program(&program, context.base_dir);
     if !program.is_empty() && !program_path.as_deref().is_some_and(is_executable_file) {
         faults
@@ -100,6 +111,15 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Result<RunnerWithWar
     if let Some(template) = &stdin {
         faults.extend(context.unknown_placeholders(template, &["stdin"]));
     }
+    let output = match &config.output {
+        Output::Auto => OutputFormat::Auto,
+        Output::Json => OutputFormat::Json,
+        Output::Text => OutputFormat::Text,
+        Output::File(path) => OutputFile::parse(path, context).map(OutputFormat::File).unwrap_or_else(|found| {
+            faults.extend(found);
+            OutputFormat::Auto
+        }),
+    };
     let workdir = absolute_path(context.base_dir, config.workdir.as_deref().unwrap_or(Path::new("")));
     if !workdir.is_dir() {
         let message = format!("there is no folder {}: calls will fail", workdir.display());
@@ -117,18 +137,22 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Result<RunnerWithWar
     if faults.iter().any(|fault| !fault.warning) {
         return Err(faults);
     }
-    let size_limit = SizeLimit::new(&argv, &config.environment);
+    let mut environment = config.environment;
+    environment.entry("PATH".to_owned()).or_insert_with(|| DEFAULT_PATH.to_owned());
+    let size_limit = SizeLimit::new(&environment);
+    // What the program prints beside the file's path is no result, so it must not end the program.
+    let stop_on_overflow = context.effect.may_repeat() && !matches!(output, OutputFormat::File(_));
     let runner = CommandRunner {
         program,
         program_path,
         argv,
         stdin,
-        output: config.output,
+        output,
         workdir,
-        environment: config.environment,
+        environment,
         variables,
         size_limit,
-        limits: RunLimits { max_output: config.max_output.as_usize(), stop_on_overflow: context.effect.may_repeat() },
+        limits: RunLimits { max_output: config.max_output.as_usize(), stop_on_overflow },
         orphan_reaper: OrphanReaper::new(),
     };
     Ok((Arc::new(runner), faults))

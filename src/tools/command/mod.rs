@@ -1,15 +1,19 @@
 //! Runs tools that are programs (`kind: command`), each call as a child process.
 //!
-//! There is no shell, and the environment holds only declared variables. A value becomes one whole argument or goes
+//! There is no shell, and the environment holds only declared variables. A value stays within one argument or goes
 //! to standard input. So it needs no quoting and cannot break out. When an attempt ends, everything that it started
 //! ends too.
 //!
-//! `config` checks the manifest keys. `argv` and `variables` encode values, and `size_limit` bounds their size. `run` feeds
-//! the program and reads its output. `output` builds the result. `start_error` explains a failed start.
+//! `config` checks the manifest keys. `items` are the items of the command line in the manifest; `argv`, `item_text` and
+//! `variables` encode values, and `size_limit` bounds their size. `run` feeds the program and reads its output. `output`
+//! and `output_file` build the result. `start_error` explains a failed start.
 
 mod argv;
 mod config;
+mod item_text;
+mod items;
 mod output;
+mod output_file;
 mod run;
 mod size_limit;
 mod start_error;
@@ -25,6 +29,8 @@ use tokio::process::Command;
 
 use self::argv::Argv;
 pub use self::config::{Config, Output, build};
+pub use self::items::{CommandItem, EachItem, WhenItem};
+use self::output::OutputFormat;
 use self::run::RunLimits;
 use self::size_limit::SizeLimit;
 use self::variables::ContextVariables;
@@ -47,7 +53,7 @@ struct CommandRunner {
     argv: Argv,
     /// `None` means that standard input is the JSON object of the arguments.
     stdin: Option<Template>,
-    output: Output,
+    output: OutputFormat,
     workdir: PathBuf,
     environment: BTreeMap<String, String>,
     variables: ContextVariables,
@@ -95,7 +101,15 @@ impl Runner for CommandRunner {
         let tree = ProcessTree::spawn(&mut self.build_command(path, values), marker, &self.orphan_reaper)
             .map_err(|error| self.explain_start_error(&error, values))?;
         let run = run::run_program(tree, self.stdin_bytes(values), &self.limits, &context).await?;
-        output::build_result(&run, self.output, &self.limits, &context)
+        if let Some(result) = output::failure_result(&run, &context) {
+            return Ok(result);
+        }
+        match &self.output {
+            OutputFormat::File(file) => {
+                file.read_result(&run.stdout, values, &self.workdir, self.limits.max_output, &context).await
+            }
+            format => output::build_result(&run, format, &self.limits, &context),
+        }
     }
 
     fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {

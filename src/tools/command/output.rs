@@ -2,7 +2,7 @@
 
 use std::process::ExitStatus;
 
-use super::Output;
+use super::output_file::OutputFile;
 use super::run::{RunLimits, RunOutcome, StreamCapture};
 use crate::call::units::Count;
 use crate::call::{CutEnds, ToolContext, ToolError, ToolResult, json::parse_strict};
@@ -10,25 +10,42 @@ use crate::call::{CutEnds, ToolContext, ToolError, ToolResult, json::parse_stric
 /// The most of standard output, in bytes, that an error result shows if standard error is empty.
 const MAX_EXCERPT_BYTES: usize = 16 << 10;
 
-/// The result of a finished run.
-pub(super) fn build_result(
-    run: &RunOutcome,
-    output: Output,
-    limits: &RunLimits,
-    context: &ToolContext,
-) -> Result<ToolResult, ToolError> {
+/// What the result is made from.
+pub(super) enum OutputFormat {
+    /// JSON if the output parses as JSON, else text.
+    Auto,
+    /// JSON; anything else is a failure.
+    Json,
+    /// Text, also when it looks like JSON.
+    Text,
+    /// A file.
+    File(OutputFile),
+}
+
+/// The error result of a run whose program failed.
+pub(super) fn failure_result(run: &RunOutcome, context: &ToolContext) -> Option<ToolResult> {
     if run.output_held_open {
         context.warn("the program left a process behind that held its output open; that process was ended");
     }
-    match run.status {
-        Some(status) if !status.success() => Ok(failure_result(status, &run.stderr, &run.stdout, context)),
-        Some(_) | None if run.stdout.is_complete() => complete_output_result(run.stdout.head(), output, context),
-        Some(_) | None => truncated_output_result(&run.stdout, output, limits, context),
+    let status = run.status.filter(|status| !status.success())?;
+    Some(exit_result(status, &run.stderr, &run.stdout, context))
+}
+
+/// The result of a finished run, from its standard output.
+pub(super) fn build_result(
+    run: &RunOutcome,
+    format: &OutputFormat,
+    limits: &RunLimits,
+    context: &ToolContext,
+) -> Result<ToolResult, ToolError> {
+    match run.stdout.is_complete() {
+        true => complete_output_result(run.stdout.head(), format, context),
+        false => truncated_output_result(&run.stdout, format, limits, context),
     }
 }
 
 /// An error result: the exit status, and the program's standard error or else its standard output.
-fn failure_result(
+fn exit_result(
     status: ExitStatus,
     stderr: &StreamCapture,
     stdout: &StreamCapture,
@@ -64,16 +81,16 @@ fn shorten_output(text: String, context: &ToolContext) -> String {
     format!("{}\n[… {} left out …]\n{}", &text[..head], Count(tail - head, "byte"), &text[tail..])
 }
 
-fn complete_output_result(bytes: &[u8], output: Output, context: &ToolContext) -> Result<ToolResult, ToolError> {
-    match output {
-        Output::Json if bytes.trim_ascii().is_empty() => {
+fn complete_output_result(bytes: &[u8], format: &OutputFormat, context: &ToolContext) -> Result<ToolResult, ToolError> {
+    match format {
+        OutputFormat::Json if bytes.trim_ascii().is_empty() => {
             Err(ToolError::BadOutput("the program printed nothing, but `output: json` requires JSON".into()))
         }
-        Output::Json => parse_strict(bytes)
+        OutputFormat::Json => parse_strict(bytes)
             .map(ToolResult::json)
             .map_err(|error| ToolError::BadOutput(format!("the program's output is not JSON: {error}"))),
-        Output::Auto => Ok(parse_structured(bytes).unwrap_or_else(|| text_result(trim_newline(bytes), context))),
-        Output::Text => Ok(text_result(trim_newline(bytes), context)),
+        OutputFormat::Auto => Ok(parse_structured(bytes).unwrap_or_else(|| text_result(trim_newline(bytes), context))),
+        OutputFormat::Text | OutputFormat::File(_) => Ok(text_result(trim_newline(bytes), context)),
     }
 }
 
@@ -93,12 +110,12 @@ fn trim_newline(bytes: &[u8]) -> &[u8] {
 /// not JSON.
 fn truncated_output_result(
     stdout: &StreamCapture,
-    output: Output,
+    format: &OutputFormat,
     limits: &RunLimits,
     context: &ToolContext,
 ) -> Result<ToolResult, ToolError> {
     let max_bytes = limits.max_output;
-    if output == Output::Json {
+    if matches!(format, OutputFormat::Json) {
         let message = format!(
             "the program's output is longer than {} (max_output), so its JSON is incomplete",
             Count(max_bytes, "byte")

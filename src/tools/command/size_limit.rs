@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::argv::Argv;
+use super::argv::{Argv, ArgvBytes};
 use super::variables::ContextVariables;
 use crate::tools::{ValueFault, Values};
 
@@ -23,28 +23,21 @@ const RESERVED_BYTES: usize = 8 << 10;
 pub(super) struct SizeLimit {
     /// The most bytes that arguments and variables may have together.
     max_bytes: usize,
-    /// The bytes of those that are the same in each call.
-    fixed_bytes: usize,
+    /// The bytes of the variables that are the same in each call.
+    variable_bytes: usize,
 }
 
 impl SizeLimit {
-    /// The bound for a program with these arguments and variables, from the service's own stack limit.
-    pub(super) fn new(argv: &Argv, environment: &BTreeMap<String, String>) -> Self {
+    /// The bound for a program with these variables, from the service's own stack limit.
+    pub(super) fn new(environment: &BTreeMap<String, String>) -> Self {
         // `None` means unlimited.
         let stack = getrlimit(Resource::Stack).current.and_then(|bytes| usize::try_from(bytes / 4).ok());
-        Self::with_max_bytes(
-            stack.unwrap_or(MAX_LIMIT_BYTES).clamp(MIN_LIMIT_BYTES, MAX_LIMIT_BYTES),
-            argv,
-            environment,
-        )
+        Self::with_max_bytes(stack.unwrap_or(MAX_LIMIT_BYTES).clamp(MIN_LIMIT_BYTES, MAX_LIMIT_BYTES), environment)
     }
 
-    fn with_max_bytes(max_bytes: usize, argv: &Argv, environment: &BTreeMap<String, String>) -> Self {
+    fn with_max_bytes(max_bytes: usize, environment: &BTreeMap<String, String>) -> Self {
         let variables = environment.iter().map(|(name, value)| name.len() + 1 + value.len() + BYTES_PER_ITEM);
-        Self {
-            max_bytes: max_bytes.saturating_sub(RESERVED_BYTES),
-            fixed_bytes: argv.fixed_bytes(BYTES_PER_ITEM) + variables.sum::<usize>(),
-        }
+        Self { max_bytes: max_bytes.saturating_sub(RESERVED_BYTES), variable_bytes: variables.sum::<usize>() }
     }
 
     /// Why a program cannot be started with these values: they are too long together. The fault names the context if
@@ -56,10 +49,9 @@ impl SizeLimit {
         variables: &ContextVariables,
         values: Values<'_>,
     ) -> Vec<ValueFault> {
-        let (arguments, fields) = argv.value_bytes(values);
-        let context = fields + variables.total_bytes(values.context, BYTES_PER_ITEM);
-        match self.fixed_bytes + context + arguments > self.max_bytes {
-            true => self.too_long_faults(argv, context, arguments, values),
+        let bytes = self.count_bytes(argv, variables, values);
+        match bytes.fixed + bytes.fields + bytes.arguments > self.max_bytes {
+            true => self.too_long_faults(argv, &bytes, values),
             false => Vec::new(),
         }
     }
@@ -72,13 +64,23 @@ impl SizeLimit {
         variables: &ContextVariables,
         values: Values<'_>,
     ) -> Vec<ValueFault> {
-        let (arguments, fields) = argv.value_bytes(values);
-        self.too_long_faults(argv, fields + variables.total_bytes(values.context, BYTES_PER_ITEM), arguments, values)
+        self.too_long_faults(argv, &self.count_bytes(argv, variables, values), values)
     }
 
-    fn too_long_faults(&self, argv: &Argv, context: usize, arguments: usize, values: Values<'_>) -> Vec<ValueFault> {
+    /// The bytes of the command line and of the variables.
+    fn count_bytes(&self, argv: &Argv, variables: &ContextVariables, values: Values<'_>) -> ArgvBytes {
+        let ArgvBytes { fixed, arguments, fields } = argv.bytes(values, BYTES_PER_ITEM);
+        ArgvBytes {
+            fixed: fixed + self.variable_bytes,
+            arguments,
+            fields: fields + variables.total_bytes(values.context, BYTES_PER_ITEM),
+        }
+    }
+
+    fn too_long_faults(&self, argv: &Argv, bytes: &ArgvBytes, values: Values<'_>) -> Vec<ValueFault> {
         let max_bytes = self.max_bytes;
-        if context > 0 && (arguments <= context || self.fixed_bytes + context > max_bytes) {
+        let ArgvBytes { fixed, arguments, fields: context } = *bytes;
+        if context > 0 && (arguments <= context || fixed + context > max_bytes) {
             let message = format!(
                 "The fields of `context` that this tool takes have {context} bytes together, but the program accepts at most {max_bytes} \
                  bytes of arguments and variables."
@@ -102,6 +104,7 @@ mod tests {
 
     use super::*;
     use crate::call::{Effect, JsonObject};
+    use crate::tools::command::CommandItem;
     use crate::tools::{BuildContext, Databases, HttpClients};
 
     fn faults(max_bytes: usize, arguments: &Value, context: &Value) -> Vec<ValueFault> {
@@ -115,14 +118,14 @@ mod tests {
             clients: &HttpClients::default(),
             databases: &Databases::default(),
         };
-        let command = ["x", "fixed", "{{ a }}", "{{ b }}"].map(str::to_owned);
+        let command = ["x", "fixed", "{{ a }}", "{{ b }}"].map(|text| CommandItem::Text(text.to_owned()));
         let (argv, found) = Argv::parse(&command, &build);
         assert_eq!(found, []);
         let environment = BTreeMap::from([("LANG".to_owned(), "C".to_owned())]);
         let (variables, _) = ContextVariables::build(&build, &environment);
         let (arguments, context): (&JsonObject, &JsonObject) =
             (arguments.as_object().unwrap(), context.as_object().unwrap());
-        SizeLimit::with_max_bytes(max_bytes, &argv, &environment).value_faults(
+        SizeLimit::with_max_bytes(max_bytes, &environment).value_faults(
             &argv,
             &variables,
             Values { arguments, context },

@@ -131,7 +131,7 @@ mod config {
     #[test]
     fn all_config_faults_are_reported_with_paths() {
         let found = faults(json!({
-            "command": ["{{ a }}", "x{{ a }}", "{{ nope }}", "{{ opt }}", "{{ def }}", "{{ a", "ok"],
+            "command": ["{{ a }}", "--{{ a }}", "{{ nope }}", "{{ opt }}", "{{ def }}", "{{ a", "x{{ a }}{{ def }}"],
             "stdin": "{{ other }}", "workdir": "/no/such/folder", "environment": {"A=B": "", "TOOLCRIB_INVOCATION": "1"},
             "max_output": "5MiB", "sandbox": {"network": false},
         }));
@@ -151,9 +151,11 @@ mod config {
             "sandbox",
         ];
         assert_eq!(paths, expected, "{found:#?}");
-        assert!(found[1].1.contains("whole item"), "{found:?}");
+        assert_eq!(found[1].1, "`a` would choose the option: write the option's name before the value");
         assert!(found[2].1.contains("no parameter `nope`"), "{found:?}");
-        assert!(found[3].1.contains("default"), "{found:?}");
+        let optional = "some calls have no value for `opt`: write `{when: opt, args: [\"{{ opt }}\"]}`, give it a default or make \
+                        it required";
+        assert_eq!(found[3].1, optional);
         assert_eq!(faults(json!({"command": []}))[0].0, "command");
     }
 
@@ -164,6 +166,64 @@ mod config {
             assert!(matches!(found.as_slice(), [(path, _, true)] if path == "command.0"), "{found:?}");
         }
         assert_eq!(faults(json!({"command": ["wc", "-w", "{{ a }}"]})), []);
+    }
+
+    #[test]
+    fn conditional_items_are_checked() {
+        for (item, path, message) in [
+            (json!({"when": "opt", "args": ["--opt={{ opt }}", {"when": "def", "args": ["{{ opt }}"]}]}), "", ""),
+            (json!({"when": "context.tenant", "args": ["{{ context.tenant }}"]}), "", ""),
+            (json!({"each": "list", "args": ["--at={{ item }}:{{ a }}"]}), "", ""),
+            (json!({"when": "opt", "args": ["{{ late }}"]}), "command.1.args.0", "some calls have no value for `late`"),
+            (json!({"when": "nope", "args": ["x"]}), "command.1.when", "the tool has no parameter `nope`"),
+            (json!({"when": "{{ opt }}", "args": ["x"]}), "command.1.when", "without `{{ }}`"),
+            (json!({"when": "opt", "args": []}), "command.1.args", "must not be empty"),
+            (json!({"each": "text"}), "command.1.each", "`text` has the type string"),
+            (json!({"each": "context.tenant"}), "command.1.each", "is one value"),
+            (json!({"each": "list", "args": ["-v"]}), "command.1.args", "must contain `{{ item }}`"),
+            (json!({"each": "list", "args": ["--{{ item }}"]}), "command.1.args.0", "would choose the option"),
+            (json!("{{ item }}"), "command.1", "no parameter `item`"),
+        ] {
+            let schema = json!({
+                "properties": {
+                    "a": {}, "opt": {}, "late": {}, "def": {"default": 1}, "list": {"type": "array"}, "text": {"type": "string"},
+                },
+                "required": ["a"],
+            });
+            let found = match build_with(json!({"command": ["true", item]}), &schema, Effect::Read) {
+                Ok((_, warnings)) => warnings,
+                Err(faults) => faults,
+            };
+            match found.as_slice() {
+                [] => assert_eq!(path, "", "{item}"),
+                [fault] => {
+                    assert!(fault.path.join(".") == path && fault.message.contains(message), "{item}: {fault:?}")
+                }
+                more => panic!("{item}: {more:?}"),
+            }
+        }
+        let schema = json!({"properties": {"item": {}, "list": {}}, "required": ["item"]});
+        let taken =
+            build_with(json!({"command": ["x", {"each": "list", "args": ["{{ item }}"]}]}), &schema, Effect::Read);
+        assert!(taken.err().unwrap()[0].message.contains("another name"));
+    }
+
+    #[test]
+    fn output_file_path_is_checked() {
+        for (path, message) in [
+            ("{{ stdout }}", ""),
+            ("charts/{{ a }}.png", ""),
+            ("", "name a file"),
+            ("{{ opt }}", "some calls have no value for `opt`"),
+            ("{{ nope }}", "no parameter `nope`"),
+        ] {
+            let found = faults(json!({"command": ["true"], "output": {"file": path}}));
+            match found.as_slice() {
+                [] => assert_eq!(message, "", "{path}"),
+                [(key, text, false)] => assert!(key == "output.file" && text.contains(message), "{path}: {found:?}"),
+                more => panic!("{path}: {more:?}"),
+            }
+        }
     }
 
     #[test]
@@ -213,6 +273,77 @@ mod arguments {
         }
     }
 
+    fn optional_runner(command: Value) -> Arc<dyn Runner> {
+        let schema = json!({"properties": {
+            "since": {"type": "string"}, "verbose": {"type": "boolean"}, "paths": {"type": "array"}, "count": {"type": "integer"},
+        }});
+        build_with(json!({"command": command}), &schema, Effect::Read).unwrap_or_else(|faults| panic!("{faults:?}")).0
+    }
+
+    #[tokio::test]
+    async fn optional_items_follow_the_arguments() {
+        let show = optional_runner(json!([
+            "printf", "[%s]", "log",
+            {"when": "since", "args": ["--since={{ since }}", {"when": "verbose", "args": ["-v"]}]},
+            {"when": "count", "args": ["-{{ count }}"]},
+            {"when": "paths", "args": ["--", {"each": "paths"}]},
+            {"each": "paths", "args": ["--path", "{{ item }}.txt"]},
+        ]));
+        for (arguments, expected) in [
+            (json!({}), "[log]"),
+            (json!({"since": null, "verbose": true, "paths": []}), "[log]"),
+            (json!({"since": "-1 day", "verbose": false}), "[log][--since=-1 day]"),
+            (json!({"since": "", "verbose": true, "count": 5}), "[log][--since=][-v][-5]"),
+            (json!({"paths": ["a b", 2]}), "[log][--][a b][2][--path][a b.txt][--path][2.txt]"),
+        ] {
+            assert_eq!(text(call(&show, arguments).await), expected);
+        }
+    }
+
+    #[test]
+    fn elements_are_guarded_like_values() {
+        let show = optional_runner(json!([
+            "printf", {"each": "paths"}, {"when": "since", "args": ["--", "{{ since }}", {"each": "paths"}]}, {"each": "paths", "args": ["-p{{ item }}"]},
+        ]));
+        let long = "x".repeat(200_000);
+        for (arguments, expected) in [
+            (json!({"paths": ["a", "--b", "-c"]}), vec!["/paths/1"]),
+            (json!({"paths": ["a", "x\0"], "since": "-1"}), vec!["/paths/1"; 3]),
+            (json!({"paths": [long]}), vec!["/paths/0"; 2]),
+            (json!({"paths": "a"}), vec!["/paths"; 2]),
+            (json!({"since": "-1", "paths": []}), vec![]),
+        ] {
+            let faults = show.value_faults(Values::from_arguments(&object(arguments)));
+            assert_eq!(faults.iter().map(|fault| fault.pointer()).collect::<Vec<_>>(), expected);
+        }
+        let faults = show.value_faults(Values::from_arguments(&object(json!({"paths": ["--b"]}))));
+        assert_eq!(
+            faults[0].message(),
+            "`paths[0]` must not begin with `-`, because the program would read it as an option."
+        );
+    }
+
+    #[test]
+    fn value_at_the_start_is_guarded() {
+        let show = runner(json!({"command": ["printf", "{{ a }}{{ b }}.txt", "--name={{ a }}"]}), Effect::Read);
+        for (arguments, pointers) in [
+            (json!({"a": "-x", "b": ""}), vec!["/a"]),
+            (json!({"a": "", "b": "-x"}), vec!["/b"]),
+            (json!({"a": "x", "b": "-x"}), vec![]),
+        ] {
+            let faults = show.value_faults(Values::from_arguments(&object(arguments)));
+            assert_eq!(faults.iter().map(|fault| fault.pointer()).collect::<Vec<_>>(), pointers);
+        }
+    }
+
+    #[test]
+    fn long_lists_are_rejected_before_start() {
+        let show = optional_runner(json!(["printf", {"each": "paths", "args": ["--path={{ item }}"]}]));
+        let faults = show.value_faults(Values::from_arguments(&object(json!({"paths": vec!["x"; 500_000]}))));
+        assert_eq!((faults.len(), faults[0].pointer()), (1, "/paths"));
+        assert!(faults[0].message().contains("500000 bytes together"), "{}", faults[0].message());
+    }
+
     #[tokio::test]
     async fn stdin_is_template_or_arguments() {
         let cat = runner(json!({"command": ["cat"], "stdin": "{{ a }}-{{ b }}", "output": "text"}), Effect::Read);
@@ -224,13 +355,16 @@ mod arguments {
 
     #[tokio::test]
     async fn environment_holds_declared_and_call_variables() {
+        const DEFAULT: &str = "PATH=/usr/local/bin:/usr/bin:/bin";
         let env = runner(json!({"command": ["env"], "environment": {"LANG": "C.UTF-8", "X": "a b"}}), Effect::Read);
         let invocation = invocation();
         let result = env.call(object(json!({})), context(&invocation)).await.unwrap();
         let output = result.as_text();
         let lines: BTreeSet<&str> = output.lines().collect();
         let id = format!("TOOLCRIB_INVOCATION={}", invocation.id);
-        assert_eq!(lines, BTreeSet::from(["LANG=C.UTF-8", "X=a b", &id, "TOOLCRIB_ATTEMPT=1"]));
+        assert_eq!(lines, BTreeSet::from(["LANG=C.UTF-8", "X=a b", &id, "TOOLCRIB_ATTEMPT=1", DEFAULT]));
+        let env = runner(json!({"command": ["env"], "environment": {"PATH": "/opt/bin"}}), Effect::Read);
+        assert!(text(call(&env, json!({})).await).lines().any(|line| line == "PATH=/opt/bin"));
     }
 
     #[test]
@@ -289,6 +423,62 @@ mod results {
         let result = run_shell(&say("[1]\n"), json!({"output": "text"})).await.0.unwrap();
         assert_eq!((result.as_text().as_str(), result.structured_content), ("[1]", None));
         assert_eq!(text(run_shell(&say("42"), json!({"output": "json"})).await), "42");
+    }
+
+    async fn run_for_file(script: &str, file: &str, folder: &Path, a: &str) -> Result<ToolResult, ToolError> {
+        let config = json!({
+            "command": ["/bin/sh", "-c", script], "workdir": folder, "output": {"file": file}, "max_output": "1KiB",
+        });
+        call(&runner(config, Effect::Read), json!({"a": a, "b": ""})).await.0
+    }
+
+    #[tokio::test]
+    async fn output_file_becomes_a_block() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("sub")).unwrap();
+        let png = "printf '\\211PNG\\r\\n\\032\\n' > sub/a.png; ";
+        for printed in ["echo sub/a.png", "echo ./sub/a.png", "echo $PWD/sub/a.png", "printf ' sub/a.png\\r\\n'"] {
+            let result = run_for_file(&format!("{png}{printed}"), "{{ stdout }}", folder.path(), "").await.unwrap();
+            assert!(
+                matches!(&result.content[..], [Content::Image { mime_type, .. }] if mime_type == "image/png"),
+                "{printed}: {result:?}"
+            );
+        }
+        let write = "seq 2000; echo hello > sub/x.txt";
+        let result = run_for_file(write, "sub/{{ a }}.txt", folder.path(), "x").await.unwrap();
+        assert_eq!((result.as_text().as_str(), result.is_error), ("hello\n", false), "the other output is ignored");
+        let failed = run_for_file("echo no >&2; exit 3", "{{ stdout }}", folder.path(), "").await.unwrap();
+        assert_eq!((failed.as_text().as_str(), failed.is_error), ("exit status 3: no", true));
+    }
+
+    #[tokio::test]
+    async fn output_file_stays_in_the_folder() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(above.path().join("secret"), "secret").unwrap();
+        std::fs::write(folder.join(".env"), "secret").unwrap();
+        std::fs::write(folder.join("long"), "x".repeat(1025)).unwrap();
+        std::os::unix::fs::symlink("../secret", folder.join("link")).unwrap();
+        for (script, reason) in [
+            ("echo ../secret", "`../secret` leads out of the folder"),
+            ("echo $PWD/../secret", "leads out of the folder"),
+            ("echo link", "`link` leads out of the folder"),
+            ("echo /etc/passwd", "`/etc/passwd` leads out of the folder"),
+            ("echo .env", "`.env` is not read"),
+            ("echo none.png", "`none.png` does not exist"),
+            ("echo .", "is a folder, not a file"),
+            ("mkfifo pipe; echo pipe", "is not a regular file"),
+            ("echo long", "`long` is longer than 1.0 KiB (`max_output`)"),
+            ("true", "must print the path of a file, but it printed nothing"),
+            ("seq 2000", "it printed more than 4096 bytes"),
+        ] {
+            let error = run_for_file(script, "{{ stdout }}", &folder, "").await.unwrap_err();
+            assert!(
+                matches!(&error, ToolError::ErrorResult(message) if message.contains(reason)),
+                "{script}: {error:?}"
+            );
+        }
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@ use url::Url;
 use crate::call::{ToolContext, ToolError};
 use crate::tools::ConfigFault;
 
-/// The folder of `with.root`. Clones share the open folder.
+/// A folder whose files tools read. Clones share the open folder.
 #[derive(Clone)]
 pub(super) struct Folder(Arc<Dir>);
 
@@ -32,12 +32,16 @@ impl Folder {
     /// Opens the folder. `root` is relative to the manifest's folder.
     pub(super) fn open(root: &Path, base: &Path) -> Result<Self, ConfigFault> {
         let root = base.join(root);
-        let dir = Dir::open_ambient_dir(&root, ambient_authority()).map_err(|error| {
+        Self::open_path(&root).map_err(|error| {
             // Without the `.` components, for the message: `.` and `./notes` are joined to `././notes`.
             let shown: PathBuf = root.components().collect();
             ConfigFault::error(&["with", "root"], format!("cannot open the folder {}: {error}", shown.display()))
-        })?;
-        Ok(Self(Arc::new(dir)))
+        })
+    }
+
+    /// Opens the folder at this path.
+    pub(super) fn open_path(path: &Path) -> io::Result<Self> {
+        Dir::open_ambient_dir(path, ambient_authority()).map(|dir| Self(Arc::new(dir)))
     }
 
     /// Opens the regular file at `path`, unless it is denied. Both the given path and the path to which links lead
@@ -94,13 +98,13 @@ impl Folder {
 
 impl OpenedFile<'_> {
     /// The remaining bytes of the file, after `head`. More than `max_bytes` bytes in total are an error, because a part
-    /// would be useless.
-    pub(super) fn read_all(self, head: Vec<u8>, max_bytes: usize) -> Result<Vec<u8>, ToolError> {
+    /// would be useless. The error names `key`, the setting of the bound.
+    pub(super) fn read_all(self, head: Vec<u8>, max_bytes: usize, key: &str) -> Result<Vec<u8>, ToolError> {
         let (path, mut bytes) = (self.path, head);
         let room = (max_bytes + 1).saturating_sub(bytes.len()) as u64;
         self.take(room).read_to_end(&mut bytes).map_err(|error| io_error(path, &error))?;
         if bytes.len() > max_bytes {
-            return Err(file_error(path, &format!("is longer than {} (`with.max_bytes`)", ByteSize(max_bytes as u64))));
+            return Err(file_error(path, &format!("is longer than {} (`{key}`)", ByteSize(max_bytes as u64))));
         }
         Ok(bytes)
     }
