@@ -19,7 +19,7 @@ use super::tool::ToolReader;
 use crate::call::units::HumanDuration;
 use crate::call::{EnvVar, JsonObject, Kind, NameError, ToolName};
 use crate::tools::SourceSettings;
-use crate::tools::python::{Interpreter, ModulePath, ModuleSettings};
+use crate::tools::python::{Interpreter, ModulePath, ModuleSettings, WorkerRange};
 
 /// The default time for a worker to load its module. Imports of large libraries take many seconds.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,8 +42,9 @@ pub(super) struct ModuleEntry {
     /// A requirements file. The service builds a virtual environment from it once.
     #[schemars(extend("examples" = ["./requirements.txt"]))]
     requirements: Option<String>,
-    /// Worker processes for functions that are not `async`.
-    #[schemars(extend("examples" = [2]), extend("default" = 1))]
+    /// Worker processes for functions that are not `async`. Default: one, and more while calls wait, up to the number of
+    /// processors and at least 4; with `object` always one.
+    #[schemars(extend("examples" = [2]))]
     workers: Option<usize>,
     /// Text before the name of every tool.
     #[schemars(extend("examples" = ["travel_"]))]
@@ -135,7 +136,7 @@ impl ToolReader<'_> {
         let ModuleEntry { module, interpreter, requirements, workers, functions, object, init, .. } = module_entry;
         let mut checks = EntryChecks { findings: &mut *self.findings, node, entry_path };
         if workers == Some(0) {
-            checks.error("workers", "at least one worker is needed; leave the key out for one");
+            checks.error("workers", "at least one worker is needed; leave the key out to start them on demand");
         }
         if functions.as_ref().is_some_and(Vec::is_empty) {
             checks.error(
@@ -211,7 +212,12 @@ impl ToolReader<'_> {
             name: name.to_owned(),
             module: module?,
             interpreter: interpreter?,
-            workers: workers.unwrap_or(1).max(1),
+            workers: match workers {
+                Some(workers) => WorkerRange::exactly(workers),
+                // An object may hold state that all calls share.
+                None if object.is_some() => WorkerRange::exactly(1),
+                None => WorkerRange::on_demand(),
+            },
             functions,
             object,
             share: module_entry.share,
@@ -273,7 +279,7 @@ mod tests {
                 name: "m".into(),
                 module: ModulePath::File("/etc/crib/tools/m.py".into()),
                 interpreter: Interpreter::Program("/etc/crib/venv/bin/python".into()),
-                workers: 2,
+                workers: WorkerRange::exactly(2),
                 functions: Some(vec!["f".into()]),
                 object: Some("C".into()),
                 share: false,
@@ -299,7 +305,12 @@ mod tests {
     fn module_settings_have_defaults() {
         let plain = settings("{module: strands_tools.calculator}");
         assert_eq!(plain.module, ModulePath::Name("strands_tools.calculator".into()));
-        assert_eq!((plain.interpreter, plain.workers), (Interpreter::Program("python3".into()), 1));
+        assert_eq!(
+            (plain.interpreter, plain.workers),
+            (Interpreter::Program("python3".into()), WorkerRange::on_demand())
+        );
+        let object = settings("{module: tools/m.py, object: C}");
+        assert_eq!(object.workers, WorkerRange::exactly(1), "its state is in one process");
         assert_eq!((plain.start_timeout, plain.functions), (DEFAULT_START_TIMEOUT, None));
         let required = settings("{module: tools/m.py, requirements: requirements.txt}");
         assert_eq!(required.interpreter, Interpreter::Requirements("/etc/crib/requirements.txt".into()));

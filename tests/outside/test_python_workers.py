@@ -1,5 +1,6 @@
 """Python workers that are slow, hang, crash or are killed. Only the call that caused it is affected, and nothing is left behind."""
 
+import json
 import os
 import pathlib
 import signal
@@ -9,7 +10,7 @@ import time
 import pytest
 
 from harness import children, is_zombie, in_background, now, ok, parallel, poll, problem, processes, elapsed, text_of
-from recipes import module
+from recipes import PYTHON, module
 from test_cancel import ENDED
 from test_lifecycle import connect
 
@@ -59,6 +60,19 @@ def test_sync_calls_run_one_per_worker(start, count):
     at_once = max(sum(other["begun"] <= nap["begun"] < other["ended"] for other in naps) for nap in naps)
     assert at_once == count
     assert max(nap["ended"] for nap in naps) - min(nap["begun"] for nap in naps) < 0.2 * 6 / count + 0.6
+
+
+def test_calls_side_by_side_start_workers(start, tmp_path):
+    """Without `workers:` five slow calls of one message are all answered, within a timeout that one worker could not meet."""
+    (tmp_path / "slow.py").write_text("import time\n\ndef slow(n: int) -> int:\n    'Waits.'\n    time.sleep(2)\n    return n\n")
+    entry = {"module": str(tmp_path / "slow.py"), "interpreter": PYTHON, "functions": ["slow"], "tools": {"slow": {"timeout": "5s"}}}
+    crib = start({"python_modules": {"slow": entry}}).ready()
+    count = lambda: crib.get("/sources").json()["sources"][0]["workers"]  # noqa: E731
+    assert count() == 1
+    calls = [{"id": f"c{n}", "type": "function", "function": {"name": "slow", "arguments": json.dumps({"n": n})}} for n in range(5)]
+    answer = ok(crib.post("/calls", {"role": "assistant", "tool_calls": calls}))
+    assert [message["content"] for message in answer["messages"]] == ["0", "1", "2", "3", "4"], answer
+    assert count() >= 4
 
 
 def test_slow_sync_call_delays_no_async(start):

@@ -35,14 +35,16 @@ const MAX_MAX_OUTPUT: u64 = 4 << 20;
 #[derive(Debug, Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Program and arguments. An item may contain `{{ name }}`. There is no shell.
+    /// Program and arguments. An item may contain `{{ name }}`. `{when: NAME, args: [...]}` adds items only if the argument
+    /// is given, `{each: NAME}` one item for each element of a list. There is no shell.
     #[schemars(extend("examples" = [["/usr/bin/wc", "-w"], ["git", "log", {"when": "since", "args": ["--since={{ since }}"]}, {"each": "paths"}]]))]
     pub command: Vec<CommandItem>,
     /// Text for standard input. Default: the arguments as a JSON object.
     #[serde(default)]
     #[schemars(extend("examples" = ["{{ text }}"]))]
     pub stdin: Option<String>,
-    /// Format of standard output, or the file that is the result.
+    /// Format of standard output. With `{file: PATH}` the file at this path is the result; `{{ stdout }}` in the path is what
+    /// the program printed.
     #[serde(default)]
     #[schemars(extend("examples" = ["text", {"file": "{{ stdout }}"}]), extend("default" = "auto"))]
     pub output: Output,

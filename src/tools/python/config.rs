@@ -15,8 +15,8 @@ pub struct ModuleSettings {
     pub module: ModulePath,
     /// The Python that loads it.
     pub interpreter: Interpreter,
-    /// Worker processes for functions that are not async; at least 1.
-    pub workers: usize,
+    /// Worker processes for functions that are not async.
+    pub workers: WorkerRange,
     /// Names of the functions that become tools; `None`: all tools of the module.
     pub functions: Option<Vec<String>>,
     /// Name of a class. Each worker has one instance, and its methods are the tools.
@@ -33,6 +33,37 @@ pub struct ModuleSettings {
     pub venvs: PathBuf,
     /// Longest time for the interpreter to report its version, and for a worker to load the module.
     pub start_timeout: Duration,
+}
+
+/// How many worker processes a module has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerRange {
+    /// The number without load; at least 1.
+    pub min: usize,
+    /// The highest number, while calls wait.
+    pub max: usize,
+    /// Workers above `min` that no call needed for this long are ended.
+    pub idle_period: Duration,
+}
+
+/// The lowest `max` of workers that start on demand: a blocking function mostly waits, so more of them than processors
+/// make sense.
+const MIN_ON_DEMAND: usize = 4;
+/// A worker takes memory while it waits, and starts in less than a second. So a minute keeps it through a pause between
+/// two turns of an agent, and no longer.
+const IDLE_PERIOD: Duration = Duration::from_secs(60);
+
+impl WorkerRange {
+    /// Always this number of workers, at least 1.
+    pub fn exactly(workers: usize) -> Self {
+        Self { min: workers.max(1), max: workers.max(1), idle_period: IDLE_PERIOD }
+    }
+
+    /// One worker, and more while calls wait: up to the number of processors, at least four.
+    pub fn on_demand() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self { min: 1, max: processors.max(MIN_ON_DEMAND), idle_period: IDLE_PERIOD }
+    }
 }
 
 /// The module to load.

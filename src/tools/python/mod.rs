@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
-pub use self::config::{Interpreter, ModulePath, ModuleSettings};
+pub use self::config::{Interpreter, ModulePath, ModuleSettings, WorkerRange};
 use self::protocol::{Function, Mode, ModuleListing, Role};
 use self::worker::Launcher;
 use self::worker_pools::WorkerPools;

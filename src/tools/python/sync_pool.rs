@@ -3,6 +3,9 @@
 //! A call takes a free worker, writes a line, reads lines until its end, and returns the worker. There is no task and
 //! no queue between them. A dropped call takes its worker with it, because nothing else stops a blocking function. The
 //! replacement starts in the background.
+//!
+//! The number of workers follows the calls, within the module's range: a call that has to wait starts further workers,
+//! and those that no call needed for a while end. `State::missing_workers` alone decides how many to start.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -12,6 +15,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::config::WorkerRange;
 use super::exit_watch::Watch;
 use super::protocol::{self, Function, ModuleListing, Role, WorkerMessage};
 use super::worker::{Launcher, Worker, WorkerEvent};
@@ -26,13 +30,14 @@ const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The workers, and the calls that wait for one.
 pub(super) struct SyncPool {
     runtime: Handle,
+    range: WorkerRange,
     state: Mutex<State>,
     /// One permit for each free worker. Waiting calls are served in order.
     permits: Semaphore,
     /// Whether no call should wait, because workers keep dying.
     unavailable: watch::Sender<bool>,
-    /// Tasks that start workers.
-    starting: Mutex<JoinSet<()>>,
+    /// Tasks that start workers, and the one that ends those above the minimum.
+    tasks: Mutex<JoinSet<()>>,
     /// Must be the last field. Its drop waits until all workers have ended, so the workers must be dropped before.
     launcher: Arc<Launcher>,
 }
@@ -41,6 +46,15 @@ struct State {
     idle_workers: Vec<IdleWorker>,
     /// The number of workers, idle or at work.
     worker_count: usize,
+    /// The number of workers that are being started.
+    starting: usize,
+    /// The number of calls that wait for a worker.
+    waiting: usize,
+    /// The lowest number of idle workers since the last check for unneeded workers: so many were not needed. The idle
+    /// workers are a stack, so these are at its bottom.
+    least_idle: usize,
+    /// Whether a task checks for unneeded workers.
+    is_shrinking: bool,
     restart_history: RestartHistory,
     last_number: u64,
 }
@@ -55,25 +69,51 @@ struct IdleWorker {
     _watch: Watch,
 }
 
+impl State {
+    /// How many workers to start now: one for each call that runs or waits, within the range. While workers keep dying,
+    /// a further one is started only alone, and after a pause.
+    fn missing_workers(&self, range: WorkerRange) -> usize {
+        let present = self.worker_count + self.starting;
+        let busy = self.worker_count.saturating_sub(self.idle_workers.len());
+        let missing = (busy + self.waiting).clamp(range.min, range.max).saturating_sub(present);
+        match self.restart_history.is_failing() && present >= range.min && self.starting > 0 {
+            true => 0,
+            false if self.restart_history.is_failing() && present >= range.min => missing.min(1),
+            false => missing,
+        }
+    }
+
+    fn pop_idle(&mut self) -> Option<IdleWorker> {
+        let idle = self.idle_workers.pop();
+        self.least_idle = self.least_idle.min(self.idle_workers.len());
+        idle
+    }
+}
+
 impl SyncPool {
-    /// A pool with this worker; starts `extra` others. Call it within the runtime.
-    pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, extra: usize) -> Arc<Self> {
+    /// A pool with this worker, which starts those that the minimum needs. Call it within the runtime.
+    pub(super) fn new(launcher: &Arc<Launcher>, first: Worker) -> Arc<Self> {
         let state = State {
             idle_workers: Vec::new(),
             worker_count: 0,
+            starting: 0,
+            waiting: 0,
+            least_idle: 0,
+            is_shrinking: false,
             restart_history: RestartHistory::default(),
             last_number: 0,
         };
         let pool = Arc::new(Self {
             runtime: Handle::current(),
+            range: launcher.settings.workers,
             state: Mutex::new(state),
             permits: Semaphore::new(0),
             unavailable: watch::Sender::new(false),
-            starting: Mutex::default(),
+            tasks: Mutex::default(),
             launcher: launcher.clone(),
         });
         pool.add_worker(first);
-        (0..extra).for_each(|_| pool.start_worker());
+        pool.start_missing_workers();
         pool
     }
 
@@ -111,10 +151,13 @@ impl SyncPool {
         loop {
             match self.permits.try_acquire() {
                 Ok(permit) => permit.forget(),
-                Err(_) => context.wait_for(self.wait_for_permit(begin_by)).await?,
+                Err(_) => {
+                    let _waiting = WaitingCall::enter(self);
+                    context.wait_for(self.wait_for_permit(begin_by)).await?;
+                }
             }
             // `idle_workers` is empty if the worker died after its permit was taken. Then wait for the next permit.
-            let Some(mut idle) = self.state().idle_workers.pop() else { continue };
+            let Some(mut idle) = self.state().pop_idle() else { continue };
             let is_healthy = idle.worker.is_healthy();
             let lease = WorkerLease { pool: self.clone(), idle: Some(idle) };
             if is_healthy {
@@ -140,10 +183,13 @@ impl SyncPool {
     }
 
     fn busy_error(&self) -> ToolError {
-        if self.worker_count() == 0 {
-            return self.unavailable_error();
-        }
-        let message = format!("the worker processes of the Python module {} were all busy", self.launcher.name);
+        let name = &self.launcher.name;
+        let busy = match self.worker_count() {
+            0 => return self.unavailable_error(),
+            1 => format!("the worker process of the Python module {name} was busy"),
+            count => format!("all {count} worker processes of the Python module {name} were busy"),
+        };
+        let message = format!("{busy}; `workers:` of the module sets how many there are");
         ToolError::unavailable_before_start(message, Some(BUSY_RETRY_AFTER))
     }
 
@@ -183,7 +229,11 @@ impl SyncPool {
     /// Adds a worker that has loaded the module.
     fn add_worker(self: &Arc<Self>, worker: Worker) {
         let mut state = self.state();
+        // The first worker was not started by this pool.
+        state.starting = state.starting.saturating_sub(1);
         state.worker_count += 1;
+        let begins_to_shrink = state.worker_count > self.range.min && !state.is_shrinking;
+        state.is_shrinking |= begins_to_shrink;
         state.restart_history.record_start();
         state.last_number += 1;
         let number = state.last_number;
@@ -192,6 +242,9 @@ impl SyncPool {
             pool.upgrade().into_iter().for_each(|pool| pool.replace_dead_idle(number));
         });
         drop(state);
+        if begins_to_shrink {
+            self.spawn(end_unneeded_workers(Arc::downgrade(self), self.range.idle_period));
+        }
         self.release_worker(IdleWorker { worker, number, next_id: 1, has_answered: false, _watch: watch });
         self.publish_availability();
     }
@@ -209,7 +262,9 @@ impl SyncPool {
         let found = {
             let mut state = self.state();
             let at = state.idle_workers.iter().position(|idle| idle.number == number);
-            at.map(|at| state.idle_workers.remove(at))
+            let found = at.map(|at| state.idle_workers.remove(at));
+            state.least_idle = state.least_idle.min(state.idle_workers.len());
+            found
         };
         if let Some(idle) = found {
             self.remove_permit();
@@ -226,30 +281,101 @@ impl SyncPool {
     }
 
     fn start_replacement(self: &Arc<Self>) {
-        self.state().restart_history.replaced += 1;
+        let started = self.start_missing_workers();
+        self.state().restart_history.replaced += started as u64;
         self.publish_availability();
-        self.start_worker();
     }
 
-    /// Starts a worker in the background. Pauses first, if other workers have died early.
-    fn start_worker(self: &Arc<Self>) {
-        let mut starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
-        while starting.try_join_next().is_some() {}
-        starting.spawn_on(start_until_ready(Arc::downgrade(self), self.launcher.clone()), &self.runtime);
+    /// Starts the workers that are missing, in the background, and returns their number.
+    fn start_missing_workers(self: &Arc<Self>) -> usize {
+        let missing = {
+            let mut state = self.state();
+            let missing = state.missing_workers(self.range);
+            state.starting += missing;
+            missing
+        };
+        for _ in 0..missing {
+            self.spawn(start_until_ready(Arc::downgrade(self), self.launcher.clone()));
+        }
+        missing
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_on(task, &self.runtime);
+    }
+
+    /// Ends the workers above the minimum that no call has needed since the last check. Returns whether there are still
+    /// workers above the minimum.
+    fn end_unneeded(&self) -> bool {
+        let (unneeded, goes_on) = {
+            let mut state = self.state();
+            let above = state.worker_count.saturating_sub(self.range.min);
+            let count = state.least_idle.min(above).min(state.idle_workers.len());
+            let unneeded: Vec<IdleWorker> = state.idle_workers.drain(..count).collect();
+            state.worker_count -= count;
+            state.least_idle = state.idle_workers.len();
+            if count > 0 {
+                state.restart_history.reset_early_deaths();
+            }
+            state.is_shrinking = state.worker_count > self.range.min;
+            (unneeded, state.is_shrinking)
+        };
+        unneeded.iter().for_each(|_| self.remove_permit());
+        goes_on
     }
 
     fn start_pause(&self) -> Duration {
         self.state().restart_history.next_pause(fastrand::f64())
     }
 
-    fn record_failed_start(&self, began: Instant, fault: &str) {
+    /// Records that a worker did not start. Returns whether to try again, because the worker is still missing.
+    fn record_failed_start(&self, began: Instant, fault: &str) -> bool {
         tracing::warn!(target: "toolcrib::python", module = &*self.launcher.name, "a worker could not be started: {fault}");
-        self.state().restart_history.record_failed_start(began, fault);
+        let is_missing = {
+            let mut state = self.state();
+            state.restart_history.record_failed_start(began, fault);
+            state.starting -= 1;
+            let is_missing = state.missing_workers(self.range) > 0;
+            state.starting += usize::from(is_missing);
+            is_missing
+        };
         self.publish_availability();
+        is_missing
     }
 }
 
-/// Starts workers until one is up. Holds only a weak reference while it waits, so that the pool can be dropped.
+/// A call that waits for a worker. Its entry starts a worker, if the range permits one more.
+struct WaitingCall<'a>(&'a SyncPool);
+
+impl<'a> WaitingCall<'a> {
+    fn enter(pool: &'a Arc<SyncPool>) -> Self {
+        pool.state().waiting += 1;
+        pool.start_missing_workers();
+        Self(pool)
+    }
+}
+
+impl Drop for WaitingCall<'_> {
+    fn drop(&mut self) {
+        self.0.state().waiting -= 1;
+    }
+}
+
+/// Ends unneeded workers once in each period, until only the minimum is left.
+async fn end_unneeded_workers(pool: Weak<SyncPool>, period: Duration) {
+    loop {
+        sleep(period).await;
+        let Some(pool) = pool.upgrade() else { return };
+        if !pool.end_unneeded() {
+            return;
+        }
+    }
+}
+
+/// Starts a worker, and tries again while it is missing. Holds only a weak reference while it waits, so that the pool can
+/// be dropped.
 async fn start_until_ready(pool: Weak<SyncPool>, launcher: Arc<Launcher>) {
     while let Some(pause) = pool.upgrade().map(|pool| pool.start_pause()) {
         sleep(pause).await;
@@ -258,7 +384,8 @@ async fn start_until_ready(pool: Weak<SyncPool>, launcher: Arc<Launcher>) {
         let Some(pool) = pool.upgrade() else { return };
         match started {
             Ok((worker, _)) => return pool.add_worker(worker),
-            Err(fault) => pool.record_failed_start(began, &fault),
+            Err(fault) if pool.record_failed_start(began, &fault) => {}
+            Err(_) => return,
         }
     }
 }
@@ -337,6 +464,48 @@ impl Drop for WorkerLease {
             }
             drop(idle);
             self.pool.start_replacement();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing(range: WorkerRange, worker_count: usize, starting: usize, waiting: usize, early_deaths: usize) -> usize {
+        let mut state = State {
+            idle_workers: Vec::new(),
+            worker_count,
+            starting,
+            waiting,
+            least_idle: 0,
+            is_shrinking: false,
+            restart_history: RestartHistory::default(),
+            last_number: 0,
+        };
+        (0..early_deaths).for_each(|_| state.restart_history.record_failed_start(Instant::now(), "no"));
+        state.missing_workers(range)
+    }
+
+    #[tokio::test]
+    async fn missing_workers_follow_the_calls() {
+        let on_demand = WorkerRange { min: 1, max: 4, idle_period: Duration::MAX };
+        for (range, worker_count, starting, waiting, early_deaths, expected) in [
+            (WorkerRange::exactly(3), 1, 0, 0, 0, 2),
+            (WorkerRange::exactly(3), 1, 2, 9, 0, 0),
+            (WorkerRange::exactly(3), 0, 0, 0, 9, 3),
+            (on_demand, 1, 0, 1, 0, 1),
+            (on_demand, 1, 1, 2, 0, 1),
+            (on_demand, 1, 0, 9, 0, 3),
+            (on_demand, 4, 0, 9, 0, 0),
+            (on_demand, 0, 0, 0, 0, 1),
+            // While workers keep dying: the minimum, and then one at a time.
+            (on_demand, 0, 0, 0, 9, 1),
+            (on_demand, 1, 0, 9, 9, 1),
+            (on_demand, 1, 1, 9, 9, 0),
+        ] {
+            let found = missing(range, worker_count, starting, waiting, early_deaths);
+            assert_eq!(found, expected, "{worker_count} {starting} {waiting} {early_deaths}");
         }
     }
 }

@@ -53,7 +53,7 @@ fn settings(folder: &TempDir, source: &str, mark: &str) -> ModuleSettings {
         name: "probe".into(),
         module: ModulePath::File(file),
         interpreter: Interpreter::Program(python().unwrap().into()),
-        workers: 1,
+        workers: WorkerRange::exactly(1),
         functions: None,
         object: None,
         share: false,
@@ -76,7 +76,7 @@ impl Fixture {
     }
 
     async fn new(source: &str, workers: usize) -> Self {
-        Self::try_new(source, |settings| settings.workers = workers).await.unwrap()
+        Self::try_new(source, |settings| settings.workers = WorkerRange::exactly(workers)).await.unwrap()
     }
 
     fn runner(&self, name: &str) -> Arc<dyn Runner> {
@@ -332,6 +332,54 @@ def meet(name: str, others: int) -> str:
         assert_eq!(order.replace('a', ""), "bcd");
     }
 
+    /// Four calls end only if they run at the same time. `keep` is for how long an idle worker is kept.
+    async fn four_at_once(keep: Duration) -> Fixture {
+        let source = "
+import os, time
+
+@tool
+def meet(name: str, others: int) -> str:
+    'Waits until so many are here.'
+    open(name + '.here', 'w').write('x')
+    while len([file for file in os.listdir('.') if file.endswith('.here')]) < others:
+        time.sleep(0.005)
+    return str(os.getpid())
+";
+        let range = WorkerRange { min: 1, max: 4, idle_period: keep };
+        let fixture = Fixture::try_new(source, |settings| settings.workers = range).await.unwrap();
+        assert_eq!(fixture.module.status().workers, 1);
+        let meet =
+            |name: &str, others: usize| tokio::spawn(fixture.call("meet", json!({"name": name, "others": others})));
+        let calls: Vec<_> = ["a", "b", "c", "d", "e"].iter().map(|name| meet(name, 4)).collect();
+        let mut processes = BTreeSet::new();
+        for call in calls {
+            processes.insert(call.await.unwrap().unwrap().as_text());
+        }
+        assert_eq!(processes.len(), 4);
+        fixture
+    }
+
+    #[tokio::test]
+    async fn waiting_calls_start_workers() {
+        if is_python_missing() {
+            return;
+        }
+        let fixture = four_at_once(Duration::from_secs(3600)).await;
+        let status = fixture.module.status();
+        assert_eq!((status.workers, status.replaced), (4, 0));
+    }
+
+    #[tokio::test]
+    async fn unneeded_workers_end() {
+        if is_python_missing() {
+            return;
+        }
+        let fixture = four_at_once(Duration::from_millis(20)).await;
+        fixture.wait_for_workers(1, 0).await;
+        wait_until("the processes have ended", || (processes_with_mark(&fixture.mark).len() == 1).then_some(())).await;
+        fixture.text("meet", json!({"name": "f", "others": 0})).await;
+    }
+
     #[tokio::test]
     async fn late_progress_of_a_thread_is_ignored() {
         if is_python_missing() {
@@ -578,12 +626,51 @@ def die_later() -> str:
         context.deadline = tokio::time::Instant::now() + Duration::from_millis(100);
         match fixture.runner("pid").call(object(json!({})), context).await {
             Err(ToolError::Unavailable { message, started: false, retry_after: Some(_) }) => {
-                assert_eq!(message, "the worker processes of the Python module probe were all busy");
+                assert_eq!(
+                    message,
+                    "the worker process of the Python module probe was busy; `workers:` of the module sets how many there are"
+                );
             }
             other => panic!("{other:?}"),
         }
         assert!(!hangs.is_finished());
         assert_eq!(fixture.module.status().replaced, 0);
+    }
+
+    #[tokio::test]
+    async fn failing_starts_leave_the_first_worker() {
+        if is_python_missing() {
+            return;
+        }
+        let source = format!(
+            "
+import os
+open('starts', 'a').write('x')
+if os.path.exists('listed'):
+    raise RuntimeError('no memory left')
+open('listed', 'w').close()
+{PID}{HANG}"
+        );
+        let range = WorkerRange { min: 1, max: 8, idle_period: Duration::from_secs(3600) };
+        let fixture = Fixture::try_new(&source, |settings| settings.workers = range).await.unwrap();
+        let hangs = tokio::spawn(fixture.call("hang", json!({})));
+        fixture.wait_for_file("hangs").await;
+        let pid = || {
+            let (runner, mut context) = (fixture.runner("pid"), context(&invocation(), Effect::Write));
+            context.deadline = tokio::time::Instant::now() + Duration::from_secs(2);
+            tokio::spawn(async move { runner.call(object(json!({})), context).await })
+        };
+        let waiting: Vec<_> = (0..6).map(|_| pid()).collect();
+        for call in waiting {
+            assert!(matches!(call.await.unwrap(), Err(ToolError::Unavailable { started: false, .. })));
+        }
+        let status = fixture.module.status();
+        assert_eq!((status.workers, status.is_up), (1, true));
+        assert!(status.fault.unwrap().contains("no memory left"));
+        // At most six at the same time until the third failure counts, and then one after each pause.
+        let starts = std::fs::read_to_string(fixture.file("starts")).unwrap().len();
+        assert!((2..=60).contains(&starts), "{starts}");
+        assert!(!hangs.is_finished());
     }
 
     #[tokio::test]

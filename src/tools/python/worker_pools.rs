@@ -29,9 +29,8 @@ impl WorkerPools {
             return Self { coroutines, ..Self::default() };
         }
         let has = |mode| functions.iter().any(|function| function.mode == mode);
-        let more = launcher.settings.workers.saturating_sub(1);
         Self {
-            blocking: has(Mode::Sync).then(|| SyncPool::new(launcher, first, more)),
+            blocking: has(Mode::Sync).then(|| SyncPool::new(launcher, first)),
             coroutines: has(Mode::Async).then(|| AsyncWorkerSupervisor::new(launcher, Role::Async, None)),
             fault: None,
         }
