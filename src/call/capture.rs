@@ -98,8 +98,9 @@ impl DigestKey {
 impl Serialize for Sorted<'_, ToolResult> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // Whether a result may be cached is not part of the record.
-        let ToolResult { content, structured_content, is_error, result_as_answer, hint, not_cached: _ } = self.0;
-        let mut fields = serializer.serialize_struct("ToolResult", 5)?;
+        let ToolResult { content, structured_content, is_error, result_as_answer, hint, incomplete, not_cached: _ } =
+            self.0;
+        let mut fields = serializer.serialize_struct("ToolResult", 6)?;
         fields.serialize_field("content", content)?;
         if let Some(value) = structured_content {
             fields.serialize_field("structured_content", &Sorted(value))?;
@@ -110,6 +111,9 @@ impl Serialize for Sorted<'_, ToolResult> {
         }
         if let Some(hint) = hint {
             fields.serialize_field("hint", hint)?;
+        }
+        if let Some(incomplete) = incomplete {
+            fields.serialize_field("incomplete", incomplete)?;
         }
         fields.end()
     }

@@ -35,7 +35,7 @@ pub struct CutResult {
     pub result: ToolResult,
     /// Number of items or characters in this part.
     pub shown: usize,
-    /// Number of items or characters in the whole result.
+    /// Number of items or characters in the whole result, as the tool returned it.
     pub total: usize,
     /// Whether items or characters are counted.
     pub unit: Unit,
@@ -46,8 +46,10 @@ pub struct CutResult {
 impl CutResult {
     /// The description of the rest, for the answer.
     pub fn to_overflow(&self, hint: String) -> Overflow {
-        let Self { shown, total, unit, next_offset, .. } = *self;
-        Overflow { shown, total, unit, hint, next_offset, for_model: RestHint::default() }
+        let Self { shown, total: returned, unit, next_offset, .. } = *self;
+        let is_complete = self.result.incomplete.is_none();
+        let total = is_complete.then_some(returned);
+        Overflow { shown, total, unit, hint, next_offset, for_model: RestHint::default(), returned }
     }
 }
 

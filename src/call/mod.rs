@@ -13,6 +13,7 @@ mod error;
 mod error_kind;
 mod error_messages;
 mod idempotency;
+mod incomplete;
 mod invocation;
 pub mod json;
 mod nested_calls;
@@ -42,6 +43,7 @@ pub use definition::{Definition, EnvVar, Kind, NameError, Origin, ToolName};
 pub use error::{CallError, Failure};
 pub use error_kind::{ErrorKind, FailureSource};
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_RETENTION};
+pub use incomplete::Incomplete;
 pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;
 pub use nested_calls::{

@@ -1,5 +1,7 @@
 //! Defines which part of a long result an answer shows, and how an answer describes the rest.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -147,13 +149,23 @@ pub enum Unit {
     Characters,
 }
 
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Items => "items",
+            Self::Characters => "characters",
+        })
+    }
+}
+
 /// The part of a result that is not shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Overflow {
     /// Items or characters in this answer.
     pub shown: usize,
-    /// All of them.
-    pub total: usize,
+    /// All of them; null if the number is unknown, because the tool itself returned only a part.
+    #[schema(required)]
+    pub total: Option<usize>,
     /// What is counted.
     pub unit: Unit,
     /// How to get the rest.
@@ -165,6 +177,10 @@ pub struct Overflow {
     #[serde(skip)]
     #[schema(ignore)]
     pub for_model: RestHint,
+    /// Items or characters that the tool returned. Not part of an answer's `meta`: the total is that number, or unknown.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub returned: usize,
 }
 
 /// How a model gets the rest of a result.

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::definition::ToolName;
+use super::incomplete::Incomplete;
 use super::invocation::InvocationId;
-use super::page::{Overflow, RestHint, Unit};
+use super::page::RestHint;
 use super::report::Meta;
 
 /// One block of a result (MCP content block).
@@ -103,6 +104,9 @@ pub struct ToolResult {
     /// How to get less, for a model that sees only a part of this result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// Set if the runner left out a part of the output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<Incomplete>,
 }
 
 impl ToolResult {
@@ -151,7 +155,7 @@ impl ToolResult {
     /// The flags of the result, without its content and its hint.
     pub(super) fn without_content(&self) -> Self {
         let Self { is_error, result_as_answer, not_cached, .. } = *self;
-        Self { is_error, result_as_answer, not_cached, ..Self::default() }
+        Self { is_error, result_as_answer, not_cached, incomplete: self.incomplete.clone(), ..Self::default() }
     }
 
     /// Whether this is the agent's final answer, for a tool with this default. An error result never is.
@@ -211,15 +215,10 @@ impl Answer {
     /// that reads recorded results, if there is one. `None`: the result is whole.
     pub fn model_content(&self, reader: impl FnOnce() -> Option<ToolName>) -> Option<Vec<Content>> {
         let overflow = self.meta.overflow.as_ref()?;
-        let Overflow { shown, total, unit, for_model, .. } = overflow;
-        let unit = match unit {
-            Unit::Items => "items",
-            Unit::Characters => "characters",
-        };
-        let rest = match for_model {
-            RestHint::LastPage => String::new(),
+        let rest = match &overflow.for_model {
+            RestHint::LastPage if overflow.total.is_some() => String::new(),
             RestHint::Text(note) => format!(" {note}"),
-            RestHint::Narrow => format!(" {NARROW_ADVICE}"),
+            RestHint::Narrow | RestHint::LastPage => format!(" {NARROW_ADVICE}"),
             RestHint::Recorded { offset, hint } => {
                 let narrow = hint.as_deref().unwrap_or(NARROW_ADVICE);
                 match reader() {
@@ -231,11 +230,7 @@ impl Answer {
                 }
             }
         };
-        let note = match for_model {
-            RestHint::LastPage if *shown == 0 => format!("[Beyond the end: there are {total} {unit}.]"),
-            RestHint::LastPage => format!("[This is the last page: {shown} of {total} {unit}.]"),
-            _ => format!("[Only {shown} of {total} {unit} are shown.{rest}]"),
-        };
+        let note = overflow.model_note(&rest);
         let ToolResult { content, structured_content, .. } = &*self.result;
         // If there are text blocks, they show the data as well. Otherwise the data would be missing for the model.
         let has_text = content.iter().any(|block| matches!(block, Content::Text { .. }));
@@ -275,6 +270,7 @@ mod tests {
                 result_as_answer,
                 not_cached: false,
                 hint,
+                incomplete: None,
             },
         )
     }

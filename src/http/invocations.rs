@@ -1,5 +1,6 @@
 //! `GET` and `DELETE /invocations`: callers read and cancel their own calls, an admin all calls.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -326,8 +327,10 @@ fn recorded_result(
         End::Answered { result, meta } => {
             let as_answer = registry.get(&row.tool).is_some_and(|entry| entry.definition.result_as_answer);
             let (result, tool_use_id) = (Arc::new(result), row.tool_use_id.clone());
-            let answer = Answer { invocation: row.id, tool_use_id, result, meta, replayed: false };
-            (json!(InvokeAnswer::new(&row.tool, as_answer, &answer)), None)
+            let mut answer = Answer { invocation: row.id, tool_use_id, result, meta, replayed: false };
+            answer.meta.overflow = answer.result.source_overflow();
+            let content = answer.model_content(|| None);
+            (json!(InvokeAnswer::new(&row.tool, as_answer, &answer, content.map(Cow::Owned))), None)
         }
     })
 }

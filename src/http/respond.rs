@@ -3,6 +3,7 @@
 //! In the last two modes, the status (200 or 202) is sent before the call has ended. So they first wait until the tool
 //! runs. A call that is refused before that (arguments, limits, a full queue) gets its usual status.
 
+use std::borrow::Cow;
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use super::problem::Problem;
 use super::tools::api_error_for_call;
 use super::wire::InvokeAnswer;
 use super::{events, idempotency};
-use crate::call::{Answer, CallError, Capture, Invocation, InvocationId, ProgressSink};
+use crate::call::{Answer, CallError, Caller, Capture, Invocation, InvocationId, ProgressSink};
 use crate::ledger::State;
 use crate::registry::{Entry, Registry};
 
@@ -81,15 +82,49 @@ pub(super) async fn call_and_respond(
     invocation: Invocation,
     reserved: Reservation,
 ) -> Response {
-    let id = invocation.id;
+    let call = AcceptedCall { id: invocation.id, caller: invocation.caller.clone(), registry, entry };
     match mode {
-        ResponseMode::EventStream => respond_with_events(registry, entry, invocation, reserved).await,
-        ResponseMode::Async(wait) if !would_lose_result(&registry, &entry, &invocation) => {
-            respond_async(wait, registry, entry, invocation, reserved).await
+        ResponseMode::EventStream => respond_with_events(call, invocation, reserved).await,
+        ResponseMode::Async(wait) if !would_lose_result(&call.registry, &call.entry, &invocation) => {
+            respond_async(wait, call, invocation, reserved).await
         }
         ResponseMode::WhenEnded | ResponseMode::Async(_) => {
-            respond_with_result(&entry, id, registry.invoke(&entry, invocation).await)
+            call.respond_with_result(call.registry.invoke(&call.entry, invocation).await)
         }
+    }
+}
+
+/// The call that is answered.
+struct AcceptedCall {
+    registry: Arc<Registry>,
+    entry: Arc<Entry>,
+    caller: Arc<Caller>,
+    id: InvocationId,
+}
+
+impl AcceptedCall {
+    fn respond_with_result(&self, outcome: InvokeResult) -> Response {
+        let mut response = match &outcome {
+            Ok(answer) => Json(self.to_wire(answer)).into_response(),
+            Err(error) => api_error_for_call(error, &self.entry, self.id).into_response(),
+        };
+        if is_replayed(&outcome) {
+            idempotency::mark_replayed(&mut response);
+        }
+        response
+    }
+
+    /// The data of the `result` event: the same bytes as the body of a plain answer.
+    fn result_event(&self, outcome: &InvokeResult) -> Box<RawValue> {
+        match outcome {
+            Ok(answer) => events::to_json_text(&self.to_wire(answer)),
+            Err(error) => events::to_json_text(&Problem::from(api_error_for_call(error, &self.entry, self.id))),
+        }
+    }
+
+    fn to_wire<'a>(&'a self, answer: &'a Answer) -> InvokeAnswer<'a> {
+        let content = answer.model_content(|| self.registry.catalog().find_result_reader(&self.caller, |_| true));
+        InvokeAnswer::for_entry(&self.entry, answer, content.map(Cow::Owned))
     }
 }
 
@@ -100,30 +135,26 @@ fn would_lose_result(registry: &Registry, entry: &Entry, invocation: &Invocation
     capture == Capture::Digest && invocation.idempotency_key.is_none()
 }
 
-async fn respond_with_events(
-    registry: Arc<Registry>,
-    entry: Arc<Entry>,
-    mut invocation: Invocation,
-    reserved: Reservation,
-) -> Response {
-    let (id, tool_started) = (invocation.id, CancellationToken::new());
+async fn respond_with_events(call: AcceptedCall, mut invocation: Invocation, reserved: Reservation) -> Response {
+    let tool_started = CancellationToken::new();
     let (sink, listener) = ProgressSink::channel();
     (invocation.attempt_started, invocation.progress) = (Some(tool_started.clone()), Some(sink));
-    let mut call = AbortOnDropHandle::new(spawn_call(registry, entry.clone(), invocation, reserved)).map(join_result);
+    let task = spawn_call(call.registry.clone(), call.entry.clone(), invocation, reserved);
+    let mut task = AbortOnDropHandle::new(task).map(join_result);
     let outcome = tokio::select! {
         biased;
-        outcome = &mut call => outcome,
+        outcome = &mut task => outcome,
         // The tool runs, or the call has waited long. In both cases the answer is a stream from here on.
         _ = timeout(MAX_START_WAIT, tool_started.cancelled()) => {
-            return events::stream_events(listener, call.map(move |outcome| result_event(&entry, id, &outcome)));
+            return events::stream_events(listener, task.map(move |outcome| call.result_event(&outcome)));
         }
     };
     // Refused, or failed before the tool ran.
     if outcome.is_err() && !tool_started.is_cancelled() {
-        return respond_with_result(&entry, id, outcome);
+        return call.respond_with_result(outcome);
     }
     let replayed = is_replayed(&outcome);
-    let mut response = events::stream_events(listener, ready(result_event(&entry, id, &outcome)));
+    let mut response = events::stream_events(listener, ready(call.result_event(&outcome)));
     if replayed {
         idempotency::mark_replayed(&mut response);
     }
@@ -132,31 +163,30 @@ async fn respond_with_events(
 
 async fn respond_async(
     wait: Duration,
-    registry: Arc<Registry>,
-    entry: Arc<Entry>,
+    call: AcceptedCall,
     mut invocation: Invocation,
     reserved: Reservation,
 ) -> Response {
-    let (id, tool_use_id) = (invocation.id, invocation.tool_use_id.clone());
+    let (id, tool_use_id) = (call.id, invocation.tool_use_id.clone());
     let tool_started = CancellationToken::new();
     (invocation.attempt_started, invocation.responds_async) = (Some(tool_started.clone()), true);
     // Not aborted when the client disconnects. Only `DELETE` and the end of the service cancel this call.
-    let mut call = spawn_call(registry.clone(), entry.clone(), invocation, reserved);
+    let mut task = spawn_call(call.registry.clone(), call.entry.clone(), invocation, reserved);
     // Wait for both: the time that the client gives, and the start of the tool. A call in a queue can still be refused,
     // and a 202 would then hide the status. `MAX_START_WAIT` bounds that wait.
     let max_wait =
         async { tokio::join!(sleep(wait.max(MIN_ASYNC_WAIT)), timeout(MAX_START_WAIT, tool_started.cancelled())) };
     let state = tokio::select! {
         biased;
-        outcome = &mut call => match join_result(outcome) {
+        outcome = &mut task => match join_result(outcome) {
             // A client without `wait` does not expect a result here. So it gets the link even if the call has ended.
             Ok(answer) if wait.is_zero() && !answer.replayed && answer.result.is_error => State::Failed,
             Ok(answer) if wait.is_zero() && !answer.replayed => State::Succeeded,
-            outcome => return respond_with_result(&entry, id, outcome),
+            outcome => return call.respond_with_result(outcome),
         },
-        _ = max_wait => registry.shared().in_flight_calls.get(id).map_or(State::Running, |row| row.state),
+        _ = max_wait => call.registry.shared().in_flight_calls.get(id).map_or(State::Running, |row| row.state),
     };
-    let accepted = Accepted { invocation_id: id, tool: entry.definition.name.to_string(), tool_use_id, state };
+    let accepted = Accepted { invocation_id: id, tool: call.entry.definition.name.to_string(), tool_use_id, state };
     let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();
     let headers = response.headers_mut();
     if let Ok(location) = HeaderValue::try_from(format!("/invocations/{id}")) {
@@ -192,24 +222,5 @@ fn is_replayed(outcome: &InvokeResult) -> bool {
     match outcome {
         Ok(answer) => answer.replayed,
         Err(error) => matches!(error, CallError::StoredFailure { replayed: true, .. }),
-    }
-}
-
-fn respond_with_result(entry: &Entry, id: InvocationId, outcome: InvokeResult) -> Response {
-    let mut response = match &outcome {
-        Ok(answer) => Json(InvokeAnswer::for_entry(entry, answer)).into_response(),
-        Err(error) => api_error_for_call(error, entry, id).into_response(),
-    };
-    if is_replayed(&outcome) {
-        idempotency::mark_replayed(&mut response);
-    }
-    response
-}
-
-/// The data of the `result` event: the same bytes as the body of a plain answer.
-fn result_event(entry: &Entry, id: InvocationId, outcome: &InvokeResult) -> Box<RawValue> {
-    match outcome {
-        Ok(answer) => events::to_json_text(&InvokeAnswer::for_entry(entry, answer)),
-        Err(error) => events::to_json_text(&Problem::from(api_error_for_call(error, entry, id))),
     }
 }

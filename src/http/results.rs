@@ -1,5 +1,6 @@
 //! `GET /invocations/{id}/result`: the result of an ended call, or a part of it, from the ledger.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Json;
@@ -16,7 +17,7 @@ use super::responses::{
     AuthResponses, CallResponses, CommonResponses, LedgerResponses, LookupResponses, QueryResponses,
 };
 use super::wire::InvokeAnswer;
-use crate::call::{Answer, CallError, Detail, Failure, Page, cut_result};
+use crate::call::{Answer, CallError, Detail, Failure, Overflow, Page, RestHint, cut_result};
 use crate::ledger::{End, Row, State as CallState, UnreadableRow};
 use crate::registry::Registry;
 
@@ -37,7 +38,8 @@ pub(super) struct ReadResult {
 ///
 /// The answer or the problem of the call as its route gave it, for as long as the ledger keeps it. The tool never runs.
 /// With `offset` or `limit`, a list is read by items and a text by characters. `meta.overflow` tells which, and where
-/// the next part begins. All parts together are the whole result. A call that has not ended: 409.
+/// the next part begins. All parts together are the whole
+/// result, apart from the last text block of a part, which tells a model about the other parts. A call that has not ended: 409.
 #[utoipa::path(get, operation_id = "get_result", path = "/invocations/{id}/result", tag = "ledger",
     params(("id" = String, Path, description = "The invocation's id"), ReadResult), responses(
     (status = 200, description = "The tool's result", body = InvokeAnswer<'_>),
@@ -62,12 +64,14 @@ pub(super) async fn get_result(
             let (result, tool_use_id) = (Arc::new(result), row.tool_use_id.clone());
             let answer = Answer { invocation: row.id, tool_use_id, result, meta, replayed: false };
             let answer = select_part(answer, &params);
-            Ok(Json(InvokeAnswer::new(&row.tool, as_answer, &answer)).into_response())
+            let content = answer.model_content(|| registry.catalog().find_result_reader(&caller, |_| true));
+            Ok(Json(InvokeAnswer::new(&row.tool, as_answer, &answer, content.map(Cow::Owned))).into_response())
         }
     }
 }
 
 fn select_part(mut answer: Answer, params: &ReadResult) -> Answer {
+    answer.meta.overflow = answer.result.source_overflow();
     if params.offset.is_none() && params.limit.is_none() {
         return answer;
     }
@@ -82,7 +86,11 @@ fn select_part(mut answer: Answer, params: &ReadResult) -> Answer {
             None if cut.shown == 0 => format!("The offset is past the end: it must be below {}.", cut.total),
             None => "This is the last part.".into(),
         };
-        answer.meta.overflow = Some(cut.to_overflow(hint));
+        let for_model = match cut.next_offset {
+            Some(offset) => RestHint::Recorded { offset, hint: None },
+            None => RestHint::LastPage,
+        };
+        answer.meta.overflow = Some(Overflow { for_model, ..cut.to_overflow(hint) });
         answer.result = Arc::new(cut.result);
     }
     answer

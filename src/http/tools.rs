@@ -1,5 +1,6 @@
 //! The routes of tools: list, details, calls, validation, and the operator's switches.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -245,7 +246,9 @@ pub async fn call_in_process(
         let id = invocation.id;
         let answer = registry.invoke(&entry, invocation).await;
         let answer = answer.map_err(|error| api_error_for_call(&error, &entry, id))?;
-        Ok::<_, ApiError>((json!(InvokeAnswer::for_entry(&entry, &answer)), !answer.result.is_error))
+        let content = answer.model_content(|| registry.catalog().find_result_reader(&caller, |_| true));
+        let body = json!(InvokeAnswer::for_entry(&entry, &answer, content.map(Cow::Owned)));
+        Ok::<_, ApiError>((body, !answer.result.is_error))
     };
     call.await.unwrap_or_else(|error| (json!(Problem::from(error)), false))
 }

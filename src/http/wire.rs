@@ -1,5 +1,6 @@
 //! The JSON shapes of requests and answers. Scripts rely on these fields: fields may be added, but never renamed.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,8 +120,9 @@ pub(super) struct InvokeAnswer<'a> {
     pub tool_use_id: Option<&'a str>,
     /// The tool ran and reports an error.
     pub is_error: bool,
-    /// Blocks for the model.
-    pub content: &'a [Content],
+    /// Blocks for the model. If `meta.overflow` is not null, the last block is a text that says so.
+    #[schema(value_type = Vec<Content>)]
+    pub content: Cow<'a, [Content]>,
     /// The result as data.
     #[schema(required)]
     pub structured_content: Option<&'a Value>,
@@ -131,20 +133,25 @@ pub(super) struct InvokeAnswer<'a> {
 }
 
 impl<'a> InvokeAnswer<'a> {
-    /// The answer for a call of this tool.
-    pub(super) fn for_entry(entry: &'a Entry, answer: &'a Answer) -> Self {
-        Self::new(entry.definition.name.as_str(), entry.definition.result_as_answer, answer)
+    /// The answer for a call of this tool. `model_content` replaces the content of a cut result.
+    pub(super) fn for_entry(entry: &'a Entry, answer: &'a Answer, model_content: Option<Cow<'a, [Content]>>) -> Self {
+        Self::new(entry.definition.name.as_str(), entry.definition.result_as_answer, answer, model_content)
     }
 
     /// The answer for a call, also if its tool is no longer in the catalog.
-    pub(super) fn new(tool: &'a str, result_as_answer: bool, answer: &'a Answer) -> Self {
+    pub(super) fn new(
+        tool: &'a str,
+        result_as_answer: bool,
+        answer: &'a Answer,
+        model_content: Option<Cow<'a, [Content]>>,
+    ) -> Self {
         let result = &*answer.result;
         Self {
             invocation_id: answer.invocation,
             tool,
             tool_use_id: answer.tool_use_id.as_deref(),
             is_error: result.is_error,
-            content: &result.content,
+            content: model_content.unwrap_or(Cow::Borrowed(&result.content)),
             structured_content: result.structured_content.as_ref(),
             result_as_answer: result.is_answer(result_as_answer),
             meta: &answer.meta,

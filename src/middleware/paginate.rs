@@ -16,8 +16,8 @@ use tower::{Layer, Service};
 use super::output_check::OutputCheck;
 use super::validate::ArgumentRules;
 use crate::call::{
-    Answer, CacheStatus, CallError, CutResult, Detail, Invocation, MAX_TEXT_CHARS, Overflow, Page, Paging, RestHint,
-    Unit, cut_result, may_be_cut,
+    Answer, CacheStatus, CallError, CutResult, Detail, Incomplete, Invocation, MAX_TEXT_CHARS, Overflow, Page, Paging,
+    RestHint, Unit, cut_result, may_be_cut,
 };
 
 /// How long the check of a part against the output schema may take. A part takes no more work than the whole result,
@@ -111,22 +111,26 @@ impl Paginator {
             true => Page::default(),
             false => page,
         };
-        let Some(cut) = cut_result(&answer.result, page, self.max_chars) else { return answer };
+        let Some(cut) = cut_result(&answer.result, page, self.max_chars) else {
+            answer.meta.overflow = answer.result.source_overflow();
+            return answer;
+        };
         if let Some(violation) = self.find_violation(&cut).await {
             answer
                 .meta
                 .warnings
                 .push(format!("the result is not cut: a part of its list would break output_schema ({violation})"));
+            answer.meta.overflow = answer.result.source_overflow();
             return answer;
         }
         let tool_hint = answer.result.hint.as_deref();
         let mut overflow = match self.model_hint(&cut, page) {
             Some(hint) => {
-                let hint = append_tool_hint(hint, tool_hint);
+                let hint = append_hints(hint, &cut, tool_hint);
                 Overflow { for_model: RestHint::Text(hint.clone()), ..cut.to_overflow(hint) }
             }
             None => {
-                let hint = append_tool_hint(self.caller_hint(&cut, page, &answer, is_keyed), tool_hint);
+                let hint = append_hints(self.caller_hint(&cut, page, &answer, is_keyed), &cut, tool_hint);
                 Overflow { for_model: self.rest_hint(&cut, page, tool_hint), ..cut.to_overflow(hint) }
             }
         };
@@ -209,7 +213,7 @@ impl Paginator {
                 match alternatives("\"page\": {\"detail\": \"full\"}".into(), String::new()) {
                     alternatives if alternatives.is_empty() => format!("{what}: ask for less at once."),
                     alternatives => {
-                        format!("{what}: ask for less at once, or for all {total} {} {alternatives}.", unit_name(cut))
+                        format!("{what}: ask for less at once, or for all {total} {} {alternatives}.", cut.unit)
                     }
                 }
             }
@@ -234,22 +238,17 @@ fn next_part_offset(cut: &CutResult, page: Page) -> usize {
 
 fn end_message(cut: &CutResult) -> String {
     match cut.shown {
-        0 => format!("Beyond the end: there are {} {}.", cut.total, unit_name(cut)),
+        0 if cut.result.incomplete.is_some() => {
+            format!("Beyond the end: the tool returned only the first {} {}.", cut.total, cut.unit)
+        }
+        0 => format!("Beyond the end: there are {} {}.", cut.total, cut.unit),
         _ => "This is the last page.".into(),
     }
 }
 
-fn unit_name(cut: &CutResult) -> &'static str {
-    match cut.unit {
-        Unit::Items => "items",
-        Unit::Characters => "characters",
-    }
-}
-
-/// Appends the tool's own hint to ours.
-fn append_tool_hint(hint: String, tool_hint: Option<&str>) -> String {
-    match tool_hint {
-        Some(tool_hint) => format!("{hint} {tool_hint}"),
-        None => hint,
-    }
+/// Appends what the tool itself left out, and the tool's own hint.
+fn append_hints(hint: String, cut: &CutResult, tool_hint: Option<&str>) -> String {
+    let missing = cut.result.incomplete.as_ref().map(Incomplete::explain);
+    let further = missing.iter().map(String::as_str).chain(tool_hint);
+    further.fold(hint, |hint, sentence| format!("{hint} {sentence}"))
 }

@@ -184,7 +184,11 @@ def test_truncated_rows_cause_a_warning(serve, shop):
     assert [row["x"] for row in cut["structured_content"]] == [1, 2, 3, 4, 5] and elapsed(began) < 10
     assert cut["meta"]["warnings"][0].startswith("there are more than 5 rows (max_rows): the first 5 are shown. Ask for fewer")
     cut = ok(crib.invoke("bytes", {"n": 1_000_000_000}))
-    assert len(text_of(cut)) <= 1024 and "max_output" in cut["meta"]["warnings"][0]
+    rows, note = (block["text"] for block in cut["content"])
+    shown = len(json.loads(rows))
+    assert len(rows) <= 1024 and "max_output" in cut["meta"]["warnings"][0]
+    assert note.startswith(f"[Only the first {shown} items are shown; there are more."), note
+    assert (cut["meta"]["overflow"]["shown"], cut["meta"]["overflow"]["total"]) == (shown, None)
     assert ok(crib.invoke("rows", {"n": 1}))["structured_content"] == [{"x": 1}]
 
 

@@ -1,5 +1,6 @@
 //! Runs the calls of one message side by side, and collects the results in the message's order.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
@@ -312,7 +313,10 @@ impl CompletedCall {
     /// The result of the call, as in the route's answer.
     fn to_result<'a>(&'a self, call: &'a Result<ToolCall, MalformedCall>) -> CallResult<'a> {
         match &self.outcome {
-            CallOutcome::Ran { entry, answer, .. } => CallResult::Answer(InvokeAnswer::for_entry(entry, answer)),
+            CallOutcome::Ran { entry, answer, model_content, .. } => {
+                let content = model_content.as_deref().map(Cow::Borrowed);
+                CallResult::Answer(InvokeAnswer::for_entry(entry, answer, content))
+            }
             CallOutcome::Failed { problem, .. } => CallResult::Problem(CallProblem {
                 tool: dialect::tool_name(call),
                 tool_use_id: self.id.as_deref(),

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use crate::call::units::{Count, Size};
-use crate::call::{CutEnds, Effect, JsonObject, SurroundedPart, ToolContext, ToolError, ToolResult};
+use crate::call::{CutEnds, Effect, Incomplete, JsonObject, SurroundedPart, ToolContext, ToolError, ToolResult, Unit};
 use crate::tools::blocking::run_on_blocking_thread;
 use crate::tools::denied_files::DeniedFiles;
 use crate::tools::folder::{self, Folder};
@@ -135,13 +135,20 @@ impl FilePage {
         if lines == 0 && self.start > 1 {
             return Err(self.too_few_lines_error(self.start - 1));
         }
-        let end = match bytes.len() > self.max_bytes {
+        let (end, cut_hint) = match bytes.len() > self.max_bytes {
             true => {
-                let (end, warning) = self.find_cut(&bytes);
-                context.warn(warning);
-                end
+                let cut = self.find_cut(&bytes);
+                context.warn(cut.warning);
+                (cut.end, Some(cut.hint))
             }
-            false => bytes.len(),
+            false => (bytes.len(), None),
+        };
+        let result = |text: String| match cut_hint {
+            Some(hint) => {
+                let incomplete = Incomplete::new(Unit::Characters, "max_bytes");
+                ToolResult::text(text).with_incomplete(incomplete).with_hint(hint)
+            }
+            None => ToolResult::text(text),
         };
         let mut after = bytes.split_off(end);
         let Ok(text) = String::from_utf8(bytes) else { return Err(self.unsupported_type_error()) };
@@ -154,15 +161,15 @@ impl FilePage {
         reader.take(more).read_to_end(&mut after).map_err(failed)?;
         let (before, is_cut_before) = before.into_parts();
         if before.is_empty() && after.is_empty() {
-            return Ok(ToolResult::text(text));
+            return Ok(result(text));
         }
         let cut_ends = CutEnds { start: is_cut_before, end: after.len() >= margin };
         let part = SurroundedPart { before: &before, part: text.as_bytes(), after: &after, cut_ends };
-        Ok(ToolResult::text(context.excerpt_between(part)))
+        Ok(result(context.excerpt_between(part)))
     }
 
-    /// The position of the cut, after the last line that fits, and a warning that says how to continue.
-    fn find_cut(&self, bytes: &[u8]) -> (usize, String) {
+    /// The cut after the last line that fits.
+    fn find_cut(&self, bytes: &[u8]) -> FileCut {
         let bytes = &bytes[..self.max_bytes];
         if let Some(last) = bytes.iter().rposition(|&byte| byte == b'\n') {
             let next = self.start + bytes.iter().filter(|&&byte| byte == b'\n').count() as u64;
@@ -170,7 +177,7 @@ impl FilePage {
                 "the text was cut before line {next} (max_bytes is {}): go on with start_line {next}",
                 self.max_bytes
             );
-            return (last + 1, warning);
+            return FileCut { end: last + 1, warning, hint: format!("Go on with start_line {next}.") };
         }
         // The cut must not split a character.
         let end = match std::str::from_utf8(bytes) {
@@ -183,7 +190,8 @@ impl FilePage {
             self.start,
             Count(self.max_bytes, "byte")
         );
-        (end, warning)
+        let hint = format!("The rest of line {} cannot be read. Go on with start_line {next}.", self.start);
+        FileCut { end, warning, hint }
     }
 
     fn unsupported_type_error(&self) -> ToolError {
@@ -197,6 +205,16 @@ impl FilePage {
     fn file_error(&self, problem: &str) -> ToolError {
         folder::file_error(&self.path, problem)
     }
+}
+
+/// Where a text that is too long is cut.
+struct FileCut {
+    /// The number of bytes that are shown.
+    end: usize,
+    /// What was cut, and how to continue.
+    warning: String,
+    /// Tells a model how to continue.
+    hint: String,
 }
 
 /// The last bytes of the skipped part, in bounded memory.

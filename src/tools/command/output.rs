@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use super::output_file::OutputFile;
 use super::run::{RunLimits, RunOutcome, StreamCapture};
 use crate::call::units::Count;
-use crate::call::{CutEnds, ToolContext, ToolError, ToolResult, json::parse_strict};
+use crate::call::{CutEnds, Incomplete, ToolContext, ToolError, ToolResult, Unit, json::parse_strict};
 
 /// The most of standard output, in bytes, that an error result shows if standard error is empty.
 const MAX_EXCERPT_BYTES: usize = 16 << 10;
@@ -133,7 +133,8 @@ fn truncated_output_result(
         )
     });
     warn_if_not_utf8(stdout.head(), context);
-    Ok(ToolResult::text(stdout.truncated_head(context)))
+    let incomplete = Incomplete::new(Unit::Characters, "max_output");
+    Ok(ToolResult::text(stdout.truncated_head(context)).with_incomplete(incomplete))
 }
 
 fn text_result(bytes: &[u8], context: &ToolContext) -> ToolResult {

@@ -15,7 +15,7 @@ use super::client::{host_and_port, request_error};
 use super::config::{FaultCollector, ResponseConfig};
 use crate::call::json::plain_text;
 use crate::call::units::Size;
-use crate::call::{CutEnds, SurroundedPart, ToolContext, ToolError, ToolResult};
+use crate::call::{CutEnds, Incomplete, SurroundedPart, ToolContext, ToolError, ToolResult, Unit};
 use crate::tools::media;
 
 /// The longest body, unless the manifest sets `max_output`.
@@ -120,11 +120,13 @@ impl ResponseReader {
         };
         match kind {
             BodyKind::Text => {
-                if body.excess.is_some() {
-                    let cap = ByteSize(self.cap as u64);
-                    context.warn(format!("the answer of `{host}` was cut after {cap} (`{}`)", self.cap_key));
+                let text = ToolResult::text(body_text(&body, context));
+                if body.excess.is_none() {
+                    return Ok(text);
                 }
-                Ok(ToolResult::text(body_text(&body, context)))
+                let cap = ByteSize(self.cap as u64);
+                context.warn(format!("the answer of `{host}` was cut after {cap} (`{}`)", self.cap_key));
+                Ok(text.with_incomplete(Incomplete::new(Unit::Characters, self.cap_key)))
             }
             BodyKind::Media(mime_type) => Ok(file(&mime_type, body.bytes)),
             BodyKind::Json => match serde_json::from_slice(&body.bytes) {

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::*;
-use crate::call::{Caller, Content, Effect, Invocation, Resource, ToolName};
+use crate::call::{Caller, Content, Effect, Incomplete, Invocation, Resource, ToolName, Unit};
 use crate::tools::Databases;
 
 /// What a test server does with each connection after it has read a request.
@@ -376,7 +376,8 @@ async fn text_over_cap_is_cut_with_warning() {
     let mut server = start_server(Reply::Endless(head)).await;
     let runner = build_tool(&server, json!({}), json!({}), Effect::Read);
     let (context, invocation) = test_context();
-    assert_eq!(runner.call(json_object(json!({})), context).await, Ok(ToolResult::text("x".repeat(1024))));
+    let cut = ToolResult::text("x".repeat(1024)).with_incomplete(Incomplete::new(Unit::Characters, "max_output"));
+    assert_eq!(runner.call(json_object(json!({})), context).await, Ok(cut));
     assert!(invocation.report.lock().meta.warnings[0].contains("cut after 1.0 KiB (`max_output`)"));
     server.requests.recv().await.unwrap();
     assert_eq!(server.requests.recv().await.unwrap(), "gone");
@@ -501,7 +502,7 @@ async fn body_at_cap_is_complete() {
     let result = call_with_reply(sized("text/plain", &full), json!({})).await.unwrap();
     assert_eq!(result, ToolResult::text(&*full));
     let result = call_with_reply(sized("text/plain", &format!("{full}y")), json!({})).await.unwrap();
-    assert_eq!(result, ToolResult::text(&*full), "cut");
+    assert_eq!((result.as_text(), result.incomplete.is_some()), (full, true), "cut");
     let json = format!("\"{}\"", "x".repeat(1022));
     assert!(call_with_reply(sized("application/json", &json), json!({})).await.is_ok());
     let error = call_with_reply(sized("application/json", &format!("{json} ")), json!({})).await.unwrap_err();

@@ -36,7 +36,7 @@ fn convert_result(name: &str, result: CallToolResult) -> Result<ToolResult, Tool
     let structured_content = result.structured_content.filter(|value| !value.is_null());
     let result_as_answer = result.meta.as_ref().and_then(|meta| meta.get(RESULT_AS_ANSWER_KEY)?.as_bool());
     let is_error = result.is_error.unwrap_or(false);
-    Ok(ToolResult { content, structured_content, is_error, result_as_answer, hint: None, not_cached: false })
+    Ok(ToolResult { content, structured_content, is_error, result_as_answer, ..ToolResult::default() })
 }
 
 fn convert_block(block: ContentBlock) -> Option<Content> {

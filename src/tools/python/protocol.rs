@@ -322,7 +322,8 @@ fn read_result(line: &RawMessage<'_>) -> Result<ToolResult, ToolError> {
         Some(Err(error)) => return bad_output("result", &error),
     };
     let (is_error, result_as_answer, not_cached) = (line.is_error, line.result_as_answer, line.not_cached);
-    Ok(ToolResult { content, structured_content, is_error, result_as_answer, hint: line.hint.clone(), not_cached })
+    let hint = line.hint.clone();
+    Ok(ToolResult { content, structured_content, is_error, result_as_answer, hint, not_cached, incomplete: None })
 }
 
 /// Cuts the text of an exception. The worker sends more of it than is kept, because the worker does not know the

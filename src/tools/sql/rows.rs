@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::call::units::Count;
-use crate::call::{Content, JsonObject, ToolContext, ToolError, ToolResult};
+use crate::call::{Content, Incomplete, JsonObject, ToolContext, ToolError, ToolResult, Unit};
 
 /// The bounds of a result.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +72,16 @@ pub(super) struct Rows {
 enum Cut {
     Rows,
     Output,
+}
+
+impl Cut {
+    /// The setting that was exceeded.
+    fn limit_name(self) -> &'static str {
+        match self {
+            Self::Rows => "max_rows",
+            Self::Output => "max_output",
+        }
+    }
 }
 
 impl Rows {
@@ -171,9 +181,11 @@ impl Rows {
             context.warn(sentence);
         }
         self.text.push(']');
+        let incomplete = self.cut.map(|cut| Incomplete::new(Unit::Items, cut.limit_name()));
         Ok(ToolResult {
             content: vec![Content::text(self.text)],
             structured_content: Some(Value::Array(self.rows)),
+            incomplete,
             ..ToolResult::default()
         })
     }
