@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Error;
 use crate::call::CallSettings;
 use crate::environment::Environment;
-use crate::live::{self, LoadOutcome};
+use crate::live::{self, LoadOutcome, SourceFindings};
 use crate::manifest::{self, Manifest};
 use crate::secrets::Redactor;
 use crate::tools::{ProcessEnv, Tool};
@@ -28,6 +28,8 @@ pub(crate) struct DeclaredTools {
     pub(crate) calls: CallSettings,
     /// Sources without any usable tool, each with the reason.
     pub(crate) faults: Vec<String>,
+    /// What misleads models in the definitions of the sources' tools.
+    pub(crate) findings: Vec<SourceFindings>,
 }
 
 /// Reads a manifest and lists its sources once. Calls `on_progress` with the source and its current step, if that step
@@ -46,8 +48,9 @@ pub(crate) async fn load_declared(
     }
     let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
     let process_env = ProcessEnv::new(redactor.clone(), environment);
-    let LoadOutcome { tools: source_tools, faults } = live::list_once(sources, &tools, &process_env, on_progress).await;
+    let LoadOutcome { tools: source_tools, faults, findings } =
+        live::list_once(sources, &tools, &process_env, on_progress).await;
     tools.extend(source_tools);
     let faults = faults.iter().map(|fault| redactor.redact_text(&sanitize::clean_text(fault)).into_owned()).collect();
-    Ok(DeclaredTools { tools, calls, faults })
+    Ok(DeclaredTools { tools, calls, faults, findings })
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::arguments::{ManifestArg, ServeArgs};
+use super::findings::print_findings;
 use super::{Failure, print_json, print_line};
 use crate::app::{self, DeclaredTools};
 use crate::call::CallSettings;
@@ -58,12 +59,13 @@ pub(super) async fn print_tools(
     format: Format,
     environment: &Environment,
 ) -> Result<(), Failure> {
-    let DeclaredTools { mut tools, calls, faults } = match manifest.path() {
+    let DeclaredTools { mut tools, calls, faults, findings } = match manifest.path() {
         Some(path) => app::load_declared(&path, environment, log_progress).await?,
         None => DeclaredTools {
             tools: builtin::demo_tools(&OwnPorts::default()),
             calls: CallSettings::default(),
             faults: Vec::new(),
+            findings: Vec::new(),
         },
     };
     tools.sort_by(|a, b| a.name().cmp(b.name()));
@@ -79,6 +81,7 @@ pub(super) async fn print_tools(
             formats::render(other, tools.iter().map(ListedTool::from), names)
         }
     });
+    print_findings(&findings);
     fail_on_faults(faults)
 }
 

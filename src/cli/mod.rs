@@ -7,6 +7,7 @@ mod check;
 mod client;
 mod commands;
 mod failure;
+mod findings;
 mod import;
 mod log;
 mod option_variables;
@@ -88,6 +89,11 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Env
 fn exit_with(message: &str, code: u8) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "{message}");
     ExitCode::from(code)
+}
+
+/// Prints to standard error.
+fn print_error(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Prints to standard output. If the reader has closed it, that is not our failure.

@@ -15,6 +15,7 @@ use super::body::PathPart;
 use super::problem::ApiError;
 use super::responses::{AuthResponses, CommonResponses, LookupResponses};
 use crate::live::{self, LiveTools};
+use crate::manifest::ListedFinding;
 use crate::tools::{Operations, SourceKind};
 
 /// A restart that takes longer is answered 202 and continues.
@@ -50,6 +51,8 @@ pub(super) struct SourceView {
     pub warnings: Vec<String>,
     /// Quarantined tools: their definitions differ from their pins. Their calls are refused as `definition_changed`.
     pub stopped: Vec<StoppedView>,
+    /// What misleads models in the definitions of its tools: the warnings first, at most a hundred findings.
+    pub findings: Vec<FindingView>,
     /// The operations of an OpenAPI document; null for other sources.
     #[schema(required)]
     pub operations: Option<OperationsView>,
@@ -83,6 +86,27 @@ impl From<&Operations> for OperationsView {
     }
 }
 
+/// What misleads models in the definition of a tool, or what a provider refuses.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct FindingView {
+    /// Name of the tool.
+    pub tool: String,
+    /// The rule, as in `toolcrib check`.
+    pub rule: &'static str,
+    /// The part of the definition, the fault and the correct form.
+    pub message: String,
+    /// Present and true if it may be intended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub hint: bool,
+}
+
+impl From<ListedFinding> for FindingView {
+    fn from(ListedFinding { tool, rule, message, is_hint }: ListedFinding) -> Self {
+        Self { tool, rule: rule.as_str(), message, hint: is_hint }
+    }
+}
+
 /// A quarantined tool.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct StoppedView {
@@ -106,14 +130,30 @@ impl From<live::SourceView> for SourceView {
             fault_at,
             warnings,
             quarantined,
+            findings,
             operations,
         } = view;
         let stopped = quarantined
             .into_iter()
             .map(|live::QuarantinedTool { tool, reason: why }| StoppedView { tool, why })
             .collect();
+        let findings = findings.into_iter().map(FindingView::from).collect();
         let (state, operations) = (state.as_str(), operations.as_deref().map(OperationsView::from));
-        Self { name, kind, state, tools, workers, replaced, doing, fault, fault_at, warnings, stopped, operations }
+        Self {
+            name,
+            kind,
+            state,
+            tools,
+            workers,
+            replaced,
+            doing,
+            fault,
+            fault_at,
+            warnings,
+            stopped,
+            findings,
+            operations,
+        }
     }
 }
 

@@ -32,7 +32,7 @@ pub use error::Error;
 pub use registration::RegisterError;
 pub(crate) use service_config::ManifestReading;
 pub use service_config::ServiceConfig;
-pub(crate) use sources::{LoadOutcome, list_once};
+pub(crate) use sources::{LoadOutcome, SourceFindings, list_once};
 pub use sources::{QuarantinedTool, Restart, SourceState, SourceView};
 
 use self::file_snapshot::FileSnapshot;

@@ -51,6 +51,7 @@ use std::net::SocketAddr;
 
 pub use check::{Checked, DeclaredVariable, check};
 pub use finding::{Finding, Location, Severity};
+pub use lint::{ListedFinding, ListedFindings, lint_listed_tools};
 pub use load::load;
 pub(crate) use load::{Host, load_for_host};
 pub use policy::PolicyRules;

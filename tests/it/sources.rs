@@ -129,6 +129,33 @@ async fn source(app: &TestApp, name: &str) -> Value {
 }
 
 #[tokio::test]
+async fn listed_tools_are_linted() {
+    let bare = |description: &str| {
+        let mut tool = discovered_tool("greet", text_runner("hi", None));
+        tool.description = description.into();
+        tool.input_schema = json!({"type": "object", "properties": {"times": {"default": 1}}});
+        Ok(vec![tool])
+    };
+    let source_ = scripted_source([bare("greet"), bare("Greets a person by name, in their language.")]);
+    let app =
+        TestApp::loading(App::builder().source("greeter", source_.clone()), None).await.with_sources_listed().await;
+    let rules = |view: &Value| -> Vec<String> {
+        let findings = view["findings"].as_array().unwrap().iter();
+        findings.map(|finding| format!("{} {}", finding["tool"], finding["rule"]).replace('"', "")).collect()
+    };
+    let found = ["greet vague-description", "greet untyped-parameter", "greet undescribed-parameter"];
+    assert_eq!(rules(&source(&app, "greeter").await), found);
+    source_.changed.notify_one();
+    loop {
+        let view = source(&app, "greeter").await;
+        if rules(&view) == found[1..] {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
 async fn source_tools_are_ordinary_tools() {
     let source_ = scripted_source([Ok(vec![discovered_tool("hello", text_runner("hi", None))])]);
     let app = TestApp::loading(App::builder().source("greeter", source_).tool(plain_tool("own")), None)
@@ -141,7 +168,8 @@ async fn source_tools_are_ordinary_tools() {
     let (_, tool) = app.get("/tools/hello").await;
     assert_eq!((&tool["available"], &tool["effect"]), (&json!(true), &json!("write")));
     let shown = json!({"name": "greeter", "kind": "native", "state": "up", "tools": 1, "workers": 1, "replaced": 0, "doing": null, "fault": null,
-        "fault_at": null, "warnings": [], "stopped": [], "operations": null});
+        "fault_at": null, "warnings": [], "stopped": [], "operations": null, "findings": [{"tool": "hello", "rule": "vague-description",
+        "message": "description: too short to tell a model anything; say what the tool does, with what, and when to use it"}]});
     assert_eq!(source(&app, "greeter").await, shown);
     assert_eq!(app.get("/readyz?verbose").await.1["sources"], json!([shown]));
     assert_eq!(app.samples("toolcrib_source_up").await, ["toolcrib_source_up{source=\"greeter\"} 1"]);

@@ -306,7 +306,9 @@ impl LiveTools {
         if !is_served {
             return ApplyOutcome::Refused(entry.refusal.clone().unwrap_or_default());
         }
-        tracing::info!(source = name, tools = listing.tools.len(), "a source was listed");
+        // The findings themselves are in `/sources`: the author of the tools mends them, and may be another party.
+        let findings = Some(fresh.findings.warnings).filter(|warnings| *warnings > 0);
+        tracing::info!(source = name, tools = listing.tools.len(), findings, "a source was listed");
         ApplyOutcome::Served
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::{ActiveListing, UsableListing, change};
-use crate::manifest::DeclaredSource;
+use crate::manifest::{DeclaredSource, ListedFinding};
 use crate::registry::conflict_advice;
 use crate::schema::Schema;
 use crate::tools::{ProcessEnv, Tool};
@@ -17,6 +17,18 @@ pub(crate) struct LoadOutcome {
     pub(crate) tools: Vec<Tool>,
     /// One sentence for each source, or tool of a foreign source, that cannot be used.
     pub(crate) faults: Vec<String>,
+    /// What misleads models in the definitions of the tools, for each source with such findings.
+    pub(crate) findings: Vec<SourceFindings>,
+}
+
+/// The findings about the tools of one source.
+pub(crate) struct SourceFindings {
+    /// Name of the source.
+    pub(crate) source: String,
+    /// The warnings, then the hints, at most a hundred.
+    pub(crate) shown: Vec<ListedFinding>,
+    /// The number of all warnings.
+    pub(crate) warnings: usize,
 }
 
 /// Starts these sources side by side and lists their tools. Calls `on_progress` with the name and the activity of a source.
@@ -35,14 +47,18 @@ pub(crate) async fn list_once(
             source.list(&move |what: String| on_progress(&name, &what)).await.map_err(|fault| fault.to_string())?;
         let listing = Arc::new(UsableListing::from_listed(declared, listed));
         let active = ActiveListing::new(declared, files, source, listing, &[]);
-        active.map(|active| active.tools).map_err(|fault| fault.why)
+        active.map(|active| (active.tools, active.findings)).map_err(|fault| fault.why)
     }))
     .await;
     let mut names: HashSet<String> = taken.iter().flat_map(all_names).collect();
-    let mut outcome = LoadOutcome { tools: Vec::new(), faults: Vec::new() };
+    let mut outcome = LoadOutcome { tools: Vec::new(), faults: Vec::new(), findings: Vec::new() };
     for ((declared, _), listed) in snapshots.iter().zip(listed) {
         let mut accepted = Vec::new();
-        let result = listed.and_then(|tools| {
+        let result = listed.and_then(|(tools, found)| {
+            if !found.shown.is_empty() {
+                let source = declared.name().to_owned();
+                outcome.findings.push(SourceFindings { source, shown: found.shown, warnings: found.warnings });
+            }
             for tool in tools {
                 match check_fit(&tool, &names) {
                     Ok(()) => accepted.push(tool),

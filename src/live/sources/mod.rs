@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 pub use change::Restart;
 pub(super) use change::snapshot_files;
-pub(crate) use load::{LoadOutcome, list_once};
+pub(crate) use load::{LoadOutcome, SourceFindings, list_once};
 pub(super) use status_tracker::StatusTracker;
 pub use status_tracker::{QuarantinedTool, SourceState, SourceView};
 
@@ -37,7 +37,7 @@ use self::source_watch::SourceWatch;
 use self::tools::{SelectedTools, UnusableListing};
 use super::file_snapshot::FileSnapshot;
 use crate::call::ToolName;
-use crate::manifest::DeclaredSource;
+use crate::manifest::{DeclaredSource, ListedFindings, lint_listed_tools};
 use crate::registry::RejectedTool;
 use crate::tools::{Source, Tool};
 
@@ -93,6 +93,8 @@ struct ActiveListing {
     /// Warnings about the listing and the tools, for the operator.
     warnings: Vec<String>,
     quarantined: Vec<QuarantinedTool>,
+    /// What misleads models in the definitions, for the author of the tools.
+    findings: ListedFindings,
 }
 
 impl ActiveListing {
@@ -107,7 +109,10 @@ impl ActiveListing {
         let SelectedTools { tools, warnings: tool_warnings, quarantined } =
             tools::select_tools(declared, &listing, files, before)?;
         let warnings = listing.warnings.iter().cloned().chain(tool_warnings).collect();
-        Ok(Self { declared: declared.clone(), files: files.clone(), source, listing, tools, warnings, quarantined })
+        // The definition of a quarantined tool is not shown, so it is not examined either.
+        let findings = lint_listed_tools(tools.iter().filter(|tool| !tool.quarantined));
+        let (declared, files) = (declared.clone(), files.clone());
+        Ok(Self { declared, files, source, listing, tools, warnings, quarantined, findings })
     }
 
     /// Whether it was started with the same settings and the same files.

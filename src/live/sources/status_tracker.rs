@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::ActiveListing;
+use crate::manifest::ListedFinding;
 use crate::tools::{Operations, Source, SourceKind};
 
 /// The shortest `retry_after` for a call of a tool whose source is not up yet.
@@ -62,6 +63,8 @@ pub struct SourceView {
     pub warnings: Vec<String>,
     /// Quarantined tools: they differ from their pins.
     pub quarantined: Vec<QuarantinedTool>,
+    /// What misleads models in the definitions of its tools, at most a hundred findings.
+    pub findings: Vec<ListedFinding>,
     /// The operations of an OpenAPI document.
     pub operations: Option<Arc<Operations>>,
 }
@@ -90,6 +93,7 @@ struct StatusData {
     tools: usize,
     warnings: Vec<String>,
     quarantined: Vec<QuarantinedTool>,
+    findings: Vec<ListedFinding>,
     /// Its tools have pins, so a call needs the approved definition.
     is_pinned: bool,
     /// Why some of its tools did not get their names.
@@ -146,6 +150,7 @@ impl StatusTracker {
             fault_at,
             warnings: data.warnings.iter().chain(&data.rejected).cloned().collect(),
             quarantined: data.quarantined.clone(),
+            findings: data.findings.clone(),
             operations: status.operations,
         }
     }
@@ -235,7 +240,7 @@ impl StatusTracker {
         active: &ActiveListing,
         fault: Option<(String, Timestamp)>,
     ) -> (Vec<String>, Vec<QuarantinedTool>) {
-        let ActiveListing { declared, source, tools, warnings, quarantined, .. } = active;
+        let ActiveListing { declared, source, tools, warnings, quarantined, findings, .. } = active;
         let mut data = self.lock();
         data.is_pinned = declared.rules.pins.is_some();
         if let Some(before) = data.active_source.take().filter(|before| !Arc::ptr_eq(before, source)) {
@@ -245,6 +250,7 @@ impl StatusTracker {
         if let Some(fault) = fault {
             data.set_fault(fault);
         }
+        data.findings.clone_from(&findings.shown);
         let before = std::mem::replace(&mut data.warnings, warnings.clone());
         let previous_quarantined = std::mem::replace(&mut data.quarantined, quarantined.clone());
         let new_warnings = warnings.iter().filter(|warning| !before.contains(warning)).cloned().collect();
@@ -263,7 +269,7 @@ impl StatusTracker {
         if let Some(before) = data.active_source.take() {
             data.replaced += before.status().replaced;
         }
-        (data.warnings, data.quarantined) = (Vec::new(), Vec::new());
+        (data.warnings, data.quarantined, data.findings) = (Vec::new(), Vec::new(), Vec::new());
         (data.tools, data.is_settled, data.fault) = (0, true, Some(fault));
     }
 }

@@ -86,6 +86,15 @@ pub(super) fn check_standalone(schema: &ToolSchema<'_>, tool: &ParsedTool, lints
 
 /// Checks the input schema of a tool.
 pub(super) fn check_input_schema(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: &mut Lints) {
+    check_parameter_names(schema, lints);
+    check_roots(parts, lints);
+    for subset in Subset::ALL {
+        check_subset(schema, parts, subset, lints);
+    }
+}
+
+/// Finds parameters whose names a provider refuses.
+pub(super) fn check_parameter_names(schema: &ToolSchema<'_>, lints: &mut Lints) {
     let parameters = if schema.shorthand { Some(schema.node) } else { schema.node.get("properties") };
     for (key, _) in parameters.and_then(|node| node.entries()).unwrap_or_default() {
         let refusing = Provider::ALL.into_iter().filter(|provider| !provider.accepts_parameter(&key.text));
@@ -98,13 +107,14 @@ pub(super) fn check_input_schema(schema: &ToolSchema<'_>, parts: &[Part<'_>], li
             lints.warn(Rule::RefusedParameter, &key.location, path, message);
         }
     }
+}
+
+/// Finds keywords that a provider refuses at the root of a schema.
+pub(super) fn check_roots(parts: &[Part<'_>], lints: &mut Lints) {
     for part in parts {
         if part.role == Role::Root {
             check_root_keywords(part, lints);
         }
-    }
-    for subset in Subset::ALL {
-        check_subset(schema, parts, subset, lints);
     }
 }
 

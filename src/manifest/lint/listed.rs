@@ -1,0 +1,157 @@
+//! Lints the tools that a source has listed: their names, descriptions and parameters, and what providers refuse. The
+//! rules are those for tools in a manifest. What only the author of a schema can decide is left out.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::schema_parts::ToolSchema;
+use super::{Lints, descriptions, provider_refusals};
+use crate::call::NameMatching;
+use crate::manifest::finding::{Finding, Location, Severity};
+use crate::manifest::load::ParsedTool;
+use crate::manifest::node::{Key, Node};
+use crate::manifest::rule::Rule;
+use crate::tools::Tool;
+
+/// The most findings of one source that are kept. A hundred are enough to see what its author has to change.
+const MAX_FINDINGS: usize = 100;
+
+/// The longest message. Names in it may be of any length, because another party chose them.
+const MAX_MESSAGE_CHARS: usize = 500;
+
+/// A finding about a tool of a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedFinding {
+    /// The name under which the tool is served.
+    pub tool: String,
+    /// The rule that found it.
+    pub rule: Rule,
+    /// The part of the definition, the fault and the correct form.
+    pub message: String,
+    /// Whether it may be intended.
+    pub is_hint: bool,
+}
+
+/// The findings about the tools of one source.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedFindings {
+    /// The warnings, then the hints, each in the order of the tools. At most a hundred.
+    pub shown: Vec<ListedFinding>,
+    /// The number of all warnings.
+    pub warnings: usize,
+}
+
+/// Finds names, descriptions and parameters that mislead a model, or that a provider refuses.
+pub fn lint_listed_tools<'t>(tools: impl Iterator<Item = &'t Tool>) -> ListedFindings {
+    let parsed: Vec<ParsedTool> = tools.map(parse_tool).collect();
+    let mut found: Vec<(String, Finding)> = Vec::new();
+    for tool in &parsed {
+        let mut lints = Lints::default();
+        lint_tool(tool, &mut lints);
+        found.extend(lints.0.into_iter().map(|finding| (tool.key.text.clone(), finding)));
+    }
+    // The lint of names compares all tools, so the path tells whose finding it is.
+    let mut lints = Lints::default();
+    provider_refusals::check_tool_names(&parsed, NameMatching::default(), &mut lints);
+    found.extend(lints.0.into_iter().map(|mut finding| (std::mem::take(&mut finding.path), finding)));
+    let warnings = found.iter().filter(|(_, finding)| finding.severity == Severity::Warning).count();
+    found.sort_by_key(|(_, finding)| finding.severity);
+    let shown = found.into_iter().take(MAX_FINDINGS).map(|(tool, finding)| {
+        let Finding { path, message, severity, rule, .. } = finding;
+        let part = path.strip_prefix(&format!("{tool}.")).unwrap_or_default();
+        let message = if part.is_empty() { message } else { format!("{part}: {message}") };
+        let message = message.chars().take(MAX_MESSAGE_CHARS).collect();
+        ListedFinding { tool, rule, message, is_hint: severity == Severity::Hint }
+    });
+    ListedFindings { shown: shown.collect(), warnings }
+}
+
+/// The tool as an entry of a manifest, with JSON Pointers as positions.
+fn parse_tool(tool: &Tool) -> ParsedTool {
+    let definition = &tool.definition;
+    let name = tool.name().to_owned();
+    let entry = json!({"description": definition.description, "input_schema": definition.input_schema});
+    ParsedTool {
+        key: Key { text: name.clone(), location: Location::from_pointer("") },
+        path: name,
+        entry: Node::from_json(&entry, ""),
+        tool: Some(tool.clone()),
+        base: PathBuf::new(),
+    }
+}
+
+fn lint_tool(tool: &ParsedTool, lints: &mut Lints) {
+    let is_missing = |tool: &Tool| tool.definition.description.trim().is_empty();
+    if tool.tool.as_ref().is_some_and(is_missing) {
+        let message = "no description: a model cannot know what the tool does; describe it at its source, or write \
+                       description: below tools: of the source";
+        lints.warn(Rule::MissingDescription, &tool.key.location, format!("{}.description", tool.path), message);
+    }
+    descriptions::check_description(tool, &tool.path, lints);
+    for schema in ToolSchema::from_entry(&tool.entry, &tool.path) {
+        let parts = schema.parts();
+        descriptions::check_parameters(&schema, &parts, lints);
+        provider_refusals::check_parameter_names(&schema, lints);
+        provider_refusals::check_roots(&parts, lints);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn listed(name: &str, description: &str, schema: Value) -> Tool {
+        Tool::new(name, description).input_schema(schema).call_blocking(|_, _| Ok("done"))
+    }
+
+    fn lines(tools: &[Tool]) -> Vec<String> {
+        let found = lint_listed_tools(tools.iter());
+        assert_eq!(found.warnings, found.shown.iter().filter(|finding| !finding.is_hint).count());
+        let line = |finding: &ListedFinding| {
+            let part = finding.message.split(": ").next().unwrap_or_default();
+            let hint = if finding.is_hint { " hint" } else { "" };
+            format!("{} {} {part}{hint}", finding.tool, finding.rule.as_str())
+        };
+        found.shown.iter().map(line).collect()
+    }
+
+    #[test]
+    fn bare_function_gets_findings() {
+        let schema = json!({"type": "object", "properties": {"name": {}, "times": {"default": 1}}});
+        let found = lines(&[listed("greet", "greet", schema)]);
+        let expected = [
+            "greet vague-description description",
+            "greet untyped-parameter input_schema.properties.times",
+            "greet undescribed-parameter input_schema.properties.times",
+            "greet untyped-parameter input_schema.properties.name",
+            "greet undescribed-parameter input_schema.properties.name",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn provider_limits_are_found() {
+        let text = "Finds the orders of a customer.";
+        let property = json!({"type": "string", "description": "Id of the customer, e.g. c-17"});
+        let schema = json!({"type": "object", "properties": {"filter[id]": property}, "anyOf": [{}]});
+        let found = lines(&[listed("s_orders.find", text, schema), listed("s_fine", text, json!({"type": "object"}))]);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(
+            found[0].starts_with("s_orders.find refused-parameter input_schema.properties.filter[id]"),
+            "{found:?}"
+        );
+        assert!(found[1].starts_with("s_orders.find refused-schema input_schema.anyOf"), "{found:?}");
+        assert!(found[2].starts_with("s_orders.find refused-name") && found[2].ends_with("hint"), "{found:?}");
+    }
+
+    #[test]
+    fn findings_are_bounded() {
+        let schema = json!({"type": "object", "properties": {"a": {}}});
+        let tools: Vec<Tool> = (0..200).map(|at| listed(&format!("t{at}"), "todo", schema.clone())).collect();
+        let found = lint_listed_tools(tools.iter());
+        assert_eq!((found.shown.len(), found.warnings), (MAX_FINDINGS, 600));
+    }
+}
