@@ -154,12 +154,18 @@ fn select_tools(
         if !filter.allows(&name) {
             continue;
         }
-        let checked = checked.and_then(|tool| {
-            if names.insert(name.clone()) { check_usable(tool) } else { Err("the list contains it twice".into()) }
+        let checked = checked.and_then(|mut tool| {
+            if !names.insert(name.clone()) {
+                return Err("the list contains it twice".into());
+            }
+            // The fingerprint is of the definition as the server sent it.
+            let fingerprint = Arc::new(fingerprint_definition(&tool));
+            let type_warning = add_missing_type(&mut tool);
+            check_usable(tool).map(|tool| (tool, fingerprint, type_warning))
         });
         match checked {
-            Ok(mut tool) => {
-                let fingerprint = Arc::new(fingerprint_definition(&tool));
+            Ok((mut tool, fingerprint, type_warning)) => {
+                warnings.extend(type_warning.map(|warning| format!("the tool `{}`: {warning}", short(&name))));
                 let text_warnings = sanitize_texts(&mut tool);
                 warnings.extend(
                     text_warnings
@@ -188,6 +194,16 @@ pub(super) fn fingerprint_definition(tool: &Tool) -> DefinitionFingerprint {
         ("annotations", json(serde_json::to_value(&tool.annotations))),
     ];
     DefinitionFingerprint::new(&tool.name, parts)
+}
+
+/// Reads an input schema without a type as that of an object, and returns a warning. The specification requires
+/// `type: object`, but arguments are an object in any case, so the meaning is clear.
+fn add_missing_type(tool: &mut Tool) -> Option<&'static str> {
+    if tool.input_schema.contains_key("type") {
+        return None;
+    }
+    Arc::make_mut(&mut tool.input_schema).shift_insert(0, "type".into(), "object".into());
+    Some("its inputSchema has no type and is read as `type: object`; the server should write the type")
 }
 
 /// Checks that the tool can be called and that its schemas can be compiled.

@@ -18,7 +18,7 @@ use crate::call::{
 use crate::environment::Environment;
 use crate::secrets::Redactor;
 use crate::tools::process::tests::{python, with_fast_clock};
-use crate::tools::{DiscoveredTool, ProcessEnv, Runner, Source, SourceListing};
+use crate::tools::{DefinitionFingerprint, DiscoveredTool, ProcessEnv, Runner, Source, SourceListing};
 
 /// Longest wait for an event that must happen.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -298,7 +298,7 @@ async fn unusable_tools_are_skipped_with_warnings() {
     }
     for quirks in [&["spoiled"][..], &["spoiled", "modern"]] {
         let fixture = Fixture::new(quirks).await;
-        assert_eq!(fixture.tool_names(), ["good", "also_good"]);
+        assert_eq!(fixture.tool_names(), ["good", "untyped", "also_good"]);
         let [no_schema, twice, root, pattern, unnamed @ ..] = &fixture.warnings[..] else {
             panic!("{:?}", fixture.warnings)
         };
@@ -310,8 +310,15 @@ async fn unusable_tools_are_skipped_with_warnings() {
             "the tool `` is left out: it has no name",
             "the tool ` ` is left out: it has no name",
             "the tool `deep` is left out: its definition is nested more than 128 levels deep",
+            "the tool `untyped`: its inputSchema has no type and is read as `type: object`; the server should write the type",
         ];
         assert_eq!(unnamed, rest);
+        let untyped = fixture.tools.iter().find(|tool| tool.name == "untyped").unwrap();
+        let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+        assert_eq!(untyped.input_schema, schema);
+        let sent =
+            DefinitionFingerprint::new("untyped", [("inputSchema", Some(json!({"properties": schema["properties"]})))]);
+        assert_eq!(*untyped.snapshot.as_ref().unwrap().fingerprint, sent, "pins cover what the server sent");
     }
 }
 
