@@ -1,4 +1,5 @@
-//! The approved state of MCP servers: how each server is reached, and a hash of each of its tools.
+//! The approved state of MCP servers and of OpenAPI documents at URLs: how each is reached, and a hash of each of its
+//! tools.
 //!
 //! A server may change a tool's description after a person has reviewed it, and a model trusts what a description says.
 //! So `toolcrib pin` stores hashes of the definitions in a file beside the manifest. A tool that differs from its pin
@@ -17,8 +18,8 @@ use crate::tools::{DefinitionFingerprint, DiscoveredTool};
 
 /// Version of the file format.
 pub const FORMAT_VERSION: u64 = 1;
-/// The manifest keys that define how a server is reached.
-pub const REACH_KEYS: [&str; 3] = ["command", "environment", "url"];
+/// The manifest keys that define how a server is reached, or where a document is and where its requests go.
+pub const REACH_KEYS: [&str; 5] = ["command", "environment", "url", "document", "base_url"];
 /// Hex digits that are kept of the hash of a part. They only name the part that changed; the full hash decides.
 const SHORT_HASH_DIGITS: usize = 16;
 
@@ -28,7 +29,7 @@ const SHORT_HASH_DIGITS: usize = 16;
 pub struct Pins {
     /// The version of the format: [`FORMAT_VERSION`].
     pub version: u64,
-    /// The pins of each server, by its name in the manifest.
+    /// The pins of each server and document, by its name in the manifest.
     pub servers: BTreeMap<String, ServerPins>,
 }
 
@@ -36,8 +37,8 @@ pub struct Pins {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerPins {
-    /// Hash over its command line and environment, or its URL, as written in the manifest. The values of references do
-    /// not count.
+    /// Hash over its command line and environment, its URL, or its document and base URL, as written in the manifest. The
+    /// values of references do not count.
     pub reach: Hash,
     /// The pins of its tools, by the server's own names.
     pub tools: BTreeMap<String, ToolPin>,
@@ -50,8 +51,8 @@ pub struct ServerPins {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolPin {
-    /// Hash over the canonical JSON of `{name, title, description, inputSchema, outputSchema, annotations}`. Members
-    /// that the tool does not have are left out.
+    /// Hash over the canonical JSON of `{name, title, description, inputSchema, outputSchema, annotations, request}`.
+    /// Members that the tool does not have are left out; only an operation has a `request`.
     pub sha256: Hash,
     /// The first digits of the hash of each member, to report what has changed.
     pub parts: BTreeMap<String, String>,
@@ -86,6 +87,8 @@ impl TryFrom<String> for Hash {
 pub enum Mismatch {
     /// The manifest reaches its server in another way.
     Reach,
+    /// The manifest names another document or base URL.
+    Document,
     /// Its server is not in the file.
     Unpinned,
     /// Its server did not list it when it was pinned.
@@ -98,6 +101,7 @@ impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reach => f.write_str("its server's command, environment or URL has changed since it was pinned"),
+            Self::Document => f.write_str("the document or the base URL of its source has changed since it was pinned"),
             Self::Unpinned => f.write_str("its server is not pinned, though the manifest has pins"),
             Self::New => f.write_str("it is new since its server was pinned"),
             Self::Changed(parts) => write!(f, "changed since it was pinned: {}", parts.join(", ")),
@@ -140,7 +144,8 @@ impl ServerPins {
             return Some(Mismatch::Unpinned);
         }
         if !self.matches_reach(declaration) {
-            return Some(Mismatch::Reach);
+            let is_document = declaration.get("document").is_some();
+            return Some(if is_document { Mismatch::Document } else { Mismatch::Reach });
         }
         let Some(pinned) = self.tools.get(&offer.name) else { return Some(Mismatch::New) };
         let Some(now) = offer.snapshot.as_ref().map(|snapshot| ToolPin::from_fingerprint(&snapshot.fingerprint)) else {

@@ -1,4 +1,5 @@
-//! `toolcrib pin`: stores the current definitions of the tools of MCP servers. A tool whose definition changes is
+//! `toolcrib pin`: stores the current definitions of the tools of MCP servers and of OpenAPI documents at URLs. A tool
+//! whose definition changes is
 //! then quarantined until the same command approves it. With `--dry-run` it shows what would be approved.
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,15 +22,15 @@ use crate::pins::{self, Pins, ServerPins, ToolPin};
 use crate::sanitize;
 use crate::secrets::Redactor;
 use crate::suggest;
-use crate::tools::{ProcessEnv, SourceFault, SourceListing};
+use crate::tools::{ProcessEnv, SourceFault, SourceKind, SourceListing};
 
 /// Arguments of `pin`.
 #[derive(clap::Args)]
 pub(super) struct PinArgs {
     #[command(flatten)]
     manifest: ManifestArg,
-    /// Pin only this server. May be given several times. The pins of other servers stay.
-    #[arg(long, value_name = "NAME")]
+    /// Pin only this server or this API with a document at a URL. May be given several times. Other pins stay.
+    #[arg(long, visible_alias = "source", value_name = "NAME")]
     server: Vec<String>,
     /// Write nothing. Show what would be approved, with the definitions of new and changed tools. Exit 1 if they
     /// differ from the pins.
@@ -46,7 +47,7 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
     };
     let Manifest { sources, pins, secrets, .. } =
         manifest::load(&path, &ProcessInput::new(environment), &HashMap::new()).map_err(Error::Manifest)?;
-    let servers: Vec<DeclaredSource> = sources.into_iter().filter(|source| source.settings.is_foreign()).collect();
+    let servers: Vec<DeclaredSource> = sources.into_iter().filter(|source| source.settings.can_be_pinned()).collect();
     check_server_names(&args.server, &servers)?;
     let is_chosen = |name: &str| args.server.is_empty() || args.server.iter().any(|chosen| chosen == name);
     let chosen: Vec<&DeclaredSource> = servers.iter().filter(|server| is_chosen(server.name())).collect();
@@ -72,7 +73,8 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
                 let now = ServerPins::new(&server.written_settings, &listed.tools);
                 let definitions =
                     args.dry_run.then_some(DefinitionView { server, listed: &listed, redactor: &redactor });
-                lines.push(describe_difference(name, next.servers.get(name), &now, definitions));
+                let kind = server.settings.source_kind();
+                lines.push(describe_difference((name, kind), next.servers.get(name), &now, definitions));
                 next.servers.insert(name.to_owned(), now);
             }
             Err(SourceFault(why)) => {
@@ -118,7 +120,7 @@ fn check_server_names(named: &[String], servers: &[DeclaredSource]) -> Result<()
     let Some(name) = named.iter().find(|name| !names.contains(&name.as_str())) else { return Ok(()) };
     let hint = match suggest::closest_name(name, names.iter().copied(), suggest::MIN_HINT_RATIO) {
         Some(near) => format!("did you mean {near}?"),
-        None if names.is_empty() => "the manifest has no mcp_servers".into(),
+        None if names.is_empty() => "the manifest has no mcp_servers, and no document of openapi at a URL".into(),
         None => format!("there are {}", names.join(", ")),
     };
     Err(Failure::Usage(format!("--server {name}: no such server; {hint}")))
@@ -137,7 +139,7 @@ async fn list_server(server: &DeclaredSource, process_env: &ProcessEnv) -> Resul
 
 /// The differences from the pins, one line for each tool. With `definitions`, also the current definitions.
 fn describe_difference(
-    name: &str,
+    (name, kind): (&str, SourceKind),
     before: Option<&ServerPins>,
     now: &ServerPins,
     definitions: Option<DefinitionView<'_>>,
@@ -159,9 +161,13 @@ fn describe_difference(
     let removed = old_pins.keys().filter(|tool| !now.tools.contains_key(*tool));
     lines.extend(removed.map(|tool| format!("  gone     {}", escape_name(tool))));
     let count = Count(now.tools.len(), "tool");
+    let reach_change = match kind {
+        SourceKind::Openapi => "its document or base URL has changed since it was pinned",
+        _ => "its command, environment or URL has changed since it was pinned",
+    };
     let summary = match before {
         None => "pinned for the first time",
-        Some(before) if before.reach != now.reach => "its command, environment or URL has changed since it was pinned",
+        Some(before) if before.reach != now.reach => reach_change,
         Some(_) if lines.is_empty() => "same as pinned",
         Some(_) => "changed since it was pinned",
     };

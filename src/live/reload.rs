@@ -170,7 +170,7 @@ impl LiveTools {
 /// Refuses the manifest if its pins are gone while it has servers. Without this check, deleting the file of pins would
 /// serve every tool of those servers unapproved. An unreadable file is refused as well.
 fn require_pins(manifest: Manifest, before: &DeclaredState, config: &ServiceConfig) -> Result<Manifest, Vec<Finding>> {
-    let has_servers = manifest.sources.iter().any(|source| source.settings.is_foreign());
+    let has_servers = manifest.sources.iter().any(|source| source.settings.can_be_pinned());
     match &config.manifest {
         Some(path) if before.has_pins && has_servers && manifest.pins.is_none() => {
             let location = Location { file: pins::pins_path(path).into(), line: 1, column: 1 };

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::decode::{field_names, join_path};
-use super::load::ParsedTool;
+use super::load::{OPENAPI, ParsedTool};
 use super::node::Node;
 use super::reference_context::EntryKind;
 use super::references::explain_omitted_values;
@@ -83,7 +83,7 @@ pub(super) struct ApiEntry {
 impl ToolReader<'_> {
     /// Reads one entry, and the entries of its tools. Faults are added to the findings.
     pub(super) fn read_api(&mut self, name: &str, unresolved: &Node) -> Option<(DeclaredSource, Vec<ParsedTool>)> {
-        let entry_path = join_path("openapi", &[name.to_owned()]);
+        let entry_path = join_path(OPENAPI, &[name.to_owned()]);
         if ToolName::parse(name).is_err() {
             let message = "an API's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
             self.findings.error(unresolved, &[], &entry_path, message);

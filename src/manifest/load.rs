@@ -112,11 +112,13 @@ type ReadSource = fn(&mut ToolReader<'_>, &str, &Node) -> Option<(DeclaredSource
 
 /// The section of sources that can be pinned.
 pub(super) const MCP_SERVERS: &str = "mcp_servers";
+/// The section of OpenAPI documents.
+pub(super) const OPENAPI: &str = "openapi";
 /// The sections that declare sources: the key, the plural for messages, and the function that reads an entry.
 const SOURCE_SECTIONS: [(&str, &str, ReadSource); 3] = [
     ("python_modules", "modules", |reader, name, node| reader.read_module(name, node)),
     (MCP_SERVERS, "servers", |reader, name, node| reader.read_server(name, node)),
-    ("openapi", "APIs", |reader, name, node| reader.read_api(name, node)),
+    (OPENAPI, "APIs", |reader, name, node| reader.read_api(name, node)),
 ];
 
 /// One entry of `tools:`, at the top or in a source, and the tool made from it.
@@ -276,7 +278,9 @@ impl Loader<'_> {
         self.read_tools(&root, &base, &defaults, &mut manifest);
         self.read_sources(&root, &base, &defaults, &mut manifest);
         self.read_includes(&root, &base, &defaults, &mut manifest);
-        if self.parsed.sources.iter().any(|source| source.section == MCP_SERVERS) {
+        if manifest.sources.iter().any(|source| source.settings.can_be_pinned())
+            || self.parsed.sources.iter().any(|source| source.section == MCP_SERVERS)
+        {
             manifest.pins = lock::read_pins(path, self.input, &mut self.findings);
         }
         if let Some(pins) = manifest.pins.clone() {

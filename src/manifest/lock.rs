@@ -1,4 +1,4 @@
-//! Reads the pins of MCP servers from the file beside the manifest.
+//! Reads the pins of MCP servers, and of OpenAPI documents at URLs, from the file beside the manifest.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Manifest;
 use super::decode::Findings;
 use super::finding::{Finding, Location};
-use super::load::MCP_SERVERS;
+use super::load::{MCP_SERVERS, OPENAPI};
 use super::node::Node;
 use super::references::ManifestInput;
 use super::rule::Rule;
@@ -75,21 +75,29 @@ fn manifest_with_same_pins(path: &Path, input: &dyn ManifestInput) -> Option<Pat
     let others = ["yaml", "yml", "json"].map(|extension| path.with_extension(extension));
     others.into_iter().filter(|other| other != path && pins::pins_path(other) == pins::pins_path(path)).find(|other| {
         let text = input.is_file(other).then(|| input.read_text(other).ok()).flatten();
-        text.and_then(|text| Node::parse(other, &text).ok()).is_some_and(|root| root.get(MCP_SERVERS).is_some())
+        text.and_then(|text| Node::parse(other, &text).ok())
+            .is_some_and(|root| [MCP_SERVERS, OPENAPI].iter().any(|section| root.get(section).is_some()))
     })
 }
 
-/// Gives each server its pins. The pinned tool names are thereby known before the server is listed.
+/// Gives each server, and each document at a URL, its pins. The pinned tool names are thereby known before the server is listed.
 pub(super) fn apply_pins(manifest: &mut Manifest, pins: &Pins) {
     for declared in &mut manifest.sources {
-        let SourceSettings::Mcp(settings) = &declared.settings else { continue };
-        let Some(server) = pins.servers.get(&settings.name) else {
+        if !declared.settings.can_be_pinned() {
+            continue;
+        }
+        let Some(server) = pins.servers.get(declared.name()) else {
             // The operator has pinned other servers, so this one must not be served without pins.
             declared.rules.pins = Some(Arc::new(ServerPins::for_missing_server(&declared.written_settings)));
             continue;
         };
         let is_name = |own: &&String| ToolName::parse(&format!("{}{own}", declared.rules.prefix)).is_ok();
-        let known = server.tools.keys().filter(|own| selects_tool(settings, own)).filter(is_name);
+        let is_selected = |own: &&String| match &declared.settings {
+            SourceSettings::Mcp(settings) => selects_tool(settings, own),
+            // The selectors of an API are about operations, and the pins have only names.
+            _ => true,
+        };
+        let known = server.tools.keys().filter(is_selected).filter(is_name);
         declared.rules.expected_tools = known.cloned().collect();
         declared.rules.pins = Some(Arc::new(ServerPins::clone(server)));
     }
@@ -204,6 +212,37 @@ mod tests {
         );
         let unknown = "unknown-tool mcp_servers.near.tools.get_weather 5".to_owned();
         assert_eq!(finding_lines(Some(pins_json(&["npx", "server"], &["get_wether"]))), [unknown, far]);
+    }
+
+    #[test]
+    fn trusted_hints_need_pins() {
+        let text = "mcp_servers:\n  near:\n    command: [npx, server]\n    trust_hints: true\n";
+        let rules = |lock: Option<String>| -> Vec<String> {
+            let found = check(Path::new("t.yaml"), &Files(text.into(), lock), &HashMap::new()).findings;
+            found.iter().map(|finding| format!("{} {}", finding.rule.as_str(), finding.path)).collect()
+        };
+        let unpinned = ["unpinned-server mcp_servers.near", "ineffective mcp_servers.near.trust_hints"];
+        assert_eq!(rules(None), unpinned);
+        assert_eq!(rules(Some(pins_json(&["npx", "server"], &["get_weather"]))), [""; 0]);
+    }
+
+    #[test]
+    fn documents_at_urls_are_pinned_like_servers() {
+        let text = "openapi:\n  near: {document: \"https://e.example/a.json\"}\n  file: {document: ./a.yaml}\n";
+        let settings = serde_json::json!({"document": "https://e.example/a.json"});
+        let lock = |settings: &serde_json::Value| {
+            let servers = [("near".to_owned(), ServerPins::new(settings, &[]))].into();
+            serde_json::to_string(&Pins { version: pins::FORMAT_VERSION, servers }).unwrap()
+        };
+        let rules = |lock: Option<String>| -> Vec<String> {
+            let found = check(Path::new("t.yaml"), &Files(text.into(), lock), &HashMap::new()).findings;
+            let found = found.iter().filter(|finding| finding.rule == Rule::UnpinnedServer);
+            found.map(|finding| finding.path.clone()).collect()
+        };
+        assert_eq!(rules(None), ["openapi.near"]);
+        assert_eq!(rules(Some(lock(&settings))), [""; 0]);
+        let elsewhere = serde_json::json!({"document": "https://e.example/b.json"});
+        assert_eq!(rules(Some(lock(&elsewhere))), ["openapi.near"]);
     }
 
     #[test]

@@ -75,7 +75,7 @@ rules! {
     NoAdmin "no-admin" "hint: no caller may use the operator's routes",
     MalformedHost "malformed-host" "an allowed host or origin that no request can name",
     IdleInclude "idle-include" "a pattern that matches no file",
-    UnpinnedServer "unpinned-server" "an MCP server that is not pinned, or whose command or URL has changed since",
+    UnpinnedServer "unpinned-server" "an MCP server or document at a URL that is not pinned, or is reached in another way since",
     UnknownTool "unknown-tool" "a policy for a tool that the server did not have when it was pinned",
     OwnAddress "own-address" "a URL of this service itself, which refuses requests of its own tools",
     PlainHttp "plain-http" "an MCP server on another machine that is reached without TLS",

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytesize::ByteSize;
+use reqwest::StatusCode;
+use reqwest::header::{ETAG, HeaderMap, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
@@ -17,7 +19,10 @@ use super::http::client::{host_and_port, request_error};
 use super::http::{self, Config, HttpClients};
 use super::literal::escape_for_template;
 use super::process_env::ProcessEnv;
-use super::source::{DiscoveredTool, Operations, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
+use super::source::{
+    DefinitionFingerprint, DiscoveredTool, Operations, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
+    ToolDefinitionSnapshot,
+};
 use super::{BuildContext, Databases};
 use crate::blocking::run_blocking;
 use crate::call::JsonObject;
@@ -71,7 +76,22 @@ pub(crate) struct Api {
     settings: ApiSettings,
     process_env: ProcessEnv,
     clients: Arc<HttpClients>,
+    poll_interval: Duration,
     state: Mutex<State>,
+}
+
+/// What a server names the version of its document by (RFC 9110, 8.8).
+#[derive(Debug, Clone, Default)]
+struct Validators {
+    etag: Option<HeaderValue>,
+    last_modified: Option<HeaderValue>,
+}
+
+/// A document that was read.
+enum Reading {
+    Document(String, Validators),
+    /// It is the version that the validators name.
+    NotModified,
 }
 
 #[derive(Default)]
@@ -80,6 +100,7 @@ struct State {
     fault: Option<(String, Instant)>,
     /// The hash of the document that was listed last.
     listed: Option<[u8; 32]>,
+    validators: Validators,
     operations: Arc<Operations>,
 }
 
@@ -87,24 +108,32 @@ impl Api {
     /// The source, without its document.
     pub(crate) fn new(settings: ApiSettings, process_env: &ProcessEnv) -> Self {
         let clients = Arc::new(HttpClients::new(process_env.own_ports.clone()));
-        Self { settings, process_env: process_env.clone(), clients, state: Mutex::default() }
+        Self {
+            settings,
+            process_env: process_env.clone(),
+            clients,
+            poll_interval: POLL_INTERVAL,
+            state: Mutex::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn read_document(&self) -> Result<String, String> {
+    /// Reads the document. `known` names the version that need not be sent again.
+    async fn read_document(&self, known: &Validators) -> Result<Reading, String> {
         match &self.settings.document {
             DocumentLocation::File(file) => {
                 let path = file.clone();
                 let read = run_blocking(move || std::fs::read_to_string(&path)).await;
                 let read = read.ok_or("the service is stopping")?;
-                read.map_err(|error| format!("the document {} cannot be read: {error}", file.display()))
+                let text = read.map_err(|error| format!("the document {} cannot be read: {error}", file.display()))?;
+                Ok(Reading::Document(text, Validators::default()))
             }
             DocumentLocation::Url(url) => {
                 let wait = self.settings.start_timeout;
-                let fetched = timeout(wait, self.fetch(url)).await;
+                let fetched = timeout(wait, self.fetch(url, known)).await;
                 fetched.unwrap_or_else(|_| {
                     Err(format!("`{}` did not send the document within {wait:?}", host_and_port(url)))
                 })
@@ -112,12 +141,16 @@ impl Api {
         }
     }
 
-    async fn fetch(&self, url: &Url) -> Result<String, String> {
+    async fn fetch(&self, url: &Url, known: &Validators) -> Result<Reading, String> {
         let client = self.clients.get(AddressPolicy::allow_all())?;
-        let request = reqwest::Request::new(reqwest::Method::GET, url.clone());
+        let mut request = reqwest::Request::new(reqwest::Method::GET, url.clone());
+        known.add_conditions(request.headers_mut());
         let host = host_and_port(url);
         let mut response = client.send(request).await.map_err(|error| error.to_string())?;
         let status = response.status();
+        if status == StatusCode::NOT_MODIFIED && known.has_any() {
+            return Ok(Reading::NotModified);
+        }
         if status.is_redirection() {
             let target = response.headers().get("location").and_then(|target| target.to_str().ok()).unwrap_or_default();
             return Err(format!("`{host}` redirects to {target}: write the URL of the document itself"));
@@ -125,6 +158,7 @@ impl Api {
         if !status.is_success() {
             return Err(format!("`{host}` answered {status} instead of the document"));
         }
+        let validators = Validators::from_headers(response.headers());
         let mut bytes = Vec::new();
         let broken = |error| request_error(&host, error).to_string();
         while let Some(chunk) = response.chunk().await.map_err(broken)? {
@@ -133,11 +167,14 @@ impl Api {
                 return Err(format!("the document is larger than {}", ByteSize(MAX_DOCUMENT_BYTES as u64)));
             }
         }
-        String::from_utf8(bytes).map_err(|_| "the document is not UTF-8".into())
+        let text = String::from_utf8(bytes).map_err(|_| "the document is not UTF-8")?;
+        Ok(Reading::Document(text, validators))
     }
 
     async fn try_list(&self) -> Result<SourceListing, String> {
-        let text = self.read_document().await?;
+        let Reading::Document(text, validators) = self.read_document(&Validators::default()).await? else {
+            return Err("the server did not send the document".into());
+        };
         let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         let (settings, clients) = (self.settings.clone(), self.clients.clone());
         let built = run_blocking(move || build_tools(&settings, &clients, &text)).await;
@@ -145,8 +182,26 @@ impl Api {
         for tool in &mut listing.tools {
             tool.redact_secrets(&self.process_env.redactor);
         }
-        *self.state() = State { is_up: true, fault: None, listed: Some(hash), operations: operations.into() };
+        let operations = operations.into();
+        *self.state() = State { is_up: true, fault: None, listed: Some(hash), validators, operations };
         Ok(listing)
+    }
+}
+
+impl Validators {
+    fn from_headers(headers: &HeaderMap) -> Self {
+        Self { etag: headers.get(ETAG).cloned(), last_modified: headers.get(LAST_MODIFIED).cloned() }
+    }
+
+    fn has_any(&self) -> bool {
+        self.etag.is_some() || self.last_modified.is_some()
+    }
+
+    /// Asks for the document only if it is another version.
+    fn add_conditions(&self, headers: &mut HeaderMap) {
+        for (name, value) in [(IF_NONE_MATCH, &self.etag), (IF_MODIFIED_SINCE, &self.last_modified)] {
+            headers.extend(value.clone().map(|value| (name, value)));
+        }
     }
 }
 
@@ -172,13 +227,15 @@ impl Source for Api {
             return std::future::pending().await;
         }
         loop {
-            tokio::time::sleep(POLL_INTERVAL).await;
+            tokio::time::sleep(self.poll_interval).await;
+            let known = self.state().validators.clone();
             // A document that cannot be read now does not remove tools that work.
-            if let Ok(text) = self.read_document().await
-                && self.state().listed != Some(Sha256::digest(text.as_bytes()).into())
-            {
+            let Ok(Reading::Document(text, validators)) = self.read_document(&known).await else { continue };
+            let mut state = self.state();
+            if state.listed != Some(Sha256::digest(text.as_bytes()).into()) {
                 return;
             }
+            state.validators = validators;
         }
     }
 }
@@ -253,6 +310,7 @@ fn build_tool(
     let input_schema = compilable_schema(&operation.input_schema)?;
     let output_schema = operation.output_schema.clone();
     let output_schema = output_schema.filter(|schema| Schema::compile(Arc::new(schema.clone())).is_ok());
+    let is_at_url = matches!(settings.document, DocumentLocation::Url(_));
     let mut request = operation.request.clone();
     add_entries(&mut request, "headers", &settings.headers);
     add_entries(&mut request, "query", &settings.query);
@@ -286,8 +344,12 @@ fn build_tool(
         result_as_answer: false,
         max_calls: None,
         env: Vec::new(),
+        snapshot: is_at_url.then(|| ToolDefinitionSnapshot {
+            fingerprint: Arc::new(fingerprint_operation(operation, settings.base_url.as_deref())),
+            // It sends the request of this listing, whatever the document says later.
+            runner: runner.clone(),
+        }),
         runner,
-        snapshot: None,
     };
     Ok((tool, faults.into_iter().map(|fault| fault.message).collect()))
 }
@@ -305,6 +367,26 @@ pub fn compilable_schema(schema: &Value) -> Result<Value, String> {
             .map_err(|fault| format!("its schema cannot be used: {}", fault.message))?;
     }
     Ok(schema)
+}
+
+/// The fingerprint of an operation: what models read of it, and the request that it makes. The manifest's base URL is not
+/// part of it, because it may hold a secret, and the pins cover it as written.
+fn fingerprint_operation(operation: &Operation, base_url: Option<&str>) -> DefinitionFingerprint {
+    let mut request = operation.request.clone();
+    if let (Some(Value::String(url)), Some(base)) = (request.get_mut("url"), base_url)
+        && let Some(rest) = url.strip_prefix(base.trim_end_matches('/'))
+    {
+        *url = rest.to_owned();
+    }
+    DefinitionFingerprint::new(
+        &operation.name,
+        [
+            ("description", Some(operation.description.clone().into())),
+            ("inputSchema", Some(operation.input_schema.clone())),
+            ("outputSchema", operation.output_schema.clone()),
+            ("request", Some(Value::Object(request))),
+        ],
+    )
 }
 
 /// Moves every pattern of a schema into the description beside it.
@@ -335,5 +417,133 @@ fn add_entries(request: &mut JsonObject, key: &str, entries: &BTreeMap<String, S
         for (name, text) in entries {
             part.insert(name.clone(), escape_for_template(text).into_owned().into());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::environment::Environment;
+    use crate::secrets::Redactor;
+
+    /// A server of one document, with an ETag unless it is empty.
+    struct DocumentServer {
+        url: Url,
+        /// The ETag and the path of the only operation.
+        served: watch::Sender<(&'static str, &'static str)>,
+        /// The answers with the document, and those without.
+        sent: Arc<AtomicUsize>,
+        not_modified: Arc<AtomicUsize>,
+    }
+
+    async fn serve_document(etag: &'static str) -> DocumentServer {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/openapi.json", listener.local_addr().unwrap()).parse().unwrap();
+        let (served, current) = watch::channel((etag, "/one"));
+        let (sent, not_modified) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let counts = (sent.clone(), not_modified.clone());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    let Ok(byte) = stream.read_u8().await else { break };
+                    request.push(byte);
+                }
+                let (etag, path) = *current.borrow();
+                let request = String::from_utf8_lossy(&request).to_lowercase();
+                let answer = if !etag.is_empty() && request.contains(&format!("if-none-match: \"{etag}\"\r\n")) {
+                    counts.1.fetch_add(1, Ordering::SeqCst);
+                    "HTTP/1.1 304 Not Modified\r\nconnection: close\r\n\r\n".to_owned()
+                } else {
+                    counts.0.fetch_add(1, Ordering::SeqCst);
+                    let document = json!({
+                        "openapi": "3.1.0", "info": {"title": "t", "version": "1"},
+                        "paths": {path: {"get": {"operationId": "look", "summary": "Looks at one thing."}}},
+                    })
+                    .to_string();
+                    let etag = if etag.is_empty() { String::new() } else { format!("etag: \"{etag}\"\r\n") };
+                    format!("HTTP/1.1 200 OK\r\n{etag}connection: close\r\n\r\n{document}")
+                };
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        DocumentServer { url, served, sent, not_modified }
+    }
+
+    fn api(server: &DocumentServer) -> Api {
+        let settings = ApiSettings {
+            name: "shop".into(),
+            document: DocumentLocation::Url(server.url.clone()),
+            base_url: Some("https://shop.example/v1/".into()),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            headers: BTreeMap::new(),
+            query: BTreeMap::new(),
+            allow_private: false,
+            allow_hosts: Vec::new(),
+            max_output: None,
+            start_timeout: Duration::from_secs(30),
+        };
+        let environment = ProcessEnv::new(Arc::new(Redactor::default()), &Environment::from_process());
+        Api { poll_interval: Duration::from_millis(5), ..Api::new(settings, &environment) }
+    }
+
+    async fn fingerprint(api: &Api) -> Arc<DefinitionFingerprint> {
+        let listing = api.list(&|_| {}).await.unwrap();
+        listing.tools[0].snapshot.as_ref().unwrap().fingerprint.clone()
+    }
+
+    async fn wait_for(count: &AtomicUsize, least: usize) {
+        while count.load(Ordering::SeqCst) < least {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn changed_document_ends_the_wait() {
+        for etag in ["", "v1"] {
+            let server = serve_document(etag).await;
+            let api = Arc::new(api(&server));
+            let before = fingerprint(&api).await;
+            let changed = tokio::spawn({
+                let api = api.clone();
+                async move { api.changed().await }
+            });
+            let polls = if etag.is_empty() { &server.sent } else { &server.not_modified };
+            wait_for(polls, 3).await;
+            assert!(!changed.is_finished(), "the document is the same");
+            server.served.send_replace((if etag.is_empty() { "" } else { "v2" }, "/two"));
+            tokio::time::timeout(Duration::from_secs(30), changed).await.unwrap().unwrap();
+            let after = fingerprint(&api).await;
+            let mut parts = before.part_hashes.clone();
+            parts.retain(|part, hash| after.part_hashes.get(part) != Some(hash));
+            assert_eq!(parts.keys().collect::<Vec<_>>(), [&"request"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn unchanged_document_is_not_sent_again() {
+        let server = serve_document("v1").await;
+        let api = Arc::new(api(&server));
+        api.list(&|_| {}).await.unwrap();
+        let changed = tokio::spawn({
+            let api = api.clone();
+            async move { api.changed().await }
+        });
+        wait_for(&server.not_modified, 3).await;
+        assert_eq!(server.sent.load(Ordering::SeqCst), 1);
+        // Another version with the same text is no change, and its ETag is sent from then on.
+        server.served.send_replace(("v2", "/one"));
+        let so_far = server.not_modified.load(Ordering::SeqCst);
+        wait_for(&server.not_modified, so_far + 3).await;
+        assert!(!changed.is_finished());
+        assert_eq!(server.sent.load(Ordering::SeqCst), 2);
+        changed.abort();
     }
 }

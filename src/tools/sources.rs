@@ -102,6 +102,15 @@ impl SourceSettings {
         }
     }
 
+    /// Whether another party may change the definitions of the tools, so that the operator can pin them.
+    pub fn can_be_pinned(&self) -> bool {
+        match self {
+            Self::Mcp(_) => true,
+            Self::Openapi(api) => matches!(api.document, DocumentLocation::Url(_)),
+            Self::Python(_) | Self::Program { .. } => false,
+        }
+    }
+
     /// Whether a tool that cannot be used does not affect the other tools.
     pub fn may_lose_tools(&self) -> bool {
         match self {

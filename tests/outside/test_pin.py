@@ -153,6 +153,64 @@ def test_changed_tool_is_quarantined_until_pinned(start, tmp_path):
     assert text_of(ok(crib.invoke("one_pid", {}))) == process, "nothing was started anew"
 
 
+def test_trusted_hints_of_a_pinned_server_decide_the_effect(start, tmp_path):
+    reads = tool("a", annotations={"readOnlyHint": True})
+    entry = dict(server(tmp_path / "one", reads, tool("b")), trust_hints=True)
+    file = manifest(tmp_path, {"one": entry})
+    done = cli("check", "--manifest", str(file), cwd=tmp_path)
+    assert "mcp_servers.one.trust_hints: has no effect: only the hints of a pinned server" in done.stdout + done.stderr, done
+    crib = start({"mcp_servers": {"one": entry}}).ready()
+    poll(lambda: source(crib, "one")["state"] == "up", 20, "a server that is up")
+    assert crib.get("/tools/one_a").json["effect"] == "write"
+    pin(crib.folder)
+    poll(lambda: crib.get("/tools/one_a").json["effect"] == "read", 20, "the pins to be read")
+    assert crib.get("/tools/one_b").json["effect"] == "write"
+
+
+def test_document_at_a_url_is_pinned_like_a_server(start, tmp_path):
+    summary, path = ["Looks at the orders of the shop."], ["/orders"]
+
+    class Exchange(BaseHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def do_GET(self):
+            operation = {"get": {"operationId": "look", "summary": summary[0], "responses": {"200": {"description": "Orders"}}}}
+            document = {"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "paths": {path[0]: operation}}
+            body = json.dumps(document if self.path == "/api.json" else {"path": self.path}).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.end_headers()
+            self.wfile.write(body)
+
+    web = ThreadingHTTPServer(("127.0.0.1", 0), Exchange)
+    threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    try:
+        base = f"http://127.0.0.1:{web.server_address[1]}"
+        entry = {"document": f"{base}/api.json", "base_url": base, "allow_private": True}
+        crib = start({"openapi": {"shop": entry}}).ready()
+        poll(lambda: source(crib, "shop")["state"] == "up", 20, "an API that is up")
+        assert any("not pinned" in warning for warning in source(crib, "shop")["warnings"])
+        assert pin(crib.folder, "--source", "shop").stdout.splitlines()[0] == "shop: 1 tool, pinned for the first time"
+        poll(lambda: not any("pinned" in warning for warning in source(crib, "shop")["warnings"]), 20, "the pins to be read")
+        assert ok(crib.invoke("look", {}))["structured_content"] == {"path": "/orders"}
+        path[0] = "/secrets"
+        crib.post("/sources/shop/restart")
+        stopped = poll(lambda: source(crib, "shop")["stopped"], 20, "a stopped tool")
+        assert stopped == [{"tool": "look", "why": "changed since it was pinned: request"}]
+        problem(crib.invoke("look", {}), 503, "definition_changed")
+        assert pin(crib.folder, "--dry-run", code=1).stdout.splitlines()[1] == "  changed  look: request"
+        pin(crib.folder)
+        poll(lambda: source(crib, "shop")["stopped"] == [], 20, "the approval")
+        assert ok(crib.invoke("look", {}))["structured_content"] == {"path": "/secrets"}
+        lock = read_lock(crib.folder)
+        (crib.folder / "toolcrib.lock").write_text(json.dumps({**lock, "servers": {"other": lock["servers"]["shop"]}}))
+        stopped = poll(lambda: source(crib, "shop")["stopped"], 20, "a stopped tool")
+        assert stopped == [{"tool": "look", "why": "its server is not pinned, though the manifest has pins"}]
+    finally:
+        web.shutdown()
+
+
 class RemoteServer:
     """A small MCP server over streamable HTTP (2025-11-25, without sessions), whose tools a test sets."""
 

@@ -81,7 +81,7 @@ pub(super) fn select_tools(
     if !declared.settings.may_lose_tools() {
         selected.warnings.extend(similar_name_warnings(&own));
     }
-    if declared.settings.is_foreign() && declared.rules.pins.is_none() {
+    if declared.settings.can_be_pinned() && declared.rules.pins.is_none() {
         let message = "it is not pinned, so any change of its tools is accepted; `toolcrib pin` approves their current definitions";
         selected.warnings.push(message.into());
     }
@@ -457,6 +457,67 @@ mod tests {
             "the annotation of the operator counts"
         );
         assert_eq!(sure.tools[0].definition.annotations["readOnlyHint"], true);
+    }
+
+    #[test]
+    fn trusted_hints_decide_after_the_manifest() {
+        let (read, repeatable, silent) = (json!({"readOnlyHint": true}), json!({"idempotentHint": true}), json!({}));
+        let trusts = ", trust_hints: true";
+        for (top, keys, hints_of_tool, pinned, effect) in [
+            ("", trusts, &read, true, Effect::Read),
+            ("", trusts, &repeatable, true, Effect::Idempotent),
+            ("", trusts, &silent, true, Effect::Write),
+            ("", trusts, &read, false, Effect::Write),
+            ("", "", &read, true, Effect::Write),
+            ("", ", trust_hints: true, tools: {t: {effect: write}}", &read, true, Effect::Write),
+            ("", ", trust_hints: true, tools: {t: {timeout: 3s}}", &read, true, Effect::Read),
+            // The last pattern that matches, and the exact name before it.
+            (
+                "",
+                ", trust_hints: true, tools: {'*': {effect: idempotent}, 't*': {effect: write}}",
+                &read,
+                true,
+                Effect::Write,
+            ),
+            (
+                "",
+                ", trust_hints: true, tools: {'t*': {effect: write}, '*': {effect: idempotent}}",
+                &silent,
+                true,
+                Effect::Idempotent,
+            ),
+            (
+                "",
+                ", trust_hints: true, tools: {t: {effect: idempotent}, 't*': {effect: write}}",
+                &read,
+                true,
+                Effect::Idempotent,
+            ),
+            ("", ", trust_hints: true, defaults: {effect: idempotent}", &silent, true, Effect::Idempotent),
+            (
+                "",
+                ", trust_hints: true, defaults: {effect: write}, tools: {'t*': {effect: idempotent}}",
+                &read,
+                true,
+                Effect::Idempotent,
+            ),
+            ("defaults: {effect: idempotent}\n", trusts, &read, true, Effect::Idempotent),
+            (
+                "defaults: {effect: write}\n",
+                ", trust_hints: true, defaults: {effect: idempotent}",
+                &read,
+                true,
+                Effect::Idempotent,
+            ),
+        ] {
+            let text = format!("{top}mcp_servers:\n  s: {{command: [server]{keys}}}\n");
+            let (plain, tools) = (first_source(&text), vec![discovered_tool("t", hints(hints_of_tool))]);
+            let pins = pinned.then(|| Arc::new(ServerPins::new(&plain.written_settings, &tools)));
+            let rules = SourceRules { pins, ..plain.rules.clone() };
+            let selected = select(&Arc::new(DeclaredSource { rules, ..DeclaredSource::clone(&plain) }), tools);
+            let selected = selected.unwrap_or_else(|why| panic!("{text}: {why}"));
+            assert_eq!(selected.tools[0].policy.effect, effect, "{text} {hints_of_tool} {pinned}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod concurrency;
 mod context;
 mod descriptions;
 mod limits;
+mod listed;
 mod names;
 mod objects;
 mod own_address;
@@ -26,10 +27,11 @@ mod values;
 use std::collections::HashSet;
 use std::path::Path;
 
+pub use self::listed::{ListedFinding, ListedFindings, lint_listed_tools};
 use self::schema_parts::ToolSchema;
 use super::decode::join_path;
 use super::finding::{Finding, Location, Severity};
-use super::load::{MCP_SERVERS, ParsedManifest, ParsedSource, ParsedTool};
+use super::load::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool};
 use super::references::ManifestInput;
 use super::rule::Rule;
 use crate::call::NameMatching;
@@ -53,9 +55,13 @@ pub(super) fn run_lints(
         secrets::check_short_values(entry, &entry_path, base, input, &mut lints);
         secrets::check_source_literals(entry, &entry_path, &mut lints);
         secrets::check_unused_source_variables(entry, &entry_path, &mut lints);
+        if *section == OPENAPI && servers::is_document_at_url(entry) {
+            servers::check_pins(name, entry, &entry_path, parsed.pins.as_ref(), &mut lints);
+        }
         if *section == MCP_SERVERS {
             servers::check_url(entry, &entry_path, &mut lints);
             servers::check_pins(name, entry, &entry_path, parsed.pins.as_ref(), &mut lints);
+            servers::check_trust_hints(name, entry, &entry_path, parsed.pins.as_ref(), &mut lints);
             servers::check_start_timeout(entry, &entry_path, &mut lints);
         }
     }

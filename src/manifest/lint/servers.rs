@@ -50,8 +50,10 @@ pub(super) fn check_pins(name: &str, entry: &Node, entry_path: &str, pins: Optio
         return lints.warn(Rule::UnpinnedServer, &entry.location, entry_path, message);
     };
     if !pins.matches_reach(&entry.to_json()) {
-        let message = "has another command or URL than when it was pinned, so all its tools are quarantined; \
-                       `toolcrib pin` approves it";
+        let reach = if is_document_at_url(entry) { "document or base URL" } else { "command or URL" };
+        let message = format!(
+            "has another {reach} than when it was pinned, so all its tools are quarantined; `toolcrib pin` approves it"
+        );
         return lints.warn(Rule::UnpinnedServer, &entry.location, entry_path, message);
     }
     for (key, _) in entry.get("tools").and_then(Node::entries).unwrap_or_default() {
@@ -71,6 +73,21 @@ pub(super) fn check_pins(name: &str, entry: &Node, entry_path: &str, pins: Optio
             message,
         );
     }
+}
+
+/// Finds `trust_hints` of a server without pins: hints of a server that may change them at will decide nothing.
+pub(super) fn check_trust_hints(name: &str, entry: &Node, entry_path: &str, pins: Option<&Pins>, lints: &mut Lints) {
+    let Some(node) = entry.get("trust_hints").filter(|node| node.to_json() == true) else { return };
+    if pins.is_none_or(|pins| !pins.servers.contains_key(name)) {
+        let message = "has no effect: only the hints of a pinned server decide an effect; `toolcrib pin` pins it";
+        lints.warn(Rule::Ineffective, &node.location, join_path(entry_path, &["trust_hints".into()]), message);
+    }
+}
+
+/// Whether an entry of `openapi:` has its document at a URL, where others may change it.
+pub(super) fn is_document_at_url(entry: &Node) -> bool {
+    let text = entry.get("document").map(Node::to_json);
+    text.as_ref().and_then(Value::as_str).is_some_and(|text| text.contains("://"))
 }
 
 /// Whether data that is sent to the URL stays on this machine.
