@@ -64,7 +64,7 @@ impl EntryKind {
 }
 
 /// Keys of a tool whose texts are templates.
-const TEMPLATE_KEYS: [&str; 10] = [
+const TEMPLATE_KEYS: [&str; 13] = [
     "command",
     "stdin",
     "output.file",
@@ -73,7 +73,10 @@ const TEMPLATE_KEYS: [&str; 10] = [
     "request.query",
     "request.headers",
     "request.json",
+    "request.cookies",
     "request.body",
+    "request.body_base64",
+    "request.multipart",
     "request.form",
 ];
 
@@ -104,6 +107,9 @@ mod tests {
             ("request.url", TextKind::Template),
             ("request.headers.x-key", TextKind::Template),
             ("request.json.a.0", TextKind::Template),
+            ("request.cookies.session", TextKind::Template),
+            ("request.body_base64", TextKind::Template),
+            ("request.multipart.file.base64", TextKind::Template),
             ("request.allow_hosts.0", TextKind::Plain),
             ("request.urls", TextKind::Plain),
             ("command.0", TextKind::Plain),
