@@ -37,6 +37,9 @@ impl StoredResults for CachedResults {
         let calling_tool = catalog.get(context.tool.as_str());
         let records_digests =
             calling_tool.is_some_and(|calling_tool| calling_tool.policy.capture == Some(Capture::Digest));
+        if !entry.rules.runner.caller_credentials().is_empty() {
+            context.note_caller_credentials();
+        }
         if tool_cache.is_memory_only() && !records_digests {
             return Err(StoredResultError::NotRecordable);
         }

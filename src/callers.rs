@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::call::{Caller, Limit};
+use crate::call::{Caller, CallerCredentials, Limit};
 use crate::changes::Changes;
 use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
 
@@ -27,6 +27,8 @@ pub struct CallerSettings {
     pub admin: bool,
     /// May read `/metrics`. An admin always may.
     pub metrics: bool,
+    /// Its credentials for other services.
+    pub credentials: CallerCredentials,
 }
 
 /// SHA-256 of a key.
@@ -54,7 +56,7 @@ impl Callers {
         let known = settings.into_iter().map(|one| CallerEntry {
             allow: one.allow.as_deref().map(ToolPattern::parse_list),
             deny: ToolPattern::parse_list(&one.deny),
-            caller: Arc::new(Caller { name: one.name.into(), admin: one.admin }),
+            caller: Arc::new(Caller { credentials: one.credentials, ..Caller::new(one.name, one.admin) }),
             key_sha256: one.key_sha256,
             limits: one.limits,
             metrics: one.metrics,
@@ -148,6 +150,7 @@ mod tests {
             limits: Vec::new(),
             admin: false,
             metrics: false,
+            credentials: CallerCredentials::default(),
         }
     }
 
@@ -167,7 +170,7 @@ mod tests {
             !callers.grants_for(&["search"], |_| false).allows(&callers.authenticate("key-c").unwrap()),
             "an empty list allows nothing"
         );
-        let gone = Caller { name: "gone".into(), admin: true };
+        let gone = Caller::new("gone", true);
         assert!(!may(&gone, "search") && may(&Caller::anonymous(), "search"));
         assert!(!may(&a, "get_secret") && !may(&a, "searching") && !may(&b, "delete_rows"));
     }

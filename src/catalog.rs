@@ -251,7 +251,7 @@ impl Catalog {
 
     /// Builds the entry of a tool for this catalog: compiles its schemas and builds its stack.
     pub(crate) fn build(&self, tool: Tool, env: &BuildEnv<'_>) -> Result<Arc<Entry>, BuildError> {
-        let mut tool = tool.validate()?.without_large_output_schema().separate_cache_by_context();
+        let mut tool = tool.validate()?.without_large_output_schema().separate_cached_results();
         let own_schema = tool.definition.input_schema.clone();
         let page_fields = tool.add_page_parameters()?;
         let (all, context) = (definition_fields(&tool), tool.context_fields());

@@ -148,7 +148,7 @@ pub fn build_stack(tool: ToolLayers, shared: &SharedParts) -> (ToolService, Opti
         // Writes the row of each call, also of a refused one.
         .layer(RecordLayer::new(ledger, in_flight_calls, &policy, capture_rules, replay_cache, observers))
         // Checks that the caller may use the tool, and that the tool is enabled and approved.
-        .layer(Authorize::layer(grants, enabled, quarantined))
+        .layer(Authorize::layer(grants, enabled, quarantined, &*runner))
         // Repeats the answer of an earlier call with the same idempotency key. Above all layers that could refuse the
         // call now.
         .option_layer(Replay::layer(

@@ -81,7 +81,12 @@ impl ToolInvoker for CatalogInvoker {
             .meta
             .warnings
             .extend(name_match.warning(&call.name, &entry).into_iter().chain(repaired.repairs));
-        match entry.service.clone().oneshot(invocation).await {
+        let report = invocation.report.clone();
+        let outcome = entry.service.clone().oneshot(invocation).await;
+        if report.uses_caller_credentials() {
+            parent.note_caller_credentials();
+        }
+        match outcome {
             Ok(answer) => Ok(NestedAnswer {
                 shown: answer.model_content(|| self.result_reader(parent, filter)),
                 result_as_answer: answer.result.is_answer(entry.definition.result_as_answer),

@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::startup_banner::HumanOutput;
 use crate::tool_pattern::ToolPattern;
-use crate::tools::{Agent, HttpClients, OwnPorts, Source, SourceSettings, Tool, builtin};
+use crate::tools::{Agent, HttpClients, OwnPorts, Source, SourceSettings, TokenSources, Tool, builtin};
 
 /// Collects the parts of a service.
 #[derive(Default)]
@@ -202,6 +202,7 @@ impl AppBuilder {
             manifest_only: manifest_only && sources.is_empty() && tools.is_empty(),
             program_sources: sources,
             own_ports: own_ports.clone(),
+            token_sources: TokenSources::default(),
             environment: environment.unwrap_or_else(Environment::from_process),
             venv_folder: PathBuf::new(),
             program_tools: tools

@@ -183,6 +183,11 @@ impl ToolContext {
         self.report.lock().shared_failure = is_shared;
     }
 
+    /// Notes that a call below this one sends credentials of the caller, so that the result is for this caller only.
+    pub(crate) fn note_caller_credentials(&self) {
+        self.report.note_caller_credentials();
+    }
+
     /// A value that the embedding program shares with its tools, one of each type. If something differs from call to
     /// call, such as a working folder, the tool computes it from the shared value and the context:
     ///

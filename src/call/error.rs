@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::capture::Digest;
 use super::error_kind::ErrorKind;
 use super::error_messages::{
-    format_duration, invalid_context_message, overloaded_message, unrecorded_message, violations_message,
+    credential_missing_message, format_duration, invalid_context_message, limit_reached_message, overloaded_message,
+    unrecorded_message, violations_message,
 };
 use super::invocation::InvocationId;
 use super::policy::{Effect, Per};
@@ -38,6 +39,16 @@ pub enum CallError {
     Denied {
         /// Name of the tool.
         tool: String,
+    },
+    /// The tool sends a credential of its caller, and this caller has none of that name.
+    #[error("caller `{caller}` has no credential `{credential}`, which tool `{tool}` sends for its caller")]
+    CredentialMissing {
+        /// Name of the caller.
+        caller: String,
+        /// Name of the tool.
+        tool: String,
+        /// Name of the credential.
+        credential: String,
     },
     /// The manifest or an admin has disabled the tool.
     #[error("tool `{tool}` is disabled")]
@@ -202,7 +213,7 @@ impl CallError {
     /// The kind of the failure.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Forbidden { .. } | Self::Denied { .. } => ErrorKind::Forbidden,
+            Self::Forbidden { .. } | Self::Denied { .. } | Self::CredentialMissing { .. } => ErrorKind::Forbidden,
             Self::ToolDisabled { .. } => ErrorKind::ToolDisabled,
             Self::DefinitionChanged { .. } => ErrorKind::DefinitionChanged,
             Self::IdempotencyKeyMissing { .. } | Self::NoStoredResult { .. } | Self::InvalidContext(_) => {
@@ -235,6 +246,7 @@ impl CallError {
             Self::AttemptTimedOut { .. } | Self::ToolUnavailable { .. } => true,
             Self::Forbidden { .. }
             | Self::Denied { .. }
+            | Self::CredentialMissing { .. }
             | Self::ToolDisabled { .. }
             | Self::DefinitionChanged { .. }
             | Self::IdempotencyKeyMissing { .. }
@@ -292,6 +304,7 @@ impl CallError {
         match self {
             Self::Forbidden { .. }
             | Self::Denied { .. }
+            | Self::CredentialMissing { .. }
             | Self::ToolDisabled { .. }
             | Self::DefinitionChanged { .. }
             | Self::IdempotencyKeyMissing { .. }
@@ -343,6 +356,7 @@ impl CallError {
     pub fn for_model(&self) -> String {
         match self {
             Self::Forbidden { tool, .. } | Self::Denied { tool } => format!("You are not allowed to use `{tool}`. Try another tool."),
+            Self::CredentialMissing { tool, credential, .. } => credential_missing_message(tool, credential),
             Self::ToolDisabled { tool } => format!("The tool `{tool}` is disabled. Try another tool."),
             Self::DefinitionChanged { tool } => format!(
                 "The tool `{tool}` has changed and did not run: an operator must approve it first. Continue without it."
@@ -378,13 +392,7 @@ impl CallError {
                 format!("The arguments are invalid. {} Correct them and call the tool again.", messages.join(" "))
             }
             Self::InvalidContext(what) => invalid_context_message(what),
-            Self::UsageLimitReached { limit, per, resets_at, .. } => {
-                let reached = format!("The limit of {} per {} is reached", Count(*limit, "call"), per.as_str());
-                match resets_at {
-                    Some(at) => format!("{reached}. It resets at {at}. Continue without this tool for now."),
-                    None => format!("{reached}. Continue without this tool."),
-                }
-            }
+            Self::UsageLimitReached { limit, per, resets_at, .. } => limit_reached_message(*limit, *per, *resets_at),
             Self::Overloaded { per_caller: None, .. } => {
                 "The tool is busy and did not run. Try again in a moment.".into()
             }

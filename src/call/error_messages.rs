@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::error::CallError;
+use super::policy::Per;
+use super::units::Count;
 use super::violation::{Violation, first_violation_message};
 
 pub(super) fn overloaded_message(per_caller: Option<usize>) -> String {
@@ -18,6 +22,21 @@ pub(super) fn violations_message(violations: &[Violation]) -> String {
     match violations {
         [one] => format!("the arguments are invalid: {}", one.message),
         many => format!("the arguments are invalid in {} positions: {}", many.len(), first_violation_message(many)),
+    }
+}
+
+pub(super) fn credential_missing_message(tool: &str, credential: &str) -> String {
+    format!(
+        "The tool `{tool}` did not run: it needs the credential `{credential}`, which the operator has not set up for this \
+         caller. Continue without it."
+    )
+}
+
+pub(super) fn limit_reached_message(limit: u64, per: Per, resets_at: Option<Timestamp>) -> String {
+    let reached = format!("The limit of {} per {} is reached", Count(limit, "call"), per.as_str());
+    match resets_at {
+        Some(at) => format!("{reached}. It resets at {at}. Continue without this tool for now."),
+        None => format!("{reached}. Continue without this tool."),
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::caller_credentials::CallerCredentials;
 use super::capture::RecordedArguments;
 use super::definition::ToolName;
 use super::idempotency::IdempotencyKey;
@@ -88,16 +89,23 @@ pub struct Caller {
     pub name: Arc<str>,
     /// Whether the caller may use the operator's routes and see all callers' calls.
     pub admin: bool,
+    /// The caller's credentials for other services. Only its own calls carry them.
+    pub credentials: CallerCredentials,
 }
 
 impl Caller {
     /// The name of callers without a key. No caller of a manifest can have it.
     pub const ANONYMOUS: &str = "anonymous";
 
+    /// A caller without credentials for other services.
+    pub fn new(name: impl Into<Arc<str>>, admin: bool) -> Self {
+        Self { name: name.into(), admin, credentials: CallerCredentials::default() }
+    }
+
     /// The caller of a service without keys. It has the operator's rights, because only this machine can reach such a
     /// service.
     pub fn anonymous() -> Self {
-        Self { name: Self::ANONYMOUS.into(), admin: true }
+        Self::new(Self::ANONYMOUS, true)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The data types of a tool call. The rest of the crate uses them; this module imports nothing from it.
 
 mod call_settings;
+mod caller_credentials;
 pub mod canonical;
 mod capture;
 mod charge;
@@ -33,6 +34,7 @@ mod unreadable_arguments;
 mod violation;
 
 pub use call_settings::{CallSettings, NameMatching};
+pub use caller_credentials::CallerCredentials;
 pub use capture::{Capture, Digest, DigestKey, NOT_RECORDED, RecordedArguments};
 pub use charge::{Charge, Charged};
 pub use clock::Clock;

@@ -208,7 +208,7 @@ mod tests {
     }
 
     fn outermost_invocation() -> Invocation {
-        let caller = Arc::new(Caller { name: "ann".into(), admin: false });
+        let caller = Arc::new(Caller::new("ann", false));
         let tool = ToolName::parse("a").unwrap();
         let mut invocation = Invocation::new(tool, JsonObject::new(), caller, Timestamp::UNIX_EPOCH);
         invocation.run_id = Some("r".into());

@@ -1,5 +1,6 @@
 //! What the layers report about a call, for the answer's `meta` and the row in the ledger.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -135,6 +136,8 @@ pub struct CallReport {
     /// Held while a reservation commits. A cancellation waits for it, so the charged units are known and can be
     /// refunded.
     pub reservation_lock: tokio::sync::Mutex<()>,
+    /// Separate from the other data, which `record` takes at the end of the call: the calling tool reads this later.
+    uses_caller_credentials: AtomicBool,
 }
 
 /// The data of a [`CallReport`].
@@ -173,6 +176,16 @@ pub struct ReplayedFrom {
 }
 
 impl CallReport {
+    /// Notes that the call, or a call below it, sends credentials of its caller.
+    pub fn note_caller_credentials(&self) {
+        self.uses_caller_credentials.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the call, or a call below it, sends credentials of its caller. Then its result is for this caller only.
+    pub fn uses_caller_credentials(&self) -> bool {
+        self.uses_caller_credentials.load(Ordering::Relaxed)
+    }
+
     /// The data of the report, to read or to write. Locked only briefly, never across an await.
     pub fn lock(&self) -> MutexGuard<'_, CallReportData> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)

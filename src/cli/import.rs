@@ -63,6 +63,7 @@ fn print_openapi_tools(args: OpenapiArgs) -> Result<(), Failure> {
         exclude: selectors("exclude", &args.exclude)?,
         headers: Default::default(),
         query: Default::default(),
+        auth: None,
         allow_private: false,
         allow_hosts: Vec::new(),
         max_output: None,

@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn registered_tool_has_the_manifest_keys() {
-        let refused = ["env", "allow_private"];
+        let refused = ["env", "allow_private", "auth"];
         let read = |section: &str| -> BTreeSet<String> {
             let keys = registered_keys(section).into_iter().filter(|key| !refused.contains(key));
             keys.map(str::to_owned).collect()

@@ -74,7 +74,7 @@ pub(super) async fn get_usage(
     let rows = ledger.usage_totals(own.as_deref()).await?;
     let mut tools = Vec::with_capacity(rows.len());
     for row in rows {
-        let row_caller = Caller { name: row.caller.as_str().into(), admin: false };
+        let row_caller = Caller::new(row.caller.as_str(), false);
         let limits = match registry.get(&row.tool) {
             Some(entry) => registry.limit_usage(&entry, &row_caller).await?.iter().map(Charged::to_usage).collect(),
             None => Vec::new(),

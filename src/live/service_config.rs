@@ -7,7 +7,7 @@ use super::file_snapshot::{FileRecorder, FileSnapshot};
 use crate::environment::Environment;
 use crate::manifest::{self, DeclaredSource, Finding, Host, Location, Manifest};
 use crate::tool_pattern::{ToolPattern, any_denies};
-use crate::tools::{BuildError, OwnPorts, Tool};
+use crate::tools::{BuildError, OwnPorts, TokenSources, Tool};
 
 /// Settings and tools that do not change when the manifest changes.
 #[derive(Default)]
@@ -28,6 +28,8 @@ pub struct ServiceConfig {
     pub(crate) manifest_only: bool,
     /// The ports of the service, after it has bound them.
     pub(crate) own_ports: OwnPorts,
+    /// The access tokens of all tools. They last across reloads.
+    pub(crate) token_sources: TokenSources,
     /// The operator has explicitly permitted a service without callers.
     pub allow_open: bool,
     /// The address to listen on, if it was given outside the manifest.
@@ -51,8 +53,12 @@ impl ServiceConfig {
         let natives: HashMap<String, Tool> =
             self.program_tools.iter().map(|tool| (tool.name().to_owned(), tool.clone())).collect();
         let recorder = FileRecorder::new(&self.environment);
-        let host =
-            Host { natives: Some(&natives), is_standalone: self.manifest_only, own_ports: self.own_ports.clone() };
+        let host = Host {
+            natives: Some(&natives),
+            is_standalone: self.manifest_only,
+            own_ports: self.own_ports.clone(),
+            token_sources: self.token_sources.clone(),
+        };
         let outcome =
             manifest::load_for_host(path, &recorder, &host).and_then(|manifest| self.refuse_own_address(manifest));
         ManifestReading { outcome, files: recorder.into_snapshot() }

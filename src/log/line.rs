@@ -169,7 +169,7 @@ mod tests {
             trace: TraceContext::from_headers([&b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"[..]], [])
                 .map(Arc::new),
             tool: ToolName::parse("get_weather").unwrap(),
-            caller: Arc::new(Caller { name: "agent".into(), admin: false }),
+            caller: Arc::new(Caller::new("agent", false)),
             run_id: Some("run\n\u{1b}[2J\"".into()),
             tool_use_id: None,
             state: State::Failed,

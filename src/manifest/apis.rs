@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
+use super::caller_references::{has_caller_references, refuse_shared_caches};
 use super::decode::{field_names, join_path};
 use super::load::{OPENAPI, ParsedTool};
 use super::node::Node;
@@ -22,13 +23,15 @@ use crate::call::units::{HumanDuration, Size};
 use crate::call::{JsonObject, Kind, NameError, ToolName};
 use crate::openapi::Selector;
 use crate::tools::SourceSettings;
+use crate::tools::http::AuthConfig;
+use crate::tools::http::address_policy::AddressPolicy;
 use crate::tools::openapi::{ApiSettings, DocumentLocation, read_document};
 
 /// The default time to read a document.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Keys that define what runs.
-const RUNTIME_KEYS: [&str; 8] =
-    ["document", "base_url", "include", "exclude", "headers", "query", "allow_private", "allow_hosts"];
+const RUNTIME_KEYS: [&str; 9] =
+    ["document", "base_url", "include", "exclude", "headers", "query", "auth", "allow_private", "allow_hosts"];
 /// Keys that are read separately.
 const SEPARATE_KEYS: [&str; 2] = ["tools", "defaults"];
 
@@ -55,6 +58,9 @@ pub(super) struct ApiEntry {
     /// Query parameters of every request.
     #[schemars(extend("examples" = [serde_json::json!({"api_key": "${env:SHOP_KEY}"})]))]
     query: BTreeMap<String, String>,
+    /// How every request is authorized, if `headers` and `query` are not enough.
+    #[schemars(extend("examples" = [serde_json::json!({"oauth": {"token_url": "https://auth.shop.example/token", "client_id": "orders-agent", "client_secret": "${env:SHOP_SECRET}"}})]))]
+    auth: Option<AuthConfig>,
     /// Allows private and loopback addresses. Metadata addresses are never allowed.
     #[schemars(extend("examples" = [true]))]
     allow_private: bool,
@@ -101,6 +107,9 @@ impl ToolReader<'_> {
         }
         let tools = self.read_source_tools(Kind::Http, unresolved, &entry_path, PolicyEntry::default(), &mut rules);
         let settings = self.api_settings(name, entry, &node, &entry_path);
+        if has_caller_references(&node) {
+            refuse_shared_caches(&rules, unresolved, &entry_path, self.findings);
+        }
         if !self.has_errors_since(before)
             && let Some(settings) = &settings
         {
@@ -166,6 +175,10 @@ impl ToolReader<'_> {
             };
             checks.findings.error(node, &["headers".to_owned(), name.clone()], entry_path, message);
         }
+        if let Some(auth) = &entry.auth {
+            let policy = AddressPolicy::new(entry.allow_private, "allow_private");
+            self.check_auth(auth, policy, entry.headers.keys(), node, entry_path);
+        }
         Some(ApiSettings {
             name: name.to_owned(),
             document: document?,
@@ -174,6 +187,7 @@ impl ToolReader<'_> {
             exclude,
             headers: entry.headers,
             query: entry.query,
+            auth: entry.auth,
             allow_private: entry.allow_private,
             allow_hosts: entry.allow_hosts,
             max_output: entry.max_output,

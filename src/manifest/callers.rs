@@ -1,14 +1,16 @@
 //! Reads `callers:`, and finds keys that are useless or easy to guess.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::caller_references::is_credential_name;
 use super::decode::{Findings, join_path};
 use super::node::{Data, Node};
 use super::references::{ManifestInput, References};
 use super::rule::Rule;
 use super::sections::Caller;
 use super::tool_lists::{ListEntry, ListKind};
+use crate::call::CallerCredentials;
 use crate::callers::{CallerSettings, hash_key};
 
 /// Keys are stored as a fast hash (`crate::callers`), so only their length protects them from guessing: 16 characters
@@ -80,6 +82,8 @@ pub(super) fn read_callers(
         if callers.iter().any(|other| other.key_sha256 == key_sha256) {
             findings.error(&item, &["key".into()], &entry_path, "another caller has the same key");
         }
+        check_credentials(&caller.credentials, &item, &entry_path, findings);
+        secrets.extend(caller.credentials.values().cloned());
         for (list, name, texts) in [
             (ListKind::Allow, "allow", caller.allow.as_deref().unwrap_or_default()),
             (ListKind::Deny, "deny", &caller.deny),
@@ -97,9 +101,26 @@ pub(super) fn read_callers(
             limits: caller.limits,
             admin: caller.admin,
             metrics: caller.metrics,
+            credentials: CallerCredentials::new(caller.credentials),
         });
     }
     (callers, entries)
+}
+
+/// Reports credentials that no reference can name or no request can send. A message never shows the value.
+fn check_credentials(credentials: &BTreeMap<String, String>, item: &Node, entry_path: &str, findings: &mut Findings) {
+    for (name, value) in credentials {
+        let message = if !is_credential_name(name) {
+            "a credential's name has 1 to 64 characters of A-Z a-z 0-9 _ - ."
+        } else if value.is_empty() {
+            "the credential is empty: leave it out, or give it a value"
+        } else if !value.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            "no request can send this credential: it is one line of printable ASCII characters"
+        } else {
+            continue;
+        };
+        findings.error(item, &["credentials".into(), name.clone()], entry_path, message);
+    }
 }
 
 /// The hash of a caller's key. Faults of the key are added to the findings.

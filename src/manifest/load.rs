@@ -18,11 +18,12 @@ use super::tool::ToolReader;
 use super::tool_lists;
 use super::{DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest};
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
+use crate::callers::CallerSettings;
 use crate::http::ServerSettings;
 use crate::ledger;
 use crate::pins::Pins;
 use crate::secrets::Redactor;
-use crate::tools::{Databases, HttpClients, OwnPorts, Tool};
+use crate::tools::{Databases, HttpClients, OwnPorts, TokenSources, Tool};
 
 const MANIFEST_SECTIONS: [&str; 11] = [
     "server",
@@ -50,6 +51,8 @@ pub(crate) struct Host<'a> {
     pub(crate) is_standalone: bool,
     /// The ports on which the service listens, once it does.
     pub(crate) own_ports: OwnPorts,
+    /// The access tokens of the service's tools.
+    pub(crate) token_sources: TokenSources,
 }
 
 /// Reads a manifest and everything it includes. `natives` are the embedding program's own tools, by name.
@@ -145,8 +148,9 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
         tool_names: HashMap::new(),
         source_names: HashMap::new(),
         parsed: ParsedManifest::default(),
-        clients: HttpClients::new(host.own_ports.clone()),
+        clients: HttpClients::new(host.own_ports.clone()).with_token_sources(&host.token_sources),
         databases: Databases::new(|name| input.env_var(name)),
+        callers: Vec::new(),
     };
     let mut manifest = loader.load_manifest(path);
     let mut findings = loader.findings.0;
@@ -185,6 +189,7 @@ struct Loader<'a> {
     parsed: ParsedManifest,
     clients: HttpClients,
     databases: Databases,
+    callers: Vec<CallerSettings>,
 }
 
 impl Loader<'_> {
@@ -265,6 +270,7 @@ impl Loader<'_> {
         }
         (manifest.callers, manifest.tool_lists) =
             callers::read_callers(&root, &base, self.input, &mut self.secrets, &mut self.findings);
+        self.callers.clone_from(&manifest.callers);
         let mut defaults = self.decode_section::<PolicyEntry>(&root, "defaults", &base).unwrap_or_default();
         defaults.capture = defaults.capture.or(capture);
         manifest.capture = capture.unwrap_or_default();
@@ -375,6 +381,7 @@ impl Loader<'_> {
             origin: Origin::Manifest,
             clients: &self.clients,
             databases: &self.databases,
+            callers: &self.callers,
             secrets: &mut self.secrets,
             findings: &mut self.findings,
         }

@@ -4,7 +4,7 @@
 //!
 //! - `node.rs` reads YAML with positions.
 //! - `references.rs` replaces references to secrets. `reference_context.rs` knows where their text would be read as a
-//!   template.
+//!   template. `caller_references.rs` has the references to credentials of callers.
 //! - `decode.rs` decodes nodes to the types in `sections.rs`.
 //! - `tool.rs` makes tools of entries.
 //! - `modules.rs`, `servers.rs` and `apis.rs` read sources of tools; `source_tools.rs` has the parts that they share.
@@ -17,6 +17,7 @@
 //! - `lint/` finds settings that are valid but probably not intended.
 
 mod apis;
+mod caller_references;
 mod callers;
 mod check;
 mod context;

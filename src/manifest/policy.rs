@@ -227,7 +227,7 @@ pub(super) fn compile_cache_condition(
     findings: &mut Findings,
 ) -> Option<CacheWhen> {
     let path = ["cache".to_owned(), "when".to_owned()];
-    if ["${env:", "${file:"].iter().any(|mark| text.contains(mark)) {
+    if ["${env:", "${file:", "${caller:"].iter().any(|mark| text.contains(mark)) {
         findings.error(node, &path, entry_path, "callers can see this, so a reference to a secret is not allowed here");
         return None;
     }

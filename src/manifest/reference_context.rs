@@ -51,6 +51,16 @@ impl EntryKind {
         }
     }
 
+    /// Whether the text at `path` may refer to credentials of the caller. `path` is relative to the entry.
+    pub(super) fn takes_caller_credentials(self, path: &str) -> bool {
+        let is_in = |key: &str| path.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
+        match self {
+            Self::Settings => false,
+            Self::Tool => path == "request.url" || is_in("request.headers") || is_in("request.query"),
+            Self::Source => path == "url" || path == "base_url" || is_in("headers") || is_in("query"),
+        }
+    }
+
     /// What happens to an absent item at `path`. `path` is relative to the entry.
     pub(super) fn absent_item(self, path: &str) -> AbsentItem {
         let is_in = |key: &str| path.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));

@@ -10,12 +10,15 @@ use bytesize::ByteSize;
 use rustix::fs::OFlags;
 use serde_json::Value;
 
+use super::caller_references;
 use super::decode::{Findings, join_path};
 use super::finding::{Finding, Location, Severity};
 use super::node::{Data, Node};
-use super::reference_context::{AbsentItem, EntryKind, TextKind};
+use super::reference_context::{AbsentItem, EntryKind};
 use super::rule::Rule;
+use crate::callers::CallerSettings;
 use crate::environment::Environment;
+use crate::tools::literal;
 
 /// Resolves references. It is a trait so that tests do not use the environment of the process.
 pub trait ManifestInput {
@@ -129,6 +132,8 @@ pub(super) struct References<'a> {
     pub(super) entry_kind: EntryKind,
     /// Variables that are declared and not set.
     pub(super) unset: HashMap<String, UnsetVariable>,
+    /// The callers whose credentials the entry may refer to.
+    pub(super) callers: &'a [CallerSettings],
     /// Every value that replaced a reference.
     pub(super) secrets: BTreeSet<String>,
     /// Values that were left out because they refer to an optional variable that is not set.
@@ -161,7 +166,15 @@ pub(super) fn explain_omitted_values(omitted: Vec<OmittedValue>, before: usize, 
 impl<'a> References<'a> {
     /// Replaces references without declared variables.
     pub(super) fn new(input: &'a dyn ManifestInput, base: &'a Path, secrets: BTreeSet<String>) -> Self {
-        Self { input, base, entry_kind: EntryKind::Settings, unset: HashMap::new(), secrets, omitted: Vec::new() }
+        Self {
+            input,
+            base,
+            entry_kind: EntryKind::Settings,
+            unset: HashMap::new(),
+            callers: &[],
+            secrets,
+            omitted: Vec::new(),
+        }
     }
 
     /// Replaces every reference below an entry, whose path is `entry_path`. In a tool, a reference below a key that callers
@@ -174,25 +187,23 @@ impl<'a> References<'a> {
     /// refers to an absent variable and must be left out.
     fn resolve_node(&mut self, node: &mut Node, entry_path: &str, own: &str, findings: &mut Findings) -> bool {
         match &mut node.data {
-            Data::Scalar(Value::String(text)) if text.contains("${") => {
-                match self.expand(text, self.entry_kind.text_kind(own)) {
-                    Ok(Expanded::Text(expanded, warning)) => {
-                        *text = expanded;
-                        if let Some(message) = warning {
-                            findings.warning(node, &[], entry_path, message);
-                        }
+            Data::Scalar(Value::String(text)) if text.contains("${") => match self.expand(text, own) {
+                Ok(Expanded::Text(expanded, warning)) => {
+                    *text = expanded;
+                    if let Some(message) = warning {
+                        findings.warning(node, &[], entry_path, message);
                     }
-                    Ok(Expanded::Absent(variable)) => {
-                        self.omitted.push(OmittedValue {
-                            location: node.location.clone(),
-                            path: entry_path.to_owned(),
-                            variable,
-                        });
-                        return false;
-                    }
-                    Err((rule, message)) => findings.error_with_rule(rule, node, &[], entry_path, message),
                 }
-            }
+                Ok(Expanded::Absent(variable)) => {
+                    self.omitted.push(OmittedValue {
+                        location: node.location.clone(),
+                        path: entry_path.to_owned(),
+                        variable,
+                    });
+                    return false;
+                }
+                Err((rule, message)) => findings.error_with_rule(rule, node, &[], entry_path, message),
+            },
             Data::Scalar(_) => {}
             Data::List(items) => {
                 let mut at = 0;
@@ -208,7 +219,7 @@ impl<'a> References<'a> {
                 let (path, below) = (join_path(entry_path, token), join_path(own, token));
                 if self.entry_kind == EntryKind::Tool && own.is_empty() && PUBLIC_KEYS.contains(&key.text.as_str()) {
                     let message = "callers can see this, so a reference to a secret is not allowed here";
-                    refuse_references(value, &path, &["${env:", "${file:"], message, findings);
+                    refuse_references(value, &path, &["${env:", "${file:", "${caller:"], message, findings);
                     return true;
                 }
                 self.resolve_node(value, &path, &below, findings)
@@ -238,8 +249,10 @@ impl<'a> References<'a> {
         }
     }
 
-    /// Replaces the references in a text. `text_kind` defines how the text is read afterwards.
-    fn expand(&mut self, text: &str, text_kind: TextKind) -> Result<Expanded, (Rule, String)> {
+    /// Replaces the references in the text at `own`, the path below the entry.
+    fn expand(&mut self, text: &str, own: &str) -> Result<Expanded, (Rule, String)> {
+        // Defines how the text is read afterwards.
+        let text_kind = self.entry_kind.text_kind(own);
         let (mut out, mut rest, mut warning, mut missing) = (String::new(), text, None, Vec::new());
         let (mut absent, mut is_reported) = (None, false);
         let invalid = |message: &str| (Rule::Invalid, message.to_owned());
@@ -259,13 +272,12 @@ impl<'a> References<'a> {
             match inside.split_once(':') {
                 Some(("env", name)) => match (self.input.env_var(name), self.unset.get(name)) {
                     (Some(value), _) => {
-                        let literal = text_kind.embed_value(&out, &value).map_err(invalid)?;
-                        out.push_str(&literal);
+                        let value_text = literal::remove_caller_references(&value);
+                        out.push_str(&text_kind.embed_value(&out, &value_text).map_err(invalid)?);
                         self.secrets.insert(value);
                     }
                     (None, Some(UnsetVariable::Default(default))) => {
-                        let literal = text_kind.embed_value(&out, default).map_err(invalid)?;
-                        out.push_str(&literal);
+                        out.push_str(&text_kind.embed_value(&out, default).map_err(invalid)?);
                     }
                     (None, Some(UnsetVariable::Absent)) => absent = Some(name.to_owned()),
                     (None, Some(UnsetVariable::Missing)) => is_reported = true,
@@ -279,14 +291,20 @@ impl<'a> References<'a> {
                         // Editors and `echo` add a line end to a file. It is not part of the secret.
                         let value = value.trim_end_matches(['\r', '\n']);
                         self.secrets.insert(value.to_owned());
-                        out.push_str(&text_kind.embed_value(&out, value).map_err(invalid)?);
+                        let value_text = literal::remove_caller_references(value);
+                        out.push_str(&text_kind.embed_value(&out, &value_text).map_err(invalid)?);
                     }
                     Err(error) => missing.push(format!("file {path}: {error}")),
                 },
+                Some(("caller", name)) => {
+                    let reference = caller_references::resolve(name, self.entry_kind, own, self.callers);
+                    text_kind.embed_value(&out, "").map_err(invalid)?;
+                    out.push_str(&reference.map_err(|message| (Rule::Invalid, message))?);
+                }
                 _ => {
                     warning = Some(format!(
-                        "`${{{inside}}}` is not a reference and stays as text; references are ${{env:NAME}} and \
-                         ${{file:/path}}, and `$${{` is a literal `${{`"
+                        "`${{{inside}}}` is not a reference and stays as text; references are ${{env:NAME}}, \
+                         ${{file:/path}} and ${{caller:NAME}}, and `$${{` is a literal `${{`"
                     ));
                     out.push_str(&rest[at..at + 2 + inside.len() + 1]);
                 }

@@ -51,6 +51,7 @@ pub fn read_registered_tool(
         origin: Origin::Registered,
         clients,
         databases: &Databases::default(),
+        callers: &[],
         secrets: &mut secrets,
         findings: &mut findings,
     };

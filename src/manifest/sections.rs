@@ -96,6 +96,11 @@ pub(super) struct Caller {
     #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!([{"calls": 1000, "per": "day"}])]))]
     pub(super) limits: Vec<Limit>,
+    /// Credentials for other services, by name. `${caller:NAME}` in a tool stands for the value of the caller of each
+    /// call.
+    #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"CRM_TOKEN": "${env:RESEARCH_CRM_TOKEN}"})]))]
+    pub(super) credentials: std::collections::BTreeMap<String, String>,
     /// May see the calls of all callers and change tools while the service runs.
     #[serde(default)]
     #[schemars(extend("examples" = [true]))]

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
+use super::caller_references::{has_caller_references, refuse_shared_caches};
 use super::decode::{field_names, join_path};
 use super::load::ParsedTool;
 use super::lock;
@@ -21,16 +22,20 @@ use super::source_tools::{EntryChecks, SourceInputs, absolute_path};
 use super::tool::ToolReader;
 use crate::call::units::HumanDuration;
 use crate::call::{EnvVar, JsonObject, Kind, Policy, ToolName};
+use crate::callers::CallerSettings;
 use crate::suggest;
 use crate::tools::SourceSettings;
-use crate::tools::mcp::{Mode, ServerSettings, Transport};
+use crate::tools::http::AuthConfig;
+use crate::tools::http::address_policy::AddressPolicy;
+use crate::tools::literal;
+use crate::tools::mcp::{Mode, PerCaller, ServerSettings, Transport};
 
 /// The default time for a server to start and list its tools. `npx` and `uvx` download on their first run.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum length of a name. It is the prefix of every tool's name, and the whole name has at most 128 characters.
 const LONGEST_NAME: usize = 64;
 /// Keys that define what runs.
-const RUNTIME_KEYS: [&str; 4] = ["command", "environment", "url", "headers"];
+const RUNTIME_KEYS: [&str; 5] = ["command", "environment", "url", "headers", "auth"];
 /// Header fields that the connection sets itself. The second constant is the prefix of the protocol's own fields.
 const RESERVED_HEADERS: [&str; 8] =
     ["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding", "upgrade"];
@@ -56,6 +61,13 @@ pub(super) struct ServerEntry {
     /// Header fields of each request to `url`.
     #[schemars(extend("examples" = [serde_json::json!({"authorization": "Bearer ${env:DOCS_TOKEN}"})]))]
     headers: Option<BTreeMap<String, String>>,
+    /// How requests to `url` are authorized, if `headers` is not enough.
+    #[schemars(extend("examples" = [serde_json::json!({"oauth": {"token_url": "https://auth.example.com/token", "client_id": "orders-agent", "client_secret": "${env:DOCS_SECRET}"}})]))]
+    auth: Option<AuthConfig>,
+    /// Name of the caller whose credentials list the tools, if `headers` or `url` has `${caller:NAME}`. Without it, the
+    /// listing sends no such header.
+    #[schemars(extend("examples" = ["research-agent"]))]
+    list_as: Option<String>,
     /// `persistent`: one connection for all calls. `on_demand`: one connection for each call.
     #[schemars(with = "Option<ModeWord>", extend("examples" = ["on_demand"]), extend("default" = "persistent"))]
     mode: Option<String>,
@@ -148,6 +160,9 @@ impl ToolReader<'_> {
         self.apply_policy(Kind::Mcp, &mut Policy::default(), &base, &node, &entry_path);
         let tools = self.read_source_tools(Kind::Mcp, unresolved, &entry_path, base, &mut rules);
         let settings = self.server_settings(name, server_entry, &inputs, &node, &entry_path);
+        if has_caller_references(&node) {
+            refuse_shared_caches(&rules, unresolved, &entry_path, self.findings);
+        }
         if let Some(settings) = &settings {
             for own in rules.tools.keys().filter(|own| !lock::selects_tool(settings, own)) {
                 let path = ["tools".to_owned(), own.clone()];
@@ -177,13 +192,20 @@ impl ToolReader<'_> {
         node: &Node,
         entry_path: &str,
     ) -> Option<ServerSettings> {
-        let ServerEntry { command, environment, url, headers, mode, include, exclude, start_timeout, .. } =
+        let ServerEntry { command, environment, url, headers, auth, list_as, mode, include, exclude, .. } =
             server_entry;
+        let start_timeout = server_entry.start_timeout;
+        if let Some(auth) = &auth {
+            let names = headers.iter().flat_map(BTreeMap::keys);
+            self.check_auth(auth, AddressPolicy::allow_private(), names, node, entry_path);
+        }
+        let callers = self.callers;
         let (base, exists) = (self.base, |path: &Path| self.input.is_file(path));
         let mut checks = EntryChecks { findings: &mut *self.findings, node, entry_path };
         if start_timeout.is_some_and(|time| time.0.is_zero()) {
             checks.error("start_timeout", "the time must be above zero; leave the key out for 60s");
         }
+        let has_mode = mode.is_some();
         let mode = checks.parse_mode(mode.as_deref());
         if include.as_ref().is_some_and(Vec::is_empty) {
             checks.error("include", "names no tool, so the server would have no tools; leave the key out for all");
@@ -199,13 +221,17 @@ impl ToolReader<'_> {
                 if headers.is_some() {
                     checks.error("headers", "headers go with a url; for a command write environment");
                 }
+                if auth.is_some() {
+                    checks.error("auth", "auth goes with a url; for a command write environment");
+                }
                 checks.check_command(argv, inputs.process_environment(environment.unwrap_or_default()), base, &exists)
             }
             (None, Some(url)) => {
                 if environment.is_some() {
                     checks.error("environment", "environment goes with a command; for a url write headers");
                 }
-                checks.check_url(&url, headers.unwrap_or_default())
+                let transport = checks.check_url(&url, headers.unwrap_or_default(), auth);
+                transport.map(|transport| checks.add_listing_caller(transport, list_as.as_deref(), callers))
             }
             (Some(_), Some(_)) => {
                 checks.error("url", "command and url exclude each other: keep one");
@@ -218,10 +244,21 @@ impl ToolReader<'_> {
                 None
             }
         };
+        let transport = reach?;
+        let mode = match (&transport, mode?) {
+            (Transport::Url { per_caller: Some(_), .. }, Mode::Persistent) if has_mode => {
+                let message = "each call needs a connection of its own, with the credentials of its caller: write mode: \
+                               on_demand, or leave the key out";
+                checks.error("mode", message);
+                return None;
+            }
+            (Transport::Url { per_caller: Some(_), .. }, _) => Mode::OnDemand,
+            (_, mode) => mode,
+        };
         Some(ServerSettings {
             name: name.to_owned(),
-            transport: reach?,
-            mode: mode?,
+            transport,
+            mode,
             include,
             exclude,
             start_timeout: start_timeout.map_or(DEFAULT_START_TIMEOUT, |time| time.0),
@@ -274,8 +311,13 @@ impl EntryChecks<'_> {
         Some(Transport::Command { argv, environment, workdir: absolute_path(base) })
     }
 
-    fn check_url(&mut self, text: &str, headers: BTreeMap<String, String>) -> Option<Transport> {
-        let mut fields = BTreeMap::new();
+    fn check_url(
+        &mut self,
+        text: &str,
+        headers: BTreeMap<String, String>,
+        auth: Option<AuthConfig>,
+    ) -> Option<Transport> {
+        let (mut fields, mut own_fields) = (BTreeMap::new(), BTreeMap::new());
         for (name, value) in headers {
             let lower = name.to_ascii_lowercase();
             if HeaderName::try_from(&lower).is_err() {
@@ -284,16 +326,23 @@ impl EntryChecks<'_> {
                 self.error_below("headers", &name, "this header field is set by the service itself");
             } else if HeaderValue::try_from(&value).is_err() {
                 self.error_below("headers", &name, "a header field holds one line of plain text");
-            } else if fields.insert(lower, value).is_some() {
+            } else if fields.contains_key(&lower) || own_fields.contains_key(&lower) {
                 self.error_below(
                     "headers",
                     &name,
                     "this header field is used twice: upper and lower case are the \
                                                     same",
                 );
+            } else if let Some(template) = PerCaller::parse(&value) {
+                own_fields.insert(lower, template);
+            } else {
+                fields.insert(lower, value);
             }
         }
-        let url = match Url::parse(text.trim()) {
+        let text = text.trim();
+        let own_url = PerCaller::parse(text);
+        // With the names of the credentials in place of their values.
+        let url = match Url::parse(&literal::remove_caller_references(text)) {
             Ok(url) => url,
             Err(error) => {
                 let message = format!("not a URL ({error}); write a URL such as https://mcp.example.com/mcp");
@@ -307,15 +356,66 @@ impl EntryChecks<'_> {
             self.error("url", "a name or a password in a URL ends up in logs: send it in `headers`, by reference");
         } else if url.fragment().is_some() {
             self.error("url", "the part after # is never sent: leave it out");
+        } else if own_url.is_some() && literal::has_caller_reference(authority_of(text)) {
+            self.error("url", "a caller's credential cannot stand in the host: only in path and query");
         } else {
-            return Some(Transport::Url { url, headers: fields });
+            let per_caller = (own_url.is_some() || !own_fields.is_empty())
+                .then(|| Box::new(PerCaller { url: own_url, headers: own_fields, list_as: None }));
+            return Some(Transport::Url { url, headers: fields, auth, per_caller });
         }
         None
+    }
+
+    /// Sets the credentials that list the tools: those of the caller with the name `list_as`.
+    fn add_listing_caller(
+        &mut self,
+        mut transport: Transport,
+        list_as: Option<&str>,
+        callers: &[CallerSettings],
+    ) -> Transport {
+        let Transport::Url { per_caller, .. } = &mut transport else { return transport };
+        match (per_caller, list_as) {
+            (None, None) => {}
+            (None, Some(_)) => {
+                self.error("list_as", "has no meaning here: neither `headers` nor `url` has `${caller:NAME}`");
+            }
+            (Some(parts), None) if parts.url.is_some() => {
+                let message = "the URL has a credential of the caller, so write `list_as` with the name of the caller \
+                               whose credentials list the tools";
+                self.error("url", message);
+            }
+            (Some(_), None) => {}
+            (Some(parts), Some(name)) => match callers.iter().find(|caller| caller.name == name) {
+                Some(caller) => {
+                    let own = &caller.credentials;
+                    if let Some(missing) = parts.credential_names().iter().find(|name| own.get(name).is_none()) {
+                        self.error("list_as", &format!("the caller `{name}` has no credential `{missing}`"));
+                    }
+                    parts.list_as = Some(own.clone());
+                }
+                None => {
+                    let names = callers.iter().map(|caller| caller.name.as_str());
+                    let message = match suggest::closest_name(name, names, suggest::MIN_HINT_RATIO) {
+                        Some(near) => format!("there is no caller `{name}`, did you mean `{near}`?"),
+                        None => format!("there is no caller `{name}`"),
+                    };
+                    self.error("list_as", &message);
+                }
+            },
+        }
+        transport
     }
 
     fn error_below(&mut self, key: &str, name: &str, message: &str) {
         self.findings.error(self.node, &[key.to_owned(), name.to_owned()], self.entry_path, message);
     }
+}
+
+/// Scheme, host and port of the text of a URL.
+fn authority_of(text: &str) -> &str {
+    let start = text.find("://").map_or(0, |at| at + 3);
+    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
+    &text[..end]
 }
 
 /// The prefix of the names of a server's tools.
@@ -379,6 +479,8 @@ mod tests {
         let reach = Transport::Url {
             url: Url::parse("https://mcp.example.com/mcp?v=1").unwrap(),
             headers: [("authorization".to_owned(), "Bearer value-of-key".to_owned())].into(),
+            auth: None,
+            per_caller: None,
         };
         assert!(far.transport == reach);
         assert_eq!((far.mode, far.start_timeout), (Mode::Persistent, DEFAULT_START_TIMEOUT));

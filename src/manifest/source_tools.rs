@@ -21,6 +21,9 @@ use super::variables::Variables;
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
 use crate::call::{EnvVar, Kind, NameError, Policy, ToolName};
+use crate::tools::http::AuthConfig;
+use crate::tools::http::address_policy::AddressPolicy;
+use crate::tools::http::auth::RequestAuth;
 use crate::tools::{Tool, UnavailableTool};
 
 /// The definition keys of a tool that may also be set for a source's tool. The source itself supplies the other parts
@@ -47,8 +50,12 @@ impl ToolReader<'_> {
         declared: HashMap<String, UnsetVariable>,
     ) -> Vec<OmittedValue> {
         let secrets = std::mem::take(self.secrets);
-        let mut references =
-            References { unset: declared, entry_kind: owner, ..References::new(self.input, self.base, secrets) };
+        let mut references = References {
+            unset: declared,
+            entry_kind: owner,
+            callers: self.callers,
+            ..References::new(self.input, self.base, secrets)
+        };
         references.resolve(node, entry_path, self.findings);
         *self.secrets = references.secrets;
         references.omitted
@@ -207,6 +214,24 @@ impl ToolReader<'_> {
 }
 
 impl ToolReader<'_> {
+    /// Reports faults of `auth` of a source, which is prepared when the source is started. `headers` are the names of the
+    /// header fields that the source sets itself.
+    pub(super) fn check_auth<'h>(
+        &mut self,
+        auth: &AuthConfig,
+        policy: AddressPolicy,
+        mut headers: impl Iterator<Item = &'h String>,
+        node: &Node,
+        entry_path: &str,
+    ) {
+        if headers.any(|name| name.eq_ignore_ascii_case("authorization")) {
+            let path = ["headers".to_owned(), "authorization".to_owned()];
+            self.findings.error(node, &path, entry_path, "`auth` sets this header: leave one of them out");
+        }
+        let (_, faults) = RequestAuth::build(auth, policy, self.clients);
+        self.report_config_faults(node, entry_path, faults);
+    }
+
     /// Warns where `environment:` of a source overrides a variable that its `env:` declares, unless the value is that
     /// variable.
     pub(super) fn warn_overridden_variables(&mut self, env: &[EnvVar], unresolved: &Node, entry_path: &str) {

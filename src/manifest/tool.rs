@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::caller_references::refuse_shared_cache;
 use super::context::add_context_to_cache_key;
 use super::decode::{Findings, field_names, join_path};
 use super::finding::Finding;
@@ -19,6 +20,7 @@ use super::variables::Variables;
 use crate::call::canonical::canonical_json;
 use crate::call::json::{escape_pointer_token, hash_parts, parse_pointer};
 use crate::call::{ContextFields, Effect, Kind, NameError, Origin, Paging, ToolName};
+use crate::callers::CallerSettings;
 use crate::sanitize;
 use crate::schema::{PageFields, Schema, SchemaFault};
 use crate::tools::{BuildContext, ConfigFault, Databases, HttpClients, Tool, builtin, kinds, literal};
@@ -34,6 +36,8 @@ pub(super) struct ToolReader<'a> {
     pub(super) origin: Origin,
     pub(super) clients: &'a HttpClients,
     pub(super) databases: &'a Databases,
+    /// The callers whose credentials tools may send.
+    pub(super) callers: &'a [CallerSettings],
     pub(super) secrets: &'a mut std::collections::BTreeSet<String>,
     pub(super) findings: &'a mut Findings,
 }
@@ -122,6 +126,10 @@ impl ToolReader<'_> {
         tool.settings.generation =
             hash_parts([canonical_json(&replaced).as_slice(), &serde_json::to_vec(&env).unwrap_or_default()]);
         self.apply_policy(kind, &mut tool.policy, &policy, &node, entry_path);
+        if !tool.runner.caller_credentials().is_empty() {
+            refuse_shared_cache(&policy, &node, entry_path, self.findings);
+        }
+        tool.separate_callers();
         add_context_to_cache_key(&mut tool.policy, &policy, tool.definition.context.as_deref());
         self.check_context(&tool, &node, entry_path);
         if policy.cache.is_some() && !tool.runner.is_cacheable() {
@@ -145,6 +153,11 @@ impl ToolReader<'_> {
             let message = "a tool that is registered over HTTP must not declare environment variables: they belong to the \
                  service";
             self.findings.error(node, &["env".into()], entry_path, message);
+        }
+        if node.get("auth").is_some() {
+            let message = "auth is only for the manifest, where its secrets are references: a tool that is registered over \
+                 HTTP cannot have it";
+            self.findings.error(node, &["auth".into()], entry_path, message);
         }
         if node.get("request").is_some_and(|request| request.get("allow_private").is_some()) {
             let path = ["request".to_owned(), "allow_private".to_owned()];
@@ -303,7 +316,7 @@ impl ToolReader<'_> {
         }
     }
 
-    fn report_config_faults(&mut self, node: &Node, entry_path: &str, faults: Vec<ConfigFault>) {
+    pub(super) fn report_config_faults(&mut self, node: &Node, entry_path: &str, faults: Vec<ConfigFault>) {
         for fault in faults {
             if fault.warning {
                 self.findings.warning(node, &fault.path, entry_path, fault.message);

@@ -1,4 +1,5 @@
-//! Checks that the caller may use the tool, that the tool is enabled, and that its definition is approved.
+//! Checks that the caller may use the tool, that the tool is enabled, that its definition is approved, and that the
+//! caller has the credentials that the tool sends for it.
 //!
 //! This layer is directly below `record`, so a refusal costs nothing and has a row. The caller and the registered tool
 //! decide. A request can only deny itself further tools.
@@ -10,18 +11,27 @@ use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::{CallError, Invocation};
 use crate::callers::Grants;
+use crate::tools::Runner;
 
-/// The layer that checks permission, switch and approval.
+/// The layer that checks permission, switch, approval and credentials.
 pub struct Authorize {
     grants: Arc<Grants>,
     enabled: Arc<AtomicBool>,
     quarantined: bool,
+    /// The names of the credentials that the tool sends for its caller.
+    credentials: Vec<String>,
 }
 
 impl Authorize {
     /// Admits callers with a grant while `enabled` is set. A `quarantined` tool admits no caller.
-    pub fn layer(grants: Arc<Grants>, enabled: Arc<AtomicBool>, quarantined: bool) -> InterceptorLayer<Self> {
-        InterceptorLayer::new(Self { grants, enabled, quarantined })
+    pub fn layer(
+        grants: Arc<Grants>,
+        enabled: Arc<AtomicBool>,
+        quarantined: bool,
+        runner: &dyn Runner,
+    ) -> InterceptorLayer<Self> {
+        let credentials = runner.caller_credentials().to_vec();
+        InterceptorLayer::new(Self { grants, enabled, quarantined, credentials })
     }
 }
 
@@ -39,6 +49,14 @@ impl Interceptor for Authorize {
         }
         if self.quarantined {
             return Err(CallError::DefinitionChanged { tool: invocation.tool.to_string() });
+        }
+        if !self.credentials.is_empty() {
+            let own = &invocation.caller.credentials;
+            if let Some(credential) = self.credentials.iter().find(|name| own.get(name).is_none()) {
+                let (caller, tool) = (invocation.caller.name.to_string(), invocation.tool.to_string());
+                return Err(CallError::CredentialMissing { caller, tool, credential: credential.clone() });
+            }
+            invocation.report.note_caller_credentials();
         }
         inner.call(invocation).await
     }

@@ -125,6 +125,7 @@ fn judge_outcome(outcome: &Outcome, is_operator_deadline: bool) -> Verdict {
             | CallError::Forbidden { .. }
             | CallError::UnreadableArguments(_)
             | CallError::Denied { .. }
+            | CallError::CredentialMissing { .. }
             | CallError::ToolDisabled { .. }
             | CallError::DefinitionChanged { .. }
             | CallError::IdempotencyKeyMissing { .. }

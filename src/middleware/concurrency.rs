@@ -234,7 +234,7 @@ mod tests {
     }
 
     fn call(caller: &str) -> Invocation {
-        let caller = Arc::new(Caller { name: caller.into(), admin: false });
+        let caller = Arc::new(Caller::new(caller, false));
         Invocation::new(tool(), JsonObject::new(), caller, Timestamp::UNIX_EPOCH)
     }
 

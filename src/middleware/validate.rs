@@ -118,7 +118,7 @@ impl ArgumentRules {
     ) -> Option<Result<Vec<Coercion>, CallError>> {
         match self.schema.fit_arguments(arguments, self.strict, meter) {
             Ok(coercions) => {
-                let faults = self.runner.value_faults(Values { arguments, context });
+                let faults = self.runner.value_faults(Values { arguments, context, credentials: None });
                 Some(if faults.is_empty() { Ok(coercions) } else { Err(faults.into()) })
             }
             Err(FitError::Violations(violations)) => Some(Err(CallError::InvalidArguments(violations))),

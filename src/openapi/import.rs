@@ -1,6 +1,6 @@
 //! All wanted operations of a document.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub fn import(document: &Document, options: &Options) -> Import {
     let mut import = Import::default();
     let mut names = HashSet::new();
     let mut unused: Vec<&Selector> = options.include.iter().chain(&options.exclude).collect();
-    let mut missing: BTreeMap<String, usize> = BTreeMap::new();
+    let mut imported = Vec::new();
     let paths = document.get("paths").and_then(Value::as_object);
     for (path, item) in paths.into_iter().flatten() {
         let item = document.resolve(item).ok().and_then(Value::as_object);
@@ -35,9 +35,7 @@ pub fn import(document: &Document, options: &Options) -> Import {
             let name = names::make_distinct(names::name_operation(id, method, path), &mut names);
             match operation::build_operation(document, options, &name, (method, path), item, fields) {
                 Ok(operation) => {
-                    if let Some(sentence) = security::missing(document, fields, options) {
-                        *missing.entry(sentence).or_default() += 1;
-                    }
+                    imported.push(fields);
                     import.operations.push(operation);
                 }
                 Err(reason) => import.left_out.push(LeftOut {
@@ -49,9 +47,6 @@ pub fn import(document: &Document, options: &Options) -> Import {
         }
     }
     import.warnings.extend(unused.iter().map(|selector| format!("`{}` matches no operation", selector.as_str())));
-    import.warnings.extend(missing.into_iter().map(|(sentence, count)| {
-        let operations = if count == 1 { "1 operation needs".into() } else { format!("{count} operations need") };
-        format!("{operations} credentials that are not given: {sentence}")
-    }));
+    import.warnings.extend(security::missing_credentials(document, &imported, options));
     import
 }

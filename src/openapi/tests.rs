@@ -351,6 +351,32 @@ fn missing_credentials_are_named() {
 }
 
 #[test]
+fn oauth_and_basic_are_asked_for_by_key() {
+    let flow =
+        json!({"clientCredentials": {"tokenUrl": "oauth/token", "scopes": {"read": "", "write": "", "other": ""}}});
+    let components = json!({"securitySchemes": {
+        "login": {"type": "oauth2", "flows": flow}, "user": {"type": "http", "scheme": "basic"}
+    }});
+    let paths = json!({
+        "/a": {"get": {"security": [{"login": ["read"]}]}}, "/b": {"get": {"security": [{"login": ["write", "read"]}]}},
+        "/c": {"get": {"security": [{"user": []}]}}
+    });
+    let options = Options { base_url: Some("https://shop.example/v1/".into()), ..Options::default() };
+    assert_eq!(
+        read(document(paths.clone(), components.clone()), &options).warnings,
+        [
+            "2 operations need credentials that are not given: `login`: write `auth: {oauth: {token_url: \
+             \"https://shop.example/v1/oauth/token\", client_id: …, client_secret: \"${env:LOGIN_SECRET}\", scopes: [read, \
+             write]}}`",
+            "1 operation needs credentials that are not given: `user`: write `auth: {basic: {username: …, password: \
+             \"${env:USER_SECRET}\"}}`"
+        ]
+    );
+    let given = Options { has_auth: true, ..options };
+    assert_eq!(read(document(paths, components), &given).warnings, Vec::<String>::new());
+}
+
+#[test]
 fn document_does_not_choose_another_host() {
     let paths = json!({"/a": {"get": {"servers": [{"url": "https://other.example"}]}}, "/b": {"get": {}}});
     let import = read(document(paths.clone(), json!({})), &Options::default());

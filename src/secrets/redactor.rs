@@ -26,9 +26,17 @@ pub struct Redactor {
     finder: ArcSwapOption<Finder>,
     /// The lines of secrets with several lines, for output that arrives line by line.
     line_finder: ArcSwapOption<Finder>,
-    /// The values. The most recently added ones are at the end.
-    values: Mutex<VecDeque<String>>,
+    values: Mutex<Values>,
     min_length: usize,
+}
+
+/// The values that are searched for.
+#[derive(Default)]
+struct Values {
+    /// Values that stay. The most recently added ones are at the end.
+    lasting: VecDeque<String>,
+    /// Values that their owner removes, such as access tokens. They never displace a lasting value.
+    temporary: Vec<String>,
 }
 
 impl Redactor {
@@ -50,16 +58,36 @@ impl Redactor {
         let secrets: BTreeSet<&str> =
             secrets.into_iter().map(str::trim).filter(|secret| secret.len() >= self.min_length.max(1)).collect();
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        if secrets.iter().all(|secret| values.iter().any(|value| value == secret)) {
+        let lasting = &mut values.lasting;
+        if secrets.iter().all(|secret| lasting.iter().any(|value| value == secret)) {
             return;
         }
-        values.retain(|value| !secrets.contains(value.as_str()));
-        let excess = values.len().saturating_sub(MAX_VALUES);
-        values.drain(..excess);
-        values.extend(secrets.into_iter().map(str::to_owned));
-        self.finder.store(Finder::new(values.iter().map(String::as_str)).map(Arc::new));
+        lasting.retain(|value| !secrets.contains(value.as_str()));
+        let excess = lasting.len().saturating_sub(MAX_VALUES);
+        lasting.drain(..excess);
+        lasting.extend(secrets.into_iter().map(str::to_owned));
+        self.build_finders(&values);
+    }
+
+    /// Replaces temporary values, with effect also on calls in flight. A value that was added twice must be removed
+    /// twice.
+    pub fn replace_temporary_secrets(&self, removed: &[String], added: &[String]) {
+        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        for value in removed {
+            if let Some(at) = values.temporary.iter().position(|known| known == value) {
+                values.temporary.swap_remove(at);
+            }
+        }
+        values.temporary.extend_from_slice(added);
+        self.build_finders(&values);
+    }
+
+    fn build_finders(&self, values: &Values) {
+        let is_long = |value: &&str| value.len() >= self.min_length.max(1);
+        let values = || values.lasting.iter().chain(&values.temporary).map(String::as_str).filter(is_long);
+        self.finder.store(Finder::new(values()).map(Arc::new));
         let is_end = |c| matches!(c, '\n' | '\r');
-        let lines = values.iter().filter(|secret| secret.contains(is_end)).flat_map(|secret| secret.split(is_end));
+        let lines = values().filter(|secret| secret.contains(is_end)).flat_map(|secret| secret.split(is_end));
         // The first and last line of a PEM file are not secret, and neither is a short word.
         let lines = lines.map(str::trim).filter(|line| line.len() >= MIN_SECRET_LENGTH && !line.starts_with("-----"));
         self.line_finder.store(Finder::new(lines).map(Arc::new));
@@ -177,6 +205,7 @@ impl Redactor {
             }
             CallError::Forbidden { .. }
             | CallError::Denied { .. }
+            | CallError::CredentialMissing { .. }
             | CallError::ToolDisabled { .. }
             | CallError::DefinitionChanged { .. }
             | CallError::IdempotencyKeyMissing { .. }

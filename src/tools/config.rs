@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::http::HttpClients;
+use super::literal;
 use super::placeholder::{CONTEXT_PREFIX, Placeholder};
 use super::sql::Databases;
 use super::template::Template;
@@ -91,6 +92,9 @@ impl BuildContext<'_> {
 
     /// Parses a text whose placeholders may have a style.
     pub fn parse_styled_template(&self, text: &str) -> Result<Template, String> {
+        if !self.trusted && literal::has_caller_reference(text) {
+            return Err("a character that no text may hold".into());
+        }
         Template::parse(text, |name| self.resolve_placeholder(name))
     }
 
@@ -112,7 +116,7 @@ impl BuildContext<'_> {
                     None => format!("the tool has no parameter `{name}`"),
                 })
             }
-            Placeholder::Argument(_) | Placeholder::Context(_) => None,
+            Placeholder::Argument(_) | Placeholder::Context(_) | Placeholder::Caller(_) => None,
         }
     }
 

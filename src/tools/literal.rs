@@ -14,6 +14,51 @@ pub(super) const COLON_MARK: char = '\u{fdd1}';
 /// Marks the start of a value in a statement, if the text before it may be an incomplete placeholder.
 pub(super) const EDGE_MARK: char = '\u{fdd2}';
 
+/// Stand around the name of a caller's credential that a text refers to.
+const CREDENTIAL_START: char = '\u{fdd3}';
+const CREDENTIAL_END: char = '\u{fdd4}';
+
+/// A piece of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Piece<'t> {
+    /// A text.
+    Text(&'t str),
+    /// The name of a credential of the caller.
+    Credential(&'t str),
+}
+
+/// The form of `${caller:NAME}` in the text of a manifest whose references are replaced.
+pub(crate) fn caller_reference(name: &str) -> String {
+    format!("{CREDENTIAL_START}{name}{CREDENTIAL_END}")
+}
+
+/// Whether the text refers to a credential of the caller.
+pub(crate) fn has_caller_reference(text: &str) -> bool {
+    text.contains([CREDENTIAL_START, CREDENTIAL_END])
+}
+
+/// The text without the marks of references to credentials, so that a foreign text refers to none.
+pub(crate) fn remove_caller_references(text: &str) -> Cow<'_, str> {
+    match has_caller_reference(text) {
+        true => text.replace([CREDENTIAL_START, CREDENTIAL_END], "").into(),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// The pieces of a text, none of them empty.
+pub(crate) fn split_caller_references(mut text: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    while let Some((before, rest)) = text.split_once(CREDENTIAL_START)
+        && let Some((name, after)) = rest.split_once(CREDENTIAL_END)
+    {
+        pieces.extend(Some(Piece::Text(before)).filter(|_| !before.is_empty()));
+        pieces.push(Piece::Credential(name));
+        text = after;
+    }
+    pieces.extend(Some(Piece::Text(text)).filter(|_| !text.is_empty()));
+    pieces
+}
+
 /// The value with every `{` replaced, for [`Template::parse`](super::template::Template::parse).
 pub(crate) fn escape_for_template(value: &str) -> Cow<'_, str> {
     replace_char(value, '{', BRACE_MARK)
@@ -81,6 +126,16 @@ mod tests {
         let mut nested = json!({"a": [escape_for_template("{{ x }}"), 1, null]});
         unescape_json(&mut nested);
         assert_eq!(nested, json!({"a": ["{{ x }}", 1, null]}));
+    }
+
+    #[test]
+    fn caller_references_are_split_off() {
+        let text = format!("a{}{}b", caller_reference("X"), caller_reference("Y"));
+        let expected = [Piece::Text("a"), Piece::Credential("X"), Piece::Credential("Y"), Piece::Text("b")];
+        assert_eq!(split_caller_references(&text), expected);
+        assert_eq!(remove_caller_references(&text), "aXYb");
+        assert!(has_caller_reference(&text) && !has_caller_reference("${caller:X}"));
+        assert_eq!(split_caller_references(""), []);
     }
 
     #[test]

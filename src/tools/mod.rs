@@ -38,7 +38,7 @@ use async_trait::async_trait;
 
 pub use agent::builder::Agent;
 pub use config::{BuildContext, ConfigFault, ParameterUse};
-pub use http::{HttpClients, OwnPorts};
+pub use http::{HttpClients, OwnPorts, TokenSources};
 pub use placeholder::{Placeholder, ValueFault, Values};
 pub use process_env::{ProcessEnv, ShutdownGuard};
 pub use source::{
@@ -87,6 +87,11 @@ pub trait Runner: Send + Sync + 'static {
     /// Whether a call gets to know which agent makes it, so that its results may depend on that.
     fn sees_agent(&self) -> bool {
         self.takes_context()
+    }
+
+    /// The names of the credentials that calls send for their caller. A caller without one of them is refused.
+    fn caller_credentials(&self) -> &[String] {
+        &[]
     }
 
     /// Whether the runner can take declared fields of the caller's `context`.

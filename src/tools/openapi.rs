@@ -16,8 +16,8 @@ use url::Url;
 
 use super::http::address_policy::AddressPolicy;
 use super::http::client::{host_and_port, request_error};
-use super::http::{self, Config, HttpClients};
-use super::literal::escape_for_template;
+use super::http::{self, AuthConfig, Config, HttpClients};
+use super::literal::{escape_for_template, remove_caller_references};
 use super::process_env::ProcessEnv;
 use super::source::{
     DefinitionFingerprint, DiscoveredTool, Operations, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
@@ -52,6 +52,8 @@ pub struct ApiSettings {
     pub headers: BTreeMap<String, String>,
     /// Query parameters of every request.
     pub query: BTreeMap<String, String>,
+    /// How requests are authorized besides.
+    pub auth: Option<AuthConfig>,
     /// Whether requests may go to private and loopback addresses.
     pub allow_private: bool,
     /// Hosts besides the base URL's that operations may name as their server.
@@ -107,7 +109,7 @@ struct State {
 impl Api {
     /// The source, without its document.
     pub(crate) fn new(settings: ApiSettings, process_env: &ProcessEnv) -> Self {
-        let clients = Arc::new(HttpClients::new(process_env.own_ports.clone()));
+        let clients = Arc::new(process_env.http_clients());
         Self {
             settings,
             process_env: process_env.clone(),
@@ -256,7 +258,7 @@ pub fn read_document(settings: &ApiSettings, text: &str) -> Result<Import, Strin
         exclude: settings.exclude.clone(),
         headers: settings.headers.keys().cloned().collect(),
         query: settings.query.keys().cloned().collect(),
-        has_auth: false,
+        has_auth: settings.auth.is_some(),
         allow_hosts: settings.allow_hosts.clone(),
     };
     Ok(import(&document, &options))
@@ -312,12 +314,14 @@ fn build_tool(
     let output_schema = output_schema.filter(|schema| Schema::compile(Arc::new(schema.clone())).is_ok());
     let is_at_url = matches!(settings.document, DocumentLocation::Url(_));
     let mut request = operation.request.clone();
+    remove_foreign_references(&mut request, settings.base_url.as_deref().unwrap_or_default());
     add_entries(&mut request, "headers", &settings.headers);
     add_entries(&mut request, "query", &settings.query);
     request.insert("allow_private".into(), settings.allow_private.into());
     let mut config: Config =
         serde_json::from_value(json!({"request": request})).map_err(|error| format!("its request: {error}"))?;
     config.max_output = settings.max_output;
+    config.auth.clone_from(&settings.auth);
     let context = BuildContext {
         base_dir: Path::new(""),
         input_schema: &input_schema,
@@ -407,6 +411,29 @@ fn describe_patterns(schema: &mut Value) {
     }
 }
 
+/// Makes sure that only the operator's texts refer to credentials of callers: headers and query parameters, which are
+/// not in the request yet, and the base URL.
+fn remove_foreign_references(request: &mut JsonObject, base_url: &str) {
+    let base_url = base_url.trim_end_matches('/');
+    for (key, part) in request {
+        match part {
+            Value::String(url) if key == "url" && url.starts_with(base_url) => {
+                *url = format!("{base_url}{}", remove_caller_references(&url[base_url.len()..]));
+            }
+            part => remove_references(part),
+        }
+    }
+}
+
+fn remove_references(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = remove_caller_references(text).into_owned(),
+        Value::Array(items) => items.iter_mut().for_each(remove_references),
+        Value::Object(fields) => fields.values_mut().for_each(remove_references),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 /// Adds the operator's entries to a part of the request. Their texts are not templates.
 fn add_entries(request: &mut JsonObject, key: &str, entries: &BTreeMap<String, String>) {
     if entries.is_empty() {
@@ -485,6 +512,7 @@ mod tests {
             exclude: Vec::new(),
             headers: BTreeMap::new(),
             query: BTreeMap::new(),
+            auth: None,
             allow_private: false,
             allow_hosts: Vec::new(),
             max_output: None,

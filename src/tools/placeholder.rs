@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::call::json::escape_pointer_token;
-use crate::call::{CallError, JsonObject, ToolError, Violation};
+use crate::call::{CallError, CallerCredentials, JsonObject, ToolContext, ToolError, Violation};
 
 /// The prefix of a placeholder's name for a field of the caller's context.
 pub(super) const CONTEXT_PREFIX: &str = "context.";
@@ -18,6 +18,8 @@ pub enum Placeholder {
     Argument(String),
     /// This field of the caller's context.
     Context(String),
+    /// This credential of the caller.
+    Caller(String),
 }
 
 impl fmt::Display for Placeholder {
@@ -26,6 +28,7 @@ impl fmt::Display for Placeholder {
         match self {
             Self::Argument(name) => f.write_str(name),
             Self::Context(field) => write!(f, "{CONTEXT_PREFIX}{field}"),
+            Self::Caller(name) => write!(f, "${{caller:{name}}}"),
         }
     }
 }
@@ -44,7 +47,7 @@ impl Placeholder {
                     schema_pointer,
                 })
             }
-            Self::Context(_) => ValueFault::Context(message.into()),
+            Self::Context(_) | Self::Caller(_) => ValueFault::Context(message.into()),
         }
     }
 }
@@ -56,14 +59,22 @@ pub struct Values<'a> {
     pub arguments: &'a JsonObject,
     /// The caller's context.
     pub context: &'a JsonObject,
+    /// The caller's credentials. `None` while arguments are checked, which does not concern credentials.
+    pub credentials: Option<&'a CallerCredentials>,
 }
 
 impl<'a> Values<'a> {
+    /// The values of a call with this context.
+    pub fn for_call(arguments: &'a JsonObject, context: &'a ToolContext) -> Self {
+        Self { arguments, context: &context.context, credentials: Some(&context.caller.credentials) }
+    }
+
     /// The value of a placeholder; `None` if the call has no value for it.
     pub fn get(&self, placeholder: &Placeholder) -> Option<&'a Value> {
         match placeholder {
             Placeholder::Argument(name) => self.arguments.get(name),
             Placeholder::Context(field) => self.context.get(field),
+            Placeholder::Caller(name) => self.credentials?.get(name),
         }
     }
 }
@@ -98,7 +109,7 @@ impl ValueFault {
 impl<'a> Values<'a> {
     /// The values of a call without a context.
     pub(crate) fn from_arguments(arguments: &'a JsonObject) -> Self {
-        Self { arguments, context: Box::leak(Box::default()) }
+        Self { arguments, context: Box::leak(Box::default()), credentials: None }
     }
 }
 
@@ -137,7 +148,11 @@ mod tests {
     fn argument_never_replaces_context_field() {
         let arguments = json!({"context.tenant": "other", "tenant": "other"});
         let context = json!({"tenant": "acme"});
-        let values = Values { arguments: arguments.as_object().unwrap(), context: context.as_object().unwrap() };
+        let values = Values {
+            arguments: arguments.as_object().unwrap(),
+            context: context.as_object().unwrap(),
+            credentials: None,
+        };
         assert_eq!(values.get(&Placeholder::Context("tenant".into())), Some(&json!("acme")));
         assert_eq!(values.get(&Placeholder::Argument("context.tenant".into())), Some(&json!("other")));
         assert_eq!(values.get(&Placeholder::Context("user".into())), None);

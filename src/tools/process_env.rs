@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::http::OwnPorts;
+use super::http::{HttpClients, OwnPorts, TokenSources};
 use super::process::OrphanReaper;
 use crate::environment::Environment;
 use crate::secrets::Redactor;
@@ -23,6 +23,8 @@ pub struct ProcessEnv {
     pub variables: BTreeMap<OsString, OsString>,
     /// The ports of the service. No source may be at one of them.
     pub own_ports: OwnPorts,
+    /// The access tokens of all sources and tools.
+    pub token_sources: TokenSources,
     orphan_reaper: Arc<Mutex<Weak<OrphanReaper>>>,
 }
 
@@ -72,13 +74,27 @@ impl ProcessEnv {
         let texts = variables.iter().filter_map(|(name, value)| name.to_str().zip(value.to_str()));
         let secrets: Vec<String> = texts.flat_map(|(name, value)| secrets_in_variable(name, value)).collect();
         redactor.add_secrets(secrets.iter().map(String::as_str));
-        Self { redactor, variables, own_ports: OwnPorts::default(), orphan_reaper: Arc::default() }
+        let token_sources = TokenSources::default();
+        token_sources.set_redactor(&redactor);
+        Self { redactor, variables, own_ports: OwnPorts::default(), token_sources, orphan_reaper: Arc::default() }
     }
 
     /// The same for a service that listens, or will listen, at these ports.
     #[must_use]
     pub fn with_own_ports(self, own: OwnPorts) -> Self {
         Self { own_ports: own, ..self }
+    }
+
+    /// The same with these token sources. Their redactor is the one of this value from now on.
+    #[must_use]
+    pub fn with_token_sources(self, token_sources: TokenSources) -> Self {
+        token_sources.set_redactor(&self.redactor);
+        Self { token_sources, ..self }
+    }
+
+    /// New HTTP clients for a source.
+    pub(in crate::tools) fn http_clients(&self) -> HttpClients {
+        HttpClients::new(self.own_ports.clone()).with_token_sources(&self.token_sources)
     }
 
     /// Hold this for the life of the service. Removed servers are then awaited at shutdown, instead of by their last

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::literal::unescape;
+use super::literal::{self, unescape};
 use super::placeholder::{Placeholder, Values};
 use crate::openapi::Style;
 
@@ -35,7 +35,7 @@ impl Template {
         let mut rest = text;
         while let Some(open) = rest.find("{{") {
             if open > 0 {
-                parts.push(Part::Text(unescape(&rest[..open]).into_owned()));
+                push_text(&mut parts, &rest[..open]);
             }
             let after = &rest[open + 2..];
             let Some(close) = after.find("}}") else {
@@ -59,7 +59,7 @@ impl Template {
             rest = &after[close + 2..];
         }
         if !rest.is_empty() {
-            parts.push(Part::Text(unescape(rest).into_owned()));
+            push_text(&mut parts, rest);
         }
         Ok(Self(parts))
     }
@@ -147,6 +147,16 @@ impl Template {
     }
 }
 
+/// Adds a text, with references to the caller's credentials as placeholders.
+fn push_text(parts: &mut Vec<Part>, text: &str) {
+    for piece in literal::split_caller_references(text) {
+        parts.push(match piece {
+            literal::Piece::Text(text) => Part::Text(unescape(text).into_owned()),
+            literal::Piece::Credential(name) => Part::Value(Placeholder::Caller(name.to_owned())),
+        });
+    }
+}
+
 fn parse_style(content: &str, word: &str) -> Result<Style, String> {
     Style::parse(word).ok_or_else(|| {
         let known: Vec<&str> = Style::words().collect();
@@ -170,7 +180,11 @@ mod tests {
 
     fn rendered(text: &str, arguments: &Value) -> String {
         let context = json!({"tenant": "acme"});
-        let values = Values { arguments: arguments.as_object().unwrap(), context: context.as_object().unwrap() };
+        let values = Values {
+            arguments: arguments.as_object().unwrap(),
+            context: context.as_object().unwrap(),
+            credentials: None,
+        };
         parse(text).unwrap().render(values, plain_text)
     }
 

@@ -232,8 +232,10 @@ impl Tool {
     }
 
     /// The tool, with its cached results separated by all declared fields of the context, unless the cache policy
-    /// names fields. The reason is that a result may depend on every field that the tool gets.
-    pub(crate) fn separate_cache_by_context(mut self) -> Self {
+    /// names fields. The reason is that a result may depend on every field that the tool gets. If calls send credentials
+    /// of their caller, results are also separated by caller.
+    pub(crate) fn separate_cached_results(mut self) -> Self {
+        self.separate_callers();
         let is_declared = self.definition.context.is_some();
         if let (true, ContextFields::Named(fields), Some(cache)) =
             (is_declared, self.context_fields(), &mut self.policy.cache)
@@ -241,6 +243,13 @@ impl Tool {
             cache.context.get_or_insert_with(|| fields.to_vec());
         }
         self
+    }
+
+    /// Separates cached results by caller, if calls send credentials of their caller.
+    pub(crate) fn separate_callers(&mut self) {
+        if let (false, Some(cache)) = (self.runner.caller_credentials().is_empty(), &mut self.policy.cache) {
+            cache.scope = CacheScope::Caller;
+        }
     }
 
     /// Whether a call can be attempted: the tool is enabled and approved, and its runner is available.

@@ -134,7 +134,10 @@ async fn repeated_answers_are_incomplete_too() {
     let app = app().await;
     let plain = toolcrib::Tool::new("unused", "…").effect(Effect::Read).call(|_, _| async { Ok(json!([1, 2])) });
     let complete = TestApp::new([plain]).await.invoke("unused", json!({})).await;
-    assert_eq!((counts(&complete), &complete.1["content"].as_array().unwrap().len()), (json!([null, null, null, null]), &1));
+    assert_eq!(
+        (counts(&complete), &complete.1["content"].as_array().unwrap().len()),
+        (json!([null, null, null, null]), &1)
+    );
     let send = || {
         let mut request = crate::support::request("POST", "/tools/few/invoke", None, Some(json!({"arguments": {}})));
         request.headers_mut().insert("idempotency-key", "k-1".parse().unwrap());

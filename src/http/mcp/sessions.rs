@@ -385,7 +385,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn caller_at_limit_replaces_its_own_session() {
         let sessions = Sessions::with_limits(8, 2, CancellationToken::new());
-        let [ann, bob] = ["ann", "bob"].map(|name| Caller { name: name.into(), admin: false });
+        let [ann, bob] = ["ann", "bob"].map(|name| Caller::new(name, false));
         create_session_of(&sessions, "b1", &bob);
         advance(Duration::from_secs(1)).await;
         create_session_of(&sessions, "a1", &ann);

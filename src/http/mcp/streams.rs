@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn caller(name: &str) -> Caller {
-        Caller { name: name.into(), admin: false }
+        Caller::new(name, false)
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub(super) fn check_callers(
         .collect();
     for caller in &callers {
         check_key(caller, lints);
+        check_credentials(caller, lints);
         limits::check_limits(caller.node, &caller.path, true, lints);
     }
     if !callers.is_empty() && !callers.iter().any(|caller| caller.admin) {
@@ -96,6 +97,19 @@ fn check_key(caller: &Caller<'_>, lints: &mut Lints) {
         let message = "a key in plain text, readable for everyone with this file; write ${env:NAME}, or key_sha256: \
                        with its hash";
         lints.warn(Rule::LiteralSecret, &node.location, path, message);
+    }
+}
+
+fn check_credentials(caller: &Caller<'_>, lints: &mut Lints) {
+    for (name, node) in caller.node.get("credentials").and_then(Node::entries).unwrap_or_default() {
+        if let Data::Scalar(Value::String(text)) = &node.data
+            && !text.contains("${")
+        {
+            let path = format!("{}.credentials.{}", caller.path, name.text);
+            let message = "a credential in plain text, readable for everyone with this file; put it into a variable and \
+                           write ${env:NAME}";
+            lints.warn(Rule::LiteralSecret, &node.location, path, message);
+        }
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) fn check_literals(entry: &Node, entry_path: &str, lints: &mut Lints) 
 
 /// Does the same for the settings of a module or a server.
 pub(super) fn check_source_literals(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    for section in ["environment", "init", "command", "url", "headers"] {
+    for section in ["environment", "init", "command", "url", "headers", "query", "auth"] {
         let entry_path = join_path(entry_path, &[section.into()]);
         for text in entry.get(section).map(|node| collect_texts(node, &entry_path, &|_| false)).unwrap_or_default() {
             check_literal(&text, lints);

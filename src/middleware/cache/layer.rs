@@ -21,6 +21,9 @@ pub struct Cached {
     predicate: Option<CacheWhen>,
     /// Whether a failure of the predicate was logged. It is logged once, because it may repeat for each call.
     has_warned: AtomicBool,
+    /// Whether a result was for one caller only, though the scope is `shared`. Then calls do not wait for each other:
+    /// each would run in the end.
+    has_personal_results: AtomicBool,
 }
 
 impl Interceptor for Cached {
@@ -56,7 +59,13 @@ impl Cached {
     /// Makes the layer of one tool; `None` if the tool stores no results.
     pub fn layer(tool_cache: Option<&Arc<ToolCache>>, policy: &Policy) -> Option<InterceptorLayer<Self>> {
         let (predicate, has_warned) = (policy.cache_when.clone(), AtomicBool::new(false));
-        Some(InterceptorLayer::new(Self { tool_cache: tool_cache?.clone(), predicate, has_warned }))
+        let has_personal_results = AtomicBool::new(false);
+        Some(InterceptorLayer::new(Self {
+            tool_cache: tool_cache?.clone(),
+            predicate,
+            has_warned,
+            has_personal_results,
+        }))
     }
 
     fn cache_key(&self, invocation: &Invocation) -> [u8; 32] {
@@ -80,6 +89,10 @@ impl Cached {
                 let mut report = invocation.report.lock();
                 (report.meta.cache, report.origin) = (CacheStatus::Hit, Some(hit.origin));
                 return Ok(hit.result);
+            }
+            if self.has_personal_results.load(Ordering::Relaxed) {
+                set_status(CacheStatus::Miss);
+                return self.run_as_leader(&mut inner, invocation, key, None).await;
             }
             match self.tool_cache.cache.join_flight(key) {
                 FlightRole::Leading(leader) => {
@@ -136,8 +149,13 @@ impl Cached {
         leader: Option<Leader>,
     ) -> Outcome {
         let (origin, arguments, tool) = (call.id, call.arguments.clone(), self.tool_cache.tool.as_str());
-        let purges = self.tool_cache.cache.purge_count();
+        let (purges, report) = (self.tool_cache.cache.purge_count(), call.report.clone());
         let outcome = inner.call(call).await;
+        // The tool called another tool that sends the caller's own credentials.
+        if self.tool_cache.is_shared() && report.uses_caller_credentials() {
+            self.has_personal_results.store(true, Ordering::Relaxed);
+            return outcome;
+        }
         if let Ok(result) = &outcome
             && !result.is_error
             && self.is_cacheable(&arguments, result)

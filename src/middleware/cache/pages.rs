@@ -93,6 +93,6 @@ impl PageCache {
             &canonical_json(arguments),
             &canonical_json(context),
         ]);
-        add_agent_to_key(key, agent.filter(|_| self.sees_agent))
+        add_agent_to_key(caller.credentials.extend_cache_key(key), agent.filter(|_| self.sees_agent))
     }
 }

@@ -48,7 +48,7 @@ impl ToolCache {
     /// The key of a call. Two calls are equal if these parts are equal:
     /// - tool and generation,
     /// - canonical arguments, as the tool gets them, with defaults filled in,
-    /// - the caller, unless the scope is `shared`,
+    /// - the caller with its credentials, unless the scope is `shared`,
     /// - the fields of the context that `cache.context` names,
     /// - the calling agent, if the tool learns its name.
     pub(super) fn cache_key(
@@ -73,6 +73,10 @@ impl ToolCache {
             scope_key,
             &canonical_json(&context),
         ]);
+        let key = match self.policy.scope {
+            CacheScope::Caller => caller.credentials.extend_cache_key(key),
+            CacheScope::Shared => key,
+        };
         add_agent_to_key(key, agent.filter(|_| self.sees_agent))
     }
 
@@ -103,6 +107,11 @@ impl ToolCache {
     /// Whether the tool calls other tools. Then its result depends on the tools that the call may use.
     pub(super) fn calls_tools(&self) -> bool {
         self.calls_tools
+    }
+
+    /// Whether all callers share the results.
+    pub(super) fn is_shared(&self) -> bool {
+        self.policy.scope == CacheScope::Shared
     }
 
     /// How long a result is stored.

@@ -109,7 +109,11 @@ mod tests {
         let prompt = Prompt::build(None, template.map(str::to_owned), None, &context, &mut faults).unwrap();
         assert_eq!(faults, []);
         let context = json!({"tenant": "acme"});
-        let values = Values { arguments: arguments.as_object().unwrap(), context: context.as_object().unwrap() };
+        let values = Values {
+            arguments: arguments.as_object().unwrap(),
+            context: context.as_object().unwrap(),
+            credentials: None,
+        };
         prompt.initial_messages(values)[0]["content"].clone()
     }
 

@@ -55,7 +55,7 @@ impl<'a> AgentRun<'a> {
     async fn run_turns(&mut self, arguments: &JsonObject) -> Result<ToolResult, ToolError> {
         let tools = self.invoker.map(|invoker| Toolset::new(self.agent, self.context, invoker, self.end));
         let definitions = tools.as_ref().map_or(&[][..], |tools| &tools.definitions);
-        let mut messages = self.agent.prompt.initial_messages(Values { arguments, context: &self.context.context });
+        let mut messages = self.agent.prompt.initial_messages(Values::for_call(arguments, self.context));
         for turn in 1..=self.agent.max_turns {
             let completion = self.request_completion(turn, &messages, definitions).await?;
             let calls = turn::parse_calls(&completion)

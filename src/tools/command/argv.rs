@@ -74,7 +74,7 @@ impl Argv {
                     bytes.fixed += text.literal_bytes();
                     text.value_bytes(values, |placeholder, length| match *placeholder {
                         Placeholder::Argument(_) => bytes.arguments += length,
-                        Placeholder::Context(_) => bytes.fields += length,
+                        Placeholder::Context(_) | Placeholder::Caller(_) => bytes.fields += length,
                     });
                 }
             }
@@ -89,7 +89,7 @@ impl Argv {
         visit(&self.items, values, &mut |item| {
             if let PresentItem::Text(text, values) = item {
                 text.value_bytes(values, |placeholder: Cow<'_, Placeholder>, length| {
-                    if matches!(*placeholder, Placeholder::Context(_)) {
+                    if matches!(*placeholder, Placeholder::Context(_) | Placeholder::Caller(_)) {
                         return;
                     }
                     match totals.iter_mut().find(|(_, known)| *known == *placeholder) {

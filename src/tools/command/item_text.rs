@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::variables::text_len;
 use crate::call::Violation;
 use crate::call::json::escape_pointer_token;
-use crate::tools::template::{Part, Template};
 use crate::call::json::plain_text;
+use crate::tools::template::{Part, Template};
 use crate::tools::{Placeholder, ValueFault, Values};
 
 /// The longest item that Linux accepts (`MAX_ARG_STRLEN`, 32 pages), without its final NUL.

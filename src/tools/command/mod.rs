@@ -97,7 +97,7 @@ impl Runner for CommandRunner {
             (INVOCATION_VARIABLE, context.invocation_id.to_string()),
             (ATTEMPT_VARIABLE, context.attempt.to_string()),
         ]);
-        let values = Values { arguments: &arguments, context: &context.context };
+        let values = Values::for_call(&arguments, &context);
         let tree = ProcessTree::spawn(&mut self.build_command(path, values), marker, &self.orphan_reaper)
             .map_err(|error| self.explain_start_error(&error, values))?;
         let run = run::run_program(tree, self.stdin_bytes(values), &self.limits, &context).await?;

@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::run::StreamCapture;
+use crate::call::json::plain_text;
 use crate::call::units::Count;
 use crate::call::{Content, Resource, ToolContext, ToolError, ToolResult};
 use crate::tools::blocking::run_on_blocking_thread;
 use crate::tools::denied_files::DeniedFiles;
 use crate::tools::folder::{self, Folder};
 use crate::tools::template::{Part, Template};
-use crate::call::json::plain_text;
 use crate::tools::{BuildContext, ConfigFault, Placeholder, Values, media};
 
 /// The name of standard output in the path.
@@ -43,7 +43,7 @@ impl OutputFile {
         for placeholder in template.placeholders() {
             let declared = match placeholder {
                 Placeholder::Argument(name) => context.parameter_use(name),
-                Placeholder::Context(_) => None,
+                Placeholder::Context(_) | Placeholder::Caller(_) => None,
             };
             match (is_stdout(placeholder), declared) {
                 (true, None) => {}

@@ -128,7 +128,7 @@ mod tests {
         SizeLimit::with_max_bytes(max_bytes, &environment).value_faults(
             &argv,
             &variables,
-            Values { arguments, context },
+            Values { arguments, context, credentials: None },
         )
     }
 

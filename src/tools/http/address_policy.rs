@@ -91,6 +91,9 @@ const V6_RANGES: [AddressRange<Ipv6Addr>; 22] = [
 /// The description of an address of this machine, for requests to a port of this service.
 const OWN_SERVICE: &str = "where this service itself listens";
 
+/// The description of a public address, for requests with secrets over http.
+const UNENCRYPTED: &str = "a public address, and http does not protect the secrets of the request: use https";
+
 /// Permits or refuses addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct AddressPolicy {
@@ -98,18 +101,20 @@ pub(crate) struct AddressPolicy {
     allow_private: bool,
     /// Refuses every address of this machine.
     deny_this_machine: bool,
+    /// Refuses global addresses, for requests with secrets over http.
+    deny_global: bool,
     allow_key: Option<&'static str>,
 }
 
 impl AddressPolicy {
     /// The policy of a tool. `key` is the manifest key that permits private networks; error messages name it.
     pub(crate) fn new(allow_private: bool, key: &'static str) -> Self {
-        Self { allow_all: false, allow_private, deny_this_machine: false, allow_key: Some(key) }
+        Self { allow_private, allow_key: Some(key), ..Self::deny_private() }
     }
 
     /// Permits global addresses only, and no manifest key changes that.
     pub(crate) fn deny_private() -> Self {
-        Self { allow_all: false, allow_private: false, deny_this_machine: false, allow_key: None }
+        Self { allow_all: false, allow_private: false, deny_this_machine: false, deny_global: false, allow_key: None }
     }
 
     /// Permits every address, for URLs that the operator wrote in full.
@@ -117,10 +122,25 @@ impl AddressPolicy {
         Self { allow_all: true, ..Self::deny_private() }
     }
 
+    /// Permits private addresses too, for URLs that the operator wrote in full and that carry secrets.
+    pub(crate) fn allow_private() -> Self {
+        Self { allow_private: true, ..Self::deny_private() }
+    }
+
+    /// Whether it permits private addresses.
+    pub(super) fn allows_private(self) -> bool {
+        self.allow_all || self.allow_private
+    }
+
     /// The same policy, but it refuses the addresses of this machine. For requests to ports at which this service
     /// listens.
     pub(super) fn denying_this_machine(self) -> Self {
         Self { deny_this_machine: true, ..self }
+    }
+
+    /// The same policy, but it refuses global addresses. For requests with secrets over http.
+    pub(super) fn denying_global(self) -> Self {
+        Self { deny_global: true, ..self }
     }
 
     /// Checks the host of a URL if it is written as an address. Every spelling of an address is covered, because
@@ -177,6 +197,7 @@ impl AddressPolicy {
             }
         };
         match access {
+            Global if self.deny_global => Some((Never, UNENCRYPTED)),
             Global => None,
             Private if self.allow_private => None,
             Private | Never => Some((access, description)),
@@ -254,6 +275,7 @@ mod tests {
         allow_all: false,
         allow_private: false,
         deny_this_machine: false,
+        deny_global: false,
         allow_key: Some("request.allow_private"),
     };
     const ALLOW_PRIVATE: AddressPolicy = AddressPolicy { allow_private: true, ..DENY_PRIVATE };

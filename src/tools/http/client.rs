@@ -13,6 +13,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::address_policy::{AddressDenied, AddressPolicy};
+use super::auth::TokenSources;
 use super::own_ports::OwnPorts;
 use crate::call::ToolError;
 
@@ -111,12 +112,24 @@ fn build_client(policy: AddressPolicy) -> Result<(reqwest::Client, bool), String
 pub struct HttpClients {
     by_policy: Mutex<HashMap<AddressPolicy, HttpClient>>,
     own_ports: OwnPorts,
+    token_sources: TokenSources,
 }
 
 impl HttpClients {
     /// Clients of a service that listens, or will listen, at these ports.
     pub fn new(own_ports: OwnPorts) -> Self {
         Self { own_ports, ..Self::default() }
+    }
+
+    /// The same clients, with the token sources of the service.
+    #[must_use]
+    pub fn with_token_sources(self, token_sources: &TokenSources) -> Self {
+        Self { token_sources: token_sources.clone(), ..self }
+    }
+
+    /// Where the tools get access tokens from.
+    pub(super) fn token_sources(&self) -> &TokenSources {
+        &self.token_sources
     }
 
     /// The client with this policy, built on first use.

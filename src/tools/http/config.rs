@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::address_policy::AddressPolicy;
+use super::auth::{AuthConfig, RequestAuth};
 use crate::call::JsonObject;
 use crate::call::units::Size;
 use crate::tools::template::Template;
@@ -16,6 +18,10 @@ use crate::tools::{BuildContext, ConfigFault, Placeholder};
 pub struct Config {
     /// The request that a call sends.
     pub request: RequestConfig,
+    /// How the request is authorized, if `headers` is not enough.
+    #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"oauth": {"token_url": "https://auth.example.com/oauth/token", "client_id": "orders-agent", "client_secret": "${env:CLIENT_SECRET}"}})]))]
+    pub auth: Option<AuthConfig>,
     /// How the response becomes the result.
     #[serde(default)]
     pub response: ResponseConfig,
@@ -171,8 +177,15 @@ impl<'a> FaultCollector<'a> {
                 .is_some_and(|parameter| !parameter.always_present)
                 .then_some(name.as_str()),
             // A schema cannot require a field of the context, so this gives no advice about it.
-            Placeholder::Context(_) => None,
+            Placeholder::Context(_) | Placeholder::Caller(_) => None,
         })
+    }
+
+    /// Prepares the authorization of requests, and collects its faults. `None` if one of them is an error.
+    pub(super) fn build_auth(&mut self, config: &AuthConfig, policy: AddressPolicy) -> Option<RequestAuth> {
+        let (auth, faults) = RequestAuth::build(config, policy, self.context.clients);
+        self.faults.extend(faults);
+        auth
     }
 
     /// Whether one of the faults is an error, so that the tool cannot be built.

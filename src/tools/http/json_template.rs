@@ -65,6 +65,17 @@ impl JsonTemplate {
         object.into_iter().map(entry).collect()
     }
 
+    /// Adds its placeholders to `found`.
+    pub(super) fn collect_placeholders<'t>(&'t self, found: &mut Vec<&'t Placeholder>) {
+        match self {
+            Self::Literal(_) => {}
+            Self::Value(placeholder) | Self::Styled(placeholder, _) => found.push(placeholder),
+            Self::Text(template) => found.extend(template.placeholders()),
+            Self::Array(items) => items.iter().for_each(|item| item.collect_placeholders(found)),
+            Self::Object(entries) => entries.iter().for_each(|(_, item)| item.collect_placeholders(found)),
+        }
+    }
+
     /// Whether a placeholder in it has a style.
     pub(super) fn has_style(&self) -> bool {
         match self {
@@ -156,7 +167,7 @@ mod tests {
     }
 
     fn values<'a>(arguments: &'a JsonObject, context: &'a JsonObject) -> Values<'a> {
-        Values { arguments, context }
+        Values { arguments, context, credentials: None }
     }
 
     fn arguments() -> JsonObject {

@@ -7,11 +7,13 @@
 //! - `url_template`: the URL, with `path_value` for values in its path;
 //! - `json_template`: JSON with placeholders;
 //! - `request`: builds the request of one attempt, with its `body`;
+//! - `auth`: authorizes it;
 //! - `client`: sends it under the `address_policy`, which also knows the service's own ports (`own_ports`);
 //! - `response`: turns the response into a result;
 //! - `trace`: the trace headers.
 
 pub(crate) mod address_policy;
+pub(crate) mod auth;
 mod body;
 pub(crate) mod client;
 mod config;
@@ -29,9 +31,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+pub use auth::{AuthConfig, TokenSources};
 pub use config::{Config, Fields, RequestConfig, ResponseConfig};
 
 use self::address_policy::AddressPolicy;
+use self::auth::RequestAuth;
 use self::client::HttpClient;
 pub use self::client::HttpClients;
 use self::config::FaultCollector;
@@ -39,7 +43,7 @@ pub use self::own_ports::OwnPorts;
 pub(crate) use self::own_ports::points_to_this_machine;
 use self::request::RequestTemplate;
 use self::response::ResponseReader;
-pub(crate) use self::url_template::parse_listed_host;
+pub(crate) use self::url_template::{parse_listed_host, percent_encode};
 use super::{BuildContext, ConfigFault, Runner, ValueFault, Values};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
@@ -50,7 +54,14 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runn
         true => AddressPolicy::new(config.request.allow_private, "request.allow_private"),
         false => AddressPolicy::deny_private(),
     };
+    let auth = config.auth.as_ref().map(|auth| collector.build_auth(auth, policy));
     let request = RequestTemplate::parse(config.request, context.effect, &mut collector);
+    if let (Some(request), Some(_)) = (&request, &auth)
+        && request.sets_authorization()
+    {
+        let message = "`auth` sets this header: leave one of them out";
+        collector.error(&["request", "headers", "authorization"], message);
+    }
     let response_reader = ResponseReader::parse(config.response, config.max_output, &mut collector);
     let client = context.clients.get(policy).map_err(|message| collector.error(&["request"], message)).ok();
     if let (Some(request), Some(client)) = (&request, &client) {
@@ -58,7 +69,9 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runn
     }
     let runner = match (request, response_reader, client) {
         (Some(request), Some(response_reader), Some(client)) if !collector.has_errors() => {
-            Some(Arc::new(HttpRunner { request, response_reader, client }) as Arc<dyn Runner>)
+            let caller_credentials = request.caller_credentials();
+            let auth = auth.flatten();
+            Some(Arc::new(HttpRunner { request, auth, response_reader, client, caller_credentials }) as Arc<dyn Runner>)
         }
         _ => None,
     };
@@ -67,15 +80,21 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runn
 
 struct HttpRunner {
     request: RequestTemplate,
+    auth: Option<RequestAuth>,
     response_reader: ResponseReader,
     client: HttpClient,
+    /// The names of the credentials that the request sends for the caller.
+    caller_credentials: Vec<String>,
 }
 
 #[async_trait]
 impl Runner for HttpRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let request = self.request.render(Values { arguments: &arguments, context: &context.context }, &context)?;
-        let response = self.client.send(request).await?;
+        let request = self.request.render(Values::for_call(&arguments, &context), &context)?;
+        let response = match &self.auth {
+            Some(auth) => auth.send(&self.client, request).await?,
+            None => self.client.send(request).await?,
+        };
         self.response_reader.read_result(response, &context).await
     }
 
@@ -89,6 +108,10 @@ impl Runner for HttpRunner {
 
     fn takes_context_fields(&self) -> bool {
         true
+    }
+
+    fn caller_credentials(&self) -> &[String] {
+        &self.caller_credentials
     }
 
     fn max_output(&self) -> Option<usize> {

@@ -1,8 +1,8 @@
 //! The request of a tool. It is parsed once and filled in for every attempt.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use reqwest::header::{CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request};
 
 use super::body::BodyTemplate;
@@ -76,6 +76,27 @@ impl RequestTemplate {
                 .warning(&["request", "body"], "a value can break out of a text that is JSON: use `json:` instead");
         }
         Some(Self { method, url: url?, query, headers, cookies, body, effect })
+    }
+
+    /// The names of the credentials that it sends for the caller.
+    pub(super) fn caller_credentials(&self) -> Vec<String> {
+        let mut found: Vec<&Placeholder> = self.url.placeholders().collect();
+        self.query.iter().for_each(|(_, template)| template.collect_placeholders(&mut found));
+        let headers = self.headers.iter().filter_map(|(_, field)| match field {
+            HeaderField::Template(template) => Some(template),
+            HeaderField::Fixed(_) => None,
+        });
+        found.extend(headers.flat_map(Template::placeholders));
+        let names = found.into_iter().filter_map(|placeholder| match placeholder {
+            Placeholder::Caller(name) => Some(name.clone()),
+            Placeholder::Argument(_) | Placeholder::Context(_) => None,
+        });
+        names.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Whether the manifest sets the header `authorization`.
+    pub(super) fn sets_authorization(&self) -> bool {
+        self.headers.iter().any(|(name, _)| name == AUTHORIZATION)
     }
 
     /// Faults of values that satisfy the schema but cannot be sent in this request.

@@ -128,6 +128,15 @@ impl UrlTemplate {
         }
     }
 
+    /// Its placeholders.
+    pub(super) fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
+        let host = match &self.base {
+            BaseUrl::Fixed(_) => None,
+            BaseUrl::Listed { host, .. } => Some(host),
+        };
+        host.into_iter().chain([&self.path, &self.query]).flat_map(Template::placeholders)
+    }
+
     /// Whether all requests go to the same host.
     pub(super) fn has_one_host(&self) -> bool {
         match &self.base {
@@ -152,7 +161,9 @@ impl UrlTemplate {
                     (name, Cow::Owned(text.unwrap_or_default()))
                 }
             };
-            if let (Placeholder::Context(field), None | Some(Value::Null)) = (name, values.get(name)) {
+            if let (Placeholder::Caller(_), None) = (name, values.get(name)) {
+                // Credentials are not known while arguments are checked.
+            } else if let (Placeholder::Context(field), None | Some(Value::Null)) = (name, values.get(name)) {
                 let message = format!("`{name}` stands in the path of a URL, so `context` must have `{field}`.");
                 faults.push(name.fault("format", message));
             } else if text.is_empty() {
@@ -172,6 +183,7 @@ impl UrlTemplate {
         }
         if let BaseUrl::Listed { host, hosts } = &self.base
             && self.base.resolve_url(values).is_none()
+            && !host.placeholders().any(|name| matches!(name, Placeholder::Caller(_)) && values.get(name).is_none())
         {
             let names: Vec<&str> = hosts.iter().map(|(name, _)| name.as_str()).collect();
             let message = format!("This host is not in the list of allowed hosts: {}.", names.join(", "));
@@ -307,7 +319,7 @@ fn can_match(host: &Template, name: &str) -> bool {
     name.len() > first.len() + last.len() && name.starts_with(&first) && name.ends_with(&last)
 }
 
-pub(super) fn percent_encode(text: &str) -> String {
+pub(crate) fn percent_encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED_CHARS).to_string()
 }
 
@@ -484,7 +496,7 @@ mod tests {
         );
         let at = |context: Value| {
             let (arguments, context) = (object(json!({"context.tenant": "other"})), object(context));
-            let values = Values { arguments: &arguments, context: &context };
+            let values = Values { arguments: &arguments, context: &context, credentials: None };
             let faults: Vec<String> = target.value_faults(values).iter().map(|fault| format!("{fault:?}")).collect();
             if faults.is_empty() { Ok(target.render(values, &[]).unwrap().to_string()) } else { Err(faults.concat()) }
         };

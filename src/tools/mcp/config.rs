@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use url::Url;
 
+use super::per_caller::PerCaller;
 use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
+use crate::tools::http::AuthConfig;
 
 /// One entry of `mcp_servers:`, with references and relative paths resolved.
 #[derive(Clone, PartialEq, Eq)]
@@ -29,6 +31,16 @@ pub struct ServerSettings {
 pub(crate) struct ToolFilter {
     include: Vec<ToolPattern>,
     exclude: Vec<ToolPattern>,
+}
+
+impl ServerSettings {
+    /// What differs from caller to caller.
+    pub(super) fn per_caller(&self) -> Option<&PerCaller> {
+        match &self.transport {
+            Transport::Url { per_caller, .. } => per_caller.as_deref(),
+            Transport::Command { .. } => None,
+        }
+    }
 }
 
 impl ToolFilter {
@@ -78,6 +90,10 @@ pub enum Transport {
         url: Url,
         /// Header fields of every request, with lower-case names. May contain secrets.
         headers: BTreeMap<String, String>,
+        /// How requests are authorized besides.
+        auth: Option<AuthConfig>,
+        /// What differs from caller to caller. `None`: all callers send the same requests.
+        per_caller: Option<Box<PerCaller>>,
     },
 }
 

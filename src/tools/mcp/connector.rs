@@ -23,7 +23,7 @@ use super::pin_check::PinError;
 use super::pipes::Pipes;
 use super::remote::Remote;
 use super::transport_adapter::{SharedConnectionState, TransportAdapter};
-use crate::call::ToolError;
+use crate::call::{CallerCredentials, ToolError};
 use crate::sanitize;
 use crate::tools::http::client::host_and_port;
 use crate::tools::process::{OrphanReaper, is_executable_file, which};
@@ -80,16 +80,17 @@ impl Connector {
         }
     }
 
-    /// Makes a connection and lists the tools.
+    /// Makes a connection and lists the tools. `credentials` are those of the caller, if the connection is for a call.
     ///
     /// # Errors
     /// A part of a sentence with the server as subject. Dropping the future ends what was started.
     pub(super) async fn connect_and_list(
         &self,
         report_status: &StatusFn,
+        credentials: Option<&CallerCredentials>,
     ) -> Result<(Arc<Connection>, ServerListing), String> {
         let work = async {
-            let connection = self.connect_with_retry(report_status).await?;
+            let connection = self.connect_with_retry(report_status, credentials).await?;
             let change_count = connection.state.verified.change_count();
             let listing = self.list_tools(&connection).await;
             connection.state.verified.record_listing(change_count, &listing);
@@ -102,8 +103,8 @@ impl Connector {
     ///
     /// # Errors
     /// As [`connect_and_list`](Self::connect_and_list).
-    pub(super) async fn connect(&self) -> Result<Arc<Connection>, String> {
-        self.within_start_timeout(self.connect_with_retry(&|_| {})).await
+    pub(super) async fn connect(&self, credentials: &CallerCredentials) -> Result<Arc<Connection>, String> {
+        self.within_start_timeout(self.connect_with_retry(&|_| {}, Some(credentials))).await
     }
 
     /// Lists the tools again, over this connection.
@@ -125,7 +126,8 @@ impl Connector {
 
     /// Compares the listing that a call found with the one that was offered. Signals a change if they differ.
     pub(super) fn compare_with_offered(&self, listing: &ServerListing) {
-        if self.offered_listing().as_ref() != Some(listing) {
+        // Each caller may see other tools.
+        if self.settings.per_caller().is_none() && self.offered_listing().as_ref() != Some(listing) {
             self.changed.notify_one();
         }
     }
@@ -182,16 +184,20 @@ impl Connector {
     ///   handshake, it is started again and gets `initialize` first.
     /// - A server without sessions may answer the first request too late. Then it got both kinds of handshake, and may
     ///   refuse the second. It is started again and gets its own kind only.
-    async fn connect_with_retry(&self, report_status: &StatusFn) -> Result<Arc<Connection>, String> {
+    async fn connect_with_retry(
+        &self,
+        report_status: &StatusFn,
+        credentials: Option<&CallerCredentials>,
+    ) -> Result<Arc<Connection>, String> {
         let is_known = self.was_sessionless().is_some();
-        let mut result = self.connect_once(report_status).await;
+        let mut result = self.connect_once(report_status, credentials).await;
         if !is_known && let Err(error) = &result {
             if error.has_exited {
                 *self.was_sessionless() = Some(false);
             }
             let is_known = self.was_sessionless().is_some();
             if is_known && !self.skips_second_handshake.load(Ordering::Relaxed) {
-                result = self.connect_once(report_status).await;
+                result = self.connect_once(report_status, credentials).await;
                 self.skips_second_handshake.store(result.is_err(), Ordering::Relaxed);
             }
         }
@@ -205,7 +211,11 @@ impl Connector {
         self.was_sessionless.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn connect_once(&self, report_status: &StatusFn) -> Result<Arc<Connection>, ConnectError> {
+    async fn connect_once(
+        &self,
+        report_status: &StatusFn,
+        credentials: Option<&CallerCredentials>,
+    ) -> Result<Arc<Connection>, ConnectError> {
         match &self.settings.transport {
             Transport::Command { argv, .. } => {
                 report_status("starting".into());
@@ -222,14 +232,20 @@ impl Connector {
                 let pipes = Pipes::new(pipes, exited, name, state.clone());
                 self.perform_handshake(pipes, state, Some(child)).await
             }
-            Transport::Url { url, headers } => {
+            Transport::Url { url, headers, auth, per_caller } => {
                 report_status(format!("connecting to {}", host_and_port(url)));
                 let remote = self
                     .remote
-                    .get_or_try_init(async || Remote::new(self.name.clone(), url, &self.process_env.own_ports))
+                    .get_or_try_init(async || Remote::new(self.name.clone(), url, auth.as_ref(), &self.process_env))
                     .await?;
+                let (url, own_headers) = match per_caller {
+                    Some(parts) => parts.render(url, credentials.or(parts.list_as.as_ref()))?,
+                    None => (url.clone(), Vec::new()),
+                };
+                let own_headers = own_headers.iter().map(|(name, value)| (name, value));
                 let state = Arc::default();
-                self.perform_handshake(remote.open_transport(headers, &state)?, state, None).await
+                let transport = remote.open_transport(url, headers.iter().chain(own_headers), &state)?;
+                self.perform_handshake(transport, state, None).await
             }
         }
     }
@@ -343,6 +359,8 @@ mod tests {
             transport: Transport::Url {
                 url: url::Url::parse("http://localhost/").unwrap(),
                 headers: Default::default(),
+                auth: None,
+                per_caller: None,
             },
             mode: Mode::Persistent,
             include: Vec::new(),

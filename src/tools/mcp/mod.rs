@@ -3,6 +3,7 @@
 //! - `connector`: makes a connection: the transport, the handshake by the SDK, the list of tools
 //! - `child`, `pipes`: a server's process and its standard input and output
 //! - `remote`, `events`, `server_events`: a server's URL, its event streams, its own notifications
+//! - `per_caller`: what requests to a URL carry for the caller of a call
 //! - `transport_adapter`: stands between the SDK and the transport
 //! - `connection`: carries calls side by side
 //! - `persistent_connection`: the one connection of a persistent server, replaced when it breaks
@@ -23,6 +24,7 @@ mod fault;
 mod listing;
 mod message;
 mod partial_list;
+mod per_caller;
 mod persistent_connection;
 mod pin_check;
 mod pipes;
@@ -36,6 +38,7 @@ mod transport_adapter;
 
 pub(crate) use self::config::ToolFilter;
 pub use self::config::{Mode, ServerSettings, Transport};
+pub use self::per_caller::PerCaller;
 pub use self::server::Server;
 
 #[cfg(test)]

@@ -216,7 +216,7 @@ impl Shared {
             let pause = self.restart_history().next_pause(fastrand::f64());
             sleep(pause).await;
             let began = Instant::now();
-            match self.connector.connect_and_list(&|_| {}).await {
+            match self.connector.connect_and_list(&|_| {}, None).await {
                 Ok((connection, listing)) => {
                     if *self.listing() != listing {
                         self.changed.notify_one();

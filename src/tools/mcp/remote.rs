@@ -20,10 +20,12 @@ use super::message::{MAX_MESSAGE_BYTES, SentRequest, parse_message};
 use super::server_events::ServerEvents;
 use super::transport_adapter::SharedConnectionState;
 use crate::call::ToolError;
+use crate::tools::ProcessEnv;
+use crate::tools::http::AuthConfig;
 use crate::tools::http::address_policy::AddressPolicy;
+use crate::tools::http::auth::RequestAuth;
 use crate::tools::http::client::{HttpClient, host_and_port, request_error};
 use crate::tools::http::response::{check_status, parse_retry_after};
-use crate::tools::http::{HttpClients, OwnPorts};
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -38,6 +40,7 @@ const MAX_CONCURRENT_REQUESTS: usize = 1024;
 #[derive(Clone)]
 pub(super) struct Remote {
     client: HttpClient,
+    auth: Option<RequestAuth>,
     url: Url,
     host: String,
     /// The server's name in the manifest.
@@ -53,17 +56,33 @@ impl Remote {
     ///
     /// # Errors
     /// A sentence with the reason.
-    pub(super) fn new(name: Arc<str>, url: &Url, own_ports: &OwnPorts) -> Result<Self, String> {
-        let client = HttpClients::new(own_ports.clone()).get(AddressPolicy::allow_all())?;
-        Ok(Self { client, url: url.clone(), host: host_and_port(url), name, server_events: ServerEvents::default() })
+    pub(super) fn new(
+        name: Arc<str>,
+        url: &Url,
+        auth: Option<&AuthConfig>,
+        process_env: &ProcessEnv,
+    ) -> Result<Self, String> {
+        let clients = process_env.http_clients();
+        let client = clients.get(AddressPolicy::allow_all())?;
+        let auth = match auth {
+            Some(auth) => match RequestAuth::build(auth, AddressPolicy::allow_private(), &clients) {
+                (Some(auth), _) => Some(auth),
+                // The faults were reported when the manifest was read.
+                (None, faults) => return Err(faults.into_iter().map(|fault| fault.message).collect()),
+            },
+            None => None,
+        };
+        let (url, host, server_events) = (url.clone(), host_and_port(url), ServerEvents::default());
+        Ok(Self { client, auth, url, host, name, server_events })
     }
 
-    /// A transport for one connection, not started yet. `headers` are sent with every request.
+    /// A transport for one connection to `url`, not started yet. `headers` are sent with every request.
     ///
     /// # Errors
     /// A part of a sentence with the server as subject.
     pub(super) fn open_transport<'a>(
         &self,
+        url: Url,
         headers: impl IntoIterator<Item = (&'a String, &'a String)>,
         state: &Arc<SharedConnectionState>,
     ) -> Result<StreamableHttpClientTransport<Self>, String> {
@@ -74,12 +93,12 @@ impl Remote {
             };
             fields.insert(field, value);
         }
-        let config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str())
+        let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
             .custom_headers(fields)
             .max_concurrent_requests(MAX_CONCURRENT_REQUESTS)
             // Another session may have other tools. So it needs a new connection, which lists them first.
             .reinit_on_expired_session(false);
-        let client = Self { server_events: ServerEvents::new(state), ..self.clone() };
+        let client = Self { server_events: ServerEvents::new(state), url, ..self.clone() };
         Ok(StreamableHttpClientTransport::with_client(client, config))
     }
 
@@ -103,7 +122,11 @@ impl Remote {
             fields.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
             *request.body_mut() = Some(body.into());
         }
-        self.client.send(request).await.map_err(http_fault)
+        let sent = match &self.auth {
+            Some(auth) => auth.send(&self.client, request).await,
+            None => self.client.send(request).await,
+        };
+        sent.map_err(http_fault)
     }
 
     /// The failure for a response that is not a success, by its status alone.
@@ -111,7 +134,8 @@ impl Remote {
         let (name, status) = (&self.name, response.status());
         let message = match status.as_u16() {
             401 | 403 => {
-                format!("the MCP server {name} refuses access (HTTP {status}): see `headers` of its entry")
+                let key = if self.auth.is_some() { "auth" } else { "headers" };
+                format!("the MCP server {name} refuses access (HTTP {status}): see `{key}` of its entry")
             }
             400..=428 | 430..=499 => format!("the MCP server {name} answered HTTP {status}"),
             _ => {

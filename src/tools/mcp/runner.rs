@@ -7,6 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connector::Connector;
 use super::fault::CallFailure;
+use super::per_caller::PerCaller;
 use super::persistent_connection::PersistentConnection;
 use super::pin_check::verify_pin;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
@@ -24,6 +25,8 @@ pub(super) struct ToolRunner {
     /// The approved definition; `None`: the tool is not pinned.
     approved: Option<Arc<DefinitionFingerprint>>,
     path: CallPath,
+    /// The names of the credentials that calls send for their caller.
+    caller_credentials: Vec<String>,
     /// Keeps the reaper alive as long as anything may still call. If the service does not wait for the end of the
     /// processes (`ShutdownGuard`), the last runner does.
     _orphan_reaper: Arc<OrphanReaper>,
@@ -37,7 +40,8 @@ impl ToolRunner {
         path: CallPath,
         orphan_reaper: Arc<OrphanReaper>,
     ) -> Self {
-        Self { tool: tool.to_owned(), approved, path, _orphan_reaper: orphan_reaper }
+        let caller_credentials = path.caller_credentials();
+        Self { tool: tool.to_owned(), approved, path, caller_credentials, _orphan_reaper: orphan_reaper }
     }
 }
 
@@ -56,6 +60,15 @@ impl CallPath {
         match self {
             Self::Persistent(persistent_connection) => Some(persistent_connection.clone()),
             Self::OnDemand(_) => None,
+        }
+    }
+
+    fn caller_credentials(&self) -> Vec<String> {
+        match self {
+            Self::Persistent(_) => Vec::new(),
+            Self::OnDemand(connector) => {
+                connector.settings.per_caller().map(PerCaller::credential_names).unwrap_or_default()
+            }
         }
     }
 }
@@ -80,6 +93,10 @@ impl Runner for ToolRunner {
         true
     }
 
+    fn caller_credentials(&self) -> &[String] {
+        &self.caller_credentials
+    }
+
     fn is_available(&self) -> bool {
         match &self.path {
             CallPath::Persistent(persistent_connection) => !persistent_connection.is_unavailable(),
@@ -101,10 +118,14 @@ async fn call_on_demand(
     let unavailable = |reason: &str| {
         ToolError::unavailable_before_start(format!("the MCP server {name} is unavailable: {reason}"), None)
     };
+    let credentials = &context.caller.credentials;
     let connecting = async {
-        let Some(approved) = approved else { return connector.connect().await.map_err(|fault| unavailable(&fault)) };
+        let Some(approved) = approved else {
+            return connector.connect(credentials).await.map_err(|fault| unavailable(&fault));
+        };
         // There is no connection between calls that could report changes. So list the tools before each call.
-        let (connection, listing) = connector.connect_and_list(&|_| {}).await.map_err(|fault| unavailable(&fault))?;
+        let (connection, listing) =
+            connector.connect_and_list(&|_| {}, Some(credentials)).await.map_err(|fault| unavailable(&fault))?;
         connector.compare_with_offered(&listing);
         let pin_check = verify_pin(connector, &connection, tool, approved).await;
         pin_check.map_err(|error| connector.pin_failure(error, &connector.changed)).map(|()| connection)

@@ -54,7 +54,7 @@ impl Server {
                 .await
                 .map(|listing| (listing, CallPath::Persistent(persistent_connection)));
         }
-        let (connection, listing) = self.connector.connect_and_list(report_status).await?;
+        let (connection, listing) = self.connector.connect_and_list(report_status, None).await?;
         let path = match self.connector.settings.mode {
             Mode::Persistent => {
                 CallPath::Persistent(Arc::new(PersistentConnection::new(&self.connector, connection, &listing)))

@@ -772,6 +772,8 @@ impl Remote {
             settings.transport = Transport::Url {
                 url: format!("http://127.0.0.1:{}/mcp", self.port).parse().unwrap(),
                 headers: BTreeMap::from([("authorization".into(), "Bearer let-me-in".into())]),
+                auth: None,
+                per_caller: None,
             };
             change(settings);
         })

@@ -136,7 +136,7 @@ fn placeholder_faults(statement: &Statement, context: &BuildContext<'_>) -> Vec<
                 );
                 format!("`:{}`: {reason}", placeholder.name)
             }
-            Placeholder::Argument(_) | Placeholder::Context(_) => return None,
+            Placeholder::Argument(_) | Placeholder::Context(_) | Placeholder::Caller(_) => return None,
         };
         Some(ConfigFault::error(&["statement"], format!("{}: {reason}", placeholder.position)))
     });

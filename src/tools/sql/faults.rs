@@ -33,6 +33,8 @@ pub(super) const WRITES_IN_READ_TOOL: &str = "the statement changes the database
 pub(super) fn value_fault(name: &Placeholder, message: impl Into<String>) -> ValueFault {
     match name {
         Placeholder::Argument(_) => name.fault("type", message),
-        Placeholder::Context(_) => name.fault("type", format!("`{name}`: {}.", message.into())),
+        Placeholder::Context(_) | Placeholder::Caller(_) => {
+            name.fault("type", format!("`{name}`: {}.", message.into()))
+        }
     }
 }

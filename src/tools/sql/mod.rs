@@ -55,7 +55,7 @@ impl Prepared {
 #[async_trait]
 impl Runner for SqlTool {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let values = Values { arguments: &arguments, context: &context.context };
+        let values = Values::for_call(&arguments, &context);
         match &self.statement {
             Prepared::Sqlite(statement) => statement.call(values, &context).await,
             Prepared::Postgres(statement) => statement.call(values, &context).await,

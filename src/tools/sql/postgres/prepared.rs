@@ -322,7 +322,9 @@ async fn find_value_faults(connection: &mut PgConnection, plan: &Plan, values: V
             let message = match &parameter.name {
                 Placeholder::Argument(_) => faults::server_message(&error),
                 // The database's message would quote the value.
-                Placeholder::Context(_) => format!("the statement expects {}", parameter.type_name),
+                Placeholder::Context(_) | Placeholder::Caller(_) => {
+                    format!("the statement expects {}", parameter.type_name)
+                }
             };
             faults_found.push(value_fault(&parameter.name, message));
         }
