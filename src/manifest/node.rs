@@ -81,6 +81,23 @@ impl Node {
         Self { location, data }
     }
 
+    /// A definition in JSON without positions: all its parts have this one. Its size is then bounded by that of the JSON.
+    pub(super) fn from_foreign_json(value: &Value, location: &Location) -> Self {
+        let data = match value {
+            Value::Array(items) => {
+                Data::List(items.iter().map(|item| Self::from_foreign_json(item, location)).collect())
+            }
+            Value::Object(object) => {
+                let entry = |(text, value): (&String, &Value)| {
+                    (Key { text: text.clone(), location: location.clone() }, Self::from_foreign_json(value, location))
+                };
+                Data::Map(object.iter().map(entry).collect())
+            }
+            scalar => Data::Scalar(scalar.clone()),
+        };
+        Self { location: location.clone(), data }
+    }
+
     /// The entries of a map. An empty value counts as an empty map.
     pub(super) fn entries(&self) -> Option<&[(Key, Node)]> {
         match &self.data {

@@ -67,10 +67,12 @@ def test_calls_side_by_side_start_workers(start, tmp_path):
     (tmp_path / "slow.py").write_text("import time\n\ndef slow(n: int) -> int:\n    'Waits.'\n    time.sleep(2)\n    return n\n")
     entry = {"module": str(tmp_path / "slow.py"), "interpreter": PYTHON, "functions": ["slow"], "tools": {"slow": {"timeout": "5s"}}}
     crib = start({"python_modules": {"slow": entry}}).ready()
-    count = lambda: crib.get("/sources").json()["sources"][0]["workers"]  # noqa: E731
+    count = lambda: crib.get("/sources").json["sources"][0]["workers"]  # noqa: E731
     assert count() == 1
     calls = [{"id": f"c{n}", "type": "function", "function": {"name": "slow", "arguments": json.dumps({"n": n})}} for n in range(5)]
-    answer = ok(crib.post("/calls", {"role": "assistant", "tool_calls": calls}))
+    reply = crib.post("/calls", json.dumps({"role": "assistant", "tool_calls": calls}), headers={"content-type": "application/json"})
+    assert reply.status == 200, reply
+    answer = reply.json
     assert [message["content"] for message in answer["messages"]] == ["0", "1", "2", "3", "4"], answer
     assert count() >= 4
 

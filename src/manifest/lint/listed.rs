@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::schema_parts::ToolSchema;
 use super::{Lints, descriptions, provider_refusals};
@@ -17,6 +17,12 @@ use crate::tools::Tool;
 /// The most findings of one source that are kept. A hundred are enough to see what its author has to change.
 const MAX_FINDINGS: usize = 100;
 
+/// The largest schema that is examined, and the most of one source, as bytes of JSON. Another party may have written
+/// them, and the time for a schema with many references grows faster than its size.
+const MAX_SCHEMA_BYTES: usize = 64 << 10;
+const MAX_SOURCE_BYTES: usize = 4 << 20;
+/// The longest name in a schema that is examined. The path of each part repeats the names above it.
+const MAX_NAME_BYTES: usize = 256;
 /// The longest message. Names in it may be of any length, because another party chose them.
 const MAX_MESSAGE_CHARS: usize = 500;
 
@@ -44,40 +50,74 @@ pub struct ListedFindings {
 
 /// Finds names, descriptions and parameters that mislead a model, or that a provider refuses.
 pub fn lint_listed_tools<'t>(tools: impl Iterator<Item = &'t Tool>) -> ListedFindings {
-    let parsed: Vec<ParsedTool> = tools.map(parse_tool).collect();
-    let mut found: Vec<(String, Finding)> = Vec::new();
+    let mut bytes_left = MAX_SOURCE_BYTES;
+    let parsed: Vec<ParsedTool> = tools.map(|tool| parse_tool(tool, &mut bytes_left)).collect();
+    let mut found = Found::default();
     for tool in &parsed {
         let mut lints = Lints::default();
         lint_tool(tool, &mut lints);
-        found.extend(lints.0.into_iter().map(|finding| (tool.key.text.clone(), finding)));
+        lints.0.into_iter().for_each(|finding| found.add(&tool.key.text, finding));
     }
     // The lint of names compares all tools, so the path tells whose finding it is.
     let mut lints = Lints::default();
     provider_refusals::check_tool_names(&parsed, NameMatching::default(), &mut lints);
-    found.extend(lints.0.into_iter().map(|mut finding| (std::mem::take(&mut finding.path), finding)));
-    let warnings = found.iter().filter(|(_, finding)| finding.severity == Severity::Warning).count();
-    found.sort_by_key(|(_, finding)| finding.severity);
-    let shown = found.into_iter().take(MAX_FINDINGS).map(|(tool, finding)| {
-        let Finding { path, message, severity, rule, .. } = finding;
-        let part = path.strip_prefix(&format!("{tool}.")).unwrap_or_default();
-        let message = if part.is_empty() { message } else { format!("{part}: {message}") };
-        let message = message.chars().take(MAX_MESSAGE_CHARS).collect();
-        ListedFinding { tool, rule, message, is_hint: severity == Severity::Hint }
-    });
-    ListedFindings { shown: shown.collect(), warnings }
+    lints.0.into_iter().for_each(|finding| found.add(&finding.path.clone(), finding));
+    let Found { mut shown, hints, warnings } = found;
+    shown.extend(hints);
+    shown.truncate(MAX_FINDINGS);
+    ListedFindings { shown, warnings }
 }
 
-/// The tool as an entry of a manifest, with JSON Pointers as positions.
-fn parse_tool(tool: &Tool) -> ParsedTool {
+/// The first findings of each severity, and the number of all warnings.
+#[derive(Default)]
+struct Found {
+    shown: Vec<ListedFinding>,
+    hints: Vec<ListedFinding>,
+    warnings: usize,
+}
+
+impl Found {
+    fn add(&mut self, tool: &str, finding: Finding) {
+        let Finding { path, message, severity, rule, .. } = finding;
+        let is_hint = severity == Severity::Hint;
+        self.warnings += usize::from(!is_hint);
+        let list = if is_hint { &mut self.hints } else { &mut self.shown };
+        if list.len() < MAX_FINDINGS {
+            let part = path.strip_prefix(tool).and_then(|rest| rest.strip_prefix('.'));
+            let message = part.map(|part| format!("{part}: {message}")).unwrap_or(message);
+            let message = message.chars().take(MAX_MESSAGE_CHARS).collect();
+            list.push(ListedFinding { tool: tool.to_owned(), rule, message, is_hint });
+        }
+    }
+}
+
+/// The tool as an entry of a manifest. A schema that is too large to be examined is left out.
+fn parse_tool(tool: &Tool, bytes_left: &mut usize) -> ParsedTool {
     let definition = &tool.definition;
     let name = tool.name().to_owned();
-    let entry = json!({"description": definition.description, "input_schema": definition.input_schema});
+    let mut entry = json!({"description": definition.description});
+    let bytes = definition.input_schema.to_string().len();
+    if bytes <= MAX_SCHEMA_BYTES.min(*bytes_left) && has_short_names(&definition.input_schema) {
+        *bytes_left -= bytes;
+        entry["input_schema"] = Value::clone(&definition.input_schema);
+    }
+    let location = Location::from_pointer("");
     ParsedTool {
-        key: Key { text: name.clone(), location: Location::from_pointer("") },
+        entry: Node::from_foreign_json(&entry, &location),
+        key: Key { text: name.clone(), location },
         path: name,
-        entry: Node::from_json(&entry, ""),
         tool: Some(tool.clone()),
         base: PathBuf::new(),
+    }
+}
+
+fn has_short_names(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => {
+            members.iter().all(|(name, member)| name.len() <= MAX_NAME_BYTES && has_short_names(member))
+        }
+        Value::Array(items) => items.iter().all(has_short_names),
+        _ => true,
     }
 }
 
@@ -99,8 +139,6 @@ fn lint_tool(tool: &ParsedTool, lints: &mut Lints) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     fn listed(name: &str, description: &str, schema: Value) -> Tool {
@@ -145,6 +183,17 @@ mod tests {
         );
         assert!(found[1].starts_with("s_orders.find refused-schema input_schema.anyOf"), "{found:?}");
         assert!(found[2].starts_with("s_orders.find refused-name") && found[2].ends_with("hint"), "{found:?}");
+    }
+
+    #[test]
+    fn large_schemas_are_not_examined() {
+        let many: Value = (0..10_000).map(|at| (format!("p{at}"), json!({}))).collect::<serde_json::Map<_, _>>().into();
+        let long = json!({"x".repeat(MAX_NAME_BYTES + 1): {}});
+        for properties in [many, long] {
+            let tool =
+                listed("t", "Finds the orders of a customer.", json!({"type": "object", "properties": properties}));
+            assert_eq!(lines(&[tool]), [""; 0]);
+        }
     }
 
     #[test]
