@@ -27,7 +27,7 @@ impl CallerCredentials {
         self.values.get(name)
     }
 
-    /// The names, sorted as they were given.
+    /// The names, in the order in which they were given.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.values.keys().map(String::as_str)
     }

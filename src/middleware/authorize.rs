@@ -51,12 +51,13 @@ impl Interceptor for Authorize {
             return Err(CallError::DefinitionChanged { tool: invocation.tool.to_string() });
         }
         if !self.credentials.is_empty() {
+            // Noted also for a refusal: a result that was made without the credential is not for other callers either.
+            invocation.report.note_caller_credentials();
             let own = &invocation.caller.credentials;
             if let Some(credential) = self.credentials.iter().find(|name| own.get(name).is_none()) {
                 let (caller, tool) = (invocation.caller.name.to_string(), invocation.tool.to_string());
                 return Err(CallError::CredentialMissing { caller, tool, credential: credential.clone() });
             }
-            invocation.report.note_caller_credentials();
         }
         inner.call(invocation).await
     }

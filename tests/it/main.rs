@@ -14,6 +14,7 @@ mod calls; // the input of a tool and the forms of its answer
 mod cancel; // disconnects and cancellation
 mod capture; // what the ledger keeps of arguments and results
 mod context; // declared fields of a request's context, for each kind
+mod credentials; // credentials of callers, in nested calls and shared results
 mod examples; // every example manifest loads, and is called
 mod formats; // schemas in the formats of model APIs
 mod grants; // allow and deny lists

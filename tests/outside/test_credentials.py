@@ -310,9 +310,10 @@ def test_nested_calls_act_for_the_same_caller(start, upstream):
     model = Model()
     agent = {"kind": "agent", "description": "Asks the API and repeats its answer.", "effect": "read", "tools": ["t"],
              "context": [], "cache": {"ttl": "1h", "scope": "shared"}, "model": {"base_url": model.base_url, "name": "m", "key": "${env:MODEL_KEY}"}}
-    model.script("m", calls(("t", {})), "First.", calls(("t", {})), "Second.")
+    model.script("m", calls(("t", {})), "None.", calls(("t", {})), "First.", calls(("t", {})), "Second.")
     crib = start(with_credentials(t=own(upstream), agent=agent), env={**ENV, "MODEL_KEY": KEY})
-    first, other = (ok(crib.invoke("agent", {"task": "Ask."}, key=key)) for key in (ANN, BOB))
+    none, first, other = (ok(crib.invoke("agent", {"task": "Ask."}, key=key)) for key in (ROOT, ANN, BOB))
+    assert text_of(none) == "None.", "neither is a result without the credential"
     assert sent(upstream) == [f"Bearer {SECRETS['ANN_TOKEN']}", f"Bearer {SECRETS['BOB_TOKEN']}"]
     assert (text_of(first), text_of(other), other["meta"]["cache"]) == ("First.", "Second.", "miss")
     assert not any(secret in json.dumps(model.requests) for secret in SECRETS.values())

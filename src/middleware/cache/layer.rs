@@ -91,6 +91,11 @@ impl Cached {
                 return Ok(hit.result);
             }
             if self.has_personal_results.load(Ordering::Relaxed) {
+                if let Some(hit) = self.tool_cache.look_up(&key).await {
+                    let mut report = invocation.report.lock();
+                    (report.meta.cache, report.origin) = (CacheStatus::Hit, Some(hit.origin));
+                    return Ok(hit.result);
+                }
                 set_status(CacheStatus::Miss);
                 return self.run_as_leader(&mut inner, invocation, key, None).await;
             }
