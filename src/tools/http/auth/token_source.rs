@@ -204,14 +204,14 @@ impl TokenSource {
             std::mem::replace(&mut state.secrets[1], last)
         };
         // Not under the lock, because it takes milliseconds and calls wait for the lock.
-        if let Some(redactor) = self.redactor.get() {
+        if let Some(redactor) = &*self.redactor.load() {
             redactor.replace_temporary_secrets(&before_last, &secrets);
         }
     }
 
     /// The error without secrets: a token endpoint may repeat the request.
     fn redact_error(&self, error: ToolError) -> ToolError {
-        match (error, self.redactor.get()) {
+        match (error, &*self.redactor.load()) {
             (ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after }, Some(redactor)) => {
                 let message = redactor.redact_and_shorten(&message, MAX_MESSAGE_BYTES);
                 ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after }
@@ -225,7 +225,7 @@ impl TokenSource {
 impl Drop for TokenSource {
     fn drop(&mut self) {
         let secrets = std::mem::take(&mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).secrets);
-        if let Some(redactor) = self.redactor.get() {
+        if let Some(redactor) = &*self.redactor.load() {
             redactor.replace_temporary_secrets(&secrets.concat(), &[]);
         }
     }
@@ -233,9 +233,9 @@ impl Drop for TokenSource {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use arc_swap::ArcSwapOption;
     use tokio::time::{advance, sleep};
 
     use super::*;
@@ -277,7 +277,7 @@ mod tests {
         let (requests, seen) = (Arc::new(AtomicU32::new(0)), Arc::default());
         let endpoint = Endpoint { requests: requests.clone(), seen: Arc::clone(&seen), answer: Box::new(answer) };
         let redactor = Arc::new(Redactor::new(["a-lasting-secret"]));
-        let shared = Arc::new(OnceLock::from(redactor.clone()));
+        let shared = Arc::new(ArcSwapOption::from(Some(redactor.clone())));
         Fixture {
             source: TokenSource::new(endpoint, refresh_token.map(str::to_owned), shared),
             requests,

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use arc_swap::ArcSwapOption;
 use url::Url;
 
 use super::super::HttpClients;
@@ -15,7 +16,7 @@ use crate::secrets::Redactor;
 use crate::tools::ConfigFault;
 
 /// The redactor that learns the tokens. It is set when the service starts.
-pub(super) type SharedRedactor = Arc<OnceLock<Arc<Redactor>>>;
+pub(super) type SharedRedactor = Arc<ArcSwapOption<Redactor>>;
 
 /// The token sources of one service. Tools with equal settings share one source, also across reloads: a refresh token
 /// that the server has replaced must not be lost with the tool that received its successor. Clones share the sources.
@@ -30,9 +31,9 @@ struct Inner {
 }
 
 impl TokenSources {
-    /// Sets the redactor that learns all tokens from now on. Only the first one counts.
+    /// Sets the redactor that learns all tokens from now on.
     pub(crate) fn set_redactor(&self, redactor: &Arc<Redactor>) {
-        let _ = self.0.redactor.set(redactor.clone());
+        self.0.redactor.store(Some(redactor.clone()));
     }
 
     /// The source for these settings. `None` if one of the faults is an error.
