@@ -1,17 +1,11 @@
-//! The arguments of the command line.
+//! The commands of the command line. Each has its arguments in its own file.
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use super::log::LogFormat;
-use super::{backup, call, check, import, pin, report};
-use crate::app::{App, AppBuilder, Error};
-use crate::environment::Environment;
-use crate::formats::Format;
-
-/// The default manifest, if it exists in the working folder.
-pub(super) const DEFAULT_MANIFEST: &str = "toolcrib.yaml";
+use super::{backup, call, check, import, invocations, key, operate, pin, serve, sources, tools, usage};
 
 /// Executes the tool calls of software agents: validated, limited, cached, retried and recorded.
 #[derive(Parser)]
@@ -31,33 +25,36 @@ pub(super) struct Cli {
 
 #[derive(Subcommand)]
 pub(super) enum Command {
+    /// Write a first manifest, toolcrib.yaml, in this folder.
+    Init,
     /// Run the service.
-    Serve {
-        #[command(flatten)]
-        manifest: ManifestArg,
-        #[command(flatten)]
-        options: ServeArgs,
-    },
-    /// Check a manifest and print its errors. Runs nothing.
+    Serve(serve::ServeArgs),
+    /// Check a manifest and print its errors. Runs nothing, except with --live.
     #[command(after_long_help = check::rules_help())]
     Check(check::CheckArgs),
     /// Print the tools that a manifest declares.
-    Tools {
-        #[command(flatten)]
-        manifest: ManifestArg,
-        /// The API whose shape to print.
-        #[arg(long, value_enum, default_value_t)]
-        format: Format,
-    },
+    Tools(tools::ToolsArgs),
     /// Call one tool, in this process or on a running server, and print the answer.
     Call(call::CallArgs),
     /// Print totals per tool and caller.
-    Usage {
-        #[command(flatten)]
-        source: report::LedgerSource,
-    },
+    #[command(mut_arg("ledger", |ledger| ledger.conflicts_with("server")))]
+    Usage(usage::UsageArgs),
     /// Print recorded calls, newest first.
-    Invocations(report::InvocationArgs),
+    #[command(mut_arg("ledger", |ledger| ledger.conflicts_with("server")))]
+    Invocations(invocations::InvocationArgs),
+    /// Print the state of the sources of a running server: modules, MCP servers, OpenAPI documents.
+    Sources(sources::SourcesArgs),
+    /// Cancel a running call on a running server.
+    Cancel(operate::CancelArgs),
+    /// Switch a tool on, on a running server. This stays over restarts.
+    Enable(operate::SwitchArgs),
+    /// Switch a tool off, on a running server. This stays over restarts.
+    Disable(operate::SwitchArgs),
+    /// Delete the stored results of one tool, or of all tools, on a running server.
+    Purge(operate::PurgeArgs),
+    /// Make keys of callers.
+    #[command(subcommand)]
+    Key(key::KeyCommand),
     /// Pin the current tools of MCP servers in a file beside the manifest. A tool that changes later is quarantined.
     Pin(pin::PinArgs),
     /// Copy the ledger to a new file, while the service runs or not.
@@ -73,6 +70,12 @@ pub(super) enum Command {
     Import(import::ImportCommand),
     /// Print the JSON Schema of the manifest, for editors.
     Schema,
+    /// Print a script with which a shell completes commands and flags.
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
     /// Exit 0 when the service is ready: for images without a shell.
     Healthcheck {
         /// The server to check.
@@ -91,67 +94,24 @@ impl Command {
     /// Whether the command may start programs: tools, or sources of tools.
     pub(super) fn starts_programs(&self) -> bool {
         match self {
-            Self::Serve { .. } | Self::Tools { .. } | Self::Pin(_) => true,
+            Self::Serve(_) | Self::Tools(_) | Self::Pin(_) => true,
             Self::Call(args) => args.runs_in_process(),
+            Self::Check(args) => args.is_live(),
             Self::Openapi { manifest } => manifest.is_some(),
-            Self::Check(_)
-            | Self::Usage { .. }
+            Self::Init
+            | Self::Usage(_)
             | Self::Invocations(_)
+            | Self::Sources(_)
+            | Self::Cancel(_)
+            | Self::Enable(_)
+            | Self::Disable(_)
+            | Self::Purge(_)
+            | Self::Key(_)
             | Self::Backup(_)
             | Self::Import(_)
             | Self::Schema
+            | Self::Completions { .. }
             | Self::Healthcheck { .. } => false,
-        }
-    }
-}
-
-#[derive(Args)]
-pub(super) struct ServeArgs {
-    /// Address to listen on. Port 0 selects a free port.
-    #[arg(long, env = "TOOLCRIB_LISTEN")]
-    pub(super) listen: Option<String>,
-    /// Serve one MCP client on standard input and output, and open no port.
-    #[arg(long)]
-    pub(super) stdio: bool,
-    /// The ledger: sqlite://FILE.
-    #[arg(long, env = "TOOLCRIB_LEDGER")]
-    pub(super) ledger: Option<String>,
-    /// Start although the ledger has lost acknowledged commits.
-    #[arg(long)]
-    pub(super) accept_loss: bool,
-    /// Listen beyond loopback although there are no callers.
-    #[arg(long)]
-    pub(super) allow_open: bool,
-}
-
-impl ServeArgs {
-    /// Whether an address was given to a service that does not listen. An address in the environment does not count,
-    /// because it is not meant for this start alone.
-    pub(super) fn has_unused_address(&self, environment: &Environment) -> bool {
-        let variable = environment.get_text("TOOLCRIB_LISTEN");
-        self.stdio && (self.allow_open || self.listen.is_some() && self.listen.as_deref() != variable)
-    }
-}
-
-#[derive(Args)]
-pub(super) struct ManifestArg {
-    /// The manifest. Default: toolcrib.yaml in this folder if it exists, else the built-in demo.
-    #[arg(long, short, env = "TOOLCRIB_MANIFEST")]
-    pub(super) manifest: Option<PathBuf>,
-}
-
-impl ManifestArg {
-    pub(super) fn path(&self) -> Option<PathBuf> {
-        let here = PathBuf::from(DEFAULT_MANIFEST);
-        self.manifest.clone().or_else(|| here.exists().then_some(here))
-    }
-
-    /// A builder with the manifest, or with the tools of the demo.
-    pub(super) fn app_builder(&self, environment: &Environment) -> Result<AppBuilder, Error> {
-        let builder = App::builder().environment(environment.clone());
-        match self.path() {
-            Some(path) => builder.manifest_only().manifest(path),
-            None => Ok(builder.demo()),
         }
     }
 }

@@ -1,76 +1,139 @@
 //! Requests to a running server.
 
+use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use reqwest::header::CONTENT_TYPE;
-use reqwest::{RequestBuilder, StatusCode};
+use reqwest::{Method, RequestBuilder, StatusCode};
 use rustls::crypto::ring;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use url::form_urlencoded;
 
 use super::Failure;
+use super::failure::describe_io_error;
+use super::server_address::complete_url;
 use crate::call::IdempotencyKey;
+use crate::environment::Environment;
 use crate::manifest::DEFAULT_LISTEN;
 
 /// A running server and the key to it.
 #[derive(clap::Args)]
 pub(super) struct ServerArgs {
-    /// A running server, e.g. http://127.0.0.1:7411.
+    /// A running server, e.g. http://127.0.0.1:7411 or localhost:7411.
     #[arg(long, env = "TOOLCRIB_SERVER")]
     pub(super) server: Option<String>,
     /// The caller's key for it.
     #[arg(long, env = "TOOLCRIB_KEY", hide_env_values = true)]
-    pub(super) key: Option<String>,
+    key: Option<String>,
 }
 
-fn build_client(timeout: Option<Duration>) -> Result<reqwest::Client, Failure> {
-    // It fails only if a provider is installed already.
-    let _ = ring::default_provider().install_default();
-    let builder = || {
-        let builder = reqwest::Client::builder().no_proxy();
-        match timeout {
-            Some(timeout) => builder.timeout(timeout),
-            None => builder,
+impl ServerArgs {
+    /// A client of the server, if one was named.
+    pub(super) fn client(&self) -> Result<Option<Client>, Failure> {
+        let Some(server) = &self.server else { return Ok(None) };
+        Client::new(complete_url(server)?, self.key.clone(), None).map(Some)
+    }
+
+    /// A client of the server that was named, or else of the service that listens on this machine.
+    pub(super) fn client_or_local(&self, environment: &Environment) -> Result<Client, Failure> {
+        match self.client()? {
+            Some(client) => Ok(client),
+            None => Client::new(local_url(environment.get_text("TOOLCRIB_LISTEN"))?, self.key.clone(), None),
         }
-    };
-    // An image without CA certificates can still use plain HTTP.
-    let built = builder().build().or_else(|_| builder().tls_certs_only([]).build());
-    built.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))
+    }
 }
 
-/// Reads a resource of a server, whatever the status.
-pub(super) async fn get_json(args: &ServerArgs, server: &str, path: &str) -> Result<(StatusCode, Value), Failure> {
-    send_request(args, server, build_client(None)?.get(join_url(server, path))).await
+/// The URL of a service on this machine that listens at this address, or at the default address.
+fn local_url(listen: Option<&str>) -> Result<String, Failure> {
+    let url = complete_url(listen.unwrap_or(DEFAULT_LISTEN))?;
+    // An address for all interfaces is reached over loopback.
+    Ok(url.replacen("//0.0.0.0:", "//127.0.0.1:", 1).replacen("//[::]:", "//[::1]:", 1))
 }
 
-/// Calls a tool on a server, with an idempotency key if there is one.
-pub(super) async fn invoke_tool(
-    args: &ServerArgs,
-    server: &str,
-    path: &str,
-    body: &Value,
-    key: Option<&IdempotencyKey>,
-) -> Result<(StatusCode, Value), Failure> {
-    send_request(args, server, with_idempotency_key(build_client(None)?.post(join_url(server, path)).json(body), key))
-        .await
+/// A client of one server.
+pub(super) struct Client {
+    /// The URL without a slash at its end.
+    url: String,
+    key: Option<String>,
+    http: reqwest::Client,
 }
 
-/// Lets a server run the calls of a model's message, which is JSON or text.
-pub(super) async fn send_message(
-    args: &ServerArgs,
-    server: &str,
-    options: [(&str, Option<String>); 2],
-    message: String,
-    key: Option<&IdempotencyKey>,
-) -> Result<(StatusCode, Value), Failure> {
-    let is_json = serde_json::from_str::<IgnoredAny>(&message).is_ok();
-    let kind = if is_json { "application/json" } else { "text/plain; charset=utf-8" };
-    let options = options.into_iter().filter_map(|(name, value)| Some((name, value?)));
-    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(options).finish();
-    let address = join_url(server, &format!("/calls?{query}"));
-    let request = build_client(None)?.post(address).header(CONTENT_TYPE, kind).body(message);
-    send_request(args, server, with_idempotency_key(request, key)).await
+impl Client {
+    fn new(url: String, key: Option<String>, timeout: Option<Duration>) -> Result<Self, Failure> {
+        // It fails only if a provider is installed already.
+        let _ = ring::default_provider().install_default();
+        let builder = || {
+            let builder = reqwest::Client::builder().no_proxy();
+            match timeout {
+                Some(timeout) => builder.timeout(timeout),
+                None => builder,
+            }
+        };
+        // An image without CA certificates can still use plain HTTP.
+        let built = builder().build().or_else(|_| builder().tls_certs_only([]).build());
+        let http = built.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))?;
+        Ok(Self { url, key, http })
+    }
+
+    /// Sends a request without a body. Returns the JSON answer, whatever the status.
+    pub(super) async fn send(&self, method: Method, path: &str) -> Result<(StatusCode, Value), Failure> {
+        self.send_request(self.http.request(method, self.join_url(path))).await
+    }
+
+    /// Reads a resource, whatever the status.
+    pub(super) async fn get(&self, path: &str) -> Result<(StatusCode, Value), Failure> {
+        self.send(Method::GET, path).await
+    }
+
+    /// Calls a tool, with an idempotency key if there is one.
+    pub(super) async fn invoke_tool(
+        &self,
+        path: &str,
+        body: &Value,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<(StatusCode, Value), Failure> {
+        self.send_request(with_idempotency_key(self.http.post(self.join_url(path)).json(body), key)).await
+    }
+
+    /// Lets the server run the calls of a model's message, which is JSON or text.
+    pub(super) async fn send_message(
+        &self,
+        options: [(&str, Option<String>); 2],
+        message: String,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<(StatusCode, Value), Failure> {
+        let is_json = serde_json::from_str::<IgnoredAny>(&message).is_ok();
+        let kind = if is_json { "application/json" } else { "text/plain; charset=utf-8" };
+        let options = options.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(options).finish();
+        let request = self.http.post(self.join_url(&format!("/calls?{query}")));
+        let request = request.header(CONTENT_TYPE, kind).body(message);
+        self.send_request(with_idempotency_key(request, key)).await
+    }
+
+    fn join_url(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    /// Sends a request and reads its JSON answer, whatever the status.
+    async fn send_request(&self, mut request: RequestBuilder) -> Result<(StatusCode, Value), Failure> {
+        if let Some(key) = &self.key {
+            request = request.bearer_auth(key);
+        }
+        let response = request.send().await.map_err(|error| self.no_answer(&error))?;
+        let status = response.status();
+        let text = response.text().await.map_err(|error| self.no_answer(&error))?;
+        let value = serde_json::from_str(&text).map_err(|_| {
+            Failure::Failed(format!("toolcrib: {} answered {status} without JSON: is it Toolcrib?", self.url))
+        })?;
+        Ok((status, value))
+    }
+
+    fn no_answer(&self, error: &reqwest::Error) -> Failure {
+        Failure::Failed(format!("toolcrib: no answer from {}: {}", self.url, describe_request_error(error)))
+    }
 }
 
 fn with_idempotency_key(request: RequestBuilder, key: Option<&IdempotencyKey>) -> RequestBuilder {
@@ -80,34 +143,24 @@ fn with_idempotency_key(request: RequestBuilder, key: Option<&IdempotencyKey>) -
     }
 }
 
-fn join_url(server: &str, path: &str) -> String {
-    format!("{}{path}", server.trim_end_matches('/'))
-}
-
-/// Sends a request and reads its JSON answer, whatever the status.
-async fn send_request(
-    args: &ServerArgs,
-    server: &str,
-    mut request: RequestBuilder,
-) -> Result<(StatusCode, Value), Failure> {
-    if let Some(key) = &args.key {
-        request = request.bearer_auth(key);
+/// Why a request had no answer: the last cause, since the causes above it only name layers of the client.
+fn describe_request_error(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "it took too long".into();
     }
-    let unreachable = |error: reqwest::Error| {
-        let mut message = format!("toolcrib: no answer from {server}");
-        let mut cause: Option<&dyn std::error::Error> = Some(&error);
-        while let Some(error) = cause {
-            message.push_str(&format!(": {error}"));
-            cause = error.source();
+    let causes = std::iter::successors(Some(error as &(dyn Error + 'static)), |&error| error.source());
+    let (mut io_error, mut last) = (None, None);
+    for cause in causes {
+        io_error = cause.downcast_ref::<io::Error>().or(io_error);
+        last = Some(cause);
+    }
+    match io_error {
+        Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            "connection refused; is the service running there?".into()
         }
-        Failure::Failed(message)
-    };
-    let response = request.send().await.map_err(unreachable)?;
-    let status = response.status();
-    let text = response.text().await.map_err(unreachable)?;
-    let value = serde_json::from_str(&text)
-        .map_err(|_| Failure::Failed(format!("toolcrib: {server} answered {status} without JSON: is it Toolcrib?")))?;
-    Ok((status, value))
+        Some(error) => describe_io_error(error),
+        None => last.map(ToString::to_string).unwrap_or_default(),
+    }
 }
 
 /// Maximum duration of a health check: probes come every few seconds.
@@ -116,16 +169,28 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Succeeds if the server is ready or, with `live`, alive.
 pub(super) async fn check_health(server: Option<String>, listen: Option<String>, live: bool) -> Result<(), Failure> {
     let (path, state) = if live { ("livez", "alive") } else { ("readyz", "ready") };
-    let server = server.unwrap_or_else(|| {
-        let listen = listen.unwrap_or_else(|| DEFAULT_LISTEN.into());
-        // An address for all interfaces is reached over loopback.
-        let listen = listen.replacen("0.0.0.0:", "127.0.0.1:", 1).replacen("[::]:", "[::1]:", 1);
-        format!("http://{listen}")
-    });
-    let url = format!("{}/{path}", server.trim_end_matches('/'));
-    match build_client(Some(HEALTH_TIMEOUT))?.get(&url).send().await {
+    let server = match server {
+        Some(server) => complete_url(&server)?,
+        None => local_url(listen.as_deref())?,
+    };
+    let client = Client::new(server, None, Some(HEALTH_TIMEOUT))?;
+    match client.http.get(client.join_url(&format!("/{path}"))).send().await {
         Ok(response) if response.status() == StatusCode::OK => Ok(()),
-        Ok(response) => Err(Failure::Failed(format!("toolcrib: {server} is not {state}: {}", response.status()))),
-        Err(error) => Err(Failure::Failed(format!("toolcrib: no answer from {server}: {error}"))),
+        Ok(response) => Err(Failure::Failed(format!("toolcrib: {} is not {state}: {}", client.url, response.status()))),
+        Err(error) => Err(client.no_answer(&error)),
     }
+}
+
+/// The words of a problem for a person.
+pub(super) fn describe_problem(status: StatusCode, problem: &Value) -> String {
+    match (problem["title"].as_str(), problem["detail"].as_str()) {
+        (_, Some(detail)) if !detail.is_empty() => detail.to_owned(),
+        (Some(title), _) => title.to_owned(),
+        (None, _) => format!("the server answered {status}"),
+    }
+}
+
+/// A name as one segment of a path.
+pub(super) fn encode_segment(name: &str) -> impl std::fmt::Display + '_ {
+    percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC)
 }

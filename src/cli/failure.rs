@@ -1,5 +1,7 @@
 //! The reasons why a command fails, with their exit codes.
 
+use std::io;
+
 use crate::app::Error;
 use crate::ledger;
 
@@ -25,13 +27,44 @@ impl From<Error> for Failure {
             Error::Ledger(ledger::Error::InvalidUrl(_) | ledger::Error::UnsupportedEngine(_)) => {
                 Self::Usage(format!("toolcrib: {error}"))
             }
+            Error::Listen { listen, source } => {
+                let why = describe_io_error(&source);
+                let advice = match source.kind() {
+                    io::ErrorKind::AddrInUse => ": another program listens there; --listen names another address",
+                    _ => "",
+                };
+                Self::Failed(format!("toolcrib: cannot listen on {listen}: {why}{advice}"))
+            }
             Error::Ledger(_)
-            | Error::Listen { .. }
             | Error::Unprotected(_)
             | Error::CallersRemoved
             | Error::Metrics(_)
             | Error::Signals(_)
             | Error::Random(_) => Self::Failed(format!("toolcrib: {error}")),
         }
+    }
+}
+
+impl From<ledger::Error> for Failure {
+    fn from(error: ledger::Error) -> Self {
+        Error::Ledger(error).into()
+    }
+}
+
+/// The words of the system for an error, without its number.
+pub(super) fn describe_io_error(error: &io::Error) -> String {
+    let text = error.to_string();
+    let plain = text.split(" (os error ").next().unwrap_or(&text);
+    plain.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_errors_have_no_numbers() {
+        assert_eq!(describe_io_error(&io::Error::from_raw_os_error(2)), "No such file or directory");
+        assert_eq!(describe_io_error(&io::Error::other("a reason")), "a reason");
     }
 }

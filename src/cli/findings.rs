@@ -1,6 +1,6 @@
 //! Shows what misleads models in the definitions of the tools that sources have listed.
 
-use super::print_error;
+use super::output::print_note;
 use crate::live::SourceFindings;
 use crate::manifest::ListedFinding;
 use crate::sanitize;
@@ -10,7 +10,7 @@ const MAX_PRINTED: usize = 20;
 
 /// Prints the warnings to standard error. Hints are left out: they are in `GET /sources`.
 pub(super) fn print_findings(findings: &[SourceFindings]) {
-    findings.iter().flat_map(finding_lines).for_each(|line| print_error(&line));
+    findings.iter().flat_map(finding_lines).for_each(|line| print_note(&line));
 }
 
 /// The warnings about one source, one line each, and the number of those that are not shown.

@@ -1,31 +1,50 @@
 //! The command line. Names and exit codes are a contract: 0 done, 64 bad usage or a bad manifest, 1 anything else.
+//! `arguments.rs` lists the commands, and each command has a file or folder of its own. They share:
+//! - `manifest_file.rs` and `ledger_source.rs`: which manifest and which ledger a command reads.
+//! - `client.rs`, `server_address.rs`, `server_answer.rs`: requests to a running server.
+//! - `output.rs`, `table.rs`, `durations.rs`: tables for people, JSON for programs.
+//! - `failure.rs`: exit codes. `log.rs`: the log. `option_variables.rs`: variables that stand for flags.
 
 mod arguments;
 mod backup;
 mod call;
 mod check;
 mod client;
-mod commands;
+mod completions;
+mod durations;
 mod failure;
 mod findings;
 mod import;
+mod init;
+mod invocations;
+mod key;
+mod ledger_source;
 mod log;
+mod manifest_file;
+mod openapi;
+mod operate;
 mod option_variables;
+mod output;
 mod pin;
-mod report;
+mod serve;
+mod server_address;
+mod server_answer;
+mod sources;
+mod table;
+mod tools;
+mod usage;
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 
 use self::arguments::{Cli, Command};
-use self::commands::{print_openapi, print_tools, serve};
 use self::failure::{EXIT_USAGE, Failure};
+use self::output::{print_json, print_note};
 use crate::environment::Environment;
+use crate::log::LogWriter;
 
 /// Whether a program with these arguments would start other programs. Its environment should then be concealed from
 /// them: see [`conceal`](crate::environment::conceal).
@@ -45,9 +64,9 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Env
     };
     // The log of rmcp shows whole messages with arguments and results, which our own lines never contain.
     let quiet = if cli.log.contains("rmcp") { "" } else { ",rmcp=off" };
-    let filter = match EnvFilter::try_new(format!("{}{quiet}", cli.log)) {
-        Ok(filter) => filter,
-        Err(error) => return exit_with(&format!("--log {}: {error}", cli.log), EXIT_USAGE),
+    let Ok(filter) = EnvFilter::try_new(format!("{}{quiet}", cli.log)) else {
+        let message = "write levels such as warn, or modules with levels such as toolcrib=debug,warn";
+        return exit_with(&format!("toolcrib: --log {}: {message}", cli.log), EXIT_USAGE);
     };
     let log = match log::start(filter, cli.log_format) {
         Ok(log) => log,
@@ -59,23 +78,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Env
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(place, "panicked");
     }));
-    let result = match cli.command {
-        Command::Serve { manifest, options } => serve(&manifest, options, &environment, &log).await,
-        Command::Check(args) => check::run(&args, &environment),
-        Command::Tools { manifest, format } => print_tools(&manifest, format, &environment).await,
-        Command::Call(args) => call::run(args, &environment).await,
-        Command::Usage { source } => report::print_usage(source).await,
-        Command::Invocations(args) => report::print_invocations(args).await,
-        Command::Backup(args) => backup::run(args, &environment).await,
-        Command::Pin(args) => pin::run(args, &environment).await,
-        Command::Openapi { manifest } => print_openapi(manifest.as_deref(), &environment).await,
-        Command::Import(command) => import::run(command),
-        Command::Schema => {
-            print_json(&crate::manifest::json_schema());
-            Ok(())
-        }
-        Command::Healthcheck { server, listen, live } => client::check_health(server, listen, live).await,
-    };
+    let result = run_command(cli.command, &environment, &log).await;
     log.flush().await;
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -86,21 +89,33 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Env
     }
 }
 
+async fn run_command(command: Command, environment: &Environment, log: &LogWriter) -> Result<(), Failure> {
+    match command {
+        Command::Init => init::run()?,
+        Command::Serve(args) => serve::run(args, environment, log).await?,
+        Command::Check(args) => check::run(&args, environment).await?,
+        Command::Tools(args) => tools::run(args, environment).await?,
+        Command::Call(args) => call::run(args, environment).await?,
+        Command::Usage(args) => usage::run(args, environment).await?,
+        Command::Invocations(args) => invocations::run(args, environment).await?,
+        Command::Sources(args) => sources::run(args, environment).await?,
+        Command::Cancel(args) => operate::cancel(args, environment).await?,
+        Command::Enable(args) => operate::switch(args, true, environment).await?,
+        Command::Disable(args) => operate::switch(args, false, environment).await?,
+        Command::Purge(args) => operate::purge(args, environment).await?,
+        Command::Key(command) => key::run(command)?,
+        Command::Pin(args) => pin::run(args, environment).await?,
+        Command::Backup(args) => backup::run(args, environment).await?,
+        Command::Openapi { manifest } => openapi::run(manifest.as_deref(), environment).await?,
+        Command::Import(command) => import::run(command)?,
+        Command::Schema => print_json(&crate::manifest::json_schema()),
+        Command::Completions { shell } => completions::print_script(shell),
+        Command::Healthcheck { server, listen, live } => client::check_health(server, listen, live).await?,
+    }
+    Ok(())
+}
+
 fn exit_with(message: &str, code: u8) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "{message}");
-    ExitCode::from(code)
-}
-
-/// Prints to standard error.
-fn print_error(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
-/// Prints to standard output. If the reader has closed it, that is not our failure.
-fn print_line(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{text}");
-}
-
-fn print_json(value: &Value) {
-    print_line(&serde_json::to_string_pretty(value).unwrap_or_default());
+    print_note(message);
+    code.into()
 }

@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, CommandFactory as _};
+use clap::{Arg, ArgMatches, Command, CommandFactory as _};
 
 use super::arguments::Cli;
 use crate::environment::Environment;
@@ -15,12 +15,11 @@ use crate::environment::Environment;
 pub(super) fn add_variables(mut arguments: Vec<OsString>, environment: &Environment) -> Vec<OsString> {
     let command = Cli::command();
     let Ok(matches) = command.clone().try_get_matches_from(&arguments) else { return arguments };
-    let mut added: Vec<OsString> =
-        command.get_arguments().filter_map(|arg| option_from_variable(arg, &matches, environment)).collect();
+    let mut added = options_from_variables(&command, &matches, environment);
     if let Some((name, matches)) = matches.subcommand()
         && let Some(command) = command.find_subcommand(name)
     {
-        added.extend(command.get_arguments().filter_map(|arg| option_from_variable(arg, matches, environment)));
+        added.extend(options_from_variables(command, matches, environment));
     }
     // Options may be anywhere before `--`. After it there are none.
     let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
@@ -28,14 +27,40 @@ pub(super) fn add_variables(mut arguments: Vec<OsString>, environment: &Environm
     arguments
 }
 
+/// `--option=VALUE` for each option of a command that was not given, from its variable. An option that conflicts with
+/// another one gives way to it: a variable is not meant for one command alone.
+fn options_from_variables(command: &Command, matches: &ArgMatches, environment: &Environment) -> Vec<OsString> {
+    let mut used: Vec<&Arg> = command.get_arguments().filter(|arg| is_given(arg, matches)).collect();
+    let mut options = Vec::new();
+    for arg in command.get_arguments() {
+        let Some(option) = option_from_variable(arg, matches, environment) else { continue };
+        if used.iter().any(|other| is_conflict(command, arg, other)) {
+            continue;
+        }
+        used.push(arg);
+        options.push(option);
+    }
+    options
+}
+
+fn is_given(arg: &Arg, matches: &ArgMatches) -> bool {
+    matches.value_source(arg.get_id().as_str()).is_some_and(|source| source != ValueSource::DefaultValue)
+}
+
+/// Whether two arguments exclude each other. Either of them may declare it.
+fn is_conflict(command: &Command, one: &Arg, other: &Arg) -> bool {
+    let declares = |arg: &Arg, other: &Arg| {
+        command.get_arg_conflicts_with(arg).iter().any(|conflict| conflict.get_id() == other.get_id())
+    };
+    one.get_id() != other.get_id() && (declares(one, other) || declares(other, one))
+}
+
 /// `--option=VALUE` for an option that was not given, from its variable.
 fn option_from_variable(arg: &Arg, matches: &ArgMatches, environment: &Environment) -> Option<OsString> {
     let value = environment.get(arg.get_env()?)?;
-    let is_given =
-        matches.value_source(arg.get_id().as_str()).is_some_and(|source| source != ValueSource::DefaultValue);
     let mut option = OsString::from(format!("--{}=", arg.get_long()?));
     option.push(value);
-    (!is_given).then_some(option)
+    (!is_given(arg, matches)).then_some(option)
 }
 
 #[cfg(test)]
@@ -61,6 +86,9 @@ mod tests {
             ("toolcrib serve", &[("TOOLCRIB_SERVER", "http://x")], "toolcrib serve"),
             ("toolcrib call -- -x", &[("TOOLCRIB_KEY", "a b")], "toolcrib call --key=a b -- -x"),
             ("toolcrib serve --nonsense", &[log], "toolcrib serve --nonsense"),
+            ("toolcrib check x.yaml", &[("TOOLCRIB_MANIFEST", "y.yaml")], "toolcrib check x.yaml"),
+            ("toolcrib check", &[("TOOLCRIB_MANIFEST", "y.yaml")], "toolcrib check --manifest=y.yaml"),
+            ("toolcrib usage --ledger x", &[("TOOLCRIB_SERVER", "http://x")], "toolcrib usage --ledger x"),
         ] {
             assert_eq!(completed(arguments, variables), expected);
         }

@@ -12,8 +12,10 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use super::arguments::{DEFAULT_MANIFEST, ManifestArg};
-use super::{Failure, print_line};
+use super::Failure;
+use super::failure::describe_io_error;
+use super::manifest_file::ManifestArg;
+use super::output::print_line;
 use crate::app::{self, Error};
 use crate::call::units::Count;
 use crate::environment::Environment;
@@ -40,11 +42,7 @@ pub(super) struct PinArgs {
 
 /// Starts the servers, lists their tools, writes the file, and prints the differences from the file before.
 pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), Failure> {
-    let Some(path) = args.manifest.path() else {
-        return Err(Failure::Usage(format!(
-            "there is no manifest: name one with --manifest, or write {DEFAULT_MANIFEST}"
-        )));
-    };
+    let path = args.manifest.required_path("")?;
     let Manifest { sources, pins, secrets, .. } =
         manifest::load(&path, &ProcessInput::new(environment), &HashMap::new()).map_err(Error::Manifest)?;
     let servers: Vec<DeclaredSource> = sources.into_iter().filter(|source| source.settings.can_be_pinned()).collect();
@@ -101,7 +99,8 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
     } else if args.dry_run {
         format!("{}: not written, since this is a dry run", file.display())
     } else {
-        let failed = |error| Failure::Failed(format!("toolcrib: {}: {error}", file.display()));
+        let failed =
+            |error: io::Error| Failure::Failed(format!("toolcrib: {}: {}", file.display(), describe_io_error(&error)));
         let text = serde_json::to_string_pretty(&next).map_err(|error| failed(error.into()))? + "\n";
         write_atomically(&file, &text).map_err(failed)?;
         format!("{}: written", file.display())

@@ -26,7 +26,7 @@ pub const MIN_SIZE_BOUND: u64 = 16 << 20;
 /// Location and behavior of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The URL of the ledger: `sqlite://FILE`.
+    /// The URL of the ledger, `sqlite://FILE`, or only the file.
     pub url: String,
     /// The folder from which relative file names start.
     pub base: PathBuf,
@@ -44,7 +44,7 @@ pub struct Settings {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// The URL has no known form.
-    #[error("ledger {0}: write sqlite://FILE")]
+    #[error("ledger {0}: write a file, such as toolcrib.db or sqlite://toolcrib.db")]
     InvalidUrl(String),
     /// The URL names a database in memory.
     #[error(
@@ -155,7 +155,12 @@ pub async fn open_temporary(
 /// # Errors
 /// As [`open`], and when there is no such file.
 pub async fn open_read_only(settings: &Settings) -> Result<Arc<dyn Ledger>, Error> {
-    Ok(Arc::new(sqlite::SqliteLedger::open_read_only(&sqlite_path(settings)?).await?))
+    let path = sqlite_path(settings)?;
+    if std::fs::metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        let reason = "there is no such file; the first call in its folder makes it, and --ledger names another".into();
+        return Err(Error::Unusable { place: path.display().to_string(), reason });
+    }
+    Ok(Arc::new(sqlite::SqliteLedger::open_read_only(&path).await?))
 }
 
 /// The folder of the ledger's file, in which the service must be able to write; `None` if the URL names no file.
@@ -172,10 +177,23 @@ fn sqlite_path(settings: &Settings) -> Result<PathBuf, Error> {
     if is_in_memory_url(&settings.url) {
         return Err(Error::InMemory(settings.url.clone()));
     }
-    match settings.url.strip_prefix("sqlite://").filter(|file| !file.is_empty()) {
+    let file = match settings.url.strip_prefix("sqlite://") {
+        Some(file) => Some(file),
+        None => (!has_scheme(&settings.url)).then_some(settings.url.as_str()),
+    };
+    match file.filter(|file| !file.is_empty()) {
         Some(file) => Ok(settings.base.join(file)),
         None => Err(Error::InvalidUrl(settings.url.clone())),
     }
+}
+
+/// Whether a text begins like a URL (RFC 3986, section 3.1), not like the path of a file.
+fn has_scheme(text: &str) -> bool {
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    };
+    text.split_once(':').is_some_and(|(scheme, _)| is_scheme(scheme))
 }
 
 /// Whether a URL means SQLite's database in memory, in any form that SQLite and its clients use
@@ -200,6 +218,17 @@ mod tests {
         assert_eq!(folder_of("sqlite:///var/test.db", "/data"), Some("/var".into()));
         assert_eq!(folder_of("sqlite://test.db", ""), std::env::current_dir().ok());
         assert_eq!(folder_of("mysql://test.db", "/data"), None);
+        assert_eq!(folder_of("/var/x/test.db", "/data"), Some("/var/x".into()));
+        assert_eq!(folder_of("test.db", "/data"), Some("/data".into()));
+        assert_eq!(folder_of("./a:b/test.db", "/data"), Some("/data/./a:b".into()));
+    }
+
+    #[test]
+    fn other_urls_are_refused() {
+        for url in ["mysql://x.db", "sqlite:x.db", "sqlite://", "", "file:x.db", "C:x.db"] {
+            let found = sqlite_path(&Settings { url: url.into(), ..settings() });
+            assert!(matches!(found, Err(Error::InvalidUrl(_))), "{url}: {found:?}");
+        }
     }
 
     #[test]

@@ -66,13 +66,7 @@ pub(super) fn read_callers(
         let Some(key_sha256) = hash_caller_key(&caller, is_resolved, &item, &entry_path, secrets, findings) else {
             continue;
         };
-        let plain = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
-        if caller.name.is_empty() || caller.name.len() > 128 || !caller.name.chars().all(plain) {
-            let message = "a caller's name has 1 to 128 characters of A-Z a-z 0-9 _ - . @";
-            findings.error(&item, &["name".into()], &entry_path, message);
-        }
-        if caller.name == crate::call::Caller::ANONYMOUS {
-            let message = "this name stands for callers without a key: choose another";
+        if let Some(message) = check_caller_name(&caller.name) {
             findings.error(&item, &["name".into()], &entry_path, message);
         }
         if callers.iter().any(|other| other.name == caller.name) {
@@ -123,6 +117,15 @@ fn check_credentials(credentials: &BTreeMap<String, String>, item: &Node, entry_
     }
 }
 
+/// Why a caller cannot have this name; `None` if it can.
+pub fn check_caller_name(name: &str) -> Option<&'static str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
+    if name.is_empty() || name.len() > 128 || !name.chars().all(plain) {
+        return Some("a caller's name has 1 to 128 characters of A-Z a-z 0-9 _ - . @");
+    }
+    (name == crate::call::Caller::ANONYMOUS).then_some("this name stands for callers without a key: choose another")
+}
+
 /// The hash of a caller's key. Faults of the key are added to the findings.
 fn hash_caller_key(
     caller: &Caller,
@@ -154,7 +157,7 @@ fn hash_caller_key(
         (None, Some(text)) => {
             let hash = hex::decode(text.trim()).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
             let Some(hash) = hash else {
-                findings.error(item, &[], entry_path, KEY_MISSING);
+                findings.error(item, &path_of("key_sha256"), entry_path, KEY_MISSING);
                 return None;
             };
             if is_blank_hash(&hash) {

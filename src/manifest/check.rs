@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::finding::{Finding, Severity};
 use super::load::{self, Host, Loaded, ParsedManifest};
+use super::missing_secrets::drop_findings_about_placeholders;
 use super::node::{Data, Node};
 use super::references::ManifestInput;
 use super::{Manifest, lint};
@@ -47,6 +48,9 @@ pub fn check(path: &Path, input: &dyn ManifestInput, natives: &HashMap<String, T
     let manifest = manifest.unwrap_or_default();
     findings.extend(list_findings);
     findings.extend(lint::run_lints(&parsed, manifest.calls.name_matching, &manifest.listen, input));
+    if input.accepts_missing_secrets() {
+        drop_findings_about_placeholders(&mut findings);
+    }
     // Errors stay in the order in which they were found, as in `serve`: the first often causes the next.
     findings.sort_by_key(|finding| {
         let location = &finding.location;

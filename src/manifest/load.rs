@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::callers;
 use super::decode::{Findings, field_names, join_path};
 use super::finding::{Finding, Location, Severity};
+use super::listen::complete_address;
 use super::lock;
 use super::name_conflicts;
 use super::node::{Key, Node};
@@ -149,7 +150,11 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
         source_names: HashMap::new(),
         parsed: ParsedManifest::default(),
         clients: HttpClients::new(host.own_ports.clone()).with_token_sources(&host.token_sources),
-        databases: Databases::new(|name| input.env_var(name)),
+        databases: match Databases::new(|name| input.env_var(name)) {
+            // A password may be missing, too.
+            databases if input.accepts_missing_secrets() => databases.without_servers(),
+            databases => databases,
+        },
         callers: Vec::new(),
     };
     let mut manifest = loader.load_manifest(path);
@@ -224,8 +229,13 @@ impl Loader<'_> {
         self.findings.report_unknown_keys(&root, "", &MANIFEST_SECTIONS);
         let (mut manifest, mut listen) = (Manifest::default(), None);
         if let Some(server) = self.decode_section::<Server>(&root, "server", &base) {
-            listen.clone_from(&server.listen);
-            manifest.listen = server.listen.unwrap_or(manifest.listen);
+            match server.listen.as_deref().map(complete_address).transpose() {
+                Ok(address) => listen = address,
+                Err(message) => {
+                    self.findings.error(&root, &["server".to_owned(), "listen".to_owned()], "", message);
+                }
+            }
+            manifest.listen = listen.clone().unwrap_or(manifest.listen);
             let plain = ServerSettings::default();
             manifest.server = ServerSettings {
                 max_body: server.max_body.map_or(plain.max_body, |size| size.as_usize()),

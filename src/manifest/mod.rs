@@ -4,11 +4,11 @@
 //!
 //! - `node.rs` reads YAML with positions.
 //! - `references.rs` replaces references to secrets. `reference_context.rs` knows where their text would be read as a
-//!   template. `caller_references.rs` has the references to credentials of callers.
+//!   template. `missing_secrets.rs` is for missing values, `caller_references.rs` for credentials of callers.
 //! - `decode.rs` decodes nodes to the types in `sections.rs`.
 //! - `tool.rs` makes tools of entries.
 //! - `modules.rs`, `servers.rs` and `apis.rs` read sources of tools; `source_tools.rs` has the parts that they share.
-//! - `lock.rs` reads the pins of servers.
+//! - `lock.rs` reads pins, `listen.rs` addresses to listen on, `ledger_address.rs` only the address of the ledger.
 //! - `name_conflicts.rs` finds names that tools of two servers could share, and `self_reference.rs` servers that are
 //!   this service.
 //! - `policy.rs` completes policies from the defaults; `callers.rs` reads the callers.
@@ -24,9 +24,12 @@ mod context;
 mod decode;
 mod defaults;
 mod finding;
+mod ledger_address;
 mod lint;
+mod listen;
 mod load;
 mod lock;
+mod missing_secrets;
 mod modules;
 mod name_conflicts;
 mod node;
@@ -48,10 +51,11 @@ mod tool;
 mod tool_lists;
 mod variables;
 
-use std::net::SocketAddr;
-
+pub use callers::check_caller_name;
 pub use check::{Checked, DeclaredVariable, check};
 pub use finding::{Finding, Location, Severity};
+pub use ledger_address::read_ledger_address;
+pub use listen::{complete_address, is_loopback};
 pub use lint::{ListedFinding, ListedFindings, lint_listed_tools};
 pub use load::load;
 pub(crate) use load::{Host, load_for_host};
@@ -114,8 +118,3 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:7411";
 pub const DEFAULT_LEDGER: &str = "sqlite://toolcrib.db";
 /// The default memory for cached results, in bytes.
 pub const DEFAULT_CACHE_BYTES: u64 = 64 << 20;
-
-/// Whether an address is reachable from this machine only.
-pub fn is_loopback(address: &SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
-}

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::caller_references;
 use super::decode::{Findings, join_path};
 use super::finding::{Finding, Location, Severity};
+use super::missing_secrets;
 use super::node::{Data, Node};
 use super::reference_context::{AbsentItem, EntryKind};
 use super::rule::Rule;
@@ -30,6 +31,11 @@ pub trait ManifestInput {
     /// # Errors
     /// The error of the file system.
     fn read_text(&self, path: &Path) -> std::io::Result<String>;
+
+    /// Whether references may lack their values, because only their form is checked.
+    fn accepts_missing_secrets(&self) -> bool {
+        false
+    }
 
     /// Whether the file exists. It is read or run later.
     fn is_file(&self, path: &Path) -> bool {
@@ -63,18 +69,31 @@ const MAX_SECRET_BYTES: usize = 16 << 10;
 
 /// Resolves references with the given variables and the files that the process can read.
 #[derive(Clone, Default)]
-pub struct ProcessInput(Environment);
+pub struct ProcessInput {
+    environment: Environment,
+    accepts_missing_secrets: bool,
+}
 
 impl ProcessInput {
     /// Resolves references with these variables.
     pub fn new(environment: &Environment) -> Self {
-        Self(environment.clone())
+        Self { environment: environment.clone(), accepts_missing_secrets: false }
+    }
+
+    /// Accepts references without values. A manifest that is read so can only be checked.
+    #[must_use]
+    pub fn without_secrets(self) -> Self {
+        Self { accepts_missing_secrets: true, ..self }
     }
 }
 
 impl ManifestInput for ProcessInput {
     fn env_var(&self, name: &str) -> Option<String> {
-        self.0.get_text(name).map(str::to_owned)
+        self.environment.get_text(name).map(str::to_owned)
+    }
+
+    fn accepts_missing_secrets(&self) -> bool {
+        self.accepts_missing_secrets
     }
 
     fn read_text(&self, path: &Path) -> std::io::Result<String> {
@@ -142,8 +161,8 @@ pub(super) struct References<'a> {
 
 /// A text after its references were replaced.
 enum Expanded {
-    /// The text, and a warning if a part of it resembles a reference.
-    Text(String, Option<String>),
+    /// The text, a warning if a part of it resembles a reference, and what has no value and need not have one.
+    Text(String, Option<String>, Vec<String>),
     /// No text, because this variable is absent.
     Absent(String),
 }
@@ -188,10 +207,13 @@ impl<'a> References<'a> {
     fn resolve_node(&mut self, node: &mut Node, entry_path: &str, own: &str, findings: &mut Findings) -> bool {
         match &mut node.data {
             Data::Scalar(Value::String(text)) if text.contains("${") => match self.expand(text, own) {
-                Ok(Expanded::Text(expanded, warning)) => {
+                Ok(Expanded::Text(expanded, warning, unset)) => {
                     *text = expanded;
                     if let Some(message) = warning {
                         findings.warning(node, &[], entry_path, message);
+                    }
+                    for what in unset {
+                        findings.0.push(missing_secrets::unchecked_value(node, entry_path, &what));
                     }
                 }
                 Ok(Expanded::Absent(variable)) => {
@@ -253,8 +275,10 @@ impl<'a> References<'a> {
     fn expand(&mut self, text: &str, own: &str) -> Result<Expanded, (Rule, String)> {
         // Defines how the text is read afterwards.
         let text_kind = self.entry_kind.text_kind(own);
+        let is_url = own.ends_with("url");
         let (mut out, mut rest, mut warning, mut missing) = (String::new(), text, None, Vec::new());
-        let (mut absent, mut is_reported) = (None, false);
+        let (mut absent, mut is_reported, mut unset) = (None, false, Vec::new());
+        let accepts_missing = self.input.accepts_missing_secrets();
         let invalid = |message: &str| (Rule::Invalid, message.to_owned());
         while let Some(at) = rest.find("${") {
             // `$${` is a literal `${`.
@@ -280,6 +304,12 @@ impl<'a> References<'a> {
                         out.push_str(&text_kind.embed_value(&out, default).map_err(invalid)?);
                     }
                     (None, Some(UnsetVariable::Absent)) => absent = Some(name.to_owned()),
+                    (None, _) if accepts_missing => {
+                        missing_secrets::check_variable_name(name).map_err(|message| (Rule::Invalid, message))?;
+                        let literal = missing_secrets::placeholder(name, is_url && out.is_empty());
+                        out.push_str(&text_kind.embed_value(&out, &literal).map_err(invalid)?);
+                        unset.push(format!("environment variable {name} is not set"));
+                    }
                     (None, Some(UnsetVariable::Missing)) => is_reported = true,
                     (None, None) => missing.push(format!("environment variable {name} is not set")),
                 },
@@ -293,6 +323,11 @@ impl<'a> References<'a> {
                         self.secrets.insert(value.to_owned());
                         let value_text = literal::remove_caller_references(value);
                         out.push_str(&text_kind.embed_value(&out, &value_text).map_err(invalid)?);
+                    }
+                    Err(_) if accepts_missing && !path.trim().is_empty() => {
+                        let literal = missing_secrets::placeholder(path, is_url && out.is_empty());
+                        out.push_str(&text_kind.embed_value(&out, &literal).map_err(invalid)?);
+                        unset.push(format!("file {path} cannot be read here"));
                     }
                     Err(error) => missing.push(format!("file {path}: {error}")),
                 },
@@ -316,9 +351,9 @@ impl<'a> References<'a> {
             return Err((Rule::MissingSecret, missing.join("; ")));
         }
         if is_reported {
-            return Ok(Expanded::Text(text.to_owned(), warning));
+            return Ok(Expanded::Text(text.to_owned(), warning, Vec::new()));
         }
-        Ok(absent.map_or(Expanded::Text(out, warning), Expanded::Absent))
+        Ok(absent.map_or(Expanded::Text(out, warning, unset), Expanded::Absent))
     }
 }
 

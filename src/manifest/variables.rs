@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::decode::join_path;
+use super::missing_secrets;
 use super::node::Node;
 use super::references::UnsetVariable;
 use super::rule::Rule;
@@ -55,7 +57,12 @@ impl ToolReader<'_> {
                 variables.unset.insert(var.name.clone(), UnsetVariable::Default(default.clone()));
             } else if var.required {
                 let message = format!("environment variable {} is not set", var.name);
-                self.findings.error_with_rule(Rule::MissingSecret, node, &path(), entry_path, message);
+                if self.input.accepts_missing_secrets() {
+                    let at = join_path(entry_path, &path());
+                    self.findings.0.push(missing_secrets::unchecked_value(node, &at, &message));
+                } else {
+                    self.findings.error_with_rule(Rule::MissingSecret, node, &path(), entry_path, message);
+                }
                 variables.unset.insert(var.name.clone(), UnsetVariable::Missing);
             } else {
                 variables.unset.insert(var.name.clone(), UnsetVariable::Absent);

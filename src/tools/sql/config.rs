@@ -87,6 +87,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
     let (Some(address), Some(statement), true) = (address, statement, is_sound) else { return Err(faults) };
     let limits = Limits { max_rows: config.max_rows, max_output: config.max_output.as_usize() };
     let writes = context.effect != Effect::Read;
+    let is_probed = context.databases.is_probed(&address);
     let statement = match address {
         Address::Sqlite(file) => {
             Prepared::Sqlite(sqlite::Prepared::new(context.databases.sqlite_database(file, writes), &statement, limits))
@@ -96,7 +97,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
             Prepared::Postgres(Box::new(postgres::Prepared::new(database, statement, writes, limits)))
         }
     };
-    if let Err(finding) = probe_blocking(statement.probe()) {
+    if let Some(finding) = is_probed.then(|| probe_blocking(statement.probe()).err()).flatten() {
         match finding {
             Finding { message, is_temporary: true } => {
                 faults.push(ConfigFault::warning(

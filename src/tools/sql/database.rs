@@ -23,6 +23,8 @@ pub struct Databases {
     postgres: Mutex<HashMap<String, Arc<postgres::Database>>>,
     /// The values for what a PostgreSQL URL omits.
     defaults: postgres::Defaults,
+    /// Whether statements are not checked on servers.
+    skips_servers: bool,
 }
 
 impl Address {
@@ -39,6 +41,17 @@ impl Databases {
     /// PostgreSQL URLs.
     pub fn new(variable: impl Fn(&str) -> Option<String>) -> Self {
         Self { defaults: postgres::Defaults::new(variable), ..Self::default() }
+    }
+
+    /// Does not connect to servers to check statements. Files are still checked.
+    #[must_use]
+    pub fn without_servers(self) -> Self {
+        Self { skips_servers: true, ..self }
+    }
+
+    /// Whether a statement can be checked on this database now.
+    pub(super) fn is_probed(&self, address: &Address) -> bool {
+        !self.skips_servers || matches!(address, Address::Sqlite(_))
     }
 
     /// Parses a URL. The error never quotes it, because it may hold a password.

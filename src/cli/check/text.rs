@@ -1,0 +1,57 @@
+//! The output of `check` for people.
+
+use std::path::Path;
+
+use super::document::VariableView;
+use super::live::LiveOutcome;
+use crate::call::Kind;
+use crate::call::units::Count;
+use crate::manifest::{Checked, Manifest, Severity};
+
+/// One line for each finding, and a summary. `live` has the listed tools, if the sources were started.
+pub(super) fn format(
+    path: &Path,
+    checked: &Checked,
+    live: Option<&LiveOutcome>,
+    variables: &[VariableView<'_>],
+    ok: bool,
+) -> String {
+    let listed = live.map_or(&[][..], |live| &live.findings);
+    let findings = || checked.findings.iter().chain(listed);
+    let count = |severity, noun| Count(findings().filter(|finding| finding.severity == severity).count(), noun);
+    let mut lines: Vec<String> = findings().map(ToString::to_string).collect();
+    for VariableView { tool, source, name, state, .. } in variables {
+        let owner = tool.or(*source).unwrap_or_default();
+        lines.push(format!("{owner}: environment variable {name}: {}", state.describe()));
+    }
+    lines.extend(live.into_iter().flat_map(|live| live.faults.iter().cloned()));
+    let found = format!("{}, {}", count(Severity::Warning, "warning"), count(Severity::Hint, "hint"));
+    lines.push(if ok {
+        let Manifest { tools, callers, .. } = &checked.manifest;
+        let tools = Count(live.map_or(tools.len(), |live| live.tools), "tool");
+        let sources = describe_sources(&checked.manifest, live.is_some());
+        format!("{}: ok: {tools}{sources}, {}, {found}", path.display(), Count(callers.len(), "caller"))
+    } else {
+        let faults = live.map_or(0, |live| live.faults.len());
+        let faults = if faults > 0 { format!("{}, ", Count(faults, "failure")) } else { String::new() };
+        format!("{}: {}, {faults}{found}", path.display(), count(Severity::Error, "error"))
+    });
+    lines.join("\n")
+}
+
+/// The sources, by kind. Unless they were listed, their tools are unknown, because `check` does not run their code.
+fn describe_sources(manifest: &Manifest, is_listed: bool) -> String {
+    let sources: Vec<String> = [(Kind::Python, "module"), (Kind::Mcp, "MCP server"), (Kind::Http, "OpenAPI document")]
+        .map(|(kind, word)| (count_sources(manifest, kind), word))
+        .into_iter()
+        .filter(|(many, _)| *many > 0)
+        .map(|(many, word)| format!(", {}", Count(many, word)))
+        .collect();
+    let listed = if sources.is_empty() || is_listed { "" } else { " (tools are listed at the start)" };
+    sources.concat() + listed
+}
+
+/// The number of sources of a kind.
+pub(super) fn count_sources(manifest: &Manifest, kind: Kind) -> usize {
+    manifest.sources.iter().filter(|source| source.settings.kind() == kind).count()
+}

@@ -1,0 +1,53 @@
+//! `toolcrib import`: prints a manifest made from another format.
+//!
+//! - `openapi.rs`: the operations of an OpenAPI document.
+//! - `mcp.rs`: the servers of another MCP client; `client_text.rs` converts the variables in their texts.
+//! - `yaml.rs` writes YAML.
+
+mod client_text;
+mod mcp;
+mod openapi;
+mod yaml;
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use serde_json::Value;
+
+use super::Failure;
+use super::failure::describe_io_error;
+use super::output::print_line;
+
+#[derive(Subcommand)]
+pub(super) enum ImportCommand {
+    /// Print the operations of an OpenAPI document as tools of kind http.
+    Openapi(openapi::OpenapiArgs),
+    /// Print the `mcpServers` of another MCP client as `mcp_servers`.
+    Mcp {
+        /// The JSON file with `mcpServers`; `-` reads standard input.
+        file: PathBuf,
+    },
+}
+
+pub(super) fn run(command: ImportCommand) -> Result<(), Failure> {
+    match command {
+        ImportCommand::Openapi(args) => openapi::print_openapi_tools(args),
+        ImportCommand::Mcp { file } => mcp::print_servers(&file),
+    }
+}
+
+fn read_input(file: &Path) -> Result<String, Failure> {
+    let read = if file.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(file)
+    };
+    read.map_err(|error| Failure::Usage(format!("{}: {}", file.display(), describe_io_error(&error))))
+}
+
+fn print_yaml(value: &Value) -> Result<(), Failure> {
+    print_line(&yaml::to_yaml(value).map_err(Failure::Failed)?);
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! The operator's switches on a running service: `cancel`, `enable`, `disable` and `purge`.
+
+use reqwest::Method;
+use serde_json::Value;
+
+use super::Failure;
+use super::client::{Client, ServerArgs, encode_segment};
+use super::output::{OutputArgs, print_json, print_line};
+use super::server_answer::print_answer;
+use crate::call::InvocationId;
+use crate::call::units::Count;
+use crate::environment::Environment;
+
+/// Most calls of a page of `GET /invocations`.
+const MAX_LISTED: u32 = 500;
+
+/// Arguments of `cancel`.
+#[derive(clap::Args)]
+pub(super) struct CancelArgs {
+    /// The id of a running call, or its end as `toolcrib invocations` shows it.
+    id: String,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Arguments of `enable` and `disable`.
+#[derive(clap::Args)]
+pub(super) struct SwitchArgs {
+    /// The tool.
+    name: String,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Arguments of `purge`.
+#[derive(clap::Args)]
+pub(super) struct PurgeArgs {
+    /// The tool. Without it, the results of all tools are purged.
+    name: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Cancels a running call.
+pub(super) async fn cancel(args: CancelArgs, environment: &Environment) -> Result<(), Failure> {
+    let client = args.server.client_or_local(environment)?;
+    let id = match args.id.parse::<InvocationId>() {
+        Ok(id) => id.to_string(),
+        Err(_) => find_running(&client, &args.id).await?,
+    };
+    let answer = client.send(Method::DELETE, &format!("/invocations/{}", encode_segment(&id))).await?;
+    print(answer, &args.output, |answer| {
+        let text = |key: &str| answer[key].as_str().unwrap_or_default();
+        match text("kind") {
+            "cancelled" => format!("{}: cancelled ({})", text("tool"), text("invocation_id")),
+            _ => {
+                format!("{}: still {}, and will be cancelled ({})", text("tool"), text("state"), text("invocation_id"))
+            }
+        }
+    })
+}
+
+/// The running call whose id ends with `end`.
+async fn find_running(client: &Client, end: &str) -> Result<String, Failure> {
+    let mut found = Vec::new();
+    for state in ["running", "reserved"] {
+        let (status, answer) = client.get(&format!("/invocations?state={state}&limit={MAX_LISTED}")).await?;
+        print_answer((status, answer.clone()), true, |_| ())?;
+        let ids = answer["invocations"].as_array().into_iter().flatten();
+        let ids = ids.filter_map(|row| row["invocation_id"].as_str()).filter(|id| id.ends_with(end));
+        found.extend(ids.map(str::to_owned));
+    }
+    found.dedup();
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err(Failure::Failed(format!(
+            "toolcrib: no running call has an id that ends with `{end}`; toolcrib invocations --state running lists them"
+        ))),
+        many => Err(Failure::Failed(format!(
+            "toolcrib: {many} running calls have ids that end with `{end}`: {}",
+            found.join(", ")
+        ))),
+    }
+}
+
+/// Enables or disables a tool.
+pub(super) async fn switch(args: SwitchArgs, is_enabled: bool, environment: &Environment) -> Result<(), Failure> {
+    let client = args.server.client_or_local(environment)?;
+    let verb = if is_enabled { "enable" } else { "disable" };
+    let answer = client.send(Method::POST, &format!("/tools/{}/{verb}", encode_segment(&args.name))).await?;
+    print(answer, &args.output, |answer| {
+        let state = if answer["enabled"] == true { "enabled" } else { "disabled" };
+        format!("{}: {state}", answer["tool"].as_str().unwrap_or_default())
+    })
+}
+
+/// Purges stored results.
+pub(super) async fn purge(args: PurgeArgs, environment: &Environment) -> Result<(), Failure> {
+    let client = args.server.client_or_local(environment)?;
+    let path = match &args.name {
+        Some(name) => format!("/tools/{}/cache", encode_segment(name)),
+        None => "/cache".to_owned(),
+    };
+    let answer = client.send(Method::DELETE, &path).await?;
+    print(answer, &args.output, |answer| {
+        let purged = Count(answer["purged"].as_u64().unwrap_or_default(), "stored result");
+        format!("{}: {purged} purged", answer["tool"].as_str().unwrap_or("all tools"))
+    })
+}
+
+/// Prints the answer: a sentence for people, JSON for programs.
+fn print(
+    answer: (reqwest::StatusCode, Value),
+    output: &OutputArgs,
+    describe: impl FnOnce(&Value) -> String,
+) -> Result<(), Failure> {
+    let is_for_people = output.is_for_people();
+    print_answer(answer, is_for_people, |answer| match is_for_people {
+        true => print_line(&describe(answer)),
+        false => print_json(answer),
+    })
+}

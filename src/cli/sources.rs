@@ -1,0 +1,140 @@
+//! `toolcrib sources`: the state of the sources of a running service.
+
+use serde_json::Value;
+
+use super::Failure;
+use super::client::ServerArgs;
+use super::output::{OutputArgs, print_json, print_line, print_table};
+use super::server_answer::print_answer;
+use super::table::{Content, Table};
+use crate::environment::Environment;
+use crate::sanitize;
+
+/// Arguments of `sources`.
+#[derive(clap::Args)]
+pub(super) struct SourcesArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) async fn run(args: SourcesArgs, environment: &Environment) -> Result<(), Failure> {
+    let is_for_people = args.output.is_for_people();
+    let answer = args.server.client_or_local(environment)?.get("/sources").await?;
+    print_answer(answer, is_for_people, |answer| {
+        if !is_for_people {
+            return print_json(answer);
+        }
+        print_table(&build_table(answer), "no sources", environment);
+        let notes = describe_notes(answer);
+        if !notes.is_empty() {
+            print_line(&format!("\n{}", notes.join("\n")));
+        }
+    })
+}
+
+fn sources(answer: &Value) -> impl Iterator<Item = &Value> {
+    answer["sources"].as_array().into_iter().flatten()
+}
+
+fn build_table(answer: &Value) -> Table {
+    let mut table = Table::new(&[
+        ("SOURCE", Content::Name),
+        ("KIND", Content::Word),
+        ("STATE", Content::Word),
+        ("TOOLS", Content::Number),
+        ("WORKERS", Content::Number),
+        ("REPLACED", Content::Number),
+        ("DOING", Content::Prose),
+    ]);
+    for source in sources(answer) {
+        let text = |key: &str| source[key].as_str().unwrap_or_default().to_owned();
+        let number = |key: &str| source[key].as_u64().unwrap_or_default().to_string();
+        table.add_row([
+            text("name"),
+            text("kind"),
+            text("state"),
+            number("tools"),
+            number("workers"),
+            number("replaced"),
+            text("doing"),
+        ]);
+    }
+    table
+}
+
+/// What the operator should know about each source, in full: these sentences do not fit into a table.
+fn describe_notes(answer: &Value) -> Vec<String> {
+    let mut notes = Vec::new();
+    for source in sources(answer) {
+        let name = source["name"].as_str().unwrap_or_default();
+        let mut note = |text: &str| {
+            let text = sanitize::escape_invisible(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+            notes.push(format!("{name}: {text}"));
+        };
+        let items = |key: &str| source[key].as_array().into_iter().flatten();
+        if let Some(fault) = source["fault"].as_str() {
+            note(fault);
+        }
+        for warning in items("warnings").filter_map(Value::as_str) {
+            note(&format!("warning: {warning}"));
+        }
+        for finding in items("findings") {
+            note(&describe_finding(finding));
+        }
+        for stopped in items("stopped") {
+            let text = |key: &str| stopped[key].as_str().unwrap_or_default();
+            note(&format!("`{}` is quarantined: {}", text("tool"), text("why")));
+        }
+        let operations = &source["operations"];
+        let left_out = operations["left_out"].as_array().map_or(0, Vec::len);
+        if left_out > 0 {
+            note(&format!("{left_out} of {} operations are left out; --format json says why", operations["found"]));
+        }
+    }
+    notes
+}
+
+/// A finding about a listed tool.
+fn describe_finding(finding: &Value) -> String {
+    let text = |key: &str| finding[key].as_str().unwrap_or_default();
+    let rule = Some(text("rule")).filter(|rule| !rule.is_empty()).map(|rule| format!(" [{rule}]"));
+    let message = finding.as_str().unwrap_or_else(|| text("message"));
+    let head = [text("severity"), text("path")].into_iter().filter(|part| !part.is_empty());
+    let head: Vec<String> = head.map(|part| format!("{part}: ")).collect();
+    format!("{}{message}{}", head.concat(), rule.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn sources_and_notes_are_shown() {
+        let answer = json!({"sources": [
+            {"name": "lib", "kind": "python", "state": "up", "tools": 6, "workers": 1, "replaced": 0, "doing": null, "fault": null,
+             "warnings": ["`a` has no\ndescription"], "stopped": [], "operations": null},
+            {"name": "shop", "kind": "openapi", "state": "failed", "tools": 0, "workers": 0, "replaced": 0, "fault": "no answer",
+             "findings": [{"severity": "warning", "path": "x", "message": "m", "rule": "r"}],
+             "stopped": [{"tool": "t", "why": "its text"}], "operations": {"found": 3, "imported": 1, "left_out": [{}, {}]}}]});
+        assert_eq!(
+            build_table(&answer).format(80),
+            "SOURCE  KIND     STATE   TOOLS  WORKERS  REPLACED\n\
+             lib     python   up          6        1         0\n\
+             shop    openapi  failed      0        0         0"
+        );
+        assert_eq!(
+            describe_notes(&answer),
+            [
+                "lib: warning: `a` has no description",
+                "shop: no answer",
+                "shop: warning: x: m [r]",
+                "shop: `t` is quarantined: its text",
+                "shop: 2 of 3 operations are left out; --format json says why"
+            ]
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! `toolcrib tools`: the tools that a manifest declares, for people and in the formats of APIs.
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use serde_json::{Value, json};
+
+use super::Failure;
+use super::findings::print_findings;
+use super::manifest_file::{ManifestArg, log_demo};
+use super::output::{is_terminal, print_json, print_table};
+use super::table::{Content, Table};
+use crate::app::{self, DeclaredTools};
+use crate::call::CallSettings;
+use crate::environment::Environment;
+use crate::formats::{self, Format, ListedTool, NameRules};
+use crate::http;
+use crate::tools::{OwnPorts, Tool, builtin};
+
+/// Arguments of `tools`.
+#[derive(clap::Args)]
+pub(super) struct ToolsArgs {
+    #[command(flatten)]
+    manifest: ManifestArg,
+    /// A table, JSON, or the API whose shape to print. By default, a table on a terminal and JSON elsewhere.
+    #[arg(long, value_enum)]
+    format: Option<ToolsFormat>,
+}
+
+/// How tools are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ToolsFormat {
+    /// For people.
+    Table,
+    /// Another word for `native`, as in other commands.
+    Json,
+    /// In the shape of an API.
+    Api(Format),
+}
+
+impl ValueEnum for ToolsFormat {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self::Table,
+            Self::Json,
+            Self::Api(Format::Native),
+            Self::Api(Format::Openai),
+            Self::Api(Format::OpenaiResponses),
+            Self::Api(Format::Anthropic),
+            Self::Api(Format::Gemini),
+            Self::Api(Format::Bedrock),
+            Self::Api(Format::Mcp),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Table => Some(PossibleValue::new("table").help("For people")),
+            Self::Json => Some(PossibleValue::new("json").help("The same as `native`")),
+            Self::Api(format) => format.to_possible_value(),
+        }
+    }
+}
+
+pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<(), Failure> {
+    let DeclaredTools { mut tools, calls, faults, findings } = match args.manifest.path()? {
+        Some(path) => app::load_declared(&path, environment, log_progress).await?,
+        None => {
+            log_demo();
+            DeclaredTools {
+                tools: builtin::demo_tools(&OwnPorts::default()),
+                calls: CallSettings::default(),
+                faults: Vec::new(),
+                findings: Vec::new(),
+            }
+        }
+    };
+    tools.sort_by(|a, b| a.name().cmp(b.name()));
+    let native = if is_terminal() { ToolsFormat::Table } else { ToolsFormat::Json };
+    match args.format.unwrap_or(native) {
+        ToolsFormat::Table => print_table(&build_table(&tools), "no tools", environment),
+        ToolsFormat::Json | ToolsFormat::Api(Format::Native) => print_json(&native_list(&tools)),
+        ToolsFormat::Api(format) => {
+            let named = tools.iter().map(|tool| (&tool.definition.name, tool.definition.aliases.as_slice()));
+            let spellings = named.collect();
+            let names = NameRules { spellings: &spellings, matching: calls.name_matching };
+            print_json(&formats::render(format, tools.iter().map(ListedTool::from), names));
+        }
+    }
+    print_findings(&findings);
+    fail_on_faults(faults)
+}
+
+fn native_list(tools: &[Tool]) -> Value {
+    let tools: Vec<http::DeclaredTool<'_>> = tools.iter().map(http::DeclaredTool::from).collect();
+    json!({"tools": tools, "next_cursor": null})
+}
+
+fn build_table(tools: &[Tool]) -> Table {
+    let mut table = Table::new(&[
+        ("TOOL", Content::Name),
+        ("KIND", Content::Word),
+        ("EFFECT", Content::Word),
+        ("STATE", Content::Word),
+        ("DESCRIPTION", Content::Prose),
+    ]);
+    for tool in tools {
+        let state = if tool.policy.enabled { "" } else { "disabled" };
+        table.add_row([
+            tool.name().to_owned(),
+            tool.kind.as_str().to_owned(),
+            tool.policy.effect.as_str().to_owned(),
+            state.to_owned(),
+            tool.definition.description.to_string(),
+        ]);
+    }
+    table
+}
+
+/// Logs what a source is doing, because the user has to wait for it.
+pub(super) fn log_progress(source: &str, what: &str) {
+    tracing::info!(source, doing = what, "a source is loading");
+}
+
+/// Fails if sources failed, because the printed list lacks their tools.
+pub(super) fn fail_on_faults(faults: Vec<String>) -> Result<(), Failure> {
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Failed(faults.join("\n"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_has_a_word() {
+        let words: Vec<String> = ToolsFormat::value_variants()
+            .iter()
+            .filter_map(|format| Some(format.to_possible_value()?.get_name().to_owned()))
+            .collect();
+        let formats = Format::ALL.map(|(name, _)| name.to_owned());
+        assert_eq!(words, [&["table".to_owned(), "json".to_owned()][..], &formats].concat());
+    }
+}

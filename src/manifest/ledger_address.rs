@@ -1,0 +1,63 @@
+//! Reads only the address of the ledger from a manifest, for commands that read the ledger without the service. Faults
+//! elsewhere, and secrets of tools and callers that are not set, do not concern them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::decode::Findings;
+use super::finding::{Finding, Location, Severity};
+use super::load::parent_folder;
+use super::node::Node;
+use super::references::{ManifestInput, References};
+use super::rule::Rule;
+use super::{DEFAULT_LEDGER, Manifest};
+use crate::ledger;
+
+/// The ledger of the manifest at `path`, with its file and the defaults of all other settings.
+///
+/// # Errors
+/// The manifest cannot be read, or `ledger.url` refers to a value that is not set.
+pub fn read_ledger_address(path: &Path, input: &dyn ManifestInput) -> Result<ledger::Settings, Vec<Finding>> {
+    let unreadable = |message: String| {
+        let location = Location { file: path.into(), line: 1, column: 1 };
+        vec![Finding::error(location, "", message).with_rule(Rule::Unreadable)]
+    };
+    let text = input.read_text(path).map_err(|error| unreadable(format!("cannot be read: {error}")))?;
+    let root = Node::parse(path, &text).map_err(|finding| vec![finding])?;
+    let plain = Manifest::default().ledger;
+    let Some(node) = root.get("ledger").and_then(|ledger| ledger.get("url")) else {
+        // The default file is in the working folder.
+        return Ok(ledger::Settings { url: DEFAULT_LEDGER.into(), base: PathBuf::new(), ..plain });
+    };
+    let (mut node, base, mut findings) = (node.clone(), parent_folder(path), Findings::default());
+    References::new(input, &base, BTreeSet::new()).resolve(&mut node, "ledger.url", &mut findings);
+    let url: Option<String> = findings.decode_value(&node, "ledger.url");
+    match url {
+        Some(url) if findings.0.iter().all(|finding| finding.severity != Severity::Error) => {
+            Ok(ledger::Settings { url, base, ..plain })
+        }
+        _ => Err(findings.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::read_ledger;
+    use super::*;
+
+    #[test]
+    fn other_secrets_are_not_needed() {
+        let text = "ledger: {url: 'sqlite://${env:KEY}.db', digest_key: '${env:NOT_THERE}'}\n\
+                    callers: [{name: a, key: '${env:NOT_THERE}'}]\ntools: {x: {kind: nonsense}}\n";
+        assert_eq!(read_ledger(text), Ok(("sqlite://value-of-key.db".into(), "/etc/crib".into())));
+        assert_eq!(read_ledger("tools: {}\n"), Ok((DEFAULT_LEDGER.into(), PathBuf::new())));
+    }
+
+    #[test]
+    fn unreadable_addresses_are_located_errors() {
+        let found = read_ledger("ledger:\n  url: ${env:NOT_THERE}\n").unwrap_err();
+        assert_eq!(found, ["2:8: ledger.url: environment variable NOT_THERE is not set"]);
+        assert!(read_ledger("ledger: {url: [x]}").unwrap_err()[0].starts_with("1:15: ledger.url: "));
+        assert_eq!(read_ledger("ledger: [").unwrap_err().len(), 1);
+    }
+}
