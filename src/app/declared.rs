@@ -30,6 +30,8 @@ pub(crate) struct DeclaredTools {
     pub(crate) faults: Vec<String>,
     /// What misleads models in the definitions of the sources' tools.
     pub(crate) findings: Vec<SourceFindings>,
+    /// Warnings about other sources and their tools.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Reads a manifest and lists its sources once. Calls `on_progress` with the source and its current step, if that step
@@ -48,9 +50,11 @@ pub(crate) async fn load_declared(
     }
     let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
     let process_env = ProcessEnv::new(redactor.clone(), environment);
-    let LoadOutcome { tools: source_tools, faults, findings } =
+    let LoadOutcome { tools: source_tools, faults, findings, warnings } =
         live::list_once(sources, &tools, &process_env, on_progress).await;
     tools.extend(source_tools);
-    let faults = faults.iter().map(|fault| redactor.redact_text(&sanitize::clean_text(fault)).into_owned()).collect();
-    Ok(DeclaredTools { tools, calls, faults, findings })
+    let clean = |texts: Vec<String>| {
+        texts.iter().map(|text| redactor.redact_text(&sanitize::clean_text(text)).into_owned()).collect()
+    };
+    Ok(DeclaredTools { tools, calls, faults: clean(faults), findings, warnings: clean(warnings) })
 }

@@ -37,10 +37,9 @@ mod usage;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use tracing_subscriber::EnvFilter;
 
-use self::arguments::{Cli, Command};
+use self::arguments::Command;
 use self::failure::{EXIT_USAGE, Failure};
 use self::output::{print_json, print_note};
 use crate::environment::Environment;
@@ -49,13 +48,13 @@ use crate::log::LogWriter;
 /// Whether a program with these arguments would start other programs. Its environment should then be concealed from
 /// them: see [`conceal`](crate::environment::conceal).
 pub fn starts_programs(arguments: impl IntoIterator<Item = OsString>) -> bool {
-    Cli::try_parse_from(arguments).is_ok_and(|cli| cli.command.starts_programs())
+    let parsed = option_variables::parse(arguments.into_iter().collect(), &Environment::from_process());
+    parsed.is_ok_and(|cli| cli.command.starts_programs())
 }
 
 /// Runs the program with these variables and arguments. The first argument is the program's own name.
 pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Environment) -> ExitCode {
-    let arguments = option_variables::add_variables(arguments.into_iter().collect(), &environment);
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match option_variables::parse(arguments.into_iter().collect(), &environment) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();

@@ -1,20 +1,42 @@
 //! Reads variables that stand for options of the command line.
 //!
-//! clap reads them from the environment of the process, which is empty if it was concealed.
+//! clap would read them from the environment of the process, which is empty if it was concealed. It would also take
+//! them for options that were given, so that a variable could conflict with an option.
 
 use std::ffi::OsString;
 
+use clap::builder::Resettable;
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Command, CommandFactory as _};
+use clap::{Arg, ArgMatches, Command, CommandFactory as _, FromArgMatches as _, Parser as _};
 
 use super::arguments::Cli;
 use crate::environment::Environment;
 
+/// Parses arguments, with the variables of options that were not given.
+///
+/// # Errors
+/// The arguments are invalid, or ask for help.
+pub(super) fn parse(arguments: Vec<OsString>, environment: &Environment) -> Result<Cli, clap::Error> {
+    let arguments = add_variables(arguments, environment);
+    match without_variables(Cli::command()).try_get_matches_from(&arguments) {
+        Ok(matches) => Cli::from_arg_matches(&matches),
+        // Help names the variables.
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => Cli::try_parse_from(&arguments),
+        Err(error) => Err(error),
+    }
+}
+
+/// The command without the names of variables, so that clap reads none.
+fn without_variables(command: Command) -> Command {
+    command.mut_args(|arg| arg.env(Resettable::Reset)).mut_subcommands(without_variables)
+}
+
 /// Returns the arguments, with the variables of options that were not given. Invalid arguments are returned
 /// unchanged, so that clap reports them.
-pub(super) fn add_variables(mut arguments: Vec<OsString>, environment: &Environment) -> Vec<OsString> {
+fn add_variables(mut arguments: Vec<OsString>, environment: &Environment) -> Vec<OsString> {
     let command = Cli::command();
-    let Ok(matches) = command.clone().try_get_matches_from(&arguments) else { return arguments };
+    let Ok(matches) = without_variables(command.clone()).try_get_matches_from(&arguments) else { return arguments };
     let mut added = options_from_variables(&command, &matches, environment);
     if let Some((name, matches)) = matches.subcommand()
         && let Some(command) = command.find_subcommand(name)

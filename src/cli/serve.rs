@@ -53,6 +53,8 @@ pub(super) async fn run(args: ServeArgs, environment: &Environment, log: &LogWri
         return Err(Failure::Usage(message.into()));
     }
     let ServeArgs { manifest, listen, stdio, ledger, accept_loss, allow_open, port: _, host: _ } = args;
+    let listen = listen.as_deref().map(complete_address).transpose();
+    let listen = listen.map_err(|message| Failure::Usage(format!("toolcrib: {message}")))?;
     // A SIGHUP before the service can reload must not end the process.
     let _hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
     file_handles::raise_limit();
@@ -63,8 +65,7 @@ pub(super) async fn run(args: ServeArgs, environment: &Environment, log: &LogWri
     }
     let mut builder = manifest.app_builder(environment)?;
     if let Some(listen) = listen {
-        let address = complete_address(&listen).map_err(|message| Failure::Usage(format!("toolcrib: {message}")))?;
-        builder = builder.listen(address);
+        builder = builder.listen(listen);
     }
     if let Some(ledger) = ledger {
         builder = builder.ledger(ledger);

@@ -62,7 +62,7 @@ impl ValueEnum for ToolsFormat {
 }
 
 pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<(), Failure> {
-    let DeclaredTools { mut tools, calls, faults, findings } = match args.manifest.path()? {
+    let DeclaredTools { mut tools, calls, faults, findings, .. } = match args.manifest.path()? {
         Some(path) => app::load_declared(&path, environment, log_progress).await?,
         None => {
             log_demo();
@@ -71,6 +71,7 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
                 calls: CallSettings::default(),
                 faults: Vec::new(),
                 findings: Vec::new(),
+                warnings: Vec::new(),
             }
         }
     };

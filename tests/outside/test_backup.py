@@ -95,12 +95,24 @@ def test_ledger_is_found_as_serve_finds_it(start, tmp_path):
         assert done.returncode == 0 and (place / name).exists(), done
     (place / "toolcrib.yaml").write_text(to_yaml({"ledger": {"url": "sqlite://data/mine.db"}, "tools": {"calculator": {"kind": "native"}}}))
     assert cli("backup", "c", cwd=place).returncode == 0
-    (place / "toolcrib.yaml").write_text("tools: {x: {kind: nonsense}}\n")
+    (place / "toolcrib.yaml").write_text("ledger: {url: '${env:NOT_THERE}'}\n")
     done = cli("backup", "d", cwd=place)
-    assert done.returncode == 64 and "nonsense" in done.stderr and "--ledger" in done.stderr, done
+    assert done.returncode == 64 and "NOT_THERE is not set" in done.stderr and "--ledger" in done.stderr, done
     (place / "toolcrib.yaml").unlink()
     done = cli("backup", "e", cwd=place)
     assert done.returncode == 1 and "toolcrib.db" in done.stderr and not (place / "e").exists(), done
+
+
+def test_ledger_commands_need_no_other_secret(start, tmp_path):
+    """Keys of callers and tools that are not set do not matter, nor do faults of tools."""
+    crib = start({"tools": {"calculator": {"kind": "native"}}})
+    ok(crib.invoke("calculator", {"expression": "1"}))
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml({
+        "ledger": {"url": str(crib.ledger), "digest_key": "${env:NOT_THERE}"}, "callers": [{"name": "a", "key": "${env:NOT_THERE}"}],
+        "tools": {"x": {"kind": "nonsense"}}}))
+    for args in (("backup", "copy.db"), ("usage",), ("invocations",)):
+        done = cli(*args, cwd=tmp_path)
+        assert done.returncode == 0 and ("calculator" in done.stdout or "copy.db" in done.stdout), done
 
 
 def test_existing_files_are_not_overwritten(start, tmp_path):

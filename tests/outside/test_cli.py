@@ -251,6 +251,7 @@ def test_wrong_command_line_is_refused(tmp_path, args):
 def test_help_and_version(tmp_path):
     done = cli("--help", cwd=tmp_path)
     assert done.returncode == 0
-    for word in ("serve", "check", "tools", "call", "usage", "invocations", "backup", "openapi", "healthcheck"):
+    for word in ("init", "serve", "check", "tools", "call", "usage", "invocations", "sources", "cancel", "enable", "disable", "purge", "key",
+                 "backup", "openapi", "completions", "healthcheck"):
         assert word in done.stdout, word
     assert cli("--version", cwd=tmp_path).returncode == 0

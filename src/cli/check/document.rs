@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::live::LiveOutcome;
 use super::text::count_sources;
 use crate::call::Kind;
+use crate::live::SourceFindings;
 use crate::manifest::{Checked, DeclaredVariable, Finding, ManifestInput as _, ProcessInput, Rule, Severity};
 
 /// The output of `--format json`.
@@ -31,6 +32,12 @@ pub(super) struct CheckDocument<'a> {
     /// With `--live`: sources and tools that cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     failures: Option<&'a [String]>,
+    /// With `--live`: warnings about other sources and their tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_warnings: Option<&'a [String]>,
+    /// With `--live`: what misleads models in the definitions of the listed tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_findings: Option<Vec<SourceFindingView<'a>>>,
     environment: Vec<VariableView<'a>>,
     findings: Vec<FindingView<'a>>,
 }
@@ -44,6 +51,26 @@ struct FindingView<'a> {
     severity: Severity,
     rule: Rule,
     message: &'a str,
+}
+
+/// A finding about a tool that a source has listed.
+#[derive(Serialize)]
+struct SourceFindingView<'a> {
+    source: &'a str,
+    tool: &'a str,
+    severity: Severity,
+    rule: Rule,
+    message: &'a str,
+}
+
+fn source_finding_views(found: &SourceFindings) -> impl Iterator<Item = SourceFindingView<'_>> {
+    found.shown.iter().map(|finding| SourceFindingView {
+        source: &found.source,
+        tool: &finding.tool,
+        severity: if finding.is_hint { Severity::Hint } else { Severity::Warning },
+        rule: finding.rule,
+        message: &finding.message,
+    })
 }
 
 /// A variable that a tool or a source of tools declares.
@@ -94,23 +121,22 @@ impl<'a> CheckDocument<'a> {
         environment: Vec<VariableView<'a>>,
         ok: bool,
     ) -> Self {
-        let findings: Vec<&Finding> =
-            checked.findings.iter().chain(live.into_iter().flat_map(|live| &live.findings)).collect();
-        let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
         Self {
             file: path.display().to_string(),
             ok,
-            errors: count(Severity::Error),
-            warnings: count(Severity::Warning),
-            hints: count(Severity::Hint),
+            errors: checked.count(Severity::Error),
+            warnings: checked.count(Severity::Warning) + live.map_or(0, LiveOutcome::count_warnings),
+            hints: checked.count(Severity::Hint),
             tools: live.map_or(checked.manifest.tools.len(), |live| live.tools),
             modules: count_sources(&checked.manifest, Kind::Python),
             servers: count_sources(&checked.manifest, Kind::Mcp),
             apis: count_sources(&checked.manifest, Kind::Http),
             callers: checked.manifest.callers.len(),
             failures: live.map(|live| &live.faults[..]),
+            source_warnings: live.map(|live| &live.warnings[..]),
+            source_findings: live.map(|live| live.findings.iter().flat_map(source_finding_views).collect()),
             environment,
-            findings: findings.into_iter().map(FindingView::from).collect(),
+            findings: checked.findings.iter().map(FindingView::from).collect(),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::super::Failure;
 use super::super::tools::log_progress;
 use crate::app::{self, DeclaredTools};
 use crate::environment::Environment;
-use crate::manifest::Finding;
+use crate::live::SourceFindings;
 
 /// What listing the sources has shown.
 #[derive(Default)]
@@ -15,15 +15,25 @@ pub(super) struct LiveOutcome {
     pub(super) tools: usize,
     /// Sources and tools that cannot be used, each with the reason.
     pub(super) faults: Vec<String>,
-    /// Findings about the definitions of listed tools.
-    pub(super) findings: Vec<Finding>,
+    /// Warnings about other sources, such as tools that are left out or quarantined.
+    pub(super) warnings: Vec<String>,
+    /// What misleads models in the definitions of the listed tools.
+    pub(super) findings: Vec<SourceFindings>,
+}
+
+impl LiveOutcome {
+    /// The number of all warnings.
+    pub(super) fn count_warnings(&self) -> usize {
+        self.warnings.len() + self.findings.iter().map(|found| found.warnings).sum::<usize>()
+    }
 }
 
 /// Starts the sources of a manifest, lists their tools, and stops them.
 pub(super) async fn list_sources(path: &Path, environment: &Environment) -> Result<LiveOutcome, Failure> {
     let listed = async {
-        let DeclaredTools { tools, faults, .. } = app::load_declared(path, environment, log_progress).await?;
-        Ok(LiveOutcome { tools: tools.len(), faults, findings: Vec::new() })
+        let declared = app::load_declared(path, environment, log_progress).await?;
+        let DeclaredTools { tools, faults, warnings, findings, .. } = declared;
+        Ok(LiveOutcome { tools: tools.len(), faults, warnings, findings })
     };
     tokio::select! {
         listed = listed => listed,

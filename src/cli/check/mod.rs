@@ -80,8 +80,8 @@ pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(
     let threshold = if args.strict { Severity::Warning } else { Severity::Error };
     let is_listed = args.live && checked.count(Severity::Error) == 0;
     let live = if is_listed { live::list_sources(path, environment).await? } else { LiveOutcome::default() };
-    let findings = checked.findings.iter().chain(&live.findings);
-    let has_findings = findings.into_iter().any(|finding| finding.severity <= threshold);
+    let has_findings = checked.findings.iter().any(|finding| finding.severity <= threshold)
+        || args.strict && live.count_warnings() > 0;
     let variables = document::variable_views(&checked.variables, &input);
     let ok = !has_findings && live.faults.is_empty();
     match args.format {

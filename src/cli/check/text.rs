@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::super::findings::finding_lines;
 use super::document::VariableView;
 use super::live::LiveOutcome;
 use crate::call::Kind;
@@ -16,16 +17,17 @@ pub(super) fn format(
     variables: &[VariableView<'_>],
     ok: bool,
 ) -> String {
-    let listed = live.map_or(&[][..], |live| &live.findings);
-    let findings = || checked.findings.iter().chain(listed);
-    let count = |severity, noun| Count(findings().filter(|finding| finding.severity == severity).count(), noun);
-    let mut lines: Vec<String> = findings().map(ToString::to_string).collect();
+    let count = |severity, noun| Count(checked.count(severity), noun);
+    let mut lines: Vec<String> = checked.findings.iter().map(ToString::to_string).collect();
     for VariableView { tool, source, name, state, .. } in variables {
         let owner = tool.or(*source).unwrap_or_default();
         lines.push(format!("{owner}: environment variable {name}: {}", state.describe()));
     }
+    lines.extend(live.into_iter().flat_map(|live| live.warnings.iter().cloned()));
+    lines.extend(live.into_iter().flat_map(|live| live.findings.iter().flat_map(finding_lines)));
     lines.extend(live.into_iter().flat_map(|live| live.faults.iter().cloned()));
-    let found = format!("{}, {}", count(Severity::Warning, "warning"), count(Severity::Hint, "hint"));
+    let warnings = checked.count(Severity::Warning) + live.map_or(0, LiveOutcome::count_warnings);
+    let found = format!("{}, {}", Count(warnings, "warning"), count(Severity::Hint, "hint"));
     lines.push(if ok {
         let Manifest { tools, callers, .. } = &checked.manifest;
         let tools = Count(live.map_or(tools.len(), |live| live.tools), "tool");

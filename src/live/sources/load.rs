@@ -19,6 +19,8 @@ pub(crate) struct LoadOutcome {
     pub(crate) faults: Vec<String>,
     /// What misleads models in the definitions of the tools, for each source with such findings.
     pub(crate) findings: Vec<SourceFindings>,
+    /// One sentence for each warning about a source that can be used, and for each quarantined tool.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// The findings about the tools of one source.
@@ -46,15 +48,18 @@ pub(crate) async fn list_once(
         let listed =
             source.list(&move |what: String| on_progress(&name, &what)).await.map_err(|fault| fault.to_string())?;
         let listing = Arc::new(UsableListing::from_listed(declared, listed));
-        let active = ActiveListing::new(declared, files, source, listing, &[]);
-        active.map(|active| (active.tools, active.findings)).map_err(|fault| fault.why)
+        ActiveListing::new(declared, files, source, listing, &[]).map_err(|fault| fault.why)
     }))
     .await;
     let mut names: HashSet<String> = taken.iter().flat_map(all_names).collect();
-    let mut outcome = LoadOutcome { tools: Vec::new(), faults: Vec::new(), findings: Vec::new() };
+    let mut outcome = LoadOutcome { tools: Vec::new(), faults: Vec::new(), findings: Vec::new(), warnings: Vec::new() };
     for ((declared, _), listed) in snapshots.iter().zip(listed) {
         let mut accepted = Vec::new();
-        let result = listed.and_then(|(tools, found)| {
+        let result = listed.and_then(|ActiveListing { tools, warnings, quarantined, findings: found, .. }| {
+            let quarantined =
+                quarantined.into_iter().map(|one| format!("`{}` is quarantined: {}", one.tool, one.reason));
+            let warnings = warnings.into_iter().chain(quarantined);
+            outcome.warnings.extend(warnings.map(|text| format!("source `{}`: warning: {text}", declared.name())));
             if !found.shown.is_empty() {
                 let source = declared.name().to_owned();
                 outcome.findings.push(SourceFindings { source, shown: found.shown, warnings: found.warnings });

@@ -1,0 +1,76 @@
+"""The operator's commands on a running service: cancel, enable, disable, purge."""
+
+import json
+import threading
+
+from harness import cli, ok, poll, problem
+from recipes import sh
+from terminal import on_terminal
+
+
+def test_tools_are_switched(start, tmp_path):
+    crib = start({"tools": {"greet": sh("echo hello", effect="read")}})
+    code, text, _ = on_terminal("disable", "greet", "--server", f"localhost:{crib.port}", cwd=tmp_path)
+    assert (code, text) == (0, "greet: disabled\n")
+    problem(crib.invoke("greet"), 403, "tool_disabled")
+    done = cli("enable", "greet", "--server", crib.port, cwd=tmp_path)
+    assert done.returncode == 0 and json.loads(done.stdout) == {"tool": "greet", "enabled": True}, done
+    ok(crib.invoke("greet"))
+    missing = cli("disable", "gret", "--server", crib.base, cwd=tmp_path)
+    assert missing.returncode == 1 and json.loads(missing.stdout)["kind"] == "unknown_tool", missing
+    code, text, stderr = on_terminal("disable", "gret", "--server", crib.base, cwd=tmp_path)
+    assert code == 1 and not text and stderr == "toolcrib: there is no tool `gret`\n", (text, stderr)
+
+
+def test_stored_results_are_purged(start, tmp_path):
+    crib = start({"tools": {"a": sh("echo a", effect="read", cache={"ttl": "1h"}), "b": sh("echo b", effect="read", cache={"ttl": "1h"})}})
+    for name in "ab":
+        ok(crib.invoke(name))
+    assert poll(lambda: ok(crib.invoke("a"))["meta"]["cache"] == "hit", what="a stored result")
+    done = cli("purge", "a", "--server", crib.base, cwd=tmp_path)
+    assert done.returncode == 0 and json.loads(done.stdout) == {"tool": "a", "purged": 1}, done
+    assert ok(crib.invoke("a"))["meta"]["cache"] == "miss" and ok(crib.invoke("b"))["meta"]["cache"] == "hit"
+    code, text, _ = on_terminal("purge", "--server", crib.base, cwd=tmp_path)
+    assert code == 0 and text.startswith("all tools: ") and text.endswith("purged\n"), text
+    assert ok(crib.invoke("b"))["meta"]["cache"] == "miss"
+
+
+def start_slow(crib):
+    thread = threading.Thread(target=crib.invoke, args=("slow",), daemon=True)
+    thread.start()
+    return thread, crib.wait_row("tool=slow&state=running")["invocation_id"]
+
+
+def test_running_call_is_cancelled(start, tmp_path):
+    """By its id, or by the end of the id that the table shows."""
+    crib = start({"tools": {"slow": sh("sleep 60", effect="read", timeout="90s")}})
+    for shorten in (False, True):
+        thread, invocation = start_slow(crib)
+        table = cli("invocations", "--server", crib.base, "--state", "running", "--format", "table", cwd=tmp_path).stdout
+        shown = table.splitlines()[1].split()[0]
+        assert invocation.endswith(shown) and len(shown) == 12, table
+        code, text, stderr = on_terminal("cancel", shown if shorten else invocation, "--server", crib.base, cwd=tmp_path)
+        assert (code, text) == (0, f"slow: cancelled ({invocation})\n"), (text, stderr)
+        thread.join(20)
+        assert crib.row(invocation)["kind"] == "cancelled"
+    ended = cli("cancel", invocation[-12:], "--server", crib.base, cwd=tmp_path)
+    assert ended.returncode == 1 and "no running call has an id that ends with" in ended.stderr, ended
+    unknown = cli("cancel", "0" * 8 + "-0000-7000-8000-" + "0" * 12, "--server", crib.base, cwd=tmp_path)
+    assert unknown.returncode == 1 and json.loads(unknown.stdout)["status"] == 404, unknown
+
+
+def test_local_service_is_the_default(start, tmp_path):
+    crib = start({"tools": {"greet": sh("echo hello", effect="read")}})
+    for listen in (f"127.0.0.1:{crib.port}", f"0.0.0.0:{crib.port}", crib.port):
+        done = cli("sources", cwd=tmp_path, env={"TOOLCRIB_LISTEN": str(listen)})
+        assert done.returncode == 0 and json.loads(done.stdout) == {"sources": []}, done
+    nobody = cli("sources", cwd=tmp_path, env={"TOOLCRIB_LISTEN": "127.0.0.1:1"})
+    assert nobody.returncode == 1 and "is the service running there?" in nobody.stderr, nobody
+
+
+def test_keys_are_sent(start, tmp_path):
+    key = "operator-key-0123456789"
+    crib = start({"callers": [{"name": "o", "key": key, "admin": True}], "tools": {"greet": sh("echo hello", effect="read")}})
+    assert cli("purge", "--server", crib.base, cwd=tmp_path).returncode == 1
+    assert cli("purge", "--server", crib.base, "--key", key, cwd=tmp_path).returncode == 0
+    assert cli("purge", cwd=tmp_path, env={"TOOLCRIB_SERVER": crib.base, "TOOLCRIB_KEY": key}).returncode == 0
