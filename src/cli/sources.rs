@@ -80,8 +80,10 @@ fn describe_notes(answer: &Value) -> Vec<String> {
         for warning in items("warnings").filter_map(Value::as_str) {
             note(&format!("warning: {warning}"));
         }
-        for finding in items("findings") {
-            note(&describe_finding(finding));
+        // Hints are many, and only the author of a tool can judge them.
+        for finding in items("findings").filter(|finding| finding["hint"] != true) {
+            let text = |key: &str| finding[key].as_str().unwrap_or_default();
+            note(&format!("warning: {}: {} [{}]", text("tool"), text("message"), text("rule")));
         }
         for stopped in items("stopped") {
             let text = |key: &str| stopped[key].as_str().unwrap_or_default();
@@ -96,16 +98,6 @@ fn describe_notes(answer: &Value) -> Vec<String> {
     notes
 }
 
-/// A finding about a listed tool.
-fn describe_finding(finding: &Value) -> String {
-    let text = |key: &str| finding[key].as_str().unwrap_or_default();
-    let rule = Some(text("rule")).filter(|rule| !rule.is_empty()).map(|rule| format!(" [{rule}]"));
-    let message = finding.as_str().unwrap_or_else(|| text("message"));
-    let head = [text("severity"), text("path")].into_iter().filter(|part| !part.is_empty());
-    let head: Vec<String> = head.map(|part| format!("{part}: ")).collect();
-    format!("{}{message}{}", head.concat(), rule.unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -118,7 +110,7 @@ mod tests {
             {"name": "lib", "kind": "python", "state": "up", "tools": 6, "workers": 1, "replaced": 0, "doing": null, "fault": null,
              "warnings": ["`a` has no\ndescription"], "stopped": [], "operations": null},
             {"name": "shop", "kind": "openapi", "state": "failed", "tools": 0, "workers": 0, "replaced": 0, "fault": "no answer",
-             "findings": [{"severity": "warning", "path": "x", "message": "m", "rule": "r"}],
+             "findings": [{"tool": "x", "message": "m", "rule": "r"}, {"tool": "y", "message": "m", "rule": "r", "hint": true}],
              "stopped": [{"tool": "t", "why": "its text"}], "operations": {"found": 3, "imported": 1, "left_out": [{}, {}]}}]});
         assert_eq!(
             build_table(&answer).format(80),

@@ -48,7 +48,7 @@ mod tests {
 server: {listen: '${env:A_LISTEN}', allowed_hosts: ['${env:A_HOST}'], drain: '${env:A_DRAIN}'}
 ledger: {url: '${env:A_LEDGER}', digest_key: '${file:/none/digest}', retention: '${env:A_RETENTION}'}
 callers:
-  - {name: a, key: '${env:A_KEY}'}
+  - {name: a, key: '${env:A_KEY}', credentials: {shop: '${env:A_CREDENTIAL}'}}
   - {name: b, key: '${file:/none/key}', admin: true}
   - {name: c, key_sha256: '${env:A_HASH}'}
 defaults: {timeout: '${env:A_TIMEOUT}'}
@@ -85,6 +85,13 @@ tools:
     model: {base_url: '${env:A_MODEL_URL}', name: '${env:A_MODEL}', api_key: '${env:A_MODEL_KEY}'}
     prompt: Answer the question.
     tools: [h]
+  o:
+    kind: http
+    description: Reads the stock of the shop by its number.
+    request: {url: 'https://shop.example/x'}
+    auth: {oauth: {token_url: '${env:A_TOKEN_URL}', client_id: '${env:A_CLIENT}', client_secret: '${env:A_CLIENT_SECRET}'}}
+    effect: read
+    cache: {ttl: 1m}
 python_modules:
   m: {module: '${env:A_MODULE}', object: C, init: {key: '${env:A_INIT}'}}
 mcp_servers:
