@@ -26,11 +26,14 @@ def test_secrets_may_be_absent(tmp_path):
     """Each reference without a value is a hint, also for --strict; a database server is not asked."""
     (tmp_path / "toolcrib.yaml").write_text(to_yaml(SECRETS))
     assert cli("check", cwd=tmp_path).returncode == 64
-    done = cli("check", "--no-secrets", "--strict", cwd=tmp_path)
+    done = cli("check", "--no-secrets", cwd=tmp_path)
     assert done.returncode == 0 and "2 tools, 1 OpenAPI document" in done.stdout, done
     report = json.loads(cli("check", "--no-secrets", "--format", "json", cwd=tmp_path).stdout)
-    assert report["ok"] and {finding["rule"] for finding in report["findings"]} == {"missing-secret"}, report
-    assert {finding["severity"] for finding in report["findings"]} == {"hint"} and report["apis"] == 1, report
+    assert report["ok"] and report["errors"] == 0 and report["apis"] == 1, report
+    others = {finding["rule"] for finding in report["findings"] if (finding["rule"], finding["severity"]) != ("missing-secret", "hint")}
+    assert others <= {"unpinned-server"}, report
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml({name: section for name, section in SECRETS.items() if name != "openapi"}))
+    assert cli("check", "--no-secrets", "--strict", cwd=tmp_path).returncode == 0, "hints never count"
     named = " ".join(finding["message"] for finding in report["findings"])
     for name in ("LISTEN", "LEDGER", "/none/digest-key", "A_KEY", "B_HASH", "SHOP_KEY", "SHOP ", "DB_PASSWORD", "API_KEY"):
         assert name in named, name
@@ -57,8 +60,8 @@ def test_values_that_are_set_are_checked(tmp_path):
 
 def write_modules(folder, bad):
     def write(name, function, parameter):
-        (folder / name).write_text(f"def {function}({parameter}: int) -> int:\n    'Computes a number from another one, for tests of lists.'\n    "
-                                   f"return {parameter}\n")
+        (folder / name).write_text(f'def {function}({parameter}: int) -> int:\n    """Computes a number from another one, for tests of lists.\n\n'
+                                   f'    Args:\n        {parameter}: The number to begin with.\n    """\n    return {parameter}\n')
     write("lib.py", "add_one", "number")
     write("bad.py", "subtract_one", "number")
     if bad:

@@ -203,7 +203,8 @@ def test_import_converts_servers_of_other_clients(tmp_path):
     (tmp_path / "mcp.json").write_text(json.dumps(servers))
     done = cli("import", "mcp", tmp_path / "mcp.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == """# left out: off: it is disabled
+    assert done.stdout == """# my_files: named `my files` before; its tools begin with `my_files_`
+# left out: off: it is disabled
 mcp_servers:
   my_files:
     command:
