@@ -1,7 +1,7 @@
 //! Shows what misleads models in the definitions of the tools that sources have listed.
 
 use super::output::print_note;
-use crate::live::SourceFindings;
+use crate::app::SourceFindings;
 use crate::manifest::ListedFinding;
 use crate::sanitize;
 

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::live::LiveOutcome;
 use super::text::count_sources;
+use crate::app::SourceFindings;
 use crate::call::Kind;
-use crate::live::SourceFindings;
 use crate::manifest::{Checked, DeclaredVariable, Finding, ManifestInput as _, ProcessInput, Rule, Severity};
 
 /// The output of `--format json`.

@@ -4,9 +4,8 @@ use std::path::Path;
 
 use super::super::Failure;
 use super::super::tools::log_progress;
-use crate::app::{self, DeclaredTools};
+use crate::app::{self, DeclaredTools, SourceFindings};
 use crate::environment::Environment;
-use crate::live::SourceFindings;
 
 /// What listing the sources has shown.
 #[derive(Default)]
