@@ -79,6 +79,7 @@ pub mod runs;
 pub mod sanitize;
 pub mod schema;
 pub mod secrets;
+mod settings;
 pub mod stack;
 mod startup_banner;
 pub mod suggest;

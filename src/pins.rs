@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -24,7 +25,7 @@ pub const REACH_KEYS: [&str; 5] = ["command", "environment", "url", "document", 
 const SHORT_HASH_DIGITS: usize = 16;
 
 /// The contents of the file.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pins {
     /// The version of the format: [`FORMAT_VERSION`].
@@ -34,7 +35,7 @@ pub struct Pins {
 }
 
 /// What was approved of one server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServerPins {
     /// Hash over its command line and environment, its URL, or its document and base URL, as written in the manifest. The
@@ -48,7 +49,7 @@ pub struct ServerPins {
 }
 
 /// What was approved of one tool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolPin {
     /// Hash over the canonical JSON of `{name, title, description, inputSchema, outputSchema, annotations, request}`.
@@ -59,8 +60,9 @@ pub struct ToolPin {
 }
 
 /// A SHA-256 as 64 hex digits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
+#[schemars(with = "String")]
 pub struct Hash(String);
 
 impl Hash {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use reqwest::header::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::json;
 use url::Url;
 
 use super::caller_references::{has_caller_references, refuse_shared_caches};
@@ -97,10 +98,11 @@ impl ToolReader<'_> {
         }
         let before = self.findings.0.len();
         let known = field_names::<ApiEntry>();
-        self.check_source_entry(unresolved, &entry_path, known, "document, include, headers, tools")?;
+        let as_entry = |text: &str| json!({"document": text});
+        self.check_source_entry(unresolved, &entry_path, known, "document, include, headers, tools …", as_entry)?;
         let mut node = unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
         let omitted = self.resolve_references(&mut node, &entry_path, EntryKind::Source, Default::default());
-        let entry: ApiEntry = self.findings.decode_keys(&node, &entry_path).unwrap_or_default();
+        let entry: ApiEntry = self.findings.decode(&node, &entry_path).unwrap_or_default();
         let mut rules = SourceRules { prefix: entry.prefix.clone(), ..SourceRules::default() };
         if ToolName::parse(&format!("{}x", entry.prefix)).is_err() {
             self.findings.error(&node, &["prefix".into()], &entry_path, NameError.to_string());

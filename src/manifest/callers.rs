@@ -49,7 +49,8 @@ pub(super) fn read_callers(
 ) -> (Vec<CallerSettings>, Vec<ListEntry>) {
     let Some(node) = root.get("callers") else { return (Vec::new(), Vec::new()) };
     let Data::List(items) = &node.data else {
-        findings.error(node, &[], "callers", "a list of callers is expected here");
+        let message = "a list of callers is expected here, e.g. `- {name: bot, key: \"${env:BOT_KEY}\"}`";
+        findings.error(node, &[], "callers", message);
         return (Vec::new(), Vec::new());
     };
     let (mut callers, mut entries) = (Vec::<CallerSettings>::new(), Vec::new());

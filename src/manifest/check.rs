@@ -8,6 +8,7 @@ use super::load::{self, Host, Loaded, ParsedManifest};
 use super::missing_secrets::drop_findings_about_placeholders;
 use super::node::{Data, Node};
 use super::references::ManifestInput;
+use super::rule::Rule;
 use super::{Manifest, lint};
 use crate::call::EnvVar;
 use crate::tools::Tool;
@@ -47,7 +48,14 @@ pub fn check(path: &Path, input: &dyn ManifestInput, natives: &HashMap<String, T
     let Loaded { manifest, mut findings, list_findings, parsed } = load::read_manifest(path, input, &host);
     let manifest = manifest.unwrap_or_default();
     findings.extend(list_findings);
-    findings.extend(lint::run_lints(&parsed, manifest.calls.name_matching, &manifest.listen, input));
+    let mut lints = lint::run_lints(&parsed, manifest.calls.name_matching, &manifest.listen, input);
+    // A lint about the place of an error is about the same mistake, and so is a "secret" that is a variable's name.
+    let explains = |finding: &Finding, lint: &Finding| {
+        let is_variable = finding.rule == Rule::ShellVariable && lint.rule == Rule::LiteralSecret;
+        finding.location == lint.location && (finding.severity == Severity::Error || is_variable)
+    };
+    lints.retain(|lint| !findings.iter().any(|finding| explains(finding, lint)));
+    findings.extend(lints);
     if input.accepts_missing_secrets() {
         drop_findings_about_placeholders(&mut findings);
     }

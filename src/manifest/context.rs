@@ -79,7 +79,7 @@ mod tests {
             (http(", context: [user.id]", "x"), "tools.t.context.0: the name of a context field has"),
             (http(", context: [a, a]", "x"), "tools.t.context.1: the context field `a` is declared twice"),
             (http(", context: ['${env:KEY}']", "x"), "tools.t.context.0: callers can see this"),
-            (http(", context: tenant", "x"), "tools.t.context: invalid type"),
+            (http(", context: tenant", "x"), "tools.t.context: a list is expected here: write `context: [tenant]`"),
             (
                 http(
                     ", context: [tenant], parameters: {context.tenant: {type: string, default: x}}",

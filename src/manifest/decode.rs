@@ -1,12 +1,14 @@
-//! Decodes a node to a settings type through serde, and reports faults with their positions.
+//! Decodes a node to a settings type, and reports faults with their positions.
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_aux::serde_introspection::serde_introspect;
+use serde_json::Value;
 
 use super::finding::{Finding, Severity};
-use super::node::Node;
+use super::node::{Data, Key, Node};
 use super::rule::Rule;
-use crate::suggest;
+use crate::settings::{self, SettingFaultKind, suggests_key, to_flow, unknown_key_message};
 
 /// Maximum number of findings of one reading, and of unknown keys of one map. Registered tools are read by the same
 /// code, and each finding costs a search for its position.
@@ -64,69 +66,80 @@ impl Findings {
         self.0.len() >= MAX_FINDINGS
     }
 
-    /// Reads `node` as a `T` in which every key is optional. Reports one fault of each key.
-    pub(super) fn decode_keys<T: DeserializeOwned>(&mut self, node: &Node, entry_path: &str) -> Option<T> {
-        let faults = self.0.len();
-        for (key, _) in node.entries().unwrap_or_default() {
-            let _: Option<T> = self.decode_value(&node.filtered(|name| name == key.text), entry_path);
-        }
-        if self.0.len() > faults { None } else { self.decode_value(node, entry_path) }
-    }
-
-    /// Reads `node`, whose own path is `entry_path`, as a `T`. Reports all unknown keys, and of other faults the first.
-    pub(super) fn decode<T: DeserializeOwned>(&mut self, node: &Node, entry_path: &str) -> Option<T> {
-        if node.entries().is_none() {
-            self.error(node, &[], entry_path, "a map is expected here");
-            return None;
-        }
-        let known = field_names::<T>();
-        self.report_unknown_keys(node, entry_path, known);
-        let known_only = node.filtered(|key| known.contains(&key));
-        self.decode_value(&known_only, entry_path)
-    }
-
-    /// Reads any value as a `T`.
-    pub(super) fn decode_value<T: DeserializeOwned>(&mut self, node: &Node, entry_path: &str) -> Option<T> {
-        match serde_path_to_error::deserialize(node.to_json()) {
+    /// Reads `node`, whose own path is `entry_path`, as a `T`. Reports all faults.
+    pub(super) fn decode<T: DeserializeOwned + JsonSchema>(&mut self, node: &Node, entry_path: &str) -> Option<T> {
+        match settings::decode(&node.to_json()) {
             Ok(value) => Some(value),
-            Err(error) => {
-                let path: Vec<String> = error
-                    .path()
-                    .iter()
-                    .filter_map(|segment| match segment {
-                        serde_path_to_error::Segment::Seq { index } => Some(index.to_string()),
-                        serde_path_to_error::Segment::Map { key } => Some(key.clone()),
-                        _ => None,
-                    })
-                    .collect();
-                self.report_serde_error(node, path, entry_path, error.inner().to_string());
+            Err(faults) => {
+                for fault in faults {
+                    let rule =
+                        if fault.kind == SettingFaultKind::UnknownKey { Rule::UnknownKey } else { Rule::Invalid };
+                    self.error_with_rule(rule, node, &fault.path, entry_path, fault.message);
+                }
                 None
             }
         }
     }
 
-    /// Reports serde's message about the value at `path`. An unknown field is reported as an unknown key.
-    pub(super) fn report_serde_error(&mut self, node: &Node, mut path: Vec<String>, entry_path: &str, message: String) {
-        let (rule, message) = match parse_unknown_field(&message) {
-            Some((field, known)) => {
-                if path.last() != Some(&field) {
-                    path.push(field.clone());
-                }
-                (Rule::UnknownKey, unknown_key_message(&field, &known))
-            }
-            None => (Rule::Invalid, message),
+    /// Whether the entry of a name is a map. `keys` are some of its keys. `as_map` makes a map of a text that was written
+    /// instead of one.
+    pub(super) fn require_entry(
+        &mut self,
+        node: &Node,
+        entry_path: &str,
+        keys: &str,
+        as_map: impl FnOnce(&str) -> Option<Value>,
+    ) -> bool {
+        if node.entries().is_some() {
+            return true;
+        }
+        let text = match &node.data {
+            Data::Scalar(Value::String(text)) => text.as_str(),
+            _ => "",
         };
-        self.error_with_rule(rule, node, &path, entry_path, message);
+        let message = match as_map(text).filter(|_| !text.is_empty()) {
+            _ if settings::is_missing_space(text) => {
+                format!("a map is expected here; a space is missing after the `:` in `{text}`")
+            }
+            Some(map) => format!("a map is expected here: write `{}`", to_flow(&map)),
+            None => format!("a map is expected here: {keys}"),
+        };
+        self.error(node, &[], entry_path, message);
+        false
+    }
+
+    /// The entries of a section whose keys are names. `what` is the plural of what has the names.
+    pub(super) fn require_names<'n>(
+        &mut self,
+        node: &'n Node,
+        entry_path: &str,
+        what: &str,
+    ) -> Option<&'n [(Key, Node)]> {
+        if node.entries().is_none() {
+            let advice = match &node.data {
+                Data::List(_) => ": write each name as a key, without `-`, and its settings below it",
+                Data::Scalar(_) | Data::Map(_) => ": a name, `:`, and its settings below it",
+            };
+            self.error(node, &[], entry_path, format!("a map of {what} is expected here{advice}"));
+        }
+        node.entries()
+    }
+
+    /// Whether an unknown key of the entry was reported with the advice to write `key`.
+    pub(super) fn suggests_key(&self, entry_path: &str, key: &str) -> bool {
+        let is_in_entry = |path: &str| path.rsplit_once('.').is_some_and(|(entry, _)| entry == entry_path);
+        let mut unknown =
+            self.0.iter().filter(|finding| finding.rule == Rule::UnknownKey && is_in_entry(&finding.path));
+        unknown.any(|finding| suggests_key(&finding.message, key))
     }
 
     /// Reports the keys that are not in `known`: the first ones, and the number of further ones.
     pub(super) fn report_unknown_keys(&mut self, node: &Node, entry_path: &str, known: &[&str]) {
         let keys = node.entries().unwrap_or_default().iter().map(|(key, _)| key.text.as_str());
         let mut unknown = keys.filter(|key| !known.contains(key));
-        let known: Vec<String> = known.iter().map(|&name| name.to_owned()).collect();
         for key in unknown.by_ref().take(MAX_UNKNOWN_KEYS) {
             let path = [key.to_owned()];
-            self.error_with_rule(Rule::UnknownKey, node, &path, entry_path, unknown_key_message(key, &known));
+            self.error_with_rule(Rule::UnknownKey, node, &path, entry_path, unknown_key_message(key, known));
         }
         let more = unknown.count();
         if more > 0 {
@@ -138,21 +151,6 @@ impl Findings {
 /// The keys of a settings type.
 pub(super) fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
     serde_introspect::<T>()
-}
-
-fn unknown_key_message(key: &str, known: &[String]) -> String {
-    match suggest::closest_name(key, known.iter().map(String::as_str), suggest::MIN_HINT_RATIO) {
-        Some(near) => format!("unknown key, did you mean {near}?"),
-        None => format!("unknown key; there are {}", known.join(", ")),
-    }
-}
-
-/// The field and the known names of serde's message "unknown field `x`, expected one of `a`, `b`".
-fn parse_unknown_field(message: &str) -> Option<(String, Vec<String>)> {
-    let rest = message.strip_prefix("unknown field `")?;
-    let (field, rest) = rest.split_once('`')?;
-    let known = rest.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-    Some((field.to_owned(), known))
 }
 
 pub(super) fn join_path(entry_path: &str, path: &[String]) -> String {

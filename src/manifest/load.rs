@@ -8,6 +8,7 @@ use super::decode::{Findings, field_names, join_path};
 use super::finding::{Finding, Location, Severity};
 use super::listen::complete_address;
 use super::lock;
+use super::misplaced_keys::correct_indentation;
 use super::name_conflicts;
 use super::node::{Key, Node};
 use super::policy;
@@ -144,6 +145,7 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
     let mut loader = Loader {
         input,
         natives,
+        is_standalone: host.is_standalone,
         findings: Findings::default(),
         secrets: BTreeSet::new(),
         tool_names: HashMap::new(),
@@ -185,6 +187,7 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
 struct Loader<'a> {
     input: &'a dyn ManifestInput,
     natives: &'a HashMap<String, Tool>,
+    is_standalone: bool,
     findings: Findings,
     secrets: BTreeSet<String>,
     /// The position where each tool name first occurred.
@@ -208,18 +211,13 @@ impl Loader<'_> {
                 return None;
             }
         };
-        match Node::parse(path, &text) {
-            Ok(node) if node.entries().is_some() => Some(node),
-            Ok(_) => {
-                let message = "a manifest is a map: tools, callers, server, ledger …";
-                self.findings.0.push(Finding::error(location(), "", message).with_rule(Rule::Unreadable));
-                None
-            }
-            Err(finding) => {
-                self.findings.0.push(finding);
-                None
-            }
+        let node = Node::parse(path, &text, &mut self.findings.0)?;
+        if node.entries().is_none() {
+            let message = "a manifest is a map with keys such as `tools:`, `callers:` and `server:`";
+            self.findings.0.push(Finding::error(location(), "", message).with_rule(Rule::Unreadable));
+            return None;
         }
+        Some(node)
     }
 
     fn load_manifest(&mut self, path: &Path) -> Option<Manifest> {
@@ -311,21 +309,34 @@ impl Loader<'_> {
                 self.findings.error(&parsed_source.entry, &["url".into()], &entry_path, message);
             });
         }
+        self.warn_without_tools(&root, &manifest);
         name_conflicts::report_conflicts(&manifest, &self.source_names, &self.tool_names, &mut self.findings.0);
         manifest.defaults = Defaults(defaults);
         Some(manifest)
     }
 
-    fn decode_section<T: serde::de::DeserializeOwned>(&mut self, root: &Node, name: &str, base: &Path) -> Option<T> {
+    fn warn_without_tools(&mut self, root: &Node, manifest: &Manifest) {
+        let has_errors = self.findings.0.iter().any(|finding| finding.severity == Severity::Error);
+        if self.is_standalone && !has_errors && manifest.tools.is_empty() && manifest.sources.is_empty() {
+            let message = "declares no tools: add `tools:`, `python_modules:`, `mcp_servers:` or `openapi:`";
+            self.findings.warning_with_rule(Rule::NoTools, root, &[], "", message);
+        }
+    }
+
+    fn decode_section<T: serde::de::DeserializeOwned + schemars::JsonSchema>(
+        &mut self,
+        root: &Node,
+        name: &str,
+        base: &Path,
+    ) -> Option<T> {
         let mut node = root.get(name)?.clone();
         self.resolve_references(&mut node, name, base);
         if node.entries().is_none() {
-            self.findings.error(&node, &[], name, "a map is expected here");
-            return None;
+            return self.findings.decode(&node, name);
         }
         let known = field_names::<T>();
         self.findings.report_unknown_keys(&node, name, known);
-        self.findings.decode_keys(&node.filtered(|key| known.contains(&key)), name)
+        self.findings.decode(&node.filtered(|key| known.contains(&key)), name)
     }
 
     fn resolve_references(&mut self, node: &mut Node, entry_path: &str, base: &Path) {
@@ -344,6 +355,11 @@ impl Loader<'_> {
         if section.url.as_deref().is_some_and(ledger::is_in_memory_url) {
             let message = "there is no ledger in memory: name a file, sqlite://FILE, or leave the key out";
             self.findings.error(root, &key("url"), "", message);
+        } else if let Some((scheme, _)) = section.url.as_deref().and_then(|url| url.split_once("://"))
+            && scheme != "sqlite"
+        {
+            let message = format!("there is no ledger of this kind, `{scheme}`: name a file, e.g. sqlite://toolcrib.db");
+            self.findings.error(root, &key("url"), "", message);
         }
         if section.retention.is_some_and(|keep| keep.0.is_zero()) {
             self.findings.error(root, &key("retention"), "", "at least some time is needed: leave it out to keep all");
@@ -357,16 +373,15 @@ impl Loader<'_> {
 
     fn read_tools(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
         let Some(node) = root.get("tools") else { return };
-        let Some(entries) = node.entries() else {
-            self.findings.error(node, &[], "tools", "a map of tools is expected here");
-            return;
-        };
+        let Some(entries) = self.findings.require_names(node, "tools", "tools") else { return };
         for (key, entry) in entries {
             let entry_path = format!("tools.{}", key.text);
             if !self.claim_name(key, &entry_path) {
                 continue;
             }
-            let tool = self.tool_reader(base, defaults).read_tool(&key.text, entry);
+            let corrected = correct_indentation(entry, &entry_path, &mut self.findings);
+            let entry = corrected.as_ref().unwrap_or(entry);
+            let tool = self.tool_reader(base, defaults).read_tool(&key.text, entry).filter(|_| corrected.is_none());
             let (key, entry, base) = (key.clone(), entry.clone(), base.to_owned());
             let parsed_tool = ParsedTool { key, path: entry_path, entry, tool: tool.clone(), base };
             self.claim_aliases(&parsed_tool);
@@ -424,10 +439,7 @@ impl Loader<'_> {
     fn read_sources(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
         for (section, what, read) in SOURCE_SECTIONS {
             let Some(node) = root.get(section) else { continue };
-            let Some(entries) = node.entries() else {
-                self.findings.error(node, &[], section, format!("a map of {what} is expected here"));
-                continue;
-            };
+            let Some(entries) = self.findings.require_names(node, section, what) else { continue };
             for (key, entry) in entries {
                 let (name, entry_path) = (key.text.clone(), format!("{section}.{}", key.text));
                 if let Some(first) = self.source_names.get(&name) {
@@ -454,7 +466,7 @@ impl Loader<'_> {
 
     fn read_includes(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
         let Some(node) = root.get("include") else { return };
-        let Some(patterns) = self.findings.decode_value::<Vec<String>>(node, "include") else { return };
+        let Some(patterns) = self.findings.decode::<Vec<String>>(node, "include") else { return };
         for (at, pattern) in patterns.iter().enumerate() {
             let path = [at.to_string()];
             let files = match self.input.matching_files(&base.join(pattern).to_string_lossy()) {

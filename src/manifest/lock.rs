@@ -48,13 +48,7 @@ pub(super) fn read_pins(path: &Path, input: &dyn ManifestInput, findings: &mut F
             .push(Finding::error(location_at(error.line(), error.column()), "", message).with_rule(Rule::Unreadable));
         return None;
     }
-    let node = match Node::parse(&file, &text) {
-        Ok(node) => node,
-        Err(finding) => {
-            findings.0.push(finding);
-            return None;
-        }
-    };
+    let node = Node::parse(&file, &text, &mut findings.0)?;
     match node.get("version").map(Node::to_json) {
         Some(version) if version == pins::FORMAT_VERSION => findings.decode(&node, ""),
         Some(version) => {
@@ -75,7 +69,7 @@ fn manifest_with_same_pins(path: &Path, input: &dyn ManifestInput) -> Option<Pat
     let others = ["yaml", "yml", "json"].map(|extension| path.with_extension(extension));
     others.into_iter().filter(|other| other != path && pins::pins_path(other) == pins::pins_path(path)).find(|other| {
         let text = input.is_file(other).then(|| input.read_text(other).ok()).flatten();
-        text.and_then(|text| Node::parse(other, &text).ok())
+        text.and_then(|text| Node::parse(other, &text, &mut Vec::new()))
             .is_some_and(|root| [MCP_SERVERS, OPENAPI].iter().any(|section| root.get(section).is_some()))
     })
 }
@@ -190,7 +184,7 @@ mod tests {
             ),
             ("{\"servers\": {}}".into(), "t.lock:1:1: version is missing"),
             ("[]".into(), "t.lock:1:1: version is missing"),
-            ("{\"version\": 1}".into(), "t.lock:1:1: missing field `servers`"),
+            ("{\"version\": 1}".into(), "t.lock:1:1: servers: is missing"),
             (good.replace("\"reach\"", "\"reech\""), "servers.near.reech: unknown key, did you mean reach?"),
             (good.replace("\"sha256\"", "\"sha\""), "servers.near.tools.get_weather.sha: unknown key"),
             (good.replace("00000000\"", "\""), "sha256: a SHA-256 is expected here"),

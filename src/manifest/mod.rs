@@ -2,7 +2,7 @@
 //!
 //! Reading finds as many faults as possible at once. Each has a position and a correction.
 //!
-//! - `node.rs` reads YAML with positions.
+//! - `node.rs` reads YAML with positions; `yaml_syntax.rs` explains why a text is not YAML.
 //! - `references.rs` replaces references to secrets. `reference_context.rs` knows where their text would be read as a
 //!   template. `missing_secrets.rs` is for missing values, `caller_references.rs` for credentials of callers.
 //! - `decode.rs` decodes nodes to the types in `sections.rs`.
@@ -11,6 +11,9 @@
 //! - `lock.rs` reads pins, `listen.rs` addresses to listen on, `ledger_address.rs` only the address of the ledger.
 //! - `name_conflicts.rs` finds names that tools of two servers could share, and `self_reference.rs` servers that are
 //!   this service.
+//! - `misplaced_keys.rs` finds keys of a tool that are indented too far.
+//! - `summary.rs` writes findings as lines for people.
+//! - `short_forms.rs` reads the short forms of policies, such as `cache: 5m`.
 //! - `policy.rs` completes policies from the defaults; `callers.rs` reads the callers.
 //! - `tool_lists.rs` finds entries of tool lists that match no tool.
 //! - `variables.rs` and `context.rs` read the variables and context fields that tools and sources declare.
@@ -29,6 +32,7 @@ mod lint;
 mod listen;
 mod load;
 mod lock;
+mod misplaced_keys;
 mod missing_secrets;
 mod modules;
 mod name_conflicts;
@@ -43,13 +47,18 @@ mod schema;
 mod sections;
 mod self_reference;
 mod servers;
+mod short_forms;
+#[cfg(test)]
+mod slip_tests;
 mod source;
 mod source_tools;
+mod summary;
 #[cfg(test)]
 mod testing;
 mod tool;
 mod tool_lists;
 mod variables;
+mod yaml_syntax;
 
 pub use callers::check_caller_name;
 pub use check::{Checked, DeclaredVariable, check};
@@ -67,6 +76,7 @@ pub use rule::Rule;
 pub use schema::json_schema;
 pub(crate) use self_reference::self_references;
 pub use source::{DeclaredSource, SourceRules, ToolRules};
+pub use summary::summarize_findings;
 pub(crate) use tool_lists::{Knowledge, ListEntry};
 
 use crate::call::{CallSettings, Capture, DigestKey};

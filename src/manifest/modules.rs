@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::json;
 
 use super::decode::{field_names, join_path};
 use super::load::ParsedTool;
@@ -95,13 +96,14 @@ impl ToolReader<'_> {
         }
         let before = self.findings.0.len();
         let known = field_names::<ModuleEntry>();
-        self.check_source_entry(unresolved, &entry_path, known, "module, workers, functions, tools")?;
+        let as_entry = |text: &str| json!({"module": text});
+        self.check_source_entry(unresolved, &entry_path, known, "module, workers, functions, tools …", as_entry)?;
         let inputs = self.read_source_inputs(unresolved, &entry_path);
         self.warn_overridden_variables(&inputs.env, unresolved, &entry_path);
         let mut node = unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
         let omitted =
             self.resolve_references(&mut node, &entry_path, EntryKind::Source, inputs.variables.unset.clone());
-        let module_entry: ModuleEntry = self.findings.decode_keys(&node, &entry_path).unwrap_or_default();
+        let module_entry: ModuleEntry = self.findings.decode(&node, &entry_path).unwrap_or_default();
 
         let (prefix, context, env) = (module_entry.prefix.clone(), inputs.context.clone(), inputs.env.clone());
         let mut rules = SourceRules { prefix, context, env, ..SourceRules::default() };
@@ -365,7 +367,7 @@ mod tests {
                 "2:27: python_modules.m.requirements: interpreter and requirements",
             ),
             ("{module: tools/m.py, workers: 0}", "python_modules.m.workers: at least one"),
-            ("{module: tools/m.py, workers: -1}", "python_modules.m.workers: invalid value"),
+            ("{module: tools/m.py, workers: -1}", "python_modules.m.workers: 0 or more is expected here"),
             ("{module: tools/m.py, functions: []}", "python_modules.m.functions: names no function"),
             ("{module: tools/m.py, init: {a: 1}}", "python_modules.m.init: these are arguments for a class"),
             ("{module: tools/m.py, share: true}", "python_modules.m.share: only an object can be shared"),

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use serde_json::Value;
 
+use super::decode::join_path;
 use super::finding::{Finding, Location};
 use super::rule::Rule;
+use super::yaml_syntax::{self, Explanation};
 use crate::call::json::escape_pointer_token;
 
 /// A value and its position.
@@ -36,25 +38,30 @@ pub(super) struct Key {
 }
 
 impl Node {
-    /// Parses the text of a file.
-    pub(super) fn parse(file: &Path, text: &str) -> Result<Self, Finding> {
+    /// Parses the text of a file, as far as possible, and adds the faults to `findings`.
+    pub(super) fn parse(file: &Path, text: &str, findings: &mut Vec<Finding>) -> Option<Self> {
         let file: Arc<Path> = file.into();
         let start = Location { file: file.clone(), line: 1, column: 1 };
-        let documents = MarkedYaml::load_from_str(text).map_err(|error| {
-            let (line, column) = (error.marker().line().max(1), error.marker().col() + 1);
-            let location = Location { file: file.clone(), line, column };
-            let (rule, message) = match error.info() {
-                twice if twice.contains("duplicated key") => {
-                    (Rule::DuplicateName, "this name is used twice: names must be unique".into())
-                }
-                other => (Rule::Unreadable, format!("not YAML: {other}")),
-            };
-            Finding::error(location, "", message).with_rule(rule)
-        })?;
+        let documents = match MarkedYaml::load_from_str(text) {
+            Ok(documents) => documents,
+            Err(error) => {
+                let (line, column) = (error.marker().line().max(1), error.marker().col() + 1);
+                let stop = Location { file, line, column };
+                let Explanation { line, column, message } = yaml_syntax::explain(text, &stop, error.info());
+                let is_repeated = error.info().contains("duplicated key");
+                let rule = if is_repeated { Rule::DuplicateName } else { Rule::Unreadable };
+                findings.push(Finding::error(Location { line, column, ..stop }, "", message).with_rule(rule));
+                return None;
+            }
+        };
         match documents.as_slice() {
-            [] => Ok(Self { location: start, data: Data::Map(Vec::new()) }),
-            [one] => convert_node(&file, one),
-            _ => Err(Finding::error(start, "", "the file has more than one YAML document")),
+            [] => Some(Self { location: start, data: Data::Map(Vec::new()) }),
+            [one] => Some(Converter { file, findings }.convert(one, "")),
+            _ => {
+                let message = "the file has more than one YAML document: leave out the line `---`";
+                findings.push(Finding::error(start, "", message).with_rule(Rule::Unreadable));
+                None
+            }
         }
     }
 
@@ -147,39 +154,90 @@ impl Node {
     }
 }
 
-fn convert_node(file: &Arc<Path>, node: &MarkedYaml<'_>) -> Result<Node, Finding> {
-    let at = |node: &MarkedYaml<'_>| Location {
-        file: file.clone(),
-        line: node.span.start.line().max(1),
-        column: node.span.start.col() + 1,
-    };
-    let location = at(node);
-    let data = match &node.data {
-        YamlData::Value(scalar) => Data::Scalar(match scalar {
-            Scalar::Null => Value::Null,
-            Scalar::Boolean(value) => Value::Bool(*value),
-            Scalar::Integer(value) => (*value).into(),
-            Scalar::FloatingPoint(value) => serde_json::Number::from_f64(value.into_inner())
-                .map(Value::Number)
-                .ok_or_else(|| Finding::error(location.clone(), "", "a number that JSON cannot hold"))?,
-            Scalar::String(text) => Value::String(text.to_string()),
-        }),
-        YamlData::Sequence(items) => {
-            Data::List(items.iter().map(|item| convert_node(file, item)).collect::<Result<_, _>>()?)
-        }
-        YamlData::Mapping(entries) => {
-            let entry = |(key, value): (&MarkedYaml<'_>, &MarkedYaml<'_>)| {
-                let key_place = at(key);
-                let text = match convert_node(file, key)?.data {
-                    Data::Scalar(Value::String(text)) => text,
-                    Data::Scalar(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
-                    _ => return Err(Finding::error(key_place, "", "a key is a plain text")),
-                };
-                Ok((Key { text, location: key_place }, convert_node(file, value)?))
-            };
-            Data::Map(entries.iter().map(entry).collect::<Result<_, _>>()?)
-        }
-        _ => return Err(Finding::error(location, "", "YAML tags have no meaning here: write plain values")),
-    };
-    Ok(Node { location, data })
+/// Converts the nodes of the parser, and reports those that a manifest cannot have.
+struct Converter<'f> {
+    file: Arc<Path>,
+    findings: &'f mut Vec<Finding>,
+}
+
+impl Converter<'_> {
+    fn locate(&self, node: &MarkedYaml<'_>) -> Location {
+        Location { file: self.file.clone(), line: node.span.start.line().max(1), column: node.span.start.col() + 1 }
+    }
+
+    fn error(&mut self, location: &Location, path: &str, message: impl Into<String>) {
+        self.findings.push(Finding::error(location.clone(), path, message).with_rule(Rule::Unreadable));
+    }
+
+    /// Converts a node. In place of a fault stands what was probably meant, so that the rest is read too.
+    fn convert(&mut self, node: &MarkedYaml<'_>, path: &str) -> Node {
+        let location = self.locate(node);
+        let data = match &node.data {
+            YamlData::Value(scalar) => Data::Scalar(match scalar {
+                Scalar::Null => Value::Null,
+                Scalar::Boolean(value) => Value::Bool(*value),
+                Scalar::Integer(value) => (*value).into(),
+                Scalar::FloatingPoint(value) => match serde_json::Number::from_f64(value.into_inner()) {
+                    Some(number) => Value::Number(number),
+                    None => {
+                        self.error(&location, path, "a finite number is expected here");
+                        Value::Null
+                    }
+                },
+                Scalar::String(text) => Value::String(text.to_string()),
+            }),
+            YamlData::Sequence(items) => {
+                let item =
+                    |(at, item): (usize, &MarkedYaml<'_>)| self.convert(item, &join_path(path, &[at.to_string()]));
+                Data::List(items.iter().enumerate().map(item).collect())
+            }
+            YamlData::Mapping(entries) => {
+                if let Some(placeholder) = unquoted_placeholder(node) {
+                    let key = path.rsplit('.').next().filter(|key| !key.is_empty() && key.parse::<usize>().is_err());
+                    let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
+                    self.error(&location, path, format!("put a placeholder in quotes: `{key}\"{placeholder}\"`"));
+                    Data::Scalar(Value::String(placeholder))
+                } else {
+                    Data::Map(entries.iter().filter_map(|(key, value)| self.convert_entry(key, value, path)).collect())
+                }
+            }
+            _ => {
+                let message = "YAML tags have no meaning here: write a plain value; a variable is `${env:NAME}`";
+                self.error(&location, path, message);
+                Data::Scalar(Value::Null)
+            }
+        };
+        Node { location, data }
+    }
+
+    fn convert_entry(&mut self, key: &MarkedYaml<'_>, value: &MarkedYaml<'_>, path: &str) -> Option<(Key, Node)> {
+        let location = self.locate(key);
+        let text = match &key.data {
+            YamlData::Value(Scalar::String(text)) => text.to_string(),
+            YamlData::Value(Scalar::Boolean(value)) => value.to_string(),
+            YamlData::Value(Scalar::Integer(value)) => value.to_string(),
+            YamlData::Value(Scalar::FloatingPoint(value)) => value.to_string(),
+            _ => {
+                self.error(&location, path, "a key is a text here: put it in quotes if it has brackets or braces");
+                return None;
+            }
+        };
+        let node = self.convert(value, &join_path(path, std::slice::from_ref(&text)));
+        Some((Key { text, location }, node))
+    }
+}
+
+/// The text of `{{ name }}` without quotes, which YAML reads as a map whose key is a map.
+fn unquoted_placeholder(node: &MarkedYaml<'_>) -> Option<String> {
+    match &only_key(only_key(node)?)?.data {
+        YamlData::Value(Scalar::String(name)) => Some(format!("{{{{ {} }}}}", name.trim())),
+        _ => None,
+    }
+}
+
+/// The key of a map that has one key without a value.
+fn only_key<'a, 'i>(node: &'a MarkedYaml<'i>) -> Option<&'a MarkedYaml<'i>> {
+    let YamlData::Mapping(entries) = &node.data else { return None };
+    let (key, value) = entries.iter().next().filter(|_| entries.len() == 1)?;
+    matches!(value.data, YamlData::Value(Scalar::Null)).then_some(key)
 }

@@ -1,14 +1,14 @@
 //! Compiles the `parameters:` shorthand to a JSON Schema.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::decode::{Findings, join_path};
-use super::node::Node;
+use super::node::{Data, Node};
 use crate::call::JsonObject;
 
 /// The keys of a parameter: those of JSON Schema, and `required`. Any other key is a typing error, which JSON Schema
 /// would ignore.
-const PARAMETER_KEYS: [&str; 38] = [
+pub(super) const PARAMETER_KEYS: [&str; 38] = [
     "type",
     "description",
     "title",
@@ -52,15 +52,19 @@ const PARAMETER_KEYS: [&str; 38] = [
 /// Builds the schema. A parameter is required unless it has `required: false` or a default. Other parameters are
 /// forbidden.
 pub(super) fn compile_parameters(node: &Node, entry_path: &str, findings: &mut Findings) -> Option<Value> {
-    let Some(entries) = node.entries() else {
-        findings.error(node, &[], entry_path, "a map of parameters is expected here");
-        return None;
-    };
+    if let (Data::List(items), None) = (&node.data, findings.require_names(node, entry_path, "parameters")) {
+        return Some(schema_of_names(items));
+    }
+    let entries = node.entries()?;
     let (mut properties, mut required) = (JsonObject::new(), Vec::new());
     for (key, parameter) in entries {
         let path = join_path(entry_path, std::slice::from_ref(&key.text));
         if parameter.entries().is_none() {
-            findings.error(parameter, &[], &path, "a map is expected here, e.g. {type: string, description: …}");
+            let as_schema = |word: &str| is_type(word).then(|| json!({"type": word}));
+            findings.require_entry(parameter, &path, "type, description, enum, default …", as_schema);
+            // Its placeholders are not to be reported as unknown.
+            properties.insert(key.text.clone(), json!({}));
+            required.push(Value::from(key.text.as_str()));
             continue;
         }
         findings.report_unknown_keys(parameter, &path, &PARAMETER_KEYS);
@@ -90,4 +94,19 @@ pub(super) fn compile_parameters(node: &Node, entry_path: &str, findings: &mut F
     Some(json!({
         "type": "object", "properties": properties, "required": required, "additionalProperties": false,
     }))
+}
+
+/// A schema with the names in a list that stands in place of the map, so that their placeholders are not reported too.
+fn schema_of_names(items: &[Node]) -> Value {
+    let name = |item: &Node| match item.get("name").unwrap_or(item).to_json() {
+        Value::String(name) => Some((name, json!({}))),
+        _ => None,
+    };
+    let properties: Map<String, Value> = items.iter().filter_map(name).collect();
+    let required: Vec<&String> = properties.keys().collect();
+    json!({"type": "object", "required": required, "properties": properties})
+}
+
+fn is_type(word: &str) -> bool {
+    ["string", "integer", "number", "boolean", "array", "object"].contains(&word)
 }

@@ -61,6 +61,24 @@ impl EntryKind {
         }
     }
 
+    /// The name in a `$NAME` that was probably meant as a reference. Statements, and scripts in `command`, have dollar
+    /// signs of their own.
+    pub(super) fn shell_variable<'t>(self, path: &str, text: &'t str) -> Option<&'t str> {
+        let is_word = !text.contains(char::is_whitespace) || text.contains(": ");
+        let is_script = text.contains(['\n', ';', '"', '\'', '|', '(', '{', '>']) || !is_word;
+        match path.split('.').next().unwrap_or_default() {
+            "statement" => return None,
+            "command" if is_script => return None,
+            _ => {}
+        }
+        text.split('$').skip(1).find_map(|rest| {
+            let end = rest.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
+            let (name, after) = rest.split_at(end.unwrap_or(rest.len()));
+            let is_name = name.len() >= 3 && name.starts_with(|c: char| c.is_ascii_uppercase());
+            (is_name && !after.starts_with(char::is_alphanumeric)).then_some(name)
+        })
+    }
+
     /// What happens to an absent item at `path`. `path` is relative to the entry.
     pub(super) fn absent_item(self, path: &str) -> AbsentItem {
         let is_in = |key: &str| path.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));

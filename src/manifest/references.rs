@@ -226,6 +226,12 @@ impl<'a> References<'a> {
                 }
                 Err((rule, message)) => findings.error_with_rule(rule, node, &[], entry_path, message),
             },
+            Data::Scalar(Value::String(text)) if text.contains('$') => {
+                if let Some(name) = self.entry_kind.shell_variable(own, text) {
+                    let message = format!("`${name}` stays as it is: a reference is `${{env:{name}}}`");
+                    findings.warning_with_rule(Rule::ShellVariable, node, &[], entry_path, message);
+                }
+            }
             Data::Scalar(_) => {}
             Data::List(items) => {
                 let mut at = 0;

@@ -50,10 +50,17 @@ rules! {
     Contradiction "contradiction" "a schema that no value fits",
     UnknownRequired "unknown-required" "a name in required that is not in properties",
     StrayKeyword "stray-keyword" "a keyword for values of another type",
+    RefusedArgument "refused-argument" "a parameter of a command that allows values which calls refuse",
     // Providers.
     RefusedName "refused-name" "a tool name that a provider refuses (hint: the provider gets another form of it)",
     RefusedParameter "refused-parameter" "a parameter's name that a provider refuses",
     RefusedSchema "refused-schema" "a keyword that a provider refuses (hint: only in a restricted mode)",
+    // Requests and commands.
+    SingleBrace "single-brace" "a name in one brace in a URL, which stays as it is",
+    UnusedParameter "unused-parameter" "a parameter whose value goes nowhere",
+    WritingRead "writing-read" "a tool with effect: read whose request changes something",
+    ShellVariable "shell-variable" "a `$NAME` that stays as it is: references are ${env:NAME}",
+    NoTools "no-tools" "a manifest without tools",
     // Policies.
     Ineffective "ineffective" "a setting that cannot take effect",
     IdleLimit "idle-limit" "a limit that is never reached, because another one is reached first",

@@ -195,7 +195,8 @@ mod tests {
     use super::*;
 
     fn is_valid(manifest: &str) -> Result<(), String> {
-        let node = crate::manifest::node::Node::parse(std::path::Path::new("test.yaml"), manifest).expect("YAML");
+        let node = crate::manifest::node::Node::parse(std::path::Path::new("test.yaml"), manifest, &mut Vec::new())
+            .expect("YAML");
         let validator = jsonschema::validator_for(&json_schema()).expect("a schema");
         validator.validate(&node.to_json()).map_err(|error| format!("{}: {error}", error.instance_path()))
     }

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::short_forms::{self, CacheForm, LimitsForm, RetryForm};
 use crate::call::units::{HumanDuration, Size};
 use crate::call::{CacheScope, Capture, Effect, EnvVar, Idempotency, Limit, OnDisconnect, Paging};
 use crate::ledger::Durability;
@@ -93,8 +94,8 @@ pub(super) struct Caller {
     #[schemars(extend("examples" = [["delete_*"]]))]
     pub(super) deny: Vec<String>,
     /// Limits on all calls of this caller together.
-    #[serde(default)]
-    #[schemars(extend("examples" = [serde_json::json!([{"calls": 1000, "per": "day"}])]))]
+    #[serde(default, deserialize_with = "short_forms::decode_caller_limits")]
+    #[schemars(with = "LimitsForm", extend("examples" = [serde_json::json!([{"calls": 1000, "per": "day"}])]))]
     pub(super) limits: Vec<Limit>,
     /// Credentials for other services, by name. `${caller:NAME}` in a tool stands for the value of the caller of each
     /// call.
@@ -125,13 +126,18 @@ pub(crate) struct PolicyEntry {
     #[schemars(extend("examples" = ["25s"]))]
     pub(super) deadline: Option<HumanDuration>,
     /// Repeats failed attempts of tools whose `effect` is `read` or `idempotent`.
-    #[schemars(extend("examples" = [serde_json::json!({"attempts": 3})]))]
+    #[serde(deserialize_with = "short_forms::decode_retry")]
+    #[schemars(with = "Option<RetryForm>", extend("examples" = [serde_json::json!({"attempts": 3})]))]
     pub(super) retry: Option<Retry>,
     /// Usage limits. A call needs room in each of them.
-    #[schemars(extend("examples" = [serde_json::json!([{"calls": 100, "per": "day", "scope": "caller"}])]))]
+    #[serde(deserialize_with = "short_forms::decode_limits")]
+    #[schemars(
+        with = "Option<LimitsForm>",
+        extend("examples" = [serde_json::json!([{"calls": 100, "per": "day", "scope": "caller"}])]))]
     pub(super) limits: Option<Vec<Limit>>,
     /// Keeps results of `effect: read`. Without it, nothing is cached.
-    #[schemars(extend("examples" = [serde_json::json!({"ttl": "5m"})]))]
+    #[serde(deserialize_with = "short_forms::decode_cache")]
+    #[schemars(with = "Option<CacheForm>", extend("examples" = [serde_json::json!({"ttl": "5m"})]))]
     pub(super) cache: Option<CacheEntry>,
     /// How many calls of the tool run and wait at once.
     #[schemars(extend("examples" = [serde_json::json!({"max": 8})]))]
@@ -269,5 +275,8 @@ pub(super) struct NativeEntry {
 /// Decodes a list that was written explicitly, even an empty one. `null` is an error here: as an absent list it would
 /// allow everything.
 fn deserialize_present_list<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
-    Vec::deserialize(from).map(Some)
+    let list = Option::<Vec<String>>::deserialize(from)?;
+    list.map(Some).ok_or_else(|| {
+        serde::de::Error::custom("the list has no items: write [] for no tools, or leave the key out for all")
+    })
 }

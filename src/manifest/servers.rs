@@ -7,13 +7,14 @@ use std::time::Duration;
 use reqwest::header::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::json;
 use url::Url;
 
 use super::caller_references::{has_caller_references, refuse_shared_caches};
 use super::decode::{field_names, join_path};
 use super::load::ParsedTool;
 use super::lock;
-use super::node::{Data, Node};
+use super::node::Node;
 use super::reference_context::EntryKind;
 use super::references::explain_omitted_values;
 use super::sections::PolicyEntry;
@@ -127,23 +128,17 @@ impl ToolReader<'_> {
         }
         let before = self.findings.0.len();
         let known = field_names::<ServerEntry>();
-        self.check_source_entry(unresolved, &entry_path, known, "command or url, mode, tools")?;
+        let as_entry = |text: &str| match text.contains("://") {
+            true => json!({"url": text}),
+            false => json!({"command": text.split_whitespace().collect::<Vec<_>>()}),
+        };
+        self.check_source_entry(unresolved, &entry_path, known, "command or url, mode, tools …", as_entry)?;
         let inputs = self.read_source_inputs(unresolved, &entry_path);
         self.warn_overridden_variables(&inputs.env, unresolved, &entry_path);
         let mut node = unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
         let omitted =
             self.resolve_references(&mut node, &entry_path, EntryKind::Source, inputs.variables.unset.clone());
-        if let Some(Node { data: Data::Scalar(serde_json::Value::String(line)), .. }) = node.get("command") {
-            // A message of its own, because serde's "a sequence" does not explain what to write.
-            let words: Vec<&str> = line.split_whitespace().take(3).collect();
-            let message = format!(
-                "a list is expected here, one item for each word, because there is no shell: \
-                                   {words:?} …"
-            );
-            self.findings.error(&node, &["command".into()], &entry_path, message);
-            node = node.filtered(|key| key != "command");
-        }
-        let server_entry: Option<ServerEntry> = self.findings.decode_keys(&node, &entry_path);
+        let server_entry: Option<ServerEntry> = self.findings.decode(&node, &entry_path);
         if server_entry.is_none() || self.has_errors_since(before) {
             explain_omitted_values(omitted, before, self.findings);
             // The entries of its tools are checked even so.

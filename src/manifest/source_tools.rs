@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -32,10 +33,12 @@ pub(super) const SOURCE_TOOL_KEYS: [&str; 7] =
     ["description", "aliases", "tags", "annotations", "result_as_answer", "paging", "context"];
 
 /// `context:` and `env:` of a source.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct SourceInputsEntry {
+    #[schemars(extend("examples" = [["tenant"]]))]
     context: Option<Vec<String>>,
+    #[schemars(extend("examples" = [[{"name": "API_KEY"}]]))]
     env: Vec<EnvVar>,
 }
 
@@ -61,16 +64,17 @@ impl ToolReader<'_> {
         references.omitted
     }
 
-    /// Checks that the entry of a source is a map of known keys. `example` names some of them.
+    /// Checks that the entry of a source is a map of known keys. `example` names some of them. `as_entry` makes an entry of
+    /// a text that was written instead of one.
     pub(super) fn check_source_entry(
         &mut self,
         unresolved: &Node,
         entry_path: &str,
         known: &[&str],
         example: &str,
+        as_entry: fn(&str) -> Value,
     ) -> Option<()> {
-        if unresolved.entries().is_none() {
-            self.findings.error(unresolved, &[], entry_path, format!("a map is expected here: {example} …"));
+        if !self.findings.require_entry(unresolved, entry_path, example, |text| Some(as_entry(text))) {
             return None;
         }
         self.findings.report_unknown_keys(unresolved, entry_path, known);
@@ -93,10 +97,7 @@ impl ToolReader<'_> {
         };
         let Some(node) = source.get("tools") else { return Vec::new() };
         let entry_path = join_path(entry_path, &["tools".into()]);
-        let Some(entries) = node.entries() else {
-            self.findings.error(node, &[], &entry_path, "a map of its tools is expected here");
-            return Vec::new();
-        };
+        let Some(entries) = self.findings.require_names(node, &entry_path, "its tools") else { return Vec::new() };
         let (patterns, names): (Vec<_>, Vec<_>) = entries.iter().partition(|(key, _)| is_pattern(&key.text));
         for (key, entry) in patterns {
             let policy = self.read_policy(kind, entry, &join_path(&entry_path, std::slice::from_ref(&key.text)));
@@ -123,9 +124,7 @@ impl ToolReader<'_> {
 
     /// Reads the policy of several tools: `defaults:` of a source, or the entry of a pattern.
     fn read_policy(&mut self, kind: Kind, unresolved: &Node, entry_path: &str) -> PolicyEntry {
-        if unresolved.entries().is_none() {
-            let message = "a map is expected here: effect, timeout, limits, cache …";
-            self.findings.error(unresolved, &[], entry_path, message);
+        if !self.findings.require_entry(unresolved, entry_path, "effect, timeout, limits, cache …", |_| None) {
             return PolicyEntry::default();
         }
         let known = field_names::<PolicyEntry>();
@@ -149,13 +148,7 @@ impl ToolReader<'_> {
             self.findings.error(unresolved, &[], entry_path, NameError.to_string());
             return None;
         }
-        if unresolved.entries().is_none() {
-            self.findings.error(
-                unresolved,
-                &[],
-                entry_path,
-                "a map is expected here: effect, timeout, limits, cache …",
-            );
+        if !self.findings.require_entry(unresolved, entry_path, "effect, timeout, limits, cache …", |_| None) {
             return None;
         }
         let before = self.findings.0.len();
@@ -205,8 +198,7 @@ impl ToolReader<'_> {
     /// Reads `context:` and `env:` of a source. References are not allowed there, because callers see these values.
     pub(super) fn read_source_inputs(&mut self, unresolved: &Node, entry_path: &str) -> SourceInputs {
         let key = |name: &str| ["env", "context"].contains(&name);
-        let inputs: SourceInputsEntry =
-            self.findings.decode_keys(&unresolved.filtered(key), entry_path).unwrap_or_default();
+        let inputs: SourceInputsEntry = self.findings.decode(&unresolved.filtered(key), entry_path).unwrap_or_default();
         let context = self.valid_context_fields(inputs.context, unresolved, entry_path);
         let variables = self.look_up_variables(&inputs.env, unresolved, entry_path);
         SourceInputs { context, env: inputs.env, variables }

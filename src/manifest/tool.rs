@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde_json::Value;
 
 use super::caller_references::refuse_shared_cache;
@@ -19,11 +20,13 @@ use super::sections::{DefinitionEntry, NativeEntry, PolicyEntry};
 use super::variables::Variables;
 use crate::call::canonical::canonical_json;
 use crate::call::json::{escape_pointer_token, hash_parts, parse_pointer};
-use crate::call::{ContextFields, Effect, Kind, NameError, Origin, Paging, ToolName};
+use crate::call::{ContextFields, Effect, Kind, NameError, Origin, Paging, Policy, ToolName};
 use crate::callers::CallerSettings;
 use crate::sanitize;
 use crate::schema::{PageFields, Schema, SchemaFault};
-use crate::tools::{BuildContext, ConfigFault, Databases, HttpClients, Tool, builtin, kinds, literal};
+use crate::settings::to_flow;
+use crate::suggest;
+use crate::tools::{BuildContext, ConfigFault, Databases, FaultRule, HttpClients, Tool, builtin, kinds, literal};
 
 /// Reads the tools of one file.
 pub(super) struct ToolReader<'a> {
@@ -63,13 +66,7 @@ impl ToolReader<'_> {
             return None;
         }
         let errors_before = self.findings.0.len();
-        if unresolved.entries().is_none() {
-            self.findings.error(
-                unresolved,
-                &[],
-                &entry_path,
-                "a map is expected here: kind, description, parameters …",
-            );
+        if !self.findings.require_entry(unresolved, &entry_path, "kind, description, parameters …", |_| None) {
             return None;
         }
         let kind = self.read_kind(unresolved, &entry_path)?;
@@ -194,19 +191,19 @@ impl ToolReader<'_> {
         let message = match word {
             "python" => "tools of kind python are declared in the section `python_modules:`".into(),
             "mcp" => "tools of kind mcp are declared in the section `mcp_servers:`".into(),
-            _ => format!("unknown kind {value}; there are native, command, http, sql and agent"),
+            _ => unknown_kind_message(&value),
         };
         self.findings.error(node, &key, entry_path, message);
         None
     }
 
-    pub(super) fn decode_part<T: serde::de::DeserializeOwned>(
+    pub(super) fn decode_part<T: serde::de::DeserializeOwned + JsonSchema>(
         &mut self,
         node: &Node,
         entry_path: &str,
         keys: &[&str],
     ) -> Option<T> {
-        self.findings.decode_keys(&node.filtered(|key| keys.contains(&key)), entry_path)
+        self.findings.decode(&node.filtered(|key| keys.contains(&key)), entry_path)
     }
 
     fn read_input_schema(&mut self, node: &Node, entry_path: &str) -> Option<Value> {
@@ -226,7 +223,7 @@ impl ToolReader<'_> {
         };
         let (key, skip) = if node.get("parameters").is_some() { ("parameters", 1) } else { ("input_schema", 0) };
         match Schema::compile_input(Arc::new(schema.clone())) {
-            Err(fault) => self.report_schema_fault(node, entry_path, key, skip, &fault),
+            Err(fault) => self.report_schema_faults(node, entry_path, key, skip, &schema, fault),
             Ok(compiled) => {
                 for (name, message) in compiled.misfit_defaults() {
                     let pointer = format!("/properties/{}/default", escape_pointer_token(&name));
@@ -241,6 +238,25 @@ impl ToolReader<'_> {
             }
         }
         Some(schema)
+    }
+
+    /// Reports all faults of a schema. `fault` is the one that prevents its compilation.
+    fn report_schema_faults(
+        &mut self,
+        node: &Node,
+        entry_path: &str,
+        key: &str,
+        skip: usize,
+        schema: &Value,
+        fault: SchemaFault,
+    ) {
+        let mut faults = Schema::definition_faults(schema);
+        if faults.is_empty() {
+            faults.push(fault);
+        }
+        for fault in &faults {
+            self.report_schema_fault(node, entry_path, key, skip, fault);
+        }
     }
 
     fn report_schema_fault(&mut self, node: &Node, entry_path: &str, key: &str, skip: usize, fault: &SchemaFault) {
@@ -263,15 +279,20 @@ impl ToolReader<'_> {
                     tool.settings.base_dir = Some(self.base.to_owned());
                     tool
                 }
-                Some(Err(fault)) => {
-                    self.report_config_faults(node, entry_path, vec![fault]);
+                Some(Err(faults)) => {
+                    self.report_config_faults(node, entry_path, faults);
                     return None;
                 }
                 None => {
                     let path: Vec<String> = native_entry.native_name.iter().map(|_| "use".to_owned()).collect();
                     let mut known: Vec<&str> = builtin::NAMES.to_vec();
                     known.extend(self.natives.keys().map(String::as_str));
-                    let message = format!("there is no native tool `{native_name}`; there are {}", known.join(", "));
+                    let near = suggest::closest_name(native_name, known.iter().copied(), suggest::MIN_HINT_RATIO);
+                    let advice = match near {
+                        Some(near) => format!("did you mean {near}?"),
+                        None => format!("there are {}", known.join(", ")),
+                    };
+                    let message = format!("there is no native tool `{native_name}`; {advice}");
                     self.findings.error(node, &path, entry_path, message);
                     return None;
                 }
@@ -296,7 +317,7 @@ impl ToolReader<'_> {
             base_dir: self.base,
             input_schema: input_schema.unwrap_or(&tool.definition.input_schema),
             context_fields: fields,
-            effect: policy.effect.unwrap_or(tool.policy.effect),
+            effect: self.effect_for(policy, &tool.policy),
             trusted: self.origin != Origin::Registered,
             clients: self.clients,
             databases: self.databases,
@@ -316,12 +337,32 @@ impl ToolReader<'_> {
         }
     }
 
+    /// The effect that a tool of this kind will have. Defaults of the manifest do not replace the kind's own.
+    fn effect_for(&self, entry: &PolicyEntry, own: &Policy) -> Effect {
+        let default = self.defaults.effect.filter(|_| own.effect == Effect::default());
+        entry.effect.or(default).unwrap_or(own.effect)
+    }
+
     pub(super) fn report_config_faults(&mut self, node: &Node, entry_path: &str, faults: Vec<ConfigFault>) {
-        for fault in faults {
+        for mut fault in faults {
+            // A kind knows the parameters, and not the key that declares them.
+            if let [key, name] = &fault.path[..]
+                && key == "parameters"
+                && node.get("input_schema").is_some()
+            {
+                fault.path = ["input_schema", "properties", name].map(str::to_owned).into();
+            }
             if fault.warning {
-                self.findings.warning(node, &fault.path, entry_path, fault.message);
+                let rule = fault_rule(fault.rule, Rule::Ineffective);
+                self.findings.warning_with_rule(rule, node, &fault.path, entry_path, fault.message);
             } else {
-                self.findings.report_serde_error(node, fault.path, entry_path, fault.message);
+                // The key is there under another name, and that is reported already.
+                let is_suggested = |key: &String| self.findings.suggests_key(entry_path, key);
+                if fault.rule == FaultRule::MissingKey && fault.path.last().is_some_and(is_suggested) {
+                    continue;
+                }
+                let rule = fault_rule(fault.rule, Rule::Invalid);
+                self.findings.error_with_rule(rule, node, &fault.path, entry_path, fault.message);
             }
         }
     }
@@ -338,7 +379,7 @@ impl ToolReader<'_> {
                 self.findings.warning(node, &path, entry_path, message);
                 return None;
             }
-            Err(fault) => self.report_schema_fault(node, entry_path, "output_schema", 0, &fault),
+            Err(fault) => self.report_schema_faults(node, entry_path, "output_schema", 0, &schema, fault),
             Ok(_) => {}
         }
         let root = schema.get("type").and_then(Value::as_str);
@@ -412,5 +453,25 @@ impl ToolReader<'_> {
         if let Err(fault) = PageFields::for_schema(definition.paging, &definition.input_schema) {
             self.findings.error(node, &["paging".to_owned()], entry_path, fault.message);
         }
+    }
+}
+
+fn unknown_kind_message(value: &Value) -> String {
+    let (word, known) = (to_flow(value), kinds::MANIFEST_KINDS.map(Kind::as_str));
+    match suggest::closest_name(&word, known, suggest::MIN_HINT_RATIO) {
+        Some(near) => format!("unknown kind {word}, did you mean {near}?"),
+        None => format!("unknown kind {word}; there are {}", known.join(", ")),
+    }
+}
+
+/// The rule of a fault in the settings of a kind.
+fn fault_rule(rule: FaultRule, unspecified: Rule) -> Rule {
+    match rule {
+        FaultRule::Unspecified | FaultRule::MissingKey => unspecified,
+        FaultRule::SingleBrace => Rule::SingleBrace,
+        FaultRule::UnusedParameter => Rule::UnusedParameter,
+        FaultRule::WritingRead => Rule::WritingRead,
+        FaultRule::UnknownKey => Rule::UnknownKey,
+        FaultRule::RefusedArgument => Rule::RefusedArgument,
     }
 }

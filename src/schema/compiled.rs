@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::bounds::{self, Weights};
 use super::coerce::{self, Coerced};
+use super::definition_faults::{describe_fault, find_definition_faults};
 use super::explain::{self, ViolationCollector};
 use super::meter::{MAX_STEPS, Meter, StopReason};
 use super::metered::{Metered, MeteredValue, is_examined};
@@ -73,9 +74,9 @@ impl Schema {
         }
         let validator = options.build(&schema).map_err(|error| match error.kind() {
             ValidationErrorKind::Referencing(_) => {
-                find_outside_reference(&schema, "").unwrap_or_else(|| compile_fault(&error))
+                find_outside_reference(&schema, "").unwrap_or_else(|| describe_fault(&error))
             }
-            _ => compile_fault(&error),
+            _ => describe_fault(&error),
         })?;
         let properties = schema.get("properties").and_then(Value::as_object);
         let defaults = properties
@@ -89,6 +90,11 @@ impl Schema {
             weights,
             schema,
         })
+    }
+
+    /// All faults of a schema of draft 2020-12. Empty if compilation finds other faults only, or for another draft.
+    pub fn definition_faults(schema: &Value) -> Vec<SchemaFault> {
+        find_definition_faults(schema)
     }
 
     /// The part of a schema that is too large, if any.
@@ -289,8 +295,4 @@ impl SchemaFault {
     pub(super) fn too_large(pointer: String, message: String) -> Self {
         Self { pointer, message, is_too_large: true }
     }
-}
-
-fn compile_fault(error: &ValidationError<'_>) -> SchemaFault {
-    SchemaFault::new(error.instance_path().as_str(), error.to_string())
 }

@@ -6,6 +6,7 @@ mod bounds;
 mod coerce;
 mod compiled;
 mod components;
+mod definition_faults;
 mod explain;
 mod graph;
 #[cfg(test)]

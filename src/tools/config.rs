@@ -1,6 +1,7 @@
 //! The interface between the manifest and the kinds of tools: what a kind gets for building a runner, and the faults
 //! that it reports.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
@@ -9,7 +10,7 @@ use super::http::HttpClients;
 use super::literal;
 use super::placeholder::{CONTEXT_PREFIX, Placeholder};
 use super::sql::Databases;
-use super::template::Template;
+use super::template::{Part, Template};
 use crate::call::{Effect, is_field_name};
 use crate::suggest::{MIN_HINT_RATIO, closest_name};
 
@@ -22,18 +23,46 @@ pub struct ConfigFault {
     pub message: String,
     /// Whether the tool can run nevertheless.
     pub warning: bool,
+    /// The kind of fault.
+    pub rule: FaultRule,
+}
+
+/// The kind of a fault. The manifest has a rule of `toolcrib check` for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FaultRule {
+    /// A value that cannot be used, or that has no effect.
+    #[default]
+    Unspecified,
+    /// A key that no part of the program reads.
+    UnknownKey,
+    /// A key that is needed.
+    MissingKey,
+    /// The schema allows values that calls refuse.
+    RefusedArgument,
+    /// `{name}` with one brace, which stays as it is.
+    SingleBrace,
+    /// A parameter whose value goes nowhere.
+    UnusedParameter,
+    /// A request that changes something, of a tool with `effect: read`.
+    WritingRead,
 }
 
 impl ConfigFault {
     /// A fault that prevents the tool from running.
     pub fn error(path: &[&str], message: impl Into<String>) -> Self {
         let path = path.iter().map(|&key| key.to_owned()).collect();
-        Self { path, message: message.into(), warning: false }
+        Self { path, message: message.into(), warning: false, rule: FaultRule::default() }
     }
 
     /// A fault with which the tool can run, but probably not as intended.
     pub fn warning(path: &[&str], message: impl Into<String>) -> Self {
         Self { warning: true, ..Self::error(path, message) }
+    }
+
+    /// The same fault under another rule.
+    #[must_use]
+    pub fn with_rule(self, rule: FaultRule) -> Self {
+        Self { rule, ..self }
     }
 }
 
@@ -63,6 +92,30 @@ impl BuildContext<'_> {
         let required = self.input_schema.get("required").and_then(Value::as_array);
         let required = required.is_some_and(|list| list.iter().any(|item| item == name));
         Some(ParameterUse { always_present: required || schema.get("default").is_some() })
+    }
+
+    /// Warnings about names in one brace, as in OpenAPI: `/orders/{id}`. They stay as they are. In a URL every name is
+    /// meant to be a placeholder, elsewhere only the name of a parameter.
+    pub fn single_braces(&self, template: &Template, path: &[&str]) -> Vec<ConfigFault> {
+        let is_meant = |name: &&str| path.last() == Some(&"url") || self.parameter_use(name).is_some();
+        let names: BTreeSet<&str> = names_in_single_braces(template).filter(is_meant).collect();
+        let warning = |name: &str| {
+            let message = format!("`{{{name}}}` stays as it is: a placeholder is `{{{{ {name} }}}}`");
+            ConfigFault::warning(path, message).with_rule(FaultRule::SingleBrace)
+        };
+        names.into_iter().map(warning).collect()
+    }
+
+    /// Warnings about parameters that no placeholder names. `keys` are those where a placeholder may stand.
+    pub fn unused_parameters(&self, used: &BTreeSet<String>, keys: &str) -> Vec<ConfigFault> {
+        let names = self.input_schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+        let unused = names.map(|(name, _)| name).filter(|name| !used.contains(*name));
+        unused
+            .map(|name| {
+                let message = format!("the parameter is not used: write `{{{{ {name} }}}}` in {keys}, or leave it out");
+                ConfigFault::warning(&["parameters", name], message).with_rule(FaultRule::UnusedParameter)
+            })
+            .collect()
     }
 
     /// What the name in a placeholder stands for: a declared field of the context, or else an argument.
@@ -139,6 +192,18 @@ impl BuildContext<'_> {
             None => "this is not a valid name of a context field".into(),
         }
     }
+}
+
+/// The names in single braces in the literal parts of a text.
+pub(super) fn names_in_single_braces(template: &Template) -> impl Iterator<Item = &str> {
+    let literals = template.parts().iter().filter_map(|part| match part {
+        Part::Text(text) => Some(text.as_str()),
+        Part::Value(_) | Part::Styled(..) => None,
+    });
+    let names =
+        literals.flat_map(|text| text.split('{').skip(1)).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name);
+    let is_name_char = |c: char| c.is_alphanumeric() || "_-.".contains(c);
+    names.filter(move |name| name.starts_with(char::is_alphabetic) && name.chars().all(is_name_char))
 }
 
 /// How a parameter is declared.

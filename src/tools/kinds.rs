@@ -7,8 +7,9 @@ use serde::de::DeserializeOwned;
 use serde_aux::serde_introspection::serde_introspect;
 use serde_json::Value;
 
-use super::{BuildContext, ConfigFault, Runner, Tool, agent, command, http, sql};
+use super::{BuildContext, ConfigFault, FaultRule, Runner, Tool, agent, command, http, sql};
 use crate::call::{Effect, Kind};
+use crate::settings::{self, SettingFault, SettingFaultKind};
 
 /// A runner with its warnings, or all faults that prevent it from being built.
 pub type BuildResult = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
@@ -61,23 +62,29 @@ pub fn manifest_schema(kind: Kind, generator: &mut SchemaGenerator) -> schemars:
 pub fn build_runner(kind: Kind, config: Value, context: &BuildContext<'_>) -> Option<BuildResult> {
     match kind {
         Kind::Native | Kind::Python | Kind::Mcp => None,
-        Kind::Command => Some(decode_settings(config, &[]).and_then(|config| command::build(config, context))),
-        Kind::Http => Some(decode_settings(config, &[]).and_then(|config| match http::build(config, context) {
+        Kind::Command => Some(decode_settings(&config, &[]).and_then(|config| command::build(config, context))),
+        Kind::Http => Some(decode_settings(&config, &[]).and_then(|config| match http::build(config, context) {
             (Some(runner), faults) => Ok((runner, faults)),
             (None, faults) => Err(faults),
         })),
-        Kind::Sql => Some(decode_settings(config, &[]).and_then(|config| sql::build(config, context))),
-        Kind::Agent => Some(decode_settings(config, &[]).and_then(|config| agent::build(config, context))),
+        Kind::Sql => Some(decode_settings(&config, &[]).and_then(|config| sql::build(config, context))),
+        Kind::Agent => Some(decode_settings(&config, &[]).and_then(|config| agent::build(config, context))),
     }
 }
 
-/// Decodes settings below `prefix`. The fault has the path of the key that does not fit.
-pub(super) fn decode_settings<T: DeserializeOwned>(config: Value, prefix: &[&str]) -> Result<T, Vec<ConfigFault>> {
-    serde_path_to_error::deserialize(config).map_err(|error| {
-        let keys = error.path().iter().map(ToString::to_string).filter(|key| key != "?");
-        let path = prefix.iter().map(|&key| key.to_owned()).chain(keys);
-        // serde prints list positions as `[2]`; our paths have them without brackets.
-        let path = path.map(|key| key.trim_matches(['[', ']']).to_owned()).collect();
-        vec![ConfigFault { path, message: error.inner().to_string(), warning: false }]
-    })
+/// Decodes settings below `prefix`. Each fault has the path of the key that does not fit.
+pub(super) fn decode_settings<T: DeserializeOwned + JsonSchema>(
+    config: &Value,
+    prefix: &[&str],
+) -> Result<T, Vec<ConfigFault>> {
+    let fault = |fault: SettingFault| {
+        let rule = match fault.kind {
+            SettingFaultKind::Value => FaultRule::Unspecified,
+            SettingFaultKind::UnknownKey => FaultRule::UnknownKey,
+            SettingFaultKind::MissingKey => FaultRule::MissingKey,
+        };
+        let path = prefix.iter().map(|&key| key.to_owned()).chain(fault.path).collect();
+        ConfigFault { path, rule, ..ConfigFault::error(&[], fault.message) }
+    };
+    settings::decode(config).map_err(|faults| faults.into_iter().map(fault).collect())
 }

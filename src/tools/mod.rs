@@ -37,7 +37,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use agent::builder::Agent;
-pub use config::{BuildContext, ConfigFault, ParameterUse};
+pub use config::{BuildContext, ConfigFault, FaultRule, ParameterUse};
 pub use http::{HttpClients, OwnPorts, TokenSources};
 pub use placeholder::{Placeholder, ValueFault, Values};
 pub use process_env::{ProcessEnv, ShutdownGuard};

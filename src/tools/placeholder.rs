@@ -34,6 +34,14 @@ impl fmt::Display for Placeholder {
 }
 
 impl Placeholder {
+    /// The name of the argument; `None` for a field of the context or a credential.
+    pub fn argument(&self) -> Option<&str> {
+        match self {
+            Self::Argument(name) => Some(name),
+            Self::Context(_) | Self::Caller(_) => None,
+        }
+    }
+
     /// A fault of its value. The message names the placeholder. It must not quote the value.
     pub fn fault(&self, keyword: &str, message: impl Into<String>) -> ValueFault {
         match self {

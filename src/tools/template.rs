@@ -77,6 +77,11 @@ impl Template {
         }
     }
 
+    /// The parameters that placeholders name.
+    pub fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.placeholders().filter_map(Placeholder::argument)
+    }
+
     /// The placeholders, in order.
     pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.0.iter().filter_map(|part| match part {

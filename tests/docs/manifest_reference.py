@@ -75,7 +75,7 @@ class Page:
         """The property with what it refers to, and without null, which stands for an absent key."""
         options = [option for option in property.get("anyOf", []) if option.get("type") != "null"]
         if len(options) == 1:
-            property = {**property, **options[0]}
+            property = {**property, "anyOf": [], **options[0]}
         if "$ref" in property:
             name = property["$ref"].rpartition("/")[2]
             property = {**self.definitions[name], "name": name, **{key: value for key, value in property.items() if key == "description"}}
@@ -83,6 +83,9 @@ class Page:
 
     def type_of(self, property):
         property = self.resolved(property)
+        forms = [option for option in property.get("anyOf", []) if option.get("type") != "null"]
+        if forms:
+            return " or ".join(dict.fromkeys(self.type_of(form) for form in forms))
         if property.get("name") in ("Duration", "Size"):
             return property["name"].lower()
         if words := self.enum_words(property):

@@ -62,7 +62,7 @@ async fn bad_manifest_changes_nothing_and_is_explained() {
     let app = TestApp::with_manifest(&format!("tools:\n{CALCULATOR}"), [plain_tool("own")]).await;
     for (text, says) in [
         ("tools:\n  calculator: {kind: native, timeout: soon}\n", "toolcrib.yaml:2:30: tools.calculator.timeout"),
-        ("tools: [", "not YAML"),
+        ("tools: [", "1:8: this `[` is not closed"),
         ("tools: {a: {kind: native, use: calculator, aliases: [own]}}\n", "`own` is declared twice"),
         ("", "is empty"),
         ("callers: [{name: ann, key: \"${file:key}\"}]\n", "file key"),
@@ -319,7 +319,7 @@ async fn message_settings_change_with_the_manifest() {
     for (text, says) in [
         ("parallel: 0", "calls.parallel: at least one call must be able to run"),
         ("max_parse_attempts: 0", "calls.max_parse_attempts: the first attempt counts too"),
-        ("name_matching: fuzzy", "calls.name_matching: unknown variant `fuzzy`, expected one of `exact`, `normalized`"),
+        ("name_matching: fuzzy", "calls.name_matching: `fuzzy` is not known here; there are exact, normalized"),
         ("paralel: 2", "calls.paralel: unknown key, did you mean parallel?"),
         ("format_reminder_every: -1", "calls.format_reminder_every: invalid value"),
     ] {

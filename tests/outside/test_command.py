@@ -62,6 +62,17 @@ def test_output_file_becomes_a_typed_block(start, tmp_path):
     assert "leads out of the folder" in text_of(error_result(crib.invoke("draw", {"text": "/etc/hostname"})))
 
 
+def test_number_may_be_negative_after_a_long_option(start):
+    """The value of `--lon` may be negative. A text, or a number elsewhere, must still not begin with `-`."""
+    crib = start({"tools": {
+        "option": show_tool("--lon", "{{ n }}", parameters=params(n="number")),
+        "bare": show_tool("{{ n }}", parameters=params(n="number")),
+        "word": show_tool("--lon", "{{ text }}", parameters=TEXT)}})
+    assert ok(crib.invoke("option", {"n": -73.9}))["structured_content"]["argv"] == ["--lon", "-73.9"]
+    problem(crib.invoke("bare", {"n": -73.9}), {422})
+    problem(crib.invoke("word", {"text": "-73.9"}), {422})
+
+
 def test_nul_in_an_argument_is_refused(start):
     """argv cannot hold a NUL: the call is refused without a crash."""
     crib = start({"tools": {"show": show_tool("{{ text }}", parameters=TEXT)}})

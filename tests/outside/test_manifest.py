@@ -277,10 +277,12 @@ def test_ledger_max_bytes_has_a_minimum(tmp_path):
 
 
 def test_unsupported_keys_are_refused(tmp_path):
-    """Not ignored and not 'unknown': the service reports that it is not implemented yet."""
+    """Not ignored: the service says that it has no sandbox, and does not offer the key."""
     text = "tools:\n  word:\n    kind: command\n    description: Words\n    command: [/bin/true]\n    sandbox: {network: false}\n"
     _, _, output = refused(check(tmp_path, text))
-    assert "not built yet" in output, output
+    assert "unknown key; this version runs programs without a sandbox" in output, output
+    _, _, output = refused(check(tmp_path, text.replace("sandbox", "frobnicate")))
+    assert "sandbox" not in output, output
 
 
 # ---- secrets -----------------------------------------------------------------------------------------------------------

@@ -39,6 +39,9 @@ pub(super) struct CheckArgs {
     /// Exit 64 for warnings too. Hints never count.
     #[arg(long)]
     strict: bool,
+    /// List every hint. Without it, more than three hints of one rule are one line.
+    #[arg(long)]
+    hints: bool,
     /// Accept references to variables that are not set and to files that do not exist, for CI without secrets.
     #[arg(long)]
     no_secrets: bool,
@@ -91,7 +94,7 @@ pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(
             print_line(&text);
         }
         CheckFormat::Text => {
-            let text = text::format(path, &checked, is_listed.then_some(&live), &variables, ok);
+            let text = text::format(path, &checked, is_listed.then_some(&live), &variables, ok, args.hints);
             if ok { print_line(&text) } else { print_note(&text) }
         }
     }

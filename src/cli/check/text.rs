@@ -7,7 +7,7 @@ use super::document::VariableView;
 use super::live::LiveOutcome;
 use crate::call::Kind;
 use crate::call::units::Count;
-use crate::manifest::{Checked, Manifest, Severity};
+use crate::manifest::{self, Checked, Manifest, Severity};
 
 /// One line for each finding, and a summary. `live` has the listed tools, if the sources were started.
 pub(super) fn format(
@@ -16,9 +16,10 @@ pub(super) fn format(
     live: Option<&LiveOutcome>,
     variables: &[VariableView<'_>],
     ok: bool,
+    lists_hints: bool,
 ) -> String {
     let count = |severity, noun| Count(checked.count(severity), noun);
-    let mut lines: Vec<String> = checked.findings.iter().map(ToString::to_string).collect();
+    let mut lines = manifest::summarize_findings(&checked.findings, lists_hints);
     for VariableView { tool, source, name, state, .. } in variables {
         let owner = tool.or(*source).unwrap_or_default();
         lines.push(format!("{owner}: environment variable {name}: {}", state.describe()));

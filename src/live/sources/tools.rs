@@ -10,6 +10,7 @@ use super::hints;
 use super::listing::UsableListing;
 use super::status_tracker::{QuarantinedTool, StatusTracker};
 use crate::call::json::hash_parts;
+use crate::call::units::Count;
 use crate::call::{
     ContextFields, Effect, Idempotency, Limit, LimitScope, NameError, Per, Policy, RetryPolicy, ToolName,
 };
@@ -20,6 +21,9 @@ use crate::registry::UnlistedSource;
 use crate::schema::{PageFields, Schema, SchemaFault};
 use crate::suggest;
 use crate::tools::{DiscoveredTool, Tool, UnavailableTool};
+
+/// The most tools that a message names.
+const MAX_NAMED_TOOLS: usize = 5;
 
 /// The tools of a listing under the rules of the manifest.
 pub(super) struct SelectedTools {
@@ -60,19 +64,20 @@ pub(super) fn select_tools(
         let had =
             || before.contains(key) || declared.rules.pins.as_ref().is_some_and(|pins| pins.tools.contains_key(key));
         if listing.skipped.contains(key) {
-            // The listing has a warning for this tool already.
+            selected.warnings.push(format!("tools.{key}: the source's tool is left out, so this entry has no effect"));
         } else if declared.settings.may_lose_tools() && had() {
             selected
                 .warnings
                 .push(format!("tools.{key}: the server no longer has this tool, so this entry has no effect"));
         } else {
-            return Err(unknown_key_message(declared, key, &own).into());
+            return Err(unknown_key_message(declared, key, &own, listing).into());
         }
     }
+    let listed: Vec<&str> = own.iter().copied().chain(listing.skipped.iter().map(String::as_str)).collect();
+    let unmatched = declared.rules.policies.unmatched_patterns(&listed);
     for pattern in declared.rules.policies.unmatched_patterns(&own) {
-        selected
-            .warnings
-            .push(format!("tools.{pattern}: this pattern matches no tool of the source, so it has no effect"));
+        let what = if unmatched.contains(&pattern) { "no tool of the source" } else { "only tools that are left out" };
+        selected.warnings.push(format!("tools.{pattern}: this pattern matches {what}, so it has no effect"));
     }
     let mut seen = HashSet::new();
     if let Some(twice) = own.iter().find(|name| !seen.insert(**name)) {
@@ -121,7 +126,7 @@ fn check_paging(declared: &DeclaredSource, discovered: &DiscoveredTool) -> Optio
     PageFields::for_schema(paging, &discovered.input_schema).err()
 }
 
-fn unknown_key_message(declared: &DeclaredSource, key: &str, own: &[&str]) -> String {
+fn unknown_key_message(declared: &DeclaredSource, key: &str, own: &[&str], listing: &UsableListing) -> String {
     let prefix = &declared.rules.prefix;
     let there = match suggest::closest_name(key, own.iter().copied(), suggest::MIN_HINT_RATIO) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -131,7 +136,20 @@ fn unknown_key_message(declared: &DeclaredSource, key: &str, own: &[&str]) -> St
         None if own.is_empty() => "it has no tools".into(),
         None => format!("there are {}", own.join(", ")),
     };
-    format!("tools.{key}: the source has no such tool; {there}")
+    format!("tools.{key}: the source has no such tool; {there}{}", left_out_text(listing))
+}
+
+/// How many tools of the source are left out, and why the first one is.
+fn left_out_text(listing: &UsableListing) -> String {
+    if listing.skipped.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = listing.skipped.iter().take(MAX_NAMED_TOOLS).map(|name| format!("`{name}`")).collect();
+    let more = if listing.skipped.len() > MAX_NAMED_TOOLS { " …" } else { "" };
+    let reason = listing.warnings.iter().find_map(|warning| Some(warning.split_once(" is left out: ")?.1));
+    let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let count = Count(listing.skipped.len() as u64, "tool");
+    format!("; left out: {count}, {}{more}{reason}", names.join(", "))
 }
 
 fn build_tool(
@@ -425,7 +443,23 @@ mod tests {
         for (warning, says) in selected.warnings.iter().zip(says) {
             assert!(warning.contains(says), "{says}: {:?}", selected.warnings);
         }
-        assert_eq!(selected.warnings.len(), 2, "{:?}", selected.warnings);
+        let idle = "tools.odd: the source's tool is left out, so this entry has no effect";
+        assert_eq!(selected.warnings[2..], [idle], "{:?}", selected.warnings);
+    }
+
+    #[test]
+    fn unknown_tool_error_names_tools_left_out() {
+        let tools = || vec![discovered_tool("fine", |_| {}), discovered_tool("not a name", |_| {})];
+        let why = select(&server_with(", tools: {gone: {timeout: 3s}}"), tools()).err().unwrap();
+        let start = "tools.gone: the source has no such tool; there are fine; left out: 2 tools, `odd`, `not a name` (a tool name has";
+        assert!(why.starts_with(start), "{why}");
+        let selected = select(&server_with(", tools: {\"od*\": {timeout: 3s}, \"x*\": {timeout: 3s}}"), tools());
+        let warnings = selected.unwrap_or_else(|why| panic!("{why}")).warnings;
+        let idle = [
+            "tools.od*: this pattern matches only tools that are left out, so it has no effect",
+            "tools.x*: this pattern matches no tool of the source, so it has no effect",
+        ];
+        assert_eq!(warnings[1..], idle, "{warnings:?}");
     }
 
     #[test]

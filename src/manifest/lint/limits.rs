@@ -14,7 +14,13 @@ use crate::manifest::rule::Rule;
 
 /// Checks `limits:` of an entry. `all_one`: the entry is a caller, whose limits count its own calls for any scope.
 pub(super) fn check_limits(entry: &Node, entry_path: &str, all_one: bool, lints: &mut Lints) {
-    let Some(Node { data: Data::List(items), .. }) = entry.get("limits") else { return };
+    let Some(node) = entry.get("limits") else { return };
+    let items = match &node.data {
+        Data::List(items) => items.as_slice(),
+        // One limit instead of a list.
+        Data::Map(_) => std::slice::from_ref(node),
+        Data::Scalar(_) => return,
+    };
     let read = |(at, node): (usize, &'_ Node)| {
         let mut limit: Limit = serde_json::from_value(node.to_json()).ok()?;
         if all_one {

@@ -61,7 +61,9 @@ fn check_policy_keys(entry: &Node, entry_path: &str, lints: &mut Lints) {
         );
         lints.warn(Rule::Ineffective, location, format!("{entry_path}.timeout"), message);
     }
-    if let Some((location, ttl)) = entry.get("cache").and_then(|cache| find_key(cache, "ttl"))
+    // `cache: 0s` is the short form.
+    let ttl = |cache| find_key(cache, "ttl").or_else(|| find_key(entry, "cache"));
+    if let Some((location, ttl)) = entry.get("cache").and_then(ttl)
         && parse_time(ttl).is_some_and(|ttl| ttl.is_zero())
     {
         let message = "has no effect: a ttl of zero caches nothing; write e.g. 5m, or leave cache out";

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::manifest::references::ManifestInput;
-use crate::manifest::{Checked, Severity, check};
+use crate::manifest::{Checked, Rule, Severity, check};
 
 /// One file, and the environment.
 pub(super) struct Text<'a>(pub(super) &'a str, pub(super) &'a [(&'a str, &'a str)]);
@@ -36,7 +36,9 @@ pub(super) fn finding_lines(text: &str, env: &[(&str, &str)]) -> Vec<String> {
         };
         format!("{severity} {} {} {}", finding.rule.as_str(), finding.path, finding.location.line)
     };
-    check_text(text, env).findings.iter().map(line).collect()
+    let findings = check_text(text, env).findings;
+    // Most texts have no tools, because their lints are not about tools.
+    findings.iter().filter(|finding| finding.rule != Rule::NoTools).map(line).collect()
 }
 
 /// The findings for one tool with these further keys, without hints about providers' restricted modes.

@@ -43,21 +43,17 @@ pub fn build(
     with: &JsonObject,
     base: &Path,
     clients: &HttpClients,
-) -> Option<Result<Tool, ConfigFault>> {
+) -> Option<Result<Tool, Vec<ConfigFault>>> {
     match which {
-        "add_image" => Some(decode_with(with).and_then(|config| add_image::tool(name, config, base, clients))),
-        "ask_question" => {
-            Some(decode_with(with).and_then(|config| delegate::tool(DelegationTool::AskQuestion, name, config)))
-        }
-        "calculator" => Some(decode_with(with).map(|none: NoSettings| calculator::tool(name, none))),
-        "current_time" => Some(decode_with(with).map(|none: NoSettings| current_time::tool(name, none))),
-        "delegate_work" => {
-            Some(decode_with(with).and_then(|config| delegate::tool(DelegationTool::DelegateWork, name, config)))
-        }
-        "http_get" => Some(decode_with(with).and_then(|config| http_get::tool(name, config, clients))),
-        "read_cache" => Some(decode_with(with).map(|none: NoSettings| read_cache::tool(name, none))),
-        "read_file" => Some(decode_with(with).and_then(|config| read_file::tool(name, config, base))),
-        "read_result" => Some(decode_with(with).map(|none: NoSettings| read_result::tool(name, none))),
+        "add_image" => Some(configure(with, |config| add_image::tool(name, config, base, clients))),
+        "ask_question" => Some(configure(with, |config| delegate::tool(DelegationTool::AskQuestion, name, config))),
+        "calculator" => Some(configure(with, |none: NoSettings| Ok(calculator::tool(name, none)))),
+        "current_time" => Some(configure(with, |none: NoSettings| Ok(current_time::tool(name, none)))),
+        "delegate_work" => Some(configure(with, |config| delegate::tool(DelegationTool::DelegateWork, name, config))),
+        "http_get" => Some(configure(with, |config| http_get::tool(name, config, clients))),
+        "read_cache" => Some(configure(with, |none: NoSettings| Ok(read_cache::tool(name, none)))),
+        "read_file" => Some(configure(with, |config| read_file::tool(name, config, base))),
+        "read_result" => Some(configure(with, |none: NoSettings| Ok(read_result::tool(name, none)))),
         _ => None,
     }
 }
@@ -73,14 +69,17 @@ pub fn settings_schemas(generator: &mut SchemaGenerator) -> [(&'static str, Sche
 }
 
 /// The settings of built-ins without settings: any key is an error.
-#[derive(serde::Deserialize)]
+#[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NoSettings {}
 
-fn decode_with<T: DeserializeOwned>(with: &JsonObject) -> Result<T, ConfigFault> {
-    let decoded = decode_settings(Value::Object(with.clone()), &["with"]);
-    decoded
-        .map_err(|faults| faults.into_iter().next().unwrap_or_else(|| ConfigFault::error(&["with"], "cannot be read")))
+/// Decodes the settings, and makes the tool from them.
+fn configure<T: DeserializeOwned + JsonSchema>(
+    with: &JsonObject,
+    make_tool: impl FnOnce(T) -> Result<Tool, ConfigFault>,
+) -> Result<Tool, Vec<ConfigFault>> {
+    let config = decode_settings(&Value::Object(with.clone()), &["with"])?;
+    make_tool(config).map_err(|fault| vec![fault])
 }
 
 /// The tools of a service that was started without a manifest.

@@ -2,12 +2,14 @@
 //!
 //! A value stays within one item, so it cannot add a second argument. It must not be the start of an item with a
 //! leading `-`, unless the manifest has a `--` before it. So it cannot be an option, such as `--output=/etc/passwd` as
-//! a "file name". Only the manifest decides which items are there: by `when`, and by `each` for the elements of a list.
+//! a "file name". A number may be negative as the value of an option such as `--lon`. Only the manifest decides which items are there: by `when`, and by `each` for the elements of a list.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::dash::DashRule;
 use super::item_text::{ELEMENT, Element, ItemText, ItemValues};
 use super::items::{CommandItem, EachItem, WhenItem};
 use crate::tools::template::{Part, Template};
@@ -103,11 +105,35 @@ impl Argv {
         totals.into_iter().max_by_key(|(total, _)| *total).map(|(_, placeholder)| placeholder)
     }
 
+    /// The parameters on which the items depend.
+    pub(super) fn parameters(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        collect_parameters(&self.items, &mut names);
+        names
+    }
+
     /// Why these values are not permitted in argv: at most one fault for each item of the manifest.
     pub(super) fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
         let mut faults = Vec::new();
         collect_value_faults(&self.items, values, &mut faults);
         faults
+    }
+}
+
+fn collect_parameters(items: &[Item], names: &mut BTreeSet<String>) {
+    for item in items {
+        match item {
+            Item::Literal(_) => {}
+            Item::Text(text) => names.extend(text.template.parameters().map(str::to_owned)),
+            Item::When(condition, items) => {
+                names.extend(condition.argument().map(str::to_owned));
+                collect_parameters(items, names);
+            }
+            Item::Each(list, texts) => {
+                names.insert(list.clone());
+                names.extend(texts.iter().flat_map(|text| text.template.parameters()).map(str::to_owned));
+            }
+        }
     }
 }
 
@@ -194,11 +220,27 @@ struct Scope {
     in_each: bool,
     /// Whether a literal `--` is always before the item.
     after_dashes: bool,
+    /// Whether the item directly before it is a literal that begins with `--`.
+    after_option: bool,
+}
+
+impl Scope {
+    fn dash_rule(&self) -> DashRule {
+        match (self.after_dashes, self.after_option) {
+            (true, _) => DashRule::Any,
+            (false, true) => DashRule::Numbers,
+            (false, false) => DashRule::Refused,
+        }
+    }
+
+    fn is_element(&self, placeholder: &Placeholder) -> bool {
+        self.in_each && *placeholder == Placeholder::Argument(ELEMENT.to_owned())
+    }
 }
 
 impl Parser<'_> {
     fn error(&mut self, path: &[String], message: impl Into<String>) {
-        self.faults.push(ConfigFault { path: path.to_vec(), message: message.into(), warning: false });
+        self.faults.push(ConfigFault { path: path.to_vec(), ..ConfigFault::error(&[], message) });
     }
 
     /// The name or path of the program.
@@ -226,6 +268,7 @@ impl Parser<'_> {
         let mut parsed = Vec::new();
         for (index, item) in items {
             let path = [path, &[index.to_string()]].concat();
+            scope.after_option = matches!(parsed.last(), Some(Item::Literal(text)) if text.starts_with("--"));
             let item = match item {
                 CommandItem::Text(text) => self.text(text, &path, scope).map(Item::from),
                 CommandItem::When(entry) => self.when(entry, &path, scope),
@@ -259,7 +302,7 @@ impl Parser<'_> {
             self.error(&key, format!("`each` needs a list, but `{list}` has the type {declared}: write `type: array`"));
             return None;
         }
-        let inner = Scope { in_each: true, ..scope.clone() };
+        let mut inner = Scope { in_each: true, ..scope.clone() };
         let own = [format!("{{{{ {ELEMENT} }}}}")];
         let args = entry.args.as_deref().unwrap_or(&own);
         let path = [path, &["args".to_owned()]].concat();
@@ -267,7 +310,9 @@ impl Parser<'_> {
         let mut texts = Vec::new();
         for (index, text) in args.iter().enumerate() {
             let path = [&path[..], &[index.to_string()]].concat();
-            texts.push(self.text(text, &path, &inner)?);
+            let text = self.text(text, &path, &inner)?;
+            inner.after_option = text.template.as_literal().is_some_and(|literal| literal.starts_with("--"));
+            texts.push(text);
         }
         if !texts.iter().any(|text| text.template.placeholders().any(is_element)) {
             self.error(&path, format!("must contain `{{{{ {ELEMENT} }}}}`, which stands for the element"));
@@ -313,12 +358,19 @@ impl Parser<'_> {
             self.error(path, message);
             return None;
         }
-        Some(ItemText { template, may_begin_with_dash: scope.after_dashes })
+        let dash_rule = scope.dash_rule();
+        if let Some(Part::Value(placeholder)) = template.parts().first().filter(|_| template.parts().len() == 1)
+            && !scope.is_element(placeholder)
+        {
+            self.faults.extend(dash_rule.warning(placeholder, self.context, path));
+        }
+        self.faults.extend(self.context.single_braces(&template, &path.iter().map(String::as_str).collect::<Vec<_>>()));
+        Some(ItemText { template, dash_rule })
     }
 
     /// Why a placeholder must not be in this item.
     fn placeholder_fault(&self, placeholder: &Placeholder, text: &str, scope: &Scope) -> Option<String> {
-        if scope.in_each && *placeholder == Placeholder::Argument(ELEMENT.to_owned()) {
+        if scope.is_element(placeholder) {
             return None;
         }
         if let Some(reason) = self.context.unknown_name_message(placeholder) {

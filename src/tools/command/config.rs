@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::argv::Argv;
 use super::items::CommandItem;
@@ -60,10 +59,6 @@ pub struct Config {
     #[schemars(extend("examples" = ["64KiB"]), extend("default" = "256KiB"))]
     #[serde(default = "default_max_output")]
     pub max_output: Size,
-    /// Reserved; refused rather than ignored.
-    #[serde(default)]
-    #[schemars(skip)]
-    pub sandbox: Option<Value>,
 }
 
 /// The default `max_output`, in bytes.
@@ -102,8 +97,11 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Result<RunnerWithWar
     };
     let program_path = find_program(&program, context.base_dir);
     if !program.is_empty() && !program_path.as_deref().is_some_and(is_executable_file) {
-        faults
-            .push(ConfigFault::warning(&["command", "0"], format!("there is no program `{program}`: calls will fail")));
+        let message = match program_path.as_deref().is_some_and(Path::is_file) {
+            true => format!("`{program}` is not executable, so calls will fail: run `chmod +x {program}`"),
+            false => format!("there is no program `{program}`: calls will fail"),
+        };
+        faults.push(ConfigFault::warning(&["command", "0"], message));
     }
     let stdin =
         config.stdin.as_deref().map(|text| context.parse_template(text)).transpose().unwrap_or_else(|message| {
@@ -122,6 +120,15 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Result<RunnerWithWar
             OutputFormat::Auto
         }),
     };
+    if let Some(template) = &stdin {
+        faults.extend(context.single_braces(template, &["stdin"]));
+    }
+    // Without `stdin:` the program is given all arguments as JSON.
+    if let Some(template) = stdin.as_ref().filter(|_| faults.iter().all(|fault| fault.warning)) {
+        let mut used = argv.parameters();
+        used.extend(template.parameters().map(str::to_owned));
+        faults.extend(context.unused_parameters(&used, "`command` or `stdin`"));
+    }
     let workdir = absolute_path(context.base_dir, config.workdir.as_deref().unwrap_or(Path::new("")));
     if !workdir.is_dir() {
         let message = format!("there is no folder {}: calls will fail", workdir.display());
@@ -132,9 +139,6 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> Result<RunnerWithWar
     faults.extend(name_faults);
     if !(1..=MAX_MAX_OUTPUT).contains(&config.max_output.0) {
         faults.push(ConfigFault::error(&["max_output"], "from 1B to 4MiB"));
-    }
-    if config.sandbox.is_some() {
-        faults.push(ConfigFault::error(&["sandbox"], "not built yet: this version runs commands without a sandbox"));
     }
     if faults.iter().any(|fault| !fault.warning) {
         return Err(faults);

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use super::dash::DashRule;
 use super::variables::text_len;
 use crate::call::Violation;
 use crate::call::json::escape_pointer_token;
@@ -19,8 +20,8 @@ pub(super) const ELEMENT: &str = "item";
 /// A text with placeholders that becomes one item of argv.
 pub(super) struct ItemText {
     pub(super) template: Template,
-    /// Whether the program reads the item as a value even if it begins with `-`, because `--` comes before it.
-    pub(super) may_begin_with_dash: bool,
+    /// Which values may begin with `-` at its start.
+    pub(super) dash_rule: DashRule,
 }
 
 /// An element of a list argument.
@@ -146,17 +147,17 @@ impl ItemText {
 
     /// The placeholder whose value gives the item a leading `-` that the program could read as an option.
     fn dash_placeholder(&self, values: ItemValues<'_>) -> Option<&Placeholder> {
-        if self.may_begin_with_dash {
-            return None;
-        }
         for part in self.template.parts() {
             match part {
                 Part::Text(_) => return None,
                 Part::Value(placeholder) | Part::Styled(placeholder, _) => {
-                    match values.get(placeholder).map(plain_text_start) {
-                        None | Some(None) => {}
-                        Some(Some('-')) => return Some(placeholder),
-                        Some(Some(_)) => return None,
+                    let value = values.get(placeholder);
+                    match value.and_then(plain_text_start) {
+                        None => {}
+                        Some('-') => {
+                            return Some(placeholder).filter(|_| value.is_none_or(|it| !self.dash_rule.permits(it)));
+                        }
+                        Some(_) => return None,
                     }
                 }
             }

@@ -10,6 +10,7 @@
 
 mod argv;
 mod config;
+mod dash;
 mod item_text;
 mod items;
 mod output;

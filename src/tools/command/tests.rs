@@ -129,11 +129,42 @@ mod config {
     }
 
     #[test]
+    fn values_that_calls_refuse_are_warnings() {
+        let messages = |command: &[&str], parameter: Value| {
+            let schema = json!({"properties": {"n": parameter}, "required": ["n"]});
+            let config = json!({"command": command});
+            let (_, warnings) = build_with(config, &schema, Effect::Read).unwrap_or_else(|faults| panic!("{faults:?}"));
+            warnings.into_iter().map(|fault| fault.message).collect::<Vec<_>>()
+        };
+        let negative = "`n` can be negative, and calls refuse a value here that begins with `-`: write `minimum: 0`, or put \
+                        an item `--` or the name of a long option before it";
+        let listed = "`n` can be `-l`, and calls refuse a value here that begins with `-`: put an item `--` before it";
+        let bare = ["/bin/echo", "-n", "{{ n }}"];
+        for parameter in [json!({"type": "integer"}), json!({"type": ["number", "null"], "minimum": -180})] {
+            assert_eq!(messages(&bare, parameter.clone()), [negative]);
+            assert_eq!(messages(&["/bin/echo", "--lon", "{{ n }}"], parameter.clone()), [""; 0]);
+            assert_eq!(messages(&["/bin/echo", "--", "x", "{{ n }}"], parameter), [""; 0]);
+        }
+        for parameter in [
+            json!({"type": "integer", "minimum": 0}),
+            json!({"type": "integer", "exclusiveMinimum": -1}),
+            json!({"type": "integer", "enum": [1, 2]}),
+            json!({"type": "string"}),
+            json!({}),
+        ] {
+            assert_eq!(messages(&bare, parameter), [""; 0]);
+        }
+        let parameter = json!({"type": "string", "enum": ["a", "-l"]});
+        assert_eq!(messages(&bare, parameter.clone()), [listed]);
+        assert_eq!(messages(&["/bin/echo", "--lon", "{{ n }}"], parameter), [listed]);
+    }
+
+    #[test]
     fn all_config_faults_are_reported_with_paths() {
         let found = faults(json!({
             "command": ["{{ a }}", "--{{ a }}", "{{ nope }}", "{{ opt }}", "{{ def }}", "{{ a", "x{{ a }}{{ def }}"],
             "stdin": "{{ other }}", "workdir": "/no/such/folder", "environment": {"A=B": "", "TOOLCRIB_INVOCATION": "1"},
-            "max_output": "5MiB", "sandbox": {"network": false},
+            "max_output": "5MiB",
         }));
         let paths: Vec<&str> = found.iter().map(|(path, ..)| path.as_str()).collect();
         let expected = [
@@ -148,7 +179,6 @@ mod config {
             "environment.A=B",
             "environment.TOOLCRIB_INVOCATION",
             "max_output",
-            "sandbox",
         ];
         assert_eq!(paths, expected, "{found:#?}");
         assert_eq!(found[1].1, "`a` would choose the option: write the option's name before the value");

@@ -1,16 +1,17 @@
 //! The manifest keys of an `http` tool, and the collector of the faults that its build finds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::address_policy::AddressPolicy;
 use super::auth::{AuthConfig, RequestAuth};
-use crate::call::JsonObject;
 use crate::call::units::Size;
+use crate::call::{Effect, JsonObject};
+use crate::tools::config::names_in_single_braces;
 use crate::tools::template::Template;
-use crate::tools::{BuildContext, ConfigFault, Placeholder};
+use crate::tools::{BuildContext, ConfigFault, FaultRule, Placeholder};
 
 /// The keys of the kind.
 #[derive(Clone, Deserialize, schemars::JsonSchema)]
@@ -121,11 +122,13 @@ fn deserialize_present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Res
 pub(super) struct FaultCollector<'a> {
     context: &'a BuildContext<'a>,
     pub(super) faults: Vec<ConfigFault>,
+    /// The parameters that placeholders name.
+    used_parameters: BTreeSet<String>,
 }
 
 impl<'a> FaultCollector<'a> {
     pub(super) fn new(context: &'a BuildContext<'a>) -> Self {
-        Self { context, faults: Vec::new() }
+        Self { context, faults: Vec::new(), used_parameters: BTreeSet::new() }
     }
 
     pub(super) fn error(&mut self, path: &[&str], message: impl Into<String>) {
@@ -136,9 +139,16 @@ impl<'a> FaultCollector<'a> {
         self.faults.push(ConfigFault::warning(path, message));
     }
 
+    pub(super) fn warn_with_rule(&mut self, rule: FaultRule, path: &[&str], message: impl Into<String>) {
+        self.faults.push(ConfigFault::warning(path, message).with_rule(rule));
+    }
+
     /// Reports a literal address that the address policy refuses. In the operator's manifest this is only a warning.
     pub(super) fn report_denied_address(&mut self, path: &[&str], message: impl Into<String>) {
-        if self.context.trusted { self.warning(path, message) } else { self.error(path, message) }
+        match self.context.trusted {
+            true => self.warning(path, format!("{}: calls will fail", message.into())),
+            false => self.error(path, message),
+        }
     }
 
     /// Parses a part of a text. The whole text was parsed before and reported its faults, so this reports none.
@@ -152,6 +162,10 @@ impl<'a> FaultCollector<'a> {
         match self.context.parse_styled_template(text) {
             Ok(template) => {
                 self.faults.extend(self.context.unknown_placeholders(&template, path));
+                self.faults.extend(self.context.single_braces(&template, path));
+                // A name in one brace has a warning of its own.
+                let names = template.parameters().chain(names_in_single_braces(&template));
+                self.used_parameters.extend(names.map(str::to_owned));
                 Some(template)
             }
             Err(message) => {
@@ -159,6 +173,11 @@ impl<'a> FaultCollector<'a> {
                 None
             }
         }
+    }
+
+    /// Warns of parameters whose values are not sent.
+    pub(super) fn warn_unused_parameters(&mut self) {
+        self.faults.extend(self.context.unused_parameters(&self.used_parameters, "`request`"));
     }
 
     /// Reports a placeholder in a key: keys are never filled in.
@@ -186,6 +205,11 @@ impl<'a> FaultCollector<'a> {
         let (auth, faults) = RequestAuth::build(config, policy, self.context.clients);
         self.faults.extend(faults);
         auth
+    }
+
+    /// The effect that the tool is declared to have.
+    pub(super) fn effect(&self) -> Effect {
+        self.context.effect
     }
 
     /// Whether one of the faults is an error, so that the tool cannot be built.

@@ -62,6 +62,9 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runn
         let message = "`auth` sets this header: leave one of them out";
         collector.error(&["request", "headers", "authorization"], message);
     }
+    if !collector.has_errors() {
+        collector.warn_unused_parameters();
+    }
     let response_reader = ResponseReader::parse(config.response, config.max_output, &mut collector);
     let client = context.clients.get(policy).map_err(|message| collector.error(&["request"], message)).ok();
     if let (Some(request), Some(client)) = (&request, &client) {

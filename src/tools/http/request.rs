@@ -14,10 +14,13 @@ use crate::call::json::plain_text;
 use crate::call::{Effect, ToolContext, ToolError};
 use crate::openapi::Style;
 use crate::tools::template::{Part, Template};
-use crate::tools::{Placeholder, ValueFault, Values};
+use crate::tools::{FaultRule, Placeholder, ValueFault, Values};
 
 const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
+
+/// Methods that change something. POST is not among them, because many APIs read by POST: searches, GraphQL.
+const WRITING_METHODS: [Method; 3] = [Method::PUT, Method::PATCH, Method::DELETE];
 
 /// Header fields that frame the message or choose its receiver. The HTTP client sets them; a manifest must not.
 #[rustfmt::skip]
@@ -67,6 +70,13 @@ impl RequestTemplate {
         );
         let body = BodyTemplate::parse(&config, collector);
         let method = method?;
+        if collector.effect() == Effect::Read && WRITING_METHODS.contains(&method) {
+            let message = format!(
+                "a {method} request changes something, and a tool with `effect: read` may be called again and cached: \
+                 write `effect: idempotent` or `effect: write`"
+            );
+            collector.warn_with_rule(FaultRule::WritingRead, &["effect"], message);
+        }
         if matches!(method, Method::GET | Method::HEAD) && !body.is_empty() {
             collector
                 .warning(&["request", "method"], format!("servers may ignore the body of a {method}: is it a POST?"));

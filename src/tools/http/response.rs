@@ -78,7 +78,9 @@ impl ResponseReader {
         for (key, pointer) in [("pick", &config.pick), ("error_when", &config.error_when)] {
             if pointer.as_deref().is_some_and(|pointer| !is_json_pointer(pointer)) {
                 let message = "a JSON Pointer (RFC 6901) is empty or begins with `/`, and has `~` only as `~0` or `~1`";
-                collector.error(&["response", key], message);
+                let meant = pointer.as_deref().and_then(pointer_of_dotted_path);
+                let advice = meant.map(|meant| format!(": did you mean `{meant}`?")).unwrap_or_default();
+                collector.error(&["response", key], format!("{message}{advice}"));
             }
         }
         match Self::new(cap, "max_output") {
@@ -320,4 +322,12 @@ pub(crate) fn parse_retry_after(response: &Response) -> Option<Duration> {
 fn is_json_pointer(text: &str) -> bool {
     let escapes = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
     (text.is_empty() || text.starts_with('/')) && escapes
+}
+/// The JSON Pointer of a path with dots and indices, such as `data.items[0].title` or `$.data`.
+fn pointer_of_dotted_path(path: &str) -> Option<String> {
+    let path =
+        path.strip_prefix("$.").or_else(|| path.strip_prefix('.')).unwrap_or(path).replace('[', ".").replace(']', "");
+    let is_name = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-');
+    let parts: Vec<&str> = path.split(['.', '/']).collect();
+    parts.iter().all(|part| is_name(part)).then(|| parts.iter().map(|part| format!("/{part}")).collect())
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::call::{Caller, Content, Effect, Incomplete, Invocation, Resource, ToolName, Unit};
-use crate::tools::Databases;
+use crate::tools::{Databases, FaultRule};
 
 /// What a test server does with each connection after it has read a request.
 #[derive(Clone)]
@@ -104,7 +104,10 @@ fn try_build(config: Value, effect: Effect) -> (Option<Arc<dyn Runner>>, Vec<Con
         clients: &HttpClients::default(),
         databases: &Databases::default(),
     };
-    build(serde_json::from_value(config).unwrap(), &context)
+    let (runner, mut faults) = build(serde_json::from_value(config).unwrap(), &context);
+    // Each test uses some of the parameters.
+    faults.retain(|fault| fault.rule != FaultRule::UnusedParameter);
+    (runner, faults)
 }
 
 /// A tool for the server. Adds the common parts of all tests to `request`.

@@ -19,7 +19,7 @@ use crate::call::Effect;
 use crate::call::units::Size;
 use crate::suggest::{MIN_HINT_RATIO, closest_name};
 use crate::tools::kinds::BuildResult;
-use crate::tools::{BuildContext, ConfigFault, Placeholder};
+use crate::tools::{BuildContext, ConfigFault, FaultRule, Placeholder};
 
 /// The default `max_rows`.
 const DEFAULT_ROWS: usize = 1000;
@@ -145,10 +145,8 @@ fn placeholder_faults(statement: &Statement, context: &BuildContext<'_>) -> Vec<
         used.iter().any(|placeholder| matches!(&placeholder.name, Placeholder::Argument(used) if used == name))
     };
     let unused = names().filter(|name| !is_used(name)).map(|name| {
-        ConfigFault::warning(
-            &["statement"],
-            format!("the parameter `{name}` is not used; write :{name} where it belongs"),
-        )
+        let message = format!("the parameter is not used: write `:{name}` in `statement`, or leave it out");
+        ConfigFault::warning(&["parameters", name], message).with_rule(FaultRule::UnusedParameter)
     });
     unknown.chain(unused).collect()
 }

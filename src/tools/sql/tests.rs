@@ -306,7 +306,10 @@ async fn statement_faults_are_reported_at_start() {
         databases: &databases,
     };
     let built = build(serde_json::from_value(config).unwrap(), &context);
-    assert_eq!(first_message(built), "warning: the parameter `year` is not used; write :year where it belongs");
+    assert_eq!(
+        first_message(built),
+        "warning: the parameter is not used: write `:year` in `statement`, or leave it out"
+    );
     for (key, value, want) in [
         ("database", json!("mysql://x"), "write sqlite://FILE or postgres://"),
         ("database", json!("sqlite://"), "names no file"),

@@ -1,0 +1,84 @@
+//! Decodes settings, and explains each value that does not fit.
+//!
+//! The JSON Schema of a settings type is made from the type itself, and editors complete keys with it. Here the same
+//! schema finds all faults of a value at once, in words for people, with an example of the right form.
+//!
+//! - `shape.rs` compares a value with the schema.
+//! - `unknown_key.rs` has the words about keys that are not known.
+//! - `flow.rs` writes values as in a manifest.
+
+mod flow;
+mod shape;
+mod unknown_key;
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub(crate) use self::flow::to_flow;
+pub(crate) use self::shape::is_missing_space;
+pub(crate) use self::unknown_key::{suggests_key, unknown_key_message};
+
+/// A value that does not fit its settings type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SettingFault {
+    /// The keys to the value. List positions are numbers.
+    pub(crate) path: Vec<String>,
+    /// The fault and the correct form.
+    pub(crate) message: String,
+    /// The kind of fault.
+    pub(crate) kind: SettingFaultKind,
+}
+
+/// The kind of a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SettingFaultKind {
+    /// The value does not fit.
+    Value,
+    /// The type does not have the last key of the path.
+    UnknownKey,
+    /// The type needs the last key of the path.
+    MissingKey,
+}
+
+/// Decodes a value.
+///
+/// # Errors
+/// All faults, in the order of the value.
+pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(value: &Value) -> Result<T, Vec<SettingFault>> {
+    let error = match serde_path_to_error::deserialize(value) {
+        Ok(decoded) => return Ok(decoded),
+        Err(error) => error,
+    };
+    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value();
+    let faults = shape::find_faults(&schema, value);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    // A rule that a schema does not have. Its own reader explains it.
+    let path = error.path().iter().filter_map(|segment| match segment {
+        serde_path_to_error::Segment::Seq { index } => Some(index.to_string()),
+        serde_path_to_error::Segment::Map { key } => Some(key.clone()),
+        _ => None,
+    });
+    Err(vec![SettingFault { path: path.collect(), message: own_message(error.inner()), kind: SettingFaultKind::Value }])
+}
+
+/// The message of a reader. Messages of serde itself name types of the program, so they are not shown.
+fn own_message(error: &serde_json::Error) -> String {
+    const OF_SERDE: [&str; 7] = [
+        "invalid type",
+        "invalid value",
+        "invalid length",
+        "unknown variant",
+        "unknown field",
+        "missing field",
+        "data did not match",
+    ];
+    let message = error.to_string();
+    match OF_SERDE.iter().any(|start| message.starts_with(start)) {
+        true => "this value cannot be used here".into(),
+        false => message,
+    }
+}
