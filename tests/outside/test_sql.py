@@ -244,7 +244,7 @@ def test_check_validates_statements_against_the_manifest(tmp_path):
     done = cli("check", "--manifest", folder / "m.yaml", cwd=folder)
     text = done.stdout + done.stderr
     assert done.returncode == 0 and not (folder / "none.db").exists(), text
-    for want in ("none.db, and the service does not create it", "the parameter `year` is not used", "127.0.0.1:1/x: no connection", "literal-secret"):
+    for want in ("none.db, and the service does not create it", "tools.b.parameters.year: the parameter is not used: write `:year` in `statement`", "127.0.0.1:1/x: no connection", "literal-secret"):
         assert want in text, text
     assert "hunter2" not in text
 
