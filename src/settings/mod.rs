@@ -47,15 +47,22 @@ pub(crate) enum SettingFaultKind {
 /// # Errors
 /// All faults, in the order of the value.
 pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(value: &Value) -> Result<T, Vec<SettingFault>> {
-    let error = match serde_path_to_error::deserialize(value) {
-        Ok(decoded) => return Ok(decoded),
-        Err(error) => error,
-    };
+    let decoded = serde_path_to_error::deserialize(value);
+    // serde reads a list as a map whose keys are left out, so the shape of a list is checked in any case.
+    if !value.is_array()
+        && let Ok(decoded) = decoded
+    {
+        return Ok(decoded);
+    }
     let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value();
     let faults = shape::find_faults(&schema, value);
     if !faults.is_empty() {
         return Err(faults);
     }
+    let error = match decoded {
+        Ok(decoded) => return Ok(decoded),
+        Err(error) => error,
+    };
     // A rule that a schema does not have. Its own reader explains it.
     let path = error.path().iter().filter_map(|segment| match segment {
         serde_path_to_error::Segment::Seq { index } => Some(index.to_string()),

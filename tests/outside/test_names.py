@@ -122,7 +122,7 @@ def test_settings_change_on_reload(start):
 @pytest.mark.parametrize("calls, says", [
     ("{parallel: 0}", "calls.parallel: at least one call must be able to run"),
     ("{max_parse_attempts: 0}", "calls.max_parse_attempts"),
-    ("{name_matching: fuzzy}", "`exact`, `normalized`, `similar`"),
+    ("{name_matching: fuzzy}", "there are exact, normalized, similar"),
     ("{paralel: 5}", "did you mean parallel?"),
     ("[]", "calls: a map is expected here"),
 ])
