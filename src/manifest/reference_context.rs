@@ -69,6 +69,8 @@ impl EntryKind {
         match path.split('.').next().unwrap_or_default() {
             "statement" => return None,
             "command" if is_script => return None,
+            // A document of GraphQL.
+            "request" if text.contains('{') && text.contains(' ') && !text.contains("{{") => return None,
             _ => {}
         }
         text.split('$').skip(1).find_map(|rest| {

@@ -54,7 +54,6 @@ fn no_message_has_words_of_a_parser() {
         "scalar",
         "mapping",
         "flow ",
-        "token",
         "'anyOf'",
         "not of type",
         "missing field",
@@ -84,6 +83,7 @@ fn start_warns_of_requests_that_are_not_meant() {
     description: Shows the first rows of the stock.
     parameters: {rows: {type: integer, description: Number of rows}}
     command: [/usr/bin/head, -n, \"{{ rows }}\"]
+    workdir: /
 ";
     let warnings = load_text(manifest).unwrap_or_else(|errors| panic!("{errors:?}")).warnings;
     let mut rules: Vec<&str> = warnings.iter().map(|finding| finding.rule.as_str()).collect();
@@ -105,11 +105,13 @@ fn usual_manifests_have_no_such_warnings() {
     description: Makes the report of one year of sales.
     parameters: {year: {type: integer, description: The year of the sales}}
     command: [/bin/sh, -c, "echo $HOME; cat $REPORT_FILE"]
+    workdir: /
   page:
     kind: command
     description: Shows a page of the manual of a program.
     parameters: {page: {type: string, description: "Name of the page, e.g. ls"}}
     command: [/bin/echo, "{{ page }}"]
+    workdir: /
 "#;
     assert_eq!(shown(&check_text(manifest)), "");
 }
