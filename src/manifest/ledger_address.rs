@@ -23,15 +23,18 @@ pub fn read_ledger_address(path: &Path, input: &dyn ManifestInput) -> Result<led
         vec![Finding::error(location, "", message).with_rule(Rule::Unreadable)]
     };
     let text = input.read_text(path).map_err(|error| unreadable(format!("cannot be read: {error}")))?;
-    let root = Node::parse(path, &text).map_err(|finding| vec![finding])?;
+    let mut findings = Findings::default();
+    let Some(root) = Node::parse(path, &text, &mut findings.0) else { return Err(findings.0) };
     let plain = Manifest::default().ledger;
     let Some(node) = root.get("ledger").and_then(|ledger| ledger.get("url")) else {
         // The default file is in the working folder.
         return Ok(ledger::Settings { url: DEFAULT_LEDGER.into(), base: PathBuf::new(), ..plain });
     };
-    let (mut node, base, mut findings) = (node.clone(), parent_folder(path), Findings::default());
+    // Faults elsewhere do not concern the ledger.
+    findings.0.clear();
+    let (mut node, base) = (node.clone(), parent_folder(path));
     References::new(input, &base, BTreeSet::new()).resolve(&mut node, "ledger.url", &mut findings);
-    let url: Option<String> = findings.decode_value(&node, "ledger.url");
+    let url: Option<String> = findings.decode(&node, "ledger.url");
     match url {
         Some(url) if findings.0.iter().all(|finding| finding.severity != Severity::Error) => {
             Ok(ledger::Settings { url, base, ..plain })

@@ -358,7 +358,8 @@ impl Loader<'_> {
         } else if let Some((scheme, _)) = section.url.as_deref().and_then(|url| url.split_once("://"))
             && scheme != "sqlite"
         {
-            let message = format!("there is no ledger of this kind, `{scheme}`: name a file, e.g. sqlite://toolcrib.db");
+            let message =
+                format!("there is no ledger of this kind, `{scheme}`: name a file, e.g. sqlite://toolcrib.db");
             self.findings.error(root, &key("url"), "", message);
         }
         if section.retention.is_some_and(|keep| keep.0.is_zero()) {
