@@ -1,6 +1,8 @@
 """One Python worker and a loop that asks it and does nothing else: a program of its own, so that its loop holds no other up.
 
-    pipe.py worker.py add.py SECONDS
+    pipe.py WORKER add.py SECONDS
+
+WORKER is the folder with the worker's sources.
 """
 
 import json
@@ -11,10 +13,11 @@ import sys
 import time
 
 
-def drive(source, file, seconds):
+def drive(folder, file, seconds):
     """Prints `warm`, waits for a line, calls for so many seconds, and prints the result."""
     environment = {"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8"}
-    worker = subprocess.Popen([os.path.realpath(sys.executable), "-X", "utf8", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    boot = (folder / "boot.py").read_text()
+    worker = subprocess.Popen([os.path.realpath(sys.executable), "-X", "utf8", "-c", boot], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               env=environment, bufsize=0)
     into, out_of = worker.stdin.fileno(), worker.stdout.fileno()
 
@@ -26,6 +29,7 @@ def drive(source, file, seconds):
         return answer
 
     first = {"op": "load", "module": file, "is_file": True, "object": None, "init": {}, "functions": ["add"], "role": "sync", "max_result": 4194304}
+    os.write(into, source_message(folder))
     ready = json.loads(ask(json.dumps(first).encode() + b"\n"))
     if ready["op"] != "ready":
         sys.exit(f"the worker does not start: {ready}")
@@ -56,9 +60,16 @@ def drive(source, file, seconds):
                       "latencies_us": [round(latency * 1e6) for latency in latencies[::step]]}))
 
 
+def source_message(folder):
+    """What boot.py reads first: a line with a number, and so many bytes of JSON."""
+    files = (path for path in folder.rglob("*.py") if path.name != "boot.py")
+    message = json.dumps({path.relative_to(folder).as_posix(): path.read_text() for path in files}).encode()
+    return b"%d\n" % len(message) + message
+
+
 def cpu_seconds(pid):
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-drive(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+drive(pathlib.Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]))

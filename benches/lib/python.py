@@ -25,7 +25,7 @@ python_modules:
   bench: {{module: ./add.py, interpreter: {python}, functions: [add], workers: {workers}, tools: {{add: {{effect: read}}}}}}
 """
 ARGUMENTS = {"a": 40, "b": 2}
-WORKER = ROOT / "src" / "tools" / "python" / "worker.py"
+WORKER = ROOT / "src" / "tools" / "python" / "worker"
 DRIVER = pathlib.Path(__file__).with_name("pipe.py")
 # Stateless, answers in JSON, no banner and no access log: the fastest that it offers.
 FASTMCP_SERVER = FUNCTION + '''

@@ -1,4 +1,4 @@
-"""Starts the embedded worker as the service does: through pipes, the source handed over on standard input."""
+"""Starts the embedded worker as the service does: through pipes, with its sources on standard input."""
 
 import json
 import os
@@ -8,24 +8,8 @@ import subprocess
 import threading
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
-WORKER = REPO / "src" / "tools" / "python" / "worker.py"
-
-BOOT = """\
-import os
-def take(count):
-    data = b""
-    while len(data) < count:
-        piece = os.read(0, count - len(data))
-        if not piece:
-            os._exit(0)
-        data += piece
-    return data
-count = b""
-while not count.endswith(b"\\n"):
-    count += take(1)
-name = "<toolcrib worker>"
-exec(compile(take(int(count)), name, "exec"), {"__name__": "toolcrib_worker", "__file__": name})
-"""
+WORKER = REPO / "src" / "tools" / "python" / "worker"
+BOOT = (WORKER / "boot.py").read_text()
 
 TIMEOUT = 30  # seconds; no test waits this long unless it fails
 
@@ -45,6 +29,18 @@ def interpreters():
     return [found[minor] for minor in chosen]
 
 
+def worker_files():
+    """The files of the worker's package."""
+    return sorted(path for path in WORKER.rglob("*.py") if path.name != "boot.py")
+
+
+def source_message():
+    """What `boot.py` reads: a line with a number, and so many bytes of JSON."""
+    sources = {path.relative_to(WORKER).as_posix(): path.read_text() for path in worker_files()}
+    message = json.dumps(sources).encode()
+    return b"%d\n" % len(message) + message
+
+
 class Worker:
     """One worker process. `send` and `receive` speak the protocol; `log` is the output on descriptor 2."""
 
@@ -54,8 +50,7 @@ class Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
             env={"PATH": os.environ["PATH"], "HOME": str(folder), "TOOLCRIB_WORKER": "test", **(environment or {})},
         )  # fmt: skip
-        source = WORKER.read_bytes()
-        self.process.stdin.write(b"%d\n" % len(source) + source)
+        self.process.stdin.write(source_message())
         self.process.stdin.flush()
         self.lines, self.log_parts, self.count = queue.Queue(), [], 0
         self.readers = [threading.Thread(target=self._read_lines, daemon=True), threading.Thread(target=self._read_log, daemon=True)]

@@ -84,6 +84,19 @@ def test_files_named_like_stdlib_modules_are_harmless(workshop):
     assert text_of(ok(worker.call("f"))) == "1"
 
 
+def test_siblings_may_be_named_like_files_of_the_worker(workshop):
+    for name in ("calls", "main", "results", "toolcrib_worker", "wire"):
+        workshop.write(f"WORD = '{name}'", f"{name}.py")
+    worker, _ = workshop.load(
+        """
+        import calls, main, results, toolcrib_worker, wire
+        def f(): return " ".join(module.WORD for module in (calls, main, results, toolcrib_worker, wire))
+        """,
+        functions=["f"],
+    )
+    assert text_of(ok(worker.call("f"))) == "calls main results toolcrib_worker wire"
+
+
 def test_tool_file_may_have_a_stdlib_name(workshop):
     worker, tools = workshop.load(SPEC % ("json", "json"), name="json.py")
     assert tools["json"]["framework"] == "tool_spec"

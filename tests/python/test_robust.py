@@ -78,7 +78,7 @@ def test_forked_child_can_report_progress(workshop):
         @tool(context=True)
         def f(tool_context):
             "Forks in the middle of a line."
-            wire = tool_context.progress.__globals__["wire"]
+            wire = tool_context._call.wire
             wire.lock.acquire()
             child = os.fork()
             if child == 0:

@@ -2,6 +2,7 @@
 //!
 //! - `interpreter`, `venv`: find or build the interpreter; `setup_program` runs the programs for it
 //! - `worker`, `line_reader`, `protocol`: one process, its lines, its messages
+//! - `worker_source` and the folder `worker/`: the program of that process, in Python
 //! - `sync_pool`, `async_supervisor`, `worker_pools`: keep workers and give them calls; `exit_watch` notices their end
 //! - `config`, `runner`: the settings of a module, its functions as runners
 //! - `stderr_log`: writes the output of a module to the log, never into the protocol
@@ -19,6 +20,7 @@ mod sync_pool;
 mod venv;
 mod worker;
 mod worker_pools;
+mod worker_source;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

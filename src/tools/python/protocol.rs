@@ -18,7 +18,7 @@ use crate::tools::malformed_definition::{describe_decode_error, read_tool_name};
 
 /// Longest result that a worker writes, in bytes of its JSON.
 const MAX_RESULT_BYTES: usize = 4 << 20;
-/// Characters of an exception's text that a worker sends (`MAX_EXCEPTION_CHARS` in `worker.py`).
+/// Characters of an exception's text that a worker sends (`MAX_EXCEPTION_CHARS` in `worker/calls.py`).
 const MAX_EXCEPTION_CHARS: usize = 1 << 20;
 /// Bytes of this text that are kept, if the function raised the exception.
 const MAX_ERROR_BYTES: usize = 64 << 10;

@@ -390,9 +390,9 @@ import os, sys, threading
 
 def sink():
     frame = sys._getframe()
-    while 'wire' not in frame.f_globals:
+    while 'wire' not in frame.f_locals:
         frame = frame.f_back
-    return frame.f_globals['wire'].sink
+    return frame.f_locals['wire'].sink
 
 @tool
 def late() -> str:
@@ -681,9 +681,9 @@ open('listed', 'w').close()
         let source = "
 def sink():
     frame = sys._getframe()
-    while 'wire' not in frame.f_globals:
+    while 'wire' not in frame.f_locals:
         frame = frame.f_back
-    return frame.f_globals['wire'].sink
+    return frame.f_locals['wire'].sink
 
 def shout(data):
     while data:

@@ -16,30 +16,12 @@ use super::config::ModuleSettings;
 use super::line_reader::LineReader;
 use super::protocol::{self, Function, Hello, ModuleListing, Role, format_duration};
 use super::stderr_log::StderrLog;
+use super::worker_source;
 use crate::call::CutEnds;
 use crate::sanitize;
 use crate::secrets::Redactor;
 use crate::tools::process::{self, OrphanReaper, ProcessMarker, ProcessTree};
 
-/// The program of a worker.
-const WORKER_SOURCE: &str = include_str!("worker.py");
-/// Reads a number and so many bytes of source from standard input, and runs the source. Orders follow on the same pipe.
-const BOOT_SCRIPT: &str = "\
-import os
-def read(n):
-    got = b''
-    while len(got) < n:
-        more = os.read(0, n - len(got))
-        if not more:
-            os._exit(0)
-        got += more
-    return got
-size = b''
-while not size.endswith(b'\\n'):
-    size += read(1)
-name = '<toolcrib worker>'
-exec(compile(read(int(size)), name, 'exec'), {'__name__': 'toolcrib_worker', '__file__': name})
-";
 /// The environment variable that marks a worker and all processes that it starts. Each worker has its own value.
 pub(super) const MARKER_VARIABLE: &str = "TOOLCRIB_WORKER";
 /// A worker whose pipe has closed ends within this time. Otherwise it is stuck.
@@ -120,12 +102,8 @@ impl Launcher {
         let stderr = StderrLog::follow(stderr, self.name.clone(), self.redactor.clone());
         let mut worker =
             Worker { tree, stdin: Some(stdin), stdout: LineReader::new(stdout), stderr, started_at, status: None };
-        let first_input = [
-            format!("{}\n", WORKER_SOURCE.len()).as_bytes(),
-            WORKER_SOURCE.as_bytes(),
-            &protocol::load_message(&self.settings, self.source.as_deref(), role),
-        ]
-        .concat();
+        let load = protocol::load_message(&self.settings, self.source.as_deref(), role);
+        let first_input = [worker_source::message(), load].concat();
         // A worker that ends during this write reports its reason on its output, which is read below. So ignore the
         // error.
         let _ = worker.write(&first_input).await;
@@ -149,7 +127,7 @@ impl Launcher {
     fn worker_command(&self) -> Command {
         let mut command = Command::new(&self.python);
         command
-            .args(["-X", "utf8", "-c", BOOT_SCRIPT])
+            .args(["-X", "utf8", "-c", worker_source::BOOT_SCRIPT])
             .current_dir(&self.settings.workdir)
             .env_clear()
             .envs(&self.settings.environment)
