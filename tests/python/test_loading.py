@@ -84,6 +84,14 @@ def test_files_named_like_stdlib_modules_are_harmless(workshop):
     assert text_of(ok(worker.call("f"))) == "1"
 
 
+@pytest.mark.parametrize("role", ["sync", "async", "shared"])
+def test_no_role_imports_a_sibling(workshop, role):
+    """Not even a module that Python imports late, as `concurrent.futures` imports `queue`."""
+    workshop.write("raise RuntimeError('wrong module')", "queue.py")
+    worker, _ = workshop.load("def f(): return 1", functions=["f"], role=role)
+    assert text_of(ok(worker.call("f"))) == "1"
+
+
 def test_siblings_may_be_named_like_files_of_the_worker(workshop):
     for name in ("calls", "main", "results", "toolcrib_worker", "wire"):
         workshop.write(f"WORD = '{name}'", f"{name}.py")

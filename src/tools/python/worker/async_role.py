@@ -1,11 +1,11 @@
 """Roles async and shared: many calls at once, on one event loop in the main thread."""
 
 import asyncio
-import concurrent.futures
 import contextvars
 import functools
 import os
 import types
+from concurrent.futures.thread import ThreadPoolExecutor
 
 from .calls import PLAIN_RESULT_TYPES, await_value, exhaust_generator, invalid_line, read_call
 from .locations import user_traceback
@@ -17,7 +17,7 @@ def serve_async(wire, tools, shared=False):
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     tasks, pending = {}, [b""]
-    thread = concurrent.futures.ThreadPoolExecutor(1, "toolcrib-blocking", set_event_loop) if shared else None
+    thread = ThreadPoolExecutor(1, "toolcrib-blocking", set_event_loop) if shared else None
 
     async def start_call(call):
         if thread is None or call.tool.mode == "async":
