@@ -3,7 +3,7 @@
 
     python3 model_server.py [PORT]        # prints: listening on http://127.0.0.1:PORT
 
-Whatever it is asked, it calls `calculator` twice at once (one call fails), then once more, then answers with what it was told. It
+For any question it calls `calculator` twice at once (one call fails), then once more, then answers with the results. It
 looks at each request as its provider's API does, and refuses (400, with the reason) what that would refuse: unknown fields, empty
 content, roles out of turn, a call that is not answered exactly once by its id, a thought that does not come back as it was.
 """
@@ -49,9 +49,19 @@ def tool(provider, where, name, description, schema):
     return name
 
 
-def check_answered(asked, told, where):
+def text_of_parts(content, where):
+    """The text of a message: a text, or a list of text parts."""
+    if isinstance(content, list):
+        for n, part in enumerate(content):
+            check_fields(part, f"{where}[{n}]", "type text")
+            require(part["type"] == "text", f"{where}[{n}].type: text is needed, not {json.dumps(part['type'])}")
+        content = "".join(part["text"] for part in content)
+    return non_empty_text(content, where)
+
+
+def check_answered(calls, answers, where):
     """Every call was answered exactly once, by its id."""
-    require(sorted(asked) == sorted(told), f"{where}: calls {sorted(asked)} were answered as {sorted(told)}")
+    require(sorted(calls) == sorted(answers), f"{where}: calls {sorted(calls)} were answered as {sorted(answers)}")
 
 
 def script(rounds):
@@ -87,13 +97,13 @@ def openai(body):
             check_fields(message, where, "role tool_call_id content")
             require(message["tool_call_id"] in open_calls, f"{where}: no call {message['tool_call_id']} is open")
             open_calls.remove(message["tool_call_id"])
-            rounds[-1].append((None, non_empty_text(message["content"], where)))
+            rounds[-1].append((None, text_of_parts(message["content"], f"{where}.content")))
         elif message["role"] == "assistant":
             check_fields(message, where, "role", "content tool_calls refusal annotations")
             open_calls = [call["id"] for call in message.get("tool_calls", [])]
             rounds.append([])
         else:
-            non_empty_text(message["content"], where)
+            text_of_parts(message["content"], f"{where}.content")
     require(not open_calls, f"tool calls {open_calls} did not have response messages")
 
     def word(said, ids):
@@ -113,7 +123,7 @@ def openai_responses(body):
     for n, one in enumerate(body["tools"]):
         check_fields(one, f"tools[{n}]", "type name parameters", "description strict")
         names.append(tool("openai-responses", f"tools[{n}]", one["name"], one.get("description"), one["parameters"]))
-    rounds, calls, told, thought = [], [], [], False
+    rounds, calls, answers, thought = [], [], [], False
     for n, item in enumerate(body["input"]):
         where, kind = f"input[{n}]", item.get("type", "message")
         require(not thought or kind == "function_call", f"{where}: a reasoning item was provided without its required following item")
@@ -127,11 +137,11 @@ def openai_responses(body):
         elif kind == "function_call_output":
             check_fields(item, where, "type call_id output", "id status")
             require(item["call_id"] in calls, f"{where}: no tool call found for function call output with call_id {item['call_id']}")
-            told.append(item["call_id"])
+            answers.append(item["call_id"])
             rounds[-1].append((None, non_empty_text(item["output"], where)))
         else:
             require(kind == "message" and item["role"] in ("user", "assistant", "system", "developer"), f"{where}: {kind}")
-    check_answered(calls, told, "input")
+    check_answered(calls, answers, "input")
 
     def word(said, ids):
         if isinstance(said, list):
@@ -159,11 +169,11 @@ def anthropic(body):
         require(message["role"] == ("assistant" if n % 2 else "user"), f"{where}: roles must alternate, and begin with user")
         blocks = [{"type": "text", "text": message["content"]}] if isinstance(message["content"], str) else message["content"]
         require(blocks, f"{where}: content must not be empty")
-        told = [block.get("tool_use_id") for block in blocks if block["type"] == "tool_result"]
+        answers = [block.get("tool_use_id") for block in blocks if block["type"] == "tool_result"]
         if message["role"] == "user":
-            check_answered(open_calls, told, where)
-            require(all(block["type"] == "tool_result" for block in blocks[: len(told)]), f"{where}: tool results come first")
-            rounds += [[]] if told else []
+            check_answered(open_calls, answers, where)
+            require(all(block["type"] == "tool_result" for block in blocks[: len(answers)]), f"{where}: tool results come first")
+            rounds += [[]] if answers else []
         for block in blocks:
             if block["type"] == "tool_result":
                 check_fields(block, where, "type tool_use_id content", "is_error cache_control")
@@ -199,14 +209,14 @@ def gemini(body):
         where = f"contents[{n}]"
         check_fields(content, where, "role parts")
         require(content["role"] == ("model" if n % 2 else "user") and content["parts"], f"{where}: role or parts")
-        told = [part["functionResponse"] for part in content["parts"] if "functionResponse" in part]
-        require(len(told) == len(open_calls), "Please ensure that the number of function response parts is equal to the number of function call parts of "
+        answers = [part["functionResponse"] for part in content["parts"] if "functionResponse" in part]
+        require(len(answers) == len(open_calls), "Please ensure that the number of function response parts is equal to the number of function call parts of "
              "the function call turn.")
-        check_answered([f"{one.get('id')} {one['name']}" for one in open_calls], [f"{one.get('id')} {one.get('name')}" for one in told], where)
-        for one in told:
+        check_answered([f"{one.get('id')} {one['name']}" for one in open_calls], [f"{one.get('id')} {one.get('name')}" for one in answers], where)
+        for one in answers:
             check_fields(one, where, "name response", "id parts")
             require(isinstance(one["response"], dict), f"{where}: response must be an object")
-        rounds += [[("error" in one["response"], json.dumps(one["response"])) for one in told]] if told else []
+        rounds += [[("error" in one["response"], json.dumps(one["response"])) for one in answers]] if answers else []
         open_calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
         require(not open_calls or content["parts"][0].get("thoughtSignature") == "c2lnbmVk", f"{where}: function call is missing a thought_signature")
 
@@ -234,14 +244,14 @@ def bedrock(body):
         where = f"messages.{n}"
         check_fields(message, where, "role content")
         require(message["role"] == ("assistant" if n % 2 else "user") and message["content"], f"{where}: role or content")
-        told = [block["toolResult"] for block in message["content"] if "toolResult" in block]
+        answers = [block["toolResult"] for block in message["content"] if "toolResult" in block]
         if message["role"] == "user":
-            check_answered(open_calls, [one.get("toolUseId") for one in told], where)
-        for one in told:
+            check_answered(open_calls, [one.get("toolUseId") for one in answers], where)
+        for one in answers:
             check_fields(one, where, "toolUseId content", "status")
             require(one.get("status", "success") in ("success", "error"), f"{where}: status")
             require(all(len(part) == 1 for part in one["content"]), f"{where}: each content block has one member")
-        rounds += [[(one.get("status") == "error", json.dumps(one["content"])) for one in told]] if told else []
+        rounds += [[(one.get("status") == "error", json.dumps(one["content"])) for one in answers]] if answers else []
         for block in message["content"]:
             require(len(block) == 1, f"{where}: each content block has one member")
             non_empty_text(block.get("text", "-"), where)

@@ -296,6 +296,7 @@ mod tests {
             unavailable: true,
             not_delivered: false,
             retry_after: None,
+            cause: None,
         };
         let recorded = Failure::from_error(&error, Effect::Read).with_digest(&key);
         assert!(!serde_json::to_string(&recorded).unwrap().contains("Ann"));

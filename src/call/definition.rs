@@ -159,6 +159,19 @@ pub enum Origin {
     Registered,
 }
 
+/// An example call of a tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Example {
+    /// The arguments of the call.
+    #[schemars(extend("examples" = [serde_json::json!({"city": "Oslo"})]))]
+    pub arguments: JsonObject,
+    /// The result of the call. Structured content if it is an object or an array, else text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("examples" = [serde_json::json!({"temperature": 4})]))]
+    pub result: Option<Value>,
+}
+
 /// The part of a tool that callers may see.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
@@ -185,6 +198,8 @@ pub struct Definition {
     /// The fields of the caller's `context` that the tool declares. `None`: it declares nothing, so it gets all fields
     /// if its runner takes the context.
     pub context: Option<Vec<String>>,
+    /// Example calls. They are no part of the definition hash.
+    pub examples: Vec<Example>,
 }
 
 impl Definition {

@@ -14,6 +14,7 @@ use super::error_messages::{
     credential_missing_message, format_duration, invalid_context_message, limit_reached_message, overloaded_message,
     unrecorded_message, violations_message,
 };
+use super::failure_summary::UpstreamCause;
 use super::invocation::InvocationId;
 use super::policy::{Effect, Per};
 use super::units::Count;
@@ -200,6 +201,8 @@ pub enum CallError {
         not_delivered: bool,
         /// The minimum wait that the backend asked for.
         retry_after: Option<Duration>,
+        /// What the service itself observed, if it did.
+        cause: Option<UpstreamCause>,
     },
     /// The output violates the tool's output schema or format.
     #[error("{0}")]

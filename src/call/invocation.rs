@@ -140,6 +140,9 @@ pub struct Invocation {
     pub caller: Arc<Caller>,
     /// The run that the caller has named.
     pub run_id: Option<Arc<str>>,
+    /// Whether the transport named the run, because the caller did not. Such a run groups and counts calls, but a call
+    /// may repeat the one before it.
+    pub run_is_implied: bool,
     /// The model's id for this call, returned with the answer.
     pub tool_use_id: Option<Arc<str>>,
     /// The client's id of the HTTP request, for the log only.
@@ -200,6 +203,7 @@ impl Invocation {
             unreadable_arguments: None,
             caller,
             run_id: None,
+            run_is_implied: false,
             tool_use_id: None,
             request_id: None,
             trace: None,

@@ -69,9 +69,9 @@ pub struct Coercion {
 /// The state of one usage limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct LimitUsage {
-    /// Calls allowed in the window.
+    /// Calls allowed in the window: the limit, not a count.
     pub limit: u64,
-    /// The same number under the manifest's name.
+    /// The same number as `limit`, under the name that the manifest uses.
     pub calls: u64,
     /// The window.
     pub per: Per,

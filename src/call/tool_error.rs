@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::failure_summary::{UpstreamCause, UpstreamReason};
 use super::violation::{Violation, first_violation_message};
 
 /// Why a tool failed.
@@ -42,6 +43,8 @@ pub enum ToolError {
         not_delivered: bool,
         /// The minimum wait that the backend asked for.
         retry_after: Option<Duration>,
+        /// What the service itself observed, if it did.
+        cause: Option<UpstreamCause>,
     },
     /// The output violates the tool's output schema or format.
     #[error("{0}")]
@@ -70,6 +73,7 @@ impl ToolError {
             unavailable: true,
             not_delivered: false,
             retry_after: None,
+            cause: None,
         }
     }
 
@@ -81,7 +85,18 @@ impl ToolError {
             unavailable: false,
             not_delivered: false,
             retry_after: None,
+            cause: None,
         }
+    }
+
+    /// The same failure with what the service observed at this host. The arguments may select the host: the caller of the
+    /// runner removes it then.
+    #[must_use]
+    pub fn with_cause(mut self, reason: UpstreamReason, host: &str) -> Self {
+        if let Self::Upstream { cause, .. } = &mut self {
+            *cause = Some(UpstreamCause { reason, host: Some(host.to_owned()) });
+        }
+        self
     }
 
     /// The same failure, but the call did not reach the backend.

@@ -18,6 +18,7 @@ fn definition(name: &str, input_schema: Value) -> Definition {
         aliases: Vec::new(),
         env: Vec::new(),
         context: None,
+        examples: Vec::new(),
     }
 }
 

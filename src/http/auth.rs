@@ -44,7 +44,8 @@ pub(super) fn authenticate_caller(callers: &Callers, headers: &HeaderMap) -> Res
     if callers.is_empty() {
         return Ok(Arc::new(Caller::anonymous()));
     }
-    key_from_headers(headers).and_then(|key| callers.authenticate(key)).ok_or(ApiError::Unauthenticated)
+    let key = key_from_headers(headers).ok_or(ApiError::Unauthenticated)?;
+    callers.authenticate(key).ok_or(ApiError::UnknownKey)
 }
 
 impl FromRequestParts<AppState> for Principal {

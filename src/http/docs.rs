@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use axum::extract::Path;
-use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
-use axum::response::{IntoResponse, Response};
-use axum::{Router, routing::get};
+use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::{Json, Router, routing::get};
 use moka::future::Cache;
+use serde::Serialize;
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
@@ -30,8 +31,8 @@ use crate::formats::Format;
     info(title = "Toolcrib", description = "Executes the tool calls of software agents: validated, limited, cached, \
         retried and recorded.", license(name = "Apache-2.0", identifier = "Apache-2.0")),
     tags(
-        (name = "tools", description = "List tools and run them."),
         (name = "invoke", description = "Each tool with its own types."),
+        (name = "tools", description = "List tools and run them."),
         (name = "mcp", description = "The same tools for MCP clients."),
         (name = "ledger", description = "The calls, their callers and their results."),
         (name = "operator", description = "For admins. Without callers in the manifest, every client is an admin."),
@@ -70,19 +71,61 @@ impl Modify for ProblemResponses {
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                       connect-src 'self'; frame-ancestors 'none'; base-uri 'self'";
 
-/// `/openapi.json`, `/docs` and the files of the page.
+/// The files of the page that are our own, with their types.
+const OWN_FILES: [(&str, &str, &str); 3] = [
+    ("", "text/html; charset=utf-8", include_str!("docs_page/page.html")),
+    ("page.css", "text/css", include_str!("docs_page/page.css")),
+    ("page.js", "text/javascript", include_str!("docs_page/page.js")),
+];
+
+/// The files of Swagger UI that the page loads.
+const LIBRARY_FILES: [&str; 2] = ["swagger-ui.css", "swagger-ui-bundle.js"];
+
+/// `/`, `/openapi.json`, `/docs` and the files of the page.
 pub(super) fn routes(document: &utoipa::openapi::OpenApi) -> Router<AppState> {
     let documents = Documents::new(document);
-    let config = Arc::new(Config::from("/openapi.json"));
-    let index = config.clone();
     let document = move |auth: OptionalAuth, headers: HeaderMap| async move {
         documents.document_for(auth).await.map(|document| document.respond_to(&headers))
     };
     Router::new()
+        .route("/", get(show_index))
         .route("/openapi.json", get(document))
-        .route("/docs", get(move || async move { serve_file("", index) }))
-        .route("/docs/", get(|| async { axum::response::Redirect::permanent("/docs") }))
-        .route("/docs/{*file}", get(move |Path(name): Path<String>| async move { serve_file(&name, config) }))
+        .route("/docs", get(|| async { serve_file("") }))
+        .route("/docs/", get(|| async { Redirect::permanent("/docs") }))
+        .route("/docs/{*file}", get(|Path(name): Path<String>| async move { serve_file(&name) }))
+}
+
+/// Where to go from `/`: a browser goes to the page of the API, another client gets a short list of routes.
+async fn show_index(headers: HeaderMap) -> Response {
+    let accepts_html = |value: &HeaderValue| value.to_str().is_ok_and(|value| value.contains("text/html"));
+    let mut response = match headers.get_all(ACCEPT).iter().any(accepts_html) {
+        // Not a permanent redirect: browsers keep those, and `/` may get a page of its own.
+        true => Redirect::temporary("/docs").into_response(),
+        false => Json(Index {
+            name: env!("CARGO_PKG_NAME"),
+            version: env!("CARGO_PKG_VERSION"),
+            tools: "/tools",
+            calls: "/calls",
+            mcp: "/mcp",
+            openapi: "/openapi.json",
+            docs: "/docs",
+        })
+        .into_response(),
+    };
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+/// The answer of `GET /` to a program.
+#[derive(Serialize)]
+struct Index {
+    name: &'static str,
+    version: &'static str,
+    tools: &'static str,
+    calls: &'static str,
+    mcp: &'static str,
+    openapi: &'static str,
+    docs: &'static str,
 }
 
 /// Most bytes of cached documents. A document takes some 4 KB for each tool.
@@ -105,13 +148,20 @@ impl Documents {
 
     /// The document: the fixed routes for every client, and with a valid key also the caller's enabled tools.
     async fn document_for(&self, OptionalAuth(auth): OptionalAuth) -> Result<TaggedBody, ApiError> {
+        let needs_key = auth.as_ref().is_none_or(|auth| !auth.catalog.callers().is_empty());
         let mut tools = auth.map(|auth| auth.catalog.tools_for(&auth.caller)).unwrap_or_default();
         tools.retain(|entry| entry.is_available());
-        // `shown` has all parts of a tool that the document shows, except its tags.
-        let shown = tools.iter().map(|entry| (&entry.shown_hash, &entry.definition.tags));
-        let key = hash_parts([serde_json::to_vec(&shown.collect::<Vec<_>>()).unwrap_or_default().as_slice()]);
+        // `shown_hash` covers all parts of a tool that the document depends on, except these three.
+        let shown = tools
+            .iter()
+            .map(|entry| (&entry.shown_hash, &entry.definition.tags, &entry.definition.examples, entry.policy.effect));
+        let shown = serde_json::to_vec(&shown.collect::<Vec<_>>()).unwrap_or_default();
+        let key = hash_parts([shown.as_slice(), &[u8::from(needs_key)]]);
         let fixed = self.fixed.clone();
-        let make = move || TaggedBody::new(&fixed.with_tools(tools.iter().map(|entry| &entry.definition)));
+        let make = move || {
+            let document = fixed.with_tools(tools.iter().map(|entry| (&entry.definition, entry.policy.effect)));
+            TaggedBody::new(&if needs_key { document } else { FixedRoutes::without_keys(document) })
+        };
         let document = self.cache.try_get_with(key, tokio::task::spawn_blocking(make)).await;
         document.map_err(|error| {
             tracing::error!(%error, "the OpenAPI document cannot be made");
@@ -120,19 +170,17 @@ impl Documents {
     }
 }
 
-fn serve_file(name: &str, config: Arc<Config<'static>>) -> Response {
-    match utoipa_swagger_ui::serve(name, config) {
-        Ok(Some(file)) => {
-            let mut bytes = file.bytes.into_owned();
-            if name.is_empty() {
-                // The page refers to its files relative to a folder, but it is served as `/docs`, without a slash at
-                // the end.
-                let page = String::from_utf8_lossy(&bytes).replace("\"./", "\"/docs/");
-                bytes = page.replace("\"index.css", "\"/docs/index.css").into_bytes();
-            }
-            ([(CONTENT_TYPE, file.content_type), (CONTENT_SECURITY_POLICY, CONTENT_POLICY.into())], bytes)
-                .into_response()
-        }
-        _ => ApiError::NotFound("there is no such page".into()).into_response(),
+fn serve_file(name: &str) -> Response {
+    let headers = |kind: String| [(CONTENT_TYPE, kind), (CONTENT_SECURITY_POLICY, CONTENT_POLICY.into())];
+    if let Some((_, kind, text)) = OWN_FILES.iter().find(|(file, ..)| *file == name) {
+        return (headers((*kind).into()), *text).into_response();
+    }
+    let library_file = LIBRARY_FILES.contains(&name).then(|| {
+        let config = Arc::new(Config::from("/openapi.json"));
+        utoipa_swagger_ui::serve(name, config).ok().flatten()
+    });
+    match library_file.flatten() {
+        Some(file) => (headers(file.content_type), file.bytes.into_owned()).into_response(),
+        None => ApiError::NotFound("there is no such page".into()).into_response(),
     }
 }

@@ -109,6 +109,9 @@ pub(super) struct RegisteredTool {
     paging: Option<Paging>,
     /// The fields of a request's `context` that it takes: `{{ context.NAME }}` stands for one.
     context: Option<Vec<String>>,
+    /// Example calls, checked against the schemas.
+    #[schema(required = false)]
+    examples: Vec<RegisteredExample>,
     /// What may be repeated and cached. Default: write.
     effect: Option<Effect>,
     /// Time for one attempt.
@@ -153,6 +156,17 @@ pub(super) struct RegisteredTool {
 enum HttpKind {
     /// An HTTP request.
     Http,
+}
+
+/// An example call of a registered tool.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "see RegisteredTool")]
+struct RegisteredExample {
+    /// The arguments of the call.
+    arguments: Object,
+    /// The result of the call.
+    result: Option<Value>,
 }
 
 /// Retries of a registered tool.

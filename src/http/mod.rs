@@ -3,10 +3,12 @@
 mod auth;
 mod body;
 mod calls;
+mod cors;
 mod docs;
 mod documented;
 mod etag;
 mod events;
+mod examples;
 mod guard;
 mod health;
 mod idempotency;
@@ -22,6 +24,7 @@ mod request_id;
 mod respond;
 mod responses;
 mod results;
+mod run_id;
 mod server;
 mod settings;
 mod sources;
@@ -53,7 +56,7 @@ pub use wire::{DeclaredTool, InvocationView, ToolView};
 
 use self::guard::Guard;
 use self::state::AppState;
-use crate::call::Definition;
+use crate::call::{Definition, Effect};
 use crate::live::LiveTools;
 
 /// Makes the router: every route, inside the layers. The first layer of the list is the outermost. `shutdown` ends the
@@ -68,7 +71,8 @@ pub fn router(live: Arc<LiveTools>, settings: &ServerSettings, shutdown: &Cancel
         .layer(PropagateRequestIdLayer::x_request_id())
         .layer(axum::middleware::from_fn_with_state(live.registry().shared().metrics.clone(), metrics::count_request))
         .layer(CatchPanicLayer::custom(panic_response))
-        .layer(axum::middleware::from_fn_with_state(Guard::new(settings), guard::check_request));
+        .layer(axum::middleware::from_fn_with_state(Guard::new(settings), guard::check_request))
+        .option_layer(cors::layer_for(&settings.allowed_origins));
     routes
         .merge(docs::routes(&document))
         .fallback(|| async { ApiError::NotFound("there is no such route; /docs lists the routes".into()) })
@@ -82,8 +86,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     api_router().split_for_parts().1
 }
 
-/// The OpenAPI document with an operation for each of these tools.
-pub fn openapi_with_tools<'a>(tools: impl IntoIterator<Item = &'a Definition>) -> Value {
+/// The OpenAPI document with an operation for each of these tools. The effects decide which tool its examples call.
+pub fn openapi_with_tools<'a>(tools: impl IntoIterator<Item = (&'a Definition, Effect)>) -> Value {
     openapi::FixedRoutes::new(&openapi()).with_tools(tools)
 }
 

@@ -11,7 +11,8 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::call::Definition;
+use super::examples::{self, ExampleCall};
+use crate::call::{Definition, Effect};
 use crate::schema;
 
 /// The route that all tools share.
@@ -36,8 +37,10 @@ impl FixedRoutes {
     }
 
     /// The document with an operation for each of these tools.
-    pub(super) fn with_tools<'a>(&self, tools: impl IntoIterator<Item = &'a Definition>) -> Value {
-        let mut tools: Vec<&Definition> = tools.into_iter().collect();
+    pub(super) fn with_tools<'a>(&self, tools: impl IntoIterator<Item = (&'a Definition, Effect)>) -> Value {
+        let tools: Vec<(&Definition, Effect)> = tools.into_iter().collect();
+        let example_call = ExampleCall::select(tools.iter().copied());
+        let mut tools: Vec<&Definition> = tools.into_iter().map(|(tool, _)| tool).collect();
         // A tool whose name is already a valid identifier gets it first. Then no tool with a similar name can take it.
         let is_changed = |tool: &Definition| schema::to_identifier(tool.name.as_str()) != tool.name.as_str();
         tools.sort_by_key(|tool| (is_changed(tool), tool.name.as_str()));
@@ -48,6 +51,7 @@ impl FixedRoutes {
             let path = INVOKE_ROUTE.replace("{name}", tool.name.as_str());
             paths.insert(path, self.tool_path_item(tool, &mut names, &mut schemas));
         }
+        examples::add_shared_examples(&mut document, &example_call);
         for (pointer, added) in [("/paths", paths), ("/components/schemas", schemas)] {
             if let Some(Value::Object(existing)) = document.pointer_mut(pointer) {
                 existing.extend(added);
@@ -82,7 +86,10 @@ impl FixedRoutes {
         operation["summary"] = title.or(first_sentence).unwrap_or_default().into();
         operation["description"] = description.as_str().into();
         operation["operationId"] = format!("invoke_{stem}").into();
-        operation["requestBody"]["content"]["application/json"]["schema"] = schema_ref(&request);
+        let request_content = &mut operation["requestBody"]["content"]["application/json"];
+        request_content["schema"] = schema_ref(&request);
+        request_content["example"] = examples::tool_request(tool);
+        operation["responses"]["200"]["content"]["application/json"]["example"] = examples::tool_answer(tool);
         if let Some(parameters) = operation["parameters"].as_array_mut() {
             // The path has the name, and `respond-async` is documented at the fixed route only.
             parameters.retain(|parameter| parameter["in"] != "path" && parameter["name"] != "prefer");
@@ -94,6 +101,17 @@ impl FixedRoutes {
             content.shift_remove("text/event-stream");
         }
         json!({"post": operation})
+    }
+
+    /// The document for a service without callers: no operation needs a key, and none takes one.
+    pub(super) fn without_keys(mut document: Value) -> Value {
+        if let Some(root) = document.as_object_mut() {
+            root.shift_remove("security");
+        }
+        if let Some(components) = document.get_mut("components").and_then(Value::as_object_mut) {
+            components.shift_remove("securitySchemes");
+        }
+        document
     }
 
     /// A copy of a fixed schema, with another type for one property.

@@ -51,8 +51,10 @@ pub enum ApiError {
     OutOfMemory,
     /// The `Content-Type` of the body is not JSON: 415.
     UnsupportedMediaType,
-    /// No key, or a bad one: 401.
+    /// No key: 401.
     Unauthenticated,
+    /// A key that no caller has: 401.
+    UnknownKey,
     /// This caller, host or origin is not allowed: 403.
     Forbidden(String),
     /// No such tool: 404.
@@ -193,7 +195,10 @@ impl Problem {
     /// The problem for a failed call.
     pub fn from_failure(failure: Failure, invocation: Option<InvocationId>) -> Self {
         let status = status_of_failure(&failure);
+        // The request of a call was read: it is not possible for this tool or at this time.
+        let title = if failure.kind == ErrorKind::InvalidRequest { "Not possible" } else { title_of(failure.kind) };
         Self {
+            title: title.into(),
             violations: failure.violations,
             retryable: failure.retryable,
             retry_after_ms: failure.retry_after_ms,
@@ -222,6 +227,11 @@ impl Problem {
 }
 
 impl Problem {
+    /// The same problem under another title than that of its kind.
+    fn with_title(self, title: &str) -> Self {
+        Self { title: title.into(), content: vec![Content::text(format!("{title}: {}.", self.detail))], ..self }
+    }
+
     fn overloaded(detail: &str) -> Self {
         let kind = ErrorKind::Overloaded;
         let plain = Self::from_kind(kind, status_of_kind(kind, false), detail.into());
@@ -242,37 +252,45 @@ impl From<ApiError> for Problem {
             ApiError::InvalidDefinition { detail, violations } => {
                 Self { violations, ..invalid(StatusCode::BAD_REQUEST, detail) }
             }
-            ApiError::Conflict(detail) => invalid(StatusCode::CONFLICT, detail),
-            ApiError::NotFound(detail) => invalid(StatusCode::NOT_FOUND, detail),
+            ApiError::Conflict(detail) => invalid(StatusCode::CONFLICT, detail).with_title("Not possible now"),
+            ApiError::NotFound(detail) => invalid(StatusCode::NOT_FOUND, detail).with_title("Not found"),
             ApiError::MethodNotAllowed => {
-                invalid(StatusCode::METHOD_NOT_ALLOWED, "this route does not support the method".into())
+                let detail = "this route does not support the method".into();
+                invalid(StatusCode::METHOD_NOT_ALLOWED, detail).with_title("Method not allowed")
             }
             ApiError::BodyTimeout(limit) => {
                 let detail = format!("the body did not arrive within {}", humantime::format_duration(limit));
-                invalid(StatusCode::REQUEST_TIMEOUT, detail)
+                invalid(StatusCode::REQUEST_TIMEOUT, detail).with_title("The request is too slow")
             }
             ApiError::BodyTooLarge(limit) => {
                 let detail = format!("the body is larger than {}", bytesize::ByteSize(limit as u64));
-                invalid(StatusCode::PAYLOAD_TOO_LARGE, detail)
+                invalid(StatusCode::PAYLOAD_TOO_LARGE, detail).with_title("The request is too large")
             }
             ApiError::TooManyValues(limit) => {
                 let detail = format!("the body has more than {limit} lists and objects");
-                invalid(StatusCode::PAYLOAD_TOO_LARGE, detail)
+                invalid(StatusCode::PAYLOAD_TOO_LARGE, detail).with_title("The request is too large")
             }
             ApiError::HeaderTooLarge(limit) => {
                 let detail = format!("the header block is larger than {}", bytesize::ByteSize(limit as u64));
-                invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+                invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail).with_title("The request is too large")
             }
             ApiError::AtCapacity => Self::overloaded("all connections are in use"),
             ApiError::OutOfMemory => {
                 Self::overloaded("too many large requests at once: no memory is free for this request")
             }
             ApiError::UnsupportedMediaType => {
-                invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send the body with content-type: application/json".into())
+                let detail =
+                    "the content type of the body is not JSON: add the header `content-type: application/json`";
+                invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail.into()).with_title("Unsupported content type")
             }
             ApiError::Unauthenticated => {
                 let detail = "send a caller's key as `authorization: Bearer <key>`".into();
                 Self::from_kind(ErrorKind::Unauthenticated, StatusCode::UNAUTHORIZED, detail)
+            }
+            ApiError::UnknownKey => {
+                let detail = "this key is not known: no caller in the manifest has it".into();
+                let status = StatusCode::UNAUTHORIZED;
+                Self::from_kind(ErrorKind::Unauthenticated, status, detail).with_title("The key is not known")
             }
             ApiError::Forbidden(detail) => Self::from_kind(ErrorKind::Forbidden, StatusCode::FORBIDDEN, detail),
             ApiError::UnknownTool { name, did_you_mean } => {

@@ -23,7 +23,7 @@ use super::responses::{
     ValidationResponses,
 };
 use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolList, ToolView, Validated};
-use super::{idempotency, prefer, request_id};
+use super::{idempotency, prefer, request_id, run_id};
 use crate::call::{CallError, Caller, Charged, Failure, Idempotency, IdempotencyKey, Invocation, InvocationId, Origin};
 use crate::formats::Format;
 use crate::registry::{Catalog, Entry, NameMatch, Registry, ResolveError};
@@ -195,7 +195,7 @@ pub(super) async fn detail_response(registry: &Registry, entry: &Entry, caller: 
 /// With `Prefer: respond-async` a call is answered 202 and continues: `GET /invocations/{id}` shows it and keeps its
 /// result, `DELETE` cancels it.
 #[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
-    params(("name" = String, Path, description = "The tool's name, an alias, or another spelling that calls.name_matching allows"), idempotency::IdempotencyHeader, prefer::PreferHeader),
+    params(("name" = String, Path, description = "The tool's name, an alias, or another spelling that calls.name_matching allows"), idempotency::IdempotencyHeader, run_id::RunIdHeader, prefer::PreferHeader),
     responses((status = 200, description = "The tool ran",
         content((InvokeAnswer<'_> = "application/json"), (String = "text/event-stream")),
         headers(("idempotent-replayed" = bool, description = "True when the call with this key ran before."))),
@@ -214,7 +214,9 @@ pub(super) async fn invoke_tool(
 ) -> Result<Response, ApiError> {
     let (entry, name_match) = resolve_tool(&catalog, &name, &caller)?;
     let key = idempotency::key_from_headers(&headers)?;
-    let request = reserved.parse_with(|| InvokeRequest::from_json(body)).await?;
+    let run_id = run_id::run_id_from_headers(&headers)?;
+    let mut request = reserved.parse_with(|| InvokeRequest::from_json(body)).await?;
+    request.run_id = request.run_id.or(run_id);
     let mut invocation = request.into_invocation(&registry, &entry, &name, caller);
     invocation.report.lock().meta.warnings.extend(name_match.warning(&name, &entry));
     invocation.request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));

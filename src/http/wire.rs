@@ -441,6 +441,9 @@ pub struct InvocationView {
     /// Why it failed; null when the tool answered.
     #[schema(required)]
     pub kind: Option<ErrorKind>,
+    /// One sentence of the service on why it failed or was refused, without arguments and results; else null.
+    #[schema(required)]
+    pub detail: Option<String>,
     /// How the cache took part.
     pub cache: CacheStatus,
     /// Number of attempts.
@@ -479,6 +482,7 @@ impl From<&Row> for InvocationView {
             parent: row.parent.map(|id| id.to_string()),
             state: row.state,
             kind: row.kind,
+            detail: row.summary().map(str::to_owned),
             cache: row.cache,
             attempts: row.attempts,
             started_at: row.started_at,

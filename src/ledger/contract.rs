@@ -33,6 +33,7 @@ pub(super) fn row(tool: &str, caller: &str, at: Timestamp) -> Row {
         idempotency_key: None,
         fingerprint: None,
         parent: None,
+        detail: None,
         key_until: None,
         count: 1,
     }

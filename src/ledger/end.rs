@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Row, State};
-use crate::call::{Digest, Failure, Meta, ToolResult};
+use crate::call::{Digest, Failure, INTERRUPTED_SUMMARY, Meta, ToolResult};
 
 /// How a call ended.
 #[derive(Debug)]
@@ -50,6 +50,13 @@ impl Row {
         let result = serde_json::from_str(&text).map_err(unreadable)?;
         let meta = self.meta.as_deref().map(serde_json::from_str).transpose().map_err(unreadable)?;
         Ok(End::Answered { result, meta: meta.unwrap_or_default() })
+    }
+
+    /// One sentence of the service on why the call failed or was refused; `None` if it did neither. A call that was
+    /// interrupted could not write one.
+    pub fn summary(&self) -> Option<&str> {
+        let interrupted = (self.state == State::Unknown && self.kind.is_none()).then_some(INTERRUPTED_SUMMARY);
+        self.detail.as_deref().or(interrupted)
     }
 
     /// Whether the tool returned an error result (`is_error`).

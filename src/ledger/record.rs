@@ -104,6 +104,8 @@ pub struct Row {
     pub parent: Option<InvocationId>,
     /// Until when the call holds its key, so that no other call can claim it. `None`: it holds no key.
     pub key_until: Option<Timestamp>,
+    /// One sentence of the service on why the call failed; `None` if it did not, and for rows of older versions.
+    pub detail: Option<Arc<str>>,
     /// Number of calls that the row counts. It is above one for refused calls that share a row.
     pub count: u64,
 }
@@ -138,6 +140,7 @@ impl Row {
             fingerprint: None,
             parent: invocation.call_chain.parent,
             key_until: None,
+            detail: None,
             count: 1,
         }
     }

@@ -42,6 +42,8 @@ struct LineFields<'a> {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
     cache: &'static str,
     attempts: u32,
     duration_ms: f64,
@@ -78,6 +80,7 @@ impl Format {
                     tool_use_id: ended.tool_use_id.as_deref(),
                     state: ended.state.as_str(),
                     kind: ended.kind.map(|kind| kind.as_str()),
+                    detail: ended.detail.as_deref(),
                     cache: ended.cache.as_str(),
                     attempts: ended.attempts,
                     duration_ms: ended.duration_ms(),
@@ -127,6 +130,9 @@ fn append_human(out: &mut Vec<u8>, colour: bool, ended: &EndedCall) {
     if let Some(kind) = ended.kind {
         let _ = write!(out, " kind={}", kind.as_str());
     }
+    if let Some(detail) = &ended.detail {
+        let _ = write!(out, " detail={detail:?}");
+    }
     if ended.cache != CacheStatus::Off {
         let _ = write!(out, " cache={}", ended.cache.as_str());
     }
@@ -174,6 +180,7 @@ mod tests {
             tool_use_id: None,
             state: State::Failed,
             kind: Some(ErrorKind::UpstreamFailed),
+            detail: Some("127.0.0.1:9 refused the connection".into()),
             cache: CacheStatus::Miss,
             attempts: 3,
             duration_us: 12_400,
@@ -191,6 +198,7 @@ mod tests {
             json!({"timestamp": "2026-06-15T12:00:30.123Z", "level": "WARN", "message": "call", "target": "toolcrib::call",
                 "invocation_id": "01902d5e-0000-7000-8000-000000000001", "request_id": "r-1",
                 "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "tool": "get_weather", "caller": "agent", "run_id": "run\n\u{1b}[2J\"", "state": "failed", "kind": "upstream_failed",
+                "detail": "127.0.0.1:9 refused the connection",
                 "cache": "miss", "attempts": 3, "duration_ms": 12.4})
         );
     }
@@ -202,7 +210,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "2026-06-15T12:00:30.123000Z  WARN toolcrib::call: get_weather failed in 12.4 ms kind=upstream_failed \
-             cache=miss attempts=3 caller=\"agent\" run_id=\"run\\n\\u{1b}[2J\\\"\" request_id=\"r-1\" \
+             detail=\"127.0.0.1:9 refused the connection\" cache=miss attempts=3 caller=\"agent\" run_id=\"run\\n\\u{1b}[2J\\\"\" request_id=\"r-1\" \
              trace_id=4bf92f3577b34da6a3ce929d0e0e4736 invocation_id=01902d5e-0000-7000-8000-000000000001\n"
         );
     }

@@ -5,17 +5,14 @@
 //! - `node.rs` reads YAML with positions; `yaml_syntax.rs` explains why a text is not YAML.
 //! - `references.rs` replaces references to secrets. `reference_context.rs` knows where their text would be read as a
 //!   template. `missing_secrets.rs` is for missing values, `caller_references.rs` for credentials of callers.
-//! - `decode.rs` decodes nodes to the types in `sections.rs`.
-//! - `tool.rs` makes tools of entries.
+//! - `decode.rs` decodes nodes to the types in `sections.rs`; `tool.rs` makes tools of entries.
 //! - `modules.rs`, `servers.rs` and `apis.rs` read sources of tools; `source_tools.rs` has the parts that they share.
 //! - `lock.rs` reads pins, `listen.rs` addresses to listen on, `ledger_address.rs` only the address of the ledger.
 //! - `name_conflicts.rs` finds names that tools of two servers could share, and `self_reference.rs` servers that are
 //!   this service.
-//! - `misplaced_keys.rs` finds keys of a tool that are indented too far.
-//! - `summary.rs` writes findings as lines for people.
-//! - `short_forms.rs` reads the short forms of policies, such as `cache: 5m`.
-//! - `policy.rs` completes policies from the defaults; `callers.rs` reads the callers.
-//! - `tool_lists.rs` finds entries of tool lists that match no tool.
+//! - `misplaced_keys.rs` finds keys of a tool that are indented too far; `summary.rs` writes findings for people.
+//! - `policy.rs` completes policies from the defaults; `short_forms.rs` reads `cache: 5m`; `callers.rs` reads callers.
+//! - `examples.rs` checks examples of tools; `tool_lists.rs` finds entries of tool lists that match no tool.
 //! - `variables.rs` and `context.rs` read the variables and context fields that tools and sources declare.
 //! - `lint/` finds settings that are valid but probably not intended.
 
@@ -23,9 +20,11 @@ mod apis;
 mod caller_references;
 mod callers;
 mod check;
+mod contents;
 mod context;
 mod decode;
 mod defaults;
+mod examples;
 mod finding;
 mod ledger_address;
 mod lint;
@@ -62,6 +61,7 @@ mod yaml_syntax;
 
 pub use callers::check_caller_name;
 pub use check::{Checked, DeclaredVariable, check};
+pub use contents::{DEFAULT_CACHE_BYTES, DEFAULT_LEDGER, DEFAULT_LISTEN, Manifest};
 pub use finding::{Finding, Location, Severity};
 pub use ledger_address::read_ledger_address;
 pub use lint::{ListedFinding, ListedFindings, lint_listed_tools};
@@ -78,53 +78,3 @@ pub(crate) use self_reference::self_references;
 pub use source::{DeclaredSource, SourceRules, ToolRules};
 pub use summary::summarize_findings;
 pub(crate) use tool_lists::{Knowledge, ListEntry};
-
-use crate::call::{CallSettings, Capture, DigestKey};
-use crate::callers::CallerSettings;
-use crate::http::ServerSettings;
-use crate::ledger;
-use crate::pins::Pins;
-use crate::tools::Tool;
-
-/// A manifest as read.
-pub struct Manifest {
-    /// `server:`
-    pub server: ServerSettings,
-    /// `server.listen:`, or its default.
-    pub listen: String,
-    /// `ledger:`
-    pub ledger: ledger::Settings,
-    /// `ledger.capture:`, for tools without a `capture` of their own.
-    pub capture: Capture,
-    /// `ledger.digest_key:`
-    pub digest_key: Option<DigestKey>,
-    /// `cache.max_bytes:`
-    pub cache_bytes: u64,
-    /// `calls:`
-    pub calls: CallSettings,
-    /// `defaults:`
-    pub defaults: Defaults,
-    /// `callers:`
-    pub callers: Vec<CallerSettings>,
-    /// The entries of all lists of tools. They are checked again when all tools are known.
-    pub(crate) tool_lists: Vec<ListEntry>,
-    /// `tools:`, including those of included files.
-    pub tools: Vec<Tool>,
-    /// `python_modules:` and `mcp_servers:`, including those of included files.
-    pub sources: Vec<DeclaredSource>,
-    /// The pins of `mcp_servers:`, from the file beside the manifest. `None` if there is no such file.
-    pub pins: Option<Pins>,
-    /// Names of the embedding program's tools that entries of the manifest replace.
-    pub replaced_natives: Vec<String>,
-    /// Every value that replaced a reference. They are secrets.
-    pub secrets: Vec<String>,
-    /// Findings that do not prevent the use of the manifest.
-    pub warnings: Vec<Finding>,
-}
-
-/// The default listen address.
-pub const DEFAULT_LISTEN: &str = "127.0.0.1:7411";
-/// The default ledger: a file in the working folder.
-pub const DEFAULT_LEDGER: &str = "sqlite://toolcrib.db";
-/// The default memory for cached results, in bytes.
-pub const DEFAULT_CACHE_BYTES: u64 = 64 << 20;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::short_forms::{self, CacheForm, LimitsForm, RetryForm};
 use crate::call::units::{HumanDuration, Size};
-use crate::call::{CacheScope, Capture, Effect, EnvVar, Idempotency, Limit, OnDisconnect, Paging};
+use crate::call::{CacheScope, Capture, Effect, EnvVar, Example, Idempotency, Limit, OnDisconnect, Paging};
 use crate::ledger::Durability;
 
 /// `server:`: the HTTP service.
@@ -254,6 +254,9 @@ pub(super) struct DefinitionEntry {
     /// Which side requests further pages of a long result.
     #[schemars(extend("examples" = ["model"]), extend("default" = "caller"))]
     pub(super) paging: Option<Paging>,
+    /// Example calls, checked against the schemas. The API page offers the first one.
+    #[schemars(extend("examples" = [serde_json::json!([{"arguments": {"city": "Oslo"}}])]))]
+    pub(super) examples: Vec<Example>,
 }
 
 /// A native tool's own keys.

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::caller_references::refuse_shared_cache;
 use super::context::add_context_to_cache_key;
 use super::decode::{Findings, field_names, join_path};
+use super::examples::check_examples;
 use super::finding::Finding;
 use super::node::Node;
 use super::parameters;
@@ -112,6 +113,7 @@ impl ToolReader<'_> {
             }
         };
         self.apply_definition(&mut tool, definition, &node, entry_path, input_schema);
+        check_examples(&tool.definition, &node, entry_path, self.findings);
         tool.definition.context = fields.or(tool.definition.context);
         tool.origin = self.origin;
         tool.settings.env = env;
@@ -446,6 +448,9 @@ impl ToolReader<'_> {
         }
         definition.tags.extend(entry.tags);
         definition.env.extend(entry.env);
+        if !entry.examples.is_empty() {
+            definition.examples = entry.examples;
+        }
         definition.result_as_answer = entry.result_as_answer.unwrap_or(definition.result_as_answer);
         // A tool that pages its results itself keeps doing so.
         definition.paging =

@@ -17,6 +17,10 @@ pub struct McpPeer {
     pub request_id: Option<Arc<str>>,
     /// The trace that the request belongs to, unless its message names one.
     pub trace: Option<Arc<TraceContext>>,
+    /// The run of the request, unless its message names one.
+    pub run_id: Option<Arc<str>>,
+    /// The id of the session. It is the run of calls that name none.
+    pub session_id: Option<Arc<str>>,
     /// Tripped when the session has ended.
     pub session_ended: CancellationToken,
     /// Whether the end of a request's own stream means that its caller has disconnected.
@@ -40,6 +44,8 @@ impl McpPeer {
             caller: Arc::new(Caller::anonymous()),
             request_id: None,
             trace: None,
+            run_id: None,
+            session_id: None,
             session_ended: CancellationToken::new(),
             stream_end_disconnects: false,
             notifies: Arc::default(),

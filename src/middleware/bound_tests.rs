@@ -43,7 +43,14 @@ async fn retry_wait_must_end_before_deadline() {
         Tool::new(name, "…").effect(Effect::Read).attempts(2).call(|_, _| async {
             let (message, retryable, unavailable) = ("busy".to_owned(), true, false);
             let retry_after = Some(7 * SECOND);
-            Err::<String, _>(ToolError::Upstream { message, retryable, unavailable, not_delivered: false, retry_after })
+            Err::<String, _>(ToolError::Upstream {
+                message,
+                retryable,
+                unavailable,
+                not_delivered: false,
+                retry_after,
+                cause: None,
+            })
         })
     };
     let registry = registry([wait("t")], 100);

@@ -27,6 +27,7 @@ fn failing_tool() -> Tool {
             unavailable: false,
             not_delivered: false,
             retry_after,
+            cause: None,
         })
     })
 }

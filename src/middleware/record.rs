@@ -20,8 +20,8 @@ use tower::{Layer, Service};
 use super::Outcome;
 use super::replay::ReplayCache;
 use crate::call::{
-    Answer, CallError, CallReport, Charged, DigestKey, Effect, Failure, Invocation, InvocationId, JsonObject,
-    KEY_RETENTION, Meta, OnDisconnect, Policy, RecordedArguments, ReplayedFrom, ToolResult,
+    Answer, CallError, CallReport, Charged, DigestKey, ERROR_RESULT_SUMMARY, Effect, Failure, Invocation, InvocationId,
+    JsonObject, KEY_RETENTION, Meta, OnDisconnect, Policy, RecordedArguments, ReplayedFrom, ToolResult,
 };
 use crate::in_flight::{InFlightCalls, InFlightGuard};
 use crate::ledger::{AttemptRow, Ledger, Row, State};
@@ -249,6 +249,12 @@ impl RecordState {
             && report.fingerprint.is_some()
             && tool_ran
             && claims_key(state, self.effect);
+        let mut detail = match &outcome {
+            Ok(result) if result.is_error => Some(ERROR_RESULT_SUMMARY.to_owned()),
+            Ok(_) => None,
+            Err(error) => Some(error.summary()),
+        };
+        detail.iter_mut().for_each(|detail| self.capture_rules.redactor.redact_string(detail));
         let outcome = match outcome {
             Err(error) if keeps_key => Err(self.stored_failure(id, &error)),
             outcome => outcome,
@@ -257,6 +263,7 @@ impl RecordState {
         // itself, not a reference to the call that the cached result comes from.
         let origin = report.origin.filter(|_| !report.reserved);
         let mut row = self.build_row(&invocation, &outcome, state, &meta, origin);
+        row.detail = detail.map(Into::into);
         if report.reserved {
             let end = invocation.started_at.checked_add(duration.saturating_add(KEY_RETENTION)).unwrap_or(Row::FOREVER);
             row = row.with_claim(report.fingerprint.as_ref(), keeps_key.then_some(end));
@@ -304,7 +311,8 @@ impl RecordState {
         let ReplayedFrom { invocation: id, tool_use_id, meta } = replayed_from;
         let state = final_state(&outcome, self.effect, meta.attempts);
         let kind = outcome.as_ref().err().map(CallError::kind);
-        let row = Row { id, kind, duration_us, ..Row::from_invocation(invocation, self.effect, state) };
+        let detail = outcome.as_ref().err().map(|error| error.summary().into());
+        let row = Row { id, kind, duration_us, detail, ..Row::from_invocation(invocation, self.effect, state) };
         self.observers.log.log_replayed(invocation, &row);
         self.observers.metrics.record_replay();
         outcome.map(|result| Answer { invocation: id, tool_use_id, result, meta, replayed: true })
@@ -385,7 +393,8 @@ impl RecordState {
     fn observe_refusal(&self, invocation: &Invocation, error: CallError) -> CallError {
         let duration_us = i64::try_from(invocation.started.elapsed().as_micros()).ok();
         let row = Row::from_invocation(invocation, self.effect, State::Refused);
-        self.observers.observe_end(invocation, &Row { kind: Some(error.kind()), duration_us, ..row });
+        let (kind, detail) = (Some(error.kind()), Some(error.summary().into()));
+        self.observers.observe_end(invocation, &Row { kind, detail, duration_us, ..row });
         error
     }
 }

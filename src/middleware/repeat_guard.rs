@@ -48,10 +48,11 @@ impl RepeatGuard {
     }
 }
 
-/// The sequence in which a call can be a repeat: the caller's run, or for a nested call one attempt of its parent call.
+/// The sequence in which a call can be a repeat: the run that the caller named, or for a nested call one attempt of its parent call.
 fn sequence_id(invocation: &Invocation) -> Option<Arc<str>> {
     let CallChain { parent, parent_attempt, .. } = &invocation.call_chain;
-    parent.map_or_else(|| invocation.run_id.clone(), |parent| Some(format!("{parent}/{parent_attempt}").into()))
+    let named_run = || invocation.run_id.clone().filter(|_| !invocation.run_is_implied);
+    parent.map_or_else(named_run, |parent| Some(format!("{parent}/{parent_attempt}").into()))
 }
 
 impl Interceptor for RepeatGuard {

@@ -111,6 +111,12 @@ impl Inner {
                 Ok(Arc::new(result))
             }
             Err(mut error) => {
+                // A host that the arguments select is an argument.
+                if let CallError::UpstreamFailed { cause: Some(cause), .. } = &mut error
+                    && !self.runner.has_one_target()
+                {
+                    cause.host = None;
+                }
                 self.redactor.redact_error(&mut error);
                 Err(error)
             }
@@ -146,8 +152,8 @@ fn convert_error(error: ToolError, tool: &ToolName) -> Result<ToolResult, CallEr
         ToolError::Unavailable { message, started, retry_after } => {
             CallError::ToolUnavailable { message, started, retry_after }
         }
-        ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after } => {
-            CallError::UpstreamFailed { message, retryable, unavailable, not_delivered, retry_after }
+        ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after, cause } => {
+            CallError::UpstreamFailed { message, retryable, unavailable, not_delivered, retry_after, cause }
         }
         ToolError::BadOutput(message) => CallError::BadOutput(message),
         ToolError::DefinitionChanged => CallError::DefinitionChanged { tool: tool.to_string() },

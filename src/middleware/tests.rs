@@ -141,6 +141,7 @@ async fn retry_waits_for_the_upstreams_retry_after() {
                     unavailable,
                     not_delivered: false,
                     retry_after: Some(wait),
+                    cause: None,
                 };
                 if first { Err(busy) } else { Ok("yes") }
             }
@@ -287,6 +288,7 @@ fn rate_limited(retryable: bool) -> ToolOutput {
         unavailable: false,
         not_delivered: false,
         retry_after: None,
+        cause: None,
     })
 }
 

@@ -16,6 +16,7 @@ mod metered;
 mod page_fields;
 mod patterns;
 mod references;
+mod sample;
 #[cfg(test)]
 mod tests;
 mod write_only;
@@ -26,3 +27,4 @@ pub use explain::too_costly;
 pub use meter::{INLINE_STEPS, MAX_STEPS, Meter, StopReason};
 pub use metered::value_weight;
 pub use page_fields::PageFields;
+pub use sample::sample_value;

@@ -10,6 +10,7 @@ pub mod builtin;
 pub mod command;
 mod config;
 mod denied_files;
+mod examples;
 mod folder;
 pub mod http;
 pub mod kinds;

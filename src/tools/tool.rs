@@ -128,6 +128,7 @@ impl Tool<()> {
                 aliases: Vec::new(),
                 env: Vec::new(),
                 context: None,
+                examples: Vec::new(),
             },
             kind: Kind::Native,
             origin: Origin::default(),

@@ -131,14 +131,73 @@ async fn docs_files_have_their_types() {
     let app = TestApp::new([word_tool()]).await;
     for (file, kind) in [
         ("", "text/html"),
-        ("/index.css", "text/css"),
+        ("/page.css", "text/css"),
+        ("/page.js", "text/javascript"),
         ("/swagger-ui.css", "text/css"),
         ("/swagger-ui-bundle.js", "text/javascript"),
-        ("/swagger-ui-standalone-preset.js", "text/javascript"),
-        ("/swagger-initializer.js", "text/javascript"),
-        ("/favicon-32x32.png", "image/png"),
     ] {
         let headers = app.headers(&format!("/docs{file}")).await;
         assert!(headers["content-type"].to_str().unwrap().starts_with(kind), "{file}: {headers:?}");
     }
+}
+
+#[tokio::test]
+async fn allowed_origins_get_cors_headers() {
+    let app = TestApp::with_manifest(ALLOWED, [word_tool()]).await;
+    let origin = ("origin", "https://console.example");
+    let preflight = |path: &str, headers: &[(&'static str, &'static str)]| {
+        let asked = [("access-control-request-method", "POST"), ("access-control-request-headers", "x-api-key")];
+        with_headers(request("OPTIONS", path, None, None), &[headers, &asked].concat())
+    };
+    for path in ["/tools/say/invoke", "/calls", "/mcp", "/tools", "/nowhere"] {
+        let response = app.respond(preflight(path, &[origin])).await;
+        let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
+        assert_eq!(response.status(), 200, "{path}");
+        assert_eq!(header("access-control-allow-origin"), "https://console.example");
+        assert!(header("access-control-allow-methods").contains("DELETE"));
+        let allowed = header("access-control-allow-headers");
+        for name in
+            ["authorization", "content-type", "x-api-key", "idempotency-key", "toolcrib-run-id", "mcp-session-id"]
+        {
+            assert!(allowed.contains(name), "{name}: {allowed}");
+        }
+    }
+    let invoke = || request("POST", "/tools/say/invoke", None, Some(json!({"arguments": {}})));
+    let answer = app.respond(with_headers(invoke(), &[origin, ("sec-fetch-site", "cross-site")])).await;
+    assert_eq!(answer.headers()["access-control-allow-origin"], "https://console.example");
+    let exposed = answer.headers()["access-control-expose-headers"].to_str().unwrap();
+    for name in ["x-request-id", "mcp-session-id", "retry-after", "location", "etag"] {
+        assert!(exposed.contains(name), "{name}: {exposed}");
+    }
+    assert!(!answer.headers().contains_key("access-control-allow-credentials"));
+}
+
+#[tokio::test]
+async fn others_get_no_cors_headers() {
+    let app = TestApp::with_manifest(ALLOWED, [word_tool()]).await;
+    let has_cors = |response: &axum::response::Response| response.headers().contains_key("access-control-allow-origin");
+    let evil = [("origin", "https://evil.example"), ("access-control-request-method", "POST")];
+    for (method, path) in [("OPTIONS", "/tools/say/invoke"), ("GET", "/tools"), ("POST", "/calls")] {
+        let response = app.respond(with_headers(request(method, path, None, None), &evil)).await;
+        assert_eq!((response.status().as_u16(), has_cors(&response)), (403, false), "{method} {path}");
+    }
+    let plain = app.respond(request("GET", "/tools", None, None)).await;
+    assert!(!has_cors(&plain), "no origin");
+    let console = [("origin", "https://console.example")];
+    let metrics = app.respond(with_headers(request("GET", "/metrics", None, None), &console)).await;
+    assert_eq!((metrics.status().as_u16(), has_cors(&metrics)), (200, false));
+    let closed = TestApp::new([word_tool()]).await;
+    let response = closed.respond(with_headers(request("OPTIONS", "/tools", None, None), &console)).await;
+    assert_eq!((response.status().as_u16(), has_cors(&response)), (403, false), "no origin is allowed");
+}
+
+#[tokio::test]
+async fn root_leads_browsers_to_the_page() {
+    let app = TestApp::new([word_tool()]).await;
+    let html = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
+    let response = app.respond(with_headers(request("GET", "/", None, None), &html)).await;
+    assert_eq!((response.status().as_u16(), response.headers()["location"].to_str().unwrap()), (307, "/docs"));
+    let (status, index) = app.get("/").await;
+    assert_eq!((status.as_u16(), &index["tools"], &index["docs"]), (200, &json!("/tools"), &json!("/docs")));
+    assert_eq!(app.get("/docs/index.html").await.0, 404, "the page of the library is not served");
 }

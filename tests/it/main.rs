@@ -15,6 +15,7 @@ mod cancel; // disconnects and cancellation
 mod capture; // what the ledger keeps of arguments and results
 mod context; // declared fields of a request's context, for each kind
 mod credentials; // credentials of callers, in nested calls and shared results
+mod details; // why a call failed, in lists of calls
 mod examples; // every example manifest loads, and is called
 mod formats; // schemas in the formats of model APIs
 mod grants; // allow and deny lists
@@ -40,6 +41,7 @@ mod refusals; // the records of refused calls
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs
 mod repeats; // the same call twice in a row within a run
+mod runs; // the run of a call: in the body, in a header, or the session of MCP
 mod schemas; // expensive schemas and arguments
 mod servers; // MCP servers of the manifest: names, policies, hints, pins
 mod shares; // one caller's share of a tool's concurrency

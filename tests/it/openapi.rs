@@ -11,7 +11,7 @@ use super::support::{TestApp, request};
 fn committed_document_is_current() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi/openapi.json");
     let committed: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-    let served = serde_json::to_value(toolcrib::http::openapi()).unwrap();
+    let served = toolcrib::http::openapi_with_tools([]);
     assert!(committed == served, "openapi/openapi.json is not current: run `toolcrib openapi > openapi/openapi.json`");
 }
 
@@ -60,7 +60,7 @@ async fn each_tool_has_an_operation_with_types() {
     assert_eq!(say["description"], "Says a word. Use it when one is wanted.");
     assert_eq!(say["tags"], json!(["invoke", "words"]));
     let parameters: Vec<_> = say["parameters"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
-    assert_eq!(parameters, ["idempotency-key"], "the name is in the path");
+    assert_eq!(parameters, ["idempotency-key", "toolcrib-run-id"], "the name is in the path");
     assert_eq!(say["requestBody"]["content"]["application/json"]["schema"]["$ref"], "#/components/schemas/say_request");
     assert_eq!(
         schemas["say_request"]["properties"]["arguments"],
@@ -83,7 +83,10 @@ async fn each_tool_has_an_operation_with_types() {
     );
     let accepted = shared.as_object_mut().unwrap().remove("202").unwrap();
     assert_eq!(accepted["content"]["application/json"]["schema"]["$ref"], "#/components/schemas/Accepted");
-    assert_eq!(answer("/tools/shout/invoke"), shared);
+    let mut own = answer("/tools/shout/invoke");
+    let examples = [&mut shared, &mut own].map(|one| one["200"]["content"]["application/json"]["example"].take());
+    assert_eq!(examples[1]["tool"], "shout");
+    assert_eq!(own, shared);
     for status in
         ["400", "401", "403", "404", "408", "413", "415", "422", "429", "431", "499", "500", "502", "503", "504"]
     {
@@ -130,7 +133,7 @@ callers:
 async fn document_lists_the_tools_of_its_caller() {
     let app = TestApp::with_manifest(CALLERS, ["say", "shout", "off"].map(tool)).await;
     app.post_as("root-key-0123456789", "/tools/off/disable", json!({})).await;
-    let fixed = serde_json::to_value(toolcrib::http::openapi()).unwrap();
+    let fixed = toolcrib::http::openapi_with_tools([]);
     assert_eq!(app.get("/openapi.json").await, (StatusCode::OK, fixed));
     assert_eq!(tool_paths(&app.get_as("ann-key-0123456789", "/openapi.json").await.1), ["say"]);
     assert_eq!(tool_paths(&app.get_as("root-key-0123456789", "/openapi.json").await.1), ["say", "shout"]);

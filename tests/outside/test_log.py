@@ -39,7 +39,8 @@ def test_every_call_logs_one_line(start, upstream):
     found = poll(lambda: (lambda all: all if len(all) >= len(requests) else None)(calls(crib)), what="a line for each call")
     assert [line["invocation_id"] for line in found] == [answer["invocation_id"] for answer in requests]
     for line in found:
-        assert FIELDS <= set(line) <= FIELDS | {"run_id", "tool_use_id", "kind"}, line
+        assert FIELDS <= set(line) <= FIELDS | {"run_id", "tool_use_id", "kind", "detail"}, line
+        assert ("detail" in line) == (line["state"] != "succeeded"), line
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", line["timestamp"]) and line["message"] == "call"
         row = crib.row(line["invocation_id"])
         for field in ("tool", "caller", "state", "cache", "attempts", "duration_ms"):

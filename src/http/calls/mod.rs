@@ -22,7 +22,7 @@ use super::auth::Authenticated;
 use super::body::{self, ModelMessage};
 use super::problem::{ApiError, Problem};
 use super::responses::{AuthResponses, BodyResponses, CommonResponses};
-use super::{events, idempotency, request_id};
+use super::{events, idempotency, request_id, run_id};
 use crate::call::{Caller, IdempotencyKey, ProgressSink, json::parse_strict};
 use crate::registry::Registry;
 
@@ -37,7 +37,7 @@ use crate::registry::Registry;
 /// With `Accept: text/event-stream` the answer is a stream. It has `progress` events of all calls, and a `call_result`
 /// event with each call's answer or problem when the call ends. The last event is the one `result` event with the whole
 /// answer.
-#[utoipa::path(post, operation_id = "run_calls", path = "/calls", tag = "tools", params(CallsQuery, idempotency::IdempotencyHeader),
+#[utoipa::path(post, operation_id = "run_calls", path = "/calls", tag = "tools", params(CallsQuery, idempotency::IdempotencyHeader, run_id::RunIdHeader),
     request_body(content = Value, content_type = "application/json",
         description = "The model's message, or an envelope around it. A text may also be sent as text/plain."),
     responses((status = 200, description = "The message is valid",
@@ -60,7 +60,9 @@ pub(super) async fn run_calls(
         CallsRequest::from_parts(query, body)
             .and_then(|mut request| Ok((request.take_message(&tools, &owner)?, request)))
     };
-    let (message, request) = reserved.parse_with(read).await?;
+    let run_id = run_id::run_id_from_headers(&headers)?;
+    let (message, mut request) = reserved.parse_with(read).await?;
+    request.run_id = request.run_id.or(run_id);
     let mut turn = Turn { registry, catalog, caller, key, request_id, trace, progress: None };
     if events::are_preferred(&headers) {
         let (sink, listener) = ProgressSink::channel();

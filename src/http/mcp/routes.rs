@@ -27,7 +27,7 @@ use crate::http::documented::JsonRpcError;
 use crate::http::problem::{ApiError, Problem};
 use crate::http::responses::{AuthResponses, BodyResponses, CommonResponses, McpSessionResponses};
 use crate::http::state::AppState;
-use crate::http::{body, request_id};
+use crate::http::{body, request_id, run_id};
 use crate::mcp::McpPeer;
 use crate::registry::Registry;
 
@@ -74,7 +74,8 @@ fn is_valid_initialize(message: &Message) -> bool {
     request_body(content = HashMap<String, Value>, description = "A JSON-RPC message of MCP"),
     params(
         ("mcp-session-id" = Option<String>, Header, description = "The session, until 2025-11-25; `initialize` starts one."),
-        ("mcp-protocol-version" = Option<String>, Header, description = "The version, since 2025-06-18.")),
+        ("mcp-protocol-version" = Option<String>, Header, description = "The version, since 2025-06-18."),
+        run_id::RunIdHeader),
     responses(CommonResponses, AuthResponses, BodyResponses, McpSessionResponses,
     (status = 200, description = "The answer", content((Value = "application/json"), (String = "text/event-stream"))),
     (status = 202, description = "The notification was accepted"),
@@ -109,6 +110,7 @@ pub(in crate::http) async fn post(
         caller,
         request_id: request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into())),
         trace: request_id::trace_from_headers(&parts.headers),
+        run_id: run_id::run_id_from_headers(&parts.headers)?.map(Into::into),
         stream_end_disconnects: true,
         keep_alive: Some(Arc::new(reserved.clone())),
         ..McpPeer::operator()
@@ -159,6 +161,7 @@ pub(in crate::http) async fn post(
         Ok(session_use) => session_use,
         Err(refused) => return Ok(refusal_response(refused, message.id)),
     };
+    peer.session_id = Some(id.into());
     (peer.session_ended, peer.notifies) = (session.ended().clone(), session.notifies().clone());
     peer.keep_alive = Some(Arc::new((session_use, reserved)));
     let Message { id, fields } = message;

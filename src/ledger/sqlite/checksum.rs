@@ -30,8 +30,9 @@ pub(super) fn row_checksum(row: &Row) -> u32 {
     sum.add_bytes(&row.attempts.to_le_bytes());
     sum.add_bytes(&row.started_at.as_millisecond().to_le_bytes());
     sum.add_optional(row.duration_us.map(i64::to_le_bytes).as_ref().map(|bytes| &bytes[..]));
-    // Without a parent nothing is added, so rows from before this column existed keep their checksum.
+    // Without a parent or a detail nothing is added, so rows from before these columns existed keep their checksum.
     row.parent.iter().for_each(|parent| sum.add_bytes(parent.as_bytes()));
+    row.detail.iter().for_each(|detail| sum.add_optional(Some(detail.as_bytes())));
     shared_row_checksum(sum.0.finalize(), row.count)
 }
 
@@ -106,6 +107,7 @@ mod tests {
             Row { kind: Some(ErrorKind::Internal), ..original.clone() },
             Row { origin: Some(original.id), ..original.clone() },
             Row { parent: Some(original.id), ..original.clone() },
+            Row { detail: text("the tool is disabled"), ..original.clone() },
             Row { attempts: 2, ..original.clone() },
             Row { started_at: now() + 1.millisecond(), ..original.clone() },
             Row { duration_us: None, ..original.clone() },

@@ -16,7 +16,7 @@ use crate::call::InvocationId;
 const LIST_SQL: [&str; 2] = [
     "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, duration_us, \
      case when length(arguments) <= ",
-    " then arguments else 'null' end, null, origin, null, idempotency_key, null, null, null, parent, count from invocation where id in (select id from page) \
+    " then arguments else 'null' end, null, origin, null, idempotency_key, null, null, null, parent, count, detail from invocation where id in (select id from page) \
      order by id desc limit ",
 ];
 

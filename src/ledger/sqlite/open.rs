@@ -247,6 +247,7 @@ fn migrations() -> Vec<Migration> {
         embed(5, "damage", include_str!("../../../migrations/sqlite/0005_damage.sql")),
         embed(6, "parent", include_str!("../../../migrations/sqlite/0006_parent.sql")),
         embed(7, "size", include_str!("../../../migrations/sqlite/0007_size.sql")),
+        embed(8, "detail", include_str!("../../../migrations/sqlite/0008_detail.sql")),
     ]
 }
 

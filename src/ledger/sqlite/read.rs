@@ -16,7 +16,7 @@ use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId}
 pub(super) type Result<T> = std::result::Result<T, sqlx::Error>;
 
 const SELECT_ROW: &str = "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
-    duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, count \
+    duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, count, detail \
     from invocation where true";
 
 pub(super) async fn find_call(pool: &SqlitePool, id: InvocationId) -> Result<Option<RecordedCall>> {
@@ -184,6 +184,7 @@ pub(super) fn decode_row(row: &SqliteRow) -> Result<Row> {
         key_until: row.try_get::<Option<i64>, _>(18)?.map(parse_time).transpose()?,
         parent: row.try_get::<Option<Vec<u8>>, _>(20)?.map(parse_id).transpose()?,
         count: row.try_get::<i64, _>(21)?.unsigned_abs(),
+        detail: text(22)?,
     })
 }
 

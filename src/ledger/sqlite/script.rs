@@ -15,15 +15,15 @@ use super::checksum;
 /// ends once. An empty set of counters refunds the row's units.
 const WRITE_ROWS: [&str; 2] = [
     "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
-     duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, charged, reserved) \
+     duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, detail, charged, reserved) \
      select *, column6 = 'reserved' from (values ",
     ") where column1 is not null on conflict (id) do update set state = excluded.state, kind = excluded.kind, \
      cache = excluded.cache, attempts = excluded.attempts, duration_us = excluded.duration_us, \
      arguments = excluded.arguments, result = excluded.result, origin = excluded.origin, meta = excluded.meta, \
-     fingerprint = excluded.fingerprint, key_until = excluded.key_until, sum = excluded.sum, charged = iif(excluded.charged = '', null, charged) \
+     fingerprint = excluded.fingerprint, key_until = excluded.key_until, sum = excluded.sum, detail = excluded.detail, charged = iif(excluded.charged = '', null, charged) \
      where invocation.state = 'reserved' and excluded.state != 'reserved'",
 ];
-const ROW_PLACEHOLDERS: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+const ROW_PLACEHOLDERS: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 
 /// Statements and their bound values. The texts are constants of this folder, so it is safe to join them. Values are
 /// always bound.
@@ -90,7 +90,7 @@ impl Script {
     }
 }
 
-const ROW_COLUMNS: usize = 22;
+const ROW_COLUMNS: usize = 23;
 
 /// Bound values, in order.
 #[derive(Default)]
@@ -127,5 +127,6 @@ impl BoundValues {
         self.push(row.key_until.map(|until| until.as_millisecond()));
         self.push((row.state != State::Reserved).then(|| checksum::row_checksum(row)));
         self.push(row.parent.map(|id| id.as_bytes().to_vec()));
+        self.push(row.detail.clone());
     }
 }

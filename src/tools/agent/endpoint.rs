@@ -17,7 +17,7 @@ use url::Url;
 use super::completion::{Completion, error_message};
 use super::config::ModelConfig;
 use super::stream::AnswerAssembler;
-use crate::call::{JsonObject, ToolError, TraceContext};
+use crate::call::{JsonObject, ToolError, TraceContext, UpstreamCause, UpstreamReason};
 use crate::tools::http::address_policy::AddressPolicy;
 use crate::tools::http::client::{HttpClient, host_and_port, request_error};
 use crate::tools::http::response::parse_retry_after;
@@ -285,8 +285,9 @@ impl Endpoint {
                 unavailable: status >= 500,
                 not_delivered: false,
                 retry_after: wait,
+                cause: Some(UpstreamCause { reason: UpstreamReason::Status(status), host: Some(self.host.clone()) }),
             },
-            _ => ToolError::upstream_permanent(message),
+            _ => ToolError::upstream_permanent(message).with_cause(UpstreamReason::Status(status), &self.host),
         }
     }
 
@@ -409,6 +410,7 @@ mod tests {
             unavailable: false,
             not_delivered: false,
             retry_after: seconds.map(Duration::from_secs),
+            cause: None,
         };
         let wait = |tries, error: &ToolError| endpoint.retry_wait(tries, error).map(|wait| wait.as_millis());
         assert_eq!([1, 2].map(|tries| wait(tries, &busy(None))), [Some(500), Some(1000)]);

@@ -135,7 +135,7 @@ impl<'a> AgentRun<'a> {
     /// call may be repeated. Later a repetition would call the tools again.
     fn adapt_error(&self, error: ToolError) -> ToolError {
         match error {
-            ToolError::Upstream { message, retryable, unavailable, retry_after, .. } => {
+            ToolError::Upstream { message, retryable, unavailable, retry_after, cause, .. } => {
                 let has_called = self.has_called_tools;
                 let message = self.context.redact_and_shorten(&message, MAX_ERROR_TEXT_BYTES);
                 let message = if has_called { format!("{message} (tools were called before)") } else { message };
@@ -145,6 +145,7 @@ impl<'a> AgentRun<'a> {
                     unavailable,
                     not_delivered: !has_called,
                     retry_after,
+                    cause,
                 }
             }
             ToolError::BadOutput(message) => {

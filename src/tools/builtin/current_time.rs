@@ -25,6 +25,7 @@ pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
     });
     Tool::new(name, description)
         .param_opt("timezone", "string", zone)
+        .example(json!({"timezone": "Europe/Oslo"}))
         .output_schema(output)
         .effect(Effect::Read)
         .repeatable()

@@ -42,6 +42,7 @@ pub(super) fn tool(name: &str, config: Config, clients: &HttpClients) -> Result<
     let web = WebAccess::new(config.allow_hosts.as_deref(), config.allow_private, clients)?;
     let tool = Tool::new(name, DESCRIPTION)
         .param("url", "string", "Full URL, beginning with http:// or https://, e.g. https://example.com/page")
+        .example(serde_json::json!({"url": "https://example.com/"}))
         .effect(Effect::Read);
     Ok(tool.with_runner(Arc::new(HttpGet { web, response_reader: reading })))
 }

@@ -15,7 +15,7 @@ use url::Url;
 use super::address_policy::{AddressDenied, AddressPolicy};
 use super::auth::TokenSources;
 use super::own_ports::OwnPorts;
-use crate::call::ToolError;
+use crate::call::{ToolError, UpstreamReason};
 
 /// The error for an https request when the system has no CA certificates.
 pub(crate) const NO_CA_CERTIFICATES: &str = "this system has no CA certificates, so https cannot be used: install \
@@ -168,14 +168,16 @@ pub(crate) fn request_error(host: &str, error: reqwest::Error) -> ToolError {
     let error = error.without_url();
     let chain = || error_chain(&error);
     if let Some(denied) = chain().find_map(|cause| cause.downcast_ref::<AddressDenied>()) {
-        return ToolError::upstream_permanent(denied.to_string()).not_delivered();
+        let failure = ToolError::upstream_permanent(denied.to_string()).not_delivered();
+        return failure.with_cause(UpstreamReason::AddressDenied, host);
     }
     if let Some(tls_error) = chain().find_map(|cause| cause.downcast_ref::<rustls::Error>()) {
         let message = format!("`{host}`: no TLS connection: {tls_error}");
-        return match tls_error {
+        let failure = match tls_error {
             rustls::Error::InvalidCertificate(_) => ToolError::upstream_permanent(message),
             _ => ToolError::upstream(message),
         };
+        return failure.with_cause(UpstreamReason::TlsFailed, host);
     }
     let cause = chain().last().map(ToString::to_string).unwrap_or_default();
     let seconds = CONNECT_TIMEOUT.as_secs();
@@ -192,6 +194,17 @@ pub(crate) fn request_error(host: &str, error: reqwest::Error) -> ToolError {
         }
         _ => format!("`{host}`: the connection failed: {cause}"),
     });
+    let is_refused = |cause: &io::Error| cause.kind() == io::ErrorKind::ConnectionRefused;
+    let failure = failure.with_cause(
+        match &error {
+            error if error.is_connect() && error.is_timeout() => UpstreamReason::ConnectTimeout(seconds),
+            error if error.is_dns() => UpstreamReason::NameUnknown,
+            _ if chain().any(|cause| cause.downcast_ref().is_some_and(is_refused)) => UpstreamReason::ConnectionRefused,
+            error if error.is_connect() => UpstreamReason::NotConnected,
+            _ => UpstreamReason::ConnectionLost,
+        },
+        host,
+    );
     if is_not_delivered { failure.not_delivered() } else { failure }
 }
 

@@ -15,7 +15,9 @@ use super::client::{host_and_port, request_error};
 use super::config::{FaultCollector, ResponseConfig};
 use crate::call::json::plain_text;
 use crate::call::units::Size;
-use crate::call::{CutEnds, Incomplete, SurroundedPart, ToolContext, ToolError, ToolResult, Unit};
+use crate::call::{
+    CutEnds, Incomplete, SurroundedPart, ToolContext, ToolError, ToolResult, Unit, UpstreamCause, UpstreamReason,
+};
 use crate::tools::media;
 
 /// The longest body, unless the manifest sets `max_output`.
@@ -274,10 +276,15 @@ pub(crate) async fn check_status(
             let message = format!("`{host}` answered HTTP {status}");
             // A server that asks for fewer calls is available.
             let (unavailable, retry_after) = (status != StatusCode::TOO_MANY_REQUESTS, parse_retry_after(&response));
-            Err(ToolError::Upstream { message, retryable: true, unavailable, not_delivered: false, retry_after })
+            let cause =
+                Some(UpstreamCause { reason: UpstreamReason::Status(status.as_u16()), host: Some(host.into()) });
+            Err(ToolError::Upstream { message, retryable: true, unavailable, not_delivered: false, retry_after, cause })
         }
         400..=499 => Err(client_error(response, status, host, context).await),
-        _ => Err(ToolError::upstream_permanent(format!("`{host}` answered HTTP {status}"))),
+        _ => {
+            let error = ToolError::upstream_permanent(format!("`{host}` answered HTTP {status}"));
+            Err(error.with_cause(UpstreamReason::Status(status.as_u16()), host))
+        }
     }
 }
 

@@ -114,6 +114,7 @@ fn error_response_failure(name: &str, error: ErrorData, context: &ToolContext) -
                 unavailable: false,
                 not_delivered: false,
                 retry_after: None,
+                cause: None,
             }
         }
         _ => ToolError::upstream_permanent(format!("the MCP server {name} answered with error {code}: {message}")),

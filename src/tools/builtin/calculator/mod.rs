@@ -40,7 +40,12 @@ pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
         "required": ["expression"],
         "additionalProperties": false,
     });
-    Tool::new(name, description).input_schema(schema).effect(Effect::Read).with_runner(Arc::new(Calculator))
+    let example = json!({"expression": "6 * 7"});
+    Tool::new(name, description)
+        .input_schema(schema)
+        .example(example)
+        .effect(Effect::Read)
+        .with_runner(Arc::new(Calculator))
 }
 
 struct Calculator;

@@ -58,9 +58,9 @@ impl TokenEndpoint {
             Err(error) => Err(error),
         };
         granted.map_err(|error| match error {
-            ToolError::Upstream { message, retryable, unavailable, retry_after, .. } => {
+            ToolError::Upstream { message, retryable, unavailable, retry_after, cause, .. } => {
                 let message = format!("no access token: {message}");
-                ToolError::Upstream { message, retryable, unavailable, not_delivered: true, retry_after }
+                ToolError::Upstream { message, retryable, unavailable, not_delivered: true, retry_after, cause }
             }
             other => other,
         })
@@ -184,7 +184,7 @@ fn read_refusal(
         return ToolError::upstream_permanent(message);
     }
     let unavailable = status != StatusCode::TOO_MANY_REQUESTS;
-    ToolError::Upstream { message, retryable: true, unavailable, not_delivered: true, retry_after }
+    ToolError::Upstream { message, retryable: true, unavailable, not_delivered: true, retry_after, cause: None }
 }
 
 /// A text of the server's, on one line.
@@ -215,10 +215,10 @@ mod tests {
         let server = start_server(Reply::Bytes(reply.into_bytes())).await;
         let granted = endpoint(&server.host, json!({})).request_token(refresh_token).await;
         granted.map_err(|error| match error {
-            ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after } => {
+            ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after, cause } => {
                 assert!(not_delivered, "the call has not reached its server");
                 let message = message.replace(&server.host, "auth");
-                ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after }
+                ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after, cause }
             }
             other => other,
         })

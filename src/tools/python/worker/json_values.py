@@ -63,6 +63,11 @@ def to_json_value(value):
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
+def has_no_text(value):
+    """Whether the text of an object is only its class and its address, which tells a model nothing."""
+    return type(value).__str__ is object.__str__ and type(value).__repr__ is object.__repr__
+
+
 def to_json_value_or_text(value):
     try:
         return to_json_value(value)

@@ -5,7 +5,7 @@ import json
 
 from .content import bytes_block, encode_png, is_mcp_block, media_block, text_block
 from .error_text import first_line_of
-from .json_values import JSON_BOOLEANS, BadOutput, dump_json, read_json, to_json_value
+from .json_values import JSON_BOOLEANS, BadOutput, dump_json, has_no_text, read_json, to_json_value
 
 NO_VALUE = object()  # the value of a generator that yields nothing
 
@@ -36,6 +36,11 @@ def render(value):
     try:
         value = to_json_value(value)
     except TypeError:
+        if has_no_text(value):
+            raise BadOutput(
+                f"the function returned an object of the class {type(value).__name__}, which is neither JSON nor text: return a "
+                "dict, a list, a text or a number, or give the class a __str__"
+            ) from None
         value = str(value)
     except Exception as error:
         raise BadOutput(f"the result cannot be written as JSON: {type(error).__name__}: {first_line_of(error)}") from error

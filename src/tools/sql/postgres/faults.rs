@@ -63,7 +63,14 @@ pub(super) fn call_failure(error: &sqlx::Error, server: &ServerAddress) -> ToolE
 
 /// A failure that is worth a further attempt and does not mean that the database is unavailable.
 fn retryable_failure(message: String) -> ToolError {
-    ToolError::Upstream { message, retryable: true, unavailable: false, not_delivered: true, retry_after: None }
+    ToolError::Upstream {
+        message,
+        retryable: true,
+        unavailable: false,
+        not_delivered: true,
+        retry_after: None,
+        cause: None,
+    }
 }
 
 /// The failure of a call that got no connection.

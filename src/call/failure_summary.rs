@@ -1,0 +1,249 @@
+//! One sentence on why a call failed, for the log and for lists of calls.
+//!
+//! It is made of closed kinds and of facts that the service knows. It never contains an argument, a result, or a text
+//! of the tool, its backend, the model or the caller. So it may stand where arguments and results must not.
+
+use super::error::CallError;
+use super::error_kind::ErrorKind;
+use super::units::Count;
+
+/// The summary of a result with `is_error`. Its own text may quote anything.
+pub const ERROR_RESULT_SUMMARY: &str = "the tool reported an error of its own";
+
+/// The summary of a call that was running when its process ended.
+pub const INTERRUPTED_SUMMARY: &str = "the service ended while the call ran";
+
+/// The keywords of JSON Schema that a summary may name.
+const KEYWORDS: [&str; 24] = [
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "const",
+    "contains",
+    "dependentRequired",
+    "enum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "oneOf",
+    "pattern",
+    "required",
+    "type",
+    "uniqueItems",
+];
+
+/// Why the backend of a tool failed, as far as the service itself observed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamCause {
+    /// What happened.
+    pub reason: UpstreamReason,
+    /// Host and port of the backend. `None` if they are unknown, or if an argument selects them.
+    pub host: Option<String>,
+}
+
+/// The kinds of [`UpstreamCause`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpstreamReason {
+    /// The address is private or otherwise not allowed.
+    AddressDenied,
+    /// The host's name has no address.
+    NameUnknown,
+    /// Nothing accepted the connection in time.
+    ConnectTimeout(u64),
+    /// The host refused the connection.
+    ConnectionRefused,
+    /// There was no connection, for another reason.
+    NotConnected,
+    /// There was no TLS connection.
+    TlsFailed,
+    /// The connection ended before the whole response had arrived.
+    ConnectionLost,
+    /// The response had this HTTP status.
+    Status(u16),
+}
+
+impl UpstreamCause {
+    fn summary(&self) -> String {
+        let host = self.host.as_deref().unwrap_or("the tool's backend");
+        match self.reason {
+            UpstreamReason::AddressDenied => format!("the address of {host} is not allowed"),
+            UpstreamReason::NameUnknown => format!("the name of {host} does not resolve"),
+            UpstreamReason::ConnectTimeout(seconds) => {
+                format!("{host} accepted no connection within {}", Count(seconds, "second"))
+            }
+            UpstreamReason::ConnectionRefused => format!("{host} refused the connection"),
+            UpstreamReason::NotConnected => format!("there was no connection to {host}"),
+            UpstreamReason::TlsFailed => format!("there was no TLS connection to {host}"),
+            UpstreamReason::ConnectionLost => format!("the connection to {host} was lost"),
+            UpstreamReason::Status(status) => format!("{host} answered with HTTP status {status}"),
+        }
+    }
+}
+
+impl CallError {
+    /// One sentence on why the call failed, without any text of others.
+    pub fn summary(&self) -> String {
+        match self {
+            Self::Forbidden { .. } => "the caller may not use this tool".into(),
+            Self::Denied { .. } => "the request denies this tool".into(),
+            Self::ToolDisabled { .. } => "the tool is disabled".into(),
+            Self::DefinitionChanged { .. } => "the tool's definition differs from the approved one".into(),
+            Self::IdempotencyKeyMissing { .. } => "the tool requires an Idempotency-Key, and the call had none".into(),
+            // These texts consist of fixed words, numbers and durations.
+            Self::IdempotencyInProgress { .. }
+            | Self::IdempotencyMismatch { .. }
+            | Self::OutcomeUnknown { .. }
+            | Self::UsageLimitReached { .. }
+            | Self::Overloaded { .. }
+            | Self::Draining
+            | Self::DeadlineExceeded { .. }
+            | Self::AttemptTimedOut { .. }
+            | Self::Cancelled { .. }
+            | Self::Internal => self.to_string(),
+            Self::NoStoredResult { offset } => format!("no stored result has the page at offset {offset}"),
+            Self::StoredFailure { failure, .. } => summary_of_kind(failure.kind).into(),
+            Self::RepeatedCall { earlier, .. } => format!("the call repeats invocation {earlier} of its run"),
+            Self::UnreadableArguments(_) => "the model's text for the arguments is not a JSON object".into(),
+            Self::InvalidArguments(violations) => {
+                // Pointers and messages may quote arguments, and a tool may invent a keyword.
+                let is_broken = |keyword: &&&str| violations.iter().any(|violation| violation.keyword == **keyword);
+                let keywords: Vec<&str> = KEYWORDS.iter().filter(is_broken).copied().collect();
+                let separator = if keywords.is_empty() { "" } else { ": " };
+                let count = Count(violations.len() as u64, "violation");
+                format!("the arguments have {count} of the schema{separator}{}", keywords.join(", "))
+            }
+            Self::CredentialMissing { .. } => "the caller has no credential that the tool needs".into(),
+            Self::InvalidContext(_) => "a field of the request's context is invalid for this tool".into(),
+            Self::LedgerUnavailable { started: true, .. } => {
+                "the tool ran, but the ledger does not have its end".into()
+            }
+            Self::LedgerUnavailable { .. } => "the ledger cannot write".into(),
+            Self::ToolUnavailable { started: true, .. } => "the tool became unavailable during the call".into(),
+            Self::ToolUnavailable { .. } => "the tool was unavailable".into(),
+            Self::UpstreamFailed { cause: Some(cause), .. } => cause.summary(),
+            Self::UpstreamFailed { not_delivered: true, .. } => "the call did not reach the tool's backend".into(),
+            Self::UpstreamFailed { .. } => summary_of_kind(ErrorKind::UpstreamFailed).into(),
+            Self::BadOutput(_) => summary_of_kind(ErrorKind::BadOutput).into(),
+        }
+    }
+}
+
+/// The summary where only the kind is known.
+fn summary_of_kind(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::InvalidRequest => "the request was invalid",
+        ErrorKind::Unauthenticated => "the request had no valid key",
+        ErrorKind::Forbidden => "the caller may not use this tool",
+        ErrorKind::UnknownTool => "there is no such tool",
+        ErrorKind::ToolDisabled => "the tool is disabled",
+        ErrorKind::DefinitionChanged => "the tool's definition differs from the approved one",
+        ErrorKind::InvalidArguments => "the arguments violate the schema",
+        ErrorKind::IdempotencyInProgress => "the call with this Idempotency-Key still runs",
+        ErrorKind::IdempotencyMismatch => "this Idempotency-Key belongs to another call",
+        ErrorKind::RepeatedCall => "the call repeats the previous call of its run",
+        ErrorKind::UsageLimitReached => "a usage limit is reached",
+        ErrorKind::Overloaded => "too many calls ran or waited",
+        ErrorKind::Draining => "the service is shutting down",
+        ErrorKind::LedgerUnavailable => "the ledger cannot write",
+        ErrorKind::ToolUnavailable => "the tool was unavailable",
+        ErrorKind::DeadlineExceeded => "the call did not end within its deadline",
+        ErrorKind::AttemptTimedOut => "the tool did not answer in time",
+        ErrorKind::Cancelled => "the call was cancelled",
+        ErrorKind::UpstreamFailed => "the tool's backend failed",
+        ErrorKind::BadOutput => "the tool's output does not have its declared form",
+        ErrorKind::OutcomeUnknown => "it is unknown whether the call had an effect",
+        ErrorKind::Internal => "the service failed; its log has the cause",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{Failure, InvocationId, UnreadableArguments, Violation};
+    use super::*;
+
+    const SECRET: &str = "quoted-text-of-others";
+
+    fn upstream(cause: Option<UpstreamCause>, not_delivered: bool) -> CallError {
+        let message = SECRET.to_owned();
+        CallError::UpstreamFailed {
+            message,
+            retryable: false,
+            unavailable: false,
+            not_delivered,
+            retry_after: None,
+            cause,
+        }
+    }
+
+    #[test]
+    fn summary_quotes_nobody() {
+        let text = || SECRET.to_owned();
+        let violation = Violation {
+            pointer: format!("/{SECRET}"),
+            keyword: "additionalProperties".into(),
+            message: text(),
+            schema_pointer: "/additionalProperties".into(),
+        };
+        let unreadable = UnreadableArguments { detail: text(), correction: text() };
+        for error in [
+            CallError::Forbidden { caller: text(), tool: text() },
+            CallError::RepeatedCall { tool: text(), earlier: InvocationId::from_bytes([7; 16]) },
+            CallError::UnreadableArguments(unreadable),
+            CallError::InvalidArguments(vec![violation.clone(), violation]),
+            CallError::InvalidContext(text()),
+            CallError::LedgerUnavailable { reason: text(), started: false },
+            CallError::LedgerUnavailable { reason: text(), started: true },
+            CallError::ToolUnavailable { message: text(), started: true, retry_after: None },
+            CallError::ToolUnavailable { message: text(), started: false, retry_after: None },
+            upstream(None, false),
+            upstream(None, true),
+            CallError::BadOutput(text()),
+            CallError::StoredFailure {
+                failure: Box::new(Failure::from(&CallError::BadOutput(text()))),
+                invocation: InvocationId::from_bytes([7; 16]),
+                replayed: false,
+            },
+        ] {
+            let summary = error.summary();
+            assert!(!summary.contains(SECRET) && !summary.is_empty(), "{error:?}: {summary}");
+        }
+    }
+
+    #[test]
+    fn summary_states_the_facts() {
+        let host = || Some("127.0.0.1:9".to_owned());
+        let cause = |reason, host| upstream(Some(UpstreamCause { reason, host }), true).summary();
+        assert_eq!(cause(UpstreamReason::ConnectionRefused, host()), "127.0.0.1:9 refused the connection");
+        assert_eq!(cause(UpstreamReason::Status(503), host()), "127.0.0.1:9 answered with HTTP status 503");
+        assert_eq!(
+            cause(UpstreamReason::ConnectTimeout(5), None),
+            "the tool's backend accepted no connection within 5 seconds"
+        );
+        assert_eq!(
+            CallError::AttemptTimedOut { after: Duration::from_secs(5) }.summary(),
+            "the tool did not answer within 5s"
+        );
+        let violation = |keyword: &str| Violation {
+            pointer: String::new(),
+            keyword: keyword.into(),
+            message: String::new(),
+            schema_pointer: String::new(),
+        };
+        assert_eq!(
+            CallError::InvalidArguments(vec![violation("required"), violation("minimum"), violation("required")])
+                .summary(),
+            "the arguments have 3 violations of the schema: minimum, required"
+        );
+    }
+}

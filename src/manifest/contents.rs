@@ -1,0 +1,55 @@
+//! What a manifest contains, after all its files are read.
+
+use super::finding::Finding;
+use super::registered::Defaults;
+use super::source::DeclaredSource;
+use super::tool_lists::ListEntry;
+use crate::call::{CallSettings, Capture, DigestKey};
+use crate::callers::CallerSettings;
+use crate::http::ServerSettings;
+use crate::ledger;
+use crate::pins::Pins;
+use crate::tools::Tool;
+
+/// A manifest as read.
+pub struct Manifest {
+    /// `server:`
+    pub server: ServerSettings,
+    /// `server.listen:`, or its default.
+    pub listen: String,
+    /// `ledger:`
+    pub ledger: ledger::Settings,
+    /// `ledger.capture:`, for tools without a `capture` of their own.
+    pub capture: Capture,
+    /// `ledger.digest_key:`
+    pub digest_key: Option<DigestKey>,
+    /// `cache.max_bytes:`
+    pub cache_bytes: u64,
+    /// `calls:`
+    pub calls: CallSettings,
+    /// `defaults:`
+    pub defaults: Defaults,
+    /// `callers:`
+    pub callers: Vec<CallerSettings>,
+    /// The entries of all lists of tools. They are checked again when all tools are known.
+    pub(crate) tool_lists: Vec<ListEntry>,
+    /// `tools:`, including those of included files.
+    pub tools: Vec<Tool>,
+    /// `python_modules:` and `mcp_servers:`, including those of included files.
+    pub sources: Vec<DeclaredSource>,
+    /// The pins of `mcp_servers:`, from the file beside the manifest. `None` if there is no such file.
+    pub pins: Option<Pins>,
+    /// Names of the embedding program's tools that entries of the manifest replace.
+    pub replaced_natives: Vec<String>,
+    /// Every value that replaced a reference. They are secrets.
+    pub secrets: Vec<String>,
+    /// Findings that do not prevent the use of the manifest.
+    pub warnings: Vec<Finding>,
+}
+
+/// The default listen address.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:7411";
+/// The default ledger: a file in the working folder.
+pub const DEFAULT_LEDGER: &str = "sqlite://toolcrib.db";
+/// The default memory for cached results, in bytes.
+pub const DEFAULT_CACHE_BYTES: u64 = 64 << 20;
