@@ -24,6 +24,7 @@ mod request_id;
 mod respond;
 mod responses;
 mod results;
+mod routes;
 mod run_id;
 mod server;
 mod settings;
@@ -43,8 +44,6 @@ use tower::ServiceBuilder;
 use tower::util::{MapRequestLayer, MapResponseLayer};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
-use utoipa::OpenApi;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use calls::calls_in_process;
 pub use problem::{ApiError, Problem};
@@ -55,6 +54,7 @@ pub use usage::ToolUsage;
 pub use wire::{DeclaredTool, InvocationView, ToolView};
 
 use self::guard::Guard;
+use self::routes::api_router;
 use self::state::AppState;
 use crate::call::{Definition, Effect};
 use crate::live::LiveTools;
@@ -89,32 +89,6 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 /// The OpenAPI document with an operation for each of these tools. The effects decide which tool its examples call.
 pub fn openapi_with_tools<'a>(tools: impl IntoIterator<Item = (&'a Definition, Effect)>) -> Value {
     openapi::FixedRoutes::new(&openapi()).with_tools(tools)
-}
-
-fn api_router() -> OpenApiRouter<AppState> {
-    OpenApiRouter::with_openapi(docs::BaseDocument::openapi())
-        .routes(routes!(tools::list_tools))
-        .routes(routes!(tools::get_tool))
-        .routes(routes!(registration::register_tool))
-        .routes(routes!(registration::remove_tool))
-        .routes(routes!(tools::invoke_tool))
-        .routes(routes!(tools::validate_arguments))
-        .routes(routes!(tools::enable_tool))
-        .routes(routes!(tools::disable_tool))
-        .routes(routes!(tools::reset_usage))
-        .routes(routes!(tools::purge_tool_cache))
-        .routes(routes!(tools::purge_cache))
-        .routes(routes!(calls::run_calls))
-        .routes(routes!(mcp::post, mcp::get, mcp::delete))
-        .routes(routes!(invocations::list_invocations))
-        .routes(routes!(invocations::get_invocation, invocations::cancel_invocation))
-        .routes(routes!(results::get_result))
-        .routes(routes!(usage::get_usage))
-        .routes(routes!(sources::list_sources))
-        .routes(routes!(sources::restart_source))
-        .routes(routes!(health::livez))
-        .routes(routes!(health::readyz))
-        .routes(routes!(metrics::get_metrics))
 }
 
 fn panic_response(panic: Box<dyn std::any::Any + Send>) -> Response {

@@ -193,7 +193,8 @@ impl<'t> Fault<'t> {
     }
 
     fn open_bracket(&self) -> Option<Explanation> {
-        if !self.words.contains("flow") {
+        let is_in_brackets = self.words.contains("flow");
+        if !is_in_brackets && self.line < self.lines.len() {
             return None;
         }
         let last = self.line.min(self.lines.len().saturating_sub(1));
@@ -205,7 +206,7 @@ impl<'t> Fault<'t> {
             }
         }
         let message = "something is missing before this: a `,` between two entries, or a closing `}` or `]`";
-        Some(self.at(self.line, self.column, message))
+        is_in_brackets.then(|| self.at(self.line, self.column, message))
     }
 
     fn stray_indentation(&self) -> Option<Explanation> {

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytesize::ByteSize;
-use reqwest::StatusCode;
 use reqwest::header::{ETAG, HeaderMap, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -32,6 +31,8 @@ use crate::schema::Schema;
 
 /// The largest document.
 const MAX_DOCUMENT_BYTES: usize = 64 << 20;
+/// The status of a document that has not changed (RFC 9110, 15.4.5).
+const NOT_MODIFIED: u16 = 304;
 /// How often a document at a URL is read again.
 const POLL_INTERVAL: Duration = Duration::from_secs(300);
 
@@ -150,7 +151,7 @@ impl Api {
         let host = host_and_port(url);
         let mut response = client.send(request).await.map_err(|error| error.to_string())?;
         let status = response.status();
-        if status == StatusCode::NOT_MODIFIED && known.has_any() {
+        if status.as_u16() == NOT_MODIFIED && known.has_any() {
             return Ok(Reading::NotModified);
         }
         if status.is_redirection() {

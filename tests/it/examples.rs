@@ -48,7 +48,7 @@ async fn example_manifest_loads_and_its_tools_run() {
     let loaded = loaded.unwrap_or_else(|findings| panic!("{}", findings[0]));
     let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(warnings, [""; 0]);
-    assert_eq!((loaded.callers.len(), loaded.tools.len()), (2, 13));
+    assert_eq!((loaded.callers.len(), loaded.tools.len()), (2, 16));
 
     let folder = tempfile::tempdir().unwrap();
     let ledger = format!("sqlite://{}", folder.path().join("test.db").display());

@@ -321,7 +321,7 @@ async fn message_settings_change_with_the_manifest() {
         ("max_parse_attempts: 0", "calls.max_parse_attempts: the first attempt counts too"),
         ("name_matching: fuzzy", "calls.name_matching: `fuzzy` is not known here; there are exact, normalized"),
         ("paralel: 2", "calls.paralel: unknown key, did you mean parallel?"),
-        ("format_reminder_every: -1", "calls.format_reminder_every: invalid value"),
+        ("format_reminder_every: -1", "calls.format_reminder_every: 0 or more is expected here"),
     ] {
         app.write("toolcrib.yaml", &format!("calls: {{{text}}}\n"));
         let said = app.reload().await.unwrap();

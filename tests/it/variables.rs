@@ -37,7 +37,7 @@ async fn setting_with_absent_variable_is_omitted() {
     assert_eq!(shown_env(&app, "show").await, env);
     let reply = app.invoke("show", json!({})).await;
     let lines: Vec<&str> = first_text(&reply).lines().filter(|line| !line.starts_with("TOOLCRIB_")).collect();
-    assert_eq!(lines, ["C=c"]);
+    assert_eq!(lines, ["C=c", "PATH=/usr/local/bin:/usr/bin:/bin"]);
 }
 
 const MODULE: &str = "import os\n\ndef look() -> dict:\n    \"\"\"Looks.\"\"\"\n    return dict(os.environ)\n";

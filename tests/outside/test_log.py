@@ -175,7 +175,7 @@ def test_terminal_gets_coloured_text(tmp_path):
     for word in ("Toolcrib ", "\n  tools    6 (6 native)\n", "\n  ledger   sqlite ", "\n  callers  none\n", "\n  open     everything, to every client",
                  "\n  limits   ", "/docs and http", "\n  curl -s http://127.0.0.1:"):
         assert word in plain, (word, plain)
-    found = re.findall(r"^\S+Z +INFO toolcrib::call: calculator (\w+) in [\d.]+ ms( kind=\w+)? caller=\"anonymous\"", plain, re.M)
+    found = re.findall(r"^\S+Z +INFO toolcrib::call: calculator (\w+) in [\d.]+ ms( kind=\w+)?(?: detail=\"[^\"]*\")? caller=\"anonymous\"", plain, re.M)
     assert found == [("succeeded", ""), ("refused", " kind=invalid_arguments")], plain
     assert plain.rstrip().endswith("stopped")
 

@@ -369,8 +369,8 @@ def test_service_runs_while_requirements_are_installed(start, tmp_path, pypi):
 
 @pytest.mark.parametrize("entry, place, words", [
     ("{module: ./tools.py, wrokers: 2}", "wrokers", "workers"), ("{module: ./tools.py, workers: 0}", "workers", "1"),
-    ("{module: ./tools.py, workers: many}", "workers", "many"), ("{workers: 2}", "module", "module"), ("{module: 5}", "module", "5"),
-    ("{module: ./tools.py, functions: greet}", "functions", "sequence"), ("{module: ./tools.py, init: {a: 1}}", "init", "object"),
+    ("{module: ./tools.py, workers: many}", "workers", "whole number"), ("{workers: 2}", "module", "module"), ("{module: 5}", "module", "quotes"),
+    ("{module: ./tools.py, functions: greet}", "functions", "[greet]"), ("{module: ./tools.py, init: {a: 1}}", "init", "object"),
     ("{module: ./tools.py, tools: {greet: {timeout: soon}}}", "timeout", "soon"),
     ("{module: ./tools.py, tools: {greet: {efect: read}}}", "efect", "effect"),
     ("{module: ./tools.py, environment: {A: '${env:NOT_THERE_AT_ALL}'}}", "environment", "NOT_THERE_AT_ALL"),

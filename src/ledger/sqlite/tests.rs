@@ -262,7 +262,7 @@ async fn unusable_files_are_named_and_unchanged() {
     let error = super::super::open(&settings, now()).await.err().unwrap().to_string();
     assert!(error.contains("test.db") && error.contains("not a SQLite database"), "{error}");
     assert_eq!(std::fs::read(&file).unwrap(), noise);
-    for (url, expected) in [("mysql://x", "sqlite://FILE"), ("postgres://u:secret@h/d", "not supported yet")] {
+    for (url, expected) in [("mysql://x", "sqlite://toolcrib.db"), ("postgres://u:secret@h/d", "not supported yet")] {
         let settings = Settings { url: url.into(), ..settings.clone() };
         let error = super::super::open(&settings, now()).await.err().unwrap().to_string();
         assert!(error.contains(expected) && !error.contains("secret"), "{error}");

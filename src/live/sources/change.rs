@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::active_listing::ActiveListing;
+use super::listing::UsableListing;
 use super::source_task::SourceTask;
 use super::tools::UnusableListing;
-use super::{
-    ActiveListing, QuarantinedTool, SourceEntry, SourcePlan, SourceView, SourceWatch, Sources, StatusTracker,
-    UsableListing,
-};
+use super::{QuarantinedTool, SourceEntry, SourcePlan, SourceView, SourceWatch, Sources, StatusTracker};
 use crate::blocking;
 use crate::live::file_snapshot::FileSnapshot;
 use crate::live::reload::log_skipped_tools;

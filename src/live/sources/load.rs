@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::{ActiveListing, UsableListing, change};
+use super::active_listing::ActiveListing;
+use super::change;
+use super::listing::UsableListing;
 use crate::manifest::{DeclaredSource, ListedFinding};
 use crate::registry::conflict_advice;
 use crate::schema::Schema;

@@ -3,7 +3,7 @@
 //! - `source_task.rs`: starts a source, and repeats that after a failure
 //! - `change.rs`: replaces what was served by a new listing, in one step
 //! - `source_watch.rs`: lists again when a source reports changed tools
-//! - `listing.rs`: the usable part of a listing; `tools.rs` makes tools of it
+//! - `listing.rs`: the usable part of a listing; `tools.rs` makes tools of it, `active_listing.rs` is what is served
 //! - `hints.rs`: hints of foreign sources about effects
 //! - `plan.rs`: a source as it would be in the next catalog
 //! - `status_tracker.rs`: the status of one source
@@ -12,6 +12,7 @@
 //! Each change holds the lock of the state in [`LiveTools`](super::LiveTools), and rebuilds the catalog from that
 //! state.
 
+mod active_listing;
 mod change;
 mod hints;
 mod listing;
@@ -30,16 +31,14 @@ pub(crate) use load::{LoadOutcome, SourceFindings, list_once};
 pub(super) use status_tracker::StatusTracker;
 pub use status_tracker::{QuarantinedTool, SourceState, SourceView};
 
-use self::listing::UsableListing;
+use self::active_listing::ActiveListing;
 use self::plan::SourcePlan;
 use self::source_task::SourceTask;
 use self::source_watch::SourceWatch;
-use self::tools::{SelectedTools, UnusableListing};
 use super::file_snapshot::FileSnapshot;
 use crate::call::ToolName;
-use crate::manifest::{DeclaredSource, ListedFindings, lint_listed_tools};
+use crate::manifest::DeclaredSource;
 use crate::registry::RejectedTool;
-use crate::tools::{Source, Tool};
 
 /// All sources: the program's first, then those of the manifest, in its order. The first source gets a name that two
 /// want. But operators' sources come before foreign ones, and a foreign source never gets a name that is served.
@@ -79,44 +78,5 @@ impl SourceEntry {
     fn is_starting(&self) -> bool {
         self.start.as_ref().is_some_and(SourceTask::is_running)
             || self.watch.as_ref().is_some_and(SourceWatch::is_listing)
-    }
-}
-
-/// A listed source with the tools that were made of the listing.
-#[derive(Clone)]
-struct ActiveListing {
-    declared: Arc<DeclaredSource>,
-    files: FileSnapshot,
-    source: Arc<dyn Source>,
-    listing: Arc<UsableListing>,
-    tools: Vec<Tool>,
-    /// Warnings about the listing and the tools, for the operator.
-    warnings: Vec<String>,
-    quarantined: Vec<QuarantinedTool>,
-    /// What misleads models in the definitions, for the author of the tools.
-    findings: ListedFindings,
-}
-
-impl ActiveListing {
-    /// Makes tools of a listing. `before` names tools that the source had earlier.
-    fn new(
-        declared: &Arc<DeclaredSource>,
-        files: &FileSnapshot,
-        source: Arc<dyn Source>,
-        listing: Arc<UsableListing>,
-        before: &[String],
-    ) -> Result<Self, UnusableListing> {
-        let SelectedTools { tools, warnings: tool_warnings, quarantined } =
-            tools::select_tools(declared, &listing, files, before)?;
-        let warnings = listing.warnings.iter().cloned().chain(tool_warnings).collect();
-        // The definition of a quarantined tool is not shown, so it is not examined either.
-        let findings = lint_listed_tools(tools.iter().filter(|tool| !tool.quarantined));
-        let (declared, files) = (declared.clone(), files.clone());
-        Ok(Self { declared, files, source, listing, tools, warnings, quarantined, findings })
-    }
-
-    /// Whether it was started with the same settings and the same files.
-    fn was_started_with(&self, declared: &DeclaredSource, files: &FileSnapshot) -> bool {
-        self.declared.settings == declared.settings && self.files.has_same_content(files)
     }
 }

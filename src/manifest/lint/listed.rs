@@ -56,12 +56,12 @@ pub fn lint_listed_tools<'t>(tools: impl Iterator<Item = &'t Tool>) -> ListedFin
     for tool in &parsed {
         let mut lints = Lints::default();
         lint_tool(tool, &mut lints);
-        lints.0.into_iter().for_each(|finding| found.add(&tool.key.text, finding));
+        lints.into_findings().into_iter().for_each(|finding| found.add(&tool.key.text, finding));
     }
     // The lint of names compares all tools, so the path tells whose finding it is.
     let mut lints = Lints::default();
     provider_refusals::check_tool_names(&parsed, NameMatching::default(), &mut lints);
-    lints.0.into_iter().for_each(|finding| found.add(&finding.path.clone(), finding));
+    lints.into_findings().into_iter().for_each(|finding| found.add(&finding.path.clone(), finding));
     let Found { mut shown, hints, warnings } = found;
     shown.extend(hints);
     shown.truncate(MAX_FINDINGS);

@@ -13,6 +13,7 @@ mod concurrency;
 mod context;
 mod descriptions;
 mod limits;
+mod lints;
 mod listed;
 mod names;
 mod objects;
@@ -24,16 +25,15 @@ mod secrets;
 mod servers;
 mod values;
 
-use std::collections::HashSet;
 use std::path::Path;
 
+pub(super) use self::lints::Lints;
 pub use self::listed::{ListedFinding, ListedFindings, lint_listed_tools};
 use self::schema_parts::ToolSchema;
 use super::decode::join_path;
-use super::finding::{Finding, Location, Severity};
+use super::finding::Finding;
 use super::load::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool};
 use super::references::ManifestInput;
-use super::rule::Rule;
 use crate::call::NameMatching;
 
 /// All findings of the lints. `matching` is the setting for other spellings of names. `listen` is the listen address,
@@ -78,7 +78,7 @@ pub(super) fn run_lints(
         policy::check_default_policy(root, &mut lints);
         concurrency::check_bulkheads(root, &parsed.tools, &mut lints);
     }
-    lints.0
+    lints.into_findings()
 }
 
 fn lint_tool(tool: &ParsedTool, input: &dyn ManifestInput, lints: &mut Lints) {
@@ -99,27 +99,6 @@ fn lint_tool(tool: &ParsedTool, input: &dyn ManifestInput, lints: &mut Lints) {
     secrets::check_unused_variables(tool, &entry_path, lints);
     policy::check_tool_policy(tool, &entry_path, lints);
     context::check_context(tool, &entry_path, lints);
-}
-
-/// The findings so far.
-#[derive(Default)]
-pub(super) struct Lints(Vec<Finding>, HashSet<(Rule, String, String)>);
-
-impl Lints {
-    fn warn(&mut self, rule: Rule, location: &Location, path: impl Into<String>, message: impl Into<String>) {
-        self.push(Severity::Warning, rule, location, path.into(), message.into());
-    }
-
-    fn hint(&mut self, rule: Rule, location: &Location, path: impl Into<String>, message: impl Into<String>) {
-        self.push(Severity::Hint, rule, location, path.into(), message.into());
-    }
-
-    /// Reports each finding once, even if several lints examine the same schema.
-    fn push(&mut self, severity: Severity, rule: Rule, location: &Location, path: String, message: String) {
-        if self.1.insert((rule, path.clone(), message.clone())) {
-            self.0.push(Finding { location: location.clone(), path, message, severity, rule });
-        }
-    }
 }
 
 #[cfg(test)]

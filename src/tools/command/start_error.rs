@@ -3,7 +3,7 @@
 use std::io::{Error, ErrorKind};
 use std::path::Path;
 
-use super::CommandRunner;
+use super::runner::CommandRunner;
 use crate::call::ToolError;
 use crate::tools::Values;
 

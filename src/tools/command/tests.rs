@@ -3,13 +3,16 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::call::{Caller, Content, Effect, Invocation, ToolName, ToolSettings};
-use crate::tools::{BuildContext, ConfigFault, Databases, HttpClients, ValueFault, Values};
+use crate::call::{
+    Caller, Content, Effect, Invocation, JsonObject, ToolContext, ToolError, ToolName, ToolResult, ToolSettings,
+};
+use crate::tools::{BuildContext, ConfigFault, Databases, HttpClients, Runner, ValueFault, Values};
 
 /// How long a condition may take to become true.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -227,7 +230,7 @@ mod config {
             match found.as_slice() {
                 [] => assert_eq!(path, "", "{item}"),
                 [fault] => {
-                    assert!(fault.path.join(".") == path && fault.message.contains(message), "{item}: {fault:?}")
+                    assert!(fault.path.join(".") == path && fault.message.contains(message), "{item}: {fault:?}");
                 }
                 more => panic!("{item}: {more:?}"),
             }

@@ -9,6 +9,7 @@
 //! - `request`: builds the request of one attempt, with its `body`;
 //! - `auth`: authorizes it;
 //! - `client`: sends it under the `address_policy`, which also knows the service's own ports (`own_ports`);
+//! - `runner`: makes one attempt of these parts;
 //! - `response`: turns the response into a result;
 //! - `trace`: the trace headers.
 
@@ -22,6 +23,7 @@ mod own_ports;
 mod path_value;
 mod request;
 pub(crate) mod response;
+mod runner;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod trace;
@@ -29,23 +31,19 @@ mod url_template;
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-
 pub use auth::{AuthConfig, TokenSources};
 pub use config::{Config, Fields, RequestConfig, ResponseConfig};
 
 use self::address_policy::AddressPolicy;
-use self::auth::RequestAuth;
-use self::client::HttpClient;
 pub use self::client::HttpClients;
 use self::config::FaultCollector;
 pub use self::own_ports::OwnPorts;
 pub(crate) use self::own_ports::points_to_this_machine;
 use self::request::RequestTemplate;
 use self::response::ResponseReader;
+use self::runner::HttpRunner;
 pub(crate) use self::url_template::{parse_listed_host, percent_encode};
-use super::{BuildContext, ConfigFault, Runner, ValueFault, Values};
-use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use super::{BuildContext, ConfigFault, Runner};
 
 /// Builds the runner, unless one of the faults is an error. Returns all faults, warnings too.
 pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runner>>, Vec<ConfigFault>) {
@@ -79,45 +77,4 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runn
         _ => None,
     };
     (runner, collector.faults)
-}
-
-struct HttpRunner {
-    request: RequestTemplate,
-    auth: Option<RequestAuth>,
-    response_reader: ResponseReader,
-    client: HttpClient,
-    /// The names of the credentials that the request sends for the caller.
-    caller_credentials: Vec<String>,
-}
-
-#[async_trait]
-impl Runner for HttpRunner {
-    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let request = self.request.render(Values::for_call(&arguments, &context), &context)?;
-        let response = match &self.auth {
-            Some(auth) => auth.send(&self.client, request).await?,
-            None => self.client.send(request).await?,
-        };
-        self.response_reader.read_result(response, &context).await
-    }
-
-    fn has_one_target(&self) -> bool {
-        self.request.url.has_one_host()
-    }
-
-    fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
-        self.request.value_faults(values)
-    }
-
-    fn takes_context_fields(&self) -> bool {
-        true
-    }
-
-    fn caller_credentials(&self) -> &[String] {
-        &self.caller_credentials
-    }
-
-    fn max_output(&self) -> Option<usize> {
-        self.response_reader.raised_cap()
-    }
 }

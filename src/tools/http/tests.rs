@@ -7,8 +7,11 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::*;
-use crate::call::{Caller, Content, Effect, Incomplete, Invocation, Resource, ToolName, Unit};
-use crate::tools::{Databases, FaultRule};
+use crate::call::{
+    Caller, Content, Effect, Incomplete, Invocation, JsonObject, Resource, ToolContext, ToolError, ToolName,
+    ToolResult, Unit,
+};
+use crate::tools::{Databases, FaultRule, Values};
 
 /// What a test server does with each connection after it has read a request.
 #[derive(Clone)]

@@ -1,0 +1,34 @@
+//! The fixed routes, with their documentation.
+
+use utoipa::OpenApi;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::state::AppState;
+use super::{calls, docs, health, invocations, mcp, metrics, registration, results, sources, tools, usage};
+
+/// Every documented route.
+pub(super) fn api_router() -> OpenApiRouter<AppState> {
+    OpenApiRouter::with_openapi(docs::BaseDocument::openapi())
+        .routes(routes!(tools::list_tools))
+        .routes(routes!(tools::get_tool))
+        .routes(routes!(registration::register_tool))
+        .routes(routes!(registration::remove_tool))
+        .routes(routes!(tools::invoke_tool))
+        .routes(routes!(tools::validate_arguments))
+        .routes(routes!(tools::enable_tool))
+        .routes(routes!(tools::disable_tool))
+        .routes(routes!(tools::reset_usage))
+        .routes(routes!(tools::purge_tool_cache))
+        .routes(routes!(tools::purge_cache))
+        .routes(routes!(calls::run_calls))
+        .routes(routes!(mcp::post, mcp::get, mcp::delete))
+        .routes(routes!(invocations::list_invocations))
+        .routes(routes!(invocations::get_invocation, invocations::cancel_invocation))
+        .routes(routes!(results::get_result))
+        .routes(routes!(usage::get_usage))
+        .routes(routes!(sources::list_sources))
+        .routes(routes!(sources::restart_source))
+        .routes(routes!(health::livez))
+        .routes(routes!(health::readyz))
+        .routes(routes!(metrics::get_metrics))
+}
