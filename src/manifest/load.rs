@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::callers;
 use super::decode::{Findings, field_names, join_path};
 use super::finding::{Finding, Location, Severity};
+use super::ledger_section::check_ledger;
 use super::listen::complete_address;
 use super::lock;
 use super::misplaced_keys::correct_indentation;
@@ -251,7 +252,7 @@ impl Loader<'_> {
         }
         let mut capture = None;
         if let Some(section) = self.decode_section::<Ledger>(&root, "ledger", &base) {
-            self.check_ledger(&root, &section);
+            check_ledger(&root, &section, &mut self.findings);
             capture = section.capture;
             manifest.digest_key = section.digest_key.as_deref().and_then(DigestKey::from_secret);
             // The default file is in the working folder. A file that the manifest names is relative to the manifest.
@@ -344,32 +345,6 @@ impl Loader<'_> {
         let mut references = References::new(self.input, base, secrets);
         references.resolve(node, entry_path, &mut self.findings);
         self.secrets = references.secrets;
-    }
-
-    fn check_ledger(&mut self, root: &Node, section: &Ledger) {
-        let key = |name: &str| ["ledger".to_owned(), name.to_owned()];
-        if section.digest_key.as_deref().is_some_and(|secret| DigestKey::from_secret(secret).is_none()) {
-            let message = "a key that cannot be guessed is needed: 16 bytes or more";
-            self.findings.error(root, &key("digest_key"), "", message);
-        }
-        if section.url.as_deref().is_some_and(ledger::is_in_memory_url) {
-            let message = "there is no ledger in memory: name a file, sqlite://FILE, or leave the key out";
-            self.findings.error(root, &key("url"), "", message);
-        } else if let Some((scheme, _)) = section.url.as_deref().and_then(|url| url.split_once("://"))
-            && scheme != "sqlite"
-        {
-            let message =
-                format!("there is no ledger of this kind, `{scheme}`: name a file, e.g. sqlite://toolcrib.db");
-            self.findings.error(root, &key("url"), "", message);
-        }
-        if section.retention.is_some_and(|keep| keep.0.is_zero()) {
-            self.findings.error(root, &key("retention"), "", "at least some time is needed: leave it out to keep all");
-        }
-        if section.max_bytes.is_some_and(|size| size.0 < ledger::MIN_SIZE_BOUND) {
-            let smallest = bytesize::ByteSize(ledger::MIN_SIZE_BOUND);
-            let message = format!("at least {smallest} is needed: leave it out for no bound");
-            self.findings.error(root, &key("max_bytes"), "", message);
-        }
     }
 
     fn read_tools(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {

@@ -27,6 +27,7 @@ mod defaults;
 mod examples;
 mod finding;
 mod ledger_address;
+mod ledger_section;
 mod lint;
 mod listen;
 mod load;
