@@ -5,7 +5,6 @@ import json
 import subprocess
 
 import pytest
-import yaml
 
 from harness import BIN, Crib, clean_env, cli, ok
 from recipes import sh, to_yaml
@@ -56,7 +55,6 @@ def test_new_key_opens_the_service(tmp_path):
     key, digest = (line.split()[1] for line in done.stdout.splitlines()[:2])
     assert hashlib.sha256(key.encode()).hexdigest() == digest and key not in done.stdout.split("callers:")[1]
     lines = "callers:" + done.stdout.split("\ncallers:")[1]
-    assert yaml.safe_load(lines) == {"callers": [{"name": "research-agent", "key_sha256": digest}]}
     crib = Crib(tmp_path / "crib", lines + MANIFEST)
     crib.start()
     try:

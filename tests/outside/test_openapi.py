@@ -198,6 +198,23 @@ def test_import_prints_a_manifest_that_check_accepts(tmp_path):
     assert done.returncode == 64 and "it is not an OpenAPI document" in done.stderr
 
 
+def test_import_names_the_option_that_is_missing(tmp_path):
+    nowhere = document(**operation("/a"))
+    del nowhere["servers"]
+    (tmp_path / "api.json").write_text(json.dumps(nowhere))
+    done = cli("import", "openapi", "api.json", cwd=tmp_path)
+    assert done.returncode == 64 and not done.stdout, done
+    assert done.stderr.endswith("api.json: none of its 1 operations becomes a tool: GET /a: the document names no server: give --base-url\n"), done
+    done = cli("import", "openapi", "api.json", "--base-url", "https://shop.example", cwd=tmp_path)
+    assert done.returncode == 0 and 'url: "https://shop.example/a"' in done.stdout, done
+    other = operation("/b", servers=[{"url": "https://files.example"}])
+    (tmp_path / "api.json").write_text(json.dumps(document(**operation("/a", operationId="a"), **other)))
+    done = cli("import", "openapi", "api.json", cwd=tmp_path)
+    assert done.stdout.startswith("# 1 of 2 operations of api.json\n# left out: GET /b: it has a server of its own, `files.example`: give --allow-host\n")
+    done = cli("import", "openapi", "api.json", "--allow-host", "files.example", cwd=tmp_path)
+    assert done.stdout.startswith("# 2 of 2 operations") and 'url: "https://files.example/b"' in done.stdout, done
+
+
 def test_import_converts_servers_of_other_clients(tmp_path):
     servers = {"mcpServers": {"my files": {"command": "npx", "args": ["-y", "x"], "env": {"A": "${HOME}"}}, "off": {"command": "x", "disabled": True}}}
     (tmp_path / "mcp.json").write_text(json.dumps(servers))

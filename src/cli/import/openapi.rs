@@ -20,6 +20,9 @@ pub(in crate::cli) struct OpenapiArgs {
     /// The base URL of all operations. By default, the first server of the document.
     #[arg(long)]
     base_url: Option<String>,
+    /// A host besides that of the base URL which operations may name as their server.
+    #[arg(long = "allow-host", value_name = "HOST")]
+    allow_hosts: Vec<String>,
     /// Operations to print: method and path, path, operationId or tag; `*` stands for any characters.
     #[arg(long)]
     include: Vec<String>,
@@ -47,30 +50,23 @@ pub(super) fn print_openapi_tools(args: OpenapiArgs) -> Result<(), Failure> {
         query: Default::default(),
         auth: None,
         allow_private: false,
-        allow_hosts: Vec::new(),
+        allow_hosts: args.allow_hosts,
         max_output: None,
         start_timeout: Duration::ZERO,
     };
     let shown = args.file.display();
     let Import { found, operations, left_out, warnings } =
         read_document(&settings, &text).map_err(|message| Failure::Usage(format!("{shown}: {message}")))?;
-    print_line(&format!("# {} of {found} operations of {shown}", operations.len()));
-    for warning in warnings {
-        print_line(&format!("# {warning}"));
-    }
-    for left_out in left_out {
-        print_line(&format!("# left out: {}: {}", left_out.operation, left_out.reason));
-    }
+    let mut left_out: Vec<String> = left_out
+        .into_iter()
+        .map(|left_out| format!("{}: {}", left_out.operation, name_options(&left_out.reason)))
+        .collect();
     let mut tools = Map::new();
     for operation in operations {
         let input_schema = match compilable_schema(&operation.input_schema) {
             Ok(schema) => schema,
             Err(reason) => {
-                print_line(&format!(
-                    "# left out: {} {}: {reason}",
-                    operation.method.to_ascii_uppercase(),
-                    operation.path
-                ));
+                left_out.push(format!("{} {}: {reason}", operation.method.to_ascii_uppercase(), operation.path));
                 continue;
             }
         };
@@ -89,5 +85,23 @@ pub(super) fn print_openapi_tools(args: OpenapiArgs) -> Result<(), Failure> {
         }
         tools.insert(format!("{}{}", args.prefix, operation.name), tool);
     }
+    if tools.is_empty() {
+        let reason = left_out.first().map_or("`--include` selects none of them", String::as_str);
+        return Err(Failure::Usage(format!("{shown}: none of its {found} operations becomes a tool: {reason}")));
+    }
+    print_line(&format!("# {} of {found} operations of {shown}", tools.len()));
+    for line in warnings {
+        print_line(&format!("# {line}"));
+    }
+    for line in left_out {
+        print_line(&format!("# left out: {line}"));
+    }
     print_yaml(&json!({"tools": tools}))
+}
+
+/// The reason with the options of this command in place of the keys of a manifest.
+fn name_options(reason: &str) -> String {
+    reason
+        .replace("write `base_url`", "give --base-url")
+        .replace("write this host in `allow_hosts`", "give --allow-host")
 }
