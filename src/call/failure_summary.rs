@@ -159,7 +159,7 @@ fn summary_of_kind(kind: ErrorKind) -> &'static str {
         ErrorKind::AttemptTimedOut => "the tool did not answer in time",
         ErrorKind::Cancelled => "the call was cancelled",
         ErrorKind::UpstreamFailed => "the tool's backend failed",
-        ErrorKind::BadOutput => "the tool's output does not have its declared form",
+        ErrorKind::BadOutput => "the tool's output cannot be used",
         ErrorKind::OutcomeUnknown => "it is unknown whether the call had an effect",
         ErrorKind::Internal => "the service failed; its log has the cause",
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
@@ -82,6 +83,17 @@ fn deserialize_scalar<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Stri
         serde_json::Value::String(text) => Ok(text),
         other => Ok(other.to_string()),
     }
+}
+
+/// The time that `since` gives: a time, or a span before `now`.
+///
+/// # Errors
+/// A sentence that says what would be valid.
+pub fn parse_since(text: &str, now: Timestamp) -> Result<Timestamp, String> {
+    let ago = || HumanDuration::parse(text).ok().and_then(|time| now.checked_sub(time.0).ok());
+    // A query string decodes `+` as a space, but time zone offsets are written with `+`.
+    let at = text.replace(' ', "+").parse().ok().or_else(ago);
+    at.ok_or_else(|| "since is a time (2026-01-31T12:00:00Z) or a span (15m)".into())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::ledger_source::LedgerArgs;
 use super::output::{OutputArgs, print_json, print_line, print_table};
 use super::server_answer::print_answer;
 use super::table::{Content, Table};
+use crate::call::units::parse_since;
 use crate::call::{Caller, Clock};
 use crate::environment::Environment;
 use crate::http::InvocationView;
@@ -37,6 +38,9 @@ pub(super) struct InvocationArgs {
     /// Only calls in this state.
     #[arg(long)]
     state: Option<String>,
+    /// Only calls that started at or after this time, or within this span, such as 15m.
+    #[arg(long, value_name = "TIME|SPAN")]
+    since: Option<String>,
     /// Maximum number of calls.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
@@ -60,12 +64,15 @@ pub(super) async fn run(args: InvocationArgs, environment: &Environment) -> Resu
         }
         None => None,
     };
+    let since = args.since.as_deref().map(|text| parse_since(text, Clock::system().now())).transpose();
+    let since = since.map_err(|message| Failure::Usage(format!("--since: {message}")))?;
     let ledger = args.ledger.open(environment).await?;
     let query = Query {
         tool: args.tool,
         caller: args.caller,
         run_id: args.run_id,
         state,
+        since,
         limit: args.limit + 1,
         ..Query::default()
     };
@@ -81,9 +88,13 @@ pub(super) async fn run(args: InvocationArgs, environment: &Environment) -> Resu
 fn build_query(args: &InvocationArgs) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     query.append_pair("limit", &args.limit.to_string());
-    for (name, value) in
-        [("tool", &args.tool), ("caller", &args.caller), ("run_id", &args.run_id), ("state", &args.state)]
-    {
+    for (name, value) in [
+        ("tool", &args.tool),
+        ("caller", &args.caller),
+        ("run_id", &args.run_id),
+        ("state", &args.state),
+        ("since", &args.since),
+    ] {
         if let Some(value) = value {
             query.append_pair(name, value);
         }

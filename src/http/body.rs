@@ -1,13 +1,12 @@
 //! Reads bodies, path parts and query strings. The problems state what would be right.
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use axum::http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Frame;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
@@ -162,17 +161,5 @@ impl FromRequestParts<AppState> for PathPart {
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let part = Path::<String>::from_request_parts(parts, state).await;
         part.map(|Path(part)| Self(part)).map_err(|error| ApiError::Malformed(error.body_text()))
-    }
-}
-
-/// The parameters of a query string. Unknown or invalid ones are refused.
-pub(super) struct QueryParams<T>(pub(super) T);
-
-impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryParams<T> {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, ApiError> {
-        let params = Query::<T>::try_from_uri(&parts.uri);
-        params.map(|Query(params)| Self(params)).map_err(|error| ApiError::Malformed(error.body_text()))
     }
 }

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::auth::authenticate_caller;
-use super::body::QueryParams;
 use super::metrics::check_metrics_access;
 use super::problem::ApiError;
+use super::query::QueryParams;
 use super::responses::{AuthResponses, CommonResponses, LedgerResponses, QueryResponses};
 use super::sources::{SourceView, source_views};
 use crate::call::{CallError, Failure};

@@ -7,21 +7,22 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use utoipa::IntoParams;
 
 use super::auth::Principal;
-use super::body::{PathPart, QueryParams};
+use super::body::PathPart;
 use super::documented::Since;
 use super::problem::{ApiError, Problem};
+use super::query::QueryParams;
 use super::responses::{
     AuthResponses, CancelResponses, CommonResponses, LedgerResponses, LookupResponses, QueryResponses,
 };
 use super::wire::{InvocationView, InvokeAnswer};
-use crate::call::units::HumanDuration;
+use crate::call::units::parse_since;
 use crate::call::{Answer, Caller, Digest, ErrorKind, InvocationId};
 use crate::ledger::{AttemptRow, End, LISTED_ARGUMENTS, Query, RecordedCall, Row, State as CallState, UnreadableRow};
 use crate::recorded_calls;
@@ -94,7 +95,11 @@ pub(super) async fn list_invocations(
         idempotency_key: params.idempotency_key,
         parent: params.parent.map(|id| id.parse().map_err(|_| invalid_id("parent"))).transpose()?,
         state: params.state,
-        since: params.since.map(|text| parse_since(&text, registry.shared().clock.now())).transpose()?,
+        since: params
+            .since
+            .map(|text| parse_since(&text, registry.shared().clock.now()))
+            .transpose()
+            .map_err(ApiError::Malformed)?,
         before: params
             .cursor
             .map(|cursor| {
@@ -149,13 +154,6 @@ async fn merge_running_and_stored(registry: &Registry, query: &Query) -> Result<
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.id));
     Ok(rows)
-}
-
-fn parse_since(text: &str, now: Timestamp) -> Result<Timestamp, ApiError> {
-    let ago = || HumanDuration::parse(text).ok().and_then(|time| now.checked_sub(time.0).ok());
-    // A query string decodes `+` as a space, but time zone offsets are written with `+`.
-    let at = text.replace(' ', "+").parse().ok().or_else(ago);
-    at.ok_or_else(|| ApiError::Malformed("since is a time (2026-01-31T12:00:00Z) or a span (15m)".into()))
 }
 
 /// One call with its result.

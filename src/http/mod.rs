@@ -19,6 +19,7 @@ mod metrics;
 mod openapi;
 mod prefer;
 mod problem;
+mod query;
 mod registration;
 mod request_id;
 mod respond;

@@ -10,9 +10,10 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::auth::Principal;
-use super::body::{PathPart, QueryParams};
+use super::body::PathPart;
 use super::invocations::{find_visible, not_found};
 use super::problem::ApiError;
+use super::query::QueryParams;
 use super::responses::{
     AuthResponses, CallResponses, CommonResponses, LedgerResponses, LookupResponses, QueryResponses,
 };

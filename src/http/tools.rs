@@ -14,9 +14,10 @@ use tower_http::request_id::RequestId;
 use utoipa::IntoParams;
 
 use super::auth::{Admin, Authenticated};
-use super::body::{PathPart, QueryParams, StrictJson};
+use super::body::{PathPart, StrictJson};
 use super::etag::TaggedBody;
 use super::problem::{ApiError, Problem};
+use super::query::QueryParams;
 use super::respond::{self, Accepted, ResponseMode};
 use super::responses::{
     AuthResponses, BodyResponses, CallResponses, CommonResponses, LedgerResponses, LookupResponses, QueryResponses,

@@ -7,8 +7,8 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 
 use super::auth::Principal;
-use super::body::QueryParams;
 use super::problem::ApiError;
+use super::query::QueryParams;
 use super::responses::{AuthResponses, CommonResponses, LedgerResponses, QueryResponses};
 use crate::call::{Caller, Charged, LimitUsage};
 use crate::ledger::UsageRow;

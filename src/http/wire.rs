@@ -17,6 +17,7 @@ use crate::call::{
 };
 use crate::catalog::{Entry, definition_hash};
 use crate::ledger::{Row, State};
+use crate::suggest;
 use crate::tools::Tool;
 
 /// The body of `POST /tools/{name}/invoke`.
@@ -71,6 +72,10 @@ impl InvokeRequest {
                 "timeout" => request.timeout = request_fields::parse_timeout(value).map_err(malformed)?,
                 "page" => request.page = Page::from_json(value).map_err(malformed)?,
                 other => {
+                    let fields = ["tool_use_id", "run_id", "context", "cache", "timeout", "page"];
+                    if let Some(near) = suggest::closest_name(other, fields, suggest::MIN_MEANT_RATIO) {
+                        return Err(malformed(format!("unknown field `{other}`, did you mean `{near}`?")));
+                    }
                     return Err(malformed(format!(
                         "unknown field `{other}`: a tool's arguments go inside `arguments`, like \
                          {{\"arguments\": {{\"{other}\": …}}}}"

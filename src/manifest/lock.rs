@@ -205,7 +205,18 @@ mod tests {
             ["unpinned-server mcp_servers.near 3".into(), far.clone()]
         );
         let unknown = "unknown-tool mcp_servers.near.tools.get_weather 5".to_owned();
-        assert_eq!(finding_lines(Some(pins_json(&["npx", "server"], &["get_wether"]))), [unknown, far]);
+        assert_eq!(finding_lines(Some(pins_json(&["npx", "server"], &["get_wether"]))), [unknown, far.clone()]);
+    }
+
+    #[test]
+    fn patterns_match_pinned_tools() {
+        let pins = pins_json(&["npx", "server"], &["get_weather"]);
+        let is_unknown = |pattern: &str| {
+            let text = MANIFEST.replace("get_weather", pattern);
+            let found = check(Path::new("t.yaml"), &Files(text, Some(pins.clone())), &HashMap::new()).findings;
+            found.iter().any(|finding| finding.rule == Rule::UnknownTool)
+        };
+        assert!(!is_unknown("'get_*'") && is_unknown("'list_*'"));
     }
 
     #[test]

@@ -102,18 +102,19 @@ impl ToolReader<'_> {
         self.warn_ineffective_keys(policy, entry, node, entry_path);
     }
 
-    /// The same for a tool of a source. The source may know an effect that the manifest does not have.
+    /// The same for tools of a source. `is_effect_final` is false if another entry or the source may decide the effect.
+    /// Then it is unknown here which keys have no effect.
     pub(super) fn apply_source_policy(
         &mut self,
         kind: Kind,
         policy: &mut Policy,
         entry: &PolicyEntry,
+        is_effect_final: bool,
         node: &Node,
         entry_path: &str,
     ) {
         self.complete_checked_policy(kind, policy, entry, node, entry_path);
-        // The operation of an API decides the effect, so it is unknown here which keys have no effect.
-        if kind != Kind::Http || entry.effect.is_some() {
+        if is_effect_final || entry.effect.is_some() {
             self.warn_ineffective_keys(policy, entry, node, entry_path);
         }
     }

@@ -423,6 +423,7 @@ mod tests {
 
     use super::*;
     use crate::call::Effect;
+    use crate::manifest::rule::Rule;
     use crate::manifest::testing::{check_rules, check_text, load_text};
 
     fn server(entry: &str) -> Result<DeclaredSource, Vec<String>> {
@@ -608,5 +609,22 @@ mod tests {
         for (one, other) in [("a", "ab"), ("a", "a-b"), ("a_b", "a_c"), ("a", "b_a")] {
             assert!(two(one, other).is_empty(), "{one} {other}");
         }
+    }
+
+    #[test]
+    fn cache_has_no_warning_while_the_effect_is_open() {
+        let warnings = |entry: &str| {
+            let findings = check_text(&format!("mcp_servers: {{s: {{url: 'https://x.example/mcp', {entry}}}}}\n"));
+            findings
+                .iter()
+                .filter(|finding| finding.rule == Rule::Ineffective)
+                .map(|found| found.path.clone())
+                .collect()
+        };
+        let none: Vec<String> = Vec::new();
+        assert_eq!(warnings("defaults: {effect: read}, tools: {'list_*': {cache: {ttl: 1m}}}"), none);
+        let found: Vec<String> = warnings("trust_hints: true, tools: {a: {cache: {ttl: 1m}}}");
+        assert!(!found.iter().any(|path| path.ends_with("cache")), "{found:?}");
+        assert_eq!(warnings("tools: {a: {cache: {ttl: 1m}}}"), ["mcp_servers.s.tools.a.cache"]);
     }
 }

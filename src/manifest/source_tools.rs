@@ -130,7 +130,7 @@ impl ToolReader<'_> {
         let known = field_names::<PolicyEntry>();
         self.findings.report_unknown_keys(unresolved, entry_path, known);
         let entry: PolicyEntry = self.decode_part(unresolved, entry_path, known).unwrap_or_default();
-        self.apply_source_policy(kind, &mut Policy::default(), &entry, unresolved, entry_path);
+        self.apply_source_policy(kind, &mut Policy::default(), &entry, false, unresolved, entry_path);
         entry
     }
 
@@ -171,7 +171,9 @@ impl ToolReader<'_> {
         let mut tool = tool.with_runner(Arc::new(UnavailableTool::new(|| ("it is not listed yet".into(), None))));
         self.apply_definition(&mut tool, definition, &node, entry_path, None);
         tool.definition.context = context;
-        self.apply_source_policy(kind, &mut tool.policy, &policy, &node, entry_path);
+        // The method of an operation, or the trusted hint of a server, decides the effect.
+        let is_effect_final = kind != Kind::Http && !rules.trust_hints;
+        self.apply_source_policy(kind, &mut tool.policy, &policy, is_effect_final, &node, entry_path);
         add_context_to_cache_key(&mut tool.policy, &policy, tool.definition.context.as_deref());
         let rules = ToolRules {
             description,

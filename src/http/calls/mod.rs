@@ -19,10 +19,10 @@ pub(super) use self::request::MessageBody;
 use self::request::{CallsQuery, CallsRequest};
 use self::turn::Turn;
 use super::auth::Authenticated;
-use super::body::{self, ModelMessage};
+use super::body::ModelMessage;
 use super::problem::{ApiError, Problem};
 use super::responses::{AuthResponses, BodyResponses, CommonResponses};
-use super::{events, idempotency, request_id, run_id};
+use super::{events, idempotency, query, request_id, run_id};
 use crate::call::{Caller, IdempotencyKey, ProgressSink, json::parse_strict};
 use crate::registry::Registry;
 
@@ -47,7 +47,7 @@ use crate::registry::Registry;
 pub(super) async fn run_calls(
     State(registry): State<Arc<Registry>>,
     Authenticated { caller, catalog }: Authenticated,
-    body::QueryParams(query): body::QueryParams<CallsQuery>,
+    query::QueryParams(query): query::QueryParams<CallsQuery>,
     request_id: Option<axum::Extension<RequestId>>,
     headers: HeaderMap,
     ModelMessage(body, reserved): ModelMessage,

@@ -2,11 +2,13 @@
 
 use serde_json::Value;
 use url::{Host, Url};
+use wildmatch::WildMatch;
 
 use super::Lints;
 use crate::call::units::HumanDuration;
 use crate::manifest::decode::join_path;
 use crate::manifest::node::{Data, Node};
+use crate::manifest::policy::is_pattern;
 use crate::manifest::rule::Rule;
 use crate::pins::Pins;
 use crate::suggest;
@@ -57,7 +59,11 @@ pub(super) fn check_pins(name: &str, entry: &Node, entry_path: &str, pins: Optio
         return lints.warn(Rule::UnpinnedServer, &entry.location, entry_path, message);
     }
     for (key, _) in entry.get("tools").and_then(Node::entries).unwrap_or_default() {
-        if pins.tools.contains_key(&key.text) {
+        let is_pinned = match is_pattern(&key.text) {
+            true => pins.tools.keys().any(|name| WildMatch::new(&key.text).matches(name)),
+            false => pins.tools.contains_key(&key.text),
+        };
+        if is_pinned {
             continue;
         }
         let advice =
@@ -65,7 +71,7 @@ pub(super) fn check_pins(name: &str, entry: &Node, entry_path: &str, pins: Optio
                 Some(near) => format!("did you mean {near}?"),
                 None => "if the server has it now, `toolcrib pin` approves it".into(),
             };
-        let message = format!("the server had no such tool when it was pinned; {advice}");
+        let message = format!("there was no such tool when the source was pinned; {advice}");
         lints.warn(
             Rule::UnknownTool,
             &key.location,

@@ -81,10 +81,10 @@ impl HttpClient {
     /// Sends a request and waits for the head of the response.
     pub(crate) async fn send(&self, request: Request) -> Result<Response, ToolError> {
         let is_own_port = self.is_own_port(request.url());
-        self.policy_for(is_own_port)
-            .check_url(request.url())
-            .map_err(|denied| ToolError::upstream_permanent(denied.to_string()))?;
         let host = host_and_port(request.url());
+        self.policy_for(is_own_port).check_url(request.url()).map_err(|denied| {
+            ToolError::upstream_permanent(denied.to_string()).with_cause(UpstreamReason::AddressDenied, &host)
+        })?;
         if !self.has_ca_certificates && request.url().scheme() == "https" {
             return Err(ToolError::upstream_permanent(format!("`{host}`: {NO_CA_CERTIFICATES}")));
         }
