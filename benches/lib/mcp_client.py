@@ -32,8 +32,8 @@ for line in sys.stdin:
     message = json.loads(line)
     if "id" in message:
         result = answer(message["method"], message.get("params"))
-        answer = {"result": result} if result else {"error": {"code": -32601, "message": "Method not found"}}
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+        reply = {"result": result} if result else {"error": {"code": -32601, "message": "Method not found"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply}), flush=True)
 '''
 MANIFEST = "mcp_servers: {bench: {command: %s, tools: {add: {effect: read}}}}\n"
 ARGUMENTS = {"a": 40, "b": 2}

@@ -1,9 +1,11 @@
 //! YAML with positions: every value and every key knows its file, line and column.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
+use saphyr_parser::{Event, Parser};
 use serde_json::Value;
 
 use super::decode::join_path;
@@ -37,11 +39,50 @@ pub(super) struct Key {
     pub(super) location: Location,
 }
 
+/// The deepest nesting. Nodes are converted and dropped by recursion, so a deeper one could overflow the stack.
+const DEEPEST: usize = 128;
+
+/// The line where the nesting becomes too deep, aliases included.
+fn find_deep_line(text: &str) -> Option<usize> {
+    // For each open list or map its anchor, and the height of the highest value in it.
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    let mut heights: HashMap<usize, usize> = HashMap::new();
+    for event in Parser::new_from_str(text) {
+        // The loader reports what is not YAML.
+        let (event, span) = event.ok()?;
+        let height = match event {
+            Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
+                open.push((anchor, 0));
+                0
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let (anchor, below) = open.pop()?;
+                heights.insert(anchor, below + 1);
+                below + 1
+            }
+            Event::Alias(anchor) => heights.get(&anchor).copied().unwrap_or_default(),
+            _ => continue,
+        };
+        if open.len() + height > DEEPEST {
+            return Some(span.start.line().max(1));
+        }
+        if let Some((_, highest)) = open.last_mut() {
+            *highest = height.max(*highest);
+        }
+    }
+    None
+}
+
 impl Node {
     /// Parses the text of a file, as far as possible, and adds the faults to `findings`.
     pub(super) fn parse(file: &Path, text: &str, findings: &mut Vec<Finding>) -> Option<Self> {
         let file: Arc<Path> = file.into();
         let start = Location { file: file.clone(), line: 1, column: 1 };
+        if let Some(line) = find_deep_line(text) {
+            let message = format!("the values are nested more than {DEEPEST} levels deep");
+            findings.push(Finding::error(Location { line, ..start }, "", message).with_rule(Rule::Unreadable));
+            return None;
+        }
         let documents = match MarkedYaml::load_from_str(text) {
             Ok(documents) => documents,
             Err(error) => {
@@ -240,4 +281,27 @@ fn only_key<'a, 'i>(node: &'a MarkedYaml<'i>) -> Option<&'a MarkedYaml<'i>> {
     let YamlData::Mapping(entries) = &node.data else { return None };
     let (key, value) = entries.iter().next().filter(|_| entries.len() == 1)?;
     matches!(value.data, YamlData::Value(Scalar::Null)).then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(text: &str) -> Vec<String> {
+        let mut findings = Vec::new();
+        Node::parse(Path::new("t.yaml"), text, &mut findings);
+        findings.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn deep_values_are_located_errors() {
+        let deep = "t.yaml:2:1: the values are nested more than 128 levels deep";
+        let blocks: String = (0..3_000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
+        assert_eq!(faults(&format!("tools:\n {}a\n", "- ".repeat(5_000))), [deep]);
+        assert_eq!(faults(&format!("tools:\n {}a\n", "? ".repeat(5_000))), [deep]);
+        assert_eq!(faults(&blocks), [deep.replace(":2:", ":129:")]);
+        let aliases: String = (1..2_000).map(|n| format!("a{n}: &a{n} [*a{}]\n", n - 1)).collect();
+        assert!(faults(&format!("a0: &a0 [1]\n{aliases}"))[0].ends_with("128 levels deep"));
+        assert_eq!(faults(&format!("tools: {}a{}\n", "[".repeat(100), "]".repeat(100))), [""; 0]);
+    }
 }

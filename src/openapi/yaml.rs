@@ -8,6 +8,11 @@ use serde_json::{Map, Number, Value};
 
 /// The most values of a document, aliases expanded. GitHub's description has about 900,000.
 const MOST_VALUES: usize = 4_000_000;
+/// The most values that come from aliases. Each alias is a copy, so a few bytes could take much memory.
+const MOST_ALIASED: usize = 200_000;
+/// The deepest nesting. Values are converted and dropped by recursion, so a deeper one could overflow the stack. serde_json
+/// has the same bound.
+const DEEPEST: usize = 128;
 
 /// A list or map that is not closed yet.
 struct Open {
@@ -30,13 +35,16 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
     let mut open: Vec<Open> = Vec::new();
     let mut anchors: HashMap<usize, (Value, usize)> = HashMap::new();
     let mut document = None;
-    let mut count = 0;
+    let (mut count, mut aliased) = (0, 0);
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
             let marker = error.marker();
             format!("line {}: not YAML: {}", marker.line().max(1), error.info())
         })?;
         let at = |message: &str| format!("line {}: {message}", span.start.line().max(1));
+        if open.len() > DEEPEST {
+            return Err(at("the values are nested too deeply"));
+        }
         let (value, anchor, before) = match event {
             Event::Scalar(text, style, anchor, _) => {
                 let value = match style {
@@ -47,6 +55,10 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
             }
             Event::Alias(anchor) => {
                 let (value, size) = anchors.get(&anchor).ok_or_else(|| at("an alias within its own anchor"))?;
+                aliased += size;
+                if aliased > MOST_ALIASED {
+                    return Err(at("too many values by aliases"));
+                }
                 count += size;
                 (value.clone(), 0, count)
             }
@@ -122,5 +134,25 @@ fn plain(text: &str) -> Value {
         Scalar::Integer(value) => value.into(),
         Scalar::FloatingPoint(value) => Number::from_f64(value.into_inner()).map_or_else(|| text.into(), Value::Number),
         Scalar::String(text) => Value::String(text.into_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deep_documents_are_refused() {
+        for text in [format!("x:\n {}a", "- ".repeat(20_000)), format!("x: {}", "[".repeat(200))] {
+            assert!(parse(&text).is_err_and(|message| message.starts_with("line ")), "{}", &text[..20]);
+        }
+        assert!(parse(&format!("x:\n {}a", "- ".repeat(100))).is_ok());
+    }
+
+    #[test]
+    fn aliases_cannot_multiply() {
+        let levels = (1..8).map(|n| format!("b{n}: &b{n} [{}]\n", vec![format!("*b{}", n - 1); 10].join(", ")));
+        let bomb = format!("b0: &b0 [1]\n{}", levels.collect::<String>());
+        assert_eq!(parse(&bomb), Err("line 6: too many values by aliases".into()));
     }
 }

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+use url::form_urlencoded;
 
 use super::condensed;
 
@@ -49,6 +50,11 @@ impl Forms {
             self.insert_plain(&secret.to_uppercase());
         }
         self.insert_base64(secret);
+        // OAuth encodes a secret as a form field before it is part of basic authentication (RFC 6749, 2.3.1).
+        let form_field: String = form_urlencoded::byte_serialize(secret.as_bytes()).collect();
+        if form_field != secret {
+            self.insert_bit_encoding(form_field.as_bytes(), 6, BASE64);
+        }
         self.insert_bit_encoding(secret.as_bytes(), 5, BASE32);
         self.insert_plain(&hex::encode(secret));
         self.insert_plain(&hex::encode_upper(secret));

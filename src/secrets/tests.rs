@@ -398,3 +398,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn form_encoded_secret_is_found_in_basic_authentication() {
+    let secret = "spe+cial/sec=ret&%99";
+    let encoded: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
+    let redactor = Redactor::new([secret]);
+    for id in ["c", "cl", "cli", "client"] {
+        let pair = BASE64_STANDARD.encode(format!("{id}:{encoded}"));
+        let shown = redactor.redact_text(&pair).into_owned();
+        assert!(shown.contains("[redacted]") && shown.len() < id.len() + 24, "{shown}");
+    }
+}

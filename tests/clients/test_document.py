@@ -26,7 +26,10 @@ def test_validator_rejects_a_broken_document(document):
 
 def test_openapi_command_prints_the_served_document(document, work):
     text = run("env", "UPSTREAM=http://127.0.0.1:9", BIN, "openapi", "--manifest", HERE / "tools.yaml", cwd=work).stdout
-    assert json.loads(text) == json.loads(document.read_text())
+    printed, served = json.loads(text), json.loads(document.read_text())
+    # A service without callers takes no keys. The printed document is for services with callers, too.
+    del printed["security"], printed["components"]["securitySchemes"]
+    assert printed == served
 
 
 def test_unconvertible_schema_is_shown_as_open(document):

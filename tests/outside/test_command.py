@@ -283,3 +283,15 @@ def test_read_file_stays_within_its_root(start, tmp_path):
         assert reply.status < 500 or reply.status == 502, (path, reply)
         assert elapsed(started) < 5, path
     assert len(crib.invoke("read_notes", {"path": "big.txt"}).body) < 60_000
+
+
+def test_argument_stays_in_the_folder_of_its_file(start, tmp_path):
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts/2026.txt").write_text("a chart")
+    (tmp_path / "outside.txt").write_text("not a chart")
+    tool = {"kind": "command", "description": "Shows the chart of a year.", "command": ["/bin/true"], "workdir": str(tmp_path),
+            "parameters": {"year": {"type": "string", "description": "Year of the chart"}}, "output": {"file": "charts/{{ year }}.txt"}}
+    crib = start({"tools": {"chart": tool}})
+    assert ok(crib.invoke("chart", {"year": "2026"}))["content"] == [{"type": "text", "text": "a chart"}]
+    for year in ("../outside", "x/../../outside", "/outside"):
+        assert "must not lead out of its folder" in problem(crib.invoke("chart", {"year": year}), 422, "invalid_arguments")["detail"]

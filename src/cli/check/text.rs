@@ -8,6 +8,7 @@ use super::live::LiveOutcome;
 use crate::call::Kind;
 use crate::call::units::Count;
 use crate::manifest::{self, Checked, Manifest, Severity};
+use crate::sanitize;
 
 /// One line for each finding, and a summary. `live` has the listed tools, if the sources were started.
 pub(super) fn format(
@@ -39,7 +40,9 @@ pub(super) fn format(
         let faults = if faults > 0 { format!("{}, ", Count(faults, "failure")) } else { String::new() };
         format!("{}: {}, {faults}{found}", path.display(), count(Severity::Error, "error"))
     });
-    lines.join("\n")
+    // A manifest may come from others. Its texts must not control the terminal, or forge a line.
+    let visible: Vec<String> = lines.iter().map(|line| sanitize::escape_invisible(line).replace('\n', "\\n")).collect();
+    visible.join("\n")
 }
 
 /// The sources, by kind. Unless they were listed, their tools are unknown, because `check` does not run their code.

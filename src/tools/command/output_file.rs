@@ -14,7 +14,7 @@ use crate::tools::blocking::run_on_blocking_thread;
 use crate::tools::denied_files::DeniedFiles;
 use crate::tools::folder::{self, Folder};
 use crate::tools::template::{Part, Template};
-use crate::tools::{BuildContext, ConfigFault, Placeholder, Values, media};
+use crate::tools::{BuildContext, ConfigFault, Placeholder, ValueFault, Values, media};
 
 /// The name of standard output in the path.
 const STDOUT: &str = "stdout";
@@ -63,6 +63,20 @@ impl OutputFile {
         if faults.is_empty() { Ok(Self { path: template, denied: Arc::new(denied) }) } else { Err(faults) }
     }
 
+    /// Faults of values that would lead out of the part of the path that the manifest gives.
+    pub(super) fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
+        let is_outside = |placeholder: &&Placeholder| {
+            let text = values.get(placeholder).map(plain_text).unwrap_or_default();
+            text.starts_with('/') || text.split(['/', '\\']).any(|segment| segment == "..")
+        };
+        let placeholders = self.path.placeholders().filter(|placeholder| !is_stdout(placeholder));
+        let fault = |placeholder: &Placeholder| {
+            let message = format!("`{placeholder}` stands in the path of a file and must not lead out of its folder.");
+            placeholder.fault("path", message)
+        };
+        placeholders.filter(is_outside).map(fault).collect()
+    }
+
     /// The file as a result. A path without a readable file is an error result.
     pub(super) async fn read_result(
         &self,
@@ -78,7 +92,8 @@ impl OutputFile {
             let folder = Folder::open_path(&workdir).map_err(|error| {
                 ToolError::ErrorResult(format!("cannot open the folder of the output file: {error}"))
             })?;
-            let file = folder.open_unless_denied(&path, |path| denied.is_denied(path), &context)?;
+            let is_denied = |path: &str| denied.is_denied(path) || is_file_of_the_service(path);
+            let file = folder.open_unless_denied(&path, is_denied, &context)?;
             let bytes = file.read_all(Vec::new(), max_bytes, "max_output")?;
             Ok(file_result(&path, bytes))
         })
@@ -103,6 +118,11 @@ impl OutputFile {
         let below = Path::new(&path).strip_prefix(workdir).ok().and_then(Path::to_str);
         Ok(below.map(str::to_owned).unwrap_or(path))
     }
+}
+
+/// Whether a file is a manifest or part of a ledger, by its usual name. The working folder is often that of the manifest.
+fn is_file_of_the_service(path: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|name| name.to_lowercase().starts_with("toolcrib."))
 }
 
 fn is_stdout(placeholder: &Placeholder) -> bool {

@@ -95,6 +95,9 @@ impl Runner for CommandRunner {
     fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
         let mut faults = self.argv.value_faults(values);
         faults.extend(self.variables.value_faults(values.context));
+        if let OutputFormat::File(file) = &self.output {
+            faults.extend(file.value_faults(values));
+        }
         if faults.is_empty() {
             faults = self.size_limit.value_faults(&self.argv, &self.variables, values);
         }

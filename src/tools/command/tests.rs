@@ -499,6 +499,7 @@ mod results {
             ("echo link", "`link` leads out of the folder"),
             ("echo /etc/passwd", "`/etc/passwd` leads out of the folder"),
             ("echo .env", "`.env` is not read"),
+            ("echo x > toolcrib.db; echo toolcrib.db", "`toolcrib.db` is not read"),
             ("echo none.png", "`none.png` does not exist"),
             ("echo .", "is a folder, not a file"),
             ("mkfifo pipe; echo pipe", "is not a regular file"),
