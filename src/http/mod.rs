@@ -13,6 +13,7 @@ mod guard;
 mod health;
 mod idempotency;
 mod invocations;
+mod invoke_request;
 mod mcp;
 mod memory;
 mod metrics;

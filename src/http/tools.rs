@@ -16,6 +16,7 @@ use utoipa::IntoParams;
 use super::auth::{Admin, Authenticated};
 use super::body::{PathPart, StrictJson};
 use super::etag::TaggedBody;
+use super::invoke_request::InvokeRequest;
 use super::problem::{ApiError, Problem};
 use super::query::QueryParams;
 use super::respond::{self, Accepted, ResponseMode};
@@ -23,7 +24,7 @@ use super::responses::{
     AuthResponses, BodyResponses, CallResponses, CommonResponses, LedgerResponses, LookupResponses, QueryResponses,
     ValidationResponses,
 };
-use super::wire::{EnvView, InvokeAnswer, InvokeRequest, PolicyView, ToolDetail, ToolList, ToolView, Validated};
+use super::wire::{EnvView, InvokeAnswer, PolicyView, ToolDetail, ToolList, ToolView, Validated};
 use super::{idempotency, prefer, request_id, run_id};
 use crate::call::{CallError, Caller, Charged, Failure, Idempotency, IdempotencyKey, Invocation, InvocationId, Origin};
 use crate::formats::Format;

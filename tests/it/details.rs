@@ -41,7 +41,7 @@ async fn rows_state_why_a_call_failed() {
         ("fine", Value::Null),
         ("refuses", json!("the tool reported an error of its own")),
         ("fails", json!("the tool's backend failed")),
-        ("garbles", json!("the tool's output does not have its declared form")),
+        ("garbles", json!("the tool's output cannot be used")),
         ("slow", json!("the tool did not answer within 20ms")),
         ("limited", json!("the limit of 1 call per day is reached")),
     ] {

@@ -17,9 +17,10 @@ use crate::call::{
 };
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Dialect, MalformedCall, Message, Repaired, ToolCall, ToolReply};
+use crate::http::invoke_request::InvokeRequest;
 use crate::http::problem::{ApiError, Problem};
 use crate::http::tools::{api_error_for_call, resolve_tool};
-use crate::http::wire::{InvokeAnswer, InvokeRequest};
+use crate::http::wire::InvokeAnswer;
 use crate::registry::Registry;
 
 /// Most tools in a reminder.
