@@ -56,7 +56,7 @@ def main():
     good = [
         call("calculator", (200, "42"), expression="6*7"),
         call("calculator", 409, expression="6*7"),  # twice in a row: the model has the answer
-        call("calculator", 422, expresion="6*7"),  # the model is told what is wrong
+        call("calculator", 422, expresion="6*7"),  # the message for the model names the fault
         call("current_time", 200, timezone="Europe/Oslo"),
         call("calculator", (200, "42"), expression="6*7"),  # out of the cache
         call("current_time", 200, timezone="UTC"),

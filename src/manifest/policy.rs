@@ -98,8 +98,7 @@ impl ToolReader<'_> {
         node: &Node,
         entry_path: &str,
     ) {
-        self.complete_checked_policy(kind, policy, entry, node, entry_path);
-        self.warn_ineffective_keys(policy, entry, node, entry_path);
+        self.apply_source_policy(kind, policy, entry, true, node, entry_path);
     }
 
     /// The same for tools of a source. `is_effect_final` is false if another entry or the source may decide the effect.
@@ -113,25 +112,14 @@ impl ToolReader<'_> {
         node: &Node,
         entry_path: &str,
     ) {
-        self.complete_checked_policy(kind, policy, entry, node, entry_path);
-        if is_effect_final || entry.effect.is_some() {
-            self.warn_ineffective_keys(policy, entry, node, entry_path);
-        }
-    }
-
-    fn complete_checked_policy(
-        &mut self,
-        kind: Kind,
-        policy: &mut Policy,
-        entry: &PolicyEntry,
-        node: &Node,
-        entry_path: &str,
-    ) {
         let (defaults, findings) = (self.defaults, &mut *self.findings);
         complete_policy(kind, policy, entry, defaults, |text| {
             compile_cache_condition(text, node, entry_path, findings)
         });
         self.check_policy(policy, entry, node, entry_path);
+        if is_effect_final || entry.effect.is_some() {
+            self.warn_ineffective_keys(policy, entry, node, entry_path);
+        }
     }
 
     /// Reports impossible policies.

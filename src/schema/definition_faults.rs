@@ -36,7 +36,7 @@ const OTHER_TYPES: [(&str, &str); 19] = [
     ("any", "leave `type` out to allow any value"),
 ];
 
-/// All faults of a schema of draft 2020-12 without `$schema`. Empty if there is none, or for another draft.
+/// All faults of a schema of draft 2020-12 without `$schema`. An empty list: the schema has no fault, or another draft.
 pub(super) fn find_definition_faults(schema: &Value) -> Vec<SchemaFault> {
     if schema.get("$schema").is_some() || bounds::measure_schema(schema).is_err() {
         return Vec::new();

@@ -100,7 +100,7 @@ fn convert_server(entry: &Value, found: &mut FoundVariables) -> Result<JsonObjec
     Ok(server)
 }
 
-/// Inserts the texts of an object below `key`, unless there are none.
+/// Inserts the texts of an object below `key`, unless the object is empty.
 fn insert_texts(server: &mut JsonObject, key: &str, texts: Option<&Value>, found: &mut FoundVariables) {
     let entries = texts.and_then(Value::as_object).into_iter().flatten();
     let texts: JsonObject =

@@ -96,7 +96,7 @@ impl TokenSource {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The token. Waits for it only if there is none that can be used.
+    /// The token. Waits for a new token only if no usable one is kept.
     pub(crate) async fn get(self: &Arc<Self>) -> Result<Arc<Token>, ToolError> {
         let request = {
             let (mut state, now) = (self.state(), Instant::now());
