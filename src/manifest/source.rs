@@ -82,7 +82,9 @@ impl SourceRules {
     pub fn policy_for(&self, own_name: &str, kind: Kind, derived_effect: Option<Effect>) -> Policy {
         let mut policy = self.policies.policy_for(own_name, kind, derived_effect);
         let context = self.tools.get(own_name).map_or(&self.context, |rules| &rules.context);
-        add_context_to_cache_key(&mut policy, &self.policies.entry_for(own_name), context.as_deref());
+        // Only the tool's own entry may choose fewer fields for the key: a cache of many tools does not know their context.
+        let own = self.policies.exact.get(own_name).cloned().unwrap_or_default();
+        add_context_to_cache_key(&mut policy, &own, context.as_deref());
         policy
     }
 
