@@ -42,6 +42,7 @@
 //! - [`init`], [`environment`], [`confine`] and [`file_handles`]: functions for a program's `main`.
 
 pub mod app;
+mod backoff;
 mod blocking;
 mod cached_results;
 pub mod call;

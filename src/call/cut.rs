@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::page::{Detail, Overflow, Page, RestHint, Unit};
 use super::result::{Content, ToolResult};
-use super::units::Count;
+use super::units::OmissionNote;
 
 /// Default number of items in a preview, and on a page (the contract's numbers).
 const PREVIEW_ITEMS: usize = 200;
@@ -233,7 +233,7 @@ fn cut_characters(result: &ToolResult, page: Page, max_chars: usize) -> Option<C
         }
         Detail::Exploring => (most, 0..most.div_ceil(2), total - most / 2..total),
     };
-    let gap = format!("\n[… {} left out …]\n", Count(total - shown, "character"));
+    let gap = format!("\n{}\n", OmissionNote(total - shown, "character"));
     let mut at = 0;
     let mut content = Vec::new();
     for block in &result.content {

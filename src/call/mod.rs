@@ -18,6 +18,7 @@ mod idempotency;
 mod incomplete;
 mod invocation;
 pub mod json;
+pub mod media_type;
 mod nested_calls;
 mod page;
 mod policy;

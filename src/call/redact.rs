@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::units::Count;
+use super::units::OmissionNote;
 
 /// Which ends of a text are cuts. A secret that a cut has divided is not found as a whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -107,6 +107,6 @@ pub fn shorten_text(text: &mut String, max_bytes: usize) {
     let rest = text.len() - end;
     if rest > 0 {
         text.truncate(end);
-        text.push_str(&format!("[… {} left out …]", Count(rest, "byte")));
+        text.push_str(&OmissionNote(rest, "byte").to_string());
     }
 }

@@ -32,6 +32,16 @@ impl<N: fmt::Display + PartialEq + From<u8>> fmt::Display for Count<'_, N> {
     }
 }
 
+/// A note in place of a part that was left out: `[… 9 bytes left out …]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OmissionNote<'n, N>(pub N, pub &'n str);
+
+impl<N: Copy + fmt::Display + PartialEq + From<u8>> fmt::Display for OmissionNote<'_, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[… {} left out …]", Count(self.0, self.1))
+    }
+}
+
 impl HumanDuration {
     /// Reads a duration.
     ///

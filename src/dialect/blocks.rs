@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::message::ToolReply;
+use crate::call::media_type::media_type_essence;
 use crate::call::{Content, EMPTY_ERROR_MESSAGE, Resource};
 
 /// The text for a result without text. An API may refuse an empty result, and a model learns nothing from it.
@@ -22,7 +23,7 @@ pub(super) const UNSUPPORTED: &str = "this API does not take it in a tool result
 
 /// The media type without parameters, as providers write it.
 pub(super) fn media_type(mime_type: &str) -> &str {
-    match mime_type.split(';').next().unwrap_or_default().trim() {
+    match media_type_essence(mime_type) {
         "image/jpg" => "image/jpeg",
         plain => plain,
     }

@@ -16,6 +16,7 @@ use super::problem::ApiError;
 use super::settings::{BODY_IDLE_TIME, BODY_TIME, LINGER_BYTES, LINGER_TIME};
 use super::state::AppState;
 use crate::call::json::parse_strict;
+use crate::call::media_type::{is_json_essence, media_type_essence};
 
 /// A JSON body without duplicate keys, and the reservation for its memory.
 pub(super) struct StrictJson(pub(super) Value, pub(super) Reservation);
@@ -57,7 +58,7 @@ impl FromRequest<AppState> for ModelMessage {
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let (Parts { headers, .. }, body) = request.into_parts();
-        let media_type = media_type(&headers);
+        let media_type = read_media_type(&headers);
         if media_type == "text/plain" {
             let body = read_body(&headers, body, state.max_body).await?;
             let reserved = state.memory.reserve(&body, 1).await?;
@@ -65,7 +66,7 @@ impl FromRequest<AppState> for ModelMessage {
             let text = text.map_err(|error| ApiError::Malformed(format!("the body is not UTF-8: {error}")))?;
             return Ok(Self(MessageBody::Text(text), reserved));
         }
-        if !is_json_type(&media_type) {
+        if !is_json_essence(&media_type) {
             return Err(ApiError::UnsupportedMediaType);
         }
         let (json, reserved) =
@@ -83,7 +84,7 @@ async fn parse_strict_json(body: Bytes, memory: &MemoryBudget) -> Result<(Value,
 
 /// Reads the whole body, if its `Content-Type` is JSON.
 pub(super) async fn read_json_body(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
-    if !is_json_type(&media_type(headers)) {
+    if !is_json_essence(&read_media_type(headers)) {
         return Err(ApiError::UnsupportedMediaType);
     }
     read_body(headers, body, max_bytes).await
@@ -142,14 +143,10 @@ async fn discard_body(mut body: Body) {
 
 /// The media type of `Content-Type`, without parameters and in lower case. It is empty if there is no such header, or
 /// more than one.
-fn media_type(headers: &HeaderMap) -> String {
+fn read_media_type(headers: &HeaderMap) -> String {
     let mut all = headers.get_all(CONTENT_TYPE).iter();
     let value = all.next().filter(|_| all.next().is_none()).and_then(|value| value.to_str().ok());
-    value.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
-}
-
-fn is_json_type(essence: &str) -> bool {
-    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+    media_type_essence(value.unwrap_or_default()).to_ascii_lowercase()
 }
 
 /// The one variable part of a route's path.

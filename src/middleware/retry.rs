@@ -1,8 +1,7 @@
 //! Decides which failed attempts are repeated, and when. This is the policy; tower's retry layer repeats the call.
 //!
-//! Only tools whose effect permits retries have this layer. Waits use "full jitter" (AWS Architecture Blog,
-//! "Exponential Backoff And Jitter"): a random time between zero and a bound that doubles. A budget (`retry_budget.rs`)
-//! keeps retries from multiplying the load on a backend that is unavailable.
+//! Only tools whose effect permits retries have this layer. A budget (`retry_budget.rs`) keeps retries from multiplying
+//! the load on a backend that is unavailable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +13,10 @@ use tower::retry::RetryLayer;
 
 use super::Outcome;
 use super::retry_budget::{RetryBudget, SpentTokens};
+use crate::backoff::Backoff;
 use crate::call::{CallError, Invocation, Policy, ToolResult};
 
-/// Bound of the first wait.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// Bound of any wait.
-const MAX_WAIT: Duration = Duration::from_secs(5);
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
 
 /// The longest `retry_after` of an upstream that a call without a deadline waits for. During the wait the call holds
 /// its permit. Beyond this bound, the call fails and passes the time on to its caller.
@@ -45,9 +42,8 @@ pub struct RetryTransient {
 
 impl RetryTransient {
     /// How long to wait after this attempt. `retry_after` is the upstream's `retry_after`.
-    fn backoff(&self, attempt: u32, retry_after: Option<Duration>) -> Duration {
-        let bound = FIRST_WAIT.saturating_mul(1 << (attempt - 1).min(16)).min(MAX_WAIT);
-        bound.mul_f64((self.random)()).max(retry_after.unwrap_or_default())
+    fn wait_after(&self, attempt: u32, retry_after: Option<Duration>) -> Duration {
+        BACKOFF.wait_after(attempt, (self.random)()).max(retry_after.unwrap_or_default())
     }
 }
 
@@ -66,7 +62,7 @@ impl tower::retry::Policy<Invocation, Arc<ToolResult>, CallError> for RetryTrans
         if request.attempt >= self.attempts {
             return None;
         }
-        let wait = self.backoff(request.attempt, error.retry_after());
+        let wait = self.wait_after(request.attempt, error.retry_after());
         let fits = match request.deadline {
             // A wait beyond the deadline would only replace a clear failure by a deadline error.
             Some(deadline) => Instant::now().checked_add(wait).is_some_and(|end| end < deadline),
@@ -98,10 +94,10 @@ mod tests {
     fn backoff_doubles_and_respects_retry_after() {
         let budget = Arc::default();
         let policy = RetryTransient { attempts: 9, budget, spent: SpentTokens::default(), random: || 1.0 };
-        let waits: Vec<u128> = (1..9).map(|attempt| policy.backoff(attempt, None).as_millis()).collect();
+        let waits: Vec<u128> = (1..9).map(|attempt| policy.wait_after(attempt, None).as_millis()).collect();
         assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-        assert_eq!(policy.backoff(1, Some(Duration::from_secs(7))), Duration::from_secs(7));
+        assert_eq!(policy.wait_after(1, Some(Duration::from_secs(7))), Duration::from_secs(7));
         let none = RetryTransient { random: || 0.0, ..policy };
-        assert_eq!(none.backoff(3, None), Duration::ZERO);
+        assert_eq!(none.wait_after(3, None), Duration::ZERO);
     }
 }

@@ -6,6 +6,7 @@ use super::document::Document;
 use super::parameters::{Location, Shape, read_style, write_placeholder};
 use super::style::Style;
 use crate::call::JsonObject;
+use crate::call::media_type::{is_json_essence, media_type_essence};
 
 /// How a body is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,10 +52,10 @@ pub(super) fn read_body<'d>(document: &'d Document, operation: &'d JsonObject) -
 }
 
 fn read_body_format(media_type: &str) -> BodyFormat {
-    let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let essence = media_type_essence(media_type).to_ascii_lowercase();
     match essence.split_once('/').unwrap_or((&essence, "")) {
-        ("application", "json") | ("*", _) => BodyFormat::Json,
-        (_, sub) if sub.ends_with("+json") || sub == "json" => BodyFormat::Json,
+        _ if is_json_essence(&essence) => BodyFormat::Json,
+        ("*", _) => BodyFormat::Json,
         ("application", "x-www-form-urlencoded") => BodyFormat::Urlencoded,
         ("multipart", _) => BodyFormat::Multipart,
         ("text", _) => BodyFormat::Text,

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::backoff::Backoff;
+
 /// After this many early deaths in a row, there is a pause before the next start.
 const EARLY_DEATHS_BEFORE_PAUSE: u32 = 3;
 /// A worker that lived this long did not die of its start.
 const MIN_HEALTHY_LIFETIME: Duration = Duration::from_secs(10);
-/// The upper bound of the first pause. The bound doubles with each further early death.
-const FIRST_PAUSE_BOUND: Duration = Duration::from_millis(500);
-/// The upper bound of any pause.
-const MAX_PAUSE: Duration = Duration::from_secs(30);
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
 
 /// The history of the workers of one role, or of the connections to one server.
 #[derive(Default)]
@@ -71,15 +70,13 @@ impl RestartHistory {
         }
     }
 
-    /// How long to wait before the next start. `random` is from 0 to 1 (full jitter), so that modules with a common
-    /// cause do not all restart at once.
+    /// How long to wait before the next start. `random` is from 0 to 1.
     pub(in crate::tools) fn next_pause(&mut self, random: f64) -> Duration {
-        let Some(doublings) = self.early_deaths.checked_sub(EARLY_DEATHS_BEFORE_PAUSE) else {
+        if !self.is_failing() {
             self.next_start = None;
             return Duration::ZERO;
-        };
-        let most = FIRST_PAUSE_BOUND.saturating_mul(1 << doublings.min(6)).min(MAX_PAUSE);
-        let pause = most.mul_f64(random);
+        }
+        let pause = BACKOFF.wait_after(self.early_deaths - EARLY_DEATHS_BEFORE_PAUSE + 1, random);
         self.next_start = Some(Instant::now() + pause);
         pause
     }
@@ -109,8 +106,8 @@ mod tests {
             pauses.push(restart_history.next_pause(1.0).as_millis());
         }
         assert_eq!(pauses, [0, 0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000]);
-        assert_eq!(restart_history.retry_after(), MAX_PAUSE);
-        assert_eq!(restart_history.next_pause(0.25), MAX_PAUSE / 4, "full jitter");
+        assert_eq!(restart_history.retry_after(), BACKOFF.longest);
+        assert_eq!(restart_history.next_pause(0.25), BACKOFF.longest / 4, "full jitter");
     }
 
     #[tokio::test(start_paused = true)]
@@ -146,6 +143,6 @@ mod tests {
             (0..8).for_each(|_| restart_history.record_failed_start(attempted_at, "it still is"));
         }
         assert!(restart_history.is_failing());
-        assert_eq!(restart_history.next_pause(1.0), FIRST_PAUSE_BOUND);
+        assert_eq!(restart_history.next_pause(1.0), BACKOFF.first);
     }
 }

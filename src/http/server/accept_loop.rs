@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::Router;
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::acceptor::Acceptor;
@@ -14,8 +14,6 @@ use super::log_throttle::LogThrottle;
 
 /// How long requests on open connections are still answered after the last call has ended. Their calls are refused.
 const REFUSAL_TIME: Duration = Duration::from_millis(100);
-/// How long to wait, in any case, for handshakes that started before new clients were kept out. Most take microseconds.
-const HANDSHAKE_TIME: Duration = Duration::from_millis(5);
 /// How long to wait until the last answers are written.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// How long clients have to close their connections after we have closed our side.
@@ -60,18 +58,13 @@ impl Server {
 
     /// Accepts the connections that wait already, answers for a moment more, then closes everything.
     ///
-    /// The order prevents resets. First a filter keeps new clients out, and started handshakes complete. Then the queue
-    /// of the listener is emptied, since closing would reset it. `end_streams` then ends the streams without a call.
+    /// The queue of the listener is emptied before it closes, since closing would reset the connections in it.
+    /// `end_streams` then ends the streams without a call.
     pub(super) async fn close(mut self, end_streams: CancellationToken) {
-        self.acceptor.block_new_clients();
         let connections = self.connections.clone();
-        let refusals = async {
-            sleep(HANDSHAKE_TIME).await;
-            timeout(REFUSAL_TIME, connections.wait_until_closed()).await
-        };
         tokio::select! {
             () = self.accept_connections() => {}
-            _ = refusals => {}
+            _ = timeout(REFUSAL_TIME, connections.wait_until_closed()) => {}
         }
         while let Some(stream) = self.acceptor.try_accept() {
             self.spawn_connection(stream);

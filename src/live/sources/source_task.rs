@@ -12,13 +12,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::change::ApplyOutcome;
 use super::status_tracker::StatusTracker;
+use crate::backoff::Backoff;
 use crate::live::LiveTools;
 use crate::tools::{Source, SourceFault, SourceSettings};
 
-/// Longest wait before the second attempt.
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest wait before any attempt.
-const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+pub(super) const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
 
 /// A source that is being started, or waits for the next attempt. Dropping it stops what was started.
 pub(super) struct SourceTask {
@@ -37,7 +35,7 @@ impl SourceTask {
         wait: bool,
     ) -> Self {
         let random: fn() -> f64 = fastrand::f64;
-        let pause = wait.then(|| backoff(1, random()));
+        let pause = wait.then(|| BACKOFF.wait_after(1, random()));
         let (number, wake_up) = (status.record_start(pause), Arc::new(Notify::new()));
         let source = settings.build(&live.process_env);
         let listing_loop = ListingLoop { live: Arc::downgrade(live), status: status.clone(), number, random };
@@ -98,7 +96,7 @@ impl ListingLoop {
                 ApplyOutcome::Served | ApplyOutcome::Stale => return,
             };
             failures = failures.saturating_add(1);
-            let pause = (!is_lasting).then(|| backoff(failures, random()));
+            let pause = (!is_lasting).then(|| BACKOFF.wait_after(failures, random()));
             live.record_start_failure(status, *number, &why, pause);
             // Hold no strong reference while waiting, so that the service can end.
             drop(live);
@@ -114,23 +112,5 @@ async fn wait_or_wake(wake_up: &Notify, pause: Duration) {
     tokio::select! {
         () = sleep(pause) => {}
         () = wake_up.notified() => {}
-    }
-}
-
-/// "Full jitter": a random wait up to a bound that doubles with each failure.
-pub(super) fn backoff(failures: u32, random: f64) -> Duration {
-    FIRST_BACKOFF.saturating_mul(1 << (failures.max(1) - 1).min(16)).min(LONGEST_BACKOFF).mul_f64(random)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn backoff_grows_to_one_minute() {
-        let bounds: Vec<u64> = [1, 2, 3, 6, 7, 8, 1000].map(|failures| backoff(failures, 1.0).as_secs()).to_vec();
-        assert_eq!(bounds, [1, 2, 4, 32, 60, 60, 60]);
-        assert_eq!(backoff(3, 0.25), Duration::from_secs(1));
-        assert_eq!(backoff(0, 0.0), Duration::ZERO);
     }
 }

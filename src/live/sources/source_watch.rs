@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::change::ApplyOutcome;
-use super::source_task::backoff;
+use super::source_task::BACKOFF;
 use super::status_tracker::StatusTracker;
 use crate::live::LiveTools;
 use crate::tools::{Source, SourceFault};
@@ -98,7 +98,7 @@ impl WatchLoop {
                 ApplyOutcome::Refused(why) | ApplyOutcome::Unusable(why) => why,
             };
             failures = failures.saturating_add(1);
-            let pause = backoff(failures, random());
+            let pause = BACKOFF.wait_after(failures, random());
             live.record_relist_failure(&self.status, &why, pause);
             // Hold no strong reference while waiting, so that the service can end.
             drop(live);

@@ -17,6 +17,7 @@ use url::Url;
 use super::completion::{Completion, error_message};
 use super::config::ModelConfig;
 use super::stream::AnswerAssembler;
+use crate::backoff::Backoff;
 use crate::call::{JsonObject, ToolError, TraceContext, UpstreamCause, UpstreamReason};
 use crate::tools::http::address_policy::AddressPolicy;
 use crate::tools::http::client::{HttpClient, host_and_port, request_error};
@@ -31,10 +32,9 @@ const MAX_ERROR_BODY_BYTES: usize = 16 << 10;
 pub(super) const MAX_ERROR_TEXT_BYTES: usize = 400;
 /// Most requests for one answer, the first one included.
 const MAX_ATTEMPTS: u32 = 3;
-/// Bound of the wait before the second request. It doubles before the third. "Full jitter", as for a tool's retries.
-const FIRST_WAIT_BOUND: Duration = Duration::from_millis(500);
 /// A longer `Retry-After` is not waited for.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(10);
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: MAX_RETRY_WAIT };
 /// Fields of the request that `model.options` must not set.
 const RESERVED_FIELDS: [&str; 6] = ["model", "messages", "tools", "stream", "stream_options", "n"];
 
@@ -166,8 +166,7 @@ impl Endpoint {
             ToolError::BadOutput(_) => None,
             _ => return None,
         };
-        let bound = FIRST_WAIT_BOUND.saturating_mul(1 << (attempt - 1).min(8));
-        let wait = bound.mul_f64((self.random)()).max(retry_after.unwrap_or_default());
+        let wait = BACKOFF.wait_after(attempt, (self.random)()).max(retry_after.unwrap_or_default());
         (wait <= MAX_RETRY_WAIT).then_some(wait)
     }
 

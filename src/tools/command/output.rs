@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 
 use super::output_file::OutputFile;
 use super::run::{RunLimits, RunOutcome, StreamCapture};
-use crate::call::units::Count;
+use crate::call::units::{Count, OmissionNote};
 use crate::call::{CutEnds, Incomplete, ToolContext, ToolError, ToolResult, Unit, json::parse_strict};
 
 /// The most of standard output, in bytes, that an error result shows if standard error is empty.
@@ -78,7 +78,7 @@ fn shorten_output(text: String, context: &ToolContext) -> String {
     }
     let (head, tail) =
         (text.floor_char_boundary(MAX_EXCERPT_BYTES / 2), text.ceil_char_boundary(text.len() - MAX_EXCERPT_BYTES / 2));
-    format!("{}\n[… {} left out …]\n{}", &text[..head], Count(tail - head, "byte"), &text[tail..])
+    format!("{}\n{}\n{}", &text[..head], OmissionNote(tail - head, "byte"), &text[tail..])
 }
 
 fn complete_output_result(bytes: &[u8], format: &OutputFormat, context: &ToolContext) -> Result<ToolResult, ToolError> {

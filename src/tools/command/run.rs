@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::ChildStdin;
 use tokio::time::timeout_at;
 
-use crate::call::units::Count;
+use crate::call::units::OmissionNote;
 use crate::call::{CutEnds, SurroundedPart, ToolContext, ToolError};
 use crate::tools::process::{LineThrottle, OutputLine, ProcessTree};
 
@@ -228,7 +228,7 @@ impl StreamCapture {
         let between = if is_adjacent { [self.head(), before].concat() } else { before.to_vec() };
         let cut_ends = CutEnds { start: !is_adjacent, end: false };
         let tail = context.excerpt_between(SurroundedPart { before: &between, part, after: &[], cut_ends });
-        format!("{}\n[… {} left out …]\n{tail}", self.truncated_head(context), Count(omitted, "byte"))
+        format!("{}\n{}\n{tail}", self.truncated_head(context), OmissionNote(omitted, "byte"))
     }
 }
 
@@ -239,6 +239,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::call::units::Count;
     use crate::secrets::Redactor;
     use crate::secrets::tests::{ENCODINGS, any_secret, encode_secret, find_leak};
 

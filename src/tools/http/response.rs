@@ -14,6 +14,7 @@ use url::Url;
 use super::client::{host_and_port, request_error};
 use super::config::{FaultCollector, ResponseConfig};
 use crate::call::json::plain_text;
+use crate::call::media_type::{is_json_essence, media_type_essence};
 use crate::call::units::Size;
 use crate::call::{
     CutEnds, Incomplete, SurroundedPart, ToolContext, ToolError, ToolResult, Unit, UpstreamCause, UpstreamReason,
@@ -191,13 +192,11 @@ impl ResponseReader {
 
 impl BodyKind {
     fn from_content_type(content_type: Option<&str>) -> Self {
-        let essence = content_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
-        let essence = essence.to_ascii_lowercase();
+        let essence = media_type_essence(content_type.unwrap_or_default()).to_ascii_lowercase();
         let (top, sub) = essence.split_once('/').unwrap_or((&essence, ""));
         match (top, sub) {
             ("", _) => Self::Unknown,
-            (_, "json") => Self::Json,
-            (_, sub) if sub.ends_with("+json") => Self::Json,
+            _ if is_json_essence(&essence) => Self::Json,
             ("text", _) => Self::Text,
             ("image" | "audio" | "video", _) | ("application", "pdf") => Self::Media(essence),
             (_, sub) if sub.ends_with("+xml") || sub.ends_with("+yaml") => Self::Text,

@@ -20,6 +20,7 @@ use super::message::{MAX_MESSAGE_BYTES, SentRequest, parse_message};
 use super::server_events::ServerEvents;
 use super::transport_adapter::SharedConnectionState;
 use crate::call::ToolError;
+use crate::call::media_type::media_type_essence;
 use crate::tools::ProcessEnv;
 use crate::tools::http::AuthConfig;
 use crate::tools::http::address_policy::AddressPolicy;
@@ -280,7 +281,7 @@ impl StreamableHttpClient for Remote {
 
 fn has_media_type(response: &Response, media_type: &str) -> bool {
     let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    content_type.trim_start().get(..media_type.len()).is_some_and(|start| start.eq_ignore_ascii_case(media_type))
+    media_type_essence(content_type).eq_ignore_ascii_case(media_type)
 }
 
 /// The failure for an HTTP status. For these statuses the request was refused, not found or not understood (RFC
