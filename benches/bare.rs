@@ -1,7 +1,8 @@
 //! The baseline of `benches/run`: an axum handler with nothing of Toolcrib around it.
 //!
-//! `POST /bare` parses the same JSON body into a `Value` and answers fixed bytes (`--body FILE`: what Toolcrib answered
-//! to a cached call), so that both sides read and write the same amount. What Toolcrib adds is the ratio to this.
+//! `POST /bare` parses the same JSON body into a `Value` and answers fixed bytes (`--body FILE`:
+//! what Toolcrib answered to a cached call), so that both sides read and write the same amount.
+//! What Toolcrib adds is the ratio to this.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -31,7 +32,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     // The same line as `toolcrib serve`, so that one reader serves both.
-    writeln!(std::io::stdout(), "listening on http://{}", listener.local_addr()?)?;
+    writeln!(
+        std::io::stdout(),
+        "listening on http://{}",
+        listener.local_addr()?
+    )?;
     // Small answers go out at once; a refusal of the option only costs speed.
     let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
     axum::serve(listener, app).await?;

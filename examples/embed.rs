@@ -28,9 +28,12 @@ async fn get_weather(
     city: String,
     context: ToolContext,
 ) -> Result<Weather, ToolError> {
-    let thermometers = context.service::<Thermometers>().ok_or("no thermometers are shared")?;
+    let thermometers = context
+        .service::<Thermometers>()
+        .ok_or("no thermometers are shared")?;
     let temperature = thermometers.0.get(city.as_str());
-    let temperature = *temperature.ok_or_else(|| format!("There is no thermometer in {city}. Try Oslo."))?;
+    let temperature =
+        *temperature.ok_or_else(|| format!("There is no thermometer in {city}. Try Oslo."))?;
     Ok(Weather { temperature })
 }
 
@@ -48,7 +51,8 @@ fn shout(
     text.to_uppercase() + &"!".repeat(marks)
 }
 
-/// The same without the attribute, for tools of which not everything is known when the program is compiled.
+/// The same without the attribute, for tools of which not everything is known when the program is
+/// compiled.
 fn repeat(words: &'static str) -> Tool {
     Tool::new("repeat", format!("Says {words} a number of times."))
         .param("times", "integer", "How often, up to ten")
@@ -62,7 +66,10 @@ fn repeat(words: &'static str) -> Tool {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let app = App::builder()
-        .share(Thermometers(HashMap::from([("Oslo", -4.5), ("Accra", 29.0)])))
+        .share(Thermometers(HashMap::from([
+            ("Oslo", -4.5),
+            ("Accra", 29.0),
+        ])))
         .tool(get_weather::tool())
         .tool(shout::tool())
         .tool(repeat("hello"))

@@ -36,7 +36,8 @@ pub fn hash_key(key: &str) -> [u8; 32] {
     Sha256::digest(key.as_bytes()).into()
 }
 
-/// All callers. Without any, every client is `anonymous` and trusted. The service then listens on loopback only.
+/// All callers. Without any, every client is `anonymous` and trusted. The service then listens on
+/// loopback only.
 #[derive(Default)]
 pub struct Callers(Vec<CallerEntry>);
 
@@ -56,7 +57,10 @@ impl Callers {
         let known = settings.into_iter().map(|one| CallerEntry {
             allow: one.allow.as_deref().map(ToolPattern::parse_list),
             deny: ToolPattern::parse_list(&one.deny),
-            caller: Arc::new(Caller { credentials: one.credentials, ..Caller::new(one.name, one.admin) }),
+            caller: Arc::new(Caller {
+                credentials: one.credentials,
+                ..Caller::new(one.name, one.admin)
+            }),
             key_sha256: one.key_sha256,
             limits: one.limits,
             metrics: one.metrics,
@@ -76,11 +80,15 @@ impl Callers {
 
     /// Whether this caller may read `/metrics`, which contains the names of all tools.
     pub fn can_read_metrics(&self, caller: &Caller) -> bool {
-        caller.admin || self.0.iter().any(|known| known.metrics && known.caller.name == caller.name)
+        caller.admin
+            || self
+                .0
+                .iter()
+                .any(|known| known.metrics && known.caller.name == caller.name)
     }
 
-    /// The caller with this key. The time does not depend on how similar the key is to a valid key. An empty key is
-    /// never valid.
+    /// The caller with this key. The time does not depend on how similar the key is to a valid key.
+    /// An empty key is never valid.
     pub fn authenticate(&self, key: &str) -> Option<Arc<Caller>> {
         if key.is_empty() {
             return None;
@@ -95,15 +103,22 @@ impl Callers {
         found
     }
 
-    /// The callers that may use the tool with these names, which are its own name and its aliases. It is computed
-    /// once, when the tool is registered. `exists` returns whether a tool has exactly a given name.
+    /// The callers that may use the tool with these names, which are its own name and its aliases.
+    /// It is computed once, when the tool is registered. `exists` returns whether a tool has
+    /// exactly a given name.
     pub fn grants_for(&self, names: &[&str], exists: impl Fn(&str) -> bool) -> Grants {
         let names = || names.iter().copied();
         let verdict = |known: &CallerEntry| {
             let allow = known.allow.as_ref();
-            allow.is_none_or(|allow| any_grants(allow, names(), &exists)) && !any_denies(&known.deny, names(), &exists)
+            allow.is_none_or(|allow| any_grants(allow, names(), &exists))
+                && !any_denies(&known.deny, names(), &exists)
         };
-        Grants(self.0.iter().map(|known| (known.caller.name.clone(), verdict(known))).collect())
+        Grants(
+            self.0
+                .iter()
+                .map(|known| (known.caller.name.clone(), verdict(known)))
+                .collect(),
+        )
     }
 
     /// The differences from the callers before.
@@ -115,7 +130,9 @@ impl Callers {
     /// Limits on all calls of each caller together.
     pub fn limits(&self) -> HashMap<Arc<str>, Vec<Limit>> {
         let limited = self.0.iter().filter(|known| !known.limits.is_empty());
-        limited.map(|known| (known.caller.name.clone(), known.limits.clone())).collect()
+        limited
+            .map(|known| (known.caller.name.clone(), known.limits.clone()))
+            .collect()
     }
 }
 
@@ -124,15 +141,22 @@ impl Callers {
 pub struct Grants(HashMap<Arc<str>, bool>);
 
 impl Grants {
-    /// Whether this caller may use the tool. `anonymous` may: either no keys exist, or the call comes from the
-    /// command line. A caller that was removed after its request was accepted may not.
+    /// Whether this caller may use the tool. `anonymous` may: either no keys exist, or the call
+    /// comes from the command line. A caller that was removed after its request was accepted may
+    /// not.
     pub fn allows(&self, caller: &Caller) -> bool {
-        self.0.get(&caller.name).copied().unwrap_or(&*caller.name == Caller::ANONYMOUS)
+        self.0
+            .get(&caller.name)
+            .copied()
+            .unwrap_or(&*caller.name == Caller::ANONYMOUS)
     }
 
     /// Whether each caller that may use the other tool may also use this tool.
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        other.0.iter().all(|(caller, may)| !may || self.0.get(caller).copied().unwrap_or_default())
+        other
+            .0
+            .iter()
+            .all(|(caller, may)| !may || self.0.get(caller).copied().unwrap_or_default())
     }
 }
 
@@ -161,13 +185,22 @@ mod tests {
             settings("b", "key-b", &[], &["delete_*"]),
         ]);
         assert!(callers.authenticate("key-x").is_none());
-        let (a, b) = (callers.authenticate("key-a").unwrap(), callers.authenticate("key-b").unwrap());
-        let may = |caller: &Caller, tool: &str| callers.grants_for(&[tool], |_| false).allows(caller);
+        let (a, b) = (
+            callers.authenticate("key-a").unwrap(),
+            callers.authenticate("key-b").unwrap(),
+        );
+        let may =
+            |caller: &Caller, tool: &str| callers.grants_for(&[tool], |_| false).allows(caller);
         assert!(may(&a, "get_weather") && may(&a, "search") && may(&b, "get_secret"));
-        let nothing = CallerSettings { allow: Some(Vec::new()), ..settings("c", "key-c", &[], &[]) };
+        let nothing = CallerSettings {
+            allow: Some(Vec::new()),
+            ..settings("c", "key-c", &[], &[])
+        };
         let callers = Callers::new(vec![nothing]);
         assert!(
-            !callers.grants_for(&["search"], |_| false).allows(&callers.authenticate("key-c").unwrap()),
+            !callers
+                .grants_for(&["search"], |_| false)
+                .allows(&callers.authenticate("key-c").unwrap()),
             "an empty list allows nothing"
         );
         let gone = Caller::new("gone", true);
@@ -179,24 +212,42 @@ mod tests {
     fn grants_consider_aliases() {
         let callers = Callers::new(vec![
             settings("denied", "key-a", &[], &["mailer"]),
-            settings("denied-otherwise", "key-b", &[], &["functions.Send-Mail", "x"]),
+            settings(
+                "denied-otherwise",
+                "key-b",
+                &[],
+                &["functions.Send-Mail", "x"],
+            ),
             settings("denied-by-pattern", "key-c", &[], &["Mail*"]),
             settings("allowed", "key-d", &["Mailer"], &[]),
             settings("allowed-elsewhere", "key-e", &["calculator"], &[]),
         ]);
         let grants = callers.grants_for(&["send_mail", "mailer"], |_| false);
-        let may: Vec<&str> =
-            callers.iter().filter(|caller| grants.allows(caller)).map(|caller| &*caller.name).collect();
+        let may: Vec<&str> = callers
+            .iter()
+            .filter(|caller| grants.allows(caller))
+            .map(|caller| &*caller.name)
+            .collect();
         assert_eq!(may, ["allowed"]);
     }
 
     #[test]
     fn limits_and_changes_name_their_callers() {
-        let limit = Limit { scope: crate::call::LimitScope::Caller, per: crate::call::Per::Day, calls: 3 };
-        let limited = CallerSettings { limits: vec![limit.clone()], ..settings("limited", "key-a", &[], &[]) };
+        let limit = Limit {
+            scope: crate::call::LimitScope::Caller,
+            per: crate::call::Per::Day,
+            calls: 3,
+        };
+        let limited = CallerSettings {
+            limits: vec![limit.clone()],
+            ..settings("limited", "key-a", &[], &[])
+        };
         let callers = Callers::new(vec![limited, settings("free", "key-b", &[], &[])]);
         assert!(!callers.is_empty() && Callers::default().is_empty());
-        assert_eq!(callers.limits(), HashMap::from([(Arc::from("limited"), vec![limit])]));
+        assert_eq!(
+            callers.limits(),
+            HashMap::from([(Arc::from("limited"), vec![limit])])
+        );
         let later = Callers::new(vec![
             settings("limited", "key-a", &[], &[]),
             settings("free", "key-b", &[], &[]),

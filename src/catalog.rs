@@ -1,7 +1,7 @@
 //! The tools and callers at one moment: names lead to stacks, keys lead to callers.
 //!
-//! A catalog in use never changes; `registry.rs` replaces it as a whole. So a task that holds a catalog sees one
-//! consistent state. An entry lives as long as a call runs in its stack.
+//! A catalog in use never changes; `registry.rs` replaces it as a whole. So a task that holds a
+//! catalog sees one consistent state. An entry lives as long as a call runs in its stack.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use crate::call::json::hash_parts;
 use crate::call::{
-    CallSettings, Caller, Definition, Effect, Kind, Limit, NameMatching, Origin, Policy, Services, ToolName,
+    CallSettings, Caller, Definition, Effect, Kind, Limit, NameMatching, Origin, Policy, Services,
+    ToolName,
 };
 use crate::callers::{Callers, Grants};
 use crate::changes::Changes;
@@ -44,7 +45,8 @@ pub struct Entry {
     pub policy: Policy,
     /// SHA-256, in hex, of everything that identifies the tool: its definition and the way it runs.
     pub definition_hash: String,
-    /// SHA-256 of the definition as callers see it, with the author's order of keys. Another order gives another hash.
+    /// SHA-256 of the definition as callers see it, with the author's order of keys. Another order
+    /// gives another hash.
     pub(crate) shown_hash: [u8; 32],
     /// The rules that arguments must match.
     pub rules: Arc<ArgumentRules>,
@@ -80,10 +82,12 @@ impl Entry {
         self.grants.allows(caller)
     }
 
-    /// The tool name for a call that a caller made as `requested`. A caller that may not use the tool gets `requested` back, so
-    /// it learns no other name of the tool.
+    /// The tool name for a call that a caller made as `requested`. A caller that may not use the
+    /// tool gets `requested` back, so it learns no other name of the tool.
     pub(crate) fn name_shown_to(&self, caller: &Caller, requested: &str) -> ToolName {
-        let requested = (!self.allows(caller)).then(|| ToolName::parse(requested).ok()).flatten();
+        let requested = (!self.allows(caller))
+            .then(|| ToolName::parse(requested).ok())
+            .flatten();
         requested.unwrap_or_else(|| self.definition.name.clone())
     }
 
@@ -94,7 +98,11 @@ impl Entry {
 
     /// What formats show of the tool.
     pub(crate) fn to_listed_tool(&self) -> ListedTool<'_> {
-        ListedTool { definition: &self.definition, effect: self.policy.effect, available: self.is_available() }
+        ListedTool {
+            definition: &self.definition,
+            effect: self.policy.effect,
+            available: self.is_available(),
+        }
     }
 
     /// The tool's name and its aliases.
@@ -102,10 +110,17 @@ impl Entry {
         std::iter::once(&self.definition.name).chain(&self.definition.aliases)
     }
 
-    /// Whether both entries were built from the same parts. Runners from the manifest are equal if their manifest text
-    /// is equal.
+    /// Whether both entries were built from the same parts. Runners from the manifest are equal if
+    /// their manifest text is equal.
     fn is_same_as(&self, other: &Entry) -> bool {
-        let Entry { definition, policy, settings, rules, shown_hash, .. } = other;
+        let Entry {
+            definition,
+            policy,
+            settings,
+            rules,
+            shown_hash,
+            ..
+        } = other;
         self.matches_parts(
             definition,
             shown_hash,
@@ -147,7 +162,8 @@ pub struct Catalog {
     call_settings: CallSettings,
     /// Tools that read pages of stored results.
     result_readers: BTreeSet<ToolName>,
-    /// Names and aliases of all tools that this catalog will have, also of those that are not inserted yet.
+    /// Names and aliases of all tools that this catalog will have, also of those that are not
+    /// inserted yet.
     declared_names: Arc<HashSet<ToolName>>,
 }
 
@@ -166,7 +182,8 @@ impl NameMatch {
     /// A warning for the answer if the name was not exact.
     pub fn warning(self, requested: &str, entry: &Entry) -> Option<String> {
         let name = &entry.definition.name;
-        (self != Self::Exact).then(|| format!("called as `{requested}`; the tool's name is `{name}`"))
+        (self != Self::Exact)
+            .then(|| format!("called as `{requested}`; the tool's name is `{name}`"))
     }
 }
 
@@ -204,8 +221,8 @@ pub(crate) struct BuildEnv<'a> {
     pub(crate) services: &'a Services,
     /// The switches that admins have set, by tool name.
     pub(crate) switches: &'a HashMap<String, bool>,
-    /// The catalog that is replaced. An unchanged tool keeps its whole stack. A changed tool keeps its permits, because
-    /// a change must not let twice as many calls run.
+    /// The catalog that is replaced. An unchanged tool keeps its whole stack. A changed tool keeps
+    /// its permits, because a change must not let twice as many calls run.
     pub(crate) before: &'a Catalog,
 }
 
@@ -213,7 +230,12 @@ impl Catalog {
     /// Makes a catalog without tools.
     pub fn new(callers: Arc<Callers>, calls: CallSettings) -> Self {
         let caller_limits = Arc::new(callers.limits());
-        Self { callers, caller_limits, call_settings: calls, ..Self::default() }
+        Self {
+            callers,
+            caller_limits,
+            call_settings: calls,
+            ..Self::default()
+        }
     }
 
     /// A catalog with the same callers and settings, and without tools.
@@ -221,16 +243,19 @@ impl Catalog {
         Self::new(self.callers.clone(), self.call_settings.clone())
     }
 
-    /// Sets the names of all tools before the first one is built. An entry of a caller's `allow` that is the name of
-    /// one tool must grant no other tool.
+    /// Sets the names of all tools before the first one is built. An entry of a caller's `allow`
+    /// that is the name of one tool must grant no other tool.
     pub(crate) fn set_declared_names<'t>(&mut self, tools: impl Iterator<Item = &'t Tool>) {
-        let names = tools.flat_map(|tool| std::iter::once(&tool.definition.name).chain(&tool.definition.aliases));
+        let names = tools.flat_map(|tool| {
+            std::iter::once(&tool.definition.name).chain(&tool.definition.aliases)
+        });
         self.declared_names = Arc::new(names.cloned().collect());
     }
 
     /// The callers that may use the tool with these names.
     fn grants_for(&self, names: &[&str]) -> Grants {
-        self.callers.grants_for(names, |name| self.declared_names.contains(name))
+        self.callers
+            .grants_for(names, |name| self.declared_names.contains(name))
     }
 
     /// Whether every caller that may use `one` may also use `other`.
@@ -251,26 +276,53 @@ impl Catalog {
 
     /// Builds the entry of a tool for this catalog: compiles its schemas and builds its stack.
     pub(crate) fn build(&self, tool: Tool, env: &BuildEnv<'_>) -> Result<Arc<Entry>, BuildError> {
-        let mut tool = tool.validate()?.without_large_output_schema().separate_cached_results();
+        let mut tool = tool
+            .validate()?
+            .without_large_output_schema()
+            .separate_cached_results();
         let own_schema = tool.definition.input_schema.clone();
         let page_fields = tool.add_page_parameters()?;
         let (all, context) = (definition_fields(&tool), tool.context_fields());
         let definition_hash = hash_fields(&all);
         let shown_hash = hash_parts([all.to_string().as_bytes()]);
-        let Tool { definition, kind, origin, policy, settings, quarantined, runner, .. } = tool;
-        let policy = Policy { capture: policy.capture.or(Some(env.shared.capture)), ..policy.with_bounded_times() };
+        let Tool {
+            definition,
+            kind,
+            origin,
+            policy,
+            settings,
+            quarantined,
+            runner,
+            ..
+        } = tool;
+        let policy = Policy {
+            capture: policy.capture.or(Some(env.shared.capture)),
+            ..policy.with_bounded_times()
+        };
         let name = definition.name.clone();
         let grants = Arc::new(self.grants_for(&definition.names().collect::<Vec<_>>()));
-        let is_on = env.switches.get(name.as_str()).copied().unwrap_or(policy.enabled);
-        // An unchanged tool keeps its entry, so its stack, counters and switches stay. With other grants or caller
-        // limits it gets a new stack, but keeps its breaker: the runner is the same.
+        let is_on = env
+            .switches
+            .get(name.as_str())
+            .copied()
+            .unwrap_or(policy.enabled);
+        // An unchanged tool keeps its entry, so its stack, counters and switches stay. With other
+        // grants or caller limits it gets a new stack, but keeps its breaker: the runner is the
+        // same.
         let before = env.before.by_name.get(&name);
         let same = before.filter(|before| {
-            before.matches_parts(&definition, &shown_hash, (kind, origin, quarantined), &policy, &settings, &runner)
+            before.matches_parts(
+                &definition,
+                &shown_hash,
+                (kind, origin, quarantined),
+                &policy,
+                &settings,
+                &runner,
+            )
         });
-        if let Some(same) =
-            same.filter(|same| *same.grants == *grants && *same.charge_rules.caller_limits() == *self.caller_limits)
-        {
+        if let Some(same) = same.filter(|same| {
+            *same.grants == *grants && *same.charge_rules.caller_limits() == *self.caller_limits
+        }) {
             same.set_enabled(is_on);
             return Ok(same.clone());
         }
@@ -284,13 +336,21 @@ impl Catalog {
             message: fault.to_string(),
         };
         let input = Schema::compile_input(own_schema).map_err(|f| fault("input_schema", f))?;
-        let output = definition.output_schema.clone().map(Schema::compile).transpose();
+        let output = definition
+            .output_schema
+            .clone()
+            .map(Schema::compile)
+            .transpose();
         let output = output.map_err(|f| fault("output_schema", f))?;
         let rules = Arc::new(ArgumentRules {
             schema: Arc::new(input),
             runner,
             context: context.clone(),
-            cache_key_fields: policy.cache.as_ref().and_then(|cache| cache.context.clone()).unwrap_or_default(),
+            cache_key_fields: policy
+                .cache
+                .as_ref()
+                .and_then(|cache| cache.context.clone())
+                .unwrap_or_default(),
             strict: policy.strict,
             page_fields,
             validation_pool: env.shared.validation_pool.clone(),
@@ -299,7 +359,11 @@ impl Catalog {
         let enabled = Arc::new(AtomicBool::new(is_on));
         let permits_before = before.map(|before| (before.policy.concurrency, &before.permits));
         let permits = ToolPermits::new(policy.concurrency, permits_before);
-        let charge_rules = Arc::new(ChargeRules::new(&name, &policy.limits, self.caller_limits.clone()));
+        let charge_rules = Arc::new(ChargeRules::new(
+            &name,
+            &policy.limits,
+            self.caller_limits.clone(),
+        ));
         let tool_layers = stack::ToolLayers {
             name,
             definition_hash: definition_hash.clone(),
@@ -340,14 +404,23 @@ impl Catalog {
     /// Adds an entry. An error if another tool has one of its names.
     pub(crate) fn insert(&mut self, entry: Arc<Entry>) -> Result<(), BuildError> {
         let mut own = HashSet::new();
-        if let Some(taken) = entry.names().find(|name| self.get(name.as_str()).is_some() || !own.insert(*name)) {
+        if let Some(taken) = entry
+            .names()
+            .find(|name| self.get(name.as_str()).is_some() || !own.insert(*name))
+        {
             return Err(BuildError::DuplicateTool(taken.to_string()));
         }
         let name = entry.definition.name.clone();
         for spelt in entry.names() {
             self.spellings.insert(spelt, &name);
         }
-        self.aliases.extend(entry.definition.aliases.iter().map(|alias| (alias.clone(), name.clone())));
+        self.aliases.extend(
+            entry
+                .definition
+                .aliases
+                .iter()
+                .map(|alias| (alias.clone(), name.clone())),
+        );
         if entry.rules.runner.reads_results() {
             self.result_readers.insert(name.clone());
         }
@@ -355,7 +428,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Adds a source that is unavailable. Names with its prefix are then not unknown, but not listed yet.
+    /// Adds a source that is unavailable. Names with its prefix are then not unknown, but not
+    /// listed yet.
     pub(crate) fn add_unlisted_source(&mut self, source: UnlistedSource) {
         self.unlisted.push(source);
     }
@@ -371,14 +445,28 @@ impl Catalog {
     /// The tool with this name or alias.
     pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
         let found = self.by_name.get(name);
-        found.or_else(|| self.aliases.get(name).and_then(|real| self.by_name.get(real)))
+        found.or_else(|| {
+            self.aliases
+                .get(name)
+                .and_then(|real| self.by_name.get(real))
+        })
     }
 
     /// A tool by which this caller may read pages of stored results, among those that `may` admits.
-    pub(crate) fn find_result_reader(&self, caller: &Caller, may: impl Fn(&Entry) -> bool) -> Option<ToolName> {
-        let usable = |entry: &&Arc<Entry>| entry.is_available() && entry.allows(caller) && may(entry);
-        let mut readers = self.result_readers.iter().filter_map(|name| self.by_name.get(name));
-        readers.find(usable).map(|entry| entry.definition.name.clone())
+    pub(crate) fn find_result_reader(
+        &self,
+        caller: &Caller,
+        may: impl Fn(&Entry) -> bool,
+    ) -> Option<ToolName> {
+        let usable =
+            |entry: &&Arc<Entry>| entry.is_available() && entry.allows(caller) && may(entry);
+        let mut readers = self
+            .result_readers
+            .iter()
+            .filter_map(|name| self.by_name.get(name));
+        readers
+            .find(usable)
+            .map(|entry| entry.definition.name.clone())
     }
 
     /// Number of tools.
@@ -393,7 +481,10 @@ impl Catalog {
 
     /// Number of tools with this origin.
     pub fn count_by_origin(&self, origin: Origin) -> usize {
-        self.by_name.values().filter(|entry| entry.origin == origin).count()
+        self.by_name
+            .values()
+            .filter(|entry| entry.origin == origin)
+            .count()
     }
 
     /// All tools, by name.
@@ -403,7 +494,11 @@ impl Catalog {
 
     /// The tools that this caller may use, by name.
     pub fn tools_for(&self, caller: &Caller) -> Vec<Arc<Entry>> {
-        self.by_name.values().filter(|entry| entry.allows(caller)).cloned().collect()
+        self.by_name
+            .values()
+            .filter(|entry| entry.allows(caller))
+            .cloned()
+            .collect()
     }
 
     /// The definitions of all enabled tools that this caller may use, ready for a model API.
@@ -413,18 +508,29 @@ impl Catalog {
 
     /// These tools in the given format. Disabled tools are left out.
     pub fn render(&self, format: Format, entries: &[Arc<Entry>]) -> Value {
-        let names = NameRules { spellings: &self.spellings, matching: self.call_settings.name_matching };
-        formats::render(format, entries.iter().map(|entry| entry.to_listed_tool()), names)
+        let names = NameRules {
+            spellings: &self.spellings,
+            matching: self.call_settings.name_matching,
+        };
+        formats::render(
+            format,
+            entries.iter().map(|entry| entry.to_listed_tool()),
+            names,
+        )
     }
 
-    /// The tool that a caller's name means: by name, by alias, and as far as `calls.name_matching` permits by another
-    /// spelling or by similarity. A tool that the caller may not use is found only by its exact names. So it neither
-    /// hides another tool nor becomes known.
+    /// The tool that a caller's name means: by name, by alias, and as far as `calls.name_matching`
+    /// permits by another spelling or by similarity. A tool that the caller may not use is found
+    /// only by its exact names. So it neither hides another tool nor becomes known.
     ///
     /// # Errors
-    /// When no tool matches, or more than one. A name that an unavailable source may have never matches a merely
-    /// similar tool.
-    pub fn resolve(&self, name: &str, caller: &Caller) -> Result<(&Arc<Entry>, NameMatch), ResolveError> {
+    /// When no tool matches, or more than one. A name that an unavailable source may have never
+    /// matches a merely similar tool.
+    pub fn resolve(
+        &self,
+        name: &str,
+        caller: &Caller,
+    ) -> Result<(&Arc<Entry>, NameMatch), ResolveError> {
         if let Some(entry) = self.get(name) {
             return Ok((entry, NameMatch::Exact));
         }
@@ -436,60 +542,109 @@ impl Catalog {
         }
         if let Some(source) = self.find_unlisted_source(name, caller) {
             let (reason, retry_after) = (source.reason)();
-            return Err(ResolveError::Unlisted { reason, retry_after });
+            return Err(ResolveError::Unlisted {
+                reason,
+                retry_after,
+            });
         }
-        let found = (matching == NameMatching::Similar).then(|| self.resolve_similar(name, caller)).flatten();
-        found.ok_or_else(|| ResolveError::Unknown { did_you_mean: self.did_you_mean(name, caller) })
+        let found = (matching == NameMatching::Similar)
+            .then(|| self.resolve_similar(name, caller))
+            .flatten();
+        found.ok_or_else(|| ResolveError::Unknown {
+            did_you_mean: self.did_you_mean(name, caller),
+        })
     }
 
     /// The unavailable source that may have a tool of this name, if this caller may use that tool.
     fn find_unlisted_source(&self, name: &str, caller: &Caller) -> Option<&UnlistedSource> {
-        let bare = strip_known_prefix(name).filter(|_| self.call_settings.name_matching != NameMatching::Exact);
-        let names = || std::iter::once(name).chain(bare).filter(|name| ToolName::parse(name).is_ok());
+        let bare = strip_known_prefix(name)
+            .filter(|_| self.call_settings.name_matching != NameMatching::Exact);
+        let names = || {
+            std::iter::once(name)
+                .chain(bare)
+                .filter(|name| ToolName::parse(name).is_ok())
+        };
         self.unlisted.iter().find(|source| {
-            let is_its = |name: &str| name.len() > source.prefix.len() && name.starts_with(&source.prefix);
+            let is_its =
+                |name: &str| name.len() > source.prefix.len() && name.starts_with(&source.prefix);
             names().any(|name| is_its(name) && self.grants_for(&[name]).allows(caller))
         })
     }
 
     fn resolve_spelling(&self, name: &str, caller: &Caller) -> Option<(&Arc<Entry>, NameMatch)> {
-        match self.spellings.matching_tools(name, |tool| self.is_allowed_tool(tool, caller))[..] {
-            [only] => self.by_name.get(only).map(|entry| (entry, NameMatch::Spelling)),
+        match self
+            .spellings
+            .matching_tools(name, |tool| self.is_allowed_tool(tool, caller))[..]
+        {
+            [only] => self
+                .by_name
+                .get(only)
+                .map(|entry| (entry, NameMatch::Spelling)),
             _ => None,
         }
     }
 
-    /// Never guesses a `write` tool, and never falls back to a weaker match when the best match is a write.
+    /// Never guesses a `write` tool, and never falls back to a weaker match when the best match is
+    /// a write.
     fn resolve_similar(&self, name: &str, caller: &Caller) -> Option<(&Arc<Entry>, NameMatch)> {
-        let best = match self.spellings.similar_tools(name, |tool| self.is_allowed_tool(tool, caller))[..] {
+        let best = match self
+            .spellings
+            .similar_tools(name, |tool| self.is_allowed_tool(tool, caller))[..]
+        {
             [(_, only)] => only,
             [(best, tool), (next, _), ..] if best > next => tool,
             _ => return None,
         };
-        let found = self.by_name.get(best).filter(|entry| entry.policy.effect != Effect::Write);
+        let found = self
+            .by_name
+            .get(best)
+            .filter(|entry| entry.policy.effect != Effect::Write);
         found.map(|entry| (entry, NameMatch::Similar))
     }
 
     fn is_allowed_tool(&self, tool: &ToolName, caller: &Caller) -> bool {
-        self.by_name.get(tool).is_some_and(|entry| entry.allows(caller))
+        self.by_name
+            .get(tool)
+            .is_some_and(|entry| entry.allows(caller))
     }
 
-    /// Names that an unknown name probably means, the most probable first. Only tools that this caller may use.
+    /// Names that an unknown name probably means, the most probable first. Only tools that this
+    /// caller may use.
     pub fn did_you_mean(&self, name: &str, caller: &Caller) -> Vec<String> {
-        let like = self.spellings.similar_tools(name, |tool| self.is_allowed_tool(tool, caller));
-        like.into_iter().take(MAX_SUGGESTIONS).map(|(_, real)| real.to_string()).collect()
+        let like = self
+            .spellings
+            .similar_tools(name, |tool| self.is_allowed_tool(tool, caller));
+        like.into_iter()
+            .take(MAX_SUGGESTIONS)
+            .map(|(_, real)| real.to_string())
+            .collect()
     }
 
-    /// A tool other than `own` that has another spelling of this name. With two such tools, a model's spelling would
-    /// match neither.
-    pub(crate) fn find_spelling_conflict(&self, name: &ToolName, own: &ToolName) -> Option<&Arc<Entry>> {
-        let other = self.spellings.matching_tools(name.as_str(), |tool| tool != own).first().copied();
+    /// A tool other than `own` that has another spelling of this name. With two such tools, a
+    /// model's spelling would match neither.
+    pub(crate) fn find_spelling_conflict(
+        &self,
+        name: &ToolName,
+        own: &ToolName,
+    ) -> Option<&Arc<Entry>> {
+        let other = self
+            .spellings
+            .matching_tools(name.as_str(), |tool| tool != own)
+            .first()
+            .copied();
         other.and_then(|tool| self.by_name.get(tool))
     }
 
     /// The differences between this catalog's tools and those of the catalog before.
     pub fn changes_since<'a>(&'a self, before: &'a Catalog) -> Changes {
-        let named = |catalog: &'a Catalog| catalog.by_name.iter().map(|(name, entry)| (name.as_str(), entry));
-        Changes::between(named(before), named(self), |one, other| Arc::ptr_eq(one, other) || one.is_same_as(other))
+        let named = |catalog: &'a Catalog| {
+            catalog
+                .by_name
+                .iter()
+                .map(|(name, entry)| (name.as_str(), entry))
+        };
+        Changes::between(named(before), named(self), |one, other| {
+            Arc::ptr_eq(one, other) || one.is_same_as(other)
+        })
     }
 }

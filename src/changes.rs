@@ -43,13 +43,21 @@ impl Changes {
 
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [("added", &self.added), ("removed", &self.removed), ("changed", &self.changed)];
+        let parts = [
+            ("added", &self.added),
+            ("removed", &self.removed),
+            ("changed", &self.changed),
+        ];
         let summaries: Vec<String> = parts
             .into_iter()
             .filter(|(_, names)| !names.is_empty())
             .map(|(what, names)| format!("{} {what} ({})", names.len(), names.join(", ")))
             .collect();
-        if summaries.is_empty() { f.write_str("the same") } else { f.write_str(&summaries.join(", ")) }
+        if summaries.is_empty() {
+            f.write_str("the same")
+        } else {
+            f.write_str(&summaries.join(", "))
+        }
     }
 }
 
@@ -59,10 +67,20 @@ mod tests {
 
     #[test]
     fn changes_are_displayed_in_one_line() {
-        let (before, after) = ([("a", 1), ("b", 2), ("c", 3)], [("d", 4), ("c", 30), ("a", 1)]);
-        let changes = Changes::between(before.into_iter(), after.into_iter(), |one, other| one == other);
-        assert_eq!(changes.to_string(), "1 added (d), 1 removed (b), 1 changed (c)");
-        let same = Changes::between(before.into_iter(), before.into_iter(), |one, other| one == other);
+        let (before, after) = (
+            [("a", 1), ("b", 2), ("c", 3)],
+            [("d", 4), ("c", 30), ("a", 1)],
+        );
+        let changes = Changes::between(before.into_iter(), after.into_iter(), |one, other| {
+            one == other
+        });
+        assert_eq!(
+            changes.to_string(),
+            "1 added (d), 1 removed (b), 1 changed (c)"
+        );
+        let same = Changes::between(before.into_iter(), before.into_iter(), |one, other| {
+            one == other
+        });
         assert!(same.is_empty());
         assert_eq!(same.to_string(), "the same");
     }

@@ -1,20 +1,26 @@
-//! Confines the programs that tools start. It is the only file with `unsafe`. The standard library cannot express
-//! that a function may run between fork and exec. It also cannot express the ownership of a file that was open when
-//! the process started.
+//! Confines the programs that tools start. It is the only file with `unsafe`. The standard library
+//! cannot express that a function may run between fork and exec. It also cannot express the
+//! ownership of a file that was open when the process started.
 //!
-//! A program is confined in one of two ways. Only a fork can run code before the program begins. But a fork copies
-//! the tables of all memory, which takes milliseconds for a large process. So the program's `main` may set for the
-//! whole process what children inherit ([`confine_process`]). Children are then started without a fork. Two limits
-//! must not apply to the service itself, so they are set from outside, directly after the start.
+//! A program is confined in one of two ways. Only a fork can run code before the program begins.
+//! But a fork copies the tables of all memory, which takes milliseconds for a large process. So the
+//! program's `main` may set for the whole process what children inherit ([`confine_process`]).
+//! Children are then started without a fork. Two limits must not apply to the service itself, so
+//! they are set from outside, directly after the start.
 //!
-//! So for a moment such a program has the service's limit of open files, because `posix_spawn` sets no limits. That
-//! matters little: the program is only being loaded, and the limit then applies to everything it opens later.
+//! So for a moment such a program has the service's limit of open files, because `posix_spawn` sets
+//! no limits. That matters little: the program is only being loaded, and the limit then applies to
+//! everything it opens later.
 //!
-//! Closing the gap would cost more. A limit applies to the whole process, so the service cannot lower its own while
-//! it starts a program. A shell in between (`sh -c 'ulimit -n 1024; exec "$0" "$@"'`) has several costs. Each start
-//! takes 0.5 ms longer on a quiet machine and 2 ms on a busy one. Not every image has a shell. A shell adds variables
-//! of its own, and it hides why a program cannot be started.
-#![expect(unsafe_code, reason = "see the module; the reason stands beside each use")]
+//! Closing the gap would cost more. A limit applies to the whole process, so the service cannot
+//! lower its own while it starts a program. A shell in between
+//! (`sh -c 'ulimit -n 1024; exec "$0" "$@"'`) has several costs. Each start takes 0.5 ms longer on
+//! a quiet machine and 2 ms on a busy one. Not every image has a shell. A shell adds variables of
+//! its own, and it hides why a program cannot be started.
+#![expect(
+    unsafe_code,
+    reason = "see the module; the reason stands beside each use"
+)]
 
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
@@ -24,34 +30,38 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use tokio::process::{Child, Command};
 
-/// Maximum number of files and sockets that a program may have open. Most systems have this default.
+/// Maximum number of files and sockets that a program may have open. Most systems have this
+/// default.
 const MAX_OPEN_FILES: u64 = 1024;
 
-/// Whether [`confine_process`] has run. It describes the process, like the settings themselves, which the kernel
-/// keeps.
+/// Whether [`confine_process`] has run. It describes the process, like the settings themselves,
+/// which the kernel keeps.
 static IS_PROCESS_CONFINED: AtomicBool = AtomicBool::new(false);
 
-/// Sets for the whole process what the programs that tools start inherit. Call it in `main`, before any thread and
-/// after [`run_as_init`](crate::init::run_as_init).
+/// Sets for the whole process what the programs that tools start inherit. Call it in `main`, before
+/// any thread and after [`run_as_init`](crate::init::run_as_init).
 ///
 /// - Neither the process nor its programs gain privileges by executing a program (`no_new_privs`).
 /// - Files that they make belong to their user alone (umask 077). This includes the ledger's files.
 /// - They make no core dumps.
 /// - Programs do not inherit the files that the process was started with.
 ///
-/// Without this call programs are confined all the same, but each start takes longer the more memory the process has.
+/// Without this call programs are confined all the same, but each start takes longer the more
+/// memory the process has.
 pub fn confine_process() {
     IS_PROCESS_CONFINED.store(apply_inherited_settings().is_ok(), Ordering::Relaxed);
 }
 
 /// Starts a program that is confined, together with everything that it starts:
 ///
-/// - It gains no privileges by executing a program (`no_new_privs`), so set-user-ID programs gain none.
+/// - It gains no privileges by executing a program (`no_new_privs`), so set-user-ID programs gain
+///   none.
 /// - Its files belong to its user alone, and it makes no core dumps.
 /// - It has at most 1,024 open files, and inherits only its standard streams.
 ///
-/// On Linux its limit of real-time computing, in microseconds, is set to `family`. This number identifies the program
-/// and everything that it starts, whatever they do to their environment, groups and sessions.
+/// On Linux its limit of real-time computing, in microseconds, is set to `family`. This number
+/// identifies the program and everything that it starts, whatever they do to their environment,
+/// groups and sessions.
 ///
 /// # Errors
 /// The error of the system.
@@ -62,9 +72,9 @@ pub(crate) fn spawn_confined(command: &mut Command, family: u64) -> io::Result<C
         linux::set_limits(&child, family);
         return Ok(child);
     }
-    // SAFETY: the function runs in a forked copy of a process with several threads, of which only one continues. So
-    // it may only do what is safe in a signal handler. It makes system calls on its own values; it takes no lock and
-    // allocates no memory.
+    // SAFETY: the function runs in a forked copy of a process with several threads, of which only
+    // one continues. So it may only do what is safe in a signal handler. It makes system calls on
+    // its own values; it takes no lock and allocates no memory.
     unsafe {
         command.pre_exec(move || confine_self(family));
     }
@@ -85,7 +95,13 @@ fn confine_self(family: u64) -> io::Result<()> {
 /// The settings that a process and its children share.
 fn apply_inherited_settings() -> io::Result<()> {
     umask(Mode::RWXG | Mode::RWXO);
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    setrlimit(
+        Resource::Core,
+        Rlimit {
+            current: Some(0),
+            maximum: Some(0),
+        },
+    )?;
     #[cfg(target_os = "linux")]
     {
         rustix::thread::set_no_new_privs(true)?;
@@ -97,15 +113,20 @@ fn apply_inherited_settings() -> io::Result<()> {
 /// The limit of a program. It is never above the limit of this process.
 fn open_file_limit() -> Rlimit {
     let own = getrlimit(Resource::Nofile);
-    let at_most = |limit: Option<u64>| Some(limit.map_or(MAX_OPEN_FILES, |limit| limit.min(MAX_OPEN_FILES)));
-    Rlimit { current: at_most(own.current), maximum: at_most(own.maximum) }
+    let at_most =
+        |limit: Option<u64>| Some(limit.map_or(MAX_OPEN_FILES, |limit| limit.min(MAX_OPEN_FILES)));
+    Rlimit {
+        current: at_most(own.current),
+        maximum: at_most(own.maximum),
+    }
 }
 
-/// Takes ownership of an inherited open file by its number. Use it only for a file that no other code of the process
-/// knows. `None` for the standard streams.
+/// Takes ownership of an inherited open file by its number. Use it only for a file that no other
+/// code of the process knows. `None` for the standard streams.
 pub(crate) fn take_inherited_fd(number: RawFd) -> Option<OwnedFd> {
-    // SAFETY: the caller has found the number in this process's list of open files, under a name that only this crate
-    // uses. No code that opens or closes files has started yet. So the file is open, and no other code closes it.
+    // SAFETY: the caller has found the number in this process's list of open files, under a name
+    // that only this crate uses. No code that opens or closes files has started yet. So the file is
+    // open, and no other code closes it.
     (number > 2).then(|| unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -127,33 +148,60 @@ mod linux {
 
     /// Fails if the limit is already lower. The program is then identified by its environment.
     pub(super) fn set_family(family: u64) {
-        let _ = setrlimit(Resource::Rttime, Rlimit { current: Some(family), maximum: Some(family) });
+        let _ = setrlimit(
+            Resource::Rttime,
+            Rlimit {
+                current: Some(family),
+                maximum: Some(family),
+            },
+        );
     }
 
     /// Limits a program that has just started. A program that has ended already needs no limits.
     pub(super) fn set_limits(child: &Child, family: u64) {
-        let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let id = child
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .and_then(Pid::from_raw);
         if id.is_some() {
             let _ = prlimit(id, Resource::Nofile, open_file_limit());
-            let _ = prlimit(id, Resource::Rttime, Rlimit { current: Some(family), maximum: Some(family) });
+            let _ = prlimit(
+                id,
+                Resource::Rttime,
+                Rlimit {
+                    current: Some(family),
+                    maximum: Some(family),
+                },
+            );
         }
     }
 
-    /// Lets the kernel close everything except the standard streams when the program begins. They must not be closed
-    /// now: the standard library reports over a pipe of its own whether the program could be started.
+    /// Lets the kernel close everything except the standard streams when the program begins. They
+    /// must not be closed now: the standard library reports over a pipe of its own whether the
+    /// program could be started.
     pub(super) fn set_close_on_exec() {
-        // SAFETY: a system call with numbers alone (close_range(2)). It only changes flags and closes nothing.
-        let done: c_long =
-            unsafe { libc::syscall(libc::SYS_close_range, FIRST_FD, c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+        // SAFETY: a system call with numbers alone (close_range(2)). It only changes flags and
+        // closes nothing.
+        let done: c_long = unsafe {
+            libc::syscall(
+                libc::SYS_close_range,
+                FIRST_FD,
+                c_uint::MAX,
+                libc::CLOSE_RANGE_CLOEXEC,
+            )
+        };
         if done != 0 {
             mark_each_file();
         }
     }
 
-    /// For kernels before 5.11, or a filter that does not know the call. Files that this crate opens need neither.
+    /// For kernels before 5.11, or a filter that does not know the call. Files that this crate
+    /// opens need neither.
     fn mark_each_file() {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(folder) = open(c"/proc/self/fd", flags, Mode::empty()) else { return };
+        let Ok(folder) = open(c"/proc/self/fd", flags, Mode::empty()) else {
+            return;
+        };
         let mut buffer = [MaybeUninit::uninit(); 2048];
         let mut entries = RawDir::new(folder, &mut buffer);
         while let Some(Ok(entry)) = entries.next() {
@@ -189,7 +237,10 @@ mod linux {
             fcntl_setfd(&file, FdFlags::empty()).unwrap();
             mark_each_file();
             assert_eq!(fcntl_getfd(&file).unwrap(), FdFlags::CLOEXEC);
-            assert_eq!(parse_fd_number(file.as_raw_fd().to_string().as_bytes()), Some(file.as_raw_fd()));
+            assert_eq!(
+                parse_fd_number(file.as_raw_fd().to_string().as_bytes()),
+                Some(file.as_raw_fd())
+            );
             for name in ["2", ".", "..", "", "99999999999"] {
                 assert_eq!(parse_fd_number(name.as_bytes()), None, "{name}");
             }

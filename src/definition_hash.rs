@@ -6,8 +6,8 @@ use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
 use crate::tools::Tool;
 
-/// SHA-256, in hex, of the tool's definition and the way it runs. If either changes, earlier stored results are not
-/// used.
+/// SHA-256, in hex, of the tool's definition and the way it runs. If either changes, earlier stored
+/// results are not used.
 pub fn definition_hash(tool: &Tool) -> String {
     hash_fields(&definition_fields(tool))
 }
@@ -19,7 +19,12 @@ pub(crate) fn hash_fields(fields: &Value) -> String {
 
 /// The tool's definition and the way it runs, in the author's order.
 pub(crate) fn definition_fields(tool: &Tool) -> Value {
-    let Tool { definition, kind, settings, .. } = tool;
+    let Tool {
+        definition,
+        kind,
+        settings,
+        ..
+    } = tool;
     let mut fields = json!({
         "name": definition.name,
         "description": definition.description,
@@ -31,6 +36,9 @@ pub(crate) fn definition_fields(tool: &Tool) -> Value {
         "implementation": settings.implementation,
     });
     // A tool without this key keeps the hash that it had before the key existed.
-    definition.context.iter().for_each(|context| fields["context"] = json!(context));
+    definition
+        .context
+        .iter()
+        .for_each(|context| fields["context"] = json!(context));
     fields
 }

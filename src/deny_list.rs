@@ -1,4 +1,5 @@
-//! The tools that a request denies for its own duration. Each name also matches other spellings, as in a call.
+//! The tools that a request denies for its own duration. Each name also matches other spellings, as
+//! in a call.
 
 use std::sync::Arc;
 
@@ -34,7 +35,8 @@ impl DenyList {
 
     /// Whether a tool with these names is denied.
     pub(crate) fn denies<'a>(&self, names: impl IntoIterator<Item = &'a ToolName>) -> bool {
-        !self.0.is_empty() && any_denies(&self.0, names.into_iter().map(ToolName::as_str), |_| false)
+        !self.0.is_empty()
+            && any_denies(&self.0, names.into_iter().map(ToolName::as_str), |_| false)
     }
 
     /// The names as written, for the calls that tools make.
@@ -44,8 +46,15 @@ impl DenyList {
 
     /// The entries that match none of these names, as written.
     pub(crate) fn unmatched_entries<'a>(&'a self, names: &[&str]) -> Vec<&'a str> {
-        let is_unmatched =
-            |deny: &&ToolPattern| !any_denies(std::slice::from_ref(*deny), names.iter().copied(), |_| false);
-        self.0.iter().filter(is_unmatched).map(ToolPattern::text).collect()
+        let is_unmatched = |deny: &&ToolPattern| {
+            !any_denies(std::slice::from_ref(*deny), names.iter().copied(), |_| {
+                false
+            })
+        };
+        self.0
+            .iter()
+            .filter(is_unmatched)
+            .map(ToolPattern::text)
+            .collect()
     }
 }

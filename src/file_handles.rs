@@ -2,17 +2,26 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Enough for all connections, and for the pipes and sockets of a thousand calls. It is not higher because the
-/// programs of tools inherit it, and some close every handle up to the limit at their start.
+/// Enough for all connections, and for the pipes and sockets of a thousand calls. It is not higher
+/// because the programs of tools inherit it, and some close every handle up to the limit at their
+/// start.
 const WANTED_LIMIT: u64 = 8192;
 
-/// Raises the process's limit if it is lower and the system allows it. Many systems begin with 1,024 because of
-/// select(2). Call it in a program's `main`; a library should not change limits.
+/// Raises the process's limit if it is lower and the system allows it. Many systems begin with
+/// 1,024 because of select(2). Call it in a program's `main`; a library should not change limits.
 pub fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
-    let wanted = limit.maximum.map_or(WANTED_LIMIT, |most| most.min(WANTED_LIMIT));
+    let wanted = limit
+        .maximum
+        .map_or(WANTED_LIMIT, |most| most.min(WANTED_LIMIT));
     if limit.current.is_some_and(|current| current < wanted) {
-        let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
+        let raised = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: Some(wanted),
+                maximum: limit.maximum,
+            },
+        );
         if let Err(error) = raised {
             tracing::warn!(%error, "the limit of open files cannot be raised");
         }
@@ -22,5 +31,7 @@ pub fn raise_limit() {
 
 /// The number of open files and sockets that the process may have. `None` if there is no limit.
 pub fn current_limit() -> Option<usize> {
-    getrlimit(Resource::Nofile).current.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
+    getrlimit(Resource::Nofile)
+        .current
+        .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }

@@ -1,4 +1,5 @@
-//! The table of running calls. `GET /invocations` shows them at once, and a shutdown waits for them.
+//! The table of running calls. `GET /invocations` shows them at once, and a shutdown waits for
+//! them.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -32,7 +33,11 @@ const MAX_UNCOMMITTED_KIB: usize = 32 << 10;
 impl Default for InFlightCalls {
     fn default() -> Self {
         let uncommitted_memory = Arc::new(Semaphore::new(MAX_UNCOMMITTED_KIB));
-        Self { calls: Arc::default(), tasks: TaskTracker::new(), uncommitted_memory }
+        Self {
+            calls: Arc::default(),
+            tasks: TaskTracker::new(),
+            uncommitted_memory,
+        }
     }
 }
 
@@ -50,13 +55,16 @@ struct Call {
 }
 
 #[derive(Clone)]
-#[expect(clippy::large_enum_variant, reason = "most calls are running; a box would cost each of them an allocation")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most calls are running; a box would cost each of them an allocation"
+)]
 enum CallStage {
     /// The tool runs, or the call waits for it.
     Running(Invocation, Effect),
-    /// The call has ended, and its row is not committed yet. Until then, this row stands in for the ledger's, so a
-    /// caller with an answer always finds its call. It keeps no second copy of the arguments: memory is bounded by the
-    /// size of the rows.
+    /// The call has ended, and its row is not committed yet. Until then, this row stands in for the
+    /// ledger's, so a caller with an answer always finds its call. It keeps no second copy of the
+    /// arguments: memory is bounded by the size of the rows.
     Ended(Arc<Row>),
 }
 
@@ -85,21 +93,40 @@ impl InFlightCalls {
             return None;
         }
         let stage = CallStage::Running(invocation.clone(), effect);
-        calls.by_id.insert(invocation.id, Call { stage, removed: None });
-        // The token is taken under the lock that `close` takes, too. So a call either sees `closed`, or `wait_until_empty` waits
-        // for it.
-        Some(InFlightGuard { id: invocation.id, table: self.clone(), _task: self.tasks.token() })
+        calls.by_id.insert(
+            invocation.id,
+            Call {
+                stage,
+                removed: None,
+            },
+        );
+        // The token is taken under the lock that `close` takes, too. So a call either sees
+        // `closed`, or `wait_until_empty` waits for it.
+        Some(InFlightGuard {
+            id: invocation.id,
+            table: self.clone(),
+            _task: self.tasks.token(),
+        })
     }
 
-    /// Reserves memory for a row that is written after its answer; `None` if too many rows wait already.
+    /// Reserves memory for a row that is written after its answer; `None` if too many rows wait
+    /// already.
     pub fn reserve_uncommitted(&self, row: &Row) -> Option<OwnedSemaphorePermit> {
         let kib = u32::try_from(row.memory_bytes().div_ceil(1024)).unwrap_or(u32::MAX);
-        self.uncommitted_memory.clone().try_acquire_many_owned(kib).ok()
+        self.uncommitted_memory
+            .clone()
+            .try_acquire_many_owned(kib)
+            .ok()
     }
 
     /// All running calls as rows, and the calls that have ended and are not committed yet.
     pub fn list(&self) -> Vec<Arc<Row>> {
-        let stages: Vec<CallStage> = self.lock().by_id.values().map(|call| call.stage.clone()).collect();
+        let stages: Vec<CallStage> = self
+            .lock()
+            .by_id
+            .values()
+            .map(|call| call.stage.clone())
+            .collect();
         stages.iter().map(CallStage::row).collect()
     }
 
@@ -109,8 +136,8 @@ impl InFlightCalls {
         found.map(|stage| stage.row())
     }
 
-    /// Cancels a call that has not ended, whatever its `on_disconnect` says. The returned token is cancelled when the
-    /// call's row is committed. `None` if there is no such call any more.
+    /// Cancels a call that has not ended, whatever its `on_disconnect` says. The returned token is
+    /// cancelled when the call's row is committed. `None` if there is no such call any more.
     pub fn cancel(&self, id: InvocationId) -> Option<CancellationToken> {
         let mut calls = self.lock();
         let call = calls.by_id.get_mut(&id)?;
@@ -158,18 +185,33 @@ impl InFlightCalls {
         self.tasks.wait().await;
     }
 
-    /// Ends the running calls at a shutdown. New calls are admitted during `linger`. Then the running calls have
-    /// `drain` to end, or until `hurry` completes. After that they are cancelled.
-    pub async fn shut_down(&self, linger: Duration, drain: Duration, hurry: impl Future<Output = ()>) {
+    /// Ends the running calls at a shutdown. New calls are admitted during `linger`. Then the
+    /// running calls have `drain` to end, or until `hurry` completes. After that they are
+    /// cancelled.
+    pub async fn shut_down(
+        &self,
+        linger: Duration,
+        drain: Duration,
+        hurry: impl Future<Output = ()>,
+    ) {
         let wait = async {
             if !linger.is_zero() {
-                tracing::info!(calls = self.len(), "stopping: not ready any more, still serving");
+                tracing::info!(
+                    calls = self.len(),
+                    "stopping: not ready any more, still serving"
+                );
                 sleep(linger).await;
             }
             self.close();
-            tracing::info!(calls = self.len(), "stopping: no new calls, waiting for running ones");
+            tracing::info!(
+                calls = self.len(),
+                "stopping: no new calls, waiting for running ones"
+            );
             if timeout(drain, self.wait_until_empty()).await.is_err() {
-                tracing::warn!(calls = self.len(), "the drain time is over: running calls are cancelled");
+                tracing::warn!(
+                    calls = self.len(),
+                    "the drain time is over: running calls are cancelled"
+                );
             }
         };
         tokio::select! {
@@ -181,14 +223,21 @@ impl InFlightCalls {
         }
         self.cancel_all();
         if timeout(CANCEL_TIME, self.wait_until_empty()).await.is_err() {
-            tracing::error!(calls = self.len(), "calls did not stop in time; the next start finds them `unknown`");
+            tracing::error!(
+                calls = self.len(),
+                "calls did not stop in time; the next start finds them `unknown`"
+            );
         }
     }
 
     /// Cancels every running call.
     pub fn cancel_all(&self) {
-        let tokens: Vec<CancellationToken> =
-            self.lock().by_id.values().filter_map(|call| call.stage.cancel_token()).collect();
+        let tokens: Vec<CancellationToken> = self
+            .lock()
+            .by_id
+            .values()
+            .filter_map(|call| call.stage.cancel_token())
+            .collect();
         tokens.iter().for_each(CancellationToken::cancel);
     }
 
@@ -227,6 +276,8 @@ impl InFlightGuard {
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
         let call = self.table.lock().by_id.remove(&self.id);
-        call.and_then(|call| call.removed).iter().for_each(CancellationToken::cancel);
+        call.and_then(|call| call.removed)
+            .iter()
+            .for_each(CancellationToken::cancel);
     }
 }

@@ -90,13 +90,15 @@ pub mod tools;
 
 pub use app::{App, AppBuilder, Error, RegistryBuilder};
 pub use call::{
-    Caller, Capture, Effect, Idempotency, Limit, LimitScope, Paging, Per, ToolContext, ToolError, ToolResult,
+    Caller, Capture, Effect, Idempotency, Limit, LimitScope, Paging, Per, ToolContext, ToolError,
+    ToolResult,
 };
 pub use formats::Format;
 pub use registry::{MAX_REGISTERED, Registry};
 /// Makes a tool from a function.
 ///
-/// The function does not change. The attribute adds `NAME::tool()`, which returns the function as a [`Tool`]:
+/// The function does not change. The attribute adds `NAME::tool()`, which returns the function as a
+/// [`Tool`]:
 ///
 /// ```
 /// use toolcrib::{ToolContext, ToolError, tool};
@@ -125,21 +127,26 @@ pub use registry::{MAX_REGISTERED, Registry};
 /// # The definition
 ///
 /// - The **name** is the function's, or `name = "…"`.
-/// - The **description** is the function's documentation up to its first heading (`# Errors`), or `description = "…"`. A tool without
-///   a description does not compile.
-/// - Each **parameter** is a property of the input schema, in the order of the function, with its documentation as description. Its
-///   type has `serde::Deserialize` and [`schemars::JsonSchema`](https://docs.rs/schemars). An `Option` is optional. A parameter with
-///   `#[tool(default = …)]`, or `#[tool(default)]` for the type's own default, is optional too, and the schema states the default value. `#[schemars(…)]` and `#[serde(…)]` mean what they mean at a field of a struct.
-/// - A parameter of the type [`ToolContext`] is the context of the call, and no property. Values that tools share come from
-///   [`ToolContext::service`].
-/// - The **output schema** comes from the return type, if that is an object: a struct that has `serde::Serialize` and
-///   `schemars::JsonSchema`. Texts, numbers, lists and [`ToolResult`] have none. An `Err` becomes a [`ToolError`].
+/// - The **description** is the function's documentation up to its first heading (`# Errors`), or
+///   `description = "…"`. A tool without a description does not compile.
+/// - Each **parameter** is a property of the input schema, in the order of the function, with its
+///   documentation as description. Its type has `serde::Deserialize` and
+///   [`schemars::JsonSchema`](https://docs.rs/schemars). An `Option` is optional. A parameter with
+///   `#[tool(default = …)]`, or `#[tool(default)]` for the type's own default, is optional too, and
+///   the schema states the default value. `#[schemars(…)]` and `#[serde(…)]` mean what they mean at
+///   a field of a struct.
+/// - A parameter of the type [`ToolContext`] is the context of the call, and no property. Values
+///   that tools share come from [`ToolContext::service`].
+/// - The **output schema** comes from the return type, if that is an object: a struct that has
+///   `serde::Serialize` and `schemars::JsonSchema`. Texts, numbers, lists and [`ToolResult`] have
+///   none. An `Err` becomes a [`ToolError`].
 ///
 /// A function that is not `async` may block: it runs on a blocking thread.
 ///
 /// # The settings
 ///
-/// The settings have the names of the manifest keys. A setting that is invalid or has no effect does not compile; the error points at the setting.
+/// The settings have the names of the manifest keys. A setting that is invalid or has no effect
+/// does not compile; the error points at the setting.
 ///
 /// | key | value |
 /// | --- | --- |
@@ -161,12 +168,14 @@ pub use registry::{MAX_REGISTERED, Registry};
 /// | `annotations(title = "…", openWorldHint = true)` | MCP's annotations |
 /// | `crate = other::path` | the path of the library, for crates that export it under another name |
 ///
-/// Set a value that is known only at run time afterwards: `find_orders::tool().timeout(configured)`.
+/// Set a value that is known only at run time afterwards:
+/// `find_orders::tool().timeout(configured)`.
 ///
 /// # Limits
 ///
-/// The function must be a free function: without `self`, type parameters and references as parameters. `NAME` also becomes the name of a
-/// type, so the same scope cannot have a module of that name.
+/// The function must be a free function: without `self`, type parameters and references as
+/// parameters. `NAME` also becomes the name of a type, so the same scope cannot have a module of
+/// that name.
 pub use toolcrib_macros::tool;
 pub use tools::{Agent, Tool};
 

@@ -7,12 +7,14 @@ use toolcrib::confine::confine_process;
 use toolcrib::environment::{Environment, conceal, refuse_inspection};
 use toolcrib::{cli, init};
 
-/// Rows are allocated on one thread and freed on another, which costs the system's allocator a fifth of a cached call.
+/// Rows are allocated on one thread and freed on another, which costs the system's allocator a
+/// fifth of a cached call.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Settings of the allocator, which it reads before `main`. Freed memory stays for so many milliseconds before it is given
-/// back to the system. In the second that is mimalloc's default, a few large requests leave more behind than they use.
+/// Settings of the allocator, which it reads before `main`. Freed memory stays for so many
+/// milliseconds before it is given back to the system. In the second that is mimalloc's default, a
+/// few large requests leave more behind than they use.
 const ALLOCATOR_SETTINGS: [(&str, &str); 1] = [("MIMALLOC_PURGE_DELAY", "10")];
 /// How often freed memory is given back to the system while nothing is freed.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
@@ -21,9 +23,9 @@ const LARGE_BLOCK: usize = 1 << 20;
 
 /// Has freed memory given back to the system while the service is idle.
 ///
-/// mimalloc has no thread of its own: it gives memory back when a page is freed some time later. After a burst nothing
-/// is freed, and the memory would stay. A large block is a page of its own, so its end is what mimalloc waits for. The
-/// block is never written to, so it takes no memory.
+/// mimalloc has no thread of its own: it gives memory back when a page is freed some time later.
+/// After a burst nothing is freed, and the memory would stay. A large block is a page of its own,
+/// so its end is what mimalloc waits for. The block is never written to, so it takes no memory.
 async fn release_freed_memory() {
     let mut tick = tokio::time::interval(RELEASE_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -48,8 +50,11 @@ fn main() -> ExitCode {
         confine_process();
     }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // tokio reads this variable only from the process's environment, from which `conceal` may have removed it.
-    let threads = environment.get_text("TOKIO_WORKER_THREADS").and_then(|threads| threads.parse().ok());
+    // tokio reads this variable only from the process's environment, from which `conceal` may have
+    // removed it.
+    let threads = environment
+        .get_text("TOKIO_WORKER_THREADS")
+        .and_then(|threads| threads.parse().ok());
     if let Some(threads) = threads.filter(|threads| *threads > 0) {
         runtime.worker_threads(threads);
     }

@@ -1,17 +1,18 @@
 //! Other spellings of tools' names.
 //!
-//! Models change the case of a name, replace a separator by another, or add a prefix that their provider uses for
-//! tools. The normal form of a name is without such differences. A prefix that names a server
-//! (`mcp__github__create_issue`) identifies the tool, so it is not removed. An alias helps there.
+//! Models change the case of a name, replace a separator by another, or add a prefix that their
+//! provider uses for tools. The normal form of a name is without such differences. A prefix that
+//! names a server (`mcp__github__create_issue`) identifies the tool, so it is not removed. An alias
+//! helps there.
 
 use std::collections::BTreeMap;
 
 use crate::call::ToolName;
 use crate::suggest;
 
-/// Prefixes of names, followed by `.` or `:`. `functions` is the namespace of OpenAI's harmony format (and so of
-/// Kimi's ids). `default_api` is the module in Gemini's code-like calls. Other models write `tools` in place of
-/// either.
+/// Prefixes of names, followed by `.` or `:`. `functions` is the namespace of OpenAI's harmony
+/// format (and so of Kimi's ids). `default_api` is the module in Gemini's code-like calls. Other
+/// models write `tools` in place of either.
 const PREFIXES: [&str; 3] = ["functions", "tools", "default_api"];
 
 /// The maximum length of a text that can be a spelling of a name.
@@ -19,14 +20,23 @@ const MAX_SPELLING_LEN: usize = 2 * ToolName::MAX_LEN;
 
 /// The normal form of a complete name: lower case, and `_` for `-`, `.` and a space.
 pub fn normalize_name(name: &str) -> String {
-    let plain = |c: char| if matches!(c, '-' | '.' | ' ') { '_' } else { c.to_ascii_lowercase() };
+    let plain = |c: char| {
+        if matches!(c, '-' | '.' | ' ') {
+            '_'
+        } else {
+            c.to_ascii_lowercase()
+        }
+    };
     name.trim().chars().map(plain).collect()
 }
 
 /// The name after one of the prefixes, if there is one.
 pub fn strip_known_prefix(name: &str) -> Option<&str> {
     let (prefix, rest) = name.trim().split_once(['.', ':'])?;
-    PREFIXES.iter().any(|known| known.eq_ignore_ascii_case(prefix)).then_some(rest)
+    PREFIXES
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(prefix))
+        .then_some(rest)
 }
 
 /// The normal forms of a text: of the whole text, then of the text without its prefix.
@@ -79,31 +89,50 @@ impl Spellings {
         });
     }
 
-    /// The tools of which the text is a spelling. `usable` selects the tools that are considered. The whole text
-    /// takes precedence over the text without its prefix.
-    pub fn matching_tools(&self, requested: &str, usable: impl Fn(&ToolName) -> bool) -> Vec<&ToolName> {
+    /// The tools of which the text is a spelling. `usable` selects the tools that are considered.
+    /// The whole text takes precedence over the text without its prefix.
+    pub fn matching_tools(
+        &self,
+        requested: &str,
+        usable: impl Fn(&ToolName) -> bool,
+    ) -> Vec<&ToolName> {
         let found = |form: String| {
-            let tools = self.0.get(&form)?.iter().filter(|tool| usable(tool)).collect::<Vec<_>>();
+            let tools = self
+                .0
+                .get(&form)?
+                .iter()
+                .filter(|tool| usable(tool))
+                .collect::<Vec<_>>();
             (!tools.is_empty()).then_some(tools)
         };
         normal_forms(requested).find_map(found).unwrap_or_default()
     }
 
-    /// The tools with a name similar enough to the text, the most similar first, each with its ratio.
-    pub fn similar_tools(&self, requested: &str, usable: impl Fn(&ToolName) -> bool) -> Vec<(f32, &ToolName)> {
+    /// The tools with a name similar enough to the text, the most similar first, each with its
+    /// ratio.
+    pub fn similar_tools(
+        &self,
+        requested: &str,
+        usable: impl Fn(&ToolName) -> bool,
+    ) -> Vec<(f32, &ToolName)> {
         let requested: Vec<String> = normal_forms(requested).collect();
         let mut best: BTreeMap<&ToolName, f32> = BTreeMap::new();
         for (form, tools) in &self.0 {
-            let ratios = requested
-                .iter()
-                .filter_map(|requested| suggest::ratio_above(requested, form, suggest::MIN_MEANT_RATIO));
-            let Some(ratio) = ratios.max_by(f32::total_cmp) else { continue };
+            let ratios = requested.iter().filter_map(|requested| {
+                suggest::ratio_above(requested, form, suggest::MIN_MEANT_RATIO)
+            });
+            let Some(ratio) = ratios.max_by(f32::total_cmp) else {
+                continue;
+            };
             for tool in tools.iter().filter(|tool| usable(tool)) {
                 let known = best.entry(tool).or_default();
                 *known = known.max(ratio);
             }
         }
-        let mut rated: Vec<(f32, &ToolName)> = best.into_iter().map(|(tool, ratio)| (ratio, tool)).collect();
+        let mut rated: Vec<(f32, &ToolName)> = best
+            .into_iter()
+            .map(|(tool, ratio)| (ratio, tool))
+            .collect();
         rated.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
         rated
     }
@@ -153,11 +182,23 @@ mod tests {
         for tool in ["list", "tools.list"] {
             spellings.insert(&name(tool), &name(tool));
         }
-        assert_eq!(spellings.matching_tools("Tools-List", |_| true), [&name("tools.list")]);
-        assert_eq!(spellings.matching_tools("TOOLS.LIST", |_| true), [&name("tools.list")]);
-        assert_eq!(spellings.matching_tools("TOOLS.LIST", |tool| tool.as_str() == "list"), [&name("list")]);
+        assert_eq!(
+            spellings.matching_tools("Tools-List", |_| true),
+            [&name("tools.list")]
+        );
+        assert_eq!(
+            spellings.matching_tools("TOOLS.LIST", |_| true),
+            [&name("tools.list")]
+        );
+        assert_eq!(
+            spellings.matching_tools("TOOLS.LIST", |tool| tool.as_str() == "list"),
+            [&name("list")]
+        );
         spellings.remove("tools.list");
-        assert_eq!(spellings.matching_tools("TOOLS.LIST", |_| true), [&name("list")]);
+        assert_eq!(
+            spellings.matching_tools("TOOLS.LIST", |_| true),
+            [&name("list")]
+        );
         assert!(spellings.matching_tools("frobnicate", |_| true).is_empty());
     }
 
@@ -167,22 +208,45 @@ mod tests {
         let (real, aliases) = (name("send_mail"), [name("mailer")]);
         let spellings: Spellings = [(&real, &aliases[..])].into_iter().collect();
         for requested in ["Send-Mail", "MAILER", "tools.mailer"] {
-            assert_eq!(spellings.matching_tools(requested, |_| true), [&real], "{requested}");
+            assert_eq!(
+                spellings.matching_tools(requested, |_| true),
+                [&real],
+                "{requested}"
+            );
         }
         let padded = format!("send_mail{}", " ".repeat(MAX_SPELLING_LEN - 9));
-        assert_eq!((spellings.matching_tools(&padded, |_| true), MAX_SPELLING_LEN), (vec![&real], 256));
-        assert!(spellings.matching_tools(&format!("{padded} "), |_| true).is_empty());
+        assert_eq!(
+            (
+                spellings.matching_tools(&padded, |_| true),
+                MAX_SPELLING_LEN
+            ),
+            (vec![&real], 256)
+        );
+        assert!(
+            spellings
+                .matching_tools(&format!("{padded} "), |_| true)
+                .is_empty()
+        );
     }
 
     #[test]
     fn similar_tools_are_sorted_and_unique() {
         let name = |text| ToolName::parse(text).unwrap();
         let mut spellings = Spellings::default();
-        for (spelt, real) in [("get_weather", "a"), ("get_weathers", "a"), ("got_weathers", "b"), ("other", "c")] {
+        for (spelt, real) in [
+            ("get_weather", "a"),
+            ("get_weathers", "a"),
+            ("got_weathers", "b"),
+            ("other", "c"),
+        ] {
             spellings.insert(&name(spelt), &name(real));
         }
         let found = |requested| {
-            spellings.similar_tools(requested, |_| true).into_iter().map(|(_, tool)| tool.as_str()).collect::<Vec<_>>()
+            spellings
+                .similar_tools(requested, |_| true)
+                .into_iter()
+                .map(|(_, tool)| tool.as_str())
+                .collect::<Vec<_>>()
         };
         assert_eq!(found("functions.Get-Weathers"), ["a", "b"]);
         assert_eq!(found("frobnicate"), [""; 0]);

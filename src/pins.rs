@@ -1,9 +1,9 @@
-//! The approved state of MCP servers and of OpenAPI documents at URLs: how each is reached, and a hash of each of its
-//! tools.
+//! The approved state of MCP servers and of OpenAPI documents at URLs: how each is reached, and a
+//! hash of each of its tools.
 //!
-//! A server may change a tool's description after a person has reviewed it, and a model trusts what a description says.
-//! So `toolcrib pin` stores hashes of the definitions in a file beside the manifest. A tool that differs from its pin
-//! is quarantined until it is approved again.
+//! A server may change a tool's description after a person has reviewed it, and a model trusts what
+//! a description says. So `toolcrib pin` stores hashes of the definitions in a file beside the
+//! manifest. A tool that differs from its pin is quarantined until it is approved again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,9 +19,11 @@ use crate::tools::{DefinitionFingerprint, DiscoveredTool};
 
 /// Version of the file format.
 pub const FORMAT_VERSION: u64 = 1;
-/// The manifest keys that define how a server is reached, or where a document is and where its requests go.
+/// The manifest keys that define how a server is reached, or where a document is and where its
+/// requests go.
 pub const REACH_KEYS: [&str; 5] = ["command", "environment", "url", "document", "base_url"];
-/// Hex digits that are kept of the hash of a part. They only name the part that changed; the full hash decides.
+/// Hex digits that are kept of the hash of a part. They only name the part that changed; the full
+/// hash decides.
 const SHORT_HASH_DIGITS: usize = 16;
 
 /// The contents of the file.
@@ -38,8 +40,8 @@ pub struct Pins {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServerPins {
-    /// Hash over its command line and environment, its URL, or its document and base URL, as written in the manifest. The
-    /// values of references do not count.
+    /// Hash over its command line and environment, its URL, or its document and base URL, as
+    /// written in the manifest. The values of references do not count.
     pub reach: Hash,
     /// The pins of its tools, by the server's own names.
     pub tools: BTreeMap<String, ToolPin>,
@@ -52,8 +54,9 @@ pub struct ServerPins {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolPin {
-    /// Hash over the canonical JSON of `{name, title, description, inputSchema, outputSchema, annotations, request}`.
-    /// Members that the tool does not have are left out; only an operation has a `request`.
+    /// Hash over the canonical JSON of
+    /// `{name, title, description, inputSchema, outputSchema, annotations, request}`. Members that
+    /// the tool does not have are left out; only an operation has a `request`.
     pub sha256: Hash,
     /// The first digits of the hash of each member, to report what has changed.
     pub parts: BTreeMap<String, String>,
@@ -102,8 +105,12 @@ pub enum Mismatch {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Reach => f.write_str("its server's command, environment or URL has changed since it was pinned"),
-            Self::Document => f.write_str("the document or the base URL of its source has changed since it was pinned"),
+            Self::Reach => f.write_str(
+                "its server's command, environment or URL has changed since it was pinned",
+            ),
+            Self::Document => f.write_str(
+                "the document or the base URL of its source has changed since it was pinned",
+            ),
             Self::Unpinned => f.write_str("its server is not pinned, though the manifest has pins"),
             Self::New => f.write_str("it is new since its server was pinned"),
             Self::Changed(parts) => write!(f, "changed since it was pinned: {}", parts.join(", ")),
@@ -113,7 +120,10 @@ impl fmt::Display for Mismatch {
 
 /// Path of the pins of a manifest: beside it, `toolcrib.lock` for `toolcrib.yaml`.
 pub fn pins_path(manifest: &Path) -> PathBuf {
-    if manifest.extension().is_some_and(|extension| extension == "lock") {
+    if manifest
+        .extension()
+        .is_some_and(|extension| extension == "lock")
+    {
         // The manifest itself has this extension, so its pins need another name.
         return manifest.with_extension("lock.lock");
     }
@@ -124,15 +134,25 @@ impl ServerPins {
     /// The pins of the current state. `declaration` is the server's entry in the manifest.
     pub fn new(declaration: &Value, offers: &[DiscoveredTool]) -> Self {
         let pin = |offer: &DiscoveredTool| {
-            Some((offer.name.clone(), ToolPin::from_fingerprint(&offer.snapshot.as_ref()?.fingerprint)))
+            Some((
+                offer.name.clone(),
+                ToolPin::from_fingerprint(&offer.snapshot.as_ref()?.fingerprint),
+            ))
         };
         let tools = offers.iter().filter_map(pin).collect();
-        Self { reach: reach_hash(declaration), tools, is_missing: false }
+        Self {
+            reach: reach_hash(declaration),
+            tools,
+            is_missing: false,
+        }
     }
 
     /// The pins of a server that is not in the file.
     pub fn for_missing_server(declaration: &Value) -> Self {
-        Self { is_missing: true, ..Self::new(declaration, &[]) }
+        Self {
+            is_missing: true,
+            ..Self::new(declaration, &[])
+        }
     }
 
     /// Whether the server is reached as it was approved.
@@ -147,18 +167,29 @@ impl ServerPins {
         }
         if !self.matches_reach(declaration) {
             let is_document = declaration.get("document").is_some();
-            return Some(if is_document { Mismatch::Document } else { Mismatch::Reach });
+            return Some(if is_document {
+                Mismatch::Document
+            } else {
+                Mismatch::Reach
+            });
         }
-        let Some(pinned) = self.tools.get(&offer.name) else { return Some(Mismatch::New) };
-        let Some(now) = offer.snapshot.as_ref().map(|snapshot| ToolPin::from_fingerprint(&snapshot.fingerprint)) else {
+        let Some(pinned) = self.tools.get(&offer.name) else {
+            return Some(Mismatch::New);
+        };
+        let Some(now) = offer
+            .snapshot
+            .as_ref()
+            .map(|snapshot| ToolPin::from_fingerprint(&snapshot.fingerprint))
+        else {
             return Some(Mismatch::Changed(vec!["definition".into()]));
         };
         (pinned.sha256 != now.sha256).then(|| Mismatch::Changed(pinned.changed_parts(&now)))
     }
 }
 
-/// A hash of `command` and `environment`, or of `url`, as written. Variables count because they can decide what runs:
-/// the program is searched in PATH, and interpreters and package managers read variables of their own.
+/// A hash of `command` and `environment`, or of `url`, as written. Variables count because they can
+/// decide what runs: the program is searched in PATH, and interpreters and package managers read
+/// variables of their own.
 fn reach_hash(declaration: &Value) -> Hash {
     let part = |name: &&str| Some(((*name).to_owned(), declaration.get(*name)?.clone()));
     Hash::from_json(&REACH_KEYS.iter().filter_map(part).collect())
@@ -168,8 +199,15 @@ impl ToolPin {
     /// The pin of a tool with these hashes.
     pub fn from_fingerprint(prints: &DefinitionFingerprint) -> Self {
         let short = |hash: &[u8; 32]| hex::encode(hash)[..SHORT_HASH_DIGITS].to_owned();
-        let parts = prints.part_hashes.iter().map(|(part, hash)| ((*part).to_owned(), short(hash))).collect();
-        Self { sha256: Hash(hex::encode(prints.full_hash)), parts }
+        let parts = prints
+            .part_hashes
+            .iter()
+            .map(|(part, hash)| ((*part).to_owned(), short(hash)))
+            .collect();
+        Self {
+            sha256: Hash(hex::encode(prints.full_hash)),
+            parts,
+        }
     }
 
     /// The names of the parts that differ in `now`.
@@ -177,7 +215,11 @@ impl ToolPin {
         let names: BTreeSet<&String> = self.parts.keys().chain(now.parts.keys()).collect();
         let differs = |name: &&String| self.parts.get(*name) != now.parts.get(*name);
         let changed: Vec<String> = names.into_iter().filter(differs).cloned().collect();
-        if changed.is_empty() { vec!["definition".into()] } else { changed }
+        if changed.is_empty() {
+            vec!["definition".into()]
+        } else {
+            changed
+        }
     }
 }
 
@@ -214,16 +256,23 @@ mod tests {
             ("annotations", annotations),
         ];
         let prints = Arc::new(DefinitionFingerprint::new(&offer.name, parts));
-        offer.snapshot = Some(ToolDefinitionSnapshot { fingerprint: prints, runner: offer.runner.clone() });
+        offer.snapshot = Some(ToolDefinitionSnapshot {
+            fingerprint: prints,
+            runner: offer.runner.clone(),
+        });
         offer
     }
 
     #[test]
     fn pin_hash_is_sha256_of_canonical_json() {
-        // printf '%s' '{"description":"Weather for a city.","inputSchema":{…},"name":"get_weather"}' | sha256sum
+        // printf '%s' '{"description":"Weather for a
+        // city.","inputSchema":{…},"name":"get_weather"}' | sha256sum
         let text = r#"{"description":"Weather for a city.","inputSchema":{"properties":{"city":{"type":"string"}},"type":"object"},"name":"get_weather"}"#;
         let snapshot = offer(|_| {}).snapshot.unwrap();
-        assert_eq!(ToolPin::from_fingerprint(&snapshot.fingerprint).sha256.0, hex::encode(Sha256::digest(text)));
+        assert_eq!(
+            ToolPin::from_fingerprint(&snapshot.fingerprint).sha256.0,
+            hex::encode(Sha256::digest(text))
+        );
     }
 
     #[test]
@@ -231,14 +280,29 @@ mod tests {
         let declaration = json!({"command": ["npx", "server"], "environment": {"A": "${env:A}"}});
         let pins = ServerPins::new(&declaration, &[offer(|_| {})]);
         assert_eq!(pins.find_mismatch(&declaration, &offer(|_| {})), None);
-        let changed = |change: fn(&mut DiscoveredTool)| match pins.find_mismatch(&declaration, &offer(change)) {
+        let changed = |change: fn(&mut DiscoveredTool)| match pins
+            .find_mismatch(&declaration, &offer(change))
+        {
             Some(Mismatch::Changed(parts)) => parts,
             other => panic!("{other:?}"),
         };
-        assert_eq!(changed(|offer| offer.description.push(' ')), ["description"]);
-        assert_eq!(changed(|offer| offer.input_schema["title"] = json!("x")), ["inputSchema"]);
-        assert_eq!(changed(|offer| offer.output_schema = Some(json!({}))), ["outputSchema"]);
-        let hint = |offer: &mut DiscoveredTool| offer.annotations.extend([("readOnlyHint".to_owned(), json!(true))]);
+        assert_eq!(
+            changed(|offer| offer.description.push(' ')),
+            ["description"]
+        );
+        assert_eq!(
+            changed(|offer| offer.input_schema["title"] = json!("x")),
+            ["inputSchema"]
+        );
+        assert_eq!(
+            changed(|offer| offer.output_schema = Some(json!({}))),
+            ["outputSchema"]
+        );
+        let hint = |offer: &mut DiscoveredTool| {
+            offer
+                .annotations
+                .extend([("readOnlyHint".to_owned(), json!(true))])
+        };
         assert_eq!(changed(hint), ["annotations"]);
         let both = |offer: &mut DiscoveredTool| {
             offer.annotations.insert("title".into(), json!("Weather"));
@@ -246,7 +310,10 @@ mod tests {
         };
         assert_eq!(changed(both), ["annotations", "description"]);
         let other = offer(|offer| offer.name = "get_more".into());
-        assert_eq!(pins.find_mismatch(&declaration, &other), Some(Mismatch::New));
+        assert_eq!(
+            pins.find_mismatch(&declaration, &other),
+            Some(Mismatch::New)
+        );
     }
 
     #[test]
@@ -266,7 +333,10 @@ mod tests {
             json!({}),
         ] {
             assert!(!pins.matches_reach(&other), "{other}");
-            assert_eq!(pins.find_mismatch(&other, &offer(|_| {})), Some(Mismatch::Reach));
+            assert_eq!(
+                pins.find_mismatch(&other, &offer(|_| {})),
+                Some(Mismatch::Reach)
+            );
         }
     }
 

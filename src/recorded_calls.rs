@@ -1,4 +1,5 @@
-//! Finds calls, running or ended, and their results: for routes, and for tools that read a caller's own results.
+//! Finds calls, running or ended, and their results: for routes, and for tools that read a caller's
+//! own results.
 
 use std::sync::Weak;
 
@@ -12,35 +13,49 @@ use crate::ledger::{End, Error, RecordedCall, State};
 use crate::stack::SharedParts;
 
 /// A call by id, with the result of the call that answered it. `None`: no call has this id.
-pub(crate) async fn find_call(shared: &SharedParts, id: InvocationId) -> Result<Option<RecordedCall>, Error> {
+pub(crate) async fn find_call(
+    shared: &SharedParts,
+    id: InvocationId,
+) -> Result<Option<RecordedCall>, Error> {
     let running = shared.in_flight_calls.get(id);
     if running.is_some() {
-        // Failed attempts are written behind. After this flush, a client that asks for its call sees them.
+        // Failed attempts are written behind. After this flush, a client that asks for its call
+        // sees them.
         let _ = shared.ledger.flush().await;
     }
     let found = shared.ledger.get(id).await?;
     let mut found = match (running, found) {
         (Some(row), found) => {
-            let (attempts, origin_result) =
-                found.map(|found| (found.attempts, found.origin_result)).unwrap_or_default();
-            RecordedCall { row: (*row).clone(), attempts, origin_result }
+            let (attempts, origin_result) = found
+                .map(|found| (found.attempts, found.origin_result))
+                .unwrap_or_default();
+            RecordedCall {
+                row: (*row).clone(),
+                attempts,
+                origin_result,
+            }
         }
         (None, Some(found)) => found,
         (None, None) => return Ok(None),
     };
     found.origin_result = match (found.origin_result.take(), found.row.origin) {
-        // The origin call ran when this row was read. It is still in the table, or its row is committed by now.
+        // The origin call ran when this row was read. It is still in the table, or its row is
+        // committed by now.
         (None, Some(origin)) => match shared.in_flight_calls.get(origin) {
             Some(row) => row.result.clone(),
-            None => shared.ledger.get(origin).await?.and_then(|found| found.row.result),
+            None => shared
+                .ledger
+                .get(origin)
+                .await?
+                .and_then(|found| found.row.result),
         },
         (stored, _) => stored,
     };
     Ok(Some(found))
 }
 
-/// Reads the results of a caller's own calls. The catalog is weak: tools hold this value and the catalog holds tools,
-/// so a strong reference would be a cycle.
+/// Reads the results of a caller's own calls. The catalog is weak: tools hold this value and the
+/// catalog holds tools, so a strong reference would be a cycle.
 pub(crate) struct RecordedResults {
     pub(crate) shared: SharedParts,
     pub(crate) catalog: Weak<ArcSwap<Catalog>>,
@@ -48,14 +63,18 @@ pub(crate) struct RecordedResults {
 
 #[async_trait]
 impl OwnResults for RecordedResults {
-    async fn read_result(&self, context: &ToolContext, id: InvocationId) -> Result<OwnResult, OwnResultError> {
+    async fn read_result(
+        &self,
+        context: &ToolContext,
+        id: InvocationId,
+    ) -> Result<OwnResult, OwnResultError> {
         let found = find_call(&self.shared, id)
             .await
             .map_err(|_| OwnResultError::Unavailable)?
             .ok_or(OwnResultError::Unknown)?;
         let row = found.row;
-        // Another caller's call is reported as unknown, so that guessing ids reveals nothing. This holds for admins
-        // too, because here a model asks, not the admin.
+        // Another caller's call is reported as unknown, so that guessing ids reveals nothing. This
+        // holds for admins too, because here a model asks, not the admin.
         if row.caller != context.caller.name {
             return Err(OwnResultError::Unknown);
         }
@@ -63,11 +82,17 @@ impl OwnResults for RecordedResults {
             return Err(OwnResultError::Denied);
         }
         let is_running = matches!(row.state, State::Reserved | State::Running);
-        match row.decode_end(found.origin_result).map_err(|_| OwnResultError::Unavailable)? {
+        match row
+            .decode_end(found.origin_result)
+            .map_err(|_| OwnResultError::Unavailable)?
+        {
             End::Open if is_running => Err(OwnResultError::InProgress),
             End::Open | End::DigestOnly(_) => Err(OwnResultError::NotRetained),
             End::Failed(_) => Err(OwnResultError::Failed),
-            End::Answered { result, .. } => Ok(OwnResult { origin: row.origin.unwrap_or(row.id), result }),
+            End::Answered { result, .. } => Ok(OwnResult {
+                origin: row.origin.unwrap_or(row.id),
+                result,
+            }),
         }
     }
 }

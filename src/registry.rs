@@ -1,4 +1,5 @@
-//! Holds the current catalog and replaces it. Readers never wait: a change swaps in a whole new catalog.
+//! Holds the current catalog and replaces it. Readers never wait: a change swaps in a whole new
+//! catalog.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,8 +13,8 @@ use crate::blocking;
 use crate::cached_results::CachedResults;
 use crate::call::json::{parse_strict, type_name};
 use crate::call::{
-    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, OwnResults, Services,
-    StoredResults, ToolInvoker, UnreadableArguments,
+    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, OwnResults,
+    Services, StoredResults, ToolInvoker, UnreadableArguments,
 };
 use crate::callers::Callers;
 use crate::catalog::BuildEnv;
@@ -37,10 +38,11 @@ pub struct Registry {
     /// The environment variables that tools of [`Registry::register`] may name.
     environment: Environment,
     current: Arc<ArcSwap<Catalog>>,
-    /// What the program added after the start. The lock is held while the current catalog is replaced, so no change is
-    /// lost.
+    /// What the program added after the start. The lock is held while the current catalog is
+    /// replaced, so no change is lost.
     added: Mutex<Added>,
-    /// Makes changes of switches and registered tools one by one, so that ledger and memory agree on them.
+    /// Makes changes of switches and registered tools one by one, so that ledger and memory agree
+    /// on them.
     change_lock: tokio::sync::Mutex<()>,
     /// Notified whenever the set of callable tools may have changed.
     changes: watch::Sender<()>,
@@ -119,21 +121,42 @@ pub struct Replaced {
 impl Registry {
     /// Makes an empty registry. Every native tool gets `services`.
     pub fn new(shared: SharedParts, callers: Arc<Callers>, mut services: Services) -> Self {
-        let current = Arc::new(ArcSwap::from_pointee(Catalog::new(callers, CallSettings::default())));
-        services.insert::<Arc<dyn StoredResults>>(Arc::new(CachedResults(Arc::downgrade(&current))));
-        let invoker = CatalogInvoker { catalog: Arc::downgrade(&current), clock: shared.clock.clone() };
+        let current = Arc::new(ArcSwap::from_pointee(Catalog::new(
+            callers,
+            CallSettings::default(),
+        )));
+        services
+            .insert::<Arc<dyn StoredResults>>(Arc::new(CachedResults(Arc::downgrade(&current))));
+        let invoker = CatalogInvoker {
+            catalog: Arc::downgrade(&current),
+            clock: shared.clock.clone(),
+        };
         services.insert::<Arc<dyn ToolInvoker>>(Arc::new(invoker));
-        let own_results = RecordedResults { shared: shared.clone(), catalog: Arc::downgrade(&current) };
+        let own_results = RecordedResults {
+            shared: shared.clone(),
+            catalog: Arc::downgrade(&current),
+        };
         services.insert::<Arc<dyn OwnResults>>(Arc::new(own_results));
         let (added, change_lock) = (Mutex::default(), tokio::sync::Mutex::default());
         let (environment, changes) = (Environment::default(), watch::Sender::new(()));
-        Self { shared, services, environment, current, added, change_lock, changes }
+        Self {
+            shared,
+            services,
+            environment,
+            current,
+            added,
+            change_lock,
+            changes,
+        }
     }
 
     /// The same registry with these variables, for tools that [`Registry::register`] adds.
     #[must_use]
     pub fn with_environment(self, environment: Environment) -> Self {
-        Self { environment, ..self }
+        Self {
+            environment,
+            ..self
+        }
     }
 
     /// The parts that all stacks share.
@@ -146,8 +169,8 @@ impl Registry {
         self.current.load_full()
     }
 
-    /// Receives a notification after each change of the current catalog or of a switch. Several changes may give one
-    /// notification.
+    /// Receives a notification after each change of the current catalog or of a switch. Several
+    /// changes may give one notification.
     pub fn watch_changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
@@ -161,17 +184,29 @@ impl Registry {
         self.added.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn build_env<'a>(&'a self, before: &'a Catalog, switches: &'a HashMap<String, bool>) -> BuildEnv<'a> {
-        BuildEnv { shared: &self.shared, services: &self.services, switches, before }
+    fn build_env<'a>(
+        &'a self,
+        before: &'a Catalog,
+        switches: &'a HashMap<String, bool>,
+    ) -> BuildEnv<'a> {
+        BuildEnv {
+            shared: &self.shared,
+            services: &self.services,
+            switches,
+            before,
+        }
     }
 
     async fn load_switches(&self) -> Result<HashMap<String, bool>, Error> {
         let switches = self.shared.ledger.list_switches().await?;
-        Ok(switches.into_iter().map(|Switch { tool, enabled }| (tool, enabled)).collect())
+        Ok(switches
+            .into_iter()
+            .map(|Switch { tool, enabled }| (tool, enabled))
+            .collect())
     }
 
-    /// Adds a tool of the program: compiles its schemas and builds its stack. If the tool is an agent, the tools that
-    /// hand work to agents name it in their descriptions from now on.
+    /// Adds a tool of the program: compiles its schemas and builds its stack. If the tool is an
+    /// agent, the tools that hand work to agents name it in their descriptions from now on.
     ///
     /// # Errors
     /// [`BuildError`]: the name is taken, a schema is invalid, or a variable is missing.
@@ -182,14 +217,20 @@ impl Registry {
         let current = self.catalog();
         let mut next = Catalog::clone(&current);
         let mut agent_directory = added.agent_directory.clone();
-        let (described, rebuilt) = agent_directory.add_tool(&tool, |agent, to| current.covers(agent, to));
+        let (described, rebuilt) =
+            agent_directory.add_tool(&tool, |agent, to| current.covers(agent, to));
         let entry = next.build(described, &self.build_env(&current, &HashMap::new()))?;
         next.insert(entry)?;
         for tool in rebuilt {
             // The rebuilt tool keeps the switch that an admin has set.
-            let switches = current.get(tool.name()).map(|entry| (tool.name().to_owned(), entry.is_enabled()));
+            let switches = current
+                .get(tool.name())
+                .map(|entry| (tool.name().to_owned(), entry.is_enabled()));
             next.remove(tool.name());
-            let entry = next.build(tool, &self.build_env(&current, &switches.into_iter().collect()))?;
+            let entry = next.build(
+                tool,
+                &self.build_env(&current, &switches.into_iter().collect()),
+            )?;
             next.insert(entry)?;
         }
         added.tools.push(tool);
@@ -198,80 +239,124 @@ impl Registry {
         Ok(())
     }
 
-    /// Atomically replaces the catalog. Program and manifest tools (and those that [`Registry::register`] added) always
-    /// get their names. Source groups and registered tools are included only if their names do not conflict.
+    /// Atomically replaces the catalog. Program and manifest tools (and those that
+    /// [`Registry::register`] added) always get their names. Source groups and registered tools are
+    /// included only if their names do not conflict.
     ///
     /// Admins' switches are applied before the swap. Calls in flight continue in their old stacks.
     ///
     /// # Errors
     /// What is invalid in the new state, or why the ledger failed. The current catalog then stays.
-    pub async fn replace_catalog(self: &Arc<Self>, desired: DesiredState) -> Result<Replaced, ChangeError> {
-        // This lock keeps switches and registered tools unchanged between the read of the ledger and the swap.
-        // Otherwise the new entries could bring back a state that an admin has just changed.
+    pub async fn replace_catalog(
+        self: &Arc<Self>,
+        desired: DesiredState,
+    ) -> Result<Replaced, ChangeError> {
+        // This lock keeps switches and registered tools unchanged between the read of the ledger
+        // and the swap. Otherwise the new entries could bring back a state that an admin has just
+        // changed.
         let _one_at_a_time = self.change_lock.lock().await;
         let switches = self.load_switches().await?;
         let registry = self.clone();
         let work = move || -> Result<Replaced, ChangeError> {
-            let DesiredState { callers, calls, tools, sources, registered } = desired;
-            // Held until the swap: otherwise a tool that `register` adds meanwhile would be missing in the new catalog.
+            let DesiredState {
+                callers,
+                calls,
+                tools,
+                sources,
+                registered,
+            } = desired;
+            // Held until the swap: otherwise a tool that `register` adds meanwhile would be missing
+            // in the new catalog.
             let mut added = registry.lock_added();
             let before = registry.catalog();
             let env = registry.build_env(&before, &switches);
             let mut next = Catalog::new(callers, calls);
-            let source_tools = sources.iter().flat_map(|group| group.choices.iter().flatten().chain(&group.fallback));
-            next.set_declared_names(tools.iter().chain(&added.tools).chain(source_tools).chain(&registered));
-            let mut tools: Vec<Tool> = tools.into_iter().chain(added.tools.iter().cloned()).collect();
+            let source_tools = sources
+                .iter()
+                .flat_map(|group| group.choices.iter().flatten().chain(&group.fallback));
+            next.set_declared_names(
+                tools
+                    .iter()
+                    .chain(&added.tools)
+                    .chain(source_tools)
+                    .chain(&registered),
+            );
+            let mut tools: Vec<Tool> = tools
+                .into_iter()
+                .chain(added.tools.iter().cloned())
+                .collect();
             let agent_directory = AgentDirectory::from_tools(&tools);
             agent_directory.append_agent_lists(&mut tools, |agent, to| next.covers(agent, to));
             for tool in tools {
                 let entry = next.build(tool, &env)?;
                 next.insert(entry)?;
             }
-            // Names are given in order of precedence: first to the tools above, then to the groups, then to registered
-            // tools. `place_deferred` gives quarantined tools only names that remain free.
+            // Names are given in order of precedence: first to the tools above, then to the groups,
+            // then to registered tools. `place_deferred` gives quarantined tools only names that
+            // remain free.
             let mut allocator = NameAllocator::new(&sources, &registered, &before);
             let mut placements = allocator.place_all(sources, &mut next, &env);
             let mut skipped = Vec::new();
             for tool in registered {
                 let name = tool.name().to_owned();
-                let served = next.build(tool, &env).map_err(ChangeError::from).and_then(|entry| {
-                    next = with_registered(&next, &entry)?;
-                    Ok(())
-                });
-                skipped.extend(served.err().map(|error| SkippedTool { name, reason: error.to_string() }));
+                let served = next
+                    .build(tool, &env)
+                    .map_err(ChangeError::from)
+                    .and_then(|entry| {
+                        next = with_registered(&next, &entry)?;
+                        Ok(())
+                    });
+                skipped.extend(served.err().map(|error| SkippedTool {
+                    name,
+                    reason: error.to_string(),
+                }));
             }
             allocator.place_deferred(&mut placements, &mut next, &env);
             registry.swap_catalog(next);
             added.agent_directory = agent_directory;
-            Ok(Replaced { placements, skipped })
+            Ok(Replaced {
+                placements,
+                skipped,
+            })
         };
-        // Compiling the schemas of many tools takes a while. On this thread it does not delay calls.
+        // Compiling the schemas of many tools takes a while. On this thread it does not delay
+        // calls.
         blocking::run_blocking(work).await.ok_or(Error::Closed)?
     }
 
-    /// Removes every tool. The processes and connections of the runners then end with the last call in flight.
+    /// Removes every tool. The processes and connections of the runners then end with the last call
+    /// in flight.
     pub fn clear(&self) {
         let _one_at_a_time = self.lock_added();
         let current = self.catalog();
         self.swap_catalog(current.without_tools());
     }
 
-    /// Adds a registered tool, or replaces the one of the same name. `record` is its row in the ledger. Returns the
-    /// entry, and whether the name is new.
+    /// Adds a registered tool, or replaces the one of the same name. `record` is its row in the
+    /// ledger. Returns the entry, and whether the name is new.
     ///
     /// # Errors
-    /// When a name is taken, [`MAX_REGISTERED`] other tools are registered, the tool cannot be built, or the ledger
-    /// cannot write.
-    pub async fn put_registered(&self, tool: Tool, record: RegisteredTool) -> Result<(Arc<Entry>, bool), ChangeError> {
+    /// When a name is taken, [`MAX_REGISTERED`] other tools are registered, the tool cannot be
+    /// built, or the ledger cannot write.
+    pub async fn put_registered(
+        &self,
+        tool: Tool,
+        record: RegisteredTool,
+    ) -> Result<(Arc<Entry>, bool), ChangeError> {
         let _one_at_a_time = self.change_lock.lock().await;
         let switches = self.load_switches().await?;
         let before = self.catalog();
         let entry = before.build(tool, &self.build_env(&before, &switches))?;
-        // Checked before the ledger stores the tool, and again below, because the program may add a tool meanwhile.
+        // Checked before the ledger stores the tool, and again below, because the program may add a
+        // tool meanwhile.
         with_registered(&before, &entry)?;
         // Registered tools that are not served count too, because the ledger keeps them.
         let registered_tools = self.shared.ledger.registered_tools().await?;
-        if registered_tools.len() >= MAX_REGISTERED && !registered_tools.iter().any(|other| other.name == record.name) {
+        if registered_tools.len() >= MAX_REGISTERED
+            && !registered_tools
+                .iter()
+                .any(|other| other.name == record.name)
+        {
             return Err(ChangeError::TooMany(record.name));
         }
         self.shared.ledger.register_tool(record).await?;
@@ -285,16 +370,20 @@ impl Registry {
     /// Removes a registered tool, whether it is served or not. Its calls in flight continue.
     ///
     /// # Errors
-    /// When there is no tool of this name, the tool is not a registered one, or the ledger cannot write.
+    /// When there is no tool of this name, the tool is not a registered one, or the ledger cannot
+    /// write.
     pub async fn delete_registered(&self, name: &str) -> Result<(), ChangeError> {
         let _one_at_a_time = self.change_lock.lock().await;
         let was_kept = self.shared.ledger.unregister_tool(name).await?;
         match self.catalog().get(name) {
-            // The registered tool was not served, because this tool of program or manifest has the name. This tool
-            // stays.
+            // The registered tool was not served, because this tool of program or manifest has the
+            // name. This tool stays.
             Some(entry) if entry.origin != Origin::Registered && was_kept => return Ok(()),
             Some(entry) if entry.origin != Origin::Registered => {
-                return Err(ChangeError::Taken { name: name.to_owned(), holder: describe_holder(name, entry) });
+                return Err(ChangeError::Taken {
+                    name: name.to_owned(),
+                    holder: describe_holder(name, entry),
+                });
             }
             _ if !was_kept => return Err(ChangeError::Unknown(name.to_owned())),
             _ => {}
@@ -334,15 +423,21 @@ impl Registry {
     /// Sends a call through the tool's stack.
     ///
     /// # Errors
-    /// [`CallError`]: the call was refused or failed. An error result of the tool (`is_error`) is an `Ok`.
+    /// [`CallError`]: the call was refused or failed. An error result of the tool (`is_error`) is
+    /// an `Ok`.
     pub async fn invoke(&self, entry: &Entry, invocation: Invocation) -> Result<Answer, CallError> {
         entry.service.clone().oneshot(invocation).await
     }
 
-    /// Calls a tool by name, with the operator's rights, for programs that embed the crate. `None` if there is no such
-    /// tool. The arguments are an object, or its JSON text as models write it. A long result is cut, and
-    /// `meta.overflow` tells how; an [`Invocation`] with a `page` gets other parts.
-    pub async fn execute(&self, name: &str, arguments: impl Into<Value>) -> Option<Result<Answer, CallError>> {
+    /// Calls a tool by name, with the operator's rights, for programs that embed the crate. `None`
+    /// if there is no such tool. The arguments are an object, or its JSON text as models write it.
+    /// A long result is cut, and `meta.overflow` tells how; an [`Invocation`] with a `page` gets
+    /// other parts.
+    pub async fn execute(
+        &self,
+        name: &str,
+        arguments: impl Into<Value>,
+    ) -> Option<Result<Answer, CallError>> {
         let entry = self.get(name)?;
         let (arguments, invalid) = match parse_arguments(arguments.into()) {
             Ok(arguments) => (arguments, None),
@@ -362,11 +457,20 @@ impl Registry {
     pub async fn set_enabled(&self, entry: &Entry, enabled: bool) -> Result<(), Error> {
         let _one_at_a_time = self.change_lock.lock().await;
         let name = &entry.definition.name;
-        self.shared.ledger.set_switch(Switch { tool: name.to_string(), enabled }).await?;
+        self.shared
+            .ledger
+            .set_switch(Switch {
+                tool: name.to_string(),
+                enabled,
+            })
+            .await?;
         entry.set_enabled(enabled);
-        // The catalog may have been replaced since the caller found `entry`. Then the current entry needs the switch as
-        // well.
-        if let Some(current) = self.get(name.as_str()).filter(|current| current.definition.name == *name) {
+        // The catalog may have been replaced since the caller found `entry`. Then the current entry
+        // needs the switch as well.
+        if let Some(current) = self
+            .get(name.as_str())
+            .filter(|current| current.definition.name == *name)
+        {
             current.set_enabled(enabled);
         }
         self.changes.send_replace(());
@@ -379,20 +483,26 @@ impl Registry {
     /// When the ledger cannot be read.
     pub async fn limit_usage(&self, entry: &Entry, caller: &Caller) -> Result<Vec<Charged>, Error> {
         let charges = entry.charge_rules.charges_for(&caller.name, None);
-        self.shared.ledger.units_used(&charges, self.shared.clock.now()).await
+        self.shared
+            .ledger
+            .units_used(&charges, self.shared.clock.now())
+            .await
     }
 
-    /// Resets the counters of the tool's limits. With a caller, it resets only that caller's counters, including those
-    /// of the caller's own limits over all tools.
+    /// Resets the counters of the tool's limits. With a caller, it resets only that caller's
+    /// counters, including those of the caller's own limits over all tools.
     ///
     /// # Errors
     /// When the ledger cannot write. Nothing has changed then.
     pub async fn reset_usage(&self, entry: &Entry, caller: Option<&str>) -> Result<(), Error> {
-        self.shared.ledger.reset_counters(entry.definition.name.as_str(), caller).await
+        self.shared
+            .ledger
+            .reset_counters(entry.definition.name.as_str(), caller)
+            .await
     }
 
-    /// Closes a registry that belongs to no service: refuses new calls, waits for the calls in flight, writes all
-    /// pending rows, and closes the ledger.
+    /// Closes a registry that belongs to no service: refuses new calls, waits for the calls in
+    /// flight, writes all pending rows, and closes the ledger.
     pub async fn close(&self) {
         self.shared.in_flight_calls.close();
         self.shared.in_flight_calls.wait_until_empty().await;
@@ -404,36 +514,45 @@ impl Registry {
 /// Reads arguments that are an object or the text that a model wrote.
 fn parse_arguments(arguments: Value) -> Result<JsonObject, UnreadableArguments> {
     let invalid = |detail: String| {
-        let correction =
-            format!("The tool did not run: {detail}. Send the whole call again, its arguments as one JSON object.");
+        let correction = format!(
+            "The tool did not run: {detail}. Send the whole call again, its arguments as one JSON object."
+        );
         UnreadableArguments { detail, correction }
     };
     let value = match arguments {
         // Some models write an empty text for "no arguments".
         Value::String(text) if text.trim().is_empty() => return Ok(JsonObject::new()),
-        Value::String(text) => {
-            parse_strict(text.as_bytes()).map_err(|error| invalid(format!("they are not JSON: {error}")))?
-        }
+        Value::String(text) => parse_strict(text.as_bytes())
+            .map_err(|error| invalid(format!("they are not JSON: {error}")))?,
         other => other,
     };
     match value {
         Value::Object(arguments) => Ok(arguments),
-        other => Err(invalid(format!("they are a JSON {}, not an object", type_name(&other)))),
+        other => Err(invalid(format!(
+            "they are a JSON {}, not an object",
+            type_name(&other)
+        ))),
     }
 }
 
-/// The catalog with this registered tool, which replaces a registered tool of the same name. An error if another tool
-/// has one of its names or another spelling of one.
+/// The catalog with this registered tool, which replaces a registered tool of the same name. An
+/// error if another tool has one of its names or another spelling of one.
 fn with_registered(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
     let own = &entry.definition.name;
     for name in entry.names() {
         if let Some(holder) = catalog.get(name.as_str())
             && !(holder.origin == Origin::Registered && holder.definition.name == *own)
         {
-            return Err(ChangeError::Taken { name: name.to_string(), holder: describe_holder(name.as_str(), holder) });
+            return Err(ChangeError::Taken {
+                name: name.to_string(),
+                holder: describe_holder(name.as_str(), holder),
+            });
         }
         if let Some(holder) = catalog.find_spelling_conflict(name, own) {
-            return Err(ChangeError::Taken { name: name.to_string(), holder: describe_holder(name.as_str(), holder) });
+            return Err(ChangeError::Taken {
+                name: name.to_string(),
+                holder: describe_holder(name.as_str(), holder),
+            });
         }
     }
     let mut next = catalog.clone();
@@ -447,7 +566,9 @@ fn describe_holder(name: &str, holder: &Entry) -> String {
     let real = holder.definition.name.as_str();
     let detail = match real == name {
         true => "is a tool".to_owned(),
-        false if holder.names().any(|own| own.as_str() == name) => format!("is an alias of `{real}`, a tool"),
+        false if holder.names().any(|own| own.as_str() == name) => {
+            format!("is an alias of `{real}`, a tool")
+        }
         false => format!("is another spelling of `{real}`, a tool"),
     };
     match holder.origin {

@@ -1,8 +1,9 @@
 //! Remembers recent events of each run: enough to tell a model that it repeats itself.
 //!
-//! The history is in memory only, and covers recent runs only. A forgotten run costs a reminder or lets a repeated call
-//! pass; it never refuses a call. Callers choose the ids of runs, so a caller that invents many ids evicts the runs of
-//! others. This module guards against loops, not against malicious callers.
+//! The history is in memory only, and covers recent runs only. A forgotten run costs a reminder or
+//! lets a repeated call pass; it never refuses a call. Callers choose the ids of runs, so a caller
+//! that invents many ids evicts the runs of others. This module guards against loops, not against
+//! malicious callers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +14,8 @@ use moka::sync::Cache;
 use crate::call::json::hash_parts;
 use crate::call::{Clock, InvocationId};
 
-/// Maximum number of runs, about 300 bytes each. Beyond it, the run that was idle for the longest time is forgotten.
+/// Maximum number of runs, about 300 bytes each. Beyond it, the run that was idle for the longest
+/// time is forgotten.
 const MAX_RUNS: u64 = 100_000;
 /// A run without events for this long is forgotten.
 const MAX_IDLE: SignedDuration = SignedDuration::from_hours(1);
@@ -44,16 +46,21 @@ impl Runs {
     }
 
     fn with_capacity(most: u64, clock: Clock) -> Self {
-        // The newest runs matter. A policy by frequency of use, moka's default, would not admit them.
+        // The newest runs matter. A policy by frequency of use, moka's default, would not admit
+        // them.
         let memory = Cache::builder()
             .eviction_policy(EvictionPolicy::lru())
             .max_capacity(most)
             .time_to_idle(MAX_IDLE.unsigned_abs());
-        Self { memory: memory.build(), clock }
+        Self {
+            memory: memory.build(),
+            clock,
+        }
     }
 
-    /// Counts a malformed message of this caller. Returns the number of malformed messages in a row in this run,
-    /// including this one. Without a run it is always 1, because different conversations must not be counted together.
+    /// Counts a malformed message of this caller. Returns the number of malformed messages in a row
+    /// in this run, including this one. Without a run it is always 1, because different
+    /// conversations must not be counted together.
     pub fn count_malformed(&self, caller: &str, run_id: Option<&str>) -> u32 {
         run_id.map_or(1, |_| {
             self.update_run(caller, run_id, |run| {
@@ -70,8 +77,8 @@ impl Runs {
         }
     }
 
-    /// Counts a use of a tool in a text dialect. Returns the number of uses in this run, including this one. Without a
-    /// run, it counts in the caller's unnamed run.
+    /// Counts a use of a tool in a text dialect. Returns the number of uses in this run, including
+    /// this one. Without a run, it counts in the caller's unnamed run.
     pub fn count_text_use(&self, caller: &str, run_id: Option<&str>) -> u32 {
         self.update_run(caller, run_id, |run| {
             run.text_tool_uses = run.text_tool_uses.saturating_add(1);
@@ -80,7 +87,12 @@ impl Runs {
     }
 
     /// The invocation that this call repeats, if the call was the last one answered in the run.
-    pub fn find_repeated(&self, caller: &str, run_id: &str, call: &CallDigest) -> Option<InvocationId> {
+    pub fn find_repeated(
+        &self,
+        caller: &str,
+        run_id: &str,
+        call: &CallDigest,
+    ) -> Option<InvocationId> {
         let run = self.memory.get(&run_key(caller, Some(run_id)))?;
         let run = lock_run(&run);
         run.last_answered
@@ -89,15 +101,29 @@ impl Runs {
     }
 
     /// Notes that this call was answered. It is now the last call of the run.
-    pub fn set_last_answered(&self, caller: &str, run_id: &str, call: CallDigest, invocation: InvocationId) {
-        self.update_run(caller, Some(run_id), |run| run.last_answered = Some((call, invocation)));
+    pub fn set_last_answered(
+        &self,
+        caller: &str,
+        run_id: &str,
+        call: CallDigest,
+        invocation: InvocationId,
+    ) {
+        self.update_run(caller, Some(run_id), |run| {
+            run.last_answered = Some((call, invocation))
+        });
     }
 
-    fn update_run<T>(&self, caller: &str, run_id: Option<&str>, change: impl FnOnce(&mut Run) -> T) -> T {
+    fn update_run<T>(
+        &self,
+        caller: &str,
+        run_id: Option<&str>,
+        change: impl FnOnce(&mut Run) -> T,
+    ) -> T {
         let now = self.clock.now();
         let run = self.memory.get_with(run_key(caller, run_id), Arc::default);
         let mut run = lock_run(&run);
-        // moka removes idle runs late, and by its own clock. So the run is checked against our clock here.
+        // moka removes idle runs late, and by its own clock. So the run is checked against our
+        // clock here.
         if run.is_idle(now) {
             *run = Run::default();
         }
@@ -117,7 +143,8 @@ fn lock_run(run: &Mutex<Run>) -> std::sync::MutexGuard<'_, Run> {
     run.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The key of a caller's run. The unnamed run differs from every named run, even from an empty name.
+/// The key of a caller's run. The unnamed run differs from every named run, even from an empty
+/// name.
 fn run_key(caller: &str, run_id: Option<&str>) -> [u8; 32] {
     hash_parts(std::iter::once(caller).chain(run_id).map(str::as_bytes))
 }
@@ -131,7 +158,10 @@ mod tests {
     #[test]
     fn malformed_messages_are_counted_by_run() {
         let runs = Runs::new(Clock::system());
-        assert_eq!([1, 2, 3].map(|_| runs.count_malformed("ann", Some("r"))), [1, 2, 3]);
+        assert_eq!(
+            [1, 2, 3].map(|_| runs.count_malformed("ann", Some("r"))),
+            [1, 2, 3]
+        );
         assert_eq!(runs.count_malformed("ann", Some("s")), 1);
         assert_eq!(runs.count_malformed("bob", Some("r")), 1);
         runs.reset_malformed("ann", Some("r"));
@@ -144,12 +174,23 @@ mod tests {
     #[test]
     fn text_uses_are_counted_by_run() {
         let runs = Runs::new(Clock::system());
-        assert_eq!([1, 2].map(|_| runs.count_text_use("ann", Some("r"))), [1, 2]);
+        assert_eq!(
+            [1, 2].map(|_| runs.count_text_use("ann", Some("r"))),
+            [1, 2]
+        );
         assert_eq!([1, 2].map(|_| runs.count_text_use("ann", None)), [1, 2]);
-        assert_eq!(runs.count_text_use("ann", Some("")), 1, "an empty name is a name");
+        assert_eq!(
+            runs.count_text_use("ann", Some("")),
+            1,
+            "an empty name is a name"
+        );
         assert_eq!(runs.count_text_use("bob", None), 1);
         runs.reset_malformed("ann", Some("r"));
-        assert_eq!(runs.count_text_use("ann", Some("r")), 3, "a valid message is not a tool use");
+        assert_eq!(
+            runs.count_text_use("ann", Some("r")),
+            3,
+            "a valid message is not a tool use"
+        );
     }
 
     #[test]
@@ -171,18 +212,35 @@ mod tests {
         let (clock, clock_ms) = Clock::manual("2026-06-15T12:00:00Z".parse().unwrap());
         let runs = Runs::new(clock);
         let id = InvocationId::new();
-        let pass =
-            |time: SignedDuration| clock_ms.fetch_add(i64::try_from(time.as_millis()).unwrap(), Ordering::SeqCst);
+        let pass = |time: SignedDuration| {
+            clock_ms.fetch_add(i64::try_from(time.as_millis()).unwrap(), Ordering::SeqCst)
+        };
         runs.set_last_answered("ann", "r", [1; 32], id);
-        assert_eq!((runs.count_malformed("ann", Some("r")), runs.count_text_use("ann", Some("r"))), (1, 1));
+        assert_eq!(
+            (
+                runs.count_malformed("ann", Some("r")),
+                runs.count_text_use("ann", Some("r"))
+            ),
+            (1, 1)
+        );
         pass(MAX_IDLE);
         assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), Some(id));
-        assert_eq!(runs.count_text_use("ann", Some("r")), 2, "the run is active again");
+        assert_eq!(
+            runs.count_text_use("ann", Some("r")),
+            2,
+            "the run is active again"
+        );
         pass(MAX_IDLE);
         assert_eq!(runs.count_malformed("ann", Some("r")), 2);
         pass(MAX_IDLE + SignedDuration::from_millis(1));
         assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), None);
-        assert_eq!((runs.count_malformed("ann", Some("r")), runs.count_text_use("ann", Some("r"))), (1, 1));
+        assert_eq!(
+            (
+                runs.count_malformed("ann", Some("r")),
+                runs.count_text_use("ann", Some("r"))
+            ),
+            (1, 1)
+        );
         // A clock that goes back makes no run older.
         pass(-MAX_IDLE - MAX_IDLE);
         assert_eq!(runs.count_text_use("ann", Some("r")), 2);

@@ -1,8 +1,8 @@
-//! Removes escape sequences and control characters from the output of tools. They have a meaning only for a terminal,
-//! may hide text from a reader, and break lines of the ledger and the log.
+//! Removes escape sequences and control characters from the output of tools. They have a meaning
+//! only for a terminal, may hide text from a reader, and break lines of the ledger and the log.
 //!
-//! Structured content stays unchanged: it is data, its strings may contain anything, and its JSON text escapes
-//! control characters.
+//! Structured content stays unchanged: it is data, its strings may contain anything, and its JSON
+//! text escapes control characters.
 
 use std::borrow::Cow;
 
@@ -10,8 +10,8 @@ use anstream::adapter::strip_str;
 
 use crate::call::{Content, ToolError, ToolResult};
 
-/// The text without ANSI escape sequences and without C0 and C1 control characters. Line ends `\r\n` and `\r` become
-/// `\n`; tabs stay. An unfinished sequence ends with its line.
+/// The text without ANSI escape sequences and without C0 and C1 control characters. Line ends
+/// `\r\n` and `\r` become `\n`; tabs stay. An unfinished sequence ends with its line.
 pub fn clean_text(text: &str) -> Cow<'_, str> {
     let is_clean = match text.is_ascii() {
         true => text.bytes().all(|byte| !is_control(byte.into())),
@@ -23,7 +23,9 @@ pub fn clean_text(text: &str) -> Cow<'_, str> {
     let ends = text.replace("\r\n", "\n").replace('\r', "\n");
     let mut clean = String::with_capacity(ends.len());
     for line in ends.split_inclusive('\n') {
-        strip_str(line).for_each(|part| clean.extend(part.chars().filter(|character| !is_control(*character))));
+        strip_str(line).for_each(|part| {
+            clean.extend(part.chars().filter(|character| !is_control(*character)))
+        });
         if line.ends_with('\n') && !clean.ends_with('\n') {
             clean.push('\n');
         }
@@ -35,8 +37,8 @@ fn is_control(character: char) -> bool {
     character.is_control() && !matches!(character, '\n' | '\t')
 }
 
-/// The text with escapes (`\u{1b}`) for every character that a reader cannot see or that a terminal obeys. Line ends
-/// stay. Use it for text that a person has to judge.
+/// The text with escapes (`\u{1b}`) for every character that a reader cannot see or that a terminal
+/// obeys. Line ends stay. Use it for text that a person has to judge.
 pub fn escape_invisible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -49,20 +51,27 @@ pub fn escape_invisible(text: &str) -> String {
     shown
 }
 
-/// Whether the character is invisible: Unicode's zero-width characters, direction marks, line separators, variation
-/// selectors and tags.
+/// Whether the character is invisible: Unicode's zero-width characters, direction marks, line
+/// separators, variation selectors and tags.
 pub(crate) fn is_invisible(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether the text shows nothing: it is empty, or contains only white space, control characters and invisible
-/// characters.
+/// Whether the text shows nothing: it is empty, or contains only white space, control characters
+/// and invisible characters.
 pub fn is_blank(text: &str) -> bool {
-    // Unicode counts the fillers and the empty Braille pattern as letters and symbols, but they show nothing.
-    let filler = |c| matches!(c, '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}');
-    text.chars().all(|c| c.is_whitespace() || c.is_control() || is_invisible(c) || filler(c))
+    // Unicode counts the fillers and the empty Braille pattern as letters and symbols, but they
+    // show nothing.
+    let filler = |c| {
+        matches!(
+            c,
+            '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}'
+        )
+    };
+    text.chars()
+        .all(|c| c.is_whitespace() || c.is_control() || is_invisible(c) || filler(c))
 }
 
 /// Cleans a text in place.
@@ -72,7 +81,8 @@ pub fn clean_in_place(text: &mut String) {
     }
 }
 
-/// Cleans the texts of a result. Returns a warning, one sentence each, for kinds of text that a reader cannot see.
+/// Cleans the texts of a result. Returns a warning, one sentence each, for kinds of text that a
+/// reader cannot see.
 pub fn clean_result(result: &mut ToolResult) -> Vec<&'static str> {
     let texts = result.content.iter_mut().filter_map(|block| match block {
         Content::Text { text } => Some(text),
@@ -85,29 +95,38 @@ pub fn clean_result(result: &mut ToolResult) -> Vec<&'static str> {
 /// Cleans the messages of an error result or a failure. Returns warnings as [`clean_result`].
 pub fn clean_error(error: &mut ToolError) -> Vec<&'static str> {
     match error {
-        ToolError::ErrorResult(text) | ToolError::Unavailable { message: text, .. } | ToolError::BadOutput(text) => {
-            clean_texts([text])
+        ToolError::ErrorResult(text)
+        | ToolError::Unavailable { message: text, .. }
+        | ToolError::BadOutput(text) => clean_texts([text]),
+        ToolError::Upstream { message, .. } | ToolError::InvalidContext(message) => {
+            clean_texts([message])
         }
-        ToolError::Upstream { message, .. } | ToolError::InvalidContext(message) => clean_texts([message]),
         ToolError::DefinitionChanged => Vec::new(),
-        ToolError::InvalidArguments(violations) => clean_texts(violations.iter_mut().map(|one| &mut one.message)),
+        ToolError::InvalidArguments(violations) => {
+            clean_texts(violations.iter_mut().map(|one| &mut one.message))
+        }
     }
 }
 
-/// Cleans texts in place. Returns a warning, one sentence each, for kinds of text that a reader cannot see.
+/// Cleans texts in place. Returns a warning, one sentence each, for kinds of text that a reader
+/// cannot see.
 pub fn clean_texts<'w>(texts: impl IntoIterator<Item = &'w mut String>) -> Vec<&'static str> {
     let (mut turns, mut tags) = (false, false);
     for text in texts {
         clean_in_place(text);
         if !text.is_ascii() {
-            // Unicode's bidirectional embeddings, overrides and isolates ("Trojan Source", CVE-2021-42574).
-            turns |= text.contains(|c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'));
+            // Unicode's bidirectional embeddings, overrides and isolates ("Trojan Source",
+            // CVE-2021-42574).
+            turns |=
+                text.contains(|c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'));
             tags |= text.contains(|c| matches!(c, '\u{e0000}'..='\u{e007f}'));
         }
     }
     let turns = turns
         .then_some("the text holds bidirectional control characters: it may be shown in another order than it is read");
-    let tags = tags.then_some("the text holds invisible tag characters (U+E0000 to U+E007F): they may hide words");
+    let tags = tags.then_some(
+        "the text holds invisible tag characters (U+E0000 to U+E007F): they may hide words",
+    );
     [turns, tags].into_iter().flatten().collect()
 }
 
@@ -121,20 +140,37 @@ mod tests {
     #[test]
     fn escape_sequences_are_removed() {
         for (input, clean) in [
-            ("\u{1b}[1;31mred\u{1b}[0m, \u{1b}[38;2;1;2;3mgreen\u{1b}[m", "red, green"),
+            (
+                "\u{1b}[1;31mred\u{1b}[0m, \u{1b}[38;2;1;2;3mgreen\u{1b}[m",
+                "red, green",
+            ),
             ("\u{1b}]0;a title\u{7}text", "text"),
-            ("\u{1b}]8;;https://example.com\u{1b}\\a link\u{1b}]8;;\u{1b}\\", "a link"),
+            (
+                "\u{1b}]8;;https://example.com\u{1b}\\a link\u{1b}]8;;\u{1b}\\",
+                "a link",
+            ),
             ("\u{1b}(B\u{1b}7up\u{1b}[2Adown\u{1b}c", "updown"),
             ("one\r\ntwo\rthree\tfour\n", "one\ntwo\nthree\tfour\n"),
             ("a\0b\u{8}c\u{7}d\u{c}e\u{7f}f", "abcdef"),
-            ("\u{85}caf\u{e9} \u{9b}31m\u{a0}\u{2028}", "caf\u{e9} 31m\u{a0}\u{2028}"),
+            (
+                "\u{85}caf\u{e9} \u{9b}31m\u{a0}\u{2028}",
+                "caf\u{e9} 31m\u{a0}\u{2028}",
+            ),
             ("Æ\u{1b}[1mØ\u{1b}[0mÅ 🎉", "ÆØÅ 🎉"),
             // Unfinished sequences do not remove the following lines.
-            ("\u{1b}]0;no end\nnext \u{1b}Pq\nlast\u{1b}", "\nnext \nlast"),
+            (
+                "\u{1b}]0;no end\nnext \u{1b}Pq\nlast\u{1b}",
+                "\nnext \nlast",
+            ),
         ] {
             assert_eq!(clean_text(input), clean, "{input:?}");
         }
-        for clean in ["", "plain\n\twords", "ÆØÅ \u{200d} 日本語", "[31m is no sequence"] {
+        for clean in [
+            "",
+            "plain\n\twords",
+            "ÆØÅ \u{200d} 日本語",
+            "[31m is no sequence",
+        ] {
             assert!(matches!(clean_text(clean), Cow::Borrowed(_)), "{clean:?}");
         }
     }
@@ -143,8 +179,14 @@ mod tests {
     fn invisible_characters_are_escaped() {
         for (input, shown) in [
             ("plain ÆØÅ 日本語\nnext", "plain ÆØÅ 日本語\nnext"),
-            ("\u{1b}[31mred\r\u{7}\u{9b}1m", "\\u{1b}[31mred\\u{d}\\u{7}\\u{9b}1m"),
-            ("a\u{202e}b\u{200b}c\u{e0041}\u{2028}", "a\\u{202e}b\\u{200b}c\\u{e0041}\\u{2028}"),
+            (
+                "\u{1b}[31mred\r\u{7}\u{9b}1m",
+                "\\u{1b}[31mred\\u{d}\\u{7}\\u{9b}1m",
+            ),
+            (
+                "a\u{202e}b\u{200b}c\u{e0041}\u{2028}",
+                "a\\u{202e}b\\u{200b}c\\u{e0041}\\u{2028}",
+            ),
         ] {
             assert_eq!(escape_invisible(input), shown, "{input:?}");
         }
@@ -163,7 +205,10 @@ mod tests {
         assert_eq!(warnings("plain, ÆØÅ, עברית, 👩‍👩‍👧"), 0);
         assert_eq!(warnings("a\u{202e}b"), 1);
         assert_eq!(warnings("a\u{2066}b\u{e0041}\u{e0042}"), 2);
-        assert_eq!(clean_error(&mut ToolError::ErrorResult("a\u{202e}b".into())).len(), 1);
+        assert_eq!(
+            clean_error(&mut ToolError::ErrorResult("a\u{202e}b".into())).len(),
+            1
+        );
     }
 
     proptest! {

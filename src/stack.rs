@@ -7,7 +7,10 @@ use tokio::sync::Semaphore;
 use tower::ServiceBuilder;
 use tower::util::BoxCloneSyncService;
 
-use crate::call::{Answer, CallError, Capture, Clock, DigestKey, Invocation, Paging, Policy, ToolName, ToolSettings};
+use crate::call::{
+    Answer, CallError, Capture, Clock, DigestKey, Invocation, Paging, Policy, ToolName,
+    ToolSettings,
+};
 use crate::callers::Grants;
 use crate::in_flight::InFlightCalls;
 use crate::ledger::Ledger;
@@ -34,7 +37,8 @@ use crate::runs::Runs;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
 
-/// The stack of one tool: takes an invocation, returns an answer or a failure. Cloned for each call.
+/// The stack of one tool: takes an invocation, returns an answer or a failure. Cloned for each
+/// call.
 pub type ToolService = BoxCloneSyncService<Invocation, Answer, CallError>;
 
 /// The parts that all stacks share.
@@ -74,7 +78,8 @@ pub struct ToolLayers {
     pub name: ToolName,
     /// Hash of the tool's definition as callers see it, and of the way it runs.
     pub definition_hash: String,
-    /// Hash of the tool with its references resolved. Stored results of another generation are not served.
+    /// Hash of the tool with its references resolved. Stored results of another generation are not
+    /// served.
     pub generation: [u8; 32],
     /// The operator's decisions about the tool.
     pub policy: Policy,
@@ -92,8 +97,8 @@ pub struct ToolLayers {
     pub enabled: Arc<AtomicBool>,
     /// Whether the tool is quarantined, because it is not as approved.
     pub quarantined: bool,
-    /// The circuit breaker. `None` if the arguments select the backend, so that one failure predicts nothing about the
-    /// next call.
+    /// The circuit breaker. `None` if the arguments select the backend, so that one failure
+    /// predicts nothing about the next call.
     pub breaker: Option<Arc<Breaker>>,
     /// The permits for calls that run. All stacks that the tool has had share them.
     pub permits: ToolPermits,
@@ -101,12 +106,15 @@ pub struct ToolLayers {
     pub charge_rules: Arc<ChargeRules>,
 }
 
-/// Builds a tool's stack, outermost layer first. It is built once, at registration: a layer gets its settings here, and
-/// most layers are absent if their policy is absent. Each line states the reason for its position; do not move a line
-/// unless the reason no longer holds.
+/// Builds a tool's stack, outermost layer first. It is built once, at registration: a layer gets
+/// its settings here, and most layers are absent if their policy is absent. Each line states the
+/// reason for its position; do not move a line unless the reason no longer holds.
 ///
 /// Also returns the tool's stored results, for tools that read them without a call.
-pub fn build_stack(tool: ToolLayers, shared: &SharedParts) -> (ToolService, Option<Arc<ToolCache>>) {
+pub fn build_stack(
+    tool: ToolLayers,
+    shared: &SharedParts,
+) -> (ToolService, Option<Arc<ToolCache>>) {
     let SharedParts {
         ledger,
         cache,
@@ -119,24 +127,57 @@ pub fn build_stack(tool: ToolLayers, shared: &SharedParts) -> (ToolService, Opti
         capture,
         ..
     } = shared;
-    let SharedParts { digest_key, call_log, metrics, validation_pool, .. } = shared;
+    let SharedParts {
+        digest_key,
+        call_log,
+        metrics,
+        validation_pool,
+        ..
+    } = shared;
     let ToolLayers {
-        name, definition_hash, generation, policy, rules, output_schema, settings, grants, enabled, ..
+        name,
+        definition_hash,
+        generation,
+        policy,
+        rules,
+        output_schema,
+        settings,
+        grants,
+        enabled,
+        ..
     } = tool;
-    let ToolLayers { quarantined, breaker, permits, charge_rules, paging, .. } = tool;
+    let ToolLayers {
+        quarantined,
+        breaker,
+        permits,
+        charge_rules,
+        paging,
+        ..
+    } = tool;
     let runner = rules.runner.clone();
     let records_digests = policy.capture.unwrap_or(*capture) == Capture::Digest;
     let capture_key = records_digests.then(|| digest_key.clone());
-    let fingerprint_key = (records_digests || rules.schema.has_write_only()).then(|| digest_key.clone());
-    // Data that must not be recorded must not reach the stored results in the ledger. Their keys are plain hashes of
-    // the arguments, so the keys must not get there either.
-    let cache = if records_digests || rules.schema.has_write_only() { &cache.memory_only() } else { cache };
+    let fingerprint_key =
+        (records_digests || rules.schema.has_write_only()).then(|| digest_key.clone());
+    // Data that must not be recorded must not reach the stored results in the ledger. Their keys
+    // are plain hashes of the arguments, so the keys must not get there either.
+    let cache = if records_digests || rules.schema.has_write_only() {
+        &cache.memory_only()
+    } else {
+        cache
+    };
     let sees_agent = runner.sees_agent();
     let tool_cache = ToolCache::for_tool(cache, &policy, &*runner, &name, generation);
     let metrics = metrics.tool_metrics(&name, policy.cache.is_some());
-    let observers = Observers { log: call_log.clone(), metrics: metrics.clone() };
-    let capture_rules =
-        CaptureRules { schema: rules.schema.clone(), digest_key: capture_key, redactor: redactor.clone() };
+    let observers = Observers {
+        log: call_log.clone(),
+        metrics: metrics.clone(),
+    };
+    let capture_rules = CaptureRules {
+        schema: rules.schema.clone(),
+        digest_key: capture_key,
+        redactor: redactor.clone(),
+    };
     let output = output_schema.map(|schema| OutputCheck::new(schema, validation_pool.clone()));
 
     let paginate = PaginateLayer::new(paging, &rules, output.clone(), !records_digests);
@@ -146,11 +187,18 @@ pub fn build_stack(tool: ToolLayers, shared: &SharedParts) -> (ToolService, Opti
         // Cuts a long result to the requested page. The layers below see whole results only.
         .layer(paginate.clone())
         // Writes the row of each call, also of a refused one.
-        .layer(RecordLayer::new(ledger, in_flight_calls, &policy, capture_rules, replay_cache, observers))
+        .layer(RecordLayer::new(
+            ledger,
+            in_flight_calls,
+            &policy,
+            capture_rules,
+            replay_cache,
+            observers,
+        ))
         // Checks that the caller may use the tool, and that the tool is enabled and approved.
         .layer(Authorize::layer(grants, enabled, quarantined, &*runner))
-        // Repeats the answer of an earlier call with the same idempotency key. Above all layers that could refuse the
-        // call now.
+        // Repeats the answer of an earlier call with the same idempotency key. Above all layers
+        // that could refuse the call now.
         .option_layer(Replay::layer(
             ledger,
             &policy,
@@ -162,25 +210,54 @@ pub fn build_stack(tool: ToolLayers, shared: &SharedParts) -> (ToolService, Opti
         ))
         // Validates the arguments. An invalid call uses nothing of what is below.
         .layer(Validate::layer(rules))
-        // Refuses the call that its run made last. Above the cache, which would give the same answer again.
-        .layer(RepeatGuard::layer(runs, &policy, &definition_hash, &settings.context))
-        // Stored results, and a single flight for equal calls. Above the limits, so a stored result is free.
+        // Refuses the call that its run made last. Above the cache, which would give the same
+        // answer again.
+        .layer(RepeatGuard::layer(
+            runs,
+            &policy,
+            &definition_hash,
+            &settings.context,
+        ))
+        // Stored results, and a single flight for equal calls. Above the limits, so a stored result
+        // is free.
         .option_layer(Cached::layer(tool_cache.as_ref(), &policy))
         // Later pages come from a stored result; without one, the call is refused.
         .option_layer(PageGuard::layer(paging, page_cache))
         // Refuses calls while the runner is unavailable. Stored results are still served.
         .option_layer(CircuitBreaker::layer(breaker, &name, &policy, &metrics))
         // One permit covers all attempts. A full tool refuses before anything is reserved.
-        .layer(ConcurrencyLimit::layer(policy.concurrency, permits, global_permits.clone(), &metrics))
+        .layer(ConcurrencyLimit::layer(
+            policy.concurrency,
+            permits,
+            global_permits.clone(),
+            &metrics,
+        ))
         // Commits row, units and key together before the tool runs. `record` settles them.
-        .layer(UsageLimit::layer(ledger, &charge_rules, policy.effect, clock))
-        // The deadline of the whole call. Below the limits, so dropping the work never drops the settlement.
+        .layer(UsageLimit::layer(
+            ledger,
+            &charge_rules,
+            policy.effect,
+            clock,
+        ))
+        // The deadline of the whole call. Below the limits, so dropping the work never drops the
+        // settlement.
         .layer(Deadline::layer())
         // tower's retry with our policy, only for tools whose effect permits it.
         .option_layer(retry::layer(&policy))
         // One attempt: its timeout, its panic, and its row if it failed.
-        .layer(Attempt::layer(ledger, redactor, policy.timeout, records_digests))
+        .layer(Attempt::layer(
+            ledger,
+            redactor,
+            policy.timeout,
+            records_digests,
+        ))
         // The tool itself; removes secrets from its output.
-        .service(Run::new(runner, settings, output, redactor.clone(), policy.timeout));
+        .service(Run::new(
+            runner,
+            settings,
+            output,
+            redactor.clone(),
+            policy.timeout,
+        ));
     (BoxCloneSyncService::new(stack), tool_cache)
 }

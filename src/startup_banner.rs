@@ -45,11 +45,27 @@ impl StartupBanner {
         let catalog = registry.catalog();
         let tools = catalog.tools_for(&Caller::anonymous());
         let of_kind = |kind: Kind| tools.iter().filter(|entry| entry.kind == kind).count();
-        let kinds = Kind::ALL.into_iter().map(|kind| (of_kind(kind), kind)).filter(|(count, _)| *count > 0);
-        let tools_by_kind = join_or(kinds.map(|(count, kind)| format!("{count} {}", kind.as_str())), "none");
+        let kinds = Kind::ALL
+            .into_iter()
+            .map(|kind| (of_kind(kind), kind))
+            .filter(|(count, _)| *count > 0);
+        let tools_by_kind = join_or(
+            kinds.map(|(count, kind)| format!("{count} {}", kind.as_str())),
+            "none",
+        );
         let ledger = &registry.shared().ledger;
-        let durability = if ledger.is_strict() { "every answer waits for its commit" } else { "tiered durability" };
-        let named = |caller: &Caller| format!("{}{}", caller.name, if caller.admin { " (admin)" } else { "" });
+        let durability = if ledger.is_strict() {
+            "every answer waits for its commit"
+        } else {
+            "tiered durability"
+        };
+        let named = |caller: &Caller| {
+            format!(
+                "{}{}",
+                caller.name,
+                if caller.admin { " (admin)" } else { "" }
+            )
+        };
         let has_no_callers = catalog.callers().is_empty();
         Self {
             address,
@@ -62,11 +78,16 @@ impl StartupBanner {
             callers: join_or(catalog.callers().iter().map(named), "none"),
             open: match (has_no_callers, manifest::is_loopback(&address)) {
                 (true, true) => "everything, to every client on this machine: there are no callers",
-                (true, false) => "everything, to every client that can connect: there are no callers",
+                (true, false) => {
+                    "everything, to every client that can connect: there are no callers"
+                }
                 (false, _) => "/livez, /readyz, /openapi.json and /docs; all else needs a key",
             },
             hosts: join_or(settings.allowed_hosts.iter().cloned(), "this address only"),
-            origins: join_or(settings.allowed_origins.iter().cloned(), "this service's own only"),
+            origins: join_or(
+                settings.allowed_origins.iter().cloned(),
+                "this service's own only",
+            ),
             limits: format!(
                 "{} at once, bodies up to {}, {} to drain",
                 Count(settings.max_in_flight, "call"),
@@ -77,8 +98,8 @@ impl StartupBanner {
         }
     }
 
-    /// Prints the banner. The first line goes to standard output, for scripts. The other facts are a block of text
-    /// for a person, or one event.
+    /// Prints the banner. The first line goes to standard output, for scripts. The other facts are
+    /// a block of text for a person, or one event.
     pub(crate) fn print(&self, output: Option<HumanOutput>) {
         let mut out = io::stdout();
         let _ = writeln!(out, "listening on http://{}", self.address);
@@ -136,12 +157,20 @@ impl Display for StartupBanner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = self.url();
         writeln!(f, "Toolcrib {}", env!("CARGO_PKG_VERSION"))?;
-        let disabled_note = if self.tools_off > 0 { format!("; {} disabled", self.tools_off) } else { String::new() };
+        let disabled_note = if self.tools_off > 0 {
+            format!("; {} disabled", self.tools_off)
+        } else {
+            String::new()
+        };
         let registered_note = match self.registered {
             0 => String::new(),
             count => format!("; {count} registered at run time"),
         };
-        writeln!(f, "  tools    {} ({}{registered_note}{disabled_note})", self.tools, self.tools_by_kind)?;
+        writeln!(
+            f,
+            "  tools    {} ({}{registered_note}{disabled_note})",
+            self.tools, self.tools_by_kind
+        )?;
         for (at, source) in self.sources.iter().enumerate() {
             writeln!(f, "  {:<8} {source}", if at == 0 { "sources" } else { "" })?;
         }
@@ -161,11 +190,19 @@ impl Display for StartupBanner {
 
 /// A source with the number of its tools, or the reason why it has none.
 fn describe_source(source: &SourceView) -> String {
-    let SourceView { name, tools, doing, fault, .. } = source;
+    let SourceView {
+        name,
+        tools,
+        doing,
+        fault,
+        ..
+    } = source;
     let kind = source.kind.as_str();
     match (source.state, fault, doing) {
         (SourceState::Up, ..) => format!("{name} ({kind}): {}", Count(*tools, "tool")),
-        (SourceState::Starting, _, Some(doing)) => format!("{name} ({kind}): still loading: {doing}"),
+        (SourceState::Starting, _, Some(doing)) => {
+            format!("{name} ({kind}): still loading: {doing}")
+        }
         (SourceState::Starting, ..) => format!("{name} ({kind}): still loading"),
         (state, Some(fault), _) => format!("{name} ({kind}): {}: {fault}", state.as_str()),
         (state, None, _) => format!("{name} ({kind}): {}", state.as_str()),
@@ -174,5 +211,9 @@ fn describe_source(source: &SourceView) -> String {
 
 fn join_or(texts: impl Iterator<Item = String>, or: &str) -> String {
     let texts: Vec<String> = texts.collect();
-    if texts.is_empty() { or.to_owned() } else { texts.join(", ") }
+    if texts.is_empty() {
+        or.to_owned()
+    } else {
+        texts.join(", ")
+    }
 }

@@ -1,5 +1,5 @@
-//! Makes the calls that tools make of other tools. The rules of any call apply: the current catalog, the caller's
-//! grants, the tool's own stack.
+//! Makes the calls that tools make of other tools. The rules of any call apply: the current
+//! catalog, the caller's grants, the tool's own stack.
 
 use std::sync::{Arc, Weak};
 
@@ -9,16 +9,16 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use crate::call::{
-    AvailableTool, CallSettings, Clock, Effect, Failure, Idempotency, IdempotencyKey, JsonObject, NestedAnswer,
-    NestedCall, NestedCallError, ToolContext, ToolFilter, ToolInvoker, ToolName,
+    AvailableTool, CallSettings, Clock, Effect, Failure, Idempotency, IdempotencyKey, JsonObject,
+    NestedAnswer, NestedCall, NestedCallError, ToolContext, ToolFilter, ToolInvoker, ToolName,
 };
 use crate::catalog::{Catalog, Entry, NameMatch, ResolveError};
 use crate::deny_list::DenyList;
 use crate::dialect::{self, RawArguments, Repaired};
 use crate::formats::Format;
 
-/// Calls tools of the current catalog. The reference is weak, because tools hold this value and the catalog holds
-/// tools.
+/// Calls tools of the current catalog. The reference is weak, because tools hold this value and the
+/// catalog holds tools.
 pub(crate) struct CatalogInvoker {
     pub(crate) catalog: Weak<ArcSwap<Catalog>>,
     pub(crate) clock: Clock,
@@ -27,27 +27,46 @@ pub(crate) struct CatalogInvoker {
 #[async_trait]
 impl ToolInvoker for CatalogInvoker {
     fn available_tools(&self, parent: &ToolContext, filter: &ToolFilter<'_>) -> Vec<AvailableTool> {
-        let Some(catalog) = self.catalog() else { return Vec::new() };
+        let Some(catalog) = self.catalog() else {
+            return Vec::new();
+        };
         let deny_list = DenyList::from_context(parent);
-        let usable = |entry: &Arc<Entry>| filter(&entry.definition) && !deny_list.denies(entry.names());
+        let usable =
+            |entry: &Arc<Entry>| filter(&entry.definition) && !deny_list.denies(entry.names());
         let entries = catalog.tools_for(&parent.caller).into_iter().filter(usable);
-        // Rendered one by one: a tool that cannot be called is left out, and its name must not influence the name of
-        // the next tool.
+        // Rendered one by one: a tool that cannot be called is left out, and its name must not
+        // influence the name of the next tool.
         let offer = |entry: Arc<Entry>| {
-            let Value::Array(mut shown) = catalog.render(Format::Openai, std::slice::from_ref(&entry)) else {
+            let Value::Array(mut shown) =
+                catalog.render(Format::Openai, std::slice::from_ref(&entry))
+            else {
                 return None;
             };
-            Some(AvailableTool { definition: entry.definition.clone(), kind: entry.kind, openai: shown.pop()? })
+            Some(AvailableTool {
+                definition: entry.definition.clone(),
+                kind: entry.kind,
+                openai: shown.pop()?,
+            })
         };
         entries.filter_map(offer).collect()
     }
 
     fn max_parallel_calls(&self) -> usize {
-        self.catalog().map_or(CallSettings::default().parallel, |catalog| catalog.call_settings().parallel).max(1)
+        self.catalog()
+            .map_or(CallSettings::default().parallel, |catalog| {
+                catalog.call_settings().parallel
+            })
+            .max(1)
     }
 
-    fn resolve(&self, parent: &ToolContext, filter: &ToolFilter<'_>, name: &str) -> Result<ToolName, Vec<String>> {
-        self.resolve_tool(parent, filter, name).map(|(entry, _)| entry.definition.name.clone())
+    fn resolve(
+        &self,
+        parent: &ToolContext,
+        filter: &ToolFilter<'_>,
+        name: &str,
+    ) -> Result<ToolName, Vec<String>> {
+        self.resolve_tool(parent, filter, name)
+            .map(|(entry, _)| entry.definition.name.clone())
     }
 
     async fn call(
@@ -60,27 +79,34 @@ impl ToolInvoker for CatalogInvoker {
         let (entry, name_match) = found.map_err(NestedCallError::UnknownTool)?;
         let raw = RawArguments::from(call.arguments.clone());
         let may_close = entry.policy.effect != Effect::Write;
-        let (repaired, unreadable_arguments) = match dialect::read_arguments(&raw, call.cut_off, may_close) {
-            Ok(repaired) => (repaired, None),
-            Err(unreadable_arguments) => {
-                (Repaired { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable_arguments)))
-            }
-        };
+        let (repaired, unreadable_arguments) =
+            match dialect::read_arguments(&raw, call.cut_off, may_close) {
+                Ok(repaired) => (repaired, None),
+                Err(unreadable_arguments) => (
+                    Repaired {
+                        arguments: JsonObject::new(),
+                        repairs: Vec::new(),
+                    },
+                    Some(Arc::new(unreadable_arguments)),
+                ),
+            };
         let name = entry.name_shown_to(&parent.caller, &call.name);
         let invocation = parent.child_invocation(name, repaired.arguments, &call, self.clock.now());
         let mut invocation = invocation.ok_or_else(|| NestedCallError::TooDeep(parent.depth()))?;
         invocation.unreadable_arguments = unreadable_arguments;
         invocation.denied = DenyList::from_context(parent).denies(entry.names());
-        // Each nested call is made once. So its own id serves as the idempotency key that the tool requires.
+        // Each nested call is made once. So its own id serves as the idempotency key that the tool
+        // requires.
         if entry.policy.idempotency == Idempotency::Required {
-            invocation.idempotency_key = IdempotencyKey::parse(invocation.id.to_string().as_bytes()).ok();
+            invocation.idempotency_key =
+                IdempotencyKey::parse(invocation.id.to_string().as_bytes()).ok();
         }
-        invocation
-            .report
-            .lock()
-            .meta
-            .warnings
-            .extend(name_match.warning(&call.name, &entry).into_iter().chain(repaired.repairs));
+        invocation.report.lock().meta.warnings.extend(
+            name_match
+                .warning(&call.name, &entry)
+                .into_iter()
+                .chain(repaired.repairs),
+        );
         let report = invocation.report.clone();
         let outcome = entry.service.clone().oneshot(invocation).await;
         if report.uses_caller_credentials() {
@@ -93,7 +119,10 @@ impl ToolInvoker for CatalogInvoker {
                 result: answer.result,
                 tokens: answer.meta.model.map_or(0, |model| model.total_tokens),
             }),
-            Err(error) => Err(NestedCallError::Failed(Box::new(Failure::from_error(&error, entry.policy.effect)))),
+            Err(error) => Err(NestedCallError::Failed(Box::new(Failure::from_error(
+                &error,
+                entry.policy.effect,
+            )))),
         }
     }
 }
@@ -114,11 +143,17 @@ impl CatalogInvoker {
         name: &str,
     ) -> Result<(Arc<Entry>, NameMatch), Vec<String>> {
         let catalog = self.catalog().ok_or_else(Vec::new)?;
-        let is_wanted = |name: &String| catalog.get(name).is_some_and(|entry| filter(&entry.definition));
+        let is_wanted = |name: &String| {
+            catalog
+                .get(name)
+                .is_some_and(|entry| filter(&entry.definition))
+        };
         match catalog.resolve(name, &parent.caller) {
             Ok((entry, name_match)) if filter(&entry.definition) => Ok((entry.clone(), name_match)),
             Ok(_) => Err(Vec::new()),
-            Err(ResolveError::Unknown { did_you_mean }) => Err(did_you_mean.into_iter().filter(is_wanted).collect()),
+            Err(ResolveError::Unknown { did_you_mean }) => {
+                Err(did_you_mean.into_iter().filter(is_wanted).collect())
+            }
             Err(ResolveError::Unlisted { .. }) => Err(Vec::new()),
         }
     }

@@ -20,7 +20,9 @@ use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::startup_banner::HumanOutput;
 use crate::tool_pattern::ToolPattern;
-use crate::tools::{Agent, HttpClients, OwnPorts, Source, SourceSettings, TokenSources, Tool, builtin};
+use crate::tools::{
+    Agent, HttpClients, OwnPorts, Source, SourceSettings, TokenSources, Tool, builtin,
+};
 
 /// Collects the parts of a service.
 #[derive(Default)]
@@ -51,19 +53,22 @@ impl AppBuilder {
         self
     }
 
-    /// Adds an agent of the embedding program as a tool. It finds the tools that it may use by name, wherever they are
-    /// declared.
+    /// Adds an agent of the embedding program as a tool. It finds the tools that it may use by
+    /// name, wherever they are declared.
     #[must_use]
     pub fn agent(mut self, agent: Tool<Agent>) -> Self {
         self.agents.push(agent);
         self
     }
 
-    /// Adds a source of tools of the embedding program. It is listed when the service is built, again after a
-    /// failure, and when an admin requests it. Names are unique among all sources.
+    /// Adds a source of tools of the embedding program. It is listed when the service is built,
+    /// again after a failure, and when an admin requests it. Names are unique among all sources.
     #[must_use]
     pub fn source(mut self, name: impl Into<String>, source: Arc<dyn Source>) -> Self {
-        let settings = SourceSettings::Program { name: name.into(), source };
+        let settings = SourceSettings::Program {
+            name: name.into(),
+            source,
+        };
         self.sources.push(DeclaredSource::from_program(settings));
         self
     }
@@ -78,19 +83,29 @@ impl AppBuilder {
     /// Reads settings, callers and more tools from a manifest.
     ///
     /// # Errors
-    /// The file does not exist. [`AppBuilder::build`] checks its content, because only then all tools are known.
+    /// The file does not exist. [`AppBuilder::build`] checks its content, because only then all
+    /// tools are known.
     pub fn manifest(mut self, path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         if let Err(error) = std::fs::metadata(path) {
-            let location = manifest::Location { file: path.into(), line: 1, column: 1 };
-            return Err(Error::Manifest(vec![Finding::error(location, "", format!("cannot be read: {error}"))]));
+            let location = manifest::Location {
+                file: path.into(),
+                line: 1,
+                column: 1,
+            };
+            return Err(Error::Manifest(vec![Finding::error(
+                location,
+                "",
+                format!("cannot be read: {error}"),
+            )]));
         }
         self.manifest = Some(path.to_owned());
         Ok(self)
     }
 
-    /// Sets the variables for `${env:NAME}` and for tools. Programs get some of them. The default is the environment
-    /// of the process. Use it for the result of [`conceal`](crate::environment::conceal).
+    /// Sets the variables for `${env:NAME}` and for tools. Programs get some of them. The default
+    /// is the environment of the process. Use it for the result of
+    /// [`conceal`](crate::environment::conceal).
     #[must_use]
     pub fn environment(mut self, environment: Environment) -> Self {
         self.environment = Some(environment);
@@ -104,14 +119,16 @@ impl AppBuilder {
         self
     }
 
-    /// Sets the ledger (`sqlite://FILE`, relative to the working folder). It takes precedence over the manifest.
+    /// Sets the ledger (`sqlite://FILE`, relative to the working folder). It takes precedence over
+    /// the manifest.
     #[must_use]
     pub fn ledger(mut self, url: impl Into<String>) -> Self {
         self.ledger = Some(url.into());
         self
     }
 
-    /// Accepts a ledger that has lost acknowledged commits. Without this, [`AppBuilder::build`] refuses it.
+    /// Accepts a ledger that has lost acknowledged commits. Without this, [`AppBuilder::build`]
+    /// refuses it.
     #[must_use]
     pub fn accept_loss(mut self) -> Self {
         self.accept_loss = true;
@@ -139,8 +156,8 @@ impl AppBuilder {
         self
     }
 
-    /// Declares that the program adds no tools to those of the manifest. A name in the manifest that matches no tool
-    /// is then an error.
+    /// Declares that the program adds no tools to those of the manifest. A name in the manifest
+    /// that matches no tool is then an error.
     #[must_use]
     pub(crate) fn manifest_only(mut self) -> Self {
         self.manifest_only = true;
@@ -168,11 +185,12 @@ impl AppBuilder {
         self
     }
 
-    /// Opens the ledger and builds every tool's stack. Sources are started and continue in the background: see
-    /// [`App::wait_for_sources`].
+    /// Opens the ledger and builds every tool's stack. Sources are started and continue in the
+    /// background: see [`App::wait_for_sources`].
     ///
     /// # Errors
-    /// [`Error`]: the reason why the service cannot be built. It contains all findings of the manifest.
+    /// [`Error`]: the reason why the service cannot be built. It contains all findings of the
+    /// manifest.
     pub async fn build(self) -> Result<App, Error> {
         let Self {
             mut tools,
@@ -207,7 +225,11 @@ impl AppBuilder {
             venv_folder: PathBuf::new(),
             program_tools: tools
                 .into_iter()
-                .chain(demo.then(|| builtin::demo_tools(&own_ports)).into_iter().flatten())
+                .chain(
+                    demo.then(|| builtin::demo_tools(&own_ports))
+                        .into_iter()
+                        .flatten(),
+                )
                 .collect(),
             deny_patterns: ToolPattern::parse_list(&deny),
             allow_open,
@@ -219,7 +241,11 @@ impl AppBuilder {
         let mut settings = manifest.server.clone();
         settings.allow_open |= allow_open;
         let mut ledger_settings = match ledger {
-            Some(url) => ledger::Settings { url, base: PathBuf::new(), ..manifest.ledger.clone() },
+            Some(url) => ledger::Settings {
+                url,
+                base: PathBuf::new(),
+                ..manifest.ledger.clone()
+            },
             None => manifest.ledger.clone(),
         };
         ledger_settings.accept_loss = accept_loss;
@@ -227,11 +253,14 @@ impl AppBuilder {
         let listen = listen.unwrap_or_else(|| manifest.listen.clone());
         let clock = clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::new()?;
-        let ledger = ledger::open_with_observer(&ledger_settings, clock.now(), metrics.commit_metrics()).await?;
+        let ledger =
+            ledger::open_with_observer(&ledger_settings, clock.now(), metrics.commit_metrics())
+                .await?;
         let shared = build_shared(&manifest, ledger, clock, call_log, metrics)?;
         let retention = ledger_settings.retention;
         let registry = Arc::new(
-            Registry::new(shared, Arc::new(Callers::default()), services).with_environment(config.environment.clone()),
+            Registry::new(shared, Arc::new(Callers::default()), services)
+                .with_environment(config.environment.clone()),
         );
         let live = LiveTools::start(registry, config, manifest, files).await?;
         Ok(App {

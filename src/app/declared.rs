@@ -16,9 +16,12 @@ use crate::{ledger, sanitize};
 /// The folder of virtual environments, beside the ledger.
 const VENV_FOLDER: &str = "toolcrib-venvs";
 
-/// The folder of virtual environments. It is beside the ledger, because the service may write there.
+/// The folder of virtual environments. It is beside the ledger, because the service may write
+/// there.
 pub(super) fn venv_folder(ledger: &ledger::Settings) -> PathBuf {
-    ledger::ledger_folder(ledger).unwrap_or_default().join(VENV_FOLDER)
+    ledger::ledger_folder(ledger)
+        .unwrap_or_default()
+        .join(VENV_FOLDER)
 }
 
 /// The tools of a manifest, for a command that only shows them.
@@ -35,27 +38,54 @@ pub(crate) struct DeclaredTools {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Reads a manifest and lists its sources once. Calls `on_progress` with the source and its current step, if that step
-/// takes long.
+/// Reads a manifest and lists its sources once. Calls `on_progress` with the source and its current
+/// step, if that step takes long.
 pub(crate) async fn load_declared(
     path: &Path,
     environment: &Environment,
     on_progress: fn(&str, &str),
 ) -> Result<DeclaredTools, Error> {
-    let host = manifest::Host { is_standalone: true, ..manifest::Host::default() };
-    let manifest =
-        manifest::load_for_host(path, &manifest::ProcessInput::new(environment), &host).map_err(Error::Manifest)?;
-    let Manifest { mut tools, mut sources, calls, ledger, secrets, .. } = manifest;
+    let host = manifest::Host {
+        is_standalone: true,
+        ..manifest::Host::default()
+    };
+    let manifest = manifest::load_for_host(path, &manifest::ProcessInput::new(environment), &host)
+        .map_err(Error::Manifest)?;
+    let Manifest {
+        mut tools,
+        mut sources,
+        calls,
+        ledger,
+        secrets,
+        ..
+    } = manifest;
     for source in &mut sources {
         source.settings.set_venv_dir(&venv_folder(&ledger));
     }
     let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
     let process_env = ProcessEnv::new(redactor.clone(), environment);
-    let LoadOutcome { tools: source_tools, faults, findings, warnings } =
-        live::list_once(sources, &tools, &process_env, on_progress).await;
+    let LoadOutcome {
+        tools: source_tools,
+        faults,
+        findings,
+        warnings,
+    } = live::list_once(sources, &tools, &process_env, on_progress).await;
     tools.extend(source_tools);
     let clean = |texts: Vec<String>| {
-        texts.iter().map(|text| redactor.redact_text(&sanitize::clean_text(text)).into_owned()).collect()
+        texts
+            .iter()
+            .map(|text| {
+                redactor
+                    .redact_text(&sanitize::clean_text(text))
+                    .into_owned()
+            })
+            .collect()
     };
-    Ok(DeclaredTools { tools, calls, faults: clean(faults), findings, warnings: clean(warnings) })
+    Ok(DeclaredTools {
+        tools,
+        calls,
+        faults: clean(faults),
+        findings,
+        warnings: clean(warnings),
+    })
 }

@@ -56,8 +56,9 @@ impl App {
         self.live.registry()
     }
 
-    /// Reads the manifest again, as on SIGHUP. A valid manifest replaces the old one in one step; an invalid one
-    /// changes nothing. While [`App::serve`] runs, a change of a manifest file triggers this automatically.
+    /// Reads the manifest again, as on SIGHUP. A valid manifest replaces the old one in one step;
+    /// an invalid one changes nothing. While [`App::serve`] runs, a change of a manifest file
+    /// triggers this automatically.
     ///
     /// # Errors
     /// The reason why the old manifest was kept.
@@ -75,14 +76,15 @@ impl App {
         self.live.sources()
     }
 
-    /// Declares the address at which a program that serves [`App::router`] itself listens. No tool may then call an
-    /// address of this machine at that port, whatever the manifest allows. [`App::serve`] does this itself. In other
-    /// programs only the program knows the port.
+    /// Declares the address at which a program that serves [`App::router`] itself listens. No tool
+    /// may then call an address of this machine at that port, whatever the manifest allows.
+    /// [`App::serve`] does this itself. In other programs only the program knows the port.
     pub fn listens_at(&self, address: SocketAddr) {
         self.own_ports.add(address.port());
     }
 
-    /// The HTTP service without a socket, for calls in process or for mounting elsewhere. See [`App::listens_at`].
+    /// The HTTP service without a socket, for calls in process or for mounting elsewhere. See
+    /// [`App::listens_at`].
     pub fn router(&self) -> Router {
         http::router(self.live.clone(), &self.settings, &self.close_streams)
     }

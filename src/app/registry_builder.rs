@@ -28,8 +28,8 @@ pub struct RegistryBuilder {
 }
 
 impl Registry {
-    /// Starts the builder of a registry without a service. Its tools have the same layers as those of a service, the
-    /// program is their caller, and nothing listens.
+    /// Starts the builder of a registry without a service. Its tools have the same layers as those
+    /// of a service, the program is their caller, and nothing listens.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -63,8 +63,8 @@ impl RegistryBuilder {
         self
     }
 
-    /// Adds an agent as a tool. It finds the tools that it may use by name, including those that are registered
-    /// later.
+    /// Adds an agent as a tool. It finds the tools that it may use by name, including those that
+    /// are registered later.
     #[must_use]
     pub fn agent(mut self, agent: Tool<Agent>) -> Self {
         self.agents.push(agent);
@@ -78,8 +78,9 @@ impl RegistryBuilder {
         self
     }
 
-    /// Sets the ledger (`sqlite://FILE`, relative to the working folder). By default it is in a temporary folder that
-    /// is deleted with the registry. Calls, limits and stored results are then lost when the program ends.
+    /// Sets the ledger (`sqlite://FILE`, relative to the working folder). By default it is in a
+    /// temporary folder that is deleted with the registry. Calls, limits and stored results are
+    /// then lost when the program ends.
     #[must_use]
     pub fn ledger(mut self, url: impl Into<String>) -> Self {
         self.ledger = Some(url.into());
@@ -110,29 +111,50 @@ impl RegistryBuilder {
     /// Opens the ledger and builds every tool's stack.
     ///
     /// # Errors
-    /// [`Error::Tool`]: two tools have the same name, a schema is invalid, or a variable is missing.
-    /// [`Error::Ledger`]: the ledger cannot be opened.
+    /// [`Error::Tool`]: two tools have the same name, a schema is invalid, or a variable is
+    /// missing. [`Error::Ledger`]: the ledger cannot be opened.
     pub async fn build(self) -> Result<Arc<Registry>, Error> {
-        let Self { mut tools, agents, services, ledger, environment, clock, call_log } = self;
+        let Self {
+            mut tools,
+            agents,
+            services,
+            ledger,
+            environment,
+            clock,
+            call_log,
+        } = self;
         let environment = environment.unwrap_or_else(Environment::from_process);
         let clients = HttpClients::default();
         for agent in agents {
             tools.push(agent.build_with(&clients)?);
         }
-        let tools: Vec<Tool> =
-            tools.into_iter().map(|tool| tool.with_env_values(&environment)).collect::<Result<_, BuildError>>()?;
+        let tools: Vec<Tool> = tools
+            .into_iter()
+            .map(|tool| tool.with_env_values(&environment))
+            .collect::<Result<_, BuildError>>()?;
         let (manifest, metrics) = (Manifest::default(), Metrics::new()?);
         let clock = clock.unwrap_or_else(Clock::system);
         let ledger = match ledger {
             Some(url) => {
-                let ledger_settings = ledger::Settings { url, base: PathBuf::new(), ..manifest.ledger.clone() };
-                ledger::open_with_observer(&ledger_settings, clock.now(), metrics.commit_metrics()).await?
+                let ledger_settings = ledger::Settings {
+                    url,
+                    base: PathBuf::new(),
+                    ..manifest.ledger.clone()
+                };
+                ledger::open_with_observer(&ledger_settings, clock.now(), metrics.commit_metrics())
+                    .await?
             }
-            None => ledger::open_temporary(&manifest.ledger, clock.now(), metrics.commit_metrics()).await?,
+            None => {
+                ledger::open_temporary(&manifest.ledger, clock.now(), metrics.commit_metrics())
+                    .await?
+            }
         };
         let shared = build_shared(&manifest, ledger, clock, call_log, metrics)?;
-        shared.redactor.add_secrets(tools.iter().flat_map(Tool::secret_values));
-        let registry = Registry::new(shared, Arc::new(Callers::default()), services).with_environment(environment);
+        shared
+            .redactor
+            .add_secrets(tools.iter().flat_map(Tool::secret_values));
+        let registry = Registry::new(shared, Arc::new(Callers::default()), services)
+            .with_environment(environment);
         let registry = Arc::new(registry);
         let desired_state = DesiredState {
             callers: Arc::default(),
@@ -146,9 +168,11 @@ impl RegistryBuilder {
             Err(ChangeError::Tool(error)) => Err(error.into()),
             Err(ChangeError::Ledger(error)) => Err(error.into()),
             // Only a registration over HTTP can fail in this way.
-            Err(ChangeError::Taken { name, .. } | ChangeError::TooMany(name) | ChangeError::Unknown(name)) => {
-                Err(BuildError::DuplicateTool(name).into())
-            }
+            Err(
+                ChangeError::Taken { name, .. }
+                | ChangeError::TooMany(name)
+                | ChangeError::Unknown(name),
+            ) => Err(BuildError::DuplicateTool(name).into()),
         }
     }
 }

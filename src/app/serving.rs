@@ -18,7 +18,8 @@ use crate::{http, manifest, mcp};
 
 /// The maximum time that the start waits for sources before the service is announced without them.
 const SOURCES_TIMEOUT: Duration = Duration::from_secs(5);
-/// After the ledger has failed permanently: the time to kill running tools and to send the last answers.
+/// After the ledger has failed permanently: the time to kill running tools and to send the last
+/// answers.
 const LEDGER_FAILURE_DRAIN: Duration = Duration::from_millis(700);
 
 /// The background work of a running service.
@@ -32,18 +33,22 @@ struct BackgroundWork {
 }
 
 impl App {
-    /// Listens, and serves until SIGTERM or SIGINT. Then it drains, ends the sources and closes the ledger. A second
-    /// signal shortens that.
+    /// Listens, and serves until SIGTERM or SIGINT. Then it drains, ends the sources and closes the
+    /// ledger. A second signal shortens that.
     ///
-    /// It prints `listening on http://ADDR` to standard output when every source was listed, or after five seconds.
-    /// SIGHUP, or a change of the manifest's files, reloads the manifest.
+    /// It prints `listening on http://ADDR` to standard output when every source was listed, or
+    /// after five seconds. SIGHUP, or a change of the manifest's files, reloads the manifest.
     ///
     /// # Errors
-    /// The address cannot be listened on, or would be open to others without callers. [`ledger::Error::Stopped`]: the
-    /// disk failed, so its content is unknown. Running calls were cancelled, and the process should end.
+    /// The address cannot be listened on, or would be open to others without callers.
+    /// [`ledger::Error::Stopped`]: the disk failed, so its content is unknown. Running calls were
+    /// cancelled, and the process should end.
     pub async fn serve(mut self) -> Result<(), Error> {
         let listen = &self.listen;
-        let failed = |source| Error::Listen { listen: listen.clone(), source };
+        let failed = |source| Error::Listen {
+            listen: listen.clone(),
+            source,
+        };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         self.listens_at(address);
@@ -52,12 +57,23 @@ impl App {
         if is_unprotected && !self.settings.allow_open {
             return Err(Error::Unprotected(address));
         }
-        let BackgroundWork { mut stop_signals, second_signal, tasks } = self.start_background_work()?;
+        let BackgroundWork {
+            mut stop_signals,
+            second_signal,
+            tasks,
+        } = self.start_background_work()?;
         let (banner_output, app) = (self.banner_output.take(), &self);
         // A client that reads the line and calls at once should find its tools.
         let announce = async move {
             let _ = timeout(SOURCES_TIMEOUT, app.wait_for_sources()).await;
-            StartupBanner::new(address, app.registry(), &app.sources(), &app.settings, app.demo).print(banner_output);
+            StartupBanner::new(
+                address,
+                app.registry(),
+                &app.sources(),
+                &app.settings,
+                app.demo,
+            )
+            .print(banner_output);
             if is_unprotected {
                 tracing::warn!(%address, "open to other machines without any key");
             }
@@ -65,13 +81,24 @@ impl App {
         };
         let shared = self.registry().shared();
         let ledger = &*shared.ledger;
-        let (stopped, shortened) =
-            (or_ledger_failure(ledger, stop_signals.next()), or_ledger_failure(ledger, second_signal.map(drop)));
-        let (in_flight_calls, close_streams) = (shared.in_flight_calls.clone(), self.close_streams.clone());
-        let served =
-            http::serve(listener, self.router(), in_flight_calls, &self.settings, stopped, shortened, close_streams);
-        // `served` ends when the service has drained. `announce` never ends: it is here only to run meanwhile. After a
-        // permanent failure of the ledger, calls could wait for it forever, so the time to drain is bounded.
+        let (stopped, shortened) = (
+            or_ledger_failure(ledger, stop_signals.next()),
+            or_ledger_failure(ledger, second_signal.map(drop)),
+        );
+        let (in_flight_calls, close_streams) =
+            (shared.in_flight_calls.clone(), self.close_streams.clone());
+        let served = http::serve(
+            listener,
+            self.router(),
+            in_flight_calls,
+            &self.settings,
+            stopped,
+            shortened,
+            close_streams,
+        );
+        // `served` ends when the service has drained. `announce` never ends: it is here only to run
+        // meanwhile. After a permanent failure of the ledger, calls could wait for it forever, so
+        // the time to drain is bounded.
         tokio::select! {
             () = served => {}
             () = announce => {}
@@ -80,17 +107,22 @@ impl App {
         self.shut_down(tasks).await
     }
 
-    /// Serves one MCP client on standard input and output, and listens on no port. It ends at the end of standard
-    /// input, SIGTERM or SIGINT. Then it drains, ends the sources and closes the ledger.
+    /// Serves one MCP client on standard input and output, and listens on no port. It ends at the
+    /// end of standard input, SIGTERM or SIGINT. Then it drains, ends the sources and closes the
+    /// ledger.
     ///
-    /// The client started the process, so it is the operator. Its requests are read when every source was listed, or
-    /// after five seconds. Otherwise it might take an incomplete list of tools for the complete list. Nothing else
-    /// may be written to standard output meanwhile.
+    /// The client started the process, so it is the operator. Its requests are read when every
+    /// source was listed, or after five seconds. Otherwise it might take an incomplete list of
+    /// tools for the complete list. Nothing else may be written to standard output meanwhile.
     ///
     /// # Errors
     /// As [`App::serve`], except the errors of an address.
     pub async fn serve_stdio(self) -> Result<(), Error> {
-        let BackgroundWork { mut stop_signals, second_signal, tasks } = self.start_background_work()?;
+        let BackgroundWork {
+            mut stop_signals,
+            second_signal,
+            tasks,
+        } = self.start_background_work()?;
         let shared = self.registry().shared().clone();
         let ledger = &*shared.ledger;
         let mut stopped = pin!(or_ledger_failure(ledger, stop_signals.next()));
@@ -99,9 +131,18 @@ impl App {
             () = &mut stopped => false,
         };
         if is_listed {
-            tracing::info!(tools = self.registry().catalog().len(), "serving MCP on standard input and output");
-            let (handler, streams) = (mcp::Handler::new(self.registry().clone()), mcp::stdio::stdio_streams());
-            let limits = mcp::stdio::Limits { max_message: self.settings.max_body, drain: self.settings.drain };
+            tracing::info!(
+                tools = self.registry().catalog().len(),
+                "serving MCP on standard input and output"
+            );
+            let (handler, streams) = (
+                mcp::Handler::new(self.registry().clone()),
+                mcp::stdio::stdio_streams(),
+            );
+            let limits = mcp::stdio::Limits {
+                max_message: self.settings.max_body,
+                drain: self.settings.drain,
+            };
             let shortened = or_ledger_failure(ledger, second_signal.map(drop));
             tokio::select! {
                 () = mcp::stdio::serve(handler, streams, &shared.in_flight_calls, limits, stopped, shortened) => {}
@@ -115,20 +156,36 @@ impl App {
     fn start_background_work(&self) -> Result<BackgroundWork, Error> {
         let (stop_signals, mut signals) = (StopSignals::new()?, StopSignals::new()?);
         // Counting starts here: two signals that arrive before a receiver polls count as one.
-        let second_signal = AbortOnDropHandle::new(tokio::spawn(async move { signals.wait_for_two().await }));
+        let second_signal =
+            AbortOnDropHandle::new(tokio::spawn(async move { signals.wait_for_two().await }));
         let hangups = signal(SignalKind::hangup()).map_err(Error::Signals)?;
         let shared = self.registry().shared();
-        let (ledger, clock, commits) = (&shared.ledger, &shared.clock, shared.metrics.commit_metrics());
+        let (ledger, clock, commits) = (
+            &shared.ledger,
+            &shared.clock,
+            shared.metrics.commit_metrics(),
+        );
         let tasks = vec![
             AbortOnDropHandle::new(tokio::spawn(self.live.clone().watch_for_changes(hangups))),
-            AbortOnDropHandle::new(tokio::spawn(ledger::verify_counters(ledger.clone(), commits.clone()))),
+            AbortOnDropHandle::new(tokio::spawn(ledger::verify_counters(
+                ledger.clone(),
+                commits.clone(),
+            ))),
             AbortOnDropHandle::new(tokio::spawn(ledger::watch_clock(clock.clone(), commits))),
         ];
         if let Some(retention) = self.retention {
             // Ends when the ledger is closed.
-            tokio::spawn(ledger::run_retention(ledger.clone(), clock.clone(), retention));
+            tokio::spawn(ledger::run_retention(
+                ledger.clone(),
+                clock.clone(),
+                retention,
+            ));
         }
-        Ok(BackgroundWork { stop_signals, second_signal, tasks })
+        Ok(BackgroundWork {
+            stop_signals,
+            second_signal,
+            tasks,
+        })
     }
 
     /// Ends the sources and closes the ledger, after all calls have ended.
@@ -146,8 +203,8 @@ impl App {
     }
 }
 
-/// Waits for `signal` or for a permanent failure of the ledger. Such a failure ends the service like a signal, and
-/// shortens the end.
+/// Waits for `signal` or for a permanent failure of the ledger. Such a failure ends the service
+/// like a signal, and shortens the end.
 async fn or_ledger_failure(ledger: &dyn Ledger, signal: impl Future<Output = ()>) {
     tokio::select! {
         () = signal => {}

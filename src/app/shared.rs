@@ -32,12 +32,17 @@ pub(super) fn build_shared(
         ledger,
         in_flight_calls: InFlightCalls::default(),
         runs: Runs::new(clock.clone()),
-        global_permits: Arc::new(Semaphore::new(manifest.server.max_in_flight.min(Semaphore::MAX_PERMITS))),
+        global_permits: Arc::new(Semaphore::new(
+            manifest.server.max_in_flight.min(Semaphore::MAX_PERMITS),
+        )),
         validation_pool: ValidationPool::default(),
         redactor: Arc::new(Redactor::new([])),
         clock,
         capture: manifest.capture,
-        digest_key: manifest.digest_key.clone().map_or_else(DigestKey::random, Ok)?,
+        digest_key: manifest
+            .digest_key
+            .clone()
+            .map_or_else(DigestKey::random, Ok)?,
         call_log: call_log.unwrap_or_else(CallLog::events),
         metrics,
     })

@@ -1,9 +1,12 @@
-//! The settings of `calls:` in the manifest: how `POST /calls` treats messages of models, and how names match.
+//! The settings of `calls:` in the manifest: how `POST /calls` treats messages of models, and how
+//! names match.
 
 use serde::{Deserialize, Serialize};
 
 /// Which other names match a tool, besides its own name and its aliases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum NameMatching {
     /// No other names.
@@ -11,7 +14,8 @@ pub enum NameMatching {
     /// Other spellings, such as `Get-Weather` for `get_weather`, if they match exactly one tool.
     #[default]
     Normalized,
-    /// Other spellings, and the most similar name with a ratio above 0.85. Never a tool with `effect: write`.
+    /// Other spellings, and the most similar name with a ratio above 0.85. Never a tool with
+    /// `effect: write`.
     Similar,
 }
 
@@ -25,10 +29,12 @@ pub struct CallSettings {
     /// Which other names match a tool, besides its own name and its aliases.
     #[schemars(extend("examples" = ["similar"]))]
     pub name_matching: NameMatching,
-    /// Malformed messages in a row, within a run, until the answer tells the model to stop; at least one.
+    /// Malformed messages in a row, within a run, until the answer tells the model to stop; at
+    /// least one.
     #[schemars(extend("examples" = [3]))]
     pub max_parse_attempts: u32,
-    /// Tool calls in a text dialect, within a run, between two reminders of the format. 0 means never.
+    /// Tool calls in a text dialect, within a run, between two reminders of the format. 0 means
+    /// never.
     #[schemars(extend("examples" = [3]))]
     pub format_reminder_every: u32,
 }
@@ -36,6 +42,11 @@ pub struct CallSettings {
 impl Default for CallSettings {
     /// Five calls at once, three malformed messages, a reminder every three calls.
     fn default() -> Self {
-        Self { parallel: 5, name_matching: NameMatching::default(), max_parse_attempts: 3, format_reminder_every: 3 }
+        Self {
+            parallel: 5,
+            name_matching: NameMatching::default(),
+            max_parse_attempts: 3,
+            format_reminder_every: 3,
+        }
     }
 }

@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::canonical::canonical_json;
 use super::json::{JsonObject, hash_parts};
 
-/// The credentials that requests carry for one caller, by name. They are secrets, so `Debug` shows only their names.
+/// The credentials that requests carry for one caller, by name. They are secrets, so `Debug` shows
+/// only their names.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct CallerCredentials {
     values: JsonObject,
@@ -17,7 +18,10 @@ pub struct CallerCredentials {
 impl CallerCredentials {
     /// These credentials.
     pub fn new(values: impl IntoIterator<Item = (String, String)>) -> Self {
-        let values: JsonObject = values.into_iter().map(|(name, value)| (name, Value::String(value))).collect();
+        let values: JsonObject = values
+            .into_iter()
+            .map(|(name, value)| (name, Value::String(value)))
+            .collect();
         let hash = (!values.is_empty()).then(|| hash_parts([canonical_json(&values).as_slice()]));
         Self { values, hash }
     }
@@ -32,10 +36,12 @@ impl CallerCredentials {
         self.values.keys().map(String::as_str)
     }
 
-    /// A key of the same length that differs from `key` if there are credentials. Results that were made with other
-    /// credentials are found under another key.
+    /// A key of the same length that differs from `key` if there are credentials. Results that were
+    /// made with other credentials are found under another key.
     pub fn extend_cache_key(&self, key: [u8; 32]) -> [u8; 32] {
-        self.hash.map_or(key, |hash| hash_parts([key.as_slice(), b"credentials", hash.as_slice()]))
+        self.hash.map_or(key, |hash| {
+            hash_parts([key.as_slice(), b"credentials", hash.as_slice()])
+        })
     }
 }
 
@@ -61,7 +67,11 @@ mod tests {
     #[test]
     fn cache_key_depends_on_credentials() {
         let key = [7; 32];
-        assert_eq!(CallerCredentials::default().extend_cache_key(key), key, "stored results are found again");
+        assert_eq!(
+            CallerCredentials::default().extend_cache_key(key),
+            key,
+            "stored results are found again"
+        );
         let keys = ["one", "other"].map(|value| credentials(value).extend_cache_key(key));
         assert!(keys[0] != keys[1] && !keys.contains(&key));
     }

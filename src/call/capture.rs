@@ -1,8 +1,9 @@
-//! What the ledger keeps of arguments and results: all of them, or a digest that only shows whether two are equal.
+//! What the ledger keeps of arguments and results: all of them, or a digest that only shows whether
+//! two are equal.
 //!
-//! The digest is keyed. Arguments are often short (a name, a city, a date), and a plain hash of a short text can be
-//! found by hashing all candidates. The key never reaches the ledger. Without the key, a digest reveals nothing to a
-//! reader of the file or to a caller.
+//! The digest is keyed. Arguments are often short (a name, a city, a date), and a plain hash of a
+//! short text can be found by hashing all candidates. The key never reaches the ledger. Without the
+//! key, a digest reveals nothing to a reader of the file or to a caller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +22,16 @@ use super::violation::Violation;
 
 /// What the ledger keeps of arguments and results.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Capture {
@@ -35,7 +45,8 @@ pub enum Capture {
 /// Replaces arguments or a result that are not recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Digest {
-    /// HMAC-SHA-256 (RFC 2104), in hex, over the JSON that the digest replaces: keys sorted, no white space.
+    /// HMAC-SHA-256 (RFC 2104), in hex, over the JSON that the digest replaces: keys sorted, no
+    /// white space.
     pub hmac_sha256: String,
     /// Length of that JSON.
     pub bytes: u64,
@@ -45,15 +56,18 @@ pub struct Digest {
 const MARKER: &str = "hmac-sha256";
 
 impl Digest {
-    /// The text in the ledger: a JSON array, because the value that it replaces is always an object.
+    /// The text in the ledger: a JSON array, because the value that it replaces is always an
+    /// object.
     pub fn to_column(&self) -> String {
         serde_json::to_string(&(MARKER, &self.hmac_sha256, self.bytes)).unwrap_or_default()
     }
 
     /// Reads the text of [`Digest::to_column`]; `None` for any other text.
     pub fn from_column(text: &str) -> Option<Self> {
-        let (mark, hmac_sha256, bytes): (String, String, u64) =
-            text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten()?;
+        let (mark, hmac_sha256, bytes): (String, String, u64) = text
+            .starts_with('[')
+            .then(|| serde_json::from_str(text).ok())
+            .flatten()?;
         (mark == MARKER).then_some(Self { hmac_sha256, bytes })
     }
 }
@@ -66,7 +80,8 @@ pub struct DigestKey(Hmac<Sha256>);
 const MIN_SECRET_LEN: usize = 16;
 
 impl DigestKey {
-    /// A random key that is lost when the process ends. After that, no digest can be matched to its text.
+    /// A random key that is lost when the process ends. After that, no digest can be matched to its
+    /// text.
     ///
     /// # Errors
     /// When the system provides no random bytes.
@@ -76,8 +91,8 @@ impl DigestKey {
         Ok(Self(Hmac::new(&key.into())))
     }
 
-    /// A key from a secret that is stored elsewhere. So digests can be compared over restarts, and checked with the
-    /// secret. `None` if the secret has fewer than sixteen bytes.
+    /// A key from a secret that is stored elsewhere. So digests can be compared over restarts, and
+    /// checked with the secret. `None` if the secret has fewer than sixteen bytes.
     pub fn from_secret(secret: &str) -> Option<Self> {
         let secret = Some(secret.as_bytes()).filter(|secret| secret.len() >= MIN_SECRET_LEN)?;
         Hmac::new_from_slice(secret).ok().map(Self)
@@ -91,15 +106,25 @@ impl DigestKey {
         let json = canonical_json(value);
         let mut hmac = self.0.clone();
         hmac.update(&json);
-        Digest { hmac_sha256: hex::encode(hmac.finalize().into_bytes()), bytes: json.len() as u64 }
+        Digest {
+            hmac_sha256: hex::encode(hmac.finalize().into_bytes()),
+            bytes: json.len() as u64,
+        }
     }
 }
 
 impl Serialize for Sorted<'_, ToolResult> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // Whether a result may be cached is not part of the record.
-        let ToolResult { content, structured_content, is_error, result_as_answer, hint, incomplete, not_cached: _ } =
-            self.0;
+        let ToolResult {
+            content,
+            structured_content,
+            is_error,
+            result_as_answer,
+            hint,
+            incomplete,
+            not_cached: _,
+        } = self.0;
         let mut fields = serializer.serialize_struct("ToolResult", 6)?;
         fields.serialize_field("content", content)?;
         if let Some(value) = structured_content {
@@ -132,8 +157,8 @@ impl fmt::Debug for DigestKey {
     }
 }
 
-/// The arguments of a call in the form in which the ledger stores them. Only the text is kept: it needs a fiftieth of
-/// the memory that parsed large arguments need.
+/// The arguments of a call in the form in which the ledger stores them. Only the text is kept: it
+/// needs a fiftieth of the memory that parsed large arguments need.
 #[derive(Debug, Clone, Default)]
 pub enum RecordedArguments {
     /// The call has not reached `record` yet.
@@ -155,10 +180,13 @@ impl RecordedArguments {
         }
     }
 
-    /// The text for the row of a refused call: more than 1 KiB becomes a [`Truncated`](super::Truncated).
+    /// The text for the row of a refused call: more than 1 KiB becomes a
+    /// [`Truncated`](super::Truncated).
     pub fn to_truncated_column(&self) -> Arc<str> {
         match self {
-            Self::Full(text) => truncated::truncate_column(text).map_or_else(|| text.clone(), Into::into),
+            Self::Full(text) => {
+                truncated::truncate_column(text).map_or_else(|| text.clone(), Into::into)
+            }
             other => other.to_column(),
         }
     }
@@ -183,7 +211,10 @@ impl ErrorKind {
     /// Whether the message of such a failure may quote the arguments or the output of the tool.
     pub fn may_quote_call(self) -> bool {
         match self {
-            Self::InvalidArguments | Self::ToolUnavailable | Self::UpstreamFailed | Self::BadOutput => true,
+            Self::InvalidArguments
+            | Self::ToolUnavailable
+            | Self::UpstreamFailed
+            | Self::BadOutput => true,
             Self::InvalidRequest
             | Self::Unauthenticated
             | Self::Forbidden
@@ -207,8 +238,8 @@ impl ErrorKind {
 }
 
 impl Failure {
-    /// The failure as stored for a tool with `capture: digest`: its kind and the advice for the caller stay. A digest
-    /// replaces messages that may quote the call.
+    /// The failure as stored for a tool with `capture: digest`: its kind and the advice for the
+    /// caller stay. A digest replaces messages that may quote the call.
     #[must_use]
     pub fn with_digest(mut self, key: &DigestKey) -> Self {
         if self.kind.may_quote_call() {
@@ -219,13 +250,21 @@ impl Failure {
         self
     }
 
-    /// The failure as stored for a refused call. Its texts are cut, because they may quote arguments of any length.
+    /// The failure as stored for a refused call. Its texts are cut, because they may quote
+    /// arguments of any length.
     #[must_use]
     pub fn shortened(mut self) -> Self {
         let mut room = MAX_VIOLATION_BYTES;
         self.violations.retain_mut(|violation| {
-            let Violation { pointer, keyword, message, schema_pointer } = violation;
-            [&mut *pointer, &mut *message, &mut *schema_pointer].into_iter().for_each(truncate_text);
+            let Violation {
+                pointer,
+                keyword,
+                message,
+                schema_pointer,
+            } = violation;
+            [&mut *pointer, &mut *message, &mut *schema_pointer]
+                .into_iter()
+                .for_each(truncate_text);
             let bytes = pointer.len() + keyword.len() + message.len() + schema_pointer.len();
             room = room.saturating_sub(bytes);
             room > 0
@@ -248,7 +287,10 @@ mod tests {
         // printf '%s' '{"city":"Oslo","n":1}' | openssl dgst -sha256 -hmac 'a-secret-of-length'
         let key = DigestKey::from_secret("a-secret-of-length").unwrap();
         let digest = key.digest(&json!({"n": 1, "city": "Oslo"}));
-        assert_eq!(digest.hmac_sha256, "8c81e9a0f61a50df375676c66e09f2eb2980efe8ecb9f97ded88173d0abdf827");
+        assert_eq!(
+            digest.hmac_sha256,
+            "8c81e9a0f61a50df375676c66e09f2eb2980efe8ecb9f97ded88173d0abdf827"
+        );
         assert_eq!(digest.bytes, 21);
         assert_eq!(Digest::from_column(&digest.to_column()), Some(digest));
     }
@@ -263,7 +305,13 @@ mod tests {
 
     #[test]
     fn arguments_and_results_parse_as_no_digest() {
-        for text in [r#"{"hmac_sha256":"x","bytes":1}"#, "null", "", r#"["hmac-sha256"]"#, r#"["md5","x",1]"#] {
+        for text in [
+            r#"{"hmac_sha256":"x","bytes":1}"#,
+            "null",
+            "",
+            r#"["hmac-sha256"]"#,
+            r#"["md5","x",1]"#,
+        ] {
             assert_eq!(Digest::from_column(text), None, "{text}");
         }
     }
@@ -281,7 +329,9 @@ mod tests {
         let recorded = Failure::from_error(&error, Effect::Read).shortened();
         let json = serde_json::to_string(&recorded).unwrap();
         assert!(json.len() < 8 << 10, "{}", json.len());
-        assert!(recorded.violations.len() > 2 && recorded.violations[0].pointer.starts_with("/0/☃"));
+        assert!(
+            recorded.violations.len() > 2 && recorded.violations[0].pointer.starts_with("/0/☃")
+        );
         let short = Failure::from_error(&CallError::Cancelled { started: true }, Effect::Read);
         assert_eq!(short.clone().shortened(), short);
     }
@@ -300,7 +350,10 @@ mod tests {
         };
         let recorded = Failure::from_error(&error, Effect::Read).with_digest(&key);
         assert!(!serde_json::to_string(&recorded).unwrap().contains("Ann"));
-        assert_eq!((recorded.kind, recorded.retryable), (ErrorKind::UpstreamFailed, true));
+        assert_eq!(
+            (recorded.kind, recorded.retryable),
+            (ErrorKind::UpstreamFailed, true)
+        );
         assert!(recorded.digest.is_some());
         let own = Failure::from_error(&CallError::Cancelled { started: true }, Effect::Read);
         assert_eq!(own.clone().with_digest(&key), own);

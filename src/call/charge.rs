@@ -25,7 +25,8 @@ pub struct Charge {
 impl Charge {
     /// Whether both charges use the same counter.
     pub fn shares_counter(&self, other: &Self) -> bool {
-        (&self.tool, &self.caller, &self.run, self.per) == (&other.tool, &other.caller, &other.run, other.per)
+        (&self.tool, &self.caller, &self.run, self.per)
+            == (&other.tool, &other.caller, &other.run, other.per)
     }
 }
 
@@ -41,15 +42,19 @@ pub struct Charged {
 }
 
 impl Charged {
-    /// The charge in the window at `now`. `stored` is the counter's last window start and its units. The window never
-    /// goes back: if the clock does, the calls count in the later window.
+    /// The charge in the window at `now`. `stored` is the counter's last window start and its
+    /// units. The window never goes back: if the clock does, the calls count in the later window.
     pub fn from_counter(charge: Charge, stored: Option<(i64, u64)>, now: Timestamp) -> Self {
         let current = charge.per.window_start(now);
         let (window_start, used) = match stored {
             Some((start, used)) if start >= current => (start, used),
             _ => (current, 0),
         };
-        Self { charge, window_start, used }
+        Self {
+            charge,
+            window_start,
+            used,
+        }
     }
 
     /// The state of the limit, in the form of answers.

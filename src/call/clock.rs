@@ -20,7 +20,8 @@ impl Clock {
         let hand = Arc::new(AtomicI64::new(start.as_millisecond()));
         let shared = hand.clone();
         let clock = Self(Arc::new(move || {
-            Timestamp::from_millisecond(shared.load(Ordering::SeqCst)).unwrap_or(Timestamp::UNIX_EPOCH)
+            Timestamp::from_millisecond(shared.load(Ordering::SeqCst))
+                .unwrap_or(Timestamp::UNIX_EPOCH)
         }));
         (clock, hand)
     }

@@ -21,7 +21,8 @@ use super::redact::{CutEnds, Redact, SurroundedPart, decode_lossy, shorten_text}
 use super::report::{CallReport, ModelUsage};
 use super::trace::TraceContext;
 
-/// Values that the embedding program shares with its tools, one of each type: a pool, a client, a project root.
+/// Values that the embedding program shares with its tools, one of each type: a pool, a client, a
+/// project root.
 #[derive(Clone, Default)]
 pub struct Services(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
@@ -33,11 +34,14 @@ impl Services {
 
     /// The value of this type.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
-        self.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref())
+        self.0
+            .get(&TypeId::of::<T>())
+            .and_then(|value| value.downcast_ref())
     }
 }
 
-/// The part of the context that belongs to the tool, not to the call: its settings and access rules from the manifest.
+/// The part of the context that belongs to the tool, not to the call: its settings and access rules
+/// from the manifest.
 #[derive(Default)]
 pub struct ToolSettings {
     /// The tool's `with:` of the manifest.
@@ -73,8 +77,8 @@ pub struct ToolContext {
     pub attempt: u32,
     /// When the attempt must have ended.
     pub deadline: Instant,
-    /// Cancelled when the tool must stop. An async tool is dropped then. A blocking tool should check the token from
-    /// time to time.
+    /// Cancelled when the tool must stop. An async tool is dropped then. A blocking tool should
+    /// check the token from time to time.
     pub cancelled: CancellationToken,
     disconnected: CancellationToken,
     report: Arc<CallReport>,
@@ -123,7 +127,10 @@ impl ToolContext {
     /// Adds the redactor for texts that the tool cuts.
     #[must_use]
     pub fn with_redactor(self, redactor: Arc<dyn Redact>) -> Self {
-        Self { redactor: Some(redactor), ..self }
+        Self {
+            redactor: Some(redactor),
+            ..self
+        }
     }
 
     /// A setting from the manifest's `with:`.
@@ -136,13 +143,14 @@ impl ToolContext {
         self.settings.workdir.as_deref()
     }
 
-    /// The trace of the call, if the request had a valid one. A tool sends it with its own requests in the headers
-    /// `traceparent` and `tracestate`. Nested calls inherit it automatically.
+    /// The trace of the call, if the request had a valid one. A tool sends it with its own requests
+    /// in the headers `traceparent` and `tracestate`. Nested calls inherit it automatically.
     pub fn trace(&self) -> Option<&TraceContext> {
         self.trace.as_deref()
     }
 
-    /// The value of an environment variable that the tool declared. An undeclared variable is `None`.
+    /// The value of an environment variable that the tool declared. An undeclared variable is
+    /// `None`.
     pub fn env(&self, name: &str) -> Option<&str> {
         self.settings.env.get(name).map(String::as_str)
     }
@@ -157,11 +165,12 @@ impl ToolContext {
         self.settings.effect
     }
 
-    /// Waits for a resource that the attempt needs, such as a free worker. If the call is cancelled meanwhile, the
-    /// attempt does not count. If the caller disconnects meanwhile, the tool does not start.
+    /// Waits for a resource that the attempt needs, such as a free worker. If the call is cancelled
+    /// meanwhile, the attempt does not count. If the caller disconnects meanwhile, the tool does
+    /// not start.
     pub(crate) async fn wait_for<T>(&self, resource: impl Future<Output = T>) -> T {
-        // `record` drops this future once the token is cancelled. Until then it must not return, or the tool would
-        // start.
+        // `record` drops this future once the token is cancelled. Until then it must not return, or
+        // the tool would start.
         let disconnected = async {
             self.disconnected.cancelled().await;
             self.cancelled.cancel();
@@ -177,19 +186,22 @@ impl ToolContext {
         resource
     }
 
-    /// Notes whether the attempt failed because another call ended the process that both used. Such a failure does not
-    /// count toward the circuit breaker: one crash of a runner counts once, however many calls it affected.
+    /// Notes whether the attempt failed because another call ended the process that both used. Such
+    /// a failure does not count toward the circuit breaker: one crash of a runner counts once,
+    /// however many calls it affected.
     pub(crate) fn set_shared_failure(&self, is_shared: bool) {
         self.report.lock().shared_failure = is_shared;
     }
 
-    /// Notes that a call below this one sends credentials of the caller, so that the result is for this caller only.
+    /// Notes that a call below this one sends credentials of the caller, so that the result is for
+    /// this caller only.
     pub(crate) fn note_caller_credentials(&self) {
         self.report.note_caller_credentials();
     }
 
-    /// A value that the embedding program shares with its tools, one of each type. If something differs from call to
-    /// call, such as a working folder, the tool computes it from the shared value and the context:
+    /// A value that the embedding program shares with its tools, one of each type. If something
+    /// differs from call to call, such as a working folder, the tool computes it from the shared
+    /// value and the context:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -236,8 +248,9 @@ impl ToolContext {
         self.settings.services.get()
     }
 
-    /// Bytes of a text that was cut, as text: without secrets, and without the part of a secret that the cut has left.
-    /// Such a part cannot be recognized later. So a tool that shortens foreign output must use this method.
+    /// Bytes of a text that was cut, as text: without secrets, and without the part of a secret
+    /// that the cut has left. Such a part cannot be recognized later. So a tool that shortens
+    /// foreign output must use this method.
     pub fn excerpt(&self, bytes: &[u8], cut_ends: CutEnds) -> String {
         let text = decode_lossy(bytes, cut_ends);
         match &self.redactor {
@@ -246,15 +259,17 @@ impl ToolContext {
         }
     }
 
-    /// The part as text, as [`ToolContext::excerpt`] gives it. The bytes beside the part show secrets that lie across
-    /// its ends.
+    /// The part as text, as [`ToolContext::excerpt`] gives it. The bytes beside the part show
+    /// secrets that lie across its ends.
     pub(crate) fn excerpt_between(&self, bytes: SurroundedPart<'_>) -> String {
         bytes.excerpt(self.redactor.as_deref())
     }
 
     /// Number of bytes beside a part that [`ToolContext::excerpt_between`] needs.
     pub(crate) fn max_secret_len(&self) -> usize {
-        self.redactor.as_ref().map_or(0, |redactor| redactor.max_secret_len())
+        self.redactor
+            .as_ref()
+            .map_or(0, |redactor| redactor.max_secret_len())
     }
 
     /// The text without secrets, then cut after `max_bytes` bytes with a note about the rest.
@@ -264,26 +279,35 @@ impl ToolContext {
         text
     }
 
-    /// Where a text that will grow may be divided: at `end` or before it, so that no secret lies across the position.
+    /// Where a text that will grow may be divided: at `end` or before it, so that no secret lies
+    /// across the position.
     pub(crate) fn safe_split(&self, text: &str, end: usize) -> usize {
-        self.redactor.as_ref().map_or(end, |redactor| redactor.safe_split(text, end))
+        self.redactor
+            .as_ref()
+            .map_or(end, |redactor| redactor.safe_split(text, end))
     }
 
-    /// Reports progress, in any text or data: a `progress` event of the caller's stream. It never waits, is dropped if
-    /// no client listens, and is not recorded. Secrets of the manifest are removed, texts end after 4 KiB, and data of
-    /// more than 16 KiB is left out.
+    /// Reports progress, in any text or data: a `progress` event of the caller's stream. It never
+    /// waits, is dropped if no client listens, and is not recorded. Secrets of the manifest are
+    /// removed, texts end after 4 KiB, and data of more than 16 KiB is left out.
     pub fn progress(&self, data: impl Into<Value>) {
         self.progress_with_missed(0, data);
     }
 
-    /// Reports progress, with the number of events that the tool itself has left out since the last one.
+    /// Reports progress, with the number of events that the tool itself has left out since the last
+    /// one.
     pub(crate) fn progress_with_missed(&self, missed: u64, data: impl Into<Value>) {
-        if let Some(reporter) = self.reporter.as_ref().filter(|reporter| reporter.has_listener()) {
+        if let Some(reporter) = self
+            .reporter
+            .as_ref()
+            .filter(|reporter| reporter.has_listener())
+        {
             reporter.report(data.into(), missed);
         }
     }
 
-    /// Whether a client listens to [`ToolContext::progress`]. Check it before computing costly progress data.
+    /// Whether a client listens to [`ToolContext::progress`]. Check it before computing costly
+    /// progress data.
     pub fn has_listener(&self) -> bool {
         self.reporter.as_ref().is_some_and(Reporter::has_listener)
     }
@@ -303,7 +327,8 @@ impl ToolContext {
         self.report.lock().meta.model = Some(usage);
     }
 
-    /// Notes the call whose recorded result is the answer, so that this call's row need not hold it again.
+    /// Notes the call whose recorded result is the answer, so that this call's row need not hold it
+    /// again.
     pub(crate) fn set_origin(&self, origin: InvocationId) {
         self.report.lock().origin = Some(origin);
     }

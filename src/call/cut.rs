@@ -1,12 +1,13 @@
-//! Cuts a long result: to the first items of a list, to beginning and end of a text, or to one page of either.
+//! Cuts a long result: to the first items of a list, to beginning and end of a text, or to one page
+//! of either.
 //!
-//! The result alone decides whether items or characters are counted, never the page. So an offset means the same on
-//! every page.
-//! - **A list** is structured content that is an array with at least two items, or one array in an object that makes up
-//!   more than half of the object's JSON. It is cut only between items. A text block that holds the same JSON is cut
-//!   with it.
-//! - **Any other result** is the sequence of its text blocks, cut between characters. Its structured content stays
-//!   whole.
+//! The result alone decides whether items or characters are counted, never the page. So an offset
+//! means the same on every page.
+//! - **A list** is structured content that is an array with at least two items, or one array in an
+//!   object that makes up more than half of the object's JSON. It is cut only between items. A text
+//!   block that holds the same JSON is cut with it.
+//! - **Any other result** is the sequence of its text blocks, cut between characters. Its
+//!   structured content stays whole.
 //!
 //! Images, sound and files are never cut, and come with the first page.
 
@@ -24,8 +25,8 @@ use super::units::OmissionNote;
 const PREVIEW_ITEMS: usize = 200;
 const PAGE_ITEMS: usize = 50;
 
-/// Default for the maximum length of a text that is shown whole, in characters: the limit of Claude Code for the output
-/// of a tool.
+/// Default for the maximum length of a text that is shown whole, in characters: the limit of Claude
+/// Code for the output of a tool.
 pub const MAX_TEXT_CHARS: usize = 50_000;
 
 /// A part of a result.
@@ -46,19 +47,34 @@ pub struct CutResult {
 impl CutResult {
     /// The description of the rest, for the answer.
     pub fn to_overflow(&self, hint: String) -> Overflow {
-        let Self { shown, total: returned, unit, next_offset, .. } = *self;
+        let Self {
+            shown,
+            total: returned,
+            unit,
+            next_offset,
+            ..
+        } = *self;
         let is_complete = self.result.incomplete.is_none();
         let total = is_complete.then_some(returned);
-        Overflow { shown, total, unit, hint, next_offset, for_model: RestHint::default(), returned }
+        Overflow {
+            shown,
+            total,
+            unit,
+            hint,
+            next_offset,
+            for_model: RestHint::default(),
+            returned,
+        }
     }
 }
 
 /// The part that `page` requests; `None` if that is the whole result.
 ///
-/// Texts of up to `max_chars` characters are whole, whatever the `limit`. A `limit` is mostly meant for a list, and must
-/// not cut the sentence that a tool returns instead of a list. Likewise, `max_chars: 0` does not cut the text beside
-/// structured content, if it has at most [`MAX_TEXT_CHARS`] characters. Without a `limit`, a page holds up to `max_chars`
-/// characters, also of a list, but at least one item.
+/// Texts of up to `max_chars` characters are whole, whatever the `limit`. A `limit` is mostly meant
+/// for a list, and must not cut the sentence that a tool returns instead of a list. Likewise,
+/// `max_chars: 0` does not cut the text beside structured content, if it has at most
+/// [`MAX_TEXT_CHARS`] characters. Without a `limit`, a page holds up to `max_chars` characters,
+/// also of a list, but at least one item.
 pub fn cut_result(result: &ToolResult, page: Page, max_chars: usize) -> Option<CutResult> {
     if fits_whole(result, page, max_chars) {
         return None;
@@ -69,9 +85,18 @@ pub fn cut_result(result: &ToolResult, page: Page, max_chars: usize) -> Option<C
     }
 }
 
-/// Whether a page may be less than the whole result, by a quick check. `max_chars` is as for [`cut_result`].
+/// Whether a page may be less than the whole result, by a quick check. `max_chars` is as for
+/// [`cut_result`].
 pub fn may_be_cut(result: &ToolResult, limit: Option<usize>, max_chars: usize) -> bool {
-    !fits_whole(result, Page { detail: Detail::Full, offset: 0, limit }, max_chars)
+    !fits_whole(
+        result,
+        Page {
+            detail: Detail::Full,
+            offset: 0,
+            limit,
+        },
+        max_chars,
+    )
 }
 
 /// The quick check that is enough for most results. It counts and serializes nothing that is short.
@@ -143,10 +168,17 @@ impl ListLocation {
 
     /// The JSON value of a block, if it has a list of the same length in the same location.
     fn parse_block(&self, block: &Content, items: &[Value]) -> Option<Value> {
-        let Content::Text { text } = block else { return None };
-        let value: Value =
-            text.trim_start().starts_with(['{', '[']).then(|| serde_json::from_str(text).ok()).flatten()?;
-        self.items(&value).is_some_and(|block_value| block_value.len() == items.len()).then_some(value)
+        let Content::Text { text } = block else {
+            return None;
+        };
+        let value: Value = text
+            .trim_start()
+            .starts_with(['{', '['])
+            .then(|| serde_json::from_str(text).ok())
+            .flatten()?;
+        self.items(&value)
+            .is_some_and(|block_value| block_value.len() == items.len())
+            .then_some(value)
     }
 }
 
@@ -157,25 +189,45 @@ fn find_list(result: &ToolResult) -> Option<List<'_>> {
         Value::Array(_) => ListLocation::Root,
         Value::Object(object) => {
             let total_chars = count_characters(value);
-            let most = |member: &&Value| member.is_array() && count_characters(member) * 2 > total_chars;
+            let most =
+                |member: &&Value| member.is_array() && count_characters(member) * 2 > total_chars;
             ListLocation::Member(object.iter().find(|(_, member)| most(member))?.0.clone())
         }
         _ => return None,
     };
     let items = location.items(value).filter(|items| items.len() > 1)?;
-    let block_values: Vec<_> = result.content.iter().map(|block| location.parse_block(block, items)).collect();
-    let other_chars =
-        result.content.iter().zip(&block_values).filter(|(_, block_value)| block_value.is_none()).map(|(block, _)| {
-            match block {
-                Content::Text { text } => text.chars().count(),
-                Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => 0,
-            }
+    let block_values: Vec<_> = result
+        .content
+        .iter()
+        .map(|block| location.parse_block(block, items))
+        .collect();
+    let other_chars = result
+        .content
+        .iter()
+        .zip(&block_values)
+        .filter(|(_, block_value)| block_value.is_none())
+        .map(|(block, _)| match block {
+            Content::Text { text } => text.chars().count(),
+            Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => 0,
         });
-    (other_chars.sum::<usize>() <= MAX_TEXT_CHARS).then_some(List { location, items, block_values })
+    (other_chars.sum::<usize>() <= MAX_TEXT_CHARS).then_some(List {
+        location,
+        items,
+        block_values,
+    })
 }
 
-fn cut_items(result: &ToolResult, list: &List<'_>, page: Page, max_chars: usize) -> Option<CutResult> {
-    let List { location, items, block_values } = list;
+fn cut_items(
+    result: &ToolResult,
+    list: &List<'_>,
+    page: Page,
+    max_chars: usize,
+) -> Option<CutResult> {
+    let List {
+        location,
+        items,
+        block_values,
+    } = list;
     let value = result.structured_content.as_ref()?;
     let total = items.len();
     let offset = page.offset.min(total);
@@ -195,8 +247,11 @@ fn cut_items(result: &ToolResult, list: &List<'_>, page: Page, max_chars: usize)
         return None;
     }
     let part = offset..offset + shown;
-    let blocks =
-        result.content.iter().zip(block_values).filter_map(|(block, block_value)| match (block, block_value) {
+    let blocks = result
+        .content
+        .iter()
+        .zip(block_values)
+        .filter_map(|(block, block_value)| match (block, block_value) {
             (Content::Text { text }, Some(block_value)) => Some(Content::text(format_like(
                 text,
                 &location.with_items(block_value, &location.items(block_value)?[part.clone()]),
@@ -205,9 +260,19 @@ fn cut_items(result: &ToolResult, list: &List<'_>, page: Page, max_chars: usize)
             _ => (!page.is_further()).then(|| block.clone()),
         });
     let structured_content = Some(location.with_items(value, &items[part.clone()]));
-    let result = ToolResult { content: blocks.collect(), structured_content, ..result.without_content() };
+    let result = ToolResult {
+        content: blocks.collect(),
+        structured_content,
+        ..result.without_content()
+    };
     let next_offset = offset_after(page, offset + shown, total);
-    Some(CutResult { result, shown, total, unit: Unit::Items, next_offset })
+    Some(CutResult {
+        result,
+        shown,
+        total,
+        unit: Unit::Items,
+        next_offset,
+    })
 }
 
 /// Serializes JSON on one line or on several, as the original text.
@@ -219,8 +284,14 @@ fn format_like(text: &str, value: &Value) -> String {
 }
 
 fn cut_characters(result: &ToolResult, page: Page, max_chars: usize) -> Option<CutResult> {
-    let total = text_blocks(result).map(|text| text.chars().count()).sum::<usize>();
-    let max_whole = if result.structured_content.is_some() { max_chars.max(MAX_TEXT_CHARS) } else { max_chars };
+    let total = text_blocks(result)
+        .map(|text| text.chars().count())
+        .sum::<usize>();
+    let max_whole = if result.structured_content.is_some() {
+        max_chars.max(MAX_TEXT_CHARS)
+    } else {
+        max_chars
+    };
     let most = page.limit.unwrap_or(max_chars);
     if !page.is_further() && (total <= max_whole || total <= most) {
         return None;
@@ -251,7 +322,11 @@ fn cut_characters(result: &ToolResult, page: Page, max_chars: usize) -> Option<C
         content.extend((!part.is_empty()).then(|| Content::text(part)));
     }
     let structured_content = result.structured_content.clone();
-    let result = ToolResult { content, structured_content, ..result.without_content() };
+    let result = ToolResult {
+        content,
+        structured_content,
+        ..result.without_content()
+    };
     Some(CutResult {
         result,
         shown,
@@ -262,8 +337,15 @@ fn cut_characters(result: &ToolResult, page: Page, max_chars: usize) -> Option<C
 }
 
 /// The part of a text in `range`. The text has the characters `here` of the whole sequence.
-fn slice_characters<'t>(text: &'t str, block_range: &Range<usize>, range: &Range<usize>) -> &'t str {
-    let (from, to) = (range.start.max(block_range.start), range.end.min(block_range.end));
+fn slice_characters<'t>(
+    text: &'t str,
+    block_range: &Range<usize>,
+    range: &Range<usize>,
+) -> &'t str {
+    let (from, to) = (
+        range.start.max(block_range.start),
+        range.end.min(block_range.end),
+    );
     if from >= to {
         return "";
     }
@@ -303,14 +385,24 @@ mod tests {
 
     use super::*;
 
-    const EXPLORING: Page = Page { detail: Detail::Exploring, offset: 0, limit: None };
+    const EXPLORING: Page = Page {
+        detail: Detail::Exploring,
+        offset: 0,
+        limit: None,
+    };
 
     fn full(offset: usize, limit: Option<usize>) -> Page {
-        Page { detail: Detail::Full, offset, limit }
+        Page {
+            detail: Detail::Full,
+            offset,
+            limit,
+        }
     }
 
     fn rows(n: usize) -> Value {
-        (0..n).map(|n| json!({"id": n, "name": format!("row {n}")})).collect()
+        (0..n)
+            .map(|n| json!({"id": n, "name": format!("row {n}")}))
+            .collect()
     }
 
     fn cut_default(result: &ToolResult, page: Page) -> Option<CutResult> {
@@ -330,17 +422,34 @@ mod tests {
         assert_eq!(numbers(&first), (50, 1423, Unit::Items, Some(50)));
         let last = cut_default(&result, full(1400, None)).unwrap();
         assert_eq!(numbers(&last), (23, 1423, Unit::Items, None));
-        assert_eq!(last.result.structured_content.as_ref().unwrap()[0]["id"], 1400);
-        assert_eq!(last.result, ToolResult::json(last.result.structured_content.clone().unwrap()));
-        let few = cut_default(&result, Page { limit: Some(3), ..EXPLORING }).unwrap();
+        assert_eq!(
+            last.result.structured_content.as_ref().unwrap()[0]["id"],
+            1400
+        );
+        assert_eq!(
+            last.result,
+            ToolResult::json(last.result.structured_content.clone().unwrap())
+        );
+        let few = cut_default(
+            &result,
+            Page {
+                limit: Some(3),
+                ..EXPLORING
+            },
+        )
+        .unwrap();
         assert_eq!(numbers(&few), (3, 1423, Unit::Items, None));
         assert_eq!(cut_default(&ToolResult::json(rows(200)), EXPLORING), None);
-        assert_eq!(cut_default(&ToolResult::json(rows(50)), full(0, None)), None);
+        assert_eq!(
+            cut_default(&ToolResult::json(rows(50)), full(0, None)),
+            None
+        );
     }
 
     #[test]
     fn object_list_is_its_largest_array() {
-        let result = ToolResult::json(json!({"columns": ["id", "name"], "rows": rows(300), "total": 300}));
+        let result =
+            ToolResult::json(json!({"columns": ["id", "name"], "rows": rows(300), "total": 300}));
         let page = cut_default(&result, full(290, Some(20))).unwrap();
         assert_eq!(numbers(&page), (10, 300, Unit::Items, None));
         let shown = page.result.structured_content.unwrap();
@@ -348,7 +457,8 @@ mod tests {
             (&shown["columns"], &shown["total"], &shown["rows"][9]["id"]),
             (&json!(["id", "name"]), &json!(300), &json!(299))
         );
-        // Of two arrays of the same size neither is the list, nor is a short array beside a long text.
+        // Of two arrays of the same size neither is the list, nor is a short array beside a long
+        // text.
         for value in [
             json!({"a": rows(2000), "b": rows(2000)}),
             json!({"tags": ["x", "y"], "body": "y".repeat(MAX_TEXT_CHARS)}),
@@ -356,15 +466,24 @@ mod tests {
         ] {
             let result = ToolResult::json(value);
             let shown = cut_default(&result, EXPLORING).unwrap();
-            assert_eq!((shown.unit, shown.shown), (Unit::Characters, MAX_TEXT_CHARS));
+            assert_eq!(
+                (shown.unit, shown.shown),
+                (Unit::Characters, MAX_TEXT_CHARS)
+            );
             assert_eq!(shown.result.structured_content, result.structured_content);
         }
     }
 
     #[test]
     fn cut_list_keeps_its_key_position() {
-        let result = ToolResult::json(json!({"zulu": 1, "results": rows(300), "note": "n", "alpha": 2}));
-        for page in [EXPLORING, full(0, None), full(100, Some(5)), full(300, None)] {
+        let result =
+            ToolResult::json(json!({"zulu": 1, "results": rows(300), "note": "n", "alpha": 2}));
+        for page in [
+            EXPLORING,
+            full(0, None),
+            full(100, Some(5)),
+            full(300, None),
+        ] {
             let shown = cut_default(&result, page).unwrap().result;
             let text: Value = serde_json::from_str(&shown.as_text()).unwrap();
             for value in [shown.structured_content.unwrap(), text] {
@@ -380,23 +499,47 @@ mod tests {
         let page = cut_default(&result, full(0, None)).unwrap();
         assert_eq!(numbers(&page), (4, 40, Unit::Items, Some(4)));
         assert!(page.result.as_text().len() <= MAX_TEXT_CHARS);
-        assert_eq!(numbers(&cut_default(&result, full(4, Some(30))).unwrap()), (30, 40, Unit::Items, Some(34)));
+        assert_eq!(
+            numbers(&cut_default(&result, full(4, Some(30))).unwrap()),
+            (30, 40, Unit::Items, Some(34))
+        );
         let huge = ToolResult::json(json!(["x".repeat(60_000), "y"]));
-        assert_eq!(numbers(&cut_default(&huge, EXPLORING).unwrap()), (1, 2, Unit::Items, None));
+        assert_eq!(
+            numbers(&cut_default(&huge, EXPLORING).unwrap()),
+            (1, 2, Unit::Items, None)
+        );
     }
 
     #[test]
     fn equal_text_block_keeps_its_format() {
         let pretty = serde_json::to_string_pretty(&rows(60)).unwrap();
-        let picture = Content::Image { data: "iVBO".into(), mime_type: "image/png".into() };
-        let content = vec![Content::text("60 rows:"), Content::text(pretty), picture.clone()];
-        let result = ToolResult { content, structured_content: Some(rows(60)), ..ToolResult::default() };
+        let picture = Content::Image {
+            data: "iVBO".into(),
+            mime_type: "image/png".into(),
+        };
+        let content = vec![
+            Content::text("60 rows:"),
+            Content::text(pretty),
+            picture.clone(),
+        ];
+        let result = ToolResult {
+            content,
+            structured_content: Some(rows(60)),
+            ..ToolResult::default()
+        };
         let first = cut_default(&result, full(0, None)).unwrap().result;
         let fifty: Value = (0..50).map(|n| rows(60)[n].clone()).collect();
         let expected = serde_json::to_string_pretty(&fifty).unwrap();
-        assert_eq!(first.content, [Content::text("60 rows:"), Content::text(expected), picture]);
         assert_eq!(
-            cut_default(&result, full(50, None)).unwrap().result.content.len(),
+            first.content,
+            [Content::text("60 rows:"), Content::text(expected), picture]
+        );
+        assert_eq!(
+            cut_default(&result, full(50, None))
+                .unwrap()
+                .result
+                .content
+                .len(),
             2,
             "the picture came with the first"
         );
@@ -405,9 +548,16 @@ mod tests {
     #[test]
     fn long_text_beside_a_list_is_cut() {
         let content = vec![Content::text("é".repeat(MAX_TEXT_CHARS + 1))];
-        let result = ToolResult { content, structured_content: Some(json!(["a", "b"])), ..ToolResult::default() };
+        let result = ToolResult {
+            content,
+            structured_content: Some(json!(["a", "b"])),
+            ..ToolResult::default()
+        };
         let shown = cut_default(&result, EXPLORING).unwrap();
-        assert_eq!((shown.unit, shown.total), (Unit::Characters, MAX_TEXT_CHARS + 1));
+        assert_eq!(
+            (shown.unit, shown.total),
+            (Unit::Characters, MAX_TEXT_CHARS + 1)
+        );
         assert_eq!(shown.result.structured_content, Some(json!(["a", "b"])));
     }
 
@@ -415,7 +565,10 @@ mod tests {
     fn text_preview_shows_both_ends() {
         let result = ToolResult::text(format!("begin{}end", "ø".repeat(100_000)));
         let shown = cut_default(&result, EXPLORING).unwrap();
-        assert_eq!(numbers(&shown), (MAX_TEXT_CHARS, 100_008, Unit::Characters, None));
+        assert_eq!(
+            numbers(&shown),
+            (MAX_TEXT_CHARS, 100_008, Unit::Characters, None)
+        );
         let text = shown.result.as_text();
         assert!(text.starts_with("beginø") && text.ends_with("øend"));
         assert!(text.contains("ø\n[… 50008 characters left out …]\nø"));
@@ -426,15 +579,37 @@ mod tests {
         );
         // Blocks form one text. A block completely between the two ends is left out.
         let content = ["aaaa", "bbbb", "cccc"].map(Content::text).to_vec();
-        let blocks = ToolResult { content, ..ToolResult::default() };
-        let ends = cut_result(&blocks, Page { limit: Some(5), ..EXPLORING }, 0).unwrap().result.content;
-        assert_eq!(ends, [Content::text("aaa\n[… 7 characters left out …]\n"), Content::text("cc")]);
+        let blocks = ToolResult {
+            content,
+            ..ToolResult::default()
+        };
+        let ends = cut_result(
+            &blocks,
+            Page {
+                limit: Some(5),
+                ..EXPLORING
+            },
+            0,
+        )
+        .unwrap()
+        .result
+        .content;
+        assert_eq!(
+            ends,
+            [
+                Content::text("aaa\n[… 7 characters left out …]\n"),
+                Content::text("cc")
+            ]
+        );
     }
 
     #[test]
     fn list_limit_does_not_cut_short_texts() {
         let page = full(0, Some(5));
-        assert_eq!(cut_default(&ToolResult::error("there is no table of that name"), page), None);
+        assert_eq!(
+            cut_default(&ToolResult::error("there is no table of that name"), page),
+            None
+        );
         let none = ToolResult::json(json!({"rows": [], "total": 0, "query": "select 1"}));
         assert_eq!(cut_default(&none, page), None);
         assert_eq!(cut_result(&none, page, 0), None);
@@ -443,19 +618,29 @@ mod tests {
             (5, 10, Unit::Characters, Some(5))
         );
         let long = ToolResult::text("x".repeat(MAX_TEXT_CHARS + 1));
-        assert_eq!(numbers(&cut_default(&long, page).unwrap()), (5, MAX_TEXT_CHARS + 1, Unit::Characters, Some(5)));
+        assert_eq!(
+            numbers(&cut_default(&long, page).unwrap()),
+            (5, MAX_TEXT_CHARS + 1, Unit::Characters, Some(5))
+        );
     }
 
     #[test]
     fn offset_beyond_the_end_is_empty() {
         let list = cut_default(&ToolResult::json(rows(60)), full(60, None)).unwrap();
-        assert_eq!((numbers(&list), list.result.as_text()), ((0, 60, Unit::Items, None), "[]".to_owned()));
+        assert_eq!(
+            (numbers(&list), list.result.as_text()),
+            ((0, 60, Unit::Items, None), "[]".to_owned())
+        );
         let text = cut_default(&ToolResult::text("abc"), full(usize::MAX, None)).unwrap();
-        assert_eq!((numbers(&text), text.result.content.len()), ((0, 3, Unit::Characters, None), 0));
+        assert_eq!(
+            (numbers(&text), text.result.content.len()),
+            ((0, 3, Unit::Characters, None), 0)
+        );
     }
 
     proptest! {
-        /// All pages together are the whole result, for any length of page: no item or character twice or missing.
+        /// All pages together are the whole result, for any length of page: no item or character
+        /// twice or missing.
         #[test]
         fn all_pages_together_equal_the_result(
             texts in prop::collection::vec("\\PC{0,40}", 0..4), items in 0..120_usize, limit in 1..70_usize, is_list: bool,

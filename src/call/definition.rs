@@ -32,7 +32,11 @@ impl ToolName {
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
             // In a URL these two mean a folder, and clients remove them.
             && !matches!(text, "." | "..");
-        if fits { Ok(Self(text.into())) } else { Err(NameError) }
+        if fits {
+            Ok(Self(text.into()))
+        } else {
+            Err(NameError)
+        }
     }
 
     /// Replaces a name that could not be read, until the error is reported.
@@ -97,8 +101,15 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 7] =
-        [Self::Native, Self::Command, Self::Http, Self::Python, Self::Sql, Self::Agent, Self::Mcp];
+    pub const ALL: [Self; 7] = [
+        Self::Native,
+        Self::Command,
+        Self::Http,
+        Self::Python,
+        Self::Sql,
+        Self::Agent,
+        Self::Mcp,
+    ];
 
     /// The name used in manifests and answers.
     pub fn as_str(self) -> &'static str {
@@ -115,7 +126,9 @@ impl Kind {
 }
 
 /// An environment variable that a tool needs. Its value never leaves the process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+)]
 #[serde(deny_unknown_fields)]
 pub struct EnvVar {
     /// Name of the variable.
@@ -125,7 +138,8 @@ pub struct EnvVar {
     #[serde(default)]
     #[schemars(extend("examples" = ["Key for the weather API"]))]
     pub description: String,
-    /// Whether the service refuses to start without it. A variable with a default is always optional.
+    /// Whether the service refuses to start without it. A variable with a default is always
+    /// optional.
     #[serde(default = "default_true")]
     #[schemars(extend("examples" = [false]))]
     pub required: bool,
@@ -136,7 +150,8 @@ pub struct EnvVar {
 }
 
 impl EnvVar {
-    /// Whether the service refuses to start without the variable: it is required and has no default.
+    /// Whether the service refuses to start without the variable: it is required and has no
+    /// default.
     pub fn is_required(&self) -> bool {
         self.required && self.default.is_none()
     }
@@ -195,8 +210,8 @@ pub struct Definition {
     pub aliases: Vec<ToolName>,
     /// The environment variables that the tool declares.
     pub env: Vec<EnvVar>,
-    /// The fields of the caller's `context` that the tool declares. `None`: it declares nothing, so it gets all fields
-    /// if its runner takes the context.
+    /// The fields of the caller's `context` that the tool declares. `None`: it declares nothing, so
+    /// it gets all fields if its runner takes the context.
     pub context: Option<Vec<String>>,
     /// Example calls. They are no part of the definition hash.
     pub examples: Vec<Example>,
@@ -205,7 +220,9 @@ pub struct Definition {
 impl Definition {
     /// The name, then the aliases.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(&self.name).chain(&self.aliases).map(ToolName::as_str)
+        std::iter::once(&self.name)
+            .chain(&self.aliases)
+            .map(ToolName::as_str)
     }
 }
 

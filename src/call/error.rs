@@ -1,7 +1,7 @@
 //! The failures of a call, without HTTP.
 //!
-//! A tool fails with a [`ToolError`](super::ToolError), the stack with a [`CallError`]. Both have messages on which a
-//! model can act. Only `http/problem.rs` maps failures to HTTP statuses.
+//! A tool fails with a [`ToolError`](super::ToolError), the stack with a [`CallError`]. Both have
+//! messages on which a model can act. Only `http/problem.rs` maps failures to HTTP statuses.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::capture::Digest;
 use super::error_kind::ErrorKind;
 use super::error_messages::{
-    credential_missing_message, format_duration, invalid_context_message, limit_reached_message, overloaded_message,
-    unrecorded_message, violations_message,
+    credential_missing_message, format_duration, invalid_context_message, limit_reached_message,
+    overloaded_message, unrecorded_message, violations_message,
 };
 use super::failure_summary::UpstreamCause;
 use super::invocation::InvocationId;
@@ -42,7 +42,9 @@ pub enum CallError {
         tool: String,
     },
     /// The tool sends a credential of its caller, and this caller has none of that name.
-    #[error("caller `{caller}` has no credential `{credential}`, which tool `{tool}` sends for its caller")]
+    #[error(
+        "caller `{caller}` has no credential `{credential}`, which tool `{tool}` sends for its caller"
+    )]
     CredentialMissing {
         /// Name of the caller.
         caller: String,
@@ -58,7 +60,9 @@ pub enum CallError {
         tool: String,
     },
     /// The tool's definition differs from the one that was pinned.
-    #[error("tool `{tool}` is quarantined: its definition differs from its pin; approve it with `toolcrib pin`")]
+    #[error(
+        "tool `{tool}` is quarantined: its definition differs from its pin; approve it with `toolcrib pin`"
+    )]
     DefinitionChanged {
         /// Name of the tool.
         tool: String,
@@ -78,13 +82,17 @@ pub enum CallError {
         invocation: InvocationId,
     },
     /// The key belongs to a call with another payload.
-    #[error("this Idempotency-Key was used for a call with other arguments or context, or the tool has changed since")]
+    #[error(
+        "this Idempotency-Key was used for a call with other arguments or context, or the tool has changed since"
+    )]
     IdempotencyMismatch {
         /// The call that holds the key.
         invocation: InvocationId,
     },
     /// The first call with this key was a write that was interrupted.
-    #[error("the call with this Idempotency-Key was interrupted, and it is not known whether it had its effect")]
+    #[error(
+        "the call with this Idempotency-Key was interrupted, and it is not known whether it had its effect"
+    )]
     OutcomeUnknown {
         /// The first call with the key.
         invocation: InvocationId,
@@ -216,12 +224,14 @@ impl CallError {
     /// The kind of the failure.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Forbidden { .. } | Self::Denied { .. } | Self::CredentialMissing { .. } => ErrorKind::Forbidden,
+            Self::Forbidden { .. } | Self::Denied { .. } | Self::CredentialMissing { .. } => {
+                ErrorKind::Forbidden
+            }
             Self::ToolDisabled { .. } => ErrorKind::ToolDisabled,
             Self::DefinitionChanged { .. } => ErrorKind::DefinitionChanged,
-            Self::IdempotencyKeyMissing { .. } | Self::NoStoredResult { .. } | Self::InvalidContext(_) => {
-                ErrorKind::InvalidRequest
-            }
+            Self::IdempotencyKeyMissing { .. }
+            | Self::NoStoredResult { .. }
+            | Self::InvalidContext(_) => ErrorKind::InvalidRequest,
             Self::IdempotencyInProgress { .. } => ErrorKind::IdempotencyInProgress,
             Self::IdempotencyMismatch { .. } => ErrorKind::IdempotencyMismatch,
             Self::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
@@ -273,7 +283,8 @@ impl CallError {
         }
     }
 
-    /// Whether the caller may send the same call again: nothing ran, or the failure may be temporary.
+    /// Whether the caller may send the same call again: nothing ran, or the failure may be
+    /// temporary.
     pub fn is_retryable_by_caller(&self) -> bool {
         match self {
             Self::Overloaded { .. }
@@ -289,15 +300,20 @@ impl CallError {
     /// How long the caller should wait before that, if known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::UsageLimitReached { retry_after, .. } | Self::UpstreamFailed { retry_after, .. } => *retry_after,
+            Self::UsageLimitReached { retry_after, .. }
+            | Self::UpstreamFailed { retry_after, .. } => *retry_after,
             Self::Overloaded { retry_after, .. } => Some(*retry_after),
-            Self::ToolUnavailable { started: false, retry_after, .. } => {
-                Some(retry_after.unwrap_or(Duration::from_secs(1)))
+            Self::ToolUnavailable {
+                started: false,
+                retry_after,
+                ..
+            } => Some(retry_after.unwrap_or(Duration::from_secs(1))),
+            Self::Draining
+            | Self::IdempotencyInProgress { .. }
+            | Self::LedgerUnavailable { started: false, .. } => Some(Duration::from_secs(1)),
+            Self::StoredFailure { failure, .. } => {
+                failure.retry_after_ms.map(Duration::from_millis)
             }
-            Self::Draining | Self::IdempotencyInProgress { .. } | Self::LedgerUnavailable { started: false, .. } => {
-                Some(Duration::from_secs(1))
-            }
-            Self::StoredFailure { failure, .. } => failure.retry_after_ms.map(Duration::from_millis),
             _ => None,
         }
     }
@@ -323,7 +339,9 @@ impl CallError {
             | Self::Overloaded { .. }
             | Self::Draining => true,
             Self::StoredFailure { failure, .. } => !failure.started,
-            Self::ToolUnavailable { started, .. } | Self::LedgerUnavailable { started, .. } => !started,
+            Self::ToolUnavailable { started, .. } | Self::LedgerUnavailable { started, .. } => {
+                !started
+            }
             Self::DeadlineExceeded { .. }
             | Self::AttemptTimedOut { .. }
             | Self::Cancelled { .. }
@@ -335,7 +353,13 @@ impl CallError {
 
     /// Whether the call did not reach the backend, so it cannot have had an effect.
     pub fn is_not_delivered(&self) -> bool {
-        matches!(self, Self::UpstreamFailed { not_delivered: true, .. })
+        matches!(
+            self,
+            Self::UpstreamFailed {
+                not_delivered: true,
+                ..
+            }
+        )
     }
 
     /// The call that the error is about, if that is another call than the failed one.
@@ -351,7 +375,10 @@ impl CallError {
 
     /// The call whose row records this failure. `None` if the call was refused before it got a row.
     pub fn recorded_invocation(&self, id: InvocationId) -> Option<InvocationId> {
-        let has_no_row = matches!(self, Self::Draining | Self::LedgerUnavailable { started: false, .. });
+        let has_no_row = matches!(
+            self,
+            Self::Draining | Self::LedgerUnavailable { started: false, .. }
+        );
         (!has_no_row).then(|| self.related_invocation().unwrap_or(id))
     }
 
@@ -452,8 +479,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The failure of a call of a tool with this effect. If the tool was started and may have had an effect, the call
-    /// is not retryable: the caller should check first.
+    /// The failure of a call of a tool with this effect. If the tool was started and may have had
+    /// an effect, the call is not retryable: the caller should check first.
     pub fn from_error(error: &CallError, effect: Effect) -> Self {
         if let CallError::StoredFailure { failure, .. } = error {
             return Self::clone(failure);
@@ -484,7 +511,9 @@ impl From<&CallError> for Failure {
             CallError::InvalidArguments(violations) => violations.clone(),
             _ => Vec::new(),
         };
-        let wait = error.retry_after().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let wait = error
+            .retry_after()
+            .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         Self {
             kind: error.kind(),
             detail: error.to_string(),

@@ -46,7 +46,8 @@ pub enum ErrorKind {
     UpstreamFailed,
     /// The tool's output is not what it should be.
     BadOutput,
-    /// The first call with this idempotency key was a write that was interrupted: its outcome is unknown.
+    /// The first call with this idempotency key was a write that was interrupted: its outcome is
+    /// unknown.
     OutcomeUnknown,
     /// A fault of the service.
     Internal,
@@ -110,9 +111,10 @@ impl ErrorKind {
     /// Which side failed: the service, or the tool that it called.
     pub fn source(self) -> FailureSource {
         match self {
-            Self::ToolUnavailable | Self::AttemptTimedOut | Self::UpstreamFailed | Self::BadOutput => {
-                FailureSource::Tool
-            }
+            Self::ToolUnavailable
+            | Self::AttemptTimedOut
+            | Self::UpstreamFailed
+            | Self::BadOutput => FailureSource::Tool,
             Self::InvalidRequest
             | Self::Unauthenticated
             | Self::Forbidden

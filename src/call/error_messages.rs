@@ -13,7 +13,9 @@ pub(super) fn overloaded_message(per_caller: Option<usize>) -> String {
     match per_caller {
         None => "too many calls are running".into(),
         Some(share) => {
-            format!("too many calls of this caller are running: it may run {share} of this tool at once")
+            format!(
+                "too many calls of this caller are running: it may run {share} of this tool at once"
+            )
         }
     }
 }
@@ -21,7 +23,11 @@ pub(super) fn overloaded_message(per_caller: Option<usize>) -> String {
 pub(super) fn violations_message(violations: &[Violation]) -> String {
     match violations {
         [one] => format!("the arguments are invalid: {}", one.message),
-        many => format!("the arguments are invalid in {} positions: {}", many.len(), first_violation_message(many)),
+        many => format!(
+            "the arguments are invalid in {} positions: {}",
+            many.len(),
+            first_violation_message(many)
+        ),
     }
 }
 
@@ -33,7 +39,11 @@ pub(super) fn credential_missing_message(tool: &str, credential: &str) -> String
 }
 
 pub(super) fn limit_reached_message(limit: u64, per: Per, resets_at: Option<Timestamp>) -> String {
-    let reached = format!("The limit of {} per {} is reached", Count(limit, "call"), per.as_str());
+    let reached = format!(
+        "The limit of {} per {} is reached",
+        Count(limit, "call"),
+        per.as_str()
+    );
     match resets_at {
         Some(at) => format!("{reached}. It resets at {at}. Continue without this tool for now."),
         None => format!("{reached}. Continue without this tool."),
@@ -45,9 +55,14 @@ pub(super) fn invalid_context_message(what: &str) -> String {
 }
 
 pub(super) fn unrecorded_message(error: &CallError) -> String {
-    format!("There is no answer to show: {error}. Do not call the tool again; look for the result later.")
+    format!(
+        "There is no answer to show: {error}. Do not call the tool again; look for the result later."
+    )
 }
 
 pub(super) fn format_duration(duration: Duration) -> String {
-    humantime::format_duration(Duration::from_millis(duration.as_millis().try_into().unwrap_or(u64::MAX))).to_string()
+    humantime::format_duration(Duration::from_millis(
+        duration.as_millis().try_into().unwrap_or(u64::MAX),
+    ))
+    .to_string()
 }

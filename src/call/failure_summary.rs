@@ -1,7 +1,8 @@
 //! One sentence on why a call failed, for the log and for lists of calls.
 //!
-//! It is made of closed kinds and of facts that the service knows. It never contains an argument, a result, or a text
-//! of the tool, its backend, the model or the caller. So it may stand where arguments and results must not.
+//! It is made of closed kinds and of facts that the service knows. It never contains an argument, a
+//! result, or a text of the tool, its backend, the model or the caller. So it may stand where
+//! arguments and results must not.
 
 use super::error::CallError;
 use super::error_kind::ErrorKind;
@@ -78,7 +79,10 @@ impl UpstreamCause {
             UpstreamReason::AddressDenied => format!("the address of {host} is not allowed"),
             UpstreamReason::NameUnknown => format!("the name of {host} does not resolve"),
             UpstreamReason::ConnectTimeout(seconds) => {
-                format!("{host} accepted no connection within {}", Count(seconds, "second"))
+                format!(
+                    "{host} accepted no connection within {}",
+                    Count(seconds, "second")
+                )
             }
             UpstreamReason::ConnectionRefused => format!("{host} refused the connection"),
             UpstreamReason::NotConnected => format!("there was no connection to {host}"),
@@ -96,8 +100,12 @@ impl CallError {
             Self::Forbidden { .. } => "the caller may not use this tool".into(),
             Self::Denied { .. } => "the request denies this tool".into(),
             Self::ToolDisabled { .. } => "the tool is disabled".into(),
-            Self::DefinitionChanged { .. } => "the tool's definition differs from the approved one".into(),
-            Self::IdempotencyKeyMissing { .. } => "the tool requires an Idempotency-Key, and the call had none".into(),
+            Self::DefinitionChanged { .. } => {
+                "the tool's definition differs from the approved one".into()
+            }
+            Self::IdempotencyKeyMissing { .. } => {
+                "the tool requires an Idempotency-Key, and the call had none".into()
+            }
             // These texts consist of fixed words, numbers and durations.
             Self::IdempotencyInProgress { .. }
             | Self::IdempotencyMismatch { .. }
@@ -109,28 +117,52 @@ impl CallError {
             | Self::AttemptTimedOut { .. }
             | Self::Cancelled { .. }
             | Self::Internal => self.to_string(),
-            Self::NoStoredResult { offset } => format!("no stored result has the page at offset {offset}"),
+            Self::NoStoredResult { offset } => {
+                format!("no stored result has the page at offset {offset}")
+            }
             Self::StoredFailure { failure, .. } => summary_of_kind(failure.kind).into(),
-            Self::RepeatedCall { earlier, .. } => format!("the call repeats invocation {earlier} of its run"),
-            Self::UnreadableArguments(_) => "the model's text for the arguments is not a JSON object".into(),
+            Self::RepeatedCall { earlier, .. } => {
+                format!("the call repeats invocation {earlier} of its run")
+            }
+            Self::UnreadableArguments(_) => {
+                "the model's text for the arguments is not a JSON object".into()
+            }
             Self::InvalidArguments(violations) => {
                 // Pointers and messages may quote arguments, and a tool may invent a keyword.
-                let is_broken = |keyword: &&&str| violations.iter().any(|violation| violation.keyword == **keyword);
+                let is_broken = |keyword: &&&str| {
+                    violations
+                        .iter()
+                        .any(|violation| violation.keyword == **keyword)
+                };
                 let keywords: Vec<&str> = KEYWORDS.iter().filter(is_broken).copied().collect();
                 let separator = if keywords.is_empty() { "" } else { ": " };
                 let count = Count(violations.len() as u64, "violation");
-                format!("the arguments have {count} of the schema{separator}{}", keywords.join(", "))
+                format!(
+                    "the arguments have {count} of the schema{separator}{}",
+                    keywords.join(", ")
+                )
             }
-            Self::CredentialMissing { .. } => "the caller has no credential that the tool needs".into(),
-            Self::InvalidContext(_) => "a field of the request's context is invalid for this tool".into(),
+            Self::CredentialMissing { .. } => {
+                "the caller has no credential that the tool needs".into()
+            }
+            Self::InvalidContext(_) => {
+                "a field of the request's context is invalid for this tool".into()
+            }
             Self::LedgerUnavailable { started: true, .. } => {
                 "the tool ran, but the ledger does not have its end".into()
             }
             Self::LedgerUnavailable { .. } => "the ledger cannot write".into(),
-            Self::ToolUnavailable { started: true, .. } => "the tool became unavailable during the call".into(),
+            Self::ToolUnavailable { started: true, .. } => {
+                "the tool became unavailable during the call".into()
+            }
             Self::ToolUnavailable { .. } => "the tool was unavailable".into(),
-            Self::UpstreamFailed { cause: Some(cause), .. } => cause.summary(),
-            Self::UpstreamFailed { not_delivered: true, .. } => "the call did not reach the tool's backend".into(),
+            Self::UpstreamFailed {
+                cause: Some(cause), ..
+            } => cause.summary(),
+            Self::UpstreamFailed {
+                not_delivered: true,
+                ..
+            } => "the call did not reach the tool's backend".into(),
             Self::UpstreamFailed { .. } => summary_of_kind(ErrorKind::UpstreamFailed).into(),
             Self::BadOutput(_) => summary_of_kind(ErrorKind::BadOutput).into(),
         }
@@ -195,17 +227,40 @@ mod tests {
             message: text(),
             schema_pointer: "/additionalProperties".into(),
         };
-        let unreadable = UnreadableArguments { detail: text(), correction: text() };
+        let unreadable = UnreadableArguments {
+            detail: text(),
+            correction: text(),
+        };
         for error in [
-            CallError::Forbidden { caller: text(), tool: text() },
-            CallError::RepeatedCall { tool: text(), earlier: InvocationId::from_bytes([7; 16]) },
+            CallError::Forbidden {
+                caller: text(),
+                tool: text(),
+            },
+            CallError::RepeatedCall {
+                tool: text(),
+                earlier: InvocationId::from_bytes([7; 16]),
+            },
             CallError::UnreadableArguments(unreadable),
             CallError::InvalidArguments(vec![violation.clone(), violation]),
             CallError::InvalidContext(text()),
-            CallError::LedgerUnavailable { reason: text(), started: false },
-            CallError::LedgerUnavailable { reason: text(), started: true },
-            CallError::ToolUnavailable { message: text(), started: true, retry_after: None },
-            CallError::ToolUnavailable { message: text(), started: false, retry_after: None },
+            CallError::LedgerUnavailable {
+                reason: text(),
+                started: false,
+            },
+            CallError::LedgerUnavailable {
+                reason: text(),
+                started: true,
+            },
+            CallError::ToolUnavailable {
+                message: text(),
+                started: true,
+                retry_after: None,
+            },
+            CallError::ToolUnavailable {
+                message: text(),
+                started: false,
+                retry_after: None,
+            },
             upstream(None, false),
             upstream(None, true),
             CallError::BadOutput(text()),
@@ -216,7 +271,10 @@ mod tests {
             },
         ] {
             let summary = error.summary();
-            assert!(!summary.contains(SECRET) && !summary.is_empty(), "{error:?}: {summary}");
+            assert!(
+                !summary.contains(SECRET) && !summary.is_empty(),
+                "{error:?}: {summary}"
+            );
         }
     }
 
@@ -224,14 +282,23 @@ mod tests {
     fn summary_states_the_facts() {
         let host = || Some("127.0.0.1:9".to_owned());
         let cause = |reason, host| upstream(Some(UpstreamCause { reason, host }), true).summary();
-        assert_eq!(cause(UpstreamReason::ConnectionRefused, host()), "127.0.0.1:9 refused the connection");
-        assert_eq!(cause(UpstreamReason::Status(503), host()), "127.0.0.1:9 answered with HTTP status 503");
+        assert_eq!(
+            cause(UpstreamReason::ConnectionRefused, host()),
+            "127.0.0.1:9 refused the connection"
+        );
+        assert_eq!(
+            cause(UpstreamReason::Status(503), host()),
+            "127.0.0.1:9 answered with HTTP status 503"
+        );
         assert_eq!(
             cause(UpstreamReason::ConnectTimeout(5), None),
             "the tool's backend accepted no connection within 5 seconds"
         );
         assert_eq!(
-            CallError::AttemptTimedOut { after: Duration::from_secs(5) }.summary(),
+            CallError::AttemptTimedOut {
+                after: Duration::from_secs(5)
+            }
+            .summary(),
             "the tool did not answer within 5s"
         );
         let violation = |keyword: &str| Violation {
@@ -241,8 +308,12 @@ mod tests {
             schema_pointer: String::new(),
         };
         assert_eq!(
-            CallError::InvalidArguments(vec![violation("required"), violation("minimum"), violation("required")])
-                .summary(),
+            CallError::InvalidArguments(vec![
+                violation("required"),
+                violation("minimum"),
+                violation("required")
+            ])
+            .summary(),
             "the arguments have 3 violations of the schema: minimum, required"
         );
     }

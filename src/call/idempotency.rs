@@ -1,5 +1,5 @@
-//! Idempotency keys: a caller's name for one request, so that a repetition of the request does not run again (IETF
-//! draft draft-ietf-httpapi-idempotency-key-header-06).
+//! Idempotency keys: a caller's name for one request, so that a repetition of the request does not
+//! run again (IETF draft draft-ietf-httpapi-idempotency-key-header-06).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,16 @@ const MAX_KEY_LEN: usize = 255;
 
 /// Whether calls of a tool may or must carry a key.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Idempotency {
@@ -36,8 +45,8 @@ pub enum Idempotency {
 pub struct IdempotencyKey(Arc<str>);
 
 impl IdempotencyKey {
-    /// Reads the value of the header: a string of RFC 8941 (`"k-1"`) or the bare key. A key has 1 to 255 visible ASCII
-    /// characters.
+    /// Reads the value of the header: a string of RFC 8941 (`"k-1"`) or the bare key. A key has 1
+    /// to 255 visible ASCII characters.
     ///
     /// # Errors
     /// What is wrong with the value, as the rest of a sentence that starts with the header's name.
@@ -53,7 +62,8 @@ impl IdempotencyKey {
         if bare.is_empty() || bare.len() > MAX_KEY_LEN {
             return Err("has 1 to 255 characters");
         }
-        let text = String::from_utf8(bare).map_err(|_| "consists of visible ASCII characters, without spaces")?;
+        let text = String::from_utf8(bare)
+            .map_err(|_| "consists of visible ASCII characters, without spaces")?;
         Ok(Self(text.into()))
     }
 
@@ -75,7 +85,10 @@ fn unescape_quoted(quoted: &[u8]) -> Result<Vec<u8>, &'static str> {
     let mut plain = Vec::with_capacity(quoted.len());
     while let Some(byte) = bytes.next() {
         plain.push(match byte {
-            b'\\' => bytes.next().filter(|next| matches!(next, b'"' | b'\\')).ok_or(wrong)?,
+            b'\\' => bytes
+                .next()
+                .filter(|next| matches!(next, b'"' | b'\\'))
+                .ok_or(wrong)?,
             b'"' => return Err(wrong),
             other => other,
         });
@@ -83,13 +96,14 @@ fn unescape_quoted(quoted: &[u8]) -> Result<Vec<u8>, &'static str> {
     Ok(plain)
 }
 
-/// Identifies the payload of a request: a digest of definition, arguments and declared fields of the context.
+/// Identifies the payload of a request: a digest of definition, arguments and declared fields of
+/// the context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint(Arc<str>);
 
 impl Fingerprint {
-    /// The fingerprint of a call. `context` holds the declared fields that the call has. With `secret` the digest is
-    /// keyed, so that the arguments cannot be guessed from it.
+    /// The fingerprint of a call. `context` holds the declared fields that the call has. With
+    /// `secret` the digest is keyed, so that the arguments cannot be guessed from it.
     pub fn new(
         definition_hash: &str,
         arguments: &JsonObject,
@@ -99,7 +113,9 @@ impl Fingerprint {
         let (hash, given) = (definition_hash.as_bytes(), || canonical_json(arguments));
         Self(match (secret, context) {
             (None, None) => hex::encode(hash_parts([hash, &given()])).into(),
-            (None, Some(context)) => hex::encode(hash_parts([hash, &given(), &canonical_json(context)])).into(),
+            (None, Some(context)) => {
+                hex::encode(hash_parts([hash, &given(), &canonical_json(context)])).into()
+            }
             (Some(key), context) => {
                 let name = key.digest("the name of this key").hmac_sha256;
                 let digest = match context {
@@ -116,9 +132,9 @@ impl Fingerprint {
         self.0.clone()
     }
 
-    /// Whether `stored` may be the fingerprint of the same payload. Fingerprints of different keys, or with and without
-    /// a key, cannot be compared. Then the idempotency key alone decides: to run a call twice is worse than to answer
-    /// another payload with the first answer.
+    /// Whether `stored` may be the fingerprint of the same payload. Fingerprints of different keys,
+    /// or with and without a key, cannot be compared. Then the idempotency key alone decides: to
+    /// run a call twice is worse than to answer another payload with the first answer.
     pub fn may_match(&self, stored: &str) -> bool {
         let name = |text: &str| text.split_once(':').map(|(name, _)| name.to_owned());
         name(&self.0) != name(stored) || *self.0 == *stored
@@ -141,19 +157,31 @@ mod tests {
             (long.as_str(), long.as_str()),
             ("a\"b", "a\"b"),
         ] {
-            assert_eq!(&*IdempotencyKey::parse(value.as_bytes()).unwrap().0, key, "{value}");
+            assert_eq!(
+                &*IdempotencyKey::parse(value.as_bytes()).unwrap().0,
+                key,
+                "{value}"
+            );
         }
         let too_long = "k".repeat(256);
-        for value in ["", r#""""#, "\"", r#""a"#, r#""a"b""#, r#""a\b""#, r#""a\"#, "a b", "\u{e9}", "a\tb", &too_long]
-        {
+        for value in [
+            "", r#""""#, "\"", r#""a"#, r#""a"b""#, r#""a\b""#, r#""a\"#, "a b", "\u{e9}", "a\tb",
+            &too_long,
+        ] {
             assert!(IdempotencyKey::parse(value.as_bytes()).is_err(), "{value}");
         }
     }
 
     #[test]
     fn fingerprints_compare_payloads_under_one_key() {
-        let arguments = |value| json!({"n": value, "a": [1, 2.5]}).as_object().unwrap().clone();
-        let of = |value, key: Option<&DigestKey>| Fingerprint::new("hash", &arguments(value), None, key);
+        let arguments = |value| {
+            json!({"n": value, "a": [1, 2.5]})
+                .as_object()
+                .unwrap()
+                .clone()
+        };
+        let of =
+            |value, key: Option<&DigestKey>| Fingerprint::new("hash", &arguments(value), None, key);
         assert!(of(1, None).may_match(&of(1, None).0));
         assert!(!of(1, None).may_match(&of(2, None).0));
         assert!(!of(1, None).may_match(&Fingerprint::new("other", &arguments(1), None, None).0));
@@ -170,7 +198,8 @@ mod tests {
         let context = |tenant: &str| json!({"tenant": tenant}).as_object().unwrap().clone();
         let key = DigestKey::random().unwrap();
         for key in [None, Some(&key)] {
-            let of = |context: Option<&JsonObject>| Fingerprint::new("hash", &arguments, context, key);
+            let of =
+                |context: Option<&JsonObject>| Fingerprint::new("hash", &arguments, context, key);
             assert!(of(Some(&context("a"))).may_match(&of(Some(&context("a"))).0));
             assert!(!of(Some(&context("a"))).may_match(&of(Some(&context("b"))).0));
             assert!(!of(Some(&context("a"))).may_match(&of(None).0));

@@ -22,7 +22,8 @@ use super::report::CallReport;
 use super::trace::TraceContext;
 use super::unreadable_arguments::UnreadableArguments;
 
-/// The id of a call and the key of its row: a UUIDv7 (RFC 9562), so ids sort by the start of the calls.
+/// The id of a call and the key of its row: a UUIDv7 (RFC 9562), so ids sort by the start of the
+/// calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InvocationId(Uuid);
@@ -41,7 +42,11 @@ impl InvocationId {
 
     /// When the id was made, to the millisecond; `None` if it is not a UUIDv7.
     pub fn created_at(&self) -> Option<Timestamp> {
-        let (seconds, nanos) = self.0.get_timestamp().filter(|_| self.0.get_version_num() == 7)?.to_unix();
+        let (seconds, nanos) = self
+            .0
+            .get_timestamp()
+            .filter(|_| self.0.get_version_num() == 7)?
+            .to_unix();
         Timestamp::new(i64::try_from(seconds).ok()?, i32::try_from(nanos).ok()?).ok()
     }
 
@@ -99,11 +104,15 @@ impl Caller {
 
     /// A caller without credentials for other services.
     pub fn new(name: impl Into<Arc<str>>, admin: bool) -> Self {
-        Self { name: name.into(), admin, credentials: CallerCredentials::default() }
+        Self {
+            name: name.into(),
+            admin,
+            credentials: CallerCredentials::default(),
+        }
     }
 
-    /// The caller of a service without keys. It has the operator's rights, because only this machine can reach such a
-    /// service.
+    /// The caller of a service without keys. It has the operator's rights, because only this
+    /// machine can reach such a service.
     pub fn anonymous() -> Self {
         Self::new(Self::ANONYMOUS, true)
     }
@@ -131,8 +140,9 @@ pub struct Invocation {
     pub tool: ToolName,
     /// The arguments as received, in the form in which they are recorded.
     pub recorded_arguments: RecordedArguments,
-    /// The arguments that the tool gets: coerced, with defaults filled in. They are shared, because every retry needs
-    /// them. No layer above `validate` keeps a reference; otherwise large arguments would be in memory twice.
+    /// The arguments that the tool gets: coerced, with defaults filled in. They are shared, because
+    /// every retry needs them. No layer above `validate` keeps a reference; otherwise large
+    /// arguments would be in memory twice.
     pub arguments: Arc<JsonObject>,
     /// Why there are no arguments: the model's text could not be parsed.
     pub unreadable_arguments: Option<Arc<UnreadableArguments>>,
@@ -140,8 +150,8 @@ pub struct Invocation {
     pub caller: Arc<Caller>,
     /// The run that the caller has named.
     pub run_id: Option<Arc<str>>,
-    /// Whether the transport named the run, because the caller did not. Such a run groups and counts calls, but a call
-    /// may repeat the one before it.
+    /// Whether the transport named the run, because the caller did not. Such a run groups and
+    /// counts calls, but a call may repeat the one before it.
     pub run_is_implied: bool,
     /// The model's id for this call, returned with the answer.
     pub tool_use_id: Option<Arc<str>>,
@@ -173,15 +183,16 @@ pub struct Invocation {
     pub started: Instant,
     /// Cancelled when the call is cancelled. The nested calls hold child tokens of it.
     pub call_cancelled: CancellationToken,
-    /// Cancelled when the tool must stop: the call was cancelled, or its caller disconnected and `on_disconnect` is
-    /// `cancel`. The nested calls are then dropped, and for each of them its own tool's `on_disconnect` applies.
+    /// Cancelled when the tool must stop: the call was cancelled, or its caller disconnected and
+    /// `on_disconnect` is `cancel`. The nested calls are then dropped, and for each of them its own
+    /// tool's `on_disconnect` applies.
     pub cancelled: CancellationToken,
     /// Cancelled when the caller has disconnected. A tool that has not started then never starts.
     pub disconnected: CancellationToken,
     /// Cancelled when the first attempt starts, for a task that waits for that.
     pub attempt_started: Option<CancellationToken>,
-    /// Whether the caller fetches the answer later. The row is then committed before the tool runs, whatever the tool's
-    /// effect.
+    /// Whether the caller fetches the answer later. The row is then committed before the tool runs,
+    /// whatever the tool's effect.
     pub responds_async: bool,
     /// The sink for the tool's progress. `None` if no client listens.
     pub progress: Option<ProgressSink>,
@@ -191,10 +202,16 @@ pub struct Invocation {
 
 impl Invocation {
     /// A call of `tool` by `caller` that starts now, with defaults for everything else.
-    pub fn new(tool: ToolName, arguments: JsonObject, caller: Arc<Caller>, started_at: Timestamp) -> Self {
+    pub fn new(
+        tool: ToolName,
+        arguments: JsonObject,
+        caller: Arc<Caller>,
+        started_at: Timestamp,
+    ) -> Self {
         let cancel = CancellationToken::new();
         // The ledger stores milliseconds, so the time in memory has the same precision.
-        let started_at = Timestamp::from_millisecond(started_at.as_millisecond()).unwrap_or(started_at);
+        let started_at =
+            Timestamp::from_millisecond(started_at.as_millisecond()).unwrap_or(started_at);
         Self {
             id: InvocationId::new(),
             tool,
@@ -230,7 +247,8 @@ impl Invocation {
 
     /// The total time of the call, from its acceptance to its deadline.
     pub fn time_budget(&self) -> std::time::Duration {
-        self.deadline.map_or(std::time::Duration::MAX, |deadline| deadline - self.started)
+        self.deadline
+            .map_or(std::time::Duration::MAX, |deadline| deadline - self.started)
     }
 
     /// Moves the deadline nearer. A later deadline has no effect.

@@ -11,15 +11,17 @@ pub type JsonObject = Map<String, Value>;
 
 /// Reads one JSON text, and refuses duplicate keys at any depth.
 ///
-/// Two parsers of `{"a":1,"a":2}` may see different values, so a check of one value says nothing about the other.
-/// Nesting is bounded by serde_json (128 levels).
+/// Two parsers of `{"a":1,"a":2}` may see different values, so a check of one value says nothing
+/// about the other. Nesting is bounded by serde_json (128 levels).
 ///
 /// # Errors
 /// A sentence that says what is wrong, with line and column.
 pub fn parse_strict(text: &[u8]) -> Result<Value, serde_json::Error> {
     if let Some(number) = oversized_integer(text) {
         let shown = String::from_utf8_lossy(&number[..number.len().min(40)]);
-        let message = format!("the integer {shown} does not fit 64 bits and would be changed; send it as a text");
+        let message = format!(
+            "the integer {shown} does not fit 64 bits and would be changed; send it as a text"
+        );
         return Err(serde::de::Error::custom(message));
     }
     let mut reader = serde_json::Deserializer::from_slice(text);
@@ -28,8 +30,8 @@ pub fn parse_strict(text: &[u8]) -> Result<Value, serde_json::Error> {
     Ok(value)
 }
 
-/// The first integer that does not fit 64 bits. A parser would convert it to a double. Then two different numbers could
-/// become equal, and the tool would get a third one.
+/// The first integer that does not fit 64 bits. A parser would convert it to a double. Then two
+/// different numbers could become equal, and the tool would get a third one.
 fn oversized_integer(text: &[u8]) -> Option<&[u8]> {
     let (mut at, mut in_text) = (0, false);
     while let Some(&byte) = text.get(at) {
@@ -38,11 +40,14 @@ fn oversized_integer(text: &[u8]) -> Option<&[u8]> {
             b'"' => in_text = !in_text,
             b'-' | b'0'..=b'9' if !in_text => {
                 let rest = &text[at..];
-                let part = |b: &u8| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E');
+                let part =
+                    |b: &u8| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E');
                 let number = &rest[..rest.iter().position(|b| !part(b)).unwrap_or(rest.len())];
                 let number_text = std::str::from_utf8(number).unwrap_or_default();
-                let is_integer =
-                    number_text.bytes().enumerate().all(|(i, b)| b.is_ascii_digit() || (i == 0 && b == b'-'));
+                let is_integer = number_text
+                    .bytes()
+                    .enumerate()
+                    .all(|(i, b)| b.is_ascii_digit() || (i == 0 && b == b'-'));
                 // Up to eighteen characters always fit 64 bits, so shorter numbers are not parsed.
                 if number.len() > 18
                     && is_integer
@@ -61,7 +66,8 @@ fn oversized_integer(text: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// SHA-256 over the parts. The length of each part precedes it, so different lists of parts have different hashes.
+/// SHA-256 over the parts. The length of each part precedes it, so different lists of parts have
+/// different hashes.
 pub fn hash_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
@@ -100,7 +106,10 @@ pub fn escape_pointer_token(token: &str) -> String {
 
 /// The unescaped reference tokens of a JSON Pointer.
 pub fn parse_pointer(pointer: &str) -> impl Iterator<Item = String> {
-    pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"))
+    pointer
+        .split('/')
+        .skip(1)
+        .map(|token| token.replace("~1", "/").replace("~0", "~"))
 }
 
 struct Strict(Value);
@@ -140,7 +149,9 @@ impl<'de> Visitor<'de> for StrictSeed {
         Ok(v.into())
     }
     fn visit_f64<E: serde::de::Error>(self, v: f64) -> Result<Value, E> {
-        Number::from_f64(v).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+        Number::from_f64(v)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("number out of range"))
     }
     fn visit_str<E>(self, v: &str) -> Result<Value, E> {
         Ok(Value::String(v.to_owned()))
@@ -160,7 +171,9 @@ impl<'de> Visitor<'de> for StrictSeed {
         while let Some(key) = map.next_key::<String>()? {
             let value = map.next_value_seed(StrictSeed)?;
             if object.contains_key(&key) {
-                return Err(serde::de::Error::custom(format_args!("duplicate key `{key}`")));
+                return Err(serde::de::Error::custom(format_args!(
+                    "duplicate key `{key}`"
+                )));
             }
             object.insert(key, value);
         }
@@ -183,15 +196,28 @@ mod tests {
     #[test]
     fn deep_nesting_is_an_error() {
         let text = "[".repeat(100_000);
-        assert!(parse_strict(text.as_bytes()).unwrap_err().to_string().contains("recursion limit"));
+        assert!(
+            parse_strict(text.as_bytes())
+                .unwrap_err()
+                .to_string()
+                .contains("recursion limit")
+        );
     }
 
     #[test]
     fn integers_beyond_64_bits_are_rejected() {
-        for bad in
-            ["18446744073709551616", r#"{"a":[1,-9223372036854775809]}"#, r#"{"\\":1,"x":12345678901234567890123}"#]
-        {
-            assert!(parse_strict(bad.as_bytes()).unwrap_err().to_string().contains("64 bits"), "{bad}");
+        for bad in [
+            "18446744073709551616",
+            r#"{"a":[1,-9223372036854775809]}"#,
+            r#"{"\\":1,"x":12345678901234567890123}"#,
+        ] {
+            assert!(
+                parse_strict(bad.as_bytes())
+                    .unwrap_err()
+                    .to_string()
+                    .contains("64 bits"),
+                "{bad}"
+            );
         }
         for good in [
             "18446744073709551615",
@@ -206,7 +232,10 @@ mod tests {
 
     #[test]
     fn hash_depends_on_part_boundaries() {
-        assert_ne!(hash_parts([b"ab".as_slice(), b"c"]), hash_parts([b"a".as_slice(), b"bc"]));
+        assert_ne!(
+            hash_parts([b"ab".as_slice(), b"c"]),
+            hash_parts([b"a".as_slice(), b"bc"])
+        );
     }
 
     #[test]

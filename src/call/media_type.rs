@@ -24,7 +24,10 @@ mod tests {
             (" text/plain ", "text/plain", false),
             ("json", "json", false),
         ] {
-            assert_eq!((media_type_essence(written), is_json_essence(essence)), (essence, is_json));
+            assert_eq!(
+                (media_type_essence(written), is_json_essence(essence)),
+                (essence, is_json)
+            );
         }
     }
 }

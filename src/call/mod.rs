@@ -1,4 +1,5 @@
-//! The data types of a tool call. The rest of the crate uses them; this module imports nothing from it.
+//! The data types of a tool call. The rest of the crate uses them; this module imports nothing from
+//! it.
 
 mod call_settings;
 mod caller_credentials;
@@ -46,24 +47,30 @@ pub use cut::{CutResult, MAX_TEXT_CHARS, cut_result, may_be_cut};
 pub use definition::{Definition, EnvVar, Example, Kind, NameError, Origin, ToolName};
 pub use error::{CallError, Failure};
 pub use error_kind::{ErrorKind, FailureSource};
-pub use failure_summary::{ERROR_RESULT_SUMMARY, INTERRUPTED_SUMMARY, UpstreamCause, UpstreamReason};
+pub use failure_summary::{
+    ERROR_RESULT_SUMMARY, INTERRUPTED_SUMMARY, UpstreamCause, UpstreamReason,
+};
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_RETENTION};
 pub use incomplete::Incomplete;
 pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
 pub use json::JsonObject;
 pub use nested_calls::{
-    AvailableTool, CallChain, DEFAULT_MAX_DEPTH, NestedAnswer, NestedCall, NestedCallError, ToolFilter, ToolInvoker,
+    AvailableTool, CallChain, DEFAULT_MAX_DEPTH, NestedAnswer, NestedCall, NestedCallError,
+    ToolFilter, ToolInvoker,
 };
 pub use page::{Detail, Overflow, Page, PageArguments, Paging, RestHint, Unit};
 pub use policy::{
-    CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per, Policy, RetryPolicy,
+    CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per,
+    Policy, RetryPolicy,
 };
 pub use progress::{Event, Listener, Progress, ProgressSink, RedactFn, Reporter};
 pub(crate) use redact::SurroundedPart;
 pub(crate) use redact::decode_lossy;
 pub use redact::{CutEnds, Redact, shorten_text};
 pub use report::{CacheStatus, CallReport, Coercion, LimitUsage, Meta, ModelUsage, ReplayedFrom};
-pub use result::{Answer, Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, ToolResult};
+pub use result::{
+    Answer, Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, ToolResult,
+};
 pub use stored_results::{OwnResult, OwnResultError, OwnResults, StoredResultError, StoredResults};
 pub use tool_error::ToolError;
 pub use trace::TraceContext;

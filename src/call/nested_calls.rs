@@ -1,4 +1,5 @@
-//! Nested calls: calls that a tool makes of other tools. Each goes through its own tool's stack, for the same caller.
+//! Nested calls: calls that a tool makes of other tools. Each goes through its own tool's stack,
+//! for the same caller.
 
 use std::sync::Arc;
 
@@ -28,10 +29,11 @@ pub struct CallChain {
     pub tools: Arc<[ToolName]>,
     /// The nearest agent among these tools.
     pub agent: Option<ToolName>,
-    /// Levels of nested calls that are still permitted for this call. `None` for a client's own call, which has no
-    /// limit yet.
+    /// Levels of nested calls that are still permitted for this call. `None` for a client's own
+    /// call, which has no limit yet.
     pub remaining_depth: Option<u32>,
-    /// Patterns of tools that the request denies, as the request wrote them. They hold for all nested calls.
+    /// Patterns of tools that the request denies, as the request wrote them. They hold for all
+    /// nested calls.
     pub deny: Arc<[String]>,
 }
 
@@ -55,7 +57,8 @@ pub struct NestedCall {
     pub tool_use_id: Option<Arc<str>>,
     /// When the call must have ended. It never ends later than the calling call.
     pub deadline: Instant,
-    /// Levels of nested calls that the calling tool permits below itself. The lowest number in the chain applies.
+    /// Levels of nested calls that the calling tool permits below itself. The lowest number in the
+    /// chain applies.
     pub max_depth: Option<u32>,
 }
 
@@ -99,9 +102,10 @@ pub type ToolFilter<'a> = dyn Fn(&Definition) -> bool + Send + Sync + 'a;
 
 /// The other tools of the service. A tool gets them as `context.service::<Arc<dyn ToolInvoker>>()`.
 ///
-/// A nested call has its own row, limits and policies. It is charged to the caller of the calling tool, which must have
-/// a grant for the nested tool too. It inherits run and context, and ends when the calling call is cancelled or has
-/// ended. It uses no permit of its own among the calls in flight.
+/// A nested call has its own row, limits and policies. It is charged to the caller of the calling
+/// tool, which must have a grant for the nested tool too. It inherits run and context, and ends
+/// when the calling call is cancelled or has ended. It uses no permit of its own among the calls in
+/// flight.
 #[async_trait]
 pub trait ToolInvoker: Send + Sync {
     /// The tools that the calling call may use now and that `filter` selects, by name.
@@ -110,11 +114,17 @@ pub trait ToolInvoker: Send + Sync {
     /// How many tool calls of one model message run at the same time.
     fn max_parallel_calls(&self) -> usize;
 
-    /// The tool that `name` means, among those that `filter` selects. Other spellings match as in any call.
+    /// The tool that `name` means, among those that `filter` selects. Other spellings match as in
+    /// any call.
     ///
     /// # Errors
     /// Names that were probably meant.
-    fn resolve(&self, parent: &ToolContext, filter: &ToolFilter<'_>, name: &str) -> Result<ToolName, Vec<String>>;
+    fn resolve(
+        &self,
+        parent: &ToolContext,
+        filter: &ToolFilter<'_>,
+        name: &str,
+    ) -> Result<ToolName, Vec<String>>;
 
     /// Calls a tool that `filter` selects.
     ///
@@ -134,7 +144,8 @@ impl ToolContext {
         u32::try_from(self.call_chain.tools.len()).unwrap_or(u32::MAX)
     }
 
-    /// The permitted levels of nested calls below this call, if its tool permits `tool_depth` levels (by default [`DEFAULT_MAX_DEPTH`]).
+    /// The permitted levels of nested calls below this call, if its tool permits `tool_depth`
+    /// levels (by default [`DEFAULT_MAX_DEPTH`]).
     pub fn allowed_depth(&self, tool_depth: Option<u32>) -> u32 {
         match self.call_chain.remaining_depth {
             None => tool_depth.unwrap_or(DEFAULT_MAX_DEPTH),
@@ -164,7 +175,13 @@ impl ToolContext {
         invocation.call_chain = CallChain {
             parent: Some(self.invocation_id),
             parent_attempt: self.attempt,
-            tools: self.call_chain.tools.iter().chain([&self.tool]).cloned().collect(),
+            tools: self
+                .call_chain
+                .tools
+                .iter()
+                .chain([&self.tool])
+                .cloned()
+                .collect(),
             agent: self.call_chain.agent.clone(),
             remaining_depth: Some(levels),
             deny: self.call_chain.deny.clone(),
@@ -193,7 +210,11 @@ mod tests {
     use super::*;
 
     fn context(invocation: &Invocation, time: u64) -> ToolContext {
-        ToolContext::new(invocation, Instant::now() + Duration::from_secs(time), Arc::default())
+        ToolContext::new(
+            invocation,
+            Instant::now() + Duration::from_secs(time),
+            Arc::default(),
+        )
     }
 
     fn nested_call(levels: Option<u32>, time: u64) -> NestedCall {
@@ -210,14 +231,20 @@ mod tests {
     fn outermost_invocation() -> Invocation {
         let caller = Arc::new(Caller::new("ann", false));
         let tool = ToolName::parse("a").unwrap();
-        let mut invocation = Invocation::new(tool, JsonObject::new(), caller, Timestamp::UNIX_EPOCH);
+        let mut invocation =
+            Invocation::new(tool, JsonObject::new(), caller, Timestamp::UNIX_EPOCH);
         invocation.run_id = Some("r".into());
         invocation.call_chain.deny = vec!["x_*".to_owned()].into();
         invocation
     }
 
     fn child_invocation(context: &ToolContext, nested_call: &NestedCall) -> Option<Invocation> {
-        context.child_invocation(ToolName::parse("b").unwrap(), JsonObject::new(), nested_call, Timestamp::UNIX_EPOCH)
+        context.child_invocation(
+            ToolName::parse("b").unwrap(),
+            JsonObject::new(),
+            nested_call,
+            Timestamp::UNIX_EPOCH,
+        )
     }
 
     #[tokio::test(start_paused = true)]
@@ -226,25 +253,45 @@ mod tests {
         let context = context(&outer, 10);
         let call = child_invocation(&context, &nested_call(None, 60)).unwrap();
         assert_eq!((&call.caller, &call.run_id), (&outer.caller, &outer.run_id));
-        assert_eq!(call.deadline, Some(context.deadline), "never later than the parent");
         assert_eq!(
-            child_invocation(&context, &nested_call(None, 2)).unwrap().deadline,
+            call.deadline,
+            Some(context.deadline),
+            "never later than the parent"
+        );
+        assert_eq!(
+            child_invocation(&context, &nested_call(None, 2))
+                .unwrap()
+                .deadline,
             Some(Instant::now() + Duration::from_secs(2))
         );
-        assert_eq!((call.call_chain.parent, &*call.call_chain.deny), (Some(outer.id), &["x_*".to_owned()][..]));
-        assert!(call.call_chain.includes_tool(&outer.tool) && !call.call_chain.includes_tool(&call.tool));
+        assert_eq!(
+            (call.call_chain.parent, &*call.call_chain.deny),
+            (Some(outer.id), &["x_*".to_owned()][..])
+        );
+        assert!(
+            call.call_chain.includes_tool(&outer.tool)
+                && !call.call_chain.includes_tool(&call.tool)
+        );
         outer.call_cancelled.cancel();
         assert!(call.call_cancelled.is_cancelled());
         let other = outermost_invocation();
-        child_invocation(&self::context(&other, 10), &nested_call(None, 10)).unwrap().call_cancelled.cancel();
-        assert!(!other.call_cancelled.is_cancelled(), "a nested call does not cancel its parent");
+        child_invocation(&self::context(&other, 10), &nested_call(None, 10))
+            .unwrap()
+            .call_cancelled
+            .cancel();
+        assert!(
+            !other.call_cancelled.is_cancelled(),
+            "a nested call does not cancel its parent"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn depth_counts_down_from_the_lowest_bound() {
         let depth = |mut invocation: Invocation, tool_depth: Option<u32>| {
             let mut depth = 0;
-            while let Some(next) = child_invocation(&context(&invocation, 10), &nested_call(tool_depth, 10)) {
+            while let Some(next) =
+                child_invocation(&context(&invocation, 10), &nested_call(tool_depth, 10))
+            {
                 (invocation, depth) = (next, depth + 1);
             }
             depth
@@ -254,7 +301,11 @@ mod tests {
         assert_eq!(depth(outermost_invocation(), Some(1)), 1);
         let mut second = outermost_invocation();
         second.call_chain.remaining_depth = Some(2);
-        assert_eq!(depth(second.clone(), Some(8)), 2, "a nested tool cannot raise the bound");
+        assert_eq!(
+            depth(second.clone(), Some(8)),
+            2,
+            "a nested tool cannot raise the bound"
+        );
         assert_eq!(depth(second, Some(1)), 1);
     }
 }

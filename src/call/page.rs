@@ -9,14 +9,17 @@ use super::json::{JsonObject, type_name};
 use super::report::Coercion;
 use super::violation::Violation;
 
-/// The requested part of a long result. It affects only the answer: the tool runs and its result is stored as usual.
+/// The requested part of a long result. It affects only the answer: the tool runs and its result is
+/// stored as usual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Page {
-    /// `full` for everything, page by page; anything else for the first items, or beginning and end.
+    /// `full` for everything, page by page; anything else for the first items, or beginning and
+    /// end.
     #[schema(value_type = Option<String>, required = false)]
     pub detail: Detail,
-    /// Items of a list, or characters of a text, to skip before the first one shown. Only with `detail: full`.
+    /// Items of a list, or characters of a text, to skip before the first one shown. Only with
+    /// `detail: full`.
     #[schema(value_type = Option<u64>, required = false, maximum = 18446744073709551615_u64)]
     pub offset: usize,
     /// Items of a list, or characters of a text, to show: 1 to 100000.
@@ -26,7 +29,17 @@ pub struct Page {
 
 /// Which side requests further pages of a tool's long results.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Paging {
@@ -98,34 +111,49 @@ impl Page {
         for (field, value) in fields {
             match (field.as_str(), value) {
                 ("detail" | "offset" | "limit", Value::Null) => {}
-                // Any text other than `full` means the preview (the contract's rule), so a caller's own values do no
-                // harm.
+                // Any text other than `full` means the preview (the contract's rule), so a caller's
+                // own values do no harm.
                 ("detail", Value::String(word)) => {
-                    page.detail = if word == "full" { Detail::Full } else { Detail::Exploring };
+                    page.detail = if word == "full" {
+                        Detail::Full
+                    } else {
+                        Detail::Exploring
+                    };
                 }
-                ("detail", _) => return Err("page.detail is a text: \"full\", or \"exploring\"".into()),
+                ("detail", _) => {
+                    return Err("page.detail is a text: \"full\", or \"exploring\"".into());
+                }
                 ("offset", value) => {
-                    let offset = Self::parse_integer(&value).and_then(|offset| usize::try_from(offset).ok());
+                    let offset =
+                        Self::parse_integer(&value).and_then(|offset| usize::try_from(offset).ok());
                     page.offset = offset.ok_or("page.offset is a whole number from 0")?;
                 }
                 ("limit", value) => {
-                    let limit = Self::parse_integer(&value).filter(|limit| (1..=MAX_LIMIT).contains(limit));
+                    let limit =
+                        Self::parse_integer(&value).filter(|limit| (1..=MAX_LIMIT).contains(limit));
                     let limit = limit.and_then(|limit| usize::try_from(limit).ok());
-                    page.limit =
-                        Some(limit.ok_or_else(|| format!("page.limit is a whole number from 1 to {MAX_LIMIT}"))?);
+                    page.limit = Some(limit.ok_or_else(|| {
+                        format!("page.limit is a whole number from 1 to {MAX_LIMIT}")
+                    })?);
                 }
                 (other, _) => {
-                    return Err(format!("unknown field `{other}` in page: there are detail, offset and limit"));
+                    return Err(format!(
+                        "unknown field `{other}` in page: there are detail, offset and limit"
+                    ));
                 }
             }
         }
         if page.offset > 0 && page.detail == Detail::Exploring {
-            return Err("page.offset goes with \"detail\": \"full\"; without it the first items are shown".into());
+            return Err(
+                "page.offset goes with \"detail\": \"full\"; without it the first items are shown"
+                    .into(),
+            );
         }
         Ok(Some(page))
     }
 
-    /// Whether the page starts after the beginning of the result. Then it is a part of a result that exists already.
+    /// Whether the page starts after the beginning of the result. Then it is a part of a result
+    /// that exists already.
     pub fn is_further(&self) -> bool {
         self.detail == Detail::Full && self.offset > 0
     }
@@ -134,8 +162,14 @@ impl Page {
     pub(crate) fn parse_integer(value: &Value) -> Option<u64> {
         // Above 2^53 a float cannot represent every integer.
         const MOST: f64 = 9_007_199_254_740_992.0;
-        let float = || value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=MOST).contains(number));
-        value.as_u64().or_else(|| float().map(|number| number as u64))
+        let float = || {
+            value
+                .as_f64()
+                .filter(|number| number.fract() == 0.0 && (0.0..=MOST).contains(number))
+        };
+        value
+            .as_u64()
+            .or_else(|| float().map(|number| number as u64))
     }
 }
 
@@ -177,7 +211,8 @@ pub struct Overflow {
     #[serde(skip)]
     #[schema(ignore)]
     pub for_model: RestHint,
-    /// Items or characters that the tool returned. Not part of an answer's `meta`: the total is that number, or unknown.
+    /// Items or characters that the tool returned. Not part of an answer's `meta`: the total is
+    /// that number, or unknown.
     #[serde(skip)]
     #[schema(ignore)]
     pub returned: usize,
@@ -189,7 +224,8 @@ pub enum RestHint {
     /// Not at all: the model is asked to narrow its call.
     #[default]
     Narrow,
-    /// The ledger keeps the result, so a tool that reads recorded results can continue at the offset.
+    /// The ledger keeps the result, so a tool that reads recorded results can continue at the
+    /// offset.
     Recorded {
         /// Number of items or characters to skip.
         offset: usize,
@@ -210,13 +246,32 @@ mod tests {
 
     #[test]
     fn page_is_parsed_as_in_the_contract() {
-        let full = |offset, limit| Page { detail: Detail::Full, offset, limit };
+        let full = |offset, limit| Page {
+            detail: Detail::Full,
+            offset,
+            limit,
+        };
         for (input, page) in [
-            (json!({"detail": "full", "offset": 0, "limit": 50}), full(0, Some(50))),
+            (
+                json!({"detail": "full", "offset": 0, "limit": 50}),
+                full(0, Some(50)),
+            ),
             (json!({"detail": "full", "offset": 100}), full(100, None)),
-            (json!({"detail": "full", "offset": 2.0, "limit": 5e1}), full(2, Some(50))),
-            (json!({"detail": "brief", "limit": 7}), Page { limit: Some(7), ..Page::default() }),
-            (json!({"detail": null, "offset": null, "limit": null}), Page::default()),
+            (
+                json!({"detail": "full", "offset": 2.0, "limit": 5e1}),
+                full(2, Some(50)),
+            ),
+            (
+                json!({"detail": "brief", "limit": 7}),
+                Page {
+                    limit: Some(7),
+                    ..Page::default()
+                },
+            ),
+            (
+                json!({"detail": null, "offset": null, "limit": null}),
+                Page::default(),
+            ),
             (json!({}), Page::default()),
         ] {
             assert_eq!(Page::from_json(input.clone()), Ok(Some(page)), "{input}");
@@ -230,10 +285,19 @@ mod tests {
             (json!([0, 50]), "page is an object"),
             (json!({"detail": true}), "page.detail is a text"),
             (json!({"offset": 50}), "goes with \"detail\": \"full\""),
-            (json!({"detail": "full", "offset": -1}), "page.offset is a whole number from 0"),
-            (json!({"detail": "full", "offset": 1.5}), "page.offset is a whole number from 0"),
+            (
+                json!({"detail": "full", "offset": -1}),
+                "page.offset is a whole number from 0",
+            ),
+            (
+                json!({"detail": "full", "offset": 1.5}),
+                "page.offset is a whole number from 0",
+            ),
             (json!({"detail": "full", "limit": 0}), "from 1 to 100000"),
-            (json!({"detail": "full", "limit": 100_001}), "from 1 to 100000"),
+            (
+                json!({"detail": "full", "limit": 100_001}),
+                "from 1 to 100000",
+            ),
             (json!({"page": 2}), "there are detail, offset and limit"),
         ] {
             let error = Page::from_json(input.clone()).unwrap_err();

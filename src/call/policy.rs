@@ -16,7 +16,16 @@ use super::units::MAX_DURATION;
 
 /// What a call changes. It decides what may be repeated, cached or replayed.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
@@ -46,7 +55,18 @@ impl Effect {
 }
 
 /// The period in which a usage limit counts. Windows are fixed and start at UTC boundaries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Per {
     /// Sixty seconds.
@@ -76,8 +96,8 @@ impl Per {
         }
     }
 
-    /// Start of the window that holds `now`, in Unix milliseconds. `run` and `lifetime` have one window, which starts
-    /// at 0.
+    /// Start of the window that holds `now`, in Unix milliseconds. `run` and `lifetime` have one
+    /// window, which starts at 0.
     pub fn window_start(self, now: Timestamp) -> i64 {
         let unit = match self {
             Self::Minute => Unit::Minute,
@@ -89,9 +109,15 @@ impl Per {
         let utc = now.to_zoned(TimeZone::UTC);
         let start = match unit {
             Unit::Month => utc.first_of_month().and_then(|day| day.start_of_day()),
-            _ => utc.round(jiff::ZonedRound::new().smallest(unit).mode(jiff::RoundMode::Trunc)),
+            _ => utc.round(
+                jiff::ZonedRound::new()
+                    .smallest(unit)
+                    .mode(jiff::RoundMode::Trunc),
+            ),
         };
-        start.map(|z| z.timestamp().as_millisecond()).unwrap_or_default()
+        start
+            .map(|z| z.timestamp().as_millisecond())
+            .unwrap_or_default()
     }
 
     /// When the window that starts at `start` ends; `None` for `run` and `lifetime`.
@@ -103,14 +129,26 @@ impl Per {
             Self::Month => Span::new().months(1),
             Self::Run | Self::Lifetime => return None,
         };
-        let start = Timestamp::from_millisecond(start).ok()?.to_zoned(TimeZone::UTC);
+        let start = Timestamp::from_millisecond(start)
+            .ok()?
+            .to_zoned(TimeZone::UTC);
         start.checked_add(span).ok().map(|end| end.timestamp())
     }
 }
 
 /// Whose calls a limit counts.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum LimitScope {
@@ -122,7 +160,9 @@ pub enum LimitScope {
 }
 
 /// At most `calls` calls per window.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
     /// Number of calls in one window.
@@ -139,7 +179,16 @@ pub struct Limit {
 
 /// Which callers share a cached result.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum CacheScope {
@@ -157,14 +206,15 @@ pub struct CachePolicy {
     pub ttl: Duration,
     /// Which callers share a stored result.
     pub scope: CacheScope,
-    /// The fields of the caller's `context` that are part of the cache key. `None`: not declared, so the results of a
-    /// tool that gets the context are not stored.
+    /// The fields of the caller's `context` that are part of the cache key. `None`: not declared,
+    /// so the results of a tool that gets the context are not stored.
     pub context: Option<Vec<String>>,
 }
 
 type Predicate = dyn Fn(&JsonObject, &ToolResult) -> Result<bool, String> + Send + Sync;
 
-/// Decides which results are stored. It is evaluated once for each result, with the arguments as the tool got them.
+/// Decides which results are stored. It is evaluated once for each result, with the arguments as
+/// the tool got them.
 #[derive(Clone)]
 pub struct CacheWhen {
     text: Option<Arc<str>>,
@@ -173,17 +223,26 @@ pub struct CacheWhen {
 
 impl CacheWhen {
     /// A predicate of the embedding program.
-    pub fn from_function(keep: impl Fn(&JsonObject, &ToolResult) -> bool + Send + Sync + 'static) -> Self {
+    pub fn from_function(
+        keep: impl Fn(&JsonObject, &ToolResult) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let holds = move |arguments: &JsonObject, result: &ToolResult| Ok(keep(arguments, result));
-        Self { text: None, predicate: Arc::new(holds) }
+        Self {
+            text: None,
+            predicate: Arc::new(holds),
+        }
     }
 
-    /// A predicate from an expression, and the function that evaluates it. Its errors are sentences.
+    /// A predicate from an expression, and the function that evaluates it. Its errors are
+    /// sentences.
     pub fn from_expression(
         text: &str,
         holds: impl Fn(&JsonObject, &ToolResult) -> Result<bool, String> + Send + Sync + 'static,
     ) -> Self {
-        Self { text: Some(text.into()), predicate: Arc::new(holds) }
+        Self {
+            text: Some(text.into()),
+            predicate: Arc::new(holds),
+        }
     }
 
     /// The text of the expression; `None` for a function.
@@ -234,13 +293,18 @@ pub struct Concurrency {
 
 impl Default for Concurrency {
     fn default() -> Self {
-        Self { max: 16, queue: 64, wait: Duration::from_secs(1), per_caller: None }
+        Self {
+            max: 16,
+            queue: 64,
+            wait: Duration::from_secs(1),
+            per_caller: None,
+        }
     }
 }
 
 impl Concurrency {
-    /// Maximum number of waiting calls of one caller: the same fraction of `queue` as `per_caller` is of `max`, rounded
-    /// up.
+    /// Maximum number of waiting calls of one caller: the same fraction of `queue` as `per_caller`
+    /// is of `max`, rounded up.
     pub fn queue_per_caller(&self) -> usize {
         let part = self.per_caller.filter(|part| *part < self.max);
         part.map_or(self.queue, |part| {
@@ -264,7 +328,17 @@ impl Default for RetryPolicy {
 }
 
 /// What happens to a running call when its caller disconnects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDisconnect {
     /// The call is cancelled.
@@ -288,8 +362,8 @@ pub struct Policy {
     pub limits: Vec<Limit>,
     /// How results are stored; `None`: not at all.
     pub cache: Option<CachePolicy>,
-    /// Which results are stored; `None`: all. It is separate from `cache`: the tool knows which of its results are
-    /// useful, the operator for how long.
+    /// Which results are stored; `None`: all. It is separate from `cache`: the tool knows which of
+    /// its results are useful, the operator for how long.
     pub cache_when: Option<CacheWhen>,
     /// The bulkhead of this tool.
     pub concurrency: Concurrency,
@@ -303,7 +377,8 @@ pub struct Policy {
     pub repeatable: bool,
     /// Whether arguments are never coerced.
     pub strict: bool,
-    /// Whether the tool is enabled. Otherwise its calls fail with `tool_disabled`. An admin's switch takes precedence.
+    /// Whether the tool is enabled. Otherwise its calls fail with `tool_disabled`. An admin's
+    /// switch takes precedence.
     pub enabled: bool,
 }
 
@@ -341,7 +416,8 @@ impl Policy {
         self
     }
 
-    /// What happens when the caller disconnects. By default, a started write finishes, and any other call is cancelled.
+    /// What happens when the caller disconnects. By default, a started write finishes, and any
+    /// other call is cancelled.
     pub fn disconnect_action(&self) -> OnDisconnect {
         self.on_disconnect.unwrap_or(match self.effect {
             Effect::Write => OnDisconnect::Finish,
@@ -351,7 +427,11 @@ impl Policy {
 
     /// Maximum number of attempts that the effect permits.
     pub fn max_attempts(&self) -> u32 {
-        if self.effect.may_repeat() { self.retry.attempts.max(1) } else { 1 }
+        if self.effect.may_repeat() {
+            self.retry.attempts.max(1)
+        } else {
+            1
+        }
     }
 }
 
@@ -372,6 +452,9 @@ mod tests {
             assert_eq!(Timestamp::from_millisecond(at).unwrap().to_string(), start);
             assert_eq!(per.resets_at(at).unwrap().to_string(), end);
         }
-        assert_eq!((Per::Lifetime.window_start(now), Per::Run.resets_at(0)), (0, None));
+        assert_eq!(
+            (Per::Lifetime.window_start(now), Per::Run.resets_at(0)),
+            (0, None)
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! Leads progress messages from a running tool to its listening client.
 //!
-//! A sender never waits for the listener. A slow listener misses the oldest events, and the next progress event has
-//! their number. Without a listener there is no channel, so progress costs nothing.
+//! A sender never waits for the listener. A slow listener misses the oldest events, and the next
+//! progress event has their number. Without a listener there is no channel, so progress costs
+//! nothing.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ use super::invocation::{Invocation, InvocationId};
 
 /// Maximum number of events that wait for a slow listener.
 const CHANNEL_CAPACITY: usize = 64;
-/// Maximum length of a text inside a tool's data, in bytes. With 64 events of at most 16 KiB, a listener holds at most
-/// 1 MiB.
+/// Maximum length of a text inside a tool's data, in bytes. With 64 events of at most 16 KiB, a
+/// listener holds at most 1 MiB.
 const MAX_TEXT_BYTES: usize = 4 << 10;
 /// Maximum size of the data of one progress event, in bytes of JSON.
 const MAX_DATA_BYTES: usize = 16 << 10;
@@ -33,7 +34,8 @@ pub struct Progress {
     pub tool: ToolName,
     /// The tool's data; null if it was too large.
     pub data: Arc<RawValue>,
-    /// Number of events that this stream has left out before this one, plus one if this event's data was too large.
+    /// Number of events that this stream has left out before this one, plus one if this event's
+    /// data was too large.
     #[serde(skip_serializing_if = "is_zero")]
     pub missed: u64,
 }
@@ -74,8 +76,8 @@ impl ProgressSink {
         self.0.receiver_count() > 0
     }
 
-    /// Sends an event that is not progress of a tool. Its size is not bounded and secrets are not removed, so it is for
-    /// the service's own data only.
+    /// Sends an event that is not progress of a tool. Its size is not bounded and secrets are not
+    /// removed, so it is for the service's own data only.
     pub fn send_event(&self, name: &'static str, data: &impl Serialize) {
         if self.has_listener()
             && let Ok(data) = to_raw_value(data)
@@ -137,8 +139,12 @@ struct Inner {
 }
 
 impl Reporter {
-    /// Reports to the call's sink, after `clean` has removed secrets. `None` if the call has no sink.
-    pub fn for_invocation(invocation: &Invocation, clean: impl FnOnce() -> RedactFn) -> Option<Self> {
+    /// Reports to the call's sink, after `clean` has removed secrets. `None` if the call has no
+    /// sink.
+    pub fn for_invocation(
+        invocation: &Invocation,
+        clean: impl FnOnce() -> RedactFn,
+    ) -> Option<Self> {
         let sink = invocation.progress.clone()?;
         Some(Self(Arc::new(Inner {
             sink,
@@ -155,7 +161,13 @@ impl Reporter {
 
     /// Sends an event. `missed` is the number of events that the tool itself has left out before.
     pub(super) fn report(&self, mut data: Value, mut missed: u64) {
-        let Inner { sink, invocation_id, tool_use_id, tool, redact: clean } = &*self.0;
+        let Inner {
+            sink,
+            invocation_id,
+            tool_use_id,
+            tool,
+            redact: clean,
+        } = &*self.0;
         // The order matters: cutting first could leave half a secret, which is no longer found.
         clean(&mut data);
         shorten_texts(&mut data);
@@ -198,9 +210,13 @@ mod tests {
         let (sink, listener) = ProgressSink::channel();
         let tool = ToolName::parse("t").unwrap();
         let caller = Arc::new(Caller::anonymous());
-        let mut invocation = Invocation::new(tool, JsonObject::new(), caller, jiff::Timestamp::UNIX_EPOCH);
+        let mut invocation =
+            Invocation::new(tool, JsonObject::new(), caller, jiff::Timestamp::UNIX_EPOCH);
         invocation.progress = Some(sink);
-        (Reporter::for_invocation(&invocation, || Box::new(|_| {})).unwrap(), listener)
+        (
+            Reporter::for_invocation(&invocation, || Box::new(|_| {})).unwrap(),
+            listener,
+        )
     }
 
     fn next(listener: &mut Listener) -> Value {
@@ -225,7 +241,11 @@ mod tests {
         }
         assert!(listener.try_next().is_none());
         reporter.report(json!("later"), 3);
-        assert_eq!(next(&mut listener)["missed"], 3, "what the tool left out itself");
+        assert_eq!(
+            next(&mut listener)["missed"],
+            3,
+            "what the tool left out itself"
+        );
     }
 
     #[test]
@@ -235,7 +255,8 @@ mod tests {
         (0..CHANNEL_CAPACITY).for_each(|n| reporter.0.sink.send_event("call_result", &n));
         reporter.report(json!("last"), 0);
         assert_eq!(next(&mut listener), json!({"call_result": 1}));
-        (2..CHANNEL_CAPACITY).for_each(|n| assert_eq!(next(&mut listener), json!({"call_result": n})));
+        (2..CHANNEL_CAPACITY)
+            .for_each(|n| assert_eq!(next(&mut listener), json!({"call_result": n})));
         assert_eq!(next(&mut listener)["missed"], CHANNEL_CAPACITY + 1);
     }
 
@@ -245,11 +266,17 @@ mod tests {
         reporter.report(json!({"text": ["é".repeat(MAX_TEXT_BYTES)], "n": 1}), 0);
         let cut = next(&mut listener);
         let text = cut["data"]["text"][0].as_str().unwrap();
-        assert!(text.ends_with(&format!("é[… {MAX_TEXT_BYTES} bytes left out …]")), "{text}");
+        assert!(
+            text.ends_with(&format!("é[… {MAX_TEXT_BYTES} bytes left out …]")),
+            "{text}"
+        );
         assert_eq!((&cut["data"]["n"], cut.get("missed")), (&json!(1), None));
         reporter.report(json!(vec![1; MAX_DATA_BYTES]), 0);
         let left_out = next(&mut listener);
-        assert_eq!((&left_out["data"], &left_out["missed"]), (&Value::Null, &json!(1)));
+        assert_eq!(
+            (&left_out["data"], &left_out["missed"]),
+            (&Value::Null, &json!(1))
+        );
     }
 
     #[tokio::test]

@@ -1,4 +1,5 @@
-//! The interface to the redactor, for runners that cut texts themselves before another part of the service sees them.
+//! The interface to the redactor, for runners that cut texts themselves before another part of the
+//! service sees them.
 
 use std::borrow::Cow;
 
@@ -15,36 +16,58 @@ pub struct CutEnds {
 
 impl CutEnds {
     /// The text is whole.
-    pub const NONE: Self = Self { start: false, end: false };
+    pub const NONE: Self = Self {
+        start: false,
+        end: false,
+    };
     /// The end was left out.
-    pub const END: Self = Self { start: false, end: true };
+    pub const END: Self = Self {
+        start: false,
+        end: true,
+    };
     /// The beginning was left out.
-    pub const START: Self = Self { start: true, end: false };
+    pub const START: Self = Self {
+        start: true,
+        end: false,
+    };
 }
 
 /// Removes secrets.
 pub trait Redact: Send + Sync {
-    /// The text without control characters, without secrets, and without the part of a secret that a cut has left.
+    /// The text without control characters, without secrets, and without the part of a secret that
+    /// a cut has left.
     fn excerpt<'t>(&self, text: &'t str, cut_ends: CutEnds) -> Cow<'t, str>;
 
-    /// Like `excerpt`, for a text between two known texts. A secret across one of its ends is seen as a whole, so
-    /// nothing else is removed there. `cut_ends` describes the outer ends of `before` and `after`.
-    fn excerpt_between<'t>(&self, before: &str, text: &'t str, after: &str, cut_ends: CutEnds) -> Cow<'t, str>;
+    /// Like `excerpt`, for a text between two known texts. A secret across one of its ends is seen
+    /// as a whole, so nothing else is removed there. `cut_ends` describes the outer ends of
+    /// `before` and `after`.
+    fn excerpt_between<'t>(
+        &self,
+        before: &str,
+        text: &'t str,
+        after: &str,
+        cut_ends: CutEnds,
+    ) -> Cow<'t, str>;
 
-    /// Length of the longest secret in its longest encoding, in bytes. This much context beside a text shows every
-    /// secret across its ends.
+    /// Length of the longest secret in its longest encoding, in bytes. This much context beside a
+    /// text shows every secret across its ends.
     fn max_secret_len(&self) -> usize;
 
-    /// Where a text that will grow may be divided: at `end` or before it, so that no secret lies across the position,
-    /// whatever follows.
+    /// Where a text that will grow may be divided: at `end` or before it, so that no secret lies
+    /// across the position, whatever follows.
     fn safe_split(&self, text: &str, end: usize) -> usize;
 }
 
-/// Decodes bytes of a text. A character that a cut has divided is left out; other invalid UTF-8 is replaced.
+/// Decodes bytes of a text. A character that a cut has divided is left out; other invalid UTF-8 is
+/// replaced.
 pub(crate) fn decode_lossy(mut bytes: &[u8], cut_ends: CutEnds) -> Cow<'_, str> {
     if cut_ends.start {
         // A character has at most three continuation bytes.
-        let rest = bytes.iter().take(3).take_while(|byte| **byte & 0xC0 == 0x80).count();
+        let rest = bytes
+            .iter()
+            .take(3)
+            .take_while(|byte| **byte & 0xC0 == 0x80)
+            .count();
         bytes = &bytes[rest..];
     }
     if cut_ends.end {
@@ -69,25 +92,50 @@ pub(crate) struct SurroundedPart<'b> {
 impl SurroundedPart<'_> {
     /// The part as text, without secrets. A character across an end of the part is left out.
     pub(crate) fn excerpt(self, redactor: Option<&dyn Redact>) -> String {
-        let Self { before, part, after, cut_ends } = self;
+        let Self {
+            before,
+            part,
+            after,
+            cut_ends,
+        } = self;
         let start = match before.is_empty() && !cut_ends.start {
             true => 0,
             // A character has at most three continuation bytes.
-            false => part.iter().take(3).take_while(|byte| **byte & 0xC0 == 0x80).count(),
+            false => part
+                .iter()
+                .take(3)
+                .take_while(|byte| **byte & 0xC0 == 0x80)
+                .count(),
         };
         let end = match after.is_empty() && !cut_ends.end {
             true => part.len(),
             false => start + complete_utf8_len(&part[start..]),
         };
         let text = String::from_utf8_lossy(&part[start..end]);
-        let Some(redactor) = redactor else { return text.into_owned() };
+        let Some(redactor) = redactor else {
+            return text.into_owned();
+        };
         let before = [before, &part[..start]].concat();
         let after = [&part[end..], after].concat();
         let (before, after) = (
-            decode_lossy(&before, CutEnds { end: false, ..cut_ends }),
-            decode_lossy(&after, CutEnds { start: false, ..cut_ends }),
+            decode_lossy(
+                &before,
+                CutEnds {
+                    end: false,
+                    ..cut_ends
+                },
+            ),
+            decode_lossy(
+                &after,
+                CutEnds {
+                    start: false,
+                    ..cut_ends
+                },
+            ),
         );
-        redactor.excerpt_between(&before, &text, &after, cut_ends).into_owned()
+        redactor
+            .excerpt_between(&before, &text, &after, cut_ends)
+            .into_owned()
     }
 }
 

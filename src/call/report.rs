@@ -35,7 +35,14 @@ pub enum CacheStatus {
 
 impl CacheStatus {
     /// Every status.
-    pub const ALL: [Self; 6] = [Self::Hit, Self::Miss, Self::Joined, Self::Bypass, Self::Refresh, Self::Off];
+    pub const ALL: [Self; 6] = [
+        Self::Hit,
+        Self::Miss,
+        Self::Joined,
+        Self::Bypass,
+        Self::Refresh,
+        Self::Off,
+    ];
 
     /// The name used in answers, ledger and metrics.
     pub fn as_str(self) -> &'static str {
@@ -51,7 +58,10 @@ impl CacheStatus {
 
     /// The status with this name. An unknown name is [`CacheStatus::Off`].
     pub fn from_name(word: &str) -> Self {
-        Self::ALL.into_iter().find(|status| status.as_str() == word).unwrap_or_default()
+        Self::ALL
+            .into_iter()
+            .find(|status| status.as_str() == word)
+            .unwrap_or_default()
     }
 }
 
@@ -97,7 +107,8 @@ pub struct ModelUsage {
     pub output_tokens: u64,
     /// All these tokens, and the tokens of nested calls.
     pub total_tokens: u64,
-    /// Whether some numbers are estimated at four bytes per token, because the model's server did not report them.
+    /// Whether some numbers are estimated at four bytes per token, because the model's server did
+    /// not report them.
     pub estimated: bool,
 }
 
@@ -133,10 +144,11 @@ pub struct Meta {
 #[derive(Debug, Default)]
 pub struct CallReport {
     inner: Mutex<CallReportData>,
-    /// Held while a reservation commits. A cancellation waits for it, so the charged units are known and can be
-    /// refunded.
+    /// Held while a reservation commits. A cancellation waits for it, so the charged units are
+    /// known and can be refunded.
     pub reservation_lock: tokio::sync::Mutex<()>,
-    /// Separate from the other data, which `record` takes at the end of the call: the calling tool reads this later.
+    /// Separate from the other data, which `record` takes at the end of the call: the calling tool
+    /// reads this later.
     uses_caller_credentials: AtomicBool,
 }
 
@@ -151,10 +163,11 @@ pub struct CallReportData {
     pub charged: Vec<Charged>,
     /// When the current attempt started; `None` between attempts and after the last one.
     pub attempt_started_at: Option<Instant>,
-    /// Whether the current attempt still waits for something to run on. Then no code of the tool has run.
+    /// Whether the current attempt still waits for something to run on. Then no code of the tool
+    /// has run.
     pub queued: bool,
-    /// Whether the attempt failed because another call ended their shared runner. That other call's end already counts
-    /// for the circuit breaker.
+    /// Whether the attempt failed because another call ended their shared runner. That other call's
+    /// end already counts for the circuit breaker.
     pub shared_failure: bool,
     /// The call whose stored result answered this one.
     pub origin: Option<InvocationId>,
@@ -181,7 +194,8 @@ impl CallReport {
         self.uses_caller_credentials.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the call, or a call below it, sends credentials of its caller. Then its result is for this caller only.
+    /// Whether the call, or a call below it, sends credentials of its caller. Then its result is
+    /// for this caller only.
     pub fn uses_caller_credentials(&self) -> bool {
         self.uses_caller_credentials.load(Ordering::Relaxed)
     }

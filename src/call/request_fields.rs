@@ -1,5 +1,5 @@
-//! Reads the fields that a request may have beside the arguments, for all interfaces. Error messages say what would be
-//! valid.
+//! Reads the fields that a request may have beside the arguments, for all interfaces. Error
+//! messages say what would be valid.
 
 use std::time::Duration;
 
@@ -21,7 +21,10 @@ pub fn parse_id(field: &str, value: Value) -> Result<Option<String>, String> {
         Value::Null => Ok(None),
         Value::String(text) if text.len() <= MAX_ID_LEN => Ok(Some(text)),
         Value::String(_) => Err(format!("{field} has at most {MAX_ID_LEN} bytes")),
-        other => Err(format!("{field} is a text, not {}", json::type_name(&other))),
+        other => Err(format!(
+            "{field} is a text, not {}",
+            json::type_name(&other)
+        )),
     }
 }
 
@@ -33,7 +36,10 @@ pub fn parse_context(value: Value) -> Result<JsonObject, String> {
     match value {
         Value::Object(context) => Ok(context),
         Value::Null => Ok(JsonObject::new()),
-        other => Err(format!("context is an object, not {}", json::type_name(&other))),
+        other => Err(format!(
+            "context is an object, not {}",
+            json::type_name(&other)
+        )),
     }
 }
 
@@ -45,7 +51,8 @@ pub fn parse_cache_mode(value: Value) -> Result<CacheMode, String> {
     if value.is_null() {
         return Ok(CacheMode::default());
     }
-    serde_json::from_value(value).map_err(|_| "cache is one of \"use\", \"refresh\", \"bypass\"".into())
+    serde_json::from_value(value)
+        .map_err(|_| "cache is one of \"use\", \"refresh\", \"bypass\"".into())
 }
 
 /// Reads `timeout`. Null means no timeout.

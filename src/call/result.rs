@@ -78,7 +78,8 @@ impl Content {
     }
 }
 
-/// The message for an error result without a message: a model could not learn anything from an empty one.
+/// The message for an error result without a message: a model could not learn anything from an
+/// empty one.
 pub const EMPTY_ERROR_MESSAGE: &str = "The tool failed without a message.";
 
 /// The key in MCP's `_meta` that marks a result as the agent's final answer.
@@ -112,53 +113,81 @@ pub struct ToolResult {
 impl ToolResult {
     /// A result with one text block.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { content: vec![Content::text(text)], ..Self::default() }
+        Self {
+            content: vec![Content::text(text)],
+            ..Self::default()
+        }
     }
 
     /// An error result, with a message on which the model can act.
     pub fn error(text: impl Into<String>) -> Self {
-        Self { is_error: true, ..Self::text(text) }
+        Self {
+            is_error: true,
+            ..Self::text(text)
+        }
     }
 
-    /// A result from JSON. Objects and arrays become structured content, with their JSON as the text block. A string
-    /// becomes its own text, and `null` an empty result.
+    /// A result from JSON. Objects and arrays become structured content, with their JSON as the
+    /// text block. A string becomes its own text, and `null` an empty result.
     pub fn json(value: Value) -> Self {
         match value {
             Value::Null => Self::default(),
             Value::String(text) => Self::text(text),
             Value::Bool(_) | Value::Number(_) => Self::text(value.to_string()),
-            Value::Array(_) | Value::Object(_) => {
-                Self { structured_content: Some(value.clone()), ..Self::text(value.to_string()) }
-            }
+            Value::Array(_) | Value::Object(_) => Self {
+                structured_content: Some(value.clone()),
+                ..Self::text(value.to_string())
+            },
         }
     }
 
     /// The same result, marked as the agent's final answer whatever the tool's default is.
     #[must_use]
     pub fn as_answer(self) -> Self {
-        Self { result_as_answer: Some(true), ..self }
+        Self {
+            result_as_answer: Some(true),
+            ..self
+        }
     }
 
     /// The same result, which the cache does not store.
     #[must_use]
     pub fn without_caching(self) -> Self {
-        Self { not_cached: true, ..self }
+        Self {
+            not_cached: true,
+            ..self
+        }
     }
 
-    /// The same result with a hint for the model, shown only if the result is cut. The hint tells in one sentence how
-    /// to get less, such as "Narrow with a path filter."
+    /// The same result with a hint for the model, shown only if the result is cut. The hint tells
+    /// in one sentence how to get less, such as "Narrow with a path filter."
     #[must_use]
     pub fn with_hint(self, hint: impl Into<String>) -> Self {
-        Self { hint: Some(hint.into()), ..self }
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
     }
 
     /// The flags of the result, without its content and its hint.
     pub(super) fn without_content(&self) -> Self {
-        let Self { is_error, result_as_answer, not_cached, .. } = *self;
-        Self { is_error, result_as_answer, not_cached, incomplete: self.incomplete.clone(), ..Self::default() }
+        let Self {
+            is_error,
+            result_as_answer,
+            not_cached,
+            ..
+        } = *self;
+        Self {
+            is_error,
+            result_as_answer,
+            not_cached,
+            incomplete: self.incomplete.clone(),
+            ..Self::default()
+        }
     }
 
-    /// Whether this is the agent's final answer, for a tool with this default. An error result never is.
+    /// Whether this is the agent's final answer, for a tool with this default. An error result
+    /// never is.
     pub fn is_answer(&self, default: bool) -> bool {
         self.result_as_answer.unwrap_or(default) && !self.is_error
     }
@@ -211,8 +240,9 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The blocks that a model sees of a cut result: the shown part, and how to get the rest. `reader` gives the tool
-    /// that reads recorded results, if there is one. `None`: the result is whole.
+    /// The blocks that a model sees of a cut result: the shown part, and how to get the rest.
+    /// `reader` gives the tool that reads recorded results, if there is one. `None`: the result is
+    /// whole.
     pub fn model_content(&self, reader: impl FnOnce() -> Option<ToolName>) -> Option<Vec<Content>> {
         let overflow = self.meta.overflow.as_ref()?;
         let rest = match &overflow.for_model {
@@ -231,11 +261,28 @@ impl Answer {
             }
         };
         let note = overflow.model_note(&rest);
-        let ToolResult { content, structured_content, .. } = &*self.result;
-        // If there are text blocks, they show the data as well. Otherwise the data would be missing for the model.
-        let has_text = content.iter().any(|block| matches!(block, Content::Text { .. }));
-        let data = structured_content.as_ref().filter(|_| !has_text).map(|data| Content::text(data.to_string()));
-        Some(content.iter().cloned().chain(data).chain([Content::text(note)]).collect())
+        let ToolResult {
+            content,
+            structured_content,
+            ..
+        } = &*self.result;
+        // If there are text blocks, they show the data as well. Otherwise the data would be missing
+        // for the model.
+        let has_text = content
+            .iter()
+            .any(|block| matches!(block, Content::Text { .. }));
+        let data = structured_content
+            .as_ref()
+            .filter(|_| !has_text)
+            .map(|data| Content::text(data.to_string()));
+        Some(
+            content
+                .iter()
+                .cloned()
+                .chain(data)
+                .chain([Content::text(note)])
+                .collect(),
+        )
     }
 }
 
@@ -250,29 +297,48 @@ mod tests {
     use super::*;
 
     fn content() -> impl Strategy<Value = Content> {
-        let resource = ("\\PC{0,8}", any::<Option<String>>(), any::<Option<String>>(), any::<Option<String>>());
-        let resource = resource.prop_map(|(uri, mime_type, text, blob)| Resource { uri, mime_type, text, blob });
+        let resource = (
+            "\\PC{0,8}",
+            any::<Option<String>>(),
+            any::<Option<String>>(),
+            any::<Option<String>>(),
+        );
+        let resource = resource.prop_map(|(uri, mime_type, text, blob)| Resource {
+            uri,
+            mime_type,
+            text,
+            blob,
+        });
         prop_oneof![
             any::<String>().prop_map(Content::text),
-            any::<(String, String)>().prop_map(|(data, mime_type)| Content::Image { data, mime_type }),
-            any::<(String, String)>().prop_map(|(data, mime_type)| Content::Audio { data, mime_type }),
+            any::<(String, String)>()
+                .prop_map(|(data, mime_type)| Content::Image { data, mime_type }),
+            any::<(String, String)>()
+                .prop_map(|(data, mime_type)| Content::Audio { data, mime_type }),
             resource.prop_map(|resource| Content::Resource { resource }),
         ]
     }
 
     fn result() -> impl Strategy<Value = ToolResult> {
-        let data = prop::option::of(any::<(String, i64)>().prop_map(|(text, number)| json!({"n": [number, text]})));
-        (prop::collection::vec(content(), 0..4), data, any::<(bool, Option<bool>, Option<String>)>()).prop_map(
-            |(content, structured_content, (is_error, result_as_answer, hint))| ToolResult {
-                content,
-                structured_content,
-                is_error,
-                result_as_answer,
-                not_cached: false,
-                hint,
-                incomplete: None,
-            },
+        let data = prop::option::of(
+            any::<(String, i64)>().prop_map(|(text, number)| json!({"n": [number, text]})),
+        );
+        (
+            prop::collection::vec(content(), 0..4),
+            data,
+            any::<(bool, Option<bool>, Option<String>)>(),
         )
+            .prop_map(
+                |(content, structured_content, (is_error, result_as_answer, hint))| ToolResult {
+                    content,
+                    structured_content,
+                    is_error,
+                    result_as_answer,
+                    not_cached: false,
+                    hint,
+                    incomplete: None,
+                },
+            )
     }
 
     proptest! {
@@ -286,10 +352,17 @@ mod tests {
 
     #[test]
     fn content_blocks_match_mcp() {
-        let resource = Resource { uri: "f:///r.pdf".into(), blob: Some("aGk=".into()), ..Resource::default() };
+        let resource = Resource {
+            uri: "f:///r.pdf".into(),
+            blob: Some("aGk=".into()),
+            ..Resource::default()
+        };
         let blocks = [
             Content::text("x"),
-            Content::Image { data: "aGk=".into(), mime_type: "image/png".into() },
+            Content::Image {
+                data: "aGk=".into(),
+                mime_type: "image/png".into(),
+            },
             Content::Resource { resource },
         ];
         assert_eq!(

@@ -10,11 +10,12 @@ use super::json::JsonObject;
 use super::result::ToolResult;
 use super::violation::Violation;
 
-/// Looks up stored results, without running a tool. A tool gets it as `context.service::<Arc<dyn StoredResults>>()`.
+/// Looks up stored results, without running a tool. A tool gets it as
+/// `context.service::<Arc<dyn StoredResults>>()`.
 #[async_trait]
 pub trait StoredResults: Send + Sync {
-    /// The result that the cache has for a call of `tool` with these arguments. Caller and context are those of the
-    /// calling tool's own call.
+    /// The result that the cache has for a call of `tool` with these arguments. Caller and context
+    /// are those of the calling tool's own call.
     ///
     /// # Errors
     /// Why there is no stored result.
@@ -41,18 +42,24 @@ pub enum StoredResultError {
     NotRecordable,
     /// The arguments violate the tool's schema.
     InvalidArguments(Vec<Violation>),
-    /// No result is stored: the call was never made, gave an error result, or its result expired or was purged.
+    /// No result is stored: the call was never made, gave an error result, or its result expired or
+    /// was purged.
     NotFound,
 }
 
-/// Reads the results of a caller's earlier calls. A tool gets it as `context.service::<Arc<dyn OwnResults>>()`.
+/// Reads the results of a caller's earlier calls. A tool gets it as
+/// `context.service::<Arc<dyn OwnResults>>()`.
 #[async_trait]
 pub trait OwnResults: Send + Sync {
     /// The recorded result of a call, if the calling tool's caller made that call. No tool runs.
     ///
     /// # Errors
     /// Why there is no result.
-    async fn read_result(&self, context: &ToolContext, id: InvocationId) -> Result<OwnResult, OwnResultError>;
+    async fn read_result(
+        &self,
+        context: &ToolContext,
+        id: InvocationId,
+    ) -> Result<OwnResult, OwnResultError>;
 }
 
 /// The recorded result of a call.

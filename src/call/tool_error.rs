@@ -7,17 +7,19 @@ use super::violation::{Violation, first_violation_message};
 
 /// Why a tool failed.
 ///
-/// `Err("text".into())` inside a tool function is [`ToolError::ErrorResult`]: an ordinary error result.
+/// `Err("text".into())` inside a tool function is [`ToolError::ErrorResult`]: an ordinary error
+/// result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ToolError {
-    /// The tool ran and reports a failure of its own. It becomes a result with `is_error: true` and is never retried.
+    /// The tool ran and reports a failure of its own. It becomes a result with `is_error: true` and
+    /// is never retried.
     #[error("{0}")]
     ErrorResult(String),
     /// The tool finds violations that its schema cannot express. Nothing was started.
     #[error("the arguments are invalid: {}", first_violation_message(.0))]
     InvalidArguments(Vec<Violation>),
-    /// A field of the caller's `context` is invalid. Nothing was started. The message is a sentence that names the
-    /// field.
+    /// A field of the caller's `context` is invalid. Nothing was started. The message is a sentence
+    /// that names the field.
     #[error("{0}")]
     InvalidContext(String),
     /// The runner is unavailable.
@@ -37,7 +39,8 @@ pub enum ToolError {
         message: String,
         /// Whether a further attempt may succeed.
         retryable: bool,
-        /// Whether the backend is unavailable for any call. Such failures count for the tool's circuit breaker.
+        /// Whether the backend is unavailable for any call. Such failures count for the tool's
+        /// circuit breaker.
         unavailable: bool,
         /// Whether the call did not reach the backend at all, so it cannot have had an effect.
         not_delivered: bool,
@@ -57,12 +60,23 @@ pub enum ToolError {
 impl ToolError {
     /// The runner became unavailable during the call.
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Self::Unavailable { message: message.into(), started: true, retry_after: None }
+        Self::Unavailable {
+            message: message.into(),
+            started: true,
+            retry_after: None,
+        }
     }
 
     /// The runner is unavailable, and the call has not reached it.
-    pub fn unavailable_before_start(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
-        Self::Unavailable { message: message.into(), started: false, retry_after }
+    pub fn unavailable_before_start(
+        message: impl Into<String>,
+        retry_after: Option<Duration>,
+    ) -> Self {
+        Self::Unavailable {
+            message: message.into(),
+            started: false,
+            retry_after,
+        }
     }
 
     /// The backend is unavailable. The failure may be retried, and counts for the circuit breaker.
@@ -89,12 +103,15 @@ impl ToolError {
         }
     }
 
-    /// The same failure with what the service observed at this host. The arguments may select the host: the caller of the
-    /// runner removes it then.
+    /// The same failure with what the service observed at this host. The arguments may select the
+    /// host: the caller of the runner removes it then.
     #[must_use]
     pub fn with_cause(mut self, reason: UpstreamReason, host: &str) -> Self {
         if let Self::Upstream { cause, .. } = &mut self {
-            *cause = Some(UpstreamCause { reason, host: Some(host.to_owned()) });
+            *cause = Some(UpstreamCause {
+                reason,
+                host: Some(host.to_owned()),
+            });
         }
         self
     }

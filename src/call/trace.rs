@@ -1,18 +1,18 @@
 //! The trace of a call, as the client sent it: W3C Trace Context.
 
-/// Length of `VERSION-TRACE_ID-PARENT_ID-FLAGS` in version 00. Each later version starts with the same fields (section
-/// 3.2.2).
+/// Length of `VERSION-TRACE_ID-PARENT_ID-FLAGS` in version 00. Each later version starts with the
+/// same fields (section 3.2.2).
 const TRACEPARENT_LEN: usize = 55;
 /// Position of the trace id.
 const TRACE_ID: std::ops::Range<usize> = 3..35;
 /// Position of the parent id.
 const PARENT_ID: std::ops::Range<usize> = 36..52;
-/// Maximum length of a `tracestate` that is passed on: the length that every service should at least support (section
-/// 3.3.1.5).
+/// Maximum length of a `tracestate` that is passed on: the length that every service should at
+/// least support (section 3.3.1.5).
 const MAX_TRACESTATE_LEN: usize = 512;
 
-/// A valid `traceparent` with its `tracestate` (<https://www.w3.org/TR/trace-context/>). The service opens no spans of
-/// its own, so both are passed on unchanged.
+/// A valid `traceparent` with its `tracestate` (<https://www.w3.org/TR/trace-context/>). The
+/// service opens no spans of its own, so both are passed on unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {
     traceparent: Box<str>,
@@ -20,16 +20,22 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Reads all `traceparent` and `tracestate` headers of a request. The parts of `tracestate` form one list. `None`
-    /// if there is no valid `traceparent`; an invalid one counts as absent (section 4.3). A `tracestate` means nothing
-    /// without a `traceparent`, and is dropped if it cannot be passed on.
+    /// Reads all `traceparent` and `tracestate` headers of a request. The parts of `tracestate`
+    /// form one list. `None` if there is no valid `traceparent`; an invalid one counts as absent
+    /// (section 4.3). A `tracestate` means nothing without a `traceparent`, and is dropped if it
+    /// cannot be passed on.
     pub fn from_headers<'a>(
         traceparents: impl IntoIterator<Item = &'a [u8]>,
         tracestates: impl IntoIterator<Item = &'a [u8]>,
     ) -> Option<Self> {
         let mut all = traceparents.into_iter();
-        let (Some(header), None) = (all.next(), all.next()) else { return None };
-        Some(Self { traceparent: parse_traceparent(header)?, tracestate: parse_tracestate(tracestates) })
+        let (Some(header), None) = (all.next(), all.next()) else {
+            return None;
+        };
+        Some(Self {
+            traceparent: parse_traceparent(header)?,
+            tracestate: parse_tracestate(tracestates),
+        })
     }
 
     /// The `traceparent`: 55 characters of version 00.
@@ -50,7 +56,10 @@ impl TraceContext {
 
 fn parse_traceparent(header: &[u8]) -> Option<Box<str>> {
     let prefix = std::str::from_utf8(header.get(..TRACEPARENT_LEN)?).ok()?;
-    let is_hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_hex = |part: &str| {
+        part.bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
     let is_id = |part: &str| is_hex(part) && part.bytes().any(|byte| byte != b'0');
     let (version, flags) = (prefix.get(..2)?, prefix.get(53..)?);
     let dashes = [2, 35, 52].iter().all(|&at| header[at] == b'-');
@@ -61,7 +70,8 @@ fn parse_traceparent(header: &[u8]) -> Option<Box<str>> {
     match (version, header.get(TRACEPARENT_LEN)) {
         ("00", None) => Some(prefix.into()),
         ("00", _) => None,
-        // A later version is passed on as version 00, with the flags that this version defines: sampled, random.
+        // A later version is passed on as version 00, with the flags that this version defines:
+        // sampled, random.
         (_, None | Some(b'-')) => {
             let flags = u8::from_str_radix(flags, 16).ok()? & 0b11;
             Some(format!("00{}{flags:02x}", prefix.get(2..53)?).into())
@@ -107,21 +117,41 @@ mod tests {
 
     #[test]
     fn valid_traceparent_is_passed_unchanged() {
-        for good in [GOOD, &GOOD.replace("-01", "-00"), &GOOD.replace("-01", "-ff")] {
+        for good in [
+            GOOD,
+            &GOOD.replace("-01", "-00"),
+            &GOOD.replace("-01", "-ff"),
+        ] {
             assert_eq!(sent_on(good).as_deref(), Some(good));
         }
-        assert_eq!(read(&[GOOD], &[]).unwrap().trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(
+            read(&[GOOD], &[]).unwrap().trace_id(),
+            "4bf92f3577b34da6a3ce929d0e0e4736"
+        );
     }
 
     #[test]
     fn later_traceparent_versions_become_version_00() {
         let later = |version: &str, rest: &str| format!("{version}{}{rest}", &GOOD[2..]);
         assert_eq!(sent_on(&later("cc", "")).as_deref(), Some(GOOD));
-        assert_eq!(sent_on(&later("01", "-what-the-future-will-be-like")).as_deref(), Some(GOOD));
+        assert_eq!(
+            sent_on(&later("01", "-what-the-future-will-be-like")).as_deref(),
+            Some(GOOD)
+        );
         assert_eq!(sent_on(&later("01", "-")).as_deref(), Some(GOOD));
         let flags = GOOD.replace("-01", "-fd").replace("00-4b", "01-4b");
-        assert_eq!(sent_on(&flags).as_deref(), Some(GOOD), "unknown flags are not promised");
-        for bad in [later("01", ".x"), later("01", "0"), later("ff", ""), later("ff", "-x"), later("CC", "")] {
+        assert_eq!(
+            sent_on(&flags).as_deref(),
+            Some(GOOD),
+            "unknown flags are not promised"
+        );
+        for bad in [
+            later("01", ".x"),
+            later("01", "0"),
+            later("ff", ""),
+            later("ff", "-x"),
+            later("CC", ""),
+        ] {
             assert_eq!(sent_on(&bad), None, "{bad}");
         }
     }
@@ -158,12 +188,21 @@ mod tests {
 
     #[test]
     fn tracestate_is_passed_whole_or_dropped() {
-        let state = |header: &[&str]| read(&[GOOD], header).unwrap().tracestate().map(str::to_owned);
+        let state = |header: &[&str]| {
+            read(&[GOOD], header)
+                .unwrap()
+                .tracestate()
+                .map(str::to_owned)
+        };
         assert_eq!(
             state(&["rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"]).as_deref(),
             Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")
         );
-        assert_eq!(state(&["a=1", "", " b=2 "]).as_deref(), Some("a=1,b=2"), "several headers are one list");
+        assert_eq!(
+            state(&["a=1", "", " b=2 "]).as_deref(),
+            Some("a=1,b=2"),
+            "several headers are one list"
+        );
         let longest = format!("a={}", "x".repeat(510));
         assert_eq!(state(&[&longest]), Some(longest.clone()));
         for dropped in [

@@ -17,10 +17,12 @@ pub struct HumanDuration(#[schemars(with = "String")] pub Duration);
 #[schemars(extend("pattern" = r"^\s*[0-9].*[a-zA-Z]\s*$"))]
 pub struct Size(#[schemars(with = "String")] pub u64);
 
-/// Maximum of every duration. It is longer than any real wait, and far below the range in which clocks overflow.
+/// Maximum of every duration. It is longer than any real wait, and far below the range in which
+/// clocks overflow.
 pub const MAX_DURATION: Duration = Duration::from_secs(10 * 366 * 86_400);
 
-/// A number of things as text: `1 call`, `2 calls`. The noun is in the singular, and gets an `s` in the plural.
+/// A number of things as text: `1 call`, `2 calls`. The noun is in the singular, and gets an `s` in
+/// the plural.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count<'n, N>(pub N, pub &'n str);
 
@@ -49,9 +51,13 @@ impl HumanDuration {
     /// A sentence that says what would be valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         match humantime::parse_duration(text.trim()) {
-            Ok(duration) if duration > MAX_DURATION => Err(format!("`{text}` is too long: the maximum is ten years")),
+            Ok(duration) if duration > MAX_DURATION => {
+                Err(format!("`{text}` is too long: the maximum is ten years"))
+            }
             Ok(duration) => Ok(Self(duration)),
-            Err(_) => Err(format!("`{text}` is not a duration: write a number with a unit, e.g. 250ms, 30s, 5m, 24h")),
+            Err(_) => Err(format!(
+                "`{text}` is not a duration: write a number with a unit, e.g. 250ms, 30s, 5m, 24h"
+            )),
         }
     }
 }
@@ -65,7 +71,9 @@ impl Size {
         let has_unit = text.trim().ends_with(|c: char| c.is_ascii_alphabetic());
         match text.trim().parse::<bytesize::ByteSize>() {
             Ok(size) if has_unit => Ok(Self(size.as_u64())),
-            _ => Err(format!("`{text}` is not a size: write a number with a unit, e.g. 64KiB, 1MiB")),
+            _ => Err(format!(
+                "`{text}` is not a size: write a number with a unit, e.g. 64KiB, 1MiB"
+            )),
         }
     }
 
@@ -100,7 +108,11 @@ fn deserialize_scalar<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Stri
 /// # Errors
 /// A sentence that says what would be valid.
 pub fn parse_since(text: &str, now: Timestamp) -> Result<Timestamp, String> {
-    let ago = || HumanDuration::parse(text).ok().and_then(|time| now.checked_sub(time.0).ok());
+    let ago = || {
+        HumanDuration::parse(text)
+            .ok()
+            .and_then(|time| now.checked_sub(time.0).ok())
+    };
     // A query string decodes `+` as a space, but time zone offsets are written with `+`.
     let at = text.replace(' ', "+").parse().ok().or_else(ago);
     at.ok_or_else(|| "since is a time (2026-01-31T12:00:00Z) or a span (15m)".into())
@@ -118,8 +130,14 @@ mod tests {
 
     #[test]
     fn durations_and_sizes_require_units() {
-        assert_eq!(HumanDuration::parse("250ms"), Ok(HumanDuration(Duration::from_millis(250))));
-        assert_eq!(HumanDuration::parse("30d"), Ok(HumanDuration(Duration::from_secs(30 * 86_400))));
+        assert_eq!(
+            HumanDuration::parse("250ms"),
+            Ok(HumanDuration(Duration::from_millis(250)))
+        );
+        assert_eq!(
+            HumanDuration::parse("30d"),
+            Ok(HumanDuration(Duration::from_secs(30 * 86_400)))
+        );
         assert!(HumanDuration::parse("200000000000000d").is_err());
         assert_eq!(Size::parse("64KiB"), Ok(Size(65_536)));
         for bad in ["30", "", "fast", "-1s"] {

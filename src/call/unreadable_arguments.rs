@@ -14,6 +14,9 @@ impl UnreadableArguments {
     pub fn without_quotes() -> Self {
         let correction = "The arguments could not be read, so the tool did not run. Send the whole call again, its \
                           arguments as one strict JSON object.";
-        Self { detail: "they are not a JSON object".into(), correction: correction.into() }
+        Self {
+            detail: "they are not a JSON object".into(),
+            correction: correction.into(),
+        }
     }
 }

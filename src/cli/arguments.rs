@@ -5,19 +5,32 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use super::log::LogFormat;
-use super::{backup, call, check, import, invocations, key, operate, pin, serve, sources, tools, usage};
+use super::{
+    backup, call, check, import, invocations, key, operate, pin, serve, sources, tools, usage,
+};
 
 /// Executes the tool calls of software agents: validated, limited, cached, retried and recorded.
 #[derive(Parser)]
 #[command(name = "toolcrib", version, max_term_width = 100)]
 pub(super) struct Cli {
     /// What to log, e.g. `debug` or `toolcrib=debug,warn`.
-    // The log of rmcp would show messages of servers and clients, with secrets in them. Important events are logged
-    // by this crate.
-    #[arg(long, env = "TOOLCRIB_LOG", global = true, default_value = "warn,toolcrib=info,rmcp=off")]
+    // The log of rmcp would show messages of servers and clients, with secrets in them. Important
+    // events are logged by this crate.
+    #[arg(
+        long,
+        env = "TOOLCRIB_LOG",
+        global = true,
+        default_value = "warn,toolcrib=info,rmcp=off"
+    )]
     pub(super) log: String,
     /// Format of the log. By default, text on a terminal and JSON elsewhere.
-    #[arg(long, env = "TOOLCRIB_LOG_FORMAT", global = true, value_enum, default_value_t)]
+    #[arg(
+        long,
+        env = "TOOLCRIB_LOG_FORMAT",
+        global = true,
+        value_enum,
+        default_value_t
+    )]
     pub(super) log_format: LogFormat,
     #[command(subcommand)]
     pub(super) command: Command,
@@ -55,7 +68,8 @@ pub(super) enum Command {
     /// Make keys of callers.
     #[command(subcommand)]
     Key(key::KeyCommand),
-    /// Pin the current tools of MCP servers in a file beside the manifest. A tool that changes later is quarantined.
+    /// Pin the current tools of MCP servers in a file beside the manifest. A tool that changes
+    /// later is quarantined.
     Pin(pin::PinArgs),
     /// Copy the ledger to a new file, while the service runs or not.
     Backup(backup::BackupArgs),
@@ -84,7 +98,8 @@ pub(super) enum Command {
         /// The address of the server, if --server is not given.
         #[arg(long, env = "TOOLCRIB_LISTEN", hide = true)]
         listen: Option<String>,
-        /// Check only that the server responds, in any state of its ledger. If it does not, a restart may help.
+        /// Check only that the server responds, in any state of its ledger. If it does not, a
+        /// restart may help.
         #[arg(long)]
         live: bool,
     },

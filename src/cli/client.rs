@@ -32,7 +32,9 @@ pub(super) struct ServerArgs {
 impl ServerArgs {
     /// A client of the server, if one was named.
     pub(super) fn client(&self) -> Result<Option<Client>, Failure> {
-        let Some(server) = &self.server else { return Ok(None) };
+        let Some(server) = &self.server else {
+            return Ok(None);
+        };
         Client::new(complete_url(server)?, self.key.clone(), None).map(Some)
     }
 
@@ -40,7 +42,11 @@ impl ServerArgs {
     pub(super) fn client_or_local(&self, environment: &Environment) -> Result<Client, Failure> {
         match self.client()? {
             Some(client) => Ok(client),
-            None => Client::new(local_url(environment.get_text("TOOLCRIB_LISTEN"))?, self.key.clone(), None),
+            None => Client::new(
+                local_url(environment.get_text("TOOLCRIB_LISTEN"))?,
+                self.key.clone(),
+                None,
+            ),
         }
     }
 }
@@ -49,7 +55,9 @@ impl ServerArgs {
 fn local_url(listen: Option<&str>) -> Result<String, Failure> {
     let url = complete_url(listen.unwrap_or(DEFAULT_LISTEN))?;
     // An address for all interfaces is reached over loopback.
-    Ok(url.replacen("//0.0.0.0:", "//127.0.0.1:", 1).replacen("//[::]:", "//[::1]:", 1))
+    Ok(url
+        .replacen("//0.0.0.0:", "//127.0.0.1:", 1)
+        .replacen("//[::]:", "//[::1]:", 1))
 }
 
 /// A client of one server.
@@ -72,14 +80,21 @@ impl Client {
             }
         };
         // An image without CA certificates can still use plain HTTP.
-        let built = builder().build().or_else(|_| builder().tls_certs_only([]).build());
+        let built = builder()
+            .build()
+            .or_else(|_| builder().tls_certs_only([]).build());
         let http = built.map_err(|error| Failure::Failed(format!("toolcrib: {error}")))?;
         Ok(Self { url, key, http })
     }
 
     /// Sends a request without a body. Returns the JSON answer, whatever the status.
-    pub(super) async fn send(&self, method: Method, path: &str) -> Result<(StatusCode, Value), Failure> {
-        self.send_request(self.http.request(method, self.join_url(path))).await
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+    ) -> Result<(StatusCode, Value), Failure> {
+        self.send_request(self.http.request(method, self.join_url(path)))
+            .await
     }
 
     /// Reads a resource, whatever the status.
@@ -94,7 +109,11 @@ impl Client {
         body: &Value,
         key: Option<&IdempotencyKey>,
     ) -> Result<(StatusCode, Value), Failure> {
-        self.send_request(with_idempotency_key(self.http.post(self.join_url(path)).json(body), key)).await
+        self.send_request(with_idempotency_key(
+            self.http.post(self.join_url(path)).json(body),
+            key,
+        ))
+        .await
     }
 
     /// Lets the server run the calls of a model's message, which is JSON or text.
@@ -105,9 +124,17 @@ impl Client {
         key: Option<&IdempotencyKey>,
     ) -> Result<(StatusCode, Value), Failure> {
         let is_json = serde_json::from_str::<IgnoredAny>(&message).is_ok();
-        let kind = if is_json { "application/json" } else { "text/plain; charset=utf-8" };
-        let options = options.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(options).finish();
+        let kind = if is_json {
+            "application/json"
+        } else {
+            "text/plain; charset=utf-8"
+        };
+        let options = options
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)));
+        let query = form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(options)
+            .finish();
         let request = self.http.post(self.join_url(&format!("/calls?{query}")));
         let request = request.header(CONTENT_TYPE, kind).body(message);
         self.send_request(with_idempotency_key(request, key)).await
@@ -118,21 +145,37 @@ impl Client {
     }
 
     /// Sends a request and reads its JSON answer, whatever the status.
-    async fn send_request(&self, mut request: RequestBuilder) -> Result<(StatusCode, Value), Failure> {
+    async fn send_request(
+        &self,
+        mut request: RequestBuilder,
+    ) -> Result<(StatusCode, Value), Failure> {
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
         }
-        let response = request.send().await.map_err(|error| self.no_answer(&error))?;
+        let response = request
+            .send()
+            .await
+            .map_err(|error| self.no_answer(&error))?;
         let status = response.status();
-        let text = response.text().await.map_err(|error| self.no_answer(&error))?;
+        let text = response
+            .text()
+            .await
+            .map_err(|error| self.no_answer(&error))?;
         let value = serde_json::from_str(&text).map_err(|_| {
-            Failure::Failed(format!("toolcrib: {} answered {status} without JSON: is it Toolcrib?", self.url))
+            Failure::Failed(format!(
+                "toolcrib: {} answered {status} without JSON: is it Toolcrib?",
+                self.url
+            ))
         })?;
         Ok((status, value))
     }
 
     fn no_answer(&self, error: &reqwest::Error) -> Failure {
-        Failure::Failed(format!("toolcrib: no answer from {}: {}", self.url, describe_request_error(error)))
+        Failure::Failed(format!(
+            "toolcrib: no answer from {}: {}",
+            self.url,
+            describe_request_error(error)
+        ))
     }
 }
 
@@ -143,12 +186,15 @@ fn with_idempotency_key(request: RequestBuilder, key: Option<&IdempotencyKey>) -
     }
 }
 
-/// Why a request had no answer: the last cause, since the causes above it only name layers of the client.
+/// Why a request had no answer: the last cause, since the causes above it only name layers of the
+/// client.
 fn describe_request_error(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "it took too long".into();
     }
-    let causes = std::iter::successors(Some(error as &(dyn Error + 'static)), |&error| error.source());
+    let causes = std::iter::successors(Some(error as &(dyn Error + 'static)), |&error| {
+        error.source()
+    });
     let (mut io_error, mut last) = (None, None);
     for cause in causes {
         io_error = cause.downcast_ref::<io::Error>().or(io_error);
@@ -167,16 +213,33 @@ fn describe_request_error(error: &reqwest::Error) -> String {
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Succeeds if the server is ready or, with `live`, alive.
-pub(super) async fn check_health(server: Option<String>, listen: Option<String>, live: bool) -> Result<(), Failure> {
-    let (path, state) = if live { ("livez", "alive") } else { ("readyz", "ready") };
+pub(super) async fn check_health(
+    server: Option<String>,
+    listen: Option<String>,
+    live: bool,
+) -> Result<(), Failure> {
+    let (path, state) = if live {
+        ("livez", "alive")
+    } else {
+        ("readyz", "ready")
+    };
     let server = match server {
         Some(server) => complete_url(&server)?,
         None => local_url(listen.as_deref())?,
     };
     let client = Client::new(server, None, Some(HEALTH_TIMEOUT))?;
-    match client.http.get(client.join_url(&format!("/{path}"))).send().await {
+    match client
+        .http
+        .get(client.join_url(&format!("/{path}")))
+        .send()
+        .await
+    {
         Ok(response) if response.status() == StatusCode::OK => Ok(()),
-        Ok(response) => Err(Failure::Failed(format!("toolcrib: {} is not {state}: {}", client.url, response.status()))),
+        Ok(response) => Err(Failure::Failed(format!(
+            "toolcrib: {} is not {state}: {}",
+            client.url,
+            response.status()
+        ))),
         Err(error) => Err(client.no_answer(&error)),
     }
 }

@@ -32,8 +32,14 @@ mod tests {
 
     #[test]
     fn durations_have_fitting_units() {
-        let shown = [0.04, 0.44, 9.96, 250.0, 999.6, 3_460.0, 59_960.0, 125_000.0].map(format_millis);
-        assert_eq!(shown, ["0.0 ms", "0.4 ms", "10 ms", "250 ms", "1.0 s", "3.5 s", "1m 00s", "2m 05s"]);
+        let shown =
+            [0.04, 0.44, 9.96, 250.0, 999.6, 3_460.0, 59_960.0, 125_000.0].map(format_millis);
+        assert_eq!(
+            shown,
+            [
+                "0.0 ms", "0.4 ms", "10 ms", "250 ms", "1.0 s", "3.5 s", "1m 00s", "2m 05s"
+            ]
+        );
     }
 
     #[test]

@@ -30,10 +30,14 @@ impl From<Error> for Failure {
             Error::Listen { listen, source } => {
                 let why = describe_io_error(&source);
                 let advice = match source.kind() {
-                    io::ErrorKind::AddrInUse => ": another program listens there; --listen names another address",
+                    io::ErrorKind::AddrInUse => {
+                        ": another program listens there; --listen names another address"
+                    }
                     _ => "",
                 };
-                Self::Failed(format!("toolcrib: cannot listen on {listen}: {why}{advice}"))
+                Self::Failed(format!(
+                    "toolcrib: cannot listen on {listen}: {why}{advice}"
+                ))
             }
             Error::Ledger(_)
             | Error::Unprotected(_)
@@ -64,7 +68,10 @@ mod tests {
 
     #[test]
     fn system_errors_have_no_numbers() {
-        assert_eq!(describe_io_error(&io::Error::from_raw_os_error(2)), "No such file or directory");
+        assert_eq!(
+            describe_io_error(&io::Error::from_raw_os_error(2)),
+            "No such file or directory"
+        );
         assert_eq!(describe_io_error(&io::Error::other("a reason")), "a reason");
     }
 }

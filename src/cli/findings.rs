@@ -10,18 +10,34 @@ const MAX_PRINTED: usize = 20;
 
 /// Prints the warnings to standard error. Hints are left out: they are in `GET /sources`.
 pub(super) fn print_findings(findings: &[SourceFindings]) {
-    findings.iter().flat_map(finding_lines).for_each(|line| print_note(&line));
+    findings
+        .iter()
+        .flat_map(finding_lines)
+        .for_each(|line| print_note(&line));
 }
 
 /// The warnings about one source, one line each, and the number of those that are not shown.
 pub(super) fn finding_lines(found: &SourceFindings) -> Vec<String> {
-    let SourceFindings { source, shown, warnings } = found;
+    let SourceFindings {
+        source,
+        shown,
+        warnings,
+    } = found;
     let line = |finding: &ListedFinding| {
         let message = sanitize::clean_text(&finding.message);
-        format!("source `{source}`: warning: {}: {message} [{}]", finding.tool, finding.rule.as_str())
+        format!(
+            "source `{source}`: warning: {}: {message} [{}]",
+            finding.tool,
+            finding.rule.as_str()
+        )
     };
-    let lines = shown.iter().filter(|finding| !finding.is_hint).take(MAX_PRINTED).map(line);
+    let lines = shown
+        .iter()
+        .filter(|finding| !finding.is_hint)
+        .take(MAX_PRINTED)
+        .map(line);
     let more = warnings.saturating_sub(MAX_PRINTED);
-    let more = (more > 0).then(|| format!("source `{source}`: {more} more warnings about its tools"));
+    let more =
+        (more > 0).then(|| format!("source `{source}`: {more} more warnings about its tools"));
     lines.chain(more).collect()
 }

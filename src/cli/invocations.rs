@@ -1,4 +1,5 @@
-//! `toolcrib invocations`: recorded calls, newest first, from a running server or from the ledger's file.
+//! `toolcrib invocations`: recorded calls, newest first, from a running server or from the ledger's
+//! file.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -16,7 +17,8 @@ use crate::environment::Environment;
 use crate::http::InvocationView;
 use crate::ledger::{Query, State};
 
-/// The length of an id in the table: the last group of its digits. Calls that start together differ there.
+/// The length of an id in the table: the last group of its digits. Calls that start together differ
+/// there.
 const SHORT_ID: usize = 12;
 
 /// Arguments of `invocations`.
@@ -55,16 +57,23 @@ pub(super) async fn run(args: InvocationArgs, environment: &Environment) -> Resu
         false => print_json(answer),
     };
     if let Some(client) = args.server.client()? {
-        let answer = client.get(&format!("/invocations?{}", build_query(&args))).await?;
+        let answer = client
+            .get(&format!("/invocations?{}", build_query(&args)))
+            .await?;
         return print_answer(answer, is_for_people, print);
     }
     let state = match args.state.as_deref() {
-        Some(word) => {
-            Some(State::from_name(word).ok_or_else(|| Failure::Usage(format!("--state: there is no state `{word}`")))?)
-        }
+        Some(word) => Some(
+            State::from_name(word)
+                .ok_or_else(|| Failure::Usage(format!("--state: there is no state `{word}`")))?,
+        ),
         None => None,
     };
-    let since = args.since.as_deref().map(|text| parse_since(text, Clock::system().now())).transpose();
+    let since = args
+        .since
+        .as_deref()
+        .map(|text| parse_since(text, Clock::system().now()))
+        .transpose();
     let since = since.map_err(|message| Failure::Usage(format!("--since: {message}")))?;
     let ledger = args.ledger.open(environment).await?;
     let query = Query {
@@ -80,7 +89,10 @@ pub(super) async fn run(args: InvocationArgs, environment: &Environment) -> Resu
     let more = rows.len() > args.limit as usize;
     rows.truncate(args.limit as usize);
     let next = rows.last().filter(|_| more).map(|row| row.id.to_string());
-    let views: Vec<Value> = rows.iter().map(|row| json!(InvocationView::from(row))).collect();
+    let views: Vec<Value> = rows
+        .iter()
+        .map(|row| json!(InvocationView::from(row)))
+        .collect();
     print(&json!({"invocations": views, "next_cursor": next}));
     Ok(())
 }
@@ -103,7 +115,11 @@ fn build_query(args: &InvocationArgs) -> String {
 }
 
 fn print_for_people(answer: &Value, environment: &Environment) {
-    print_table(&build_table(answer, Clock::system().now()), "no calls", environment);
+    print_table(
+        &build_table(answer, Clock::system().now()),
+        "no calls",
+        environment,
+    );
     if answer["next_cursor"].is_string() {
         print_line("\nOlder calls are not shown; --limit shows up to 500.");
     }
@@ -124,19 +140,32 @@ fn build_table(answer: &Value, now: Timestamp) -> Table {
     let is_only_anonymous = rows().all(|row| row["caller"] == Caller::ANONYMOUS);
     for row in rows() {
         let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
-        let started: Option<Timestamp> = row["started_at"].as_str().and_then(|time| time.parse().ok());
+        let started: Option<Timestamp> = row["started_at"]
+            .as_str()
+            .and_then(|time| time.parse().ok());
         let state = match row["count"].as_u64() {
             Some(count) if count > 1 => format!("{} ×{count}", text("state")),
             _ => text("state"),
         };
-        let detail = Some(text("detail")).filter(|detail| !detail.is_empty()).unwrap_or_else(|| text("kind"));
+        let detail = Some(text("detail"))
+            .filter(|detail| !detail.is_empty())
+            .unwrap_or_else(|| text("kind"));
         table.add_row([
             shorten_id(&text("invocation_id")).to_owned(),
-            started.map(|started| format_age(started, now)).unwrap_or_default(),
+            started
+                .map(|started| format_age(started, now))
+                .unwrap_or_default(),
             text("tool"),
-            if is_only_anonymous { String::new() } else { text("caller") },
+            if is_only_anonymous {
+                String::new()
+            } else {
+                text("caller")
+            },
             state,
-            row["duration_ms"].as_f64().map(format_millis).unwrap_or_default(),
+            row["duration_ms"]
+                .as_f64()
+                .map(format_millis)
+                .unwrap_or_default(),
             detail,
         ]);
     }
@@ -145,7 +174,10 @@ fn build_table(answer: &Value, now: Timestamp) -> Table {
 
 /// The end of an id, as the table shows it. `toolcrib cancel` takes it.
 fn shorten_id(id: &str) -> &str {
-    id.len().checked_sub(SHORT_ID).and_then(|at| id.get(at..)).unwrap_or(id)
+    id.len()
+        .checked_sub(SHORT_ID)
+        .and_then(|at| id.get(at..))
+        .unwrap_or(id)
 }
 
 #[cfg(test)]
@@ -153,7 +185,11 @@ mod tests {
     use super::*;
 
     fn shown(rows: &Value) -> String {
-        build_table(&json!({"invocations": rows}), "2026-01-01T12:10:00Z".parse().unwrap()).format(80)
+        build_table(
+            &json!({"invocations": rows}),
+            "2026-01-01T12:10:00Z".parse().unwrap(),
+        )
+        .format(80)
     }
 
     #[test]
@@ -164,19 +200,29 @@ mod tests {
         };
         let detail = json!("the connection to 127.0.0.1 was refused");
         assert_eq!(
-            shown(&json!([row("anonymous", "failed", detail.clone()), row("anonymous", "failed", Value::Null)])),
+            shown(&json!([
+                row("anonymous", "failed", detail.clone()),
+                row("anonymous", "failed", Value::Null)
+            ])),
             "ID            AGE  TOOL      STATE    TIME  DETAIL\n\
              ab1f76c13d31   5m  get_book  failed  13 ms  the connection to 127.0.0.1 was ref…\n\
              ab1f76c13d31   5m  get_book  failed  13 ms  upstream_failed"
         );
         assert!(
-            shown(&json!([row("anonymous", "failed", detail), row("alice", "failed", Value::Null)])).contains("CALLER")
+            shown(&json!([
+                row("anonymous", "failed", detail),
+                row("alice", "failed", Value::Null)
+            ]))
+            .contains("CALLER")
         );
     }
 
     #[test]
     fn shared_rows_show_their_count() {
         let row = json!({"invocation_id": "x", "tool": "a", "caller": "anonymous", "state": "refused", "count": 120});
-        assert_eq!(shown(&json!([row])), "ID  TOOL  STATE\nx   a     refused ×120");
+        assert_eq!(
+            shown(&json!([row])),
+            "ID  TOOL  STATE\nx   a     refused ×120"
+        );
     }
 }

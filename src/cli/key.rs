@@ -11,7 +11,8 @@ use crate::app::Error;
 use crate::callers::hash_key;
 use crate::manifest::check_caller_name;
 
-/// The random part of a key, in bytes. As a key it is not guessable, and a fast hash of it protects it.
+/// The random part of a key, in bytes. As a key it is not guessable, and a fast hash of it protects
+/// it.
 const KEY_BYTES: usize = 32;
 /// The beginning of a key, so that people and scanners tell it from its hash and from other keys.
 const KEY_PREFIX: &str = "tcrib_";
@@ -64,6 +65,11 @@ pub(super) fn run(command: KeyCommand) -> Result<(), Failure> {
 /// The name as YAML reads it as text: `7` and `true` would be other types.
 fn quote_name(name: &str) -> String {
     let is_plain = name.starts_with(|c: char| c.is_ascii_alphabetic())
-        && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&name.to_ascii_lowercase().as_str());
-    if is_plain { name.to_owned() } else { format!("\"{name}\"") }
+        && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
+            .contains(&name.to_ascii_lowercase().as_str());
+    if is_plain {
+        name.to_owned()
+    } else {
+        format!("\"{name}\"")
+    }
 }

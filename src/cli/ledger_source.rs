@@ -1,5 +1,5 @@
-//! The ledger that a command reads without a service. Of the manifest only the ledger's address is read, so no other
-//! secret needs to be set.
+//! The ledger that a command reads without a service. Of the manifest only the ledger's address is
+//! read, so no other secret needs to be set.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::manifest::{self, Manifest, ProcessInput};
 pub(super) struct LedgerArgs {
     #[command(flatten)]
     manifest: ManifestArg,
-    /// The file of the ledger, or sqlite://FILE. By default, the ledger of the manifest, as for `serve`.
+    /// The file of the ledger, or sqlite://FILE. By default, the ledger of the manifest, as for
+    /// `serve`.
     #[arg(long, env = "TOOLCRIB_LEDGER")]
     pub(super) ledger: Option<String>,
 }
@@ -25,12 +26,20 @@ impl LedgerArgs {
     /// The ledger that `serve` would open here.
     pub(super) fn settings(&self, environment: &Environment) -> Result<ledger::Settings, Failure> {
         if let Some(url) = &self.ledger {
-            return Ok(ledger::Settings { url: url.clone(), base: PathBuf::new(), ..Manifest::default().ledger });
+            return Ok(ledger::Settings {
+                url: url.clone(),
+                base: PathBuf::new(),
+                ..Manifest::default().ledger
+            });
         }
-        let Some(path) = self.manifest.path()? else { return Ok(Manifest::default().ledger) };
+        let Some(path) = self.manifest.path()? else {
+            return Ok(Manifest::default().ledger);
+        };
         manifest::read_ledger_address(&path, &ProcessInput::new(environment)).map_err(|findings| {
             let errors = Error::Manifest(findings);
-            Failure::Usage(format!("{errors}\n--ledger names a ledger without the manifest"))
+            Failure::Usage(format!(
+                "{errors}\n--ledger names a ledger without the manifest"
+            ))
         })
     }
 

@@ -28,9 +28,16 @@ pub(super) fn start(filter: EnvFilter, requested: LogFormat) -> io::Result<LogWr
     };
     let writer = LogWriter::spawn(io::stderr(), format)?;
     let lines = writer.clone();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || lines.clone());
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(move || lines.clone());
     match format {
-        Format::Json => log.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
+        Format::Json => log
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .init(),
         Format::Human { colour } => log.with_ansi(colour).init(),
     }
     Ok(writer)

@@ -14,7 +14,8 @@ pub(super) const DEFAULT_MANIFESTS: [&str; 2] = [DEFAULT_MANIFEST, "toolcrib.yml
 /// The manifest, for commands that work without one, too.
 #[derive(clap::Args)]
 pub(super) struct ManifestArg {
-    /// The manifest. Default: toolcrib.yaml or toolcrib.yml in this folder if it exists, else the built-in demo.
+    /// The manifest. Default: toolcrib.yaml or toolcrib.yml in this folder if it exists, else the
+    /// built-in demo.
     #[arg(long, short, env = "TOOLCRIB_MANIFEST")]
     pub(super) manifest: Option<PathBuf>,
 }
@@ -30,7 +31,8 @@ impl ManifestArg {
 
     /// The manifest, for a command that needs one. `purpose` completes "there is no manifest".
     pub(super) fn required_path(&self, purpose: &str) -> Result<PathBuf, Failure> {
-        self.path()?.ok_or_else(|| Failure::Usage(describe_missing_manifest(purpose)))
+        self.path()?
+            .ok_or_else(|| Failure::Usage(describe_missing_manifest(purpose)))
     }
 
     /// A builder with the manifest, or with the tools of the demo.
@@ -45,7 +47,9 @@ impl ManifestArg {
 
 /// The message of a command that needs a manifest and finds none.
 pub(super) fn describe_missing_manifest(purpose: &str) -> String {
-    format!("there is no manifest{purpose}: name one with --manifest, or make one with toolcrib init")
+    format!(
+        "there is no manifest{purpose}: name one with --manifest, or make one with toolcrib init"
+    )
 }
 
 /// Logs that the built-in demo tools take the place of a manifest.
@@ -55,7 +59,10 @@ pub(super) fn log_demo() {
 
 /// The manifest in this folder. Two of them are an error, since one would be ignored.
 fn find_manifest(folder: &Path) -> Result<Option<PathBuf>, Failure> {
-    let mut found = DEFAULT_MANIFESTS.map(|name| folder.join(name)).into_iter().filter(|path| path.exists());
+    let mut found = DEFAULT_MANIFESTS
+        .map(|name| folder.join(name))
+        .into_iter()
+        .filter(|path| path.exists());
     match (found.next(), found.next()) {
         (Some(one), Some(other)) => Err(Failure::Usage(format!(
             "there are two manifests here, {} and {}: remove one of them, or name one with --manifest",

@@ -1,9 +1,11 @@
-//! The command line. Names and exit codes are a contract: 0 done, 64 bad usage or a bad manifest, 1 anything else.
-//! `arguments.rs` lists the commands, and each command has a file or folder of its own. They share:
+//! The command line. Names and exit codes are a contract: 0 done, 64 bad usage or a bad manifest, 1
+//! anything else. `arguments.rs` lists the commands, and each command has a file or folder of its
+//! own. They share:
 //! - `manifest_file.rs` and `ledger_source.rs`: which manifest and which ledger a command reads.
 //! - `client.rs`, `server_address.rs`, `server_answer.rs`: requests to a running server.
 //! - `output.rs`, `table.rs`, `durations.rs`: tables for people, JSON for programs.
-//! - `failure.rs`: exit codes. `log.rs`: the log. `option_variables.rs`: variables that stand for flags.
+//! - `failure.rs`: exit codes. `log.rs`: the log. `option_variables.rs`: variables that stand for
+//!   flags.
 
 mod arguments;
 mod backup;
@@ -45,36 +47,62 @@ use self::output::{print_json, print_note};
 use crate::environment::Environment;
 use crate::log::LogWriter;
 
-/// Whether a program with these arguments would start other programs. Its environment should then be concealed from
-/// them: see [`conceal`](crate::environment::conceal).
+/// Whether a program with these arguments would start other programs. Its environment should then
+/// be concealed from them: see [`conceal`](crate::environment::conceal).
 pub fn starts_programs(arguments: impl IntoIterator<Item = OsString>) -> bool {
-    let parsed = option_variables::parse(arguments.into_iter().collect(), &Environment::from_process());
+    let parsed = option_variables::parse(
+        arguments.into_iter().collect(),
+        &Environment::from_process(),
+    );
     parsed.is_ok_and(|cli| cli.command.starts_programs())
 }
 
-/// Runs the program with these variables and arguments. The first argument is the program's own name.
-pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Environment) -> ExitCode {
+/// Runs the program with these variables and arguments. The first argument is the program's own
+/// name.
+pub async fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: Environment,
+) -> ExitCode {
     let cli = match option_variables::parse(arguments.into_iter().collect(), &environment) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
+            return if error.use_stderr() {
+                ExitCode::from(EXIT_USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
-    // The log of rmcp shows whole messages with arguments and results, which our own lines never contain.
-    let quiet = if cli.log.contains("rmcp") { "" } else { ",rmcp=off" };
+    // The log of rmcp shows whole messages with arguments and results, which our own lines never
+    // contain.
+    let quiet = if cli.log.contains("rmcp") {
+        ""
+    } else {
+        ",rmcp=off"
+    };
     let Ok(filter) = EnvFilter::try_new(format!("{}{quiet}", cli.log)) else {
-        let message = "write levels such as warn, or modules with levels such as toolcrib=debug,warn";
-        return exit_with(&format!("toolcrib: --log {}: {message}", cli.log), EXIT_USAGE);
+        let message =
+            "write levels such as warn, or modules with levels such as toolcrib=debug,warn";
+        return exit_with(
+            &format!("toolcrib: --log {}: {message}", cli.log),
+            EXIT_USAGE,
+        );
     };
     let log = match log::start(filter, cli.log_format) {
         Ok(log) => log,
-        Err(error) => return exit_with(&format!("toolcrib: the log cannot be written: {error}"), 1),
+        Err(error) => {
+            return exit_with(&format!("toolcrib: the log cannot be written: {error}"), 1);
+        }
     };
 
-    // The message of a panic may contain anything that a tool was given. The log needs only its position.
+    // The message of a panic may contain anything that a tool was given. The log needs only its
+    // position.
     std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let place = panic
+            .location()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         tracing::error!(place, "panicked");
     }));
     let result = run_command(cli.command, &environment, &log).await;
@@ -88,7 +116,11 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, environment: Env
     }
 }
 
-async fn run_command(command: Command, environment: &Environment, log: &LogWriter) -> Result<(), Failure> {
+async fn run_command(
+    command: Command,
+    environment: &Environment,
+    log: &LogWriter,
+) -> Result<(), Failure> {
     match command {
         Command::Init => init::run()?,
         Command::Serve(args) => serve::run(args, environment, log).await?,
@@ -109,7 +141,11 @@ async fn run_command(command: Command, environment: &Environment, log: &LogWrite
         Command::Import(command) => import::run(command)?,
         Command::Schema => print_json(&crate::manifest::json_schema()),
         Command::Completions { shell } => completions::print_script(shell),
-        Command::Healthcheck { server, listen, live } => client::check_health(server, listen, live).await?,
+        Command::Healthcheck {
+            server,
+            listen,
+            live,
+        } => client::check_health(server, listen, live).await?,
     }
     Ok(())
 }

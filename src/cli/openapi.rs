@@ -15,8 +15,12 @@ pub(super) async fn run(manifest: Option<&Path>, environment: &Environment) -> R
         print_json(&http::openapi_with_tools([]));
         return Ok(());
     };
-    let DeclaredTools { tools, faults, .. } = app::load_declared(path, environment, log_progress).await?;
-    let usable = tools.iter().filter(|tool| tool.policy.enabled).map(|tool| (&tool.definition, tool.policy.effect));
+    let DeclaredTools { tools, faults, .. } =
+        app::load_declared(path, environment, log_progress).await?;
+    let usable = tools
+        .iter()
+        .filter(|tool| tool.policy.enabled)
+        .map(|tool| (&tool.definition, tool.policy.effect));
     print_json(&http::openapi_with_tools(usable));
     fail_on_faults(faults)
 }

@@ -54,13 +54,23 @@ pub(super) async fn cancel(args: CancelArgs, environment: &Environment) -> Resul
         Ok(id) => id.to_string(),
         Err(_) => find_running(&client, &args.id).await?,
     };
-    let answer = client.send(Method::DELETE, &format!("/invocations/{}", encode_segment(&id))).await?;
+    let answer = client
+        .send(
+            Method::DELETE,
+            &format!("/invocations/{}", encode_segment(&id)),
+        )
+        .await?;
     print(answer, &args.output, |answer| {
         let text = |key: &str| answer[key].as_str().unwrap_or_default();
         match text("kind") {
             "cancelled" => format!("{}: cancelled ({})", text("tool"), text("invocation_id")),
             _ => {
-                format!("{}: still {}, and will be cancelled ({})", text("tool"), text("state"), text("invocation_id"))
+                format!(
+                    "{}: still {}, and will be cancelled ({})",
+                    text("tool"),
+                    text("state"),
+                    text("invocation_id")
+                )
             }
         }
     })
@@ -70,10 +80,14 @@ pub(super) async fn cancel(args: CancelArgs, environment: &Environment) -> Resul
 async fn find_running(client: &Client, end: &str) -> Result<String, Failure> {
     let mut found = Vec::new();
     for state in ["running", "reserved"] {
-        let (status, answer) = client.get(&format!("/invocations?state={state}&limit={MAX_LISTED}")).await?;
+        let (status, answer) = client
+            .get(&format!("/invocations?state={state}&limit={MAX_LISTED}"))
+            .await?;
         print_answer((status, answer.clone()), true, |_| ())?;
         let ids = answer["invocations"].as_array().into_iter().flatten();
-        let ids = ids.filter_map(|row| row["invocation_id"].as_str()).filter(|id| id.ends_with(end));
+        let ids = ids
+            .filter_map(|row| row["invocation_id"].as_str())
+            .filter(|id| id.ends_with(end));
         found.extend(ids.map(str::to_owned));
     }
     found.dedup();
@@ -90,12 +104,25 @@ async fn find_running(client: &Client, end: &str) -> Result<String, Failure> {
 }
 
 /// Enables or disables a tool.
-pub(super) async fn switch(args: SwitchArgs, is_enabled: bool, environment: &Environment) -> Result<(), Failure> {
+pub(super) async fn switch(
+    args: SwitchArgs,
+    is_enabled: bool,
+    environment: &Environment,
+) -> Result<(), Failure> {
     let client = args.server.client_or_local(environment)?;
     let verb = if is_enabled { "enable" } else { "disable" };
-    let answer = client.send(Method::POST, &format!("/tools/{}/{verb}", encode_segment(&args.name))).await?;
+    let answer = client
+        .send(
+            Method::POST,
+            &format!("/tools/{}/{verb}", encode_segment(&args.name)),
+        )
+        .await?;
     print(answer, &args.output, |answer| {
-        let state = if answer["enabled"] == true { "enabled" } else { "disabled" };
+        let state = if answer["enabled"] == true {
+            "enabled"
+        } else {
+            "disabled"
+        };
         format!("{}: {state}", answer["tool"].as_str().unwrap_or_default())
     })
 }
@@ -109,8 +136,14 @@ pub(super) async fn purge(args: PurgeArgs, environment: &Environment) -> Result<
     };
     let answer = client.send(Method::DELETE, &path).await?;
     print(answer, &args.output, |answer| {
-        let purged = Count(answer["purged"].as_u64().unwrap_or_default(), "stored result");
-        format!("{}: {purged} purged", answer["tool"].as_str().unwrap_or("all tools"))
+        let purged = Count(
+            answer["purged"].as_u64().unwrap_or_default(),
+            "stored result",
+        );
+        format!(
+            "{}: {purged} purged",
+            answer["tool"].as_str().unwrap_or("all tools")
+        )
     })
 }
 

@@ -43,12 +43,21 @@ pub(super) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Prints a table as wide as the terminal. The variable `COLUMNS` takes precedence, as in other programs. `when_empty`
-/// stands for a table without rows.
+/// Prints a table as wide as the terminal. The variable `COLUMNS` takes precedence, as in other
+/// programs. `when_empty` stands for a table without rows.
 pub(super) fn print_table(table: &Table, when_empty: &str, environment: &Environment) {
-    let variable = environment.get_text("COLUMNS").and_then(|columns| columns.parse().ok());
-    let terminal = || tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
-    let width = variable.or_else(terminal).filter(|width| *width > 0).unwrap_or(DEFAULT_WIDTH);
+    let variable = environment
+        .get_text("COLUMNS")
+        .and_then(|columns| columns.parse().ok());
+    let terminal = || {
+        tcgetwinsize(io::stdout())
+            .ok()
+            .map(|size| usize::from(size.ws_col))
+    };
+    let width = variable
+        .or_else(terminal)
+        .filter(|width| *width > 0)
+        .unwrap_or(DEFAULT_WIDTH);
     let text = table.format(width);
     print_line(if text.is_empty() { when_empty } else { &text });
 }

@@ -1,6 +1,6 @@
-//! `toolcrib pin`: stores the current definitions of the tools of MCP servers and of OpenAPI documents at URLs. A tool
-//! whose definition changes is
-//! then quarantined until the same command approves it. With `--dry-run` it shows what would be approved.
+//! `toolcrib pin`: stores the current definitions of the tools of MCP servers and of OpenAPI
+//! documents at URLs. A tool whose definition changes is then quarantined until the same command
+//! approves it. With `--dry-run` it shows what would be approved.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions, Permissions};
@@ -31,28 +31,46 @@ use crate::tools::{ProcessEnv, SourceFault, SourceKind, SourceListing};
 pub(super) struct PinArgs {
     #[command(flatten)]
     manifest: ManifestArg,
-    /// Pin only this server or this API with a document at a URL. May be given several times. Other pins stay.
+    /// Pin only this server or this API with a document at a URL. May be given several times. Other
+    /// pins stay.
     #[arg(long, visible_alias = "source", value_name = "NAME")]
     server: Vec<String>,
-    /// Write nothing. Show what would be approved, with the definitions of new and changed tools. Exit 1 if they
-    /// differ from the pins.
+    /// Write nothing. Show what would be approved, with the definitions of new and changed tools.
+    /// Exit 1 if they differ from the pins.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Starts the servers, lists their tools, writes the file, and prints the differences from the file before.
+/// Starts the servers, lists their tools, writes the file, and prints the differences from the file
+/// before.
 pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), Failure> {
     let path = args.manifest.required_path("")?;
-    let Manifest { sources, pins, secrets, .. } =
-        manifest::load(&path, &ProcessInput::new(environment), &HashMap::new()).map_err(Error::Manifest)?;
-    let servers: Vec<DeclaredSource> = sources.into_iter().filter(|source| source.settings.can_be_pinned()).collect();
+    let Manifest {
+        sources,
+        pins,
+        secrets,
+        ..
+    } = manifest::load(&path, &ProcessInput::new(environment), &HashMap::new())
+        .map_err(Error::Manifest)?;
+    let servers: Vec<DeclaredSource> = sources
+        .into_iter()
+        .filter(|source| source.settings.can_be_pinned())
+        .collect();
     check_server_names(&args.server, &servers)?;
-    let is_chosen = |name: &str| args.server.is_empty() || args.server.iter().any(|chosen| chosen == name);
-    let chosen: Vec<&DeclaredSource> = servers.iter().filter(|server| is_chosen(server.name())).collect();
+    let is_chosen =
+        |name: &str| args.server.is_empty() || args.server.iter().any(|chosen| chosen == name);
+    let chosen: Vec<&DeclaredSource> = servers
+        .iter()
+        .filter(|server| is_chosen(server.name()))
+        .collect();
 
     let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
     let process_env = ProcessEnv::new(redactor.clone(), environment);
-    let listed = join_all(chosen.iter().map(|server| list_server(server, &process_env)));
+    let listed = join_all(
+        chosen
+            .iter()
+            .map(|server| list_server(server, &process_env)),
+    );
     let listed = tokio::select! {
         listed = listed => listed,
         stopped = app::wait_for_stop() => {
@@ -62,35 +80,65 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
     };
 
     let before = pins.unwrap_or_default();
-    let mut next = Pins { version: pins::FORMAT_VERSION, servers: before.servers.clone() };
+    let mut next = Pins {
+        version: pins::FORMAT_VERSION,
+        servers: before.servers.clone(),
+    };
     let (mut lines, mut faults) = (Vec::new(), Vec::new());
     for (server, listed) in chosen.iter().zip(listed) {
         let name = server.name();
         match listed {
             Ok(listed) => {
                 let now = ServerPins::new(&server.written_settings, &listed.tools);
-                let definitions =
-                    args.dry_run.then_some(DefinitionView { server, listed: &listed, redactor: &redactor });
+                let definitions = args.dry_run.then_some(DefinitionView {
+                    server,
+                    listed: &listed,
+                    redactor: &redactor,
+                });
                 let kind = server.settings.source_kind();
-                lines.push(describe_difference((name, kind), next.servers.get(name), &now, definitions));
+                lines.push(describe_difference(
+                    (name, kind),
+                    next.servers.get(name),
+                    &now,
+                    definitions,
+                ));
                 next.servers.insert(name.to_owned(), now);
             }
             Err(SourceFault(why)) => {
-                let state = if next.servers.contains_key(name) { "its pins stay" } else { "it is not pinned" };
-                let why = redactor.redact_text(&sanitize::clean_text(&why)).into_owned();
-                faults.push(format!("server `{name}` could not be listed, {state}: {why}"));
+                let state = if next.servers.contains_key(name) {
+                    "its pins stay"
+                } else {
+                    "it is not pinned"
+                };
+                let why = redactor
+                    .redact_text(&sanitize::clean_text(&why))
+                    .into_owned();
+                faults.push(format!(
+                    "server `{name}` could not be listed, {state}: {why}"
+                ));
             }
         }
     }
-    let removed: Vec<String> =
-        next.servers.keys().filter(|name| servers.iter().all(|server| server.name() != *name)).cloned().collect();
+    let removed: Vec<String> = next
+        .servers
+        .keys()
+        .filter(|name| servers.iter().all(|server| server.name() != *name))
+        .cloned()
+        .collect();
     for name in removed {
         next.servers.remove(&name);
-        lines.push(format!("{name}: removed from the pins, since it is not in the manifest"));
+        lines.push(format!(
+            "{name}: removed from the pins, since it is not in the manifest"
+        ));
     }
-    for server in servers.iter().filter(|server| !is_chosen(server.name()) && !next.servers.contains_key(server.name()))
+    for server in servers
+        .iter()
+        .filter(|server| !is_chosen(server.name()) && !next.servers.contains_key(server.name()))
     {
-        lines.push(format!("{}: not pinned, so its tools are quarantined until it is pinned", server.name()));
+        lines.push(format!(
+            "{}: not pinned, so its tools are quarantined until it is pinned",
+            server.name()
+        ));
     }
     let file = pins::pins_path(&path);
     let is_same = next.servers == before.servers;
@@ -99,9 +147,15 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
     } else if args.dry_run {
         format!("{}: not written, since this is a dry run", file.display())
     } else {
-        let failed =
-            |error: io::Error| Failure::Failed(format!("toolcrib: {}: {}", file.display(), describe_io_error(&error)));
-        let text = serde_json::to_string_pretty(&next).map_err(|error| failed(error.into()))? + "\n";
+        let failed = |error: io::Error| {
+            Failure::Failed(format!(
+                "toolcrib: {}: {}",
+                file.display(),
+                describe_io_error(&error)
+            ))
+        };
+        let text =
+            serde_json::to_string_pretty(&next).map_err(|error| failed(error.into()))? + "\n";
         write_atomically(&file, &text).map_err(failed)?;
         format!("{}: written", file.display())
     });
@@ -116,27 +170,42 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
 /// Checks that every named server exists.
 fn check_server_names(named: &[String], servers: &[DeclaredSource]) -> Result<(), Failure> {
     let names: Vec<&str> = servers.iter().map(DeclaredSource::name).collect();
-    let Some(name) = named.iter().find(|name| !names.contains(&name.as_str())) else { return Ok(()) };
+    let Some(name) = named.iter().find(|name| !names.contains(&name.as_str())) else {
+        return Ok(());
+    };
     let hint = match suggest::closest_name(name, names.iter().copied(), suggest::MIN_HINT_RATIO) {
         Some(near) => format!("did you mean {near}?"),
-        None if names.is_empty() => "the manifest has no mcp_servers, and no document of openapi at a URL".into(),
+        None if names.is_empty() => {
+            "the manifest has no mcp_servers, and no document of openapi at a URL".into()
+        }
         None => format!("there are {}", names.join(", ")),
     };
-    Err(Failure::Usage(format!("--server {name}: no such server; {hint}")))
+    Err(Failure::Usage(format!(
+        "--server {name}: no such server; {hint}"
+    )))
 }
 
-async fn list_server(server: &DeclaredSource, process_env: &ProcessEnv) -> Result<SourceListing, SourceFault> {
+async fn list_server(
+    server: &DeclaredSource,
+    process_env: &ProcessEnv,
+) -> Result<SourceListing, SourceFault> {
     let name = server.name().to_owned();
     let source = server.settings.build(process_env);
-    let listed = source.list(&move |doing| tracing::info!(source = name, doing, "a source is loading")).await?;
+    let listed = source
+        .list(&move |doing| tracing::info!(source = name, doing, "a source is loading"))
+        .await?;
     for warning in &listed.warnings {
-        let warning = process_env.redactor.redact_text(&sanitize::clean_text(warning)).into_owned();
+        let warning = process_env
+            .redactor
+            .redact_text(&sanitize::clean_text(warning))
+            .into_owned();
         tracing::warn!(source = server.name(), "{warning}");
     }
     Ok(listed)
 }
 
-/// The differences from the pins, one line for each tool. With `definitions`, also the current definitions.
+/// The differences from the pins, one line for each tool. With `definitions`, also the current
+/// definitions.
 fn describe_difference(
     (name, kind): (&str, SourceKind),
     before: Option<&ServerPins>,
@@ -144,20 +213,31 @@ fn describe_difference(
     definitions: Option<DefinitionView<'_>>,
 ) -> String {
     let empty = BTreeMap::new();
-    let describe = |tool: &str| definitions.iter().flat_map(|view| view.describe_tool(tool)).collect::<Vec<String>>();
+    let describe = |tool: &str| {
+        definitions
+            .iter()
+            .flat_map(|view| view.describe_tool(tool))
+            .collect::<Vec<String>>()
+    };
     let old_pins: &BTreeMap<String, ToolPin> = before.map_or(&empty, |before| &before.tools);
     let mut lines = Vec::new();
     for (tool, pin) in &now.tools {
         match old_pins.get(tool) {
             None => lines.push(format!("  new      {}", escape_name(tool))),
             Some(old) if old.sha256 != pin.sha256 => {
-                lines.push(format!("  changed  {}: {}", escape_name(tool), old.changed_parts(pin).join(", ")));
+                lines.push(format!(
+                    "  changed  {}: {}",
+                    escape_name(tool),
+                    old.changed_parts(pin).join(", ")
+                ));
             }
             Some(_) => continue,
         }
         lines.extend(describe(tool));
     }
-    let removed = old_pins.keys().filter(|tool| !now.tools.contains_key(*tool));
+    let removed = old_pins
+        .keys()
+        .filter(|tool| !now.tools.contains_key(*tool));
     lines.extend(removed.map(|tool| format!("  gone     {}", escape_name(tool))));
     let count = Count(now.tools.len(), "tool");
     let reach_change = match kind {
@@ -183,8 +263,8 @@ fn escape_name(name: &str) -> String {
     sanitize::escape_invisible(name).replace('\n', "\\n")
 }
 
-/// The definitions to approve, for a person who reads them in a terminal. All characters are visible, and no line can
-/// be mistaken for one of our own.
+/// The definitions to approve, for a person who reads them in a terminal. All characters are
+/// visible, and no line can be mistaken for one of our own.
 struct DefinitionView<'a> {
     server: &'a DeclaredSource,
     listed: &'a SourceListing,
@@ -194,17 +274,30 @@ struct DefinitionView<'a> {
 impl DefinitionView<'_> {
     /// How the server is reached, as written in the manifest.
     fn describe_reach(&self) -> Vec<String> {
-        let part = |part: &&str| Some(((*part).to_owned(), self.server.written_settings.get(*part)?.clone()));
-        self.format_json("reached by", Value::Object(pins::REACH_KEYS.iter().filter_map(part).collect()))
+        let part = |part: &&str| {
+            Some((
+                (*part).to_owned(),
+                self.server.written_settings.get(*part)?.clone(),
+            ))
+        };
+        self.format_json(
+            "reached by",
+            Value::Object(pins::REACH_KEYS.iter().filter_map(part).collect()),
+        )
     }
 
     /// The definition of a tool that models and clients would see.
     fn describe_tool(&self, name: &str) -> Vec<String> {
-        let Some(tool) = self.listed.tools.iter().find(|tool| tool.name == name) else { return Vec::new() };
+        let Some(tool) = self.listed.tools.iter().find(|tool| tool.name == name) else {
+            return Vec::new();
+        };
         let mut lines = self.format_text("description", &tool.description);
         lines.extend(self.format_json("input schema", tool.input_schema.clone()));
         lines.extend(
-            tool.output_schema.clone().into_iter().flat_map(|schema| self.format_json("output schema", schema)),
+            tool.output_schema
+                .clone()
+                .into_iter()
+                .flat_map(|schema| self.format_json("output schema", schema)),
         );
         if !tool.annotations.is_empty() {
             lines.extend(self.format_json("annotations", Value::Object(tool.annotations.clone())));
@@ -214,30 +307,50 @@ impl DefinitionView<'_> {
 
     fn format_json(&self, title: &str, mut value: Value) -> Vec<String> {
         self.redactor.redact_json(&mut value);
-        self.format_text(title, &serde_json::to_string_pretty(&value).unwrap_or_default())
+        self.format_text(
+            title,
+            &serde_json::to_string_pretty(&value).unwrap_or_default(),
+        )
     }
 
     fn format_text(&self, title: &str, text: &str) -> Vec<String> {
         let text = sanitize::escape_invisible(&self.redactor.redact_text(text));
         let lines = text.split('\n').map(|line| format!("      | {line}"));
-        std::iter::once(format!("    {title}")).chain(lines).collect()
+        std::iter::once(format!("    {title}"))
+            .chain(lines)
+            .collect()
     }
 }
 
-/// Writes the file completely or not at all. A service that reads it meanwhile gets the old or the new content.
+/// Writes the file completely or not at all. A service that reads it meanwhile gets the old or the
+/// new content.
 fn write_atomically(file: &Path, text: &str) -> io::Result<()> {
     // The target of a link is replaced, not the link.
     let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else {
         return Err(io::ErrorKind::InvalidFilename.into());
     };
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let temporary = folder.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
+    let temporary = folder.join(format!(
+        ".{}.{}",
+        name.to_string_lossy(),
+        std::process::id()
+    ));
     let written = (|| {
-        let mut out = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
-        // All users may read it, above all the service. The umask of this process is that of tools' programs.
+        let mut out = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&temporary)?;
+        // All users may read it, above all the service. The umask of this process is that of tools'
+        // programs.
         let public = || Permissions::from_mode(0o644);
-        out.set_permissions(std::fs::metadata(&file).map_or_else(|_| public(), |before| before.permissions()))?;
+        out.set_permissions(
+            std::fs::metadata(&file).map_or_else(|_| public(), |before| before.permissions()),
+        )?;
         out.write_all(text.as_bytes())?;
         out.sync_all()?;
         std::fs::rename(&temporary, &file)?;

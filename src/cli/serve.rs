@@ -15,7 +15,8 @@ use crate::manifest::complete_address;
 pub(super) struct ServeArgs {
     #[command(flatten)]
     manifest: ManifestArg,
-    /// Address to listen on: a port, or a host and a port. A port alone is on 127.0.0.1; port 0 selects a free port.
+    /// Address to listen on: a port, or a host and a port. A port alone is on 127.0.0.1; port 0
+    /// selects a free port.
     #[arg(long, env = "TOOLCRIB_LISTEN")]
     listen: Option<String>,
     // Options of other programs.
@@ -38,21 +39,35 @@ pub(super) struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// Whether an address was given to a service that does not listen. An address in the environment does not count,
-    /// because it is not meant for this start alone.
+    /// Whether an address was given to a service that does not listen. An address in the
+    /// environment does not count, because it is not meant for this start alone.
     fn has_unused_address(&self, environment: &Environment) -> bool {
         let variable = environment.get_text("TOOLCRIB_LISTEN");
-        self.stdio && (self.allow_open || self.listen.is_some() && self.listen.as_deref() != variable)
+        self.stdio
+            && (self.allow_open || self.listen.is_some() && self.listen.as_deref() != variable)
     }
 }
 
-pub(super) async fn run(args: ServeArgs, environment: &Environment, log: &LogWriter) -> Result<(), Failure> {
+pub(super) async fn run(
+    args: ServeArgs,
+    environment: &Environment,
+    log: &LogWriter,
+) -> Result<(), Failure> {
     if args.has_unused_address(environment) {
         let message = "toolcrib: --stdio serves only the client that started it, and opens no port: remove --listen and --allow-open, \
                    or start a second service without --stdio";
         return Err(Failure::Usage(message.into()));
     }
-    let ServeArgs { manifest, listen, stdio, ledger, accept_loss, allow_open, port: _, host: _ } = args;
+    let ServeArgs {
+        manifest,
+        listen,
+        stdio,
+        ledger,
+        accept_loss,
+        allow_open,
+        port: _,
+        host: _,
+    } = args;
     let listen = listen.as_deref().map(complete_address).transpose();
     let listen = listen.map_err(|message| Failure::Usage(format!("toolcrib: {message}")))?;
     // A SIGHUP before the service can reload must not end the process.
@@ -82,6 +97,10 @@ pub(super) async fn run(args: ServeArgs, environment: &Environment, log: &LogWri
     // The filter does not change, so its level is read once.
     let calls = CallLog::lines(log.clone(), CallLog::enabled_level());
     let app = builder.call_log(calls).build().await?;
-    let served = if stdio { app.serve_stdio().await } else { app.serve().await };
+    let served = if stdio {
+        app.serve_stdio().await
+    } else {
+        app.serve().await
+    };
     Ok(served?)
 }

@@ -17,7 +17,8 @@ pub(super) fn complete_url(text: &str) -> Result<String, Failure> {
         // A host without a port, or with a path.
         Err(_) => format!("http://{text}"),
     };
-    let is_http = Url::parse(&full).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let is_http = Url::parse(&full)
+        .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     if is_http {
         return Ok(full.trim_end_matches('/').to_owned());
     }
@@ -56,7 +57,10 @@ mod tests {
     #[test]
     fn other_schemes_are_refused() {
         for text in ["ftp://crib.example", "", "http://", "a b"] {
-            assert!(completed(text).is_err_and(|message| message.contains("write a URL such as")), "{text}");
+            assert!(
+                completed(text).is_err_and(|message| message.contains("write a URL such as")),
+                "{text}"
+            );
         }
     }
 }

@@ -21,7 +21,11 @@ pub(super) struct SourcesArgs {
 
 pub(super) async fn run(args: SourcesArgs, environment: &Environment) -> Result<(), Failure> {
     let is_for_people = args.output.is_for_people();
-    let answer = args.server.client_or_local(environment)?.get("/sources").await?;
+    let answer = args
+        .server
+        .client_or_local(environment)?
+        .get("/sources")
+        .await?;
     print_answer(answer, is_for_people, |answer| {
         if !is_for_people {
             return print_json(answer);
@@ -64,13 +68,15 @@ fn build_table(answer: &Value) -> Table {
     table
 }
 
-/// What the operator should know about each source, in full: these sentences do not fit into a table.
+/// What the operator should know about each source, in full: these sentences do not fit into a
+/// table.
 fn describe_notes(answer: &Value) -> Vec<String> {
     let mut notes = Vec::new();
     for source in sources(answer) {
         let name = source["name"].as_str().unwrap_or_default();
         let mut note = |text: &str| {
-            let text = sanitize::escape_invisible(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+            let text =
+                sanitize::escape_invisible(&text.split_whitespace().collect::<Vec<_>>().join(" "));
             notes.push(format!("{name}: {text}"));
         };
         let items = |key: &str| source[key].as_array().into_iter().flatten();
@@ -83,16 +89,28 @@ fn describe_notes(answer: &Value) -> Vec<String> {
         // Hints are many, and only the author of a tool can judge them.
         for finding in items("findings").filter(|finding| finding["hint"] != true) {
             let text = |key: &str| finding[key].as_str().unwrap_or_default();
-            note(&format!("warning: {}: {} [{}]", text("tool"), text("message"), text("rule")));
+            note(&format!(
+                "warning: {}: {} [{}]",
+                text("tool"),
+                text("message"),
+                text("rule")
+            ));
         }
         for stopped in items("stopped") {
             let text = |key: &str| stopped[key].as_str().unwrap_or_default();
-            note(&format!("`{}` is quarantined: {}", text("tool"), text("why")));
+            note(&format!(
+                "`{}` is quarantined: {}",
+                text("tool"),
+                text("why")
+            ));
         }
         let operations = &source["operations"];
         let left_out = operations["left_out"].as_array().map_or(0, Vec::len);
         if left_out > 0 {
-            note(&format!("{left_out} of {} operations are left out; --format json says why", operations["found"]));
+            note(&format!(
+                "{left_out} of {} operations are left out; --format json says why",
+                operations["found"]
+            ));
         }
     }
     notes

@@ -21,7 +21,8 @@ use crate::tools::{OwnPorts, Tool, builtin};
 pub(super) struct ToolsArgs {
     #[command(flatten)]
     manifest: ManifestArg,
-    /// A table, JSON, or the API whose shape to print. By default, a table on a terminal and JSON elsewhere.
+    /// A table, JSON, or the API whose shape to print. By default, a table on a terminal and JSON
+    /// elsewhere.
     #[arg(long, value_enum)]
     format: Option<ToolsFormat>,
 }
@@ -62,7 +63,13 @@ impl ValueEnum for ToolsFormat {
 }
 
 pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<(), Failure> {
-    let DeclaredTools { mut tools, calls, faults, findings, .. } = match args.manifest.path()? {
+    let DeclaredTools {
+        mut tools,
+        calls,
+        faults,
+        findings,
+        ..
+    } = match args.manifest.path()? {
         Some(path) => app::load_declared(&path, environment, log_progress).await?,
         None => {
             log_demo();
@@ -76,15 +83,28 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
         }
     };
     tools.sort_by(|a, b| a.name().cmp(b.name()));
-    let native = if is_terminal() { ToolsFormat::Table } else { ToolsFormat::Json };
+    let native = if is_terminal() {
+        ToolsFormat::Table
+    } else {
+        ToolsFormat::Json
+    };
     match args.format.unwrap_or(native) {
         ToolsFormat::Table => print_table(&build_table(&tools), "no tools", environment),
         ToolsFormat::Json | ToolsFormat::Api(Format::Native) => print_json(&native_list(&tools)),
         ToolsFormat::Api(format) => {
-            let named = tools.iter().map(|tool| (&tool.definition.name, tool.definition.aliases.as_slice()));
+            let named = tools
+                .iter()
+                .map(|tool| (&tool.definition.name, tool.definition.aliases.as_slice()));
             let spellings = named.collect();
-            let names = NameRules { spellings: &spellings, matching: calls.name_matching };
-            print_json(&formats::render(format, tools.iter().map(ListedTool::from), names));
+            let names = NameRules {
+                spellings: &spellings,
+                matching: calls.name_matching,
+            };
+            print_json(&formats::render(
+                format,
+                tools.iter().map(ListedTool::from),
+                names,
+            ));
         }
     }
     print_findings(&findings);
@@ -124,7 +144,11 @@ pub(super) fn log_progress(source: &str, what: &str) {
 
 /// Fails if sources failed, because the printed list lacks their tools.
 pub(super) fn fail_on_faults(faults: Vec<String>) -> Result<(), Failure> {
-    if faults.is_empty() { Ok(()) } else { Err(Failure::Failed(faults.join("\n"))) }
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Failed(faults.join("\n")))
+    }
 }
 
 #[cfg(test)]
@@ -138,6 +162,9 @@ mod tests {
             .filter_map(|format| Some(format.to_possible_value()?.get_name().to_owned()))
             .collect();
         let formats = Format::ALL.map(|(name, _)| name.to_owned());
-        assert_eq!(words, [&["table".to_owned(), "json".to_owned()][..], &formats].concat());
+        assert_eq!(
+            words,
+            [&["table".to_owned(), "json".to_owned()][..], &formats].concat()
+        );
     }
 }

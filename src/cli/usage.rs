@@ -1,4 +1,5 @@
-//! `toolcrib usage`: totals for each tool and caller, from a running server or from the ledger's file.
+//! `toolcrib usage`: totals for each tool and caller, from a running server or from the ledger's
+//! file.
 
 use serde_json::{Value, json};
 
@@ -56,7 +57,12 @@ fn build_table(answer: &Value) -> Table {
         let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let number = |key: &str| row[key].as_u64().unwrap_or_default().to_string();
         let time = |key: &str| row[key].as_f64().map(format_millis).unwrap_or_default();
-        let limits = row["limits"].as_array().into_iter().flatten().map(describe_limit).collect::<Vec<_>>();
+        let limits = row["limits"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(describe_limit)
+            .collect::<Vec<_>>();
         table.add_row([
             text("tool"),
             text("caller"),
@@ -76,7 +82,12 @@ fn build_table(answer: &Value) -> Table {
 /// A limit as `3/100 per day`: the calls counted so far, and those that are allowed.
 fn describe_limit(limit: &Value) -> String {
     let number = |key: &str| limit[key].as_u64().unwrap_or_default();
-    format!("{}/{} per {}", number("used"), number("limit"), limit["per"].as_str().unwrap_or_default())
+    format!(
+        "{}/{} per {}",
+        number("used"),
+        number("limit"),
+        limit["per"].as_str().unwrap_or_default()
+    )
 }
 
 #[cfg(test)]
@@ -85,7 +96,8 @@ mod tests {
 
     #[test]
     fn usage_fits_into_80_columns() {
-        let limits = json!([{"limit": 100, "used": 3, "per": "day"}, {"limit": 5, "used": 0, "per": "run"}]);
+        let limits =
+            json!([{"limit": 100, "used": 3, "per": "day"}, {"limit": 5, "used": 0, "per": "run"}]);
         let row = json!({"tool": "get_weather", "caller": "research", "calls": 1234, "succeeded": 1200, "failed": 4, "refused": 30,
                          "cache_hits": 7, "p50_ms": 0.42, "p99_ms": 1203.0, "limits": limits});
         let shown = |width: usize| build_table(&json!({"tools": [row.clone()]})).format(width);
@@ -94,9 +106,12 @@ mod tests {
             "TOOL         CALLER    CALLS    OK  FAILED  REFUSED  CACHED     P50    P99  LIMITS\n\
              get_weather  research   1234  1200       4       30       7  0.4 ms  1.2 s  3/100 per day, 0/5 per run"
         );
-        assert!(shown(80).lines().all(|line| line.chars().count() <= 80), "{}", shown(80));
-        let without =
-            json!({"tool": "add", "caller": "anonymous", "calls": 1, "succeeded": 1, "p50_ms": null, "limits": []});
+        assert!(
+            shown(80).lines().all(|line| line.chars().count() <= 80),
+            "{}",
+            shown(80)
+        );
+        let without = json!({"tool": "add", "caller": "anonymous", "calls": 1, "succeeded": 1, "p50_ms": null, "limits": []});
         let shown = build_table(&json!({"tools": [without]})).format(80);
         assert_eq!(
             shown,

@@ -27,12 +27,23 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
     match body {
         Value::Array(all) => found.visit_parts(all, false, is_block, read_block),
         Value::Object(fields) => {
-            let is_cut = text_field(fields, "stop_reason").is_some_and(|reason| CUT_OFF_REASONS.contains(&reason));
+            let is_cut = text_field(fields, "stop_reason")
+                .is_some_and(|reason| CUT_OFF_REASONS.contains(&reason));
             let is_assistant = text_field(fields, "role") == Some("assistant");
             match fields.get_mut("content") {
-                Some(Value::Array(all)) if is_assistant => found.visit_parts(all, is_cut, is_block, read_block),
+                Some(Value::Array(all)) if is_assistant => {
+                    found.visit_parts(all, is_cut, is_block, read_block)
+                }
                 Some(Value::String(_)) => is_assistant,
-                _ => is_block(body) && found.visit_parts(std::slice::from_mut(body), false, is_block, read_block),
+                _ => {
+                    is_block(body)
+                        && found.visit_parts(
+                            std::slice::from_mut(body),
+                            false,
+                            is_block,
+                            read_block,
+                        )
+                }
             }
         }
         _ => false,
@@ -40,7 +51,9 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
 }
 
 fn is_block(value: &Value) -> bool {
-    value.get("type").is_some_and(|kind| kind.is_string() && kind != "function")
+    value
+        .get("type")
+        .is_some_and(|kind| kind.is_string() && kind != "function")
 }
 
 /// Adds the block to `found` if it is a call. Returns whether it is a call.
@@ -62,13 +75,20 @@ pub(super) fn write_results<'a>(answered: impl Iterator<Item = AnsweredCall<'a>>
     let results: Vec<Value> = answered
         .map(|answered_call| {
             let reply = answered_call.reply;
-            let data = blocks::unstated_data(reply).map(|data| json!({"type": "text", "text": data}));
-            let converted = reply.content.iter().filter_map(|block| convert_block(block, reply.is_error));
+            let data =
+                blocks::unstated_data(reply).map(|data| json!({"type": "text", "text": data}));
+            let converted = reply
+                .content
+                .iter()
+                .filter_map(|block| convert_block(block, reply.is_error));
             let mut content: Vec<Value> = data.into_iter().chain(converted).collect();
             if content.is_empty() {
-                content.push(json!({"type": "text", "text": blocks::empty_result_text(reply.is_error)}));
+                content.push(
+                    json!({"type": "text", "text": blocks::empty_result_text(reply.is_error)}),
+                );
             }
-            let mut result = json!({"type": "tool_result", "tool_use_id": answered_call.id, "content": content});
+            let mut result =
+                json!({"type": "tool_result", "tool_use_id": answered_call.id, "content": content});
             if reply.is_error {
                 result["is_error"] = true.into();
             }
@@ -78,12 +98,17 @@ pub(super) fn write_results<'a>(answered: impl Iterator<Item = AnsweredCall<'a>>
     vec![json!({"role": "user", "content": results})]
 }
 
-/// Converts a block for the API. The API refuses blank texts, and accepts only text in the result of a failed call.
+/// Converts a block for the API. The API refuses blank texts, and accepts only text in the result
+/// of a failed call.
 fn convert_block(block: &Content, is_error: bool) -> Option<Value> {
     if !is_error && let Some(media) = media_block(block) {
         return Some(media);
     }
-    let why = if is_error { "this API takes only text in the result of a failed call" } else { blocks::UNSUPPORTED };
+    let why = if is_error {
+        "this API takes only text in the result of a failed call"
+    } else {
+        blocks::UNSUPPORTED
+    };
     let text = blocks::block_as_text(block, why);
     (!text.trim().is_empty()).then(|| json!({"type": "text", "text": text}))
 }
@@ -93,18 +118,26 @@ fn media_block(block: &Content) -> Option<Value> {
         Content::Image { data, mime_type } => {
             let kind = blocks::media_type(mime_type);
             let source = json!({"type": "base64", "media_type": kind, "data": data});
-            IMAGE_TYPES.contains(&kind).then(|| json!({"type": "image", "source": source}))
+            IMAGE_TYPES
+                .contains(&kind)
+                .then(|| json!({"type": "image", "source": source}))
         }
         Content::Resource { resource } => {
             let source = match (blocks::resource_text(resource), &resource.blob) {
                 (Some(text), _) if text.trim().is_empty() => return None,
-                (Some(text), _) => json!({"type": "text", "media_type": "text/plain", "data": text}),
-                (None, Some(data)) if blocks::media_type(resource.mime_type.as_deref()?) == "application/pdf" => {
+                (Some(text), _) => {
+                    json!({"type": "text", "media_type": "text/plain", "data": text})
+                }
+                (None, Some(data))
+                    if blocks::media_type(resource.mime_type.as_deref()?) == "application/pdf" =>
+                {
                     json!({"type": "base64", "media_type": "application/pdf", "data": data})
                 }
                 (None, _) => return None,
             };
-            Some(json!({"type": "document", "source": source, "title": blocks::file_name(resource)}))
+            Some(
+                json!({"type": "document", "source": source, "title": blocks::file_name(resource)}),
+            )
         }
         Content::Text { .. } | Content::Audio { .. } => None,
     }

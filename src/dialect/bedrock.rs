@@ -1,5 +1,5 @@
-//! The `bedrock` dialect: Bedrock Converse in the form of its HTTP API, where bytes are base64. SDKs that take raw
-//! bytes (boto3) need them decoded first.
+//! The `bedrock` dialect: Bedrock Converse in the form of its HTTP API, where bytes are base64.
+//! SDKs that take raw bytes (boto3) need them decoded first.
 
 use serde_json::{Value, json};
 
@@ -36,39 +36,65 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
     match body {
         Value::Array(all) => found.visit_parts(all, false, is_block, read_block),
         Value::Object(fields) => {
-            let is_cut = text_field(fields, "stopReason").is_some_and(|reason| CUT_OFF_REASONS.contains(&reason));
-            let message = match fields.get_mut("output").and_then(|output| output.get_mut("message")) {
+            let is_cut = text_field(fields, "stopReason")
+                .is_some_and(|reason| CUT_OFF_REASONS.contains(&reason));
+            let message = match fields
+                .get_mut("output")
+                .and_then(|output| output.get_mut("message"))
+            {
                 Some(Value::Object(message)) => message,
                 _ => fields,
             };
             let is_assistant = text_field(message, "role") == Some("assistant");
             match message.get_mut("content") {
-                Some(Value::Array(all)) if is_assistant => found.visit_parts(all, is_cut, is_block, read_block),
-                _ => is_block(body) && found.visit_parts(std::slice::from_mut(body), false, is_block, read_block),
+                Some(Value::Array(all)) if is_assistant => {
+                    found.visit_parts(all, is_cut, is_block, read_block)
+                }
+                _ => {
+                    is_block(body)
+                        && found.visit_parts(
+                            std::slice::from_mut(body),
+                            false,
+                            is_block,
+                            read_block,
+                        )
+                }
             }
         }
         _ => false,
     }
 }
 
-/// Whether the value is a Bedrock block. Its only key names its content; unlike an Anthropic block it has no `type`.
+/// Whether the value is a Bedrock block. Its only key names its content; unlike an Anthropic block
+/// it has no `type`.
 fn is_block(value: &Value) -> bool {
     value.get("type").is_none()
-        && (value.get("toolUse").is_some() || NON_CALL_KEYS.into_iter().any(|name| value.get(name).is_some()))
+        && (value.get("toolUse").is_some()
+            || NON_CALL_KEYS
+                .into_iter()
+                .any(|name| value.get(name).is_some()))
 }
 
 /// Adds the block to `found` if it is a call. Returns whether it is a call.
 fn read_block(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     match take_field(fields, &["toolUse"]) {
         // The provider has run this tool itself.
-        Some(Value::Object(call)) if text_field(&call, "type") == Some("server_tool_use") => return false,
+        Some(Value::Object(call)) if text_field(&call, "type") == Some("server_tool_use") => {
+            return false;
+        }
         Some(Value::Object(mut call)) => {
-            let (id, name) = (take_field(&mut call, &["toolUseId"]), take_field(&mut call, &["name"]));
+            let (id, name) = (
+                take_field(&mut call, &["toolUseId"]),
+                take_field(&mut call, &["name"]),
+            );
             found.add_call_with_id(id, name, take_field(&mut call, &["input"]));
         }
         Some(_) => found.add_call_with_id(None, None, None),
         None => {
-            if let Some(other) = fields.keys().find(|key| !NON_CALL_KEYS.contains(&key.as_str())) {
+            if let Some(other) = fields
+                .keys()
+                .find(|key| !NON_CALL_KEYS.contains(&key.as_str()))
+            {
                 found.warn_ignored(&format!("a block with `{other}`"));
             }
             return false;
@@ -80,7 +106,9 @@ fn read_block(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
 /// Makes one message with all results.
 pub(super) fn write_results<'a>(answered: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
     let mut names = DocumentNames::default();
-    let results: Vec<Value> = answered.map(|call| json!({"toolResult": write_result(call, &mut names)})).collect();
+    let results: Vec<Value> = answered
+        .map(|call| json!({"toolResult": write_result(call, &mut names)}))
+        .collect();
     vec![json!({"role": "user", "content": results})]
 }
 
@@ -89,12 +117,17 @@ fn write_result(answered: AnsweredCall<'_>, names: &mut DocumentNames) -> Value 
     let mut content = Vec::with_capacity(reply.content.len() + 1);
     // The API refuses data that is not an object ("Provide a json object for the field").
     let data_texts = blocks::find_data_texts(reply).unwrap_or_default();
-    content.extend(blocks::unstated_data(reply).map(|text| match reply.structured.filter(|data| data.is_object()) {
-        Some(data) => json!({"json": data}),
-        None => json!({"text": text}),
+    content.extend(blocks::unstated_data(reply).map(|text| {
+        match reply.structured.filter(|data| data.is_object()) {
+            Some(data) => json!({"json": data}),
+            None => json!({"text": text}),
+        }
     }));
     for (index, block) in reply.content.iter().enumerate() {
-        match data_texts.iter().find(|(at, data)| *at == index && data.is_object()) {
+        match data_texts
+            .iter()
+            .find(|(at, data)| *at == index && data.is_object())
+        {
             Some((_, data)) => content.push(json!({"json": data})),
             None => convert_block(block, answered.id, names, &mut content),
         }
@@ -105,8 +138,14 @@ fn write_result(answered: AnsweredCall<'_>, names: &mut DocumentNames) -> Value 
     json!({"toolUseId": answered.id, "content": content, "status": if reply.is_error { "error" } else { "success" }})
 }
 
-/// Converts a block for the API. The API refuses blank texts, and documents without a text block beside them.
-fn convert_block(block: &Content, id: Option<&Value>, names: &mut DocumentNames, content: &mut Vec<Value>) {
+/// Converts a block for the API. The API refuses blank texts, and documents without a text block
+/// beside them.
+fn convert_block(
+    block: &Content,
+    id: Option<&Value>,
+    names: &mut DocumentNames,
+    content: &mut Vec<Value>,
+) {
     match block {
         Content::Image { data, mime_type } => {
             if let Some(format) = image_format(blocks::media_type(mime_type)) {
@@ -134,7 +173,9 @@ fn convert_block(block: &Content, id: Option<&Value>, names: &mut DocumentNames,
 
 fn image_format(media_type: &str) -> Option<&str> {
     let format = media_type.strip_prefix("image/")?;
-    ["png", "jpeg", "gif", "webp"].contains(&format).then_some(format)
+    ["png", "jpeg", "gif", "webp"]
+        .contains(&format)
+        .then_some(format)
 }
 
 fn document_format(resource: &Resource) -> Option<&'static str> {
@@ -157,21 +198,35 @@ fn document_format(resource: &Resource) -> Option<&'static str> {
 struct DocumentNames(Vec<String>);
 
 impl DocumentNames {
-    /// Makes a document name that the API accepts (DocumentBlock): letters, digits, hyphens, brackets and single
-    /// spaces, at most 200 characters. It must be unique in the whole conversation, so it ends with the end of the
-    /// call's id.
+    /// Makes a document name that the API accepts (DocumentBlock): letters, digits, hyphens,
+    /// brackets and single spaces, at most 200 characters. It must be unique in the whole
+    /// conversation, so it ends with the end of the call's id.
     fn unique_name(&mut self, file: &str, id: Option<&Value>) -> String {
         let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
-        let plain = |c: char| if c.is_ascii_alphanumeric() || "-()[]".contains(c) { c } else { ' ' };
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || "-()[]".contains(c) {
+                c
+            } else {
+                ' '
+            }
+        };
         let stem: String = stem.chars().map(plain).collect();
-        let mut stem = stem.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        let mut stem = stem
+            .split(' ')
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ");
         if stem.is_empty() {
             stem.push_str("document");
         }
         let id = id.and_then(Value::as_str).unwrap_or_default();
         let id: String = id.chars().filter(char::is_ascii_alphanumeric).collect();
         let end = &id[id.len().saturating_sub(8)..];
-        let first = if end.is_empty() { stem } else { format!("{stem} ({end})") };
+        let first = if end.is_empty() {
+            stem
+        } else {
+            format!("{stem} ({end})")
+        };
         let mut name = first.clone();
         let mut number = 2;
         while self.0.contains(&name) {

@@ -1,4 +1,5 @@
-//! Converts content that is not text (images, audio, files, data) for APIs that accept only some of it.
+//! Converts content that is not text (images, audio, files, data) for APIs that accept only some of
+//! it.
 
 use std::borrow::Cow;
 
@@ -10,9 +11,14 @@ use super::message::ToolReply;
 use crate::call::media_type::media_type_essence;
 use crate::call::{Content, EMPTY_ERROR_MESSAGE, Resource};
 
-/// The text for a result without text. An API may refuse an empty result, and a model learns nothing from it.
+/// The text for a result without text. An API may refuse an empty result, and a model learns
+/// nothing from it.
 pub(super) fn empty_result_text(is_error: bool) -> &'static str {
-    if is_error { EMPTY_ERROR_MESSAGE } else { "(no output)" }
+    if is_error {
+        EMPTY_ERROR_MESSAGE
+    } else {
+        "(no output)"
+    }
 }
 
 /// Image types that every provider accepts. Exception: Gemini does not accept GIF.
@@ -29,7 +35,8 @@ pub(super) fn media_type(mime_type: &str) -> &str {
     }
 }
 
-/// A block as text. Content that is not text is replaced by a note, such as "[audio/wav, 12.0 KiB: left out, …]".
+/// A block as text. Content that is not text is replaced by a note, such as "[audio/wav, 12.0 KiB:
+/// left out, …]".
 pub(super) fn block_as_text<'a>(block: &'a Content, why: &str) -> Cow<'a, str> {
     match block {
         Content::Text { text } => text.into(),
@@ -41,7 +48,9 @@ pub(super) fn block_as_text<'a>(block: &'a Content, why: &str) -> Cow<'a, str> {
             let kind = resource.mime_type.as_deref().unwrap_or("unknown type");
             match (resource_text(resource), &resource.blob) {
                 (Some(text), _) => format!("[{name}, {kind}]\n{text}").into(),
-                (None, Some(blob)) => format!("[{name}, {kind}, {}: left out, {why}]", decoded_size(blob)).into(),
+                (None, Some(blob)) => {
+                    format!("[{name}, {kind}, {}: left out, {why}]", decoded_size(blob)).into()
+                }
                 (None, None) => format!("[{name}, {kind}: empty]").into(),
             }
         }
@@ -53,20 +62,42 @@ pub(super) fn result_as_text(reply: &ToolReply<'_>) -> String {
     text_except(reply, |_| false)
 }
 
-/// The blocks for which `is_elsewhere` is false, as text. Empty only if other blocks are elsewhere in the reply.
-pub(super) fn text_except(reply: &ToolReply<'_>, is_elsewhere: impl Fn(&Content) -> bool) -> String {
-    let blocks =
-        reply.content.iter().filter(|block| !is_elsewhere(block)).map(|block| block_as_text(block, UNSUPPORTED));
-    let texts: Vec<Cow<'_, str>> = unstated_data(reply).map(Cow::Owned).into_iter().chain(blocks).collect();
+/// The blocks for which `is_elsewhere` is false, as text. Empty only if other blocks are elsewhere
+/// in the reply.
+pub(super) fn text_except(
+    reply: &ToolReply<'_>,
+    is_elsewhere: impl Fn(&Content) -> bool,
+) -> String {
+    let blocks = reply
+        .content
+        .iter()
+        .filter(|block| !is_elsewhere(block))
+        .map(|block| block_as_text(block, UNSUPPORTED));
+    let texts: Vec<Cow<'_, str>> = unstated_data(reply)
+        .map(Cow::Owned)
+        .into_iter()
+        .chain(blocks)
+        .collect();
     let text = texts.join("\n");
     let is_blank = text.trim().is_empty() && !reply.content.iter().any(is_elsewhere);
-    if is_blank { empty_result_text(reply.is_error).to_owned() } else { text }
+    if is_blank {
+        empty_result_text(reply.is_error).to_owned()
+    } else {
+        text
+    }
 }
 
-/// The structured data as JSON, if the result has no text block. Otherwise the text already states the data.
+/// The structured data as JSON, if the result has no text block. Otherwise the text already states
+/// the data.
 pub(super) fn unstated_data(reply: &ToolReply<'_>) -> Option<String> {
-    let is_stated = reply.content.iter().any(|block| matches!(block, Content::Text { .. }));
-    reply.structured.filter(|_| !is_stated).map(Value::to_string)
+    let is_stated = reply
+        .content
+        .iter()
+        .any(|block| matches!(block, Content::Text { .. }));
+    reply
+        .structured
+        .filter(|_| !is_stated)
+        .map(Value::to_string)
 }
 
 /// The content of a file, if that is text.
@@ -75,9 +106,11 @@ pub(super) fn resource_text(resource: &Resource) -> Option<Cow<'_, str>> {
         return Some(text.into());
     }
     let kind = media_type(resource.mime_type.as_deref()?);
-    let is_text =
-        kind.starts_with("text/") || ["application/json", "application/xml", "application/yaml"].contains(&kind);
-    let bytes = STANDARD.decode(resource.blob.as_deref().filter(|_| is_text)?).ok()?;
+    let is_text = kind.starts_with("text/")
+        || ["application/json", "application/xml", "application/yaml"].contains(&kind);
+    let bytes = STANDARD
+        .decode(resource.blob.as_deref().filter(|_| is_text)?)
+        .ok()?;
     Some(String::from_utf8(bytes).ok()?.into())
 }
 
@@ -90,10 +123,14 @@ pub(super) fn resource_bytes(resource: &Resource) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The last segment of a file's URI, without a query. Providers require a file name, and a short one.
+/// The last segment of a file's URI, without a query. Providers require a file name, and a short
+/// one.
 pub(super) fn file_name(resource: &Resource) -> Cow<'_, str> {
     let path = resource.uri.split(['?', '#']).next().unwrap_or_default();
-    let last = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("document");
+    let last = path
+        .rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or("document");
     let name = percent_encoding::percent_decode_str(last).decode_utf8_lossy();
     match name.char_indices().nth(100) {
         Some((end, _)) => Cow::Owned(name[..end].to_owned()),
@@ -106,15 +143,23 @@ pub(super) fn data_url(media_type: &str, base64: &str) -> String {
     format!("data:{media_type};base64,{base64}")
 }
 
-/// Finds the result data for an API that has a field for data. Returns the texts that repeat the data, each with its
-/// position and the data it repeats: the whole data, or one item of a list. The caller leaves these texts out.
-/// Returns `None` if the texts say something else, because the tool then wrote them for the model.
+/// Finds the result data for an API that has a field for data. Returns the texts that repeat the
+/// data, each with its position and the data it repeats: the whole data, or one item of a list. The
+/// caller leaves these texts out. Returns `None` if the texts say something else, because the tool
+/// then wrote them for the model.
 pub(super) fn find_data_texts<'a>(reply: &ToolReply<'a>) -> Option<Vec<(usize, &'a Value)>> {
     let data = reply.structured?;
-    let mut items = data.as_array().map(Vec::as_slice).unwrap_or_default().iter().peekable();
+    let mut items = data
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default()
+        .iter()
+        .peekable();
     let (mut has_texts, mut found) = (false, Vec::new());
     for (index, block) in reply.content.iter().enumerate() {
-        let Content::Text { text } = block else { continue };
+        let Content::Text { text } = block else {
+            continue;
+        };
         has_texts = true;
         if is_json_of(data, text) {
             found.push((index, data));
@@ -127,12 +172,17 @@ pub(super) fn find_data_texts<'a>(reply: &ToolReply<'a>) -> Option<Vec<(usize, &
 
 /// Whether the text is this data as JSON, in any layout.
 fn is_json_of(data: &Value, text: &str) -> bool {
-    let has_same_start = text.trim_start().starts_with(['{', '[']) == (data.is_object() || data.is_array());
+    let has_same_start =
+        text.trim_start().starts_with(['{', '[']) == (data.is_object() || data.is_array());
     has_same_start && serde_json::from_str::<Value>(text).is_ok_and(|value| value == *data)
 }
 
 /// The number of bytes that the base64 text encodes.
 fn decoded_size(base64: &str) -> bytesize::ByteSize {
-    let padding = base64.bytes().rev().take_while(|byte| *byte == b'=').count();
+    let padding = base64
+        .bytes()
+        .rev()
+        .take_while(|byte| *byte == b'=')
+        .count();
     bytesize::ByteSize((base64.len() / 4 * 3).saturating_sub(padding) as u64)
 }

@@ -1,5 +1,5 @@
-//! The `gemini` dialect: Gemini `generateContent`, as its REST API and its SDKs write it. Keys are in camel case or,
-//! in Python, in snake case.
+//! The `gemini` dialect: Gemini `generateContent`, as its REST API and its SDKs write it. Keys are
+//! in camel case or, in Python, in snake case.
 
 use serde_json::{Map, Value, json};
 
@@ -21,13 +21,18 @@ const CUT_OFF_REASONS: [&str; 8] = [
     "MALFORMED_FUNCTION_CALL",
 ];
 
-/// Media types, beside text, that the API accepts in a function response (function calling, multimodal function
-/// responses). Only models from Gemini 3 on use them.
+/// Media types, beside text, that the API accepts in a function response (function calling,
+/// multimodal function responses). Only models from Gemini 3 on use them.
 const INLINE_MEDIA_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "application/pdf"];
 
-/// Fields beside the candidates of a response. They exist even without candidates, for example when the prompt was
-/// blocked.
-pub(super) const RESPONSE_FIELDS: [&str; 4] = ["promptFeedback", "prompt_feedback", "usageMetadata", "usage_metadata"];
+/// Fields beside the candidates of a response. They exist even without candidates, for example when
+/// the prompt was blocked.
+pub(super) const RESPONSE_FIELDS: [&str; 4] = [
+    "promptFeedback",
+    "prompt_feedback",
+    "usageMetadata",
+    "usage_metadata",
+];
 
 /// Finds the calls. Returns false if the body is not a Gemini message.
 pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
@@ -42,13 +47,21 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
         Value::Object(fields) => {
             if let Some(Value::Array(candidates)) = fields.get_mut("candidates") {
                 if candidates.len() > 1 {
-                    found.warn(format!("the response has {} candidates, of which the first is read", candidates.len()));
+                    found.warn(format!(
+                        "the response has {} candidates, of which the first is read",
+                        candidates.len()
+                    ));
                 }
                 if let Some(first) = candidates.first_mut() {
-                    return first.as_object_mut().is_some_and(|first| read_candidate(first, found));
+                    return first
+                        .as_object_mut()
+                        .is_some_and(|first| read_candidate(first, found));
                 }
             }
-            if RESPONSE_FIELDS.into_iter().any(|name| fields.get(name).is_some_and(Value::is_object)) {
+            if RESPONSE_FIELDS
+                .into_iter()
+                .any(|name| fields.get(name).is_some_and(Value::is_object))
+            {
                 return true;
             }
             if read_candidate(fields, found) {
@@ -65,7 +78,9 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
 }
 
 fn is_part(value: &Value) -> bool {
-    ["functionCall", "function_call", "text", "inlineData"].into_iter().any(|name| value.get(name).is_some())
+    ["functionCall", "function_call", "text", "inlineData"]
+        .into_iter()
+        .any(|name| value.get(name).is_some())
 }
 
 /// Reads a candidate, or the content object of a candidate.
@@ -87,7 +102,10 @@ fn read_candidate(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
         found.mark_cut_off();
     }
     if is_malformed {
-        found.add_malformed(malformed_call(take_field(fields, &["finishMessage", "finish_message"])));
+        found.add_malformed(malformed_call(take_field(
+            fields,
+            &["finishMessage", "finish_message"],
+        )));
     }
     is_candidate || is_content
 }
@@ -96,15 +114,22 @@ fn read_candidate(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
 fn read_parts(all: &mut [Value], found: &mut FoundCalls) -> bool {
     let mut last_is_call = false;
     for part in all {
-        let call = part.as_object_mut().and_then(|part| take_field(part, &["functionCall", "function_call"]));
+        let call = part
+            .as_object_mut()
+            .and_then(|part| take_field(part, &["functionCall", "function_call"]));
         last_is_call = call.is_some();
         match call {
             Some(Value::Object(mut call)) => {
                 let id = take_field(&mut call, &["id"]).filter(|id| id != "");
-                let (name, arguments) = (take_field(&mut call, &["name"]), take_field(&mut call, &["args"]));
+                let (name, arguments) = (
+                    take_field(&mut call, &["name"]),
+                    take_field(&mut call, &["args"]),
+                );
                 found.add_call(id, name, arguments);
                 // The remaining arguments were expected in another part.
-                if ["willContinue", "will_continue"].into_iter().any(|name| call.get(name) == Some(&Value::Bool(true)))
+                if ["willContinue", "will_continue"]
+                    .into_iter()
+                    .any(|name| call.get(name) == Some(&Value::Bool(true)))
                 {
                     found.mark_cut_off();
                 }
@@ -119,7 +144,11 @@ fn read_parts(all: &mut [Value], found: &mut FoundCalls) -> bool {
 
 /// A call that the API itself could not read. The response has at most a message about it.
 fn malformed_call(message: Option<Value>) -> MalformedCall {
-    let message = message.as_ref().and_then(Value::as_str).map(|message| format!(" ({message})")).unwrap_or_default();
+    let message = message
+        .as_ref()
+        .and_then(Value::as_str)
+        .map(|message| format!(" ({message})"))
+        .unwrap_or_default();
     MalformedCall {
         id: None,
         name: None,
@@ -132,8 +161,8 @@ fn malformed_call(message: Option<Value>) -> MalformedCall {
     }
 }
 
-/// Makes one content object with all responses. The API requires one function response for each call. So anything
-/// that is not a call of the API is answered as text.
+/// Makes one content object with all responses. The API requires one function response for each
+/// call. So anything that is not a call of the API is answered as text.
 pub(super) fn write_responses<'a>(answered: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
     let parts: Vec<Value> = answered
         .map(|call| match call.name {
@@ -147,7 +176,11 @@ pub(super) fn write_responses<'a>(answered: impl Iterator<Item = AnsweredCall<'a
 fn write_response(answered: AnsweredCall<'_>, name: &str) -> Value {
     let reply = answered.reply;
     let is_inline = |block: &Content| inline_data(block).is_some();
-    let text_count = reply.content.iter().filter(|block| !is_inline(block)).count();
+    let text_count = reply
+        .content
+        .iter()
+        .filter(|block| !is_inline(block))
+        .count();
     let output = match (reply.structured, blocks::find_data_texts(reply)) {
         // The data covers all texts, so no text is needed beside it.
         (Some(data), Some(data_texts)) if text_count == data_texts.len() => data.clone(),
@@ -164,7 +197,10 @@ fn write_response(answered: AnsweredCall<'_>, name: &str) -> Value {
         response.insert("id".into(), id.clone());
     }
     response.insert("name".into(), name.into());
-    response.insert("response".into(), json!({(if reply.is_error { "error" } else { "output" }): output}));
+    response.insert(
+        "response".into(),
+        json!({(if reply.is_error { "error" } else { "output" }): output}),
+    );
     if !media.is_empty() {
         response.insert("parts".into(), media.into());
     }
@@ -175,9 +211,10 @@ fn write_response(answered: AnsweredCall<'_>, name: &str) -> Value {
 fn inline_data(block: &Content) -> Option<(&str, &str)> {
     let (kind, data) = match block {
         Content::Image { data, mime_type } => (blocks::media_type(mime_type), data.as_str()),
-        Content::Resource { resource } => {
-            (blocks::media_type(resource.mime_type.as_deref()?), resource.blob.as_deref()?)
-        }
+        Content::Resource { resource } => (
+            blocks::media_type(resource.mime_type.as_deref()?),
+            resource.blob.as_deref()?,
+        ),
         Content::Text { .. } | Content::Audio { .. } => return None,
     };
     INLINE_MEDIA_TYPES.contains(&kind).then_some((kind, data))

@@ -50,7 +50,13 @@ fn read_request(fields: &mut JsonObject, found: &mut FoundCalls) {
         Some(method) if id.is_some() => {
             let what = format!("only the method `tools/call` is answered here, not `{method}`");
             let correction = format!("{what}.");
-            found.add_malformed(MalformedCall { id, name: None, fault: what, correction, is_other_method: true });
+            found.add_malformed(MalformedCall {
+                id,
+                name: None,
+                fault: what,
+                correction,
+                is_other_method: true,
+            });
         }
         Some(method) => found.warn_ignored(&format!("the notification `{method}`")),
         None => found.warn_ignored("an entry without a method"),
@@ -58,17 +64,25 @@ fn read_request(fields: &mut JsonObject, found: &mut FoundCalls) {
 }
 
 /// The response to one request.
-pub(super) fn write_response(call: &Result<ToolCall, MalformedCall>, answered: AnsweredCall<'_>) -> Value {
+pub(super) fn write_response(
+    call: &Result<ToolCall, MalformedCall>,
+    answered: AnsweredCall<'_>,
+) -> Value {
     let reply = answered.reply;
     if reply.is_invalid_call {
         let is_other = matches!(call, Err(malformed) if malformed.is_other_method);
-        let code = if is_other { METHOD_NOT_FOUND } else { INVALID_PARAMS };
+        let code = if is_other {
+            METHOD_NOT_FOUND
+        } else {
+            INVALID_PARAMS
+        };
         let message = blocks::result_as_text(reply);
         return json!({"jsonrpc": "2.0", "id": answered.id, "error": {"code": code, "message": message}});
     }
     let mut result = Map::new();
     result.insert("content".into(), content_blocks(reply));
-    // Before the MCP version 2025-11-25 this must be an object. Other data is in a text block anyway.
+    // Before the MCP version 2025-11-25 this must be an object. Other data is in a text block
+    // anyway.
     if let Some(data) = reply.structured.filter(|data| data.is_object()) {
         result.insert("structuredContent".into(), data.clone());
     }
@@ -79,16 +93,24 @@ pub(super) fn write_response(call: &Result<ToolCall, MalformedCall>, answered: A
     json!({"jsonrpc": "2.0", "id": answered.id, "result": result})
 }
 
-/// The content blocks, which have MCP's own form. An error without text gets one, because a model would learn nothing
-/// from an empty error.
+/// The content blocks, which have MCP's own form. An error without text gets one, because a model
+/// would learn nothing from an empty error.
 pub(super) fn content_blocks(reply: &ToolReply<'_>) -> Value {
-    if reply.is_error && reply.structured.is_none() && reply.content.iter().all(Content::is_blank_text) {
+    if reply.is_error
+        && reply.structured.is_none()
+        && reply.content.iter().all(Content::is_blank_text)
+    {
         return json!([Content::text(blocks::empty_result_text(true))]);
     }
     let block = |block: &Content| match block {
         // MCP requires text or bytes in a file.
         Content::Resource { resource } if resource.text.is_none() && resource.blob.is_none() => {
-            json!(Content::Resource { resource: Resource { text: Some(String::new()), ..resource.clone() } })
+            json!(Content::Resource {
+                resource: Resource {
+                    text: Some(String::new()),
+                    ..resource.clone()
+                }
+            })
         }
         block => json!(block),
     };

@@ -56,7 +56,9 @@ impl Dialect {
 
     /// The dialect with that name.
     pub fn from_name(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|dialect| dialect.as_str() == word)
+        Self::ALL
+            .into_iter()
+            .find(|dialect| dialect.as_str() == word)
     }
 }
 
@@ -83,8 +85,8 @@ pub struct Message {
     pub dialect: Dialect,
     /// The syntax of its calls, if the dialect is `text`. Otherwise the default.
     pub syntax: TextSyntax,
-    /// The calls, in the order in which the model wrote them. Something that looks like a call but cannot be read is
-    /// included.
+    /// The calls, in the order in which the model wrote them. Something that looks like a call but
+    /// cannot be read is included.
     pub calls: Vec<Result<ToolCall, MalformedCall>>,
     /// Notes for the client that sent the message.
     pub warnings: Vec<String>,
@@ -93,15 +95,18 @@ pub struct Message {
 /// One call as the model wrote it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
-    /// The provider's id of the call: a string, or a number in JSON-RPC. The result is returned with the same id.
+    /// The provider's id of the call: a string, or a number in JSON-RPC. The result is returned
+    /// with the same id.
     pub id: Option<Value>,
     /// The tool's name, as the model wrote it.
     pub name: String,
     /// The arguments, as the model wrote them.
     pub arguments: RawArguments,
-    /// The model stopped (token limit) while it wrote this call. The call is the last one in the message.
+    /// The model stopped (token limit) while it wrote this call. The call is the last one in the
+    /// message.
     pub cut_off: bool,
-    /// An earlier call could not be read to its end. So this call may be part of a text in that one.
+    /// An earlier call could not be read to its end. So this call may be part of a text in that
+    /// one.
     pub doubtful: bool,
 }
 
@@ -144,7 +149,7 @@ pub struct ToolReply<'a> {
     pub is_error: bool,
     /// The result is the agent's final answer.
     pub is_final_answer: bool,
-    /// The tool does not exist, or the call could not be read. Dialects with protocol errors (MCP) reply with such an
-    /// error.
+    /// The tool does not exist, or the call could not be read. Dialects with protocol errors (MCP)
+    /// reply with such an error.
     pub is_invalid_call: bool,
 }

@@ -3,9 +3,18 @@
 use serde_json::Value;
 
 /// The keys under which texts are found. Only the first choice or candidate counts.
-const TEXT_KEYS: [&str; 7] = ["choices", "candidates", "output", "message", "content", "parts", "text"];
+const TEXT_KEYS: [&str; 7] = [
+    "choices",
+    "candidates",
+    "output",
+    "message",
+    "content",
+    "parts",
+    "text",
+];
 
-/// The texts of the message, joined by line ends. Thoughts of the model and output of tools are excluded.
+/// The texts of the message, joined by line ends. Thoughts of the model and output of tools are
+/// excluded.
 pub(super) fn join_texts(message: &Value) -> String {
     let mut texts = Vec::new();
     collect_texts(message, &mut texts);
@@ -29,7 +38,10 @@ pub(super) fn is_cut_off(message: &Value) -> bool {
         Value::Array(all) => all.first().is_some_and(is_cut_off),
         _ => false,
     };
-    REASONS.into_iter().filter_map(|name| message.get(name)).any(one)
+    REASONS
+        .into_iter()
+        .filter_map(|name| message.get(name))
+        .any(one)
 }
 
 /// The reasons for incomplete output in all dialects, in lower case.
@@ -47,8 +59,13 @@ const CUT_OFF_REASONS: [&str; 7] = [
 pub(super) fn may_contain_calls(message: &Value) -> bool {
     let mut texts = Vec::new();
     collect_texts(message, &mut texts);
-    let is_react = |text: &str| text.lines().any(|line| line.trim_start().starts_with("Action:"));
-    texts.iter().any(|text| text.contains("[TOOL_CALL]") || is_react(text))
+    let is_react = |text: &str| {
+        text.lines()
+            .any(|line| line.trim_start().starts_with("Action:"))
+    };
+    texts
+        .iter()
+        .any(|text| text.contains("[TOOL_CALL]") || is_react(text))
 }
 
 fn collect_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
@@ -56,15 +73,21 @@ fn collect_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
         Value::String(text) => texts.push(text),
         Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
         Value::Object(fields) => {
-            let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
-            let is_thought = kind == "reasoning" || fields.get("thought").and_then(Value::as_bool) == Some(true);
+            let kind = fields
+                .get("type")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let is_thought =
+                kind == "reasoning" || fields.get("thought").and_then(Value::as_bool) == Some(true);
             if is_thought || kind.ends_with("_result") || kind.ends_with("_output") {
                 return;
             }
             for name in TEXT_KEYS {
                 match fields.get(name) {
                     Some(Value::Array(all)) if name == "choices" || name == "candidates" => {
-                        all.iter().take(1).for_each(|first| collect_texts(first, texts));
+                        all.iter()
+                            .take(1)
+                            .for_each(|first| collect_texts(first, texts));
                     }
                     Some(inner) => collect_texts(inner, texts),
                     None => {}

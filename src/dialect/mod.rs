@@ -1,9 +1,9 @@
-//! Translates between providers' message formats and calls. From a provider's message it reads calls; from results it
-//! writes the messages to append.
+//! Translates between providers' message formats and calls. From a provider's message it reads
+//! calls; from results it writes the messages to append.
 //!
-//! Nothing here runs a tool or knows one. [`read_message`] guesses the dialect (`guess`), and the file of that dialect
-//! finds the calls. [`write_replies`] lets the same file write the results. Content that a dialect cannot carry is replaced
-//! by text (`blocks`).
+//! Nothing here runs a tool or knows one. [`read_message`] guesses the dialect (`guess`), and the
+//! file of that dialect finds the calls. [`write_replies`] lets the same file write the results.
+//! Content that a dialect cannot carry is replaced by text (`blocks`).
 
 mod anthropic;
 mod bedrock;

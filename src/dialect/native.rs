@@ -1,4 +1,5 @@
-//! The `native` dialect: `{"tool_name": …, "arguments": {…}}`, also with the key names that other formats use.
+//! The `native` dialect: `{"tool_name": …, "arguments": {…}}`, also with the key names that other
+//! formats use.
 
 use serde_json::{Map, Value};
 
@@ -21,8 +22,10 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
         Value::Array(calls) => calls.as_mut_slice(),
         one => std::slice::from_mut(one),
     };
-    let is_call =
-        |call: &Value| NAME_KEYS.into_iter().any(|name| call.get(name).is_some()) || call.get(ACTION_INPUT).is_some();
+    let is_call = |call: &Value| {
+        NAME_KEYS.into_iter().any(|name| call.get(name).is_some())
+            || call.get(ACTION_INPUT).is_some()
+    };
     if !calls.is_empty() && !calls.iter().any(is_call) {
         return false;
     }
@@ -36,27 +39,52 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
 }
 
 fn read_call(fields: &mut JsonObject, found: &mut FoundCalls) {
-    // The `tool_name` keys take precedence. A tool may have a parameter `action` beside its arguments.
-    let is_action = fields.contains_key(ACTION_INPUT) && NAME_KEYS.into_iter().all(|name| !fields.contains_key(name));
+    // The `tool_name` keys take precedence. A tool may have a parameter `action` beside its
+    // arguments.
+    let is_action = fields.contains_key(ACTION_INPUT)
+        && NAME_KEYS.into_iter().all(|name| !fields.contains_key(name));
     if is_action {
         read_action(fields, found);
         return;
     }
     let known = |key: &&String| {
-        NAME_KEYS.iter().chain(&ARGUMENT_KEYS).chain(&ID_KEYS).any(|name| name == key) || *key == "type"
+        NAME_KEYS
+            .iter()
+            .chain(&ARGUMENT_KEYS)
+            .chain(&ID_KEYS)
+            .any(|name| name == key)
+            || *key == "type"
     };
-    let unknown: Vec<String> = fields.keys().filter(|key| !known(key)).map(|key| format!("`{key}`")).collect();
+    let unknown: Vec<String> = fields
+        .keys()
+        .filter(|key| !known(key))
+        .map(|key| format!("`{key}`"))
+        .collect();
     if !unknown.is_empty() {
-        found.warn(format!("unknown keys of a call are ignored: {}", unknown.join(", ")));
+        found.warn(format!(
+            "unknown keys of a call are ignored: {}",
+            unknown.join(", ")
+        ));
     }
-    let (name, arguments) = (take_field(fields, &NAME_KEYS), take_field(fields, &ARGUMENT_KEYS));
+    let (name, arguments) = (
+        take_field(fields, &NAME_KEYS),
+        take_field(fields, &ARGUMENT_KEYS),
+    );
     found.add_call(take_field(fields, &ID_KEYS), name, arguments);
 }
 
-/// Reads ReAct's `{"action": …, "action_input": …}`. Some actions are not calls: they announce the final answer.
+/// Reads ReAct's `{"action": …, "action_input": …}`. Some actions are not calls: they announce the
+/// final answer.
 fn read_action(fields: &mut JsonObject, found: &mut FoundCalls) {
-    let (name, arguments) = (take_field(fields, &[ACTION]), take_field(fields, &[ACTION_INPUT]));
-    if !name.as_ref().and_then(Value::as_str).is_some_and(text::is_reserved_action) {
+    let (name, arguments) = (
+        take_field(fields, &[ACTION]),
+        take_field(fields, &[ACTION_INPUT]),
+    );
+    if !name
+        .as_ref()
+        .and_then(Value::as_str)
+        .is_some_and(text::is_reserved_action)
+    {
         found.add_call(take_field(fields, &ID_KEYS), name, arguments);
     }
 }

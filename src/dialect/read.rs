@@ -23,7 +23,9 @@ pub struct ReadError {
 /// The body is not a message of any dialect, or not of the named dialect.
 pub fn read_message(mut body: Value, named: Option<Dialect>) -> Result<Message, ReadError> {
     if let Some(what) = describe_non_message(&body) {
-        return Err(ReadError { message: format!("the body is {what}") });
+        return Err(ReadError {
+            message: format!("the body is {what}"),
+        });
     }
     unwrap_single_message(&mut body);
     let guessed = guess_dialect(&body);
@@ -51,17 +53,26 @@ pub fn read_message(mut body: Value, named: Option<Dialect>) -> Result<Message, 
     }
     let other = guessed.filter(|other| *other != dialect && *other != Dialect::Text);
     if let Some(found) = find_calls(dialect, &mut body) {
-        // The named dialect finds no calls, but the guessed dialect may find some. Then the named dialect is an
-        // error.
-        let mut has_other_calls =
-            || other.and_then(|other| find_calls(other, &mut body)).is_some_and(|found| !found.is_empty());
+        // The named dialect finds no calls, but the guessed dialect may find some. Then the named
+        // dialect is an error.
+        let mut has_other_calls = || {
+            other
+                .and_then(|other| find_calls(other, &mut body))
+                .is_some_and(|found| !found.is_empty())
+        };
         if !found.is_empty() || !has_other_calls() {
             return Ok(found.into_message(&body));
         }
     }
-    let hint = other.map(|other| format!("; it looks like {}", other.as_str())).unwrap_or_default();
+    let hint = other
+        .map(|other| format!("; it looks like {}", other.as_str()))
+        .unwrap_or_default();
     let (name, expected) = (dialect.as_str(), expected_form(dialect));
-    Err(ReadError { message: format!("the body is not a message of the dialect {name}, which is {expected}{hint}") })
+    Err(ReadError {
+        message: format!(
+            "the body is not a message of the dialect {name}, which is {expected}{hint}"
+        ),
+    })
 }
 
 /// The calls in the body, if it is a message of the dialect.
@@ -86,7 +97,11 @@ fn unwrap_single_message(body: &mut Value) {
         && let Some(fields) = item.as_object()
     {
         let is_message = fields.contains_key("role") && !fields.contains_key("type");
-        if is_message || ["choices", "candidates", "parts"].into_iter().any(|name| fields.contains_key(name)) {
+        if is_message
+            || ["choices", "candidates", "parts"]
+                .into_iter()
+                .any(|name| fields.contains_key(name))
+        {
             *body = item.take();
         }
     }
@@ -97,8 +112,12 @@ fn expected_form(dialect: Dialect) -> &'static str {
         Dialect::Openai => {
             "a message with `tool_calls`, a completion with `choices`, a choice, or an array of tool calls"
         }
-        Dialect::OpenaiResponses => "a response with `output`, an array of items, or one `function_call` item",
-        Dialect::Anthropic => "a message with `content`, an array of blocks, or one `tool_use` block",
+        Dialect::OpenaiResponses => {
+            "a response with `output`, an array of items, or one `function_call` item"
+        }
+        Dialect::Anthropic => {
+            "a message with `content`, an array of blocks, or one `tool_use` block"
+        }
         Dialect::Gemini => {
             "a response with `candidates`, a candidate, a content with `parts`, an array of parts, or one `functionCall`"
         }

@@ -17,20 +17,24 @@ pub(super) struct AnsweredCall<'a> {
     pub(super) reply: &'a ToolReply<'a>,
 }
 
-/// Writes the messages to append to the conversation, in the message's dialect. `replies` has one entry for each call,
-/// in order.
+/// Writes the messages to append to the conversation, in the message's dialect. `replies` has one
+/// entry for each call, in order.
 ///
-/// Every call gets a reply under its id, also a call that could not be read. Providers refuse a conversation in which
-/// a call has no result.
+/// Every call gets a reply under its id, also a call that could not be read. Providers refuse a
+/// conversation in which a call has no result.
 pub fn write_replies(message: &Message, replies: &[ToolReply<'_>]) -> Vec<Value> {
     if message.calls.is_empty() {
         return Vec::new();
     }
-    let answered_calls = message.calls.iter().zip(replies).map(|(call, reply)| AnsweredCall {
-        id: call_id(call),
-        name: tool_name(call),
-        reply,
-    });
+    let answered_calls = message
+        .calls
+        .iter()
+        .zip(replies)
+        .map(|(call, reply)| AnsweredCall {
+            id: call_id(call),
+            name: tool_name(call),
+            reply,
+        });
     match message.dialect {
         Dialect::Openai => openai::write_messages(answered_calls),
         Dialect::OpenaiResponses => answered_calls.map(responses::write_output).collect(),

@@ -7,7 +7,8 @@ use super::found_calls::{FoundCalls, take_field, text_field};
 use super::reply::AnsweredCall;
 use crate::call::{Content, JsonObject};
 
-/// Item types that need no result: the model's own output, and tools that ran on the provider's side.
+/// Item types that need no result: the model's own output, and tools that ran on the provider's
+/// side.
 const NON_CALL_TYPES: [&str; 12] = [
     "message",
     "reasoning",
@@ -23,8 +24,8 @@ const NON_CALL_TYPES: [&str; 12] = [
     "additional_tools",
 ];
 
-/// File types whose content the API reads (file inputs, accepted file types). Text files are not listed: they are
-/// sent as text.
+/// File types whose content the API reads (file inputs, accepted file types). Text files are not
+/// listed: they are sent as text.
 const FILE_TYPES: [&str; 9] = [
     "application/pdf",
     "application/msword",
@@ -42,10 +43,16 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
     match body {
         Value::Array(all) => found.visit_parts(all, false, is_item, read_item),
         Value::Object(fields) => {
-            let is_cut = matches!(text_field(fields, "status"), Some("incomplete" | "failed" | "cancelled"));
+            let is_cut = matches!(
+                text_field(fields, "status"),
+                Some("incomplete" | "failed" | "cancelled")
+            );
             match fields.get_mut("output") {
                 Some(Value::Array(all)) => found.visit_parts(all, is_cut, is_item, read_item),
-                _ => is_item(body) && found.visit_parts(std::slice::from_mut(body), false, is_item, read_item),
+                _ => {
+                    is_item(body)
+                        && found.visit_parts(std::slice::from_mut(body), false, is_item, read_item)
+                }
             }
         }
         _ => false,
@@ -54,7 +61,8 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
 
 /// Whether the value is an item. An item has a type; a plain message needs none.
 fn is_item(value: &Value) -> bool {
-    value.get("type").is_some_and(Value::is_string) || value.get("role").is_some_and(Value::is_string)
+    value.get("type").is_some_and(Value::is_string)
+        || value.get("role").is_some_and(Value::is_string)
 }
 
 /// Adds the item to `found` if it is a call. Returns whether it is a call.
@@ -62,7 +70,10 @@ fn read_item(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     match text_field(fields, "type").unwrap_or("message") {
         "function_call" => {
             let is_cut = text_field(fields, "status").is_some_and(|status| status != "completed");
-            let (name, arguments) = (take_field(fields, &["name"]), take_field(fields, &["arguments"]));
+            let (name, arguments) = (
+                take_field(fields, &["name"]),
+                take_field(fields, &["arguments"]),
+            );
             // `id` identifies the item. Results refer to `call_id`.
             found.add_call_with_id(take_field(fields, &["call_id"]), name, arguments);
             if is_cut {
@@ -72,14 +83,17 @@ fn read_item(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
         }
         kind if NON_CALL_TYPES.contains(&kind) || kind.ends_with("_output") => {}
         kind => {
-            let id = text_field(fields, "call_id").or_else(|| text_field(fields, "id")).unwrap_or("without id");
+            let id = text_field(fields, "call_id")
+                .or_else(|| text_field(fields, "id"))
+                .unwrap_or("without id");
             found.warn_ignored(&format!("the `{kind}` item {id}"));
         }
     }
     false
 }
 
-/// The item with the result of a call: a text, or a list of parts if there is content other than text.
+/// The item with the result of a call: a text, or a list of parts if there is content other than
+/// text.
 pub(super) fn write_output(answered: AnsweredCall<'_>) -> Value {
     let content = answered.reply.content;
     let text_part = |text| json!({"type": "input_text", "text": text});
@@ -89,7 +103,11 @@ pub(super) fn write_output(answered: AnsweredCall<'_>) -> Value {
         let parts = parts.map(|(block, media)| {
             media.unwrap_or_else(|| text_part(blocks::block_as_text(block, blocks::UNSUPPORTED)))
         });
-        blocks::unstated_data(answered.reply).map(|data| text_part(data.into())).into_iter().chain(parts).collect()
+        blocks::unstated_data(answered.reply)
+            .map(|data| text_part(data.into()))
+            .into_iter()
+            .chain(parts)
+            .collect()
     } else {
         Value::String(blocks::result_as_text(answered.reply))
     };
@@ -100,12 +118,17 @@ fn media_part(block: &Content) -> Option<Value> {
     match block {
         Content::Image { data, mime_type } => {
             let kind = blocks::media_type(mime_type);
-            let url = IMAGE_TYPES.contains(&kind).then(|| blocks::data_url(kind, data))?;
+            let url = IMAGE_TYPES
+                .contains(&kind)
+                .then(|| blocks::data_url(kind, data))?;
             Some(json!({"type": "input_image", "image_url": url}))
         }
         Content::Resource { resource } => {
             let kind = blocks::media_type(resource.mime_type.as_deref()?);
-            let data = resource.blob.as_deref().filter(|_| FILE_TYPES.contains(&kind))?;
+            let data = resource
+                .blob
+                .as_deref()
+                .filter(|_| FILE_TYPES.contains(&kind))?;
             let (name, data) = (blocks::file_name(resource), blocks::data_url(kind, data));
             Some(json!({"type": "input_file", "filename": name, "file_data": data}))
         }

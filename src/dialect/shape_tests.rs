@@ -20,7 +20,13 @@ fn lists_of_unknown_objects_are_refused() {
     for dialect in JSON {
         let refusal = read_refusal(json!([{"a": 1}]), Some(dialect));
         assert!(refusal.contains(shape(dialect)), "{refusal}");
-        assert!(read_message(json!([]), Some(dialect)).unwrap().calls.is_empty(), "{dialect:?}");
+        assert!(
+            read_message(json!([]), Some(dialect))
+                .unwrap()
+                .calls
+                .is_empty(),
+            "{dialect:?}"
+        );
     }
 }
 
@@ -37,7 +43,11 @@ fn refusal_names_each_dialect_once() {
 
 #[test]
 fn blocks_need_a_string_type() {
-    for block in [json!({"type": 7}), json!({"type": "function"}), json!({"name": "f", "input": {}})] {
+    for block in [
+        json!({"type": 7}),
+        json!({"type": "function"}),
+        json!({"name": "f", "input": {}}),
+    ] {
         read_refusal(json!([block]), Some(Dialect::Anthropic));
     }
 }
@@ -47,7 +57,12 @@ fn one_candidate_needs_no_warning() {
     let candidate = json!({"content": {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}]}});
     for (candidates, warnings) in [(1, 0), (2, 1)] {
         let message = read_guessed(json!({"candidates": vec![candidate.clone(); candidates]}));
-        assert_eq!((message.calls.len(), message.warnings.len()), (1, warnings), "{:?}", message.warnings);
+        assert_eq!(
+            (message.calls.len(), message.warnings.len()),
+            (1, warnings),
+            "{:?}",
+            message.warnings
+        );
     }
 }
 
@@ -56,8 +71,12 @@ fn data_stays_structured_beside_an_image() {
     let call = json!({"functionCall": {"name": "f", "args": {}}});
     let data = json!({"a": 1});
     let output = |content: &[Content]| {
-        let tool_reply = ToolReply { structured: Some(&data), ..tool_reply(content) };
-        reply_to(call.clone(), tool_reply)["parts"][0]["functionResponse"]["response"]["output"].clone()
+        let tool_reply = ToolReply {
+            structured: Some(&data),
+            ..tool_reply(content)
+        };
+        reply_to(call.clone(), tool_reply)["parts"][0]["functionResponse"]["response"]["output"]
+            .clone()
     };
     assert_eq!(output(&[text("{\"a\":1}"), image("image/png")]), data);
     assert!(output(&[text("{\"a\":1}"), text("and more"), image("image/png")]).is_string());
@@ -74,22 +93,44 @@ fn openai_calls_have_several_shapes() {
         json!([{"type": "function", "name": "f", "arguments": "{}"}]),
         json!([{"type": "other", "function": function.clone()}]),
     ] {
-        let message =
-            read_message(body.clone(), Some(Dialect::Openai)).unwrap_or_else(|unread| panic!("{body}: {unread}"));
-        let names: Vec<String> = message.calls.into_iter().flatten().map(|call| call.name).collect();
+        let message = read_message(body.clone(), Some(Dialect::Openai))
+            .unwrap_or_else(|unread| panic!("{body}: {unread}"));
+        let names: Vec<String> = message
+            .calls
+            .into_iter()
+            .flatten()
+            .map(|call| call.name)
+            .collect();
         assert_eq!(names, ["f"], "{body}");
     }
-    let message =
-        read_message(json!([{"type": "custom", "id": "1", "custom": {"name": "f"}}]), Some(Dialect::Openai)).unwrap();
-    assert_eq!((message.calls.len(), message.warnings.len()), (0, 2), "{:?}", message.warnings);
-    read_refusal(json!([{"type": "function", "role": "tool", "name": "f"}]), Some(Dialect::Openai));
+    let message = read_message(
+        json!([{"type": "custom", "id": "1", "custom": {"name": "f"}}]),
+        Some(Dialect::Openai),
+    )
+    .unwrap();
+    assert_eq!(
+        (message.calls.len(), message.warnings.len()),
+        (0, 2),
+        "{:?}",
+        message.warnings
+    );
+    read_refusal(
+        json!([{"type": "function", "role": "tool", "name": "f"}]),
+        Some(Dialect::Openai),
+    );
 }
 
 #[test]
 fn type_without_its_object_does_not_panic() {
     let _ = read_message(json!({"type": "function", "name": "f"}), None);
     let _ = read_message(json!({"type": "custom", "custom": 7}), None);
-    assert!(read_message(json!({"type": "function", "function": {"name": "f", "description": "…"}}), None).is_err());
+    assert!(
+        read_message(
+            json!({"type": "function", "function": {"name": "f", "description": "…"}}),
+            None
+        )
+        .is_err()
+    );
 }
 
 #[test]
@@ -98,7 +139,11 @@ fn unsupported_files_are_described_in_text() {
     let message = read_guessed(call);
     for (mime_type, messages) in [("application/pdf", 2), ("application/zip", 1)] {
         let content = [file("file:///a", mime_type)];
-        assert_eq!(write_replies(&message, &[tool_reply(&content)]).len(), messages, "{mime_type}");
+        assert_eq!(
+            write_replies(&message, &[tool_reply(&content)]).len(),
+            messages,
+            "{mime_type}"
+        );
     }
 }
 
@@ -111,7 +156,12 @@ fn mcp_file_has_text_or_bytes() {
         (None, Some("aGk="), (None, Some("aGk="))),
     ] {
         let (text, blob) = (text.map(str::to_owned), blob.map(str::to_owned));
-        let resource = Resource { uri: "file:///a".into(), mime_type: None, text, blob };
+        let resource = Resource {
+            uri: "file:///a".into(),
+            mime_type: None,
+            text,
+            blob,
+        };
         let reply = reply_to(call.clone(), tool_reply(&[Content::Resource { resource }]));
         let file = &reply["result"]["content"][0]["resource"];
         assert_eq!((file["text"].as_str(), file["blob"].as_str()), shown);
@@ -125,22 +175,41 @@ fn empty_result_gets_a_text() {
         let message = read_message(body_with_one_call(dialect), Some(dialect)).unwrap();
         assert_eq!(message.calls.len(), 1, "{dialect:?}");
         for content in &silent {
-            let failed = ToolReply { is_error: true, ..tool_reply(content) };
+            let failed = ToolReply {
+                is_error: true,
+                ..tool_reply(content)
+            };
             let replied = Value::from(write_replies(&message, &[failed])).to_string();
-            assert!(replied.contains("The tool failed without a message."), "{dialect:?}: {replied}");
+            assert!(
+                replied.contains("The tool failed without a message."),
+                "{dialect:?}: {replied}"
+            );
             // In these two dialects a result may be empty.
             if !matches!(dialect, Dialect::Mcp | Dialect::Native) {
-                let replied = Value::from(write_replies(&message, &[tool_reply(content)])).to_string();
+                let replied =
+                    Value::from(write_replies(&message, &[tool_reply(content)])).to_string();
                 assert!(replied.contains("(no output)"), "{dialect:?}: {replied}");
             }
         }
         let words = [Content::text("no such city")];
-        let replied =
-            Value::from(write_replies(&message, &[ToolReply { is_error: true, ..tool_reply(&words) }])).to_string();
-        assert!(!replied.contains("without a message"), "{dialect:?}: {replied}");
+        let replied = Value::from(write_replies(
+            &message,
+            &[ToolReply {
+                is_error: true,
+                ..tool_reply(&words)
+            }],
+        ))
+        .to_string();
+        assert!(
+            !replied.contains("without a message"),
+            "{dialect:?}: {replied}"
+        );
     }
     // A picture counts as output.
-    let picture = [Content::Image { data: "iVBO".into(), mime_type: "image/png".into() }];
+    let picture = [Content::Image {
+        data: "iVBO".into(),
+        mime_type: "image/png".into(),
+    }];
     for dialect in Dialect::ALL {
         let message = read_message(body_with_one_call(dialect), Some(dialect)).unwrap();
         let replied = Value::from(write_replies(&message, &[tool_reply(&picture)])).to_string();
@@ -153,7 +222,9 @@ fn body_with_one_call(dialect: Dialect) -> Value {
         Dialect::Openai => {
             json!({"tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]})
         }
-        Dialect::OpenaiResponses => json!([{"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}]),
+        Dialect::OpenaiResponses => {
+            json!([{"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}])
+        }
         Dialect::Anthropic => json!([{"type": "tool_use", "id": "1", "name": "f", "input": {}}]),
         Dialect::Gemini => json!([{"functionCall": {"name": "f", "args": {}}}]),
         Dialect::Bedrock => json!([{"toolUse": {"toolUseId": "1", "name": "f", "input": {}}}]),
@@ -173,11 +244,22 @@ fn action_with_input_is_a_call() {
     let call = message.calls[0].as_ref().unwrap();
     assert_eq!(
         (call.name.as_str(), &call.arguments),
-        ("f", &RawArguments::Object(json!({"x": 1}).as_object().unwrap().clone()))
+        (
+            "f",
+            &RawArguments::Object(json!({"x": 1}).as_object().unwrap().clone())
+        )
     );
-    let named = read_message(json!({"tool_name": "g", "action": "f", "action_input": {}}), None).unwrap();
+    let named = read_message(
+        json!({"tool_name": "g", "action": "f", "action_input": {}}),
+        None,
+    )
+    .unwrap();
     assert_eq!(named.calls[0].as_ref().unwrap().name, "g");
-    let answered = read_message(json!({"action": "Final Answer", "action_input": "42"}), None).unwrap();
+    let answered = read_message(
+        json!({"action": "Final Answer", "action_input": "42"}),
+        None,
+    )
+    .unwrap();
     assert_eq!(
         (answered.calls.len(), answered.warnings.as_slice()),
         (0, &["the message has no tool calls".to_owned()][..])

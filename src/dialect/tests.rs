@@ -34,7 +34,11 @@ fn read_calls(body: Value) -> (Dialect, Vec<(Value, String, Value)>) {
     let message = read_guessed(body);
     let calls = message.calls.iter().map(|call| {
         let call = call.as_ref().unwrap();
-        (call.id.clone().unwrap_or_default(), call.name.clone(), arguments_value(&call.arguments))
+        (
+            call.id.clone().unwrap_or_default(),
+            call.name.clone(),
+            arguments_value(&call.arguments),
+        )
     });
     (message.dialect, calls.collect())
 }
@@ -54,7 +58,11 @@ fn one_call(id: &str, name: &str, arguments: Value) -> Vec<(Value, String, Value
 
 /// For each call, whether it was cut off.
 fn cut_off_flags(body: Value) -> Vec<bool> {
-    read_guessed(body).calls.iter().map(|call| call.as_ref().is_ok_and(|call| call.cut_off)).collect()
+    read_guessed(body)
+        .calls
+        .iter()
+        .map(|call| call.as_ref().is_ok_and(|call| call.cut_off))
+        .collect()
 }
 
 fn text(text: &str) -> Content {
@@ -62,17 +70,30 @@ fn text(text: &str) -> Content {
 }
 
 fn image(mime_type: &str) -> Content {
-    Content::Image { data: "aGk=".into(), mime_type: mime_type.into() }
+    Content::Image {
+        data: "aGk=".into(),
+        mime_type: mime_type.into(),
+    }
 }
 
 fn file(uri: &str, mime_type: &str) -> Content {
-    let resource =
-        Resource { uri: uri.into(), mime_type: Some(mime_type.into()), blob: Some("aGk=".into()), text: None };
+    let resource = Resource {
+        uri: uri.into(),
+        mime_type: Some(mime_type.into()),
+        blob: Some("aGk=".into()),
+        text: None,
+    };
     Content::Resource { resource }
 }
 
 fn tool_reply(content: &[Content]) -> ToolReply<'_> {
-    ToolReply { content, structured: None, is_error: false, is_final_answer: false, is_invalid_call: false }
+    ToolReply {
+        content,
+        structured: None,
+        is_error: false,
+        is_final_answer: false,
+        is_invalid_call: false,
+    }
 }
 
 /// The reply to a message with one call.
@@ -96,26 +117,41 @@ mod openai {
         let message = json!({"role": "assistant", "content": null, "refusal": null, "function_call": null,
             "audio": null, "tool_calls": [call("c1")]});
         let choice = json!({"index": 0, "finish_reason": "tool_calls", "logprobs": null, "message": message});
-        let completion = json!({"id": "x", "object": "chat.completion", "choices": [choice], "usage": {}});
+        let completion =
+            json!({"id": "x", "object": "chat.completion", "choices": [choice], "usage": {}});
         let bare = json!([call("c1")]);
-        for body in [message.clone(), choice, completion, bare, call("c1"), json!([message])] {
-            assert_eq!(read_calls(body), (Dialect::Openai, one_call("c1", "f", json!("{\"a\": 1}"))));
+        for body in [
+            message.clone(),
+            choice,
+            completion,
+            bare,
+            call("c1"),
+            json!([message]),
+        ] {
+            assert_eq!(
+                read_calls(body),
+                (Dialect::Openai, one_call("c1", "f", json!("{\"a\": 1}")))
+            );
         }
     }
 
     #[test]
     fn camel_case_keys_are_read() {
-        let message = json!({"role": "assistant", "content": "", "toolCalls": [call("c1"), call("c2")]});
-        let completion = json!({"choices": [{"index": 0, "message": message, "finishReason": "length"}]});
+        let message =
+            json!({"role": "assistant", "content": "", "toolCalls": [call("c1"), call("c2")]});
+        let completion =
+            json!({"choices": [{"index": 0, "message": message, "finishReason": "length"}]});
         assert_eq!(cut_off_flags(completion), [false, true]);
     }
 
     #[test]
     fn ollama_call_without_id_gets_one() {
         let call = json!({"function": {"name": "f", "arguments": {"a": 1}}});
-        let body =
-            json!({"model": "m", "done": true, "message": {"role": "assistant", "content": "", "tool_calls": [call]}});
-        assert_eq!(read_calls(body.clone()), (Dialect::Openai, one_call("call_1", "f", json!({"a": 1}))));
+        let body = json!({"model": "m", "done": true, "message": {"role": "assistant", "content": "", "tool_calls": [call]}});
+        assert_eq!(
+            read_calls(body.clone()),
+            (Dialect::Openai, one_call("call_1", "f", json!({"a": 1})))
+        );
         assert!(read_guessed(body).warnings[0].contains("`call_1`"));
     }
 
@@ -123,16 +159,28 @@ mod openai {
     fn function_call_gets_a_function_message() {
         let body = json!({"role": "assistant", "content": null, "function_call": {"name": "f", "arguments": "{}"}});
         let reply = reply_to(body, tool_reply(&[text("4")]));
-        assert_eq!(reply, json!({"role": "function", "name": "f", "content": "4"}));
+        assert_eq!(
+            reply,
+            json!({"role": "function", "name": "f", "content": "4"})
+        );
     }
 
     #[test]
     fn images_follow_in_a_user_message() {
         let message = read_guessed(json!([call("a"), call("b")]));
-        let (first, second) =
-            ([text("see"), image("image/png"), file("f:///a/r.pdf?x", "application/pdf")], [text("4")]);
+        let (first, second) = (
+            [
+                text("see"),
+                image("image/png"),
+                file("f:///a/r.pdf?x", "application/pdf"),
+            ],
+            [text("4")],
+        );
         assert_eq!(
-            Value::from(write_replies(&message, &[tool_reply(&first), tool_reply(&second)])),
+            Value::from(write_replies(
+                &message,
+                &[tool_reply(&first), tool_reply(&second)]
+            )),
             json!([
                 {"role": "tool", "tool_call_id": "a", "content": "see\n\
                     [attachment 1: in the user's message that follows]\n[attachment 2: in the user's message that follows]"},
@@ -148,20 +196,38 @@ mod openai {
 
     #[test]
     fn unsupported_content_is_noted_as_omitted() {
-        let sound = Content::Audio { data: "AAAA".repeat(1024), mime_type: "audio/wav".into() };
-        let reply = reply_to(json!([call("a")]), tool_reply(&[sound, image("image/tiff")]));
+        let sound = Content::Audio {
+            data: "AAAA".repeat(1024),
+            mime_type: "audio/wav".into(),
+        };
+        let reply = reply_to(
+            json!([call("a")]),
+            tool_reply(&[sound, image("image/tiff")]),
+        );
         let why = "left out, this API does not take it in a tool result";
-        assert_eq!(reply["content"], format!("[audio/wav, 3.0 KiB: {why}]\n[image/tiff, 2 B: {why}]"));
+        assert_eq!(
+            reply["content"],
+            format!("[audio/wav, 3.0 KiB: {why}]\n[image/tiff, 2 B: {why}]")
+        );
     }
 
     #[test]
     fn custom_calls_and_extra_choices_get_warnings() {
-        let custom = json!({"id": "x9", "type": "custom", "custom": {"name": "sql", "input": "select 1"}});
+        let custom =
+            json!({"id": "x9", "type": "custom", "custom": {"name": "sql", "input": "select 1"}});
         let choice = |id| json!({"message": {"role": "assistant", "tool_calls": [call(id), custom.clone()]}});
         let message = read_guessed(json!({"choices": [choice("a"), choice("b")]}));
         assert_eq!(message.calls.len(), 1);
-        assert!(message.warnings[0].contains("2 choices"), "{:?}", message.warnings);
-        assert!(message.warnings[1].contains("the `custom` call x9 is ignored"), "{:?}", message.warnings);
+        assert!(
+            message.warnings[0].contains("2 choices"),
+            "{:?}",
+            message.warnings
+        );
+        assert!(
+            message.warnings[1].contains("the `custom` call x9 is ignored"),
+            "{:?}",
+            message.warnings
+        );
     }
 
     #[test]
@@ -193,7 +259,10 @@ mod responses {
         for body in [call(), json!([call()]), items, response, mixed] {
             let message = read_guessed(body.clone());
             assert_eq!(message.warnings, [""; 0], "{body}");
-            assert_eq!(read_calls(body), (Dialect::OpenaiResponses, one_call("c1", "f", json!("{}"))));
+            assert_eq!(
+                read_calls(body),
+                (Dialect::OpenaiResponses, one_call("c1", "f", json!("{}")))
+            );
         }
     }
 
@@ -211,19 +280,33 @@ mod responses {
         half["status"] = "incomplete".into();
         assert_eq!(cut_off_flags(json!([call(), half])), [false, true]);
         assert_eq!(
-            cut_off_flags(json!({"object": "response", "status": "incomplete", "output": [call(), call()]})),
+            cut_off_flags(
+                json!({"object": "response", "status": "incomplete", "output": [call(), call()]})
+            ),
             [false, true]
         );
         let last_message = json!({"type": "message", "role": "assistant", "content": []});
-        assert_eq!(cut_off_flags(json!({"status": "incomplete", "output": [call(), last_message]})), [false]);
+        assert_eq!(
+            cut_off_flags(json!({"status": "incomplete", "output": [call(), last_message]})),
+            [false]
+        );
     }
 
     #[test]
     fn output_is_a_text_or_parts() {
         let reply = reply_to(call(), tool_reply(&[text("a"), text("b")]));
-        assert_eq!(reply, json!({"type": "function_call_output", "call_id": "c1", "output": "a\nb"}));
-        let reply =
-            reply_to(call(), tool_reply(&[text("a"), image("image/jpg"), file("f:///r.pdf", "application/pdf")]));
+        assert_eq!(
+            reply,
+            json!({"type": "function_call_output", "call_id": "c1", "output": "a\nb"})
+        );
+        let reply = reply_to(
+            call(),
+            tool_reply(&[
+                text("a"),
+                image("image/jpg"),
+                file("f:///r.pdf", "application/pdf"),
+            ]),
+        );
         assert_eq!(
             reply["output"],
             json!([
@@ -253,18 +336,32 @@ mod anthropic {
             "stop_reason": "tool_use", "stop_sequence": null, "usage": {}});
         for body in [call(), json!([call()]), content, message, response] {
             assert_eq!(read_guessed(body.clone()).warnings, [""; 0]);
-            assert_eq!(read_calls(body), (Dialect::Anthropic, one_call("t1", "f", json!({"a": 1}))));
+            assert_eq!(
+                read_calls(body),
+                (Dialect::Anthropic, one_call("t1", "f", json!({"a": 1})))
+            );
         }
     }
 
     #[test]
     fn results_form_one_message_with_error_flags() {
-        let message = read_guessed(json!([call(), {"type": "tool_use", "id": "t2", "name": "g", "input": {}}]));
-        let failed = ToolReply { is_error: true, ..tool_reply(&[]) };
+        let message = read_guessed(
+            json!([call(), {"type": "tool_use", "id": "t2", "name": "g", "input": {}}]),
+        );
+        let failed = ToolReply {
+            is_error: true,
+            ..tool_reply(&[])
+        };
         let content = [text("no"), image("image/png")];
         let reply = write_replies(
             &message,
-            &[tool_reply(&[text("4"), text(" "), image("image/png")]), ToolReply { content: &content, ..failed }],
+            &[
+                tool_reply(&[text("4"), text(" "), image("image/png")]),
+                ToolReply {
+                    content: &content,
+                    ..failed
+                },
+            ],
         );
         assert_eq!(
             Value::from(reply),
@@ -279,8 +376,15 @@ mod anthropic {
 
     #[test]
     fn files_become_document_blocks() {
-        let notes = Resource { uri: "f:///n.md".into(), text: Some("# n".into()), ..Resource::default() };
-        let content = [file("f:///r.pdf", "application/pdf"), Content::Resource { resource: notes }];
+        let notes = Resource {
+            uri: "f:///n.md".into(),
+            text: Some("# n".into()),
+            ..Resource::default()
+        };
+        let content = [
+            file("f:///r.pdf", "application/pdf"),
+            Content::Resource { resource: notes },
+        ];
         let reply = reply_to(call(), tool_reply(&content));
         assert_eq!(
             reply["content"][0]["content"],
@@ -296,23 +400,43 @@ mod anthropic {
     fn token_limit_cuts_off_the_last_call() {
         let body = |content: Value| json!({"role": "assistant", "stop_reason": "max_tokens", "content": content});
         assert_eq!(cut_off_flags(body(json!([call(), call()]))), [false, true]);
-        assert_eq!(cut_off_flags(body(json!([call(), {"type": "text", "text": "and th"}]))), [false]);
+        assert_eq!(
+            cut_off_flags(body(json!([call(), {"type": "text", "text": "and th"}]))),
+            [false]
+        );
     }
 
     #[test]
     fn unknown_block_types_get_warnings() {
-        for (kind, warnings) in
-            [("text", 0), ("web_search_tool_result", 0), ("mcp_tool_use", 0), ("surprise", 1), ("function_call", 1)]
-        {
-            let found = read_guessed(json!({"role": "assistant", "content": [{"type": kind}, call()]}));
-            assert_eq!((found.calls.len(), found.warnings.len()), (1, warnings), "{kind}: {:?}", found.warnings);
+        for (kind, warnings) in [
+            ("text", 0),
+            ("web_search_tool_result", 0),
+            ("mcp_tool_use", 0),
+            ("surprise", 1),
+            ("function_call", 1),
+        ] {
+            let found =
+                read_guessed(json!({"role": "assistant", "content": [{"type": kind}, call()]}));
+            assert_eq!(
+                (found.calls.len(), found.warnings.len()),
+                (1, warnings),
+                "{kind}: {:?}",
+                found.warnings
+            );
         }
-        read_refusal(json!({"role": "user", "content": [call()]}), Some(Dialect::Anthropic));
+        read_refusal(
+            json!({"role": "user", "content": [call()]}),
+            Some(Dialect::Anthropic),
+        );
     }
 
     #[test]
     fn unsupported_documents_become_text() {
-        let blank = Resource { mime_type: Some("text/plain".into()), blob: Some("IA==".into()), ..Resource::default() };
+        let blank = Resource {
+            mime_type: Some("text/plain".into()),
+            blob: Some("IA==".into()),
+            ..Resource::default()
+        };
         for (block, kind) in [
             (file("f:///a.b", "application/pdf"), "document"),
             (file("f:///a.b", "application/zip"), "text"),
@@ -322,7 +446,10 @@ mod anthropic {
         ] {
             let content = [block];
             let reply = reply_to(call(), tool_reply(&content));
-            assert_eq!(reply["content"][0]["content"][0]["type"], kind, "{content:?}");
+            assert_eq!(
+                reply["content"][0]["content"][0]["type"], kind,
+                "{content:?}"
+            );
         }
     }
 
@@ -339,14 +466,29 @@ mod gemini {
 
     #[test]
     fn camel_and_snake_case_are_read() {
-        for (call, finish) in [("functionCall", "finishReason"), ("function_call", "finish_reason")] {
-            let part = json!({call: {"id": "g1", "name": "f", "args": {"a": 1}}, "thoughtSignature": "x"});
+        for (call, finish) in [
+            ("functionCall", "finishReason"),
+            ("function_call", "finish_reason"),
+        ] {
+            let part =
+                json!({call: {"id": "g1", "name": "f", "args": {"a": 1}}, "thoughtSignature": "x"});
             let parts = json!([{"text": "hm", "thought": true, "functionCall": null}, part]);
             let content = json!({"role": "model", "parts": parts});
             let candidate = json!({"content": content, finish: "STOP", "index": 0});
-            let response = json!({"candidates": [candidate], "usageMetadata": {}, "modelVersion": "x"});
-            for body in [part, parts, content, candidate, response.clone(), json!([response])] {
-                assert_eq!(read_calls(body), (Dialect::Gemini, one_call("g1", "f", json!({"a": 1}))));
+            let response =
+                json!({"candidates": [candidate], "usageMetadata": {}, "modelVersion": "x"});
+            for body in [
+                part,
+                parts,
+                content,
+                candidate,
+                response.clone(),
+                json!([response]),
+            ] {
+                assert_eq!(
+                    read_calls(body),
+                    (Dialect::Gemini, one_call("g1", "f", json!({"a": 1})))
+                );
             }
         }
     }
@@ -358,8 +500,20 @@ mod gemini {
         );
         let data = json!([1, 2]);
         let (first, second) = ([text("[1, 2]"), image("image/png")], [text("no")]);
-        let first = ToolReply { structured: Some(&data), ..tool_reply(&first) };
-        let reply = write_replies(&message, &[first, ToolReply { is_error: true, ..tool_reply(&second) }]);
+        let first = ToolReply {
+            structured: Some(&data),
+            ..tool_reply(&first)
+        };
+        let reply = write_replies(
+            &message,
+            &[
+                first,
+                ToolReply {
+                    is_error: true,
+                    ..tool_reply(&second)
+                },
+            ],
+        );
         assert_eq!(
             Value::from(reply),
             json!([{"role": "user", "parts": [
@@ -376,7 +530,10 @@ mod gemini {
         let content = [text("page 1 of 2: {\"a\": 1}")];
         let reply = reply_to(
             json!({"functionCall": {"name": "f"}}),
-            ToolReply { structured: Some(&data), ..tool_reply(&content) },
+            ToolReply {
+                structured: Some(&data),
+                ..tool_reply(&content)
+            },
         );
         let response = &reply["parts"][0]["functionResponse"]["response"];
         assert_eq!(*response, json!({"output": "page 1 of 2: {\"a\": 1}"}));
@@ -397,29 +554,53 @@ mod gemini {
         let body = json!({"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "print(f())", "index": 0}]});
         let message = read_guessed(body);
         let malformed = message.calls[0].as_ref().unwrap_err();
-        assert!(malformed.correction.contains("(print(f()))"), "{malformed:?}");
-        let reply = write_replies(&message, &[ToolReply { is_error: true, ..tool_reply(&[text("again")]) }]);
-        assert_eq!(reply, [json!({"role": "user", "parts": [{"text": "again"}]})]);
+        assert!(
+            malformed.correction.contains("(print(f()))"),
+            "{malformed:?}"
+        );
+        let reply = write_replies(
+            &message,
+            &[ToolReply {
+                is_error: true,
+                ..tool_reply(&[text("again")])
+            }],
+        );
+        assert_eq!(
+            reply,
+            [json!({"role": "user", "parts": [{"text": "again"}]})]
+        );
     }
 
     #[test]
     fn token_limit_cuts_off_the_last_call() {
         let parts = json!([{"functionCall": {"name": "f"}}, {"functionCall": {"name": "g"}}]);
-        assert_eq!(cut_off_flags(json!({"finishReason": "MAX_TOKENS", "content": {"parts": parts}})), [false, true]);
+        assert_eq!(
+            cut_off_flags(json!({"finishReason": "MAX_TOKENS", "content": {"parts": parts}})),
+            [false, true]
+        );
     }
 
     #[test]
     fn text_after_the_call_was_cut_off() {
         let parts = json!([{"functionCall": {"name": "f"}}, {"text": "and then I wou"}]);
-        assert_eq!(cut_off_flags(json!({"finishReason": "MAX_TOKENS", "content": {"parts": parts}})), [false]);
+        assert_eq!(
+            cut_off_flags(json!({"finishReason": "MAX_TOKENS", "content": {"parts": parts}})),
+            [false]
+        );
     }
 
     #[test]
     fn continued_call_is_cut_off() {
         for continues in ["willContinue", "will_continue"] {
             let call = |continued: bool| json!({"parts": [{"functionCall": {"name": "f", continues: continued}}]});
-            let cut_by = |continued: bool| cut_off_flags(json!({"finishReason": "STOP", "content": call(continued)}));
-            assert_eq!((cut_by(true), cut_by(false)), (vec![true], vec![false]), "{continues}");
+            let cut_by = |continued: bool| {
+                cut_off_flags(json!({"finishReason": "STOP", "content": call(continued)}))
+            };
+            assert_eq!(
+                (cut_by(true), cut_by(false)),
+                (vec![true], vec![false]),
+                "{continues}"
+            );
         }
     }
 }
@@ -434,14 +615,16 @@ mod bedrock {
     #[test]
     fn calls_are_found_among_blocks() {
         let thought = json!({"reasoningContent": {"reasoningText": {"text": "…"}}});
-        let server =
-            json!({"toolUse": {"toolUseId": "s", "name": "nova_grounding", "input": {}, "type": "server_tool_use"}});
+        let server = json!({"toolUse": {"toolUseId": "s", "name": "nova_grounding", "input": {}, "type": "server_tool_use"}});
         let content = json!([{"text": "hm"}, thought, server, call("b1")]);
         let message = json!({"role": "assistant", "content": content});
         let response = json!({"output": {"message": message}, "stopReason": "tool_use", "usage": {}, "metrics": {}});
         for body in [call("b1"), json!([call("b1")]), content, message, response] {
             assert_eq!(read_guessed(body.clone()).warnings, [""; 0]);
-            assert_eq!(read_calls(body), (Dialect::Bedrock, one_call("b1", "f", json!({"a": 1}))));
+            assert_eq!(
+                read_calls(body),
+                (Dialect::Bedrock, one_call("b1", "f", json!({"a": 1})))
+            );
         }
         assert_eq!(
             cut_off_flags(
@@ -455,36 +638,76 @@ mod bedrock {
     fn only_object_data_becomes_json() {
         let (object, list) = (json!({"a": 1}), json!([1]));
         let content = [text("{\"a\":1}"), image("image/png")];
-        let reply = reply_to(call("b1"), ToolReply { structured: Some(&object), ..tool_reply(&content) });
+        let reply = reply_to(
+            call("b1"),
+            ToolReply {
+                structured: Some(&object),
+                ..tool_reply(&content)
+            },
+        );
         assert_eq!(
             reply,
             json!({"role": "user", "content": [{"toolResult": {"toolUseId": "b1", "status": "success", "content": [
                 {"json": {"a": 1}}, {"image": {"format": "png", "source": {"bytes": "aGk="}}}]}}]})
         );
         let content = [text("[1]")];
-        let reply = reply_to(call("b1"), ToolReply { structured: Some(&list), is_error: true, ..tool_reply(&content) });
+        let reply = reply_to(
+            call("b1"),
+            ToolReply {
+                structured: Some(&list),
+                is_error: true,
+                ..tool_reply(&content)
+            },
+        );
         let result = &reply["content"][0]["toolResult"];
-        assert_eq!((&result["content"], &result["status"]), (&json!([{"text": "[1]"}]), &json!("error")));
+        assert_eq!(
+            (&result["content"], &result["status"]),
+            (&json!([{"text": "[1]"}]), &json!("error"))
+        );
     }
 
     #[test]
     fn list_items_become_json_or_text() {
         let data = json!([{"a": 1}, [2], {"b": 3}]);
-        let content = [text("first"), text("{\"a\":1}"), text("[2]"), text("between"), text("{\"b\": 3}")];
-        let reply = reply_to(call("b1"), ToolReply { structured: Some(&data), ..tool_reply(&content) });
+        let content = [
+            text("first"),
+            text("{\"a\":1}"),
+            text("[2]"),
+            text("between"),
+            text("{\"b\": 3}"),
+        ];
+        let reply = reply_to(
+            call("b1"),
+            ToolReply {
+                structured: Some(&data),
+                ..tool_reply(&content)
+            },
+        );
         assert_eq!(
             reply["content"][0]["toolResult"]["content"],
             json!([{"text": "first"}, {"json": {"a": 1}}, {"text": "[2]"}, {"text": "between"}, {"json": {"b": 3}}])
         );
         let last = [text("words"), text("{\"a\":1}")];
-        let reply = reply_to(call("b1"), ToolReply { structured: Some(&data[0]), ..tool_reply(&last) });
-        assert_eq!(reply["content"][0]["toolResult"]["content"], json!([{"text": "words"}, {"json": {"a": 1}}]));
+        let reply = reply_to(
+            call("b1"),
+            ToolReply {
+                structured: Some(&data[0]),
+                ..tool_reply(&last)
+            },
+        );
+        assert_eq!(
+            reply["content"][0]["toolResult"]["content"],
+            json!([{"text": "words"}, {"json": {"a": 1}}])
+        );
     }
 
     #[test]
     fn documents_have_supported_formats() {
         let office = "application/vnd.openxmlformats-officedocument";
-        let (word, sheet) = (format!("{office}.wordprocessingml.document"), format!("{office}.spreadsheetml.sheet"));
+        let (word, sheet) = (
+            format!("{office}.wordprocessingml.document"),
+            format!("{office}.spreadsheetml.sheet"),
+        );
         for (mime_type, format) in [
             ("application/pdf", "pdf"),
             ("text/csv", "csv"),
@@ -500,58 +723,105 @@ mod bedrock {
             let reply = reply_to(call("b1"), tool_reply(&content));
             let content = &reply["content"][0]["toolResult"]["content"];
             let document = json!({"format": format, "name": "a (b1)", "source": {"bytes": "aGk="}});
-            assert_eq!(content, &json!([{"text": "a.b is the document \"a (b1)\"."}, {"document": document}]));
+            assert_eq!(
+                content,
+                &json!([{"text": "a.b is the document \"a (b1)\"."}, {"document": document}])
+            );
         }
         let content = [file("f:///a.b", "application/zip")];
         let reply = reply_to(call("b1"), tool_reply(&content));
-        assert!(reply["content"][0]["toolResult"]["content"][0]["text"].as_str().unwrap().contains("left out"));
+        assert!(
+            reply["content"][0]["toolResult"]["content"][0]["text"]
+                .as_str()
+                .unwrap()
+                .contains("left out")
+        );
     }
 
     #[test]
     fn data_and_equal_text_are_sent_once() {
         let data = json!({"a": 1});
-        let reply = reply_to(call("b1"), ToolReply { structured: Some(&data), ..tool_reply(&[]) });
-        assert_eq!(reply["content"][0]["toolResult"]["content"], json!([{"json": {"a": 1}}]));
+        let reply = reply_to(
+            call("b1"),
+            ToolReply {
+                structured: Some(&data),
+                ..tool_reply(&[])
+            },
+        );
+        assert_eq!(
+            reply["content"][0]["toolResult"]["content"],
+            json!([{"json": {"a": 1}}])
+        );
         for (words, expected) in [
             ("{\"a\": 1.0}", json!([{"text": "{\"a\": 1.0}"}])),
             (" {\"a\": 1 }", json!([{"json": {"a": 1}}])),
             ("one", json!([{"text": "one"}])),
         ] {
             let content = [text(words)];
-            let reply = reply_to(call("b1"), ToolReply { structured: Some(&data), ..tool_reply(&content) });
-            assert_eq!(reply["content"][0]["toolResult"]["content"], expected, "{words}");
+            let reply = reply_to(
+                call("b1"),
+                ToolReply {
+                    structured: Some(&data),
+                    ..tool_reply(&content)
+                },
+            );
+            assert_eq!(
+                reply["content"][0]["toolResult"]["content"], expected,
+                "{words}"
+            );
         }
     }
 
     #[test]
     fn other_messages_are_refused() {
-        for body in
-            [json!({"role": "user", "content": [call("b1")]}), json!([{"type": "text", "text": "hm", "toolUse": {}}])]
-        {
+        for body in [
+            json!({"role": "user", "content": [call("b1")]}),
+            json!([{"type": "text", "text": "hm", "toolUse": {}}]),
+        ] {
             read_refusal(body, Some(Dialect::Bedrock));
         }
-        assert_eq!(read_guessed(json!([{"surprise": 1}, call("b1")])).warnings.len(), 1);
+        assert_eq!(
+            read_guessed(json!([{"surprise": 1}, call("b1")]))
+                .warnings
+                .len(),
+            1
+        );
     }
 
     #[test]
     fn documents_with_equal_names_are_numbered() {
         let content: Vec<Content> = (0..4).map(|_| file("f:///a.csv", "text/csv")).collect();
         let reply = reply_to(call("b1"), tool_reply(&content));
-        let blocks = reply["content"][0]["toolResult"]["content"].as_array().unwrap();
-        let names: Vec<&str> = blocks.iter().filter_map(|block| block["document"]["name"].as_str()).collect();
+        let blocks = reply["content"][0]["toolResult"]["content"]
+            .as_array()
+            .unwrap();
+        let names: Vec<&str> = blocks
+            .iter()
+            .filter_map(|block| block["document"]["name"].as_str())
+            .collect();
         assert_eq!(names, ["a (b1)", "a (b1) 2", "a (b1) 3", "a (b1) 4"]);
     }
 
     #[test]
     fn document_names_are_valid_and_unique() {
         let message = read_guessed(json!([call("tooluse_AbCd1234xY"), call("b:2")]));
-        let content =
-            [file("f:///a/Q3__report%20(v1).final.pdf", "application/pdf"), file("", "text/csv"), file("", "text/csv")];
-        let reply = write_replies(&message, &[tool_reply(&content), tool_reply(&content[1..2])]);
+        let content = [
+            file("f:///a/Q3__report%20(v1).final.pdf", "application/pdf"),
+            file("", "text/csv"),
+            file("", "text/csv"),
+        ];
+        let reply = write_replies(
+            &message,
+            &[tool_reply(&content), tool_reply(&content[1..2])],
+        );
         let documents = |result: usize| -> Vec<(Value, Value)> {
-            let blocks = reply[0]["content"][result]["toolResult"]["content"].as_array().unwrap();
+            let blocks = reply[0]["content"][result]["toolResult"]["content"]
+                .as_array()
+                .unwrap();
             let documents = blocks.iter().filter_map(|block| block.get("document"));
-            documents.map(|document| (document["name"].clone(), document["format"].clone())).collect()
+            documents
+                .map(|document| (document["name"].clone(), document["format"].clone()))
+                .collect()
         };
         let named = |name: &str, format: &str| (json!(name), json!(format));
         assert_eq!(
@@ -577,45 +847,86 @@ mod mcp {
     fn single_and_batch_requests_are_read() {
         let loose = json!({"method": "tools/call", "id": 7, "params": {"name": "f", "arguments": {"a": 1}}});
         for body in [call(json!(7)), json!([call(json!(7))]), loose] {
-            assert_eq!(read_calls(body), (Dialect::Mcp, vec![(json!(7), "f".to_owned(), json!({"a": 1}))]));
+            assert_eq!(
+                read_calls(body),
+                (
+                    Dialect::Mcp,
+                    vec![(json!(7), "f".to_owned(), json!({"a": 1}))]
+                )
+            );
         }
         let without = json!({"method": "tools/call", "params": {"name": "f"}});
         let reply = reply_to(without, tool_reply(&[]));
-        assert_eq!(reply, json!({"jsonrpc": "2.0", "id": null, "result": {"content": [], "isError": false}}));
+        assert_eq!(
+            reply,
+            json!({"jsonrpc": "2.0", "id": null, "result": {"content": [], "isError": false}})
+        );
     }
 
     #[test]
     fn results_have_content_and_structured_data() {
         let (object, list) = (json!({"a": 1}), json!([1]));
         let content = [text("x"), image("image/tiff")];
-        let reply =
-            reply_to(call(json!("q")), ToolReply { structured: Some(&object), is_error: true, ..tool_reply(&content) });
+        let reply = reply_to(
+            call(json!("q")),
+            ToolReply {
+                structured: Some(&object),
+                is_error: true,
+                ..tool_reply(&content)
+            },
+        );
         assert_eq!(
             reply,
             json!({"jsonrpc": "2.0", "id": "q", "result": {"isError": true, "structuredContent": {"a": 1}, "content": [
                 {"type": "text", "text": "x"}, {"type": "image", "data": "aGk=", "mimeType": "image/tiff"}]}})
         );
-        let reply = reply_to(call(json!("q")), ToolReply { structured: Some(&list), ..tool_reply(&content) });
+        let reply = reply_to(
+            call(json!("q")),
+            ToolReply {
+                structured: Some(&list),
+                ..tool_reply(&content)
+            },
+        );
         assert_eq!(reply["result"].get("structuredContent"), None);
     }
 
     #[test]
     fn final_answer_is_marked() {
-        let reply = reply_to(call(json!("q")), ToolReply { is_final_answer: true, ..tool_reply(&[]) });
-        assert_eq!(reply["result"]["_meta"], json!({"toolcrib/resultAsAnswer": true}));
+        let reply = reply_to(
+            call(json!("q")),
+            ToolReply {
+                is_final_answer: true,
+                ..tool_reply(&[])
+            },
+        );
+        assert_eq!(
+            reply["result"]["_meta"],
+            json!({"toolcrib/resultAsAnswer": true})
+        );
     }
 
     #[test]
     fn invalid_call_gets_a_protocol_error() {
         let content = [text("no such tool")];
-        let no_call = ToolReply { is_error: true, is_invalid_call: true, ..tool_reply(&content) };
+        let no_call = ToolReply {
+            is_error: true,
+            is_invalid_call: true,
+            ..tool_reply(&content)
+        };
         let reply = reply_to(call(json!(1)), no_call);
-        assert_eq!(reply, json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no such tool"}}));
+        assert_eq!(
+            reply,
+            json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no such tool"}})
+        );
         let other = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
         assert_eq!(reply_to(other, no_call)["error"]["code"], -32601);
-        let notification = read_guessed(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        let notification =
+            read_guessed(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         assert_eq!(notification.calls, []);
-        assert!(notification.warnings[0].contains("the notification `notifications/initialized` is ignored"));
+        assert!(
+            notification.warnings[0]
+                .contains("the notification `notifications/initialized` is ignored")
+        );
     }
 }
 
@@ -632,22 +943,46 @@ mod native {
             json!({"name": "f", "parameters": arguments, "id": "n1"}),
             json!({"tool": "f", "input": arguments, "call_id": "n1"}),
         ] {
-            assert_eq!(read_calls(body.clone()), (Dialect::Native, one_call("n1", "f", json!({"a": 1}))));
-            assert_eq!(read_calls(json!([body])), (Dialect::Native, one_call("n1", "f", json!({"a": 1}))));
+            assert_eq!(
+                read_calls(body.clone()),
+                (Dialect::Native, one_call("n1", "f", json!({"a": 1})))
+            );
+            assert_eq!(
+                read_calls(json!([body])),
+                (Dialect::Native, one_call("n1", "f", json!({"a": 1})))
+            );
         }
-        assert!(read_refusal(json!({"name": "f", "description": "d", "parameters": {}}), None).contains("no dialect"));
+        assert!(
+            read_refusal(
+                json!({"name": "f", "description": "d", "parameters": {}}),
+                None
+            )
+            .contains("no dialect")
+        );
         let message = read_guessed(json!({"tool_name": "f", "arguments": {}, "run_id": "r"}));
-        assert_eq!(message.warnings, ["unknown keys of a call are ignored: `run_id`"]);
+        assert_eq!(
+            message.warnings,
+            ["unknown keys of a call are ignored: `run_id`"]
+        );
     }
 
     #[test]
     fn final_answer_is_marked() {
         let body = json!({"tool_name": "f", "arguments": {}});
         assert_eq!(
-            reply_to(body.clone(), ToolReply { is_final_answer: true, ..tool_reply(&[]) })["result_as_answer"],
+            reply_to(
+                body.clone(),
+                ToolReply {
+                    is_final_answer: true,
+                    ..tool_reply(&[])
+                }
+            )["result_as_answer"],
             json!(true)
         );
-        assert_eq!(reply_to(body, tool_reply(&[])).get("result_as_answer"), None);
+        assert_eq!(
+            reply_to(body, tool_reply(&[])).get("result_as_answer"),
+            None
+        );
     }
 
     #[test]
@@ -656,7 +991,13 @@ mod native {
         let content = [text("x")];
         let body = json!({"tool_name": "f", "arguments": {}, "tool_use_id": "n1"});
         assert_eq!(
-            reply_to(body, ToolReply { structured: Some(&data), ..tool_reply(&content) }),
+            reply_to(
+                body,
+                ToolReply {
+                    structured: Some(&data),
+                    ..tool_reply(&content)
+                }
+            ),
             json!({"tool_name": "f", "tool_use_id": "n1", "is_error": false, "content": [{"type": "text", "text": "x"}],
                 "structured_content": {"a": 1}})
         );
@@ -666,15 +1007,30 @@ mod native {
 #[test]
 fn malformed_call_does_not_affect_others() {
     for (dialect, bad) in [
-        (Dialect::Openai, json!({"id": "x", "type": "function", "function": {"name": 7, "arguments": "{}"}})),
-        (Dialect::Anthropic, json!({"type": "tool_use", "id": "x", "input": {}})),
-        (Dialect::Bedrock, json!({"toolUse": {"toolUseId": "x", "name": "", "input": {}}})),
-        (Dialect::Native, json!({"tool_name": ["f"], "tool_use_id": "x", "arguments": {}})),
+        (
+            Dialect::Openai,
+            json!({"id": "x", "type": "function", "function": {"name": 7, "arguments": "{}"}}),
+        ),
+        (
+            Dialect::Anthropic,
+            json!({"type": "tool_use", "id": "x", "input": {}}),
+        ),
+        (
+            Dialect::Bedrock,
+            json!({"toolUse": {"toolUseId": "x", "name": "", "input": {}}}),
+        ),
+        (
+            Dialect::Native,
+            json!({"tool_name": ["f"], "tool_use_id": "x", "arguments": {}}),
+        ),
     ] {
         let good = write_calls(dialect, &[("y".into(), "f".into(), Map::new())], Wrap::Bare);
         let message = read_guessed(json!([bad, good[0]]));
         let malformed = message.calls[0].as_ref().unwrap_err();
-        assert!(malformed.fault.contains("name") && malformed.correction.contains("exact name"), "{malformed:?}");
+        assert!(
+            malformed.fault.contains("name") && malformed.correction.contains("exact name"),
+            "{malformed:?}"
+        );
         assert_eq!(malformed.id, Some(json!("x")));
         assert_eq!(message.calls[1].as_ref().unwrap().name, "f");
         let content = [text("again")];
@@ -687,16 +1043,31 @@ fn malformed_call_does_not_affect_others() {
 fn message_without_calls_has_a_warning() {
     let messages = |text: &str| {
         [
-            (Dialect::Openai, json!({"role": "assistant", "content": text, "tool_calls": null})),
-            (Dialect::Openai, json!({"choices": [{"message": {"role": "assistant", "content": text}}]})),
+            (
+                Dialect::Openai,
+                json!({"role": "assistant", "content": text, "tool_calls": null}),
+            ),
+            (
+                Dialect::Openai,
+                json!({"choices": [{"message": {"role": "assistant", "content": text}}]}),
+            ),
             (
                 Dialect::OpenaiResponses,
                 json!({"output": [{"type": "message", "role": "assistant",
                 "content": [{"type": "output_text", "text": text}]}]}),
             ),
-            (Dialect::Anthropic, json!({"role": "assistant", "content": [{"type": "text", "text": text}]})),
-            (Dialect::Gemini, json!({"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}}]})),
-            (Dialect::Bedrock, json!({"output": {"message": {"role": "assistant", "content": [{"text": text}]}}})),
+            (
+                Dialect::Anthropic,
+                json!({"role": "assistant", "content": [{"type": "text", "text": text}]}),
+            ),
+            (
+                Dialect::Gemini,
+                json!({"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}}]}),
+            ),
+            (
+                Dialect::Bedrock,
+                json!({"output": {"message": {"role": "assistant", "content": [{"text": text}]}}}),
+            ),
         ]
     };
     for (dialect, body) in messages("Hello.") {
@@ -705,7 +1076,10 @@ fn message_without_calls_has_a_warning() {
         assert_eq!(message.warnings, ["the message has no tool calls"]);
         assert_eq!(write_replies(&message, &[]), [] as [Value; 0]);
     }
-    for text in ["[TOOL_CALL]{}[/TOOL_CALL]", "Thought: hm\n Action: f\nAction Input: {}"] {
+    for text in [
+        "[TOOL_CALL]{}[/TOOL_CALL]",
+        "Thought: hm\n Action: f\nAction Input: {}",
+    ] {
         for (_, body) in messages(text) {
             assert!(read_guessed(body).warnings[0].contains("`dialect=text` reads"));
         }
@@ -715,19 +1089,49 @@ fn message_without_calls_has_a_warning() {
 #[test]
 fn refusal_describes_a_valid_message() {
     for (body, expected) in [
-        (json!({"object": "chat.completion.chunk", "choices": [{"delta": {}}]}), "put the stream together first"),
-        (json!({"type": "content_block_delta", "index": 0, "delta": {}}), "put the stream together first"),
-        (json!({"type": "response.output_item.done", "item": {}}), "put the stream together first"),
-        (json!({"contentBlockDelta": {}}), "put the stream together first"),
-        (json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]), "only the last"),
-        (json!({"role": "user", "content": "x"}), "a message to the model"),
-        (json!({"model": "m", "messages": []}), "a request to a model"),
-        (json!({"error": {"message": "overloaded"}}), "a provider's error"),
+        (
+            json!({"object": "chat.completion.chunk", "choices": [{"delta": {}}]}),
+            "put the stream together first",
+        ),
+        (
+            json!({"type": "content_block_delta", "index": 0, "delta": {}}),
+            "put the stream together first",
+        ),
+        (
+            json!({"type": "response.output_item.done", "item": {}}),
+            "put the stream together first",
+        ),
+        (
+            json!({"contentBlockDelta": {}}),
+            "put the stream together first",
+        ),
+        (
+            json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]),
+            "only the last",
+        ),
+        (
+            json!({"role": "user", "content": "x"}),
+            "a message to the model",
+        ),
+        (
+            json!({"model": "m", "messages": []}),
+            "a request to a model",
+        ),
+        (
+            json!({"error": {"message": "overloaded"}}),
+            "a provider's error",
+        ),
         (json!(7), "neither an object, an array nor a text"),
-        (json!({"weather": "fine"}), "openai, openai-responses, anthropic"),
-        // This is not an envelope, because its option is misspelled, and not a choice. If it were read as a choice,
-        // its calls would be overlooked.
-        (json!({"message": {"role": "assistant", "content": [{"type": "tool_use"}]}, "runid": "r"}), "no dialect"),
+        (
+            json!({"weather": "fine"}),
+            "openai, openai-responses, anthropic",
+        ),
+        // This is not an envelope, because its option is misspelled, and not a choice. If it were
+        // read as a choice, its calls would be overlooked.
+        (
+            json!({"message": {"role": "assistant", "content": [{"type": "tool_use"}]}, "runid": "r"}),
+            "no dialect",
+        ),
     ] {
         let what = read_refusal(body, None);
         assert!(what.contains(expected), "{what}");
@@ -738,20 +1142,35 @@ fn refusal_describes_a_valid_message() {
 fn named_dialect_is_enforced() {
     let body = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]});
     let what = read_refusal(body, Some(Dialect::Openai));
-    assert!(what.contains("not a message of the dialect openai") && what.contains("looks like anthropic"), "{what}");
+    assert!(
+        what.contains("not a message of the dialect openai")
+            && what.contains("looks like anthropic"),
+        "{what}"
+    );
     let plain = json!({"role": "assistant", "content": "Hello."});
-    assert_eq!(read_message(plain, Some(Dialect::Anthropic)).unwrap().dialect, Dialect::Anthropic);
+    assert_eq!(
+        read_message(plain, Some(Dialect::Anthropic))
+            .unwrap()
+            .dialect,
+        Dialect::Anthropic
+    );
 }
 
 #[test]
 fn text_dialect_reads_provider_messages() {
     assert_eq!(read_guessed(json!("hm")).dialect, Dialect::Text);
     assert_eq!(read_guessed(json!({"text": "hm"})).dialect, Dialect::Text);
-    let body =
-        json!({"role": "assistant", "content": [{"type": "thinking", "text": "no"}, {"type": "text", "text": "hm"}]});
-    assert_eq!(read_message(body.clone(), Some(Dialect::Text)).unwrap().dialect, Dialect::Text);
+    let body = json!({"role": "assistant", "content": [{"type": "thinking", "text": "no"}, {"type": "text", "text": "hm"}]});
     assert_eq!(
-        message_texts::join_texts(&json!({"choices": [{"message": {"content": "a"}}, {"message": {"content": "b"}}]})),
+        read_message(body.clone(), Some(Dialect::Text))
+            .unwrap()
+            .dialect,
+        Dialect::Text
+    );
+    assert_eq!(
+        message_texts::join_texts(
+            &json!({"choices": [{"message": {"content": "a"}}, {"message": {"content": "b"}}]})
+        ),
         "a"
     );
 }
@@ -783,7 +1202,9 @@ fn write_calls(dialect: Dialect, calls: &[Call], wrap: Wrap) -> Value {
             match wrap {
                 Wrap::Bare => calls,
                 Wrap::Message => message,
-                Wrap::Response => json!({"object": "chat.completion", "choices": [{"index": 0, "message": message}]}),
+                Wrap::Response => {
+                    json!({"object": "chat.completion", "choices": [{"index": 0, "message": message}]})
+                }
             }
         }
         Dialect::OpenaiResponses => {
@@ -793,7 +1214,9 @@ fn write_calls(dialect: Dialect, calls: &[Call], wrap: Wrap) -> Value {
             });
             match wrap {
                 Wrap::Bare | Wrap::Message => items,
-                Wrap::Response => json!({"object": "response", "status": "completed", "output": items}),
+                Wrap::Response => {
+                    json!({"object": "response", "status": "completed", "output": items})
+                }
             }
         }
         Dialect::Anthropic => {
@@ -810,13 +1233,17 @@ fn write_calls(dialect: Dialect, calls: &[Call], wrap: Wrap) -> Value {
             }
         }
         Dialect::Gemini => {
-            let parts =
-                map_calls(calls, |(id, name, args)| json!({"functionCall": {"id": id, "name": name, "args": args}}));
+            let parts = map_calls(
+                calls,
+                |(id, name, args)| json!({"functionCall": {"id": id, "name": name, "args": args}}),
+            );
             let content = json!({"role": "model", "parts": parts});
             match wrap {
                 Wrap::Bare => parts,
                 Wrap::Message => content,
-                Wrap::Response => json!({"candidates": [{"content": content, "finishReason": "STOP"}]}),
+                Wrap::Response => {
+                    json!({"candidates": [{"content": content, "finishReason": "STOP"}]})
+                }
             }
         }
         Dialect::Bedrock => {
@@ -904,14 +1331,23 @@ fn arguments() -> impl Strategy<Value = Map<String, Value>> {
     let value = leaf.prop_recursive(3, 16, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map("\\PC{0,5}", inner, 0..4).prop_map(|fields| fields.into_iter().collect()),
+            prop::collection::btree_map("\\PC{0,5}", inner, 0..4)
+                .prop_map(|fields| fields.into_iter().collect()),
         ]
     });
-    prop::collection::btree_map("\\PC{1,6}", value, 0..4).prop_map(|fields| fields.into_iter().collect())
+    prop::collection::btree_map("\\PC{1,6}", value, 0..4)
+        .prop_map(|fields| fields.into_iter().collect())
 }
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
-    prop::collection::vec(("[a-zA-Z0-9_.:-]{1,16}", "[\\PC&&\\S]\\PC{0,12}", arguments()), 1..5)
+    prop::collection::vec(
+        (
+            "[a-zA-Z0-9_.:-]{1,16}",
+            "[\\PC&&\\S]\\PC{0,12}",
+            arguments(),
+        ),
+        1..5,
+    )
 }
 
 /// JSON that resembles messages and is mostly broken.
@@ -927,36 +1363,64 @@ fn garbage() -> impl Strategy<Value = Value> {
         let field = prop::sample::select(FIELDS.to_vec()).prop_map(str::to_owned);
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map(field, inner, 0..6).prop_map(|fields| fields.into_iter().collect()),
+            prop::collection::btree_map(field, inner, 0..6)
+                .prop_map(|fields| fields.into_iter().collect()),
         ]
     })
 }
 
 fn content() -> impl Strategy<Value = Vec<Content>> {
-    let kind =
-        prop::sample::select(vec!["image/png", "image/tiff", "application/pdf", "text/markdown", "audio/wav", "x"]);
+    let kind = prop::sample::select(vec![
+        "image/png",
+        "image/tiff",
+        "application/pdf",
+        "text/markdown",
+        "audio/wav",
+        "x",
+    ]);
     let data = "([A-Za-z0-9+/]{4}){0,3}";
-    let block = (0..5u8, "\\PC{0,6}", kind, data).prop_map(|(which, text, kind, data)| match which {
-        0 => Content::Text { text },
-        1 => Content::Image { data, mime_type: kind.into() },
-        2 => Content::Audio { data, mime_type: kind.into() },
-        3 => Content::Resource {
-            resource: Resource { uri: text, mime_type: Some(kind.into()), blob: Some(data), text: None },
-        },
-        _ => Content::Resource {
-            resource: Resource { uri: text.clone(), mime_type: None, text: Some(text), blob: None },
-        },
-    });
+    let block =
+        (0..5u8, "\\PC{0,6}", kind, data).prop_map(|(which, text, kind, data)| match which {
+            0 => Content::Text { text },
+            1 => Content::Image {
+                data,
+                mime_type: kind.into(),
+            },
+            2 => Content::Audio {
+                data,
+                mime_type: kind.into(),
+            },
+            3 => Content::Resource {
+                resource: Resource {
+                    uri: text,
+                    mime_type: Some(kind.into()),
+                    blob: Some(data),
+                    text: None,
+                },
+            },
+            _ => Content::Resource {
+                resource: Resource {
+                    uri: text.clone(),
+                    mime_type: None,
+                    text: Some(text),
+                    blob: None,
+                },
+            },
+        });
     prop::collection::vec(block, 0..4)
 }
 
 /// Every string value of a key, at any depth.
 fn collect_strings<'a>(value: &'a Value, name: &str, into: &mut Vec<&'a str>) {
     match value {
-        Value::Array(items) => items.iter().for_each(|item| collect_strings(item, name, into)),
+        Value::Array(items) => items
+            .iter()
+            .for_each(|item| collect_strings(item, name, into)),
         Value::Object(fields) => {
             into.extend(fields.get(name).and_then(Value::as_str));
-            fields.values().for_each(|inner| collect_strings(inner, name, into));
+            fields
+                .values()
+                .for_each(|inner| collect_strings(inner, name, into));
         }
         _ => {}
     }
@@ -1039,6 +1503,9 @@ fn every_dialect_has_a_name() {
     for dialect in Dialect::ALL {
         assert_eq!(Dialect::from_name(dialect.as_str()), Some(dialect));
         assert_eq!(json!(dialect), dialect.as_str());
-        assert_eq!(serde_json::from_value::<Dialect>(json!(dialect)).unwrap(), dialect);
+        assert_eq!(
+            serde_json::from_value::<Dialect>(json!(dialect)).unwrap(),
+            dialect
+        );
     }
 }

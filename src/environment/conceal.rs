@@ -1,8 +1,9 @@
 //! Removes the environment from the memory of the process that the kernel shows to others.
 //!
-//! `/proc/PID/environ` shows the variables with which the process was started, even if it changes them later. So the
-//! program starts itself again with an empty environment. A copy of the variables is passed on in a memfd. The
-//! process id, the arguments and the open files stay the same.
+//! `/proc/PID/environ` shows the variables with which the process was started, even if it changes
+//! them later. So the program starts itself again with an empty environment. A copy of the
+//! variables is passed on in a memfd. The process id, the arguments and the open files stay the
+//! same.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,11 +14,12 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::Environment;
 
-/// Variables that some library reads by itself and that cannot be passed to it in another way. The new start keeps
-/// them. They contain paths, names, numbers and switches, never secrets.
+/// Variables that some library reads by itself and that cannot be passed to it in another way. The
+/// new start keeps them. They contain paths, names, numbers and switches, never secrets.
 #[cfg(target_os = "linux")]
 const KEPT_VARIABLES: [&str; 16] = [
-    // The dynamic loader, when the program starts again. Without them it may fail to start, or load other libraries.
+    // The dynamic loader, when the program starts again. Without them it may fail to start, or load
+    // other libraries.
     "GLIBC_TUNABLES",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
@@ -36,35 +38,38 @@ const KEPT_VARIABLES: [&str; 16] = [
     "HOSTALIASES",
     "LOCALDOMAIN",
     "RES_OPTIONS",
-    // sqlx: the file with passwords of PostgreSQL. Its other variables are in `tools/sql/postgres/defaults.rs`.
+    // sqlx: the file with passwords of PostgreSQL. Its other variables are in
+    // `tools/sql/postgres/defaults.rs`.
     "PGPASSFILE",
     // libfaketime, which tests load to set the clock.
     "DONT_FAKE_MONOTONIC",
     "NO_FAKE_STAT",
 ];
 
-/// Prefixes of variables that are all kept for the same reason: settings of the allocator, which it reads before
-/// `main`, and of libfaketime.
+/// Prefixes of variables that are all kept for the same reason: settings of the allocator, which it
+/// reads before `main`, and of libfaketime.
 #[cfg(target_os = "linux")]
 const KEPT_PREFIXES: [&str; 2] = ["MIMALLOC_", "FAKETIME"];
 
-/// Returns the variables of the process, and removes them from its environment. Call it at the beginning of `main`,
-/// before any thread starts. Programs that this process starts later cannot read the variables in `/proc`.
+/// Returns the variables of the process, and removes them from its environment. Call it at the
+/// beginning of `main`, before any thread starts. Programs that this process starts later cannot
+/// read the variables in `/proc`.
 ///
-/// To do that, the function starts the program again in the same process, from its beginning. So nothing that must
-/// happen only once may come before this call.
+/// To do that, the function starts the program again in the same process, from its beginning. So
+/// nothing that must happen only once may come before this call.
 ///
-/// A few variables stay in the environment, because libraries read them themselves: those of the dynamic loader,
-/// paths of temporary files and of certificates, the time zone, settings of the resolver and of the allocator. The
-/// program must pass any other variable to the library that reads it (tokio: `TOKIO_WORKER_THREADS`).
+/// A few variables stay in the environment, because libraries read them themselves: those of the
+/// dynamic loader, paths of temporary files and of certificates, the time zone, settings of the
+/// resolver and of the allocator. The program must pass any other variable to the library that
+/// reads it (tokio: `TOKIO_WORKER_THREADS`).
 ///
-/// The new start also gets `settings`, pairs of name and value, for libraries that read them before `main`. A
-/// variable of the environment takes precedence over a setting with the same name. Programs that tools start do not
-/// get the settings.
+/// The new start also gets `settings`, pairs of name and value, for libraries that read them before
+/// `main`. A variable of the environment takes precedence over a setting with the same name.
+/// Programs that tools start do not get the settings.
 ///
-/// The program may be unable to start again (an old kernel, a filter of system calls, no `/proc`). Then it continues
-/// unchanged, with a warning on standard error. Outside Linux nothing is hidden, and `settings` have no effect. In
-/// any case, [`refuse_inspection`] takes effect.
+/// The program may be unable to start again (an old kernel, a filter of system calls, no `/proc`).
+/// Then it continues unchanged, with a warning on standard error. Outside Linux nothing is hidden,
+/// and `settings` have no effect. In any case, [`refuse_inspection`] takes effect.
 pub fn conceal(settings: &[(&str, &str)]) -> Environment {
     refuse_inspection();
     #[cfg(target_os = "linux")]
@@ -78,11 +83,14 @@ pub fn conceal(settings: &[(&str, &str)]) -> Environment {
     }
 }
 
-/// Disables core dumps of this process. On Linux, it also prevents other processes of the same user from reading its
-/// memory, its environment and its open files (`PR_SET_DUMPABLE`, see prctl(2)). A debugger then needs root. Root
-/// itself can still read everything.
+/// Disables core dumps of this process. On Linux, it also prevents other processes of the same user
+/// from reading its memory, its environment and its open files (`PR_SET_DUMPABLE`, see prctl(2)). A
+/// debugger then needs root. Root itself can still read everything.
 pub fn refuse_inspection() {
-    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
     // A process may always lower its own limits.
     let _ = setrlimit(Resource::Core, none);
     #[cfg(target_os = "linux")]
@@ -92,14 +100,18 @@ pub fn refuse_inspection() {
     }
 }
 
-/// Makes the file that a child must inherit so that its [`conceal`] finds these variables. `None` if they are in the
-/// environment of this process, because the child inherits that. Hold the file until the child runs.
+/// Makes the file that a child must inherit so that its [`conceal`] finds these variables. `None`
+/// if they are in the environment of this process, because the child inherits that. Hold the file
+/// until the child runs.
 ///
 /// # Errors
 /// The error of the system.
 #[cfg(target_os = "linux")]
 pub(crate) fn pass_to_child(environment: &Environment) -> io::Result<Option<OwnedFd>> {
-    environment.is_concealed.then(|| linux::write_copy(environment)).transpose()
+    environment
+        .is_concealed
+        .then(|| linux::write_copy(environment))
+        .transpose()
 }
 
 /// Returns `None`, because this platform conceals nothing.
@@ -113,8 +125,10 @@ pub(crate) fn pass_to_child(_: &Environment) -> io::Result<Option<std::os::fd::O
 
 #[cfg(target_os = "linux")]
 fn is_kept(name: &OsStr) -> bool {
-    let is_kept =
-        |name: &str| KEPT_VARIABLES.contains(&name) || KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let is_kept = |name: &str| {
+        KEPT_VARIABLES.contains(&name)
+            || KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    };
     name.to_str().is_some_and(is_kept)
 }
 
@@ -148,7 +162,8 @@ mod linux {
             return environment;
         }
         let environment = Environment::from_process();
-        // There is nothing to hide. This also prevents a third start: the second one has only kept variables.
+        // There is nothing to hide. This also prevents a third start: the second one has only kept
+        // variables.
         if environment.iter().all(|(name, _)| is_kept(name)) {
             return environment;
         }
@@ -177,10 +192,16 @@ mod linux {
             command.arg0(name);
         }
         let kept_variables = environment.iter().filter(|(name, _)| is_kept(name));
-        command.args(arguments).env_clear().envs(settings.iter().copied()).envs(kept_variables).exec()
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(settings.iter().copied())
+            .envs(kept_variables)
+            .exec()
     }
 
-    /// Makes a memfd that the new program inherits. It contains `NAME=VALUE` and a zero byte for each variable.
+    /// Makes a memfd that the new program inherits. It contains `NAME=VALUE` and a zero byte for
+    /// each variable.
     pub(super) fn write_copy(environment: &Environment) -> io::Result<OwnedFd> {
         // Kernels before 6.3 do not know the flag. Some later kernels require it.
         let copy = match memfd_create(MEMFD_NAME, MemfdFlags::NOEXEC_SEAL) {
@@ -200,35 +221,52 @@ mod linux {
         Ok(file.into())
     }
 
-    /// Reads the copy that the previous start passed on, and closes it so that no child inherits it.
+    /// Reads the copy that the previous start passed on, and closes it so that no child inherits
+    /// it.
     fn take_copy() -> Option<Environment> {
         let entries = fs::read_dir("/proc/self/fd").ok()?;
-        let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+        let numbers = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
         let copies: Vec<RawFd> = numbers.filter(|number| is_copy(*number)).collect();
-        let copies: Vec<OwnedFd> = copies.into_iter().filter_map(confine::take_inherited_fd).collect();
+        let copies: Vec<OwnedFd> = copies
+            .into_iter()
+            .filter_map(confine::take_inherited_fd)
+            .collect();
         let mut bytes = Vec::new();
         let mut file = File::from(copies.into_iter().next()?);
-        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).ok()?;
+        file.rewind()
+            .and_then(|()| file.read_to_end(&mut bytes))
+            .ok()?;
         Some(parse_copy(&bytes))
     }
 
     fn is_copy(number: RawFd) -> bool {
-        fs::read_link(format!("/proc/self/fd/{number}")).is_ok_and(|link| link.as_os_str() == MEMFD_LINK)
+        fs::read_link(format!("/proc/self/fd/{number}"))
+            .is_ok_and(|link| link.as_os_str() == MEMFD_LINK)
     }
 
     fn parse_copy(bytes: &[u8]) -> Environment {
         let entries = bytes.split(|byte| *byte == 0).filter_map(|entry| {
             // The standard library also allows a name that begins with `=`.
             let at = entry.iter().skip(1).position(|byte| *byte == b'=')? + 1;
-            Some((OsString::from_vec(entry[..at].to_vec()), OsString::from_vec(entry[at + 1..].to_vec())))
+            Some((
+                OsString::from_vec(entry[..at].to_vec()),
+                OsString::from_vec(entry[at + 1..].to_vec()),
+            ))
         });
-        Environment { is_concealed: true, ..entries.collect() }
+        Environment {
+            is_concealed: true,
+            ..entries.collect()
+        }
     }
 
-    /// Restores the name of the process. The kernel uses the name of the started file, which was the link `exe`; `ps`
-    /// would show that.
+    /// Restores the name of the process. The kernel uses the name of the started file, which was
+    /// the link `exe`; `ps` would show that.
     fn restore_name() {
-        let name = std::env::current_exe().ok().and_then(|program| CString::new(program.file_name()?.as_bytes()).ok());
+        let name = std::env::current_exe()
+            .ok()
+            .and_then(|program| CString::new(program.file_name()?.as_bytes()).ok());
         if let Some(name) = name {
             let _ = rustix::thread::set_name(&name);
         }
@@ -243,7 +281,12 @@ mod linux {
         #[test]
         fn environment_copy_round_trips() {
             let odd = OsString::from_vec(vec![0xff, b'=', b'\n']);
-            let variables = [("A", OsString::from("1")), ("EMPTY", OsString::new()), ("B", odd), ("C", "x=y".into())];
+            let variables = [
+                ("A", OsString::from("1")),
+                ("EMPTY", OsString::new()),
+                ("B", odd),
+                ("C", "x=y".into()),
+            ];
             let environment: Environment = variables.into_iter().collect();
             let copy = write_copy(&environment).unwrap();
             assert!(is_copy(copy.as_raw_fd()));

@@ -1,7 +1,9 @@
-//! The variables with which the program was started, as a value, and hiding them from the programs that tools start.
+//! The variables with which the program was started, as a value, and hiding them from the programs
+//! that tools start.
 //!
-//! No other code of the crate reads the environment of the process. An [`Environment`] can be a copy: after
-//! [`conceal()`] the environment of the process itself is empty, so `/proc/PID/environ` shows no variables.
+//! No other code of the crate reads the environment of the process. An [`Environment`] can be a
+//! copy: after [`conceal()`] the environment of the process itself is empty, so `/proc/PID/environ`
+//! shows no variables.
 
 mod conceal;
 
@@ -23,7 +25,10 @@ pub struct Environment {
 impl Environment {
     /// The variables that the process has now.
     pub fn from_process() -> Self {
-        #[expect(clippy::disallowed_methods, reason = "the one place where the environment is read")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the one place where the environment is read"
+        )]
         std::env::vars_os().collect()
     }
 
@@ -39,13 +44,20 @@ impl Environment {
 
     /// All variables, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
-        self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+        self.variables
+            .iter()
+            .map(|(name, value)| (name.as_os_str(), value.as_os_str()))
     }
 }
 
 impl<N: Into<OsString>, V: Into<OsString>> FromIterator<(N, V)> for Environment {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Self {
-        let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
-        Self { variables: Arc::new(variables.collect()), is_concealed: false }
+        let variables = variables
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()));
+        Self {
+            variables: Arc::new(variables.collect()),
+            is_concealed: false,
+        }
     }
 }

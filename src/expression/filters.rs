@@ -24,7 +24,8 @@ pub(super) const TESTS: &[&str] = &[
     "upper",
 ];
 
-/// The budget of one evaluation for all copies, in bytes: several copies of the largest result (4 MiB).
+/// The budget of one evaluation for all copies, in bytes: several copies of the largest result (4
+/// MiB).
 const MAX_COPIED_BYTES: usize = 32 << 20;
 /// The key of the used budget in the state of an evaluation. No expression can contain this name.
 const SPENT_KEY: &str = "bytes copied";
@@ -52,17 +53,22 @@ fn add_filters(environment: &mut Environment<'_>) {
     environment.add_filter("round", filters::round);
     environment.add_filter("string", to_text);
     environment.add_filter("sum", sum_numbers);
-    environment
-        .add_filter("lower", |state: &mut State<'_, '_>, value: &Value| copy_text(state, value, str::to_lowercase));
-    environment
-        .add_filter("upper", |state: &mut State<'_, '_>, value: &Value| copy_text(state, value, str::to_uppercase));
+    environment.add_filter("lower", |state: &mut State<'_, '_>, value: &Value| {
+        copy_text(state, value, str::to_lowercase)
+    });
+    environment.add_filter("upper", |state: &mut State<'_, '_>, value: &Value| {
+        copy_text(state, value, str::to_uppercase)
+    });
     environment.add_filter("trim", |state: &mut State<'_, '_>, value: &Value| {
         copy_text(state, value, |text| text.trim().to_owned())
     });
-    environment.add_filter("map", |state: &mut State<'_, '_>, value: Value, rest: Rest<_>| {
-        spend_items(state, &value)?;
-        filters::map(state, value, rest)
-    });
+    environment.add_filter(
+        "map",
+        |state: &mut State<'_, '_>, value: Value, rest: Rest<_>| {
+            spend_items(state, &value)?;
+            filters::map(state, value, rest)
+        },
+    );
     environment.add_filter(
         "select",
         |state: &mut State<'_, '_>, value: Value, test: Option<Cow<'_, str>>, rest: Rest<_>| {
@@ -79,14 +85,22 @@ fn add_filters(environment: &mut Environment<'_>) {
     );
     environment.add_filter(
         "selectattr",
-        |state: &mut State<'_, '_>, value: Value, name: Cow<'_, str>, test: Option<Cow<'_, str>>, rest: Rest<_>| {
+        |state: &mut State<'_, '_>,
+         value: Value,
+         name: Cow<'_, str>,
+         test: Option<Cow<'_, str>>,
+         rest: Rest<_>| {
             spend_items(state, &value)?;
             filters::selectattr(state, value, name, test, rest)
         },
     );
     environment.add_filter(
         "rejectattr",
-        |state: &mut State<'_, '_>, value: Value, name: Cow<'_, str>, test: Option<Cow<'_, str>>, rest: Rest<_>| {
+        |state: &mut State<'_, '_>,
+         value: Value,
+         name: Cow<'_, str>,
+         test: Option<Cow<'_, str>>,
+         rest: Rest<_>| {
             spend_items(state, &value)?;
             filters::rejectattr(state, value, name, test, rest)
         },
@@ -137,8 +151,13 @@ fn add_tests(environment: &mut Environment<'_>) {
     }
 }
 
-/// A changed copy of a text. An undefined value counts as an empty text, as everywhere in expressions.
-fn copy_text(state: &mut State<'_, '_>, value: &Value, change: fn(&str) -> String) -> Result<String, Error> {
+/// A changed copy of a text. An undefined value counts as an empty text, as everywhere in
+/// expressions.
+fn copy_text(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    change: fn(&str) -> String,
+) -> Result<String, Error> {
     if value.is_undefined() {
         return Ok(String::new());
     }
@@ -161,20 +180,35 @@ fn sum_numbers(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
     if let Some(item) = value.try_iter()?.find(|item| !item.is_number()) {
         return Err(type_error("a list of numbers", &item));
     }
-    filters::sum(state, value, None, None, Kwargs::from_iter(std::iter::empty::<(String, Value)>()))
+    filters::sum(
+        state,
+        value,
+        None,
+        None,
+        Kwargs::from_iter(std::iter::empty::<(String, Value)>()),
+    )
 }
 
 fn type_error(expected: &str, found: &Value) -> Error {
-    Error::new(ErrorKind::InvalidOperation, format!("the filter takes {expected}, not {}", found.kind()))
+    Error::new(
+        ErrorKind::InvalidOperation,
+        format!("the filter takes {expected}, not {}", found.kind()),
+    )
 }
 
 /// Charges the budget for a list with an entry for each item.
 fn spend_items(state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
-    spend_bytes(state, value.len().unwrap_or(0).saturating_mul(size_of::<Value>()))
+    spend_bytes(
+        state,
+        value.len().unwrap_or(0).saturating_mul(size_of::<Value>()),
+    )
 }
 
 fn spend_bytes(state: &mut State<'_, '_>, bytes: usize) -> Result<(), Error> {
-    let before = state.get_temp(SPENT_KEY).and_then(|spent| spent.as_usize()).unwrap_or(0);
+    let before = state
+        .get_temp(SPENT_KEY)
+        .and_then(|spent| spent.as_usize())
+        .unwrap_or(0);
     let spent = before.saturating_add(bytes);
     if spent > MAX_COPIED_BYTES {
         let message = format!("the filters of an expression copy at most {MAX_COPIED_BYTES} bytes");

@@ -19,14 +19,18 @@ pub(super) fn check_syntax(text: &str) -> Result<(), String> {
     let mut slices = 0;
     check_node(&expression, &mut slices)?;
     if slices > MAX_SLICES {
-        return Err(format!("an expression has at most {MAX_SLICES} slices such as `x[1:]`"));
+        return Err(format!(
+            "an expression has at most {MAX_SLICES} slices such as `x[1:]`"
+        ));
     }
     Ok(())
 }
 
 /// The message for a text that is not an expression.
 pub(super) fn syntax_error(error: &Error) -> String {
-    let why = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    let why = error
+        .detail()
+        .map_or_else(|| error.kind().to_string(), str::to_owned);
     format!("not an expression: {why}; an example is `result.temperature is defined`")
 }
 
@@ -37,7 +41,9 @@ fn check_node(expression: &Expr<'_>, slices: &mut usize) -> Result<(), String> {
         Expr::Var(name) => Err(unknown_name_error(name.id)),
         Expr::Slice(slice) => {
             *slices += 1;
-            let bounds = [&slice.start, &slice.stop, &slice.step].into_iter().flatten();
+            let bounds = [&slice.start, &slice.stop, &slice.step]
+                .into_iter()
+                .flatten();
             check_nodes(std::iter::once(&slice.expr).chain(bounds), slices)
         }
         Expr::UnaryOp(operation) => check_node(&operation.expr, slices),
@@ -45,12 +51,16 @@ fn check_node(expression: &Expr<'_>, slices: &mut usize) -> Result<(), String> {
             check_nodes([&operation.left, &operation.right], slices)?;
             check_operator(operation.op, &operation.left, &operation.right)
         }
-        Expr::Compare(comparison) => {
-            check_nodes(std::iter::once(&comparison.expr).chain(comparison.ops.iter().map(|next| &next.expr)), slices)
-        }
-        Expr::IfExpr(choice) => {
-            check_nodes([&choice.test_expr, &choice.true_expr].into_iter().chain(&choice.false_expr), slices)
-        }
+        Expr::Compare(comparison) => check_nodes(
+            std::iter::once(&comparison.expr).chain(comparison.ops.iter().map(|next| &next.expr)),
+            slices,
+        ),
+        Expr::IfExpr(choice) => check_nodes(
+            [&choice.test_expr, &choice.true_expr]
+                .into_iter()
+                .chain(&choice.false_expr),
+            slices,
+        ),
         Expr::Filter(filter) => {
             check_known("filter", filter.name, FILTERS)?;
             check_nodes(&filter.expr, slices)?;
@@ -70,18 +80,26 @@ fn check_node(expression: &Expr<'_>, slices: &mut usize) -> Result<(), String> {
     }
 }
 
-fn check_nodes<'e>(expressions: impl IntoIterator<Item = &'e Expr<'e>>, slices: &mut usize) -> Result<(), String> {
-    expressions.into_iter().try_for_each(|expression| check_node(expression, slices))
+fn check_nodes<'e>(
+    expressions: impl IntoIterator<Item = &'e Expr<'e>>,
+    slices: &mut usize,
+) -> Result<(), String> {
+    expressions
+        .into_iter()
+        .try_for_each(|expression| check_node(expression, slices))
 }
 
 fn check_arguments(arguments: &[CallArg<'_>], slices: &mut usize) -> Result<(), String> {
     arguments.iter().try_for_each(|argument| match argument {
         CallArg::Pos(value) | CallArg::Kwarg(_, value) => check_node(value, slices),
-        CallArg::PosSplat(_) | CallArg::KwargSplat(_) => Err("`*` and `**` before an argument: write it out".into()),
+        CallArg::PosSplat(_) | CallArg::KwargSplat(_) => {
+            Err("`*` and `**` before an argument: write it out".into())
+        }
     })
 }
 
-/// Accepts only constants in a list. Variables could make the list many times as large as their values.
+/// Accepts only constants in a list. Variables could make the list many times as large as their
+/// values.
 fn check_constants(items: &[Expr<'_>]) -> Result<(), String> {
     fn is_constant(item: &Expr<'_>) -> bool {
         match item {
@@ -94,22 +112,30 @@ fn check_constants(items: &[Expr<'_>]) -> Result<(), String> {
     }
     match items.iter().all(is_constant) {
         true => Ok(()),
-        false => Err("a list or map holds constants only, such as `args.unit in ['C', 'F']`".into()),
+        false => {
+            Err("a list or map holds constants only, such as `args.unit in ['C', 'F']`".into())
+        }
     }
 }
 
-/// Refuses operators that may join or repeat texts and lists. `+` fails on a number and any other type, so one number
-/// is enough. `*` repeats a text by a number, so both operands must be numbers.
+/// Refuses operators that may join or repeat texts and lists. `+` fails on a number and any other
+/// type, so one number is enough. `*` repeats a text by a number, so both operands must be numbers.
 fn check_operator(operator: BinOpKind, left: &Expr<'_>, right: &Expr<'_>) -> Result<(), String> {
     let (sign, is_bounded) = match operator {
         BinOpKind::Add => ("+", is_number(left) || is_number(right)),
         BinOpKind::Mul => ("*", is_number(left) && is_number(right)),
-        BinOpKind::Concat => return Err("texts are not joined (`~`): an expression compares, it builds nothing".into()),
+        BinOpKind::Concat => {
+            return Err(
+                "texts are not joined (`~`): an expression compares, it builds nothing".into(),
+            );
+        }
         _ => return Ok(()),
     };
     match is_bounded {
         true => Ok(()),
-        false => Err(format!("`{sign}` takes numbers: convert with a filter, e.g. `args.a|float {sign} args.b|float`")),
+        false => Err(format!(
+            "`{sign}` takes numbers: convert with a filter, e.g. `args.a|float {sign} args.b|float`"
+        )),
     }
 }
 
@@ -136,13 +162,19 @@ fn is_number(expression: &Expr<'_>) -> bool {
 }
 
 fn unknown_name_error(name: &str) -> String {
-    format!("there is no `{name}`: an expression knows {}", VARIABLES.join(" and "))
+    format!(
+        "there is no `{name}`: an expression knows {}",
+        VARIABLES.join(" and ")
+    )
 }
 
 fn call_error(call: &Call<'_>) -> String {
     match &call.expr {
         Expr::Var(name) if !VARIABLES.contains(&name.id) => unknown_name_error(name.id),
-        Expr::GetAttr(field) => format!("values have no methods, and so no `{}()`: use a filter", field.name),
+        Expr::GetAttr(field) => format!(
+            "values have no methods, and so no `{}()`: use a filter",
+            field.name
+        ),
         _ => "values cannot be called".into(),
     }
 }
@@ -150,6 +182,9 @@ fn call_error(call: &Call<'_>) -> String {
 fn check_known(what: &str, name: &str, all: &[&str]) -> Result<(), String> {
     match all.contains(&name) {
         true => Ok(()),
-        false => Err(format!("there is no {what} `{name}`: there are {}", all.join(", "))),
+        false => Err(format!(
+            "there is no {what} `{name}`: there are {}",
+            all.join(", ")
+        )),
     }
 }

@@ -6,7 +6,9 @@ use super::*;
 
 fn holds(text: &str, result: Json) -> Result<bool, String> {
     let arguments = json!({"city": "Oslo", "days": 3});
-    compile_predicate(text).unwrap().evaluate(arguments.as_object().unwrap(), &ToolResult::json(result))
+    compile_predicate(text)
+        .unwrap()
+        .evaluate(arguments.as_object().unwrap(), &ToolResult::json(result))
 }
 
 #[test]
@@ -16,11 +18,17 @@ fn condition_sees_arguments_and_result() {
         ("result.temperature is defined", true),
         ("result.temprature is defined", false),
         ("result.temperature", false),
-        ("result.temperature == 0 and result.place.name == args.city", true),
+        (
+            "result.temperature == 0 and result.place.name == args.city",
+            true,
+        ),
         ("result.no.such.thing > 3", false),
         ("result.list|length == 2", true),
         ("result['list'][1] == 2 and 2 in result.list", true),
-        ("result.id == 9007199254740993 and result.id != 9007199254740992", true),
+        (
+            "result.id == 9007199254740993 and result.id != 9007199254740992",
+            true,
+        ),
         ("args.days is not number", false),
         ("not args.nothing", true),
         ("'%} is|no(' != result.place.name", true),
@@ -28,8 +36,17 @@ fn condition_sees_arguments_and_result() {
     ] {
         assert_eq!(holds(text, weather.clone()), Ok(expected), "{text}");
     }
-    assert_eq!(holds("result is string and 'sun' in result", json!("a sunny day")), Ok(true));
-    assert_eq!(holds("result.temperature is defined", json!("a text has no fields")), Ok(false));
+    assert_eq!(
+        holds("result is string and 'sun' in result", json!("a sunny day")),
+        Ok(true)
+    );
+    assert_eq!(
+        holds(
+            "result.temperature is defined",
+            json!("a text has no fields")
+        ),
+        Ok(false)
+    );
     assert_eq!(holds("result", Json::Null), Ok(false));
 }
 
@@ -40,7 +57,10 @@ fn invalid_condition_error_lists_valid_names() {
         ("result.", "not an expression"),
         ("result.temperature is", "not an expression"),
         ("true) %}{{ result }}{% if (true", "not an expression"),
-        ("temperature > 3", "there is no `temperature`: an expression knows args and result"),
+        (
+            "temperature > 3",
+            "there is no `temperature`: an expression knows args and result",
+        ),
         ("range(3)", "there is no `range`"),
         ("debug()", "there is no `debug`"),
         ("result|lenght > 1", "there is no filter `lenght`"),
@@ -65,8 +85,7 @@ fn failing_expression_gives_a_reason() {
 
 #[test]
 fn arithmetic_accepts_only_numbers() {
-    let result =
-        json!({"a": 3, "b": 4, "list": [{"price": 2, "ok": true}, {"price": 5, "ok": false}], "text": " Yes "});
+    let result = json!({"a": 3, "b": 4, "list": [{"price": 2, "ok": true}, {"price": 5, "ok": false}], "text": " Yes "});
     for (text, expected) in [
         ("result.a|float + result.b|float == 7", true),
         ("result.a + 1 == 4 and 1 + result.a == 4", true),
@@ -75,16 +94,39 @@ fn arithmetic_accepts_only_numbers() {
         ("-result.a * 2 == -6", true),
         ("result.a + 1 + result.b == 8", true),
         ("result.list|map(attribute='price')|sum == 7", true),
-        ("result.list|selectattr('ok')|length == 1 and result.list|rejectattr('ok')|length == 1", true),
-        ("result.list|map(attribute='price')|select('gt', 3)|first == 5", true),
-        ("result.list|map(attribute='price')|max == 5 and result.list|map(attribute='price')|min == 2", true),
-        ("result.text|trim|lower == 'yes' and result.text[1:2] == 'Y'", true),
-        ("result.a|string == '3' and args.city in ['Oslo', 'Rome'] and args.days not in [-1, (1, 2)]", true),
-        ("result.nothing|lower == '' and result.nothing|default(1) == 1", true),
+        (
+            "result.list|selectattr('ok')|length == 1 and result.list|rejectattr('ok')|length == 1",
+            true,
+        ),
+        (
+            "result.list|map(attribute='price')|select('gt', 3)|first == 5",
+            true,
+        ),
+        (
+            "result.list|map(attribute='price')|max == 5 and result.list|map(attribute='price')|min == 2",
+            true,
+        ),
+        (
+            "result.text|trim|lower == 'yes' and result.text[1:2] == 'Y'",
+            true,
+        ),
+        (
+            "result.a|string == '3' and args.city in ['Oslo', 'Rome'] and args.days not in [-1, (1, 2)]",
+            true,
+        ),
+        (
+            "result.nothing|lower == '' and result.nothing|default(1) == 1",
+            true,
+        ),
     ] {
         assert_eq!(holds(text, result.clone()), Ok(expected), "{text}");
     }
-    for text in ["result.text + 1 == 2", "result.list|sum > 1", "result.list|string == ''", "result.list|lower == ''"] {
+    for text in [
+        "result.text + 1 == 2",
+        "result.list|sum > 1",
+        "result.list|string == ''",
+        "result.list|lower == ''",
+    ] {
         assert!(holds(text, result.clone()).is_err(), "{text}");
     }
 }
@@ -92,14 +134,29 @@ fn arithmetic_accepts_only_numbers() {
 #[test]
 fn copying_filters_share_a_budget() {
     let text = json!("x".repeat(4 << 20));
-    let nested = |times: usize| format!("{}true{}", "(result|lower) == (".repeat(times), ")".repeat(times));
+    let nested = |times: usize| {
+        format!(
+            "{}true{}",
+            "(result|lower) == (".repeat(times),
+            ")".repeat(times)
+        )
+    };
     assert_eq!(holds(&nested(7), text.clone()), Ok(false));
-    assert!(holds(&nested(9), text).unwrap_err().contains("copy at most"));
+    assert!(
+        holds(&nested(9), text)
+            .unwrap_err()
+            .contains("copy at most")
+    );
     let list = json!(vec![0; 1 << 20]);
-    assert!(holds("result|map('string')|map('string')|length > 1", list).unwrap_err().contains("copy at most"));
+    assert!(
+        holds("result|map('string')|map('string')|length > 1", list)
+            .unwrap_err()
+            .contains("copy at most")
+    );
 }
 
-/// Every filter and test, with values that made others grow. Each must be fast, whatever it returns.
+/// Every filter and test, with values that made others grow. Each must be fast, whatever it
+/// returns.
 #[test]
 fn every_filter_is_bounded() {
     let long = "a".repeat(1 << 16);
@@ -117,14 +174,23 @@ fn every_filter_is_bounded() {
     ];
     let mut texts = Vec::new();
     for filter in filters::FILTERS {
-        for with in
-            ["", "(args.v)", "(args.n)", "(args.name)", "(attribute=args.v)", "(default=args.v)", "('a', args.v)"]
-        {
+        for with in [
+            "",
+            "(args.v)",
+            "(args.n)",
+            "(args.name)",
+            "(attribute=args.v)",
+            "(default=args.v)",
+            "('a', args.v)",
+        ] {
             texts.push(format!("result|{filter}{with} == args.v"));
         }
         texts.push(format!("result{} == 1", format!("|{filter}").repeat(300)));
     }
-    for test in filters::TESTS.iter().filter(|test| test.starts_with(char::is_alphabetic)) {
+    for test in filters::TESTS
+        .iter()
+        .filter(|test| test.starts_with(char::is_alphabetic))
+    {
         texts.push(format!("result is {test}"));
         texts.push(format!("result is {test}(args.v)"));
         texts.push(format!("result|select('{test}', args.v)|length > 1"));
@@ -134,13 +200,20 @@ fn every_filter_is_bounded() {
         texts.push(format!("args.n {operator} args.n {operator} args.n"));
     }
     for text in texts {
-        let Ok(when) = compile_predicate(&text) else { continue };
+        let Ok(when) = compile_predicate(&text) else {
+            continue;
+        };
         for result in &results {
             let result = ToolResult::json(result.clone());
             let began = std::time::Instant::now();
             let _ = when.evaluate(&arguments, &result);
-            // A debug build on a busy machine needs seconds. An unbounded filter would take minutes, or all memory.
-            assert!(began.elapsed().as_secs() < 20, "{text}: {:?}", began.elapsed());
+            // A debug build on a busy machine needs seconds. An unbounded filter would take
+            // minutes, or all memory.
+            assert!(
+                began.elapsed().as_secs() < 20,
+                "{text}: {:?}",
+                began.elapsed()
+            );
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Writes tool definitions in the formats of model APIs, ready to paste into a request.
 //!
-//! A format follows the types of the provider's own SDK (`tests/clients/test_formats.py` compares them). Schemas use
-//! basic keywords of JSON Schema 2020-12 (`schema::to_standalone`), and names follow the provider's rules (`names`).
-//! Problems that no format can solve are reported by `toolcrib check`, from the same table (`crate::providers`).
+//! A format follows the types of the provider's own SDK (`tests/clients/test_formats.py` compares
+//! them). Schemas use basic keywords of JSON Schema 2020-12 (`schema::to_standalone`), and names
+//! follow the provider's rules (`names`). Problems that no format can solve are reported by
+//! `toolcrib check`, from the same table (`crate::providers`).
 
 pub(crate) mod mcp;
 mod names;
@@ -50,11 +51,14 @@ impl Format {
 
     /// The format with that name.
     pub fn from_name(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|(name, _)| *name == word).map(|(_, format)| format)
+        Self::ALL
+            .into_iter()
+            .find(|(name, _)| *name == word)
+            .map(|(_, format)| format)
     }
 
-    /// The provider whose rules apply to definitions in this format. MCP has the same rules for tool names as
-    /// Toolcrib.
+    /// The provider whose rules apply to definitions in this format. MCP has the same rules for
+    /// tool names as Toolcrib.
     pub fn provider(self) -> Option<Provider> {
         match self {
             Self::Native | Self::Mcp => None,
@@ -73,19 +77,28 @@ pub struct ListedTool<'a> {
     pub definition: &'a Definition,
     /// What a call may change.
     pub effect: Effect,
-    /// Whether the tool can be called. A disabled tool, or a tool of an unavailable source, is not shown to a model.
+    /// Whether the tool can be called. A disabled tool, or a tool of an unavailable source, is not
+    /// shown to a model.
     pub available: bool,
 }
 
 impl<'a> From<&'a Tool> for ListedTool<'a> {
     fn from(tool: &'a Tool) -> Self {
-        Self { definition: &tool.definition, effect: tool.policy.effect, available: tool.is_available() }
+        Self {
+            definition: &tool.definition,
+            effect: tool.policy.effect,
+            available: tool.is_available(),
+        }
     }
 }
 
-/// The available tools in the format of an API. Their names lead back to the tools. The native format has only the
-/// definition here; the code that knows the state of tools adds it.
-pub fn render<'a>(format: Format, offers: impl IntoIterator<Item = ListedTool<'a>>, names: NameRules<'_>) -> Value {
+/// The available tools in the format of an API. Their names lead back to the tools. The native
+/// format has only the definition here; the code that knows the state of tools adds it.
+pub fn render<'a>(
+    format: Format,
+    offers: impl IntoIterator<Item = ListedTool<'a>>,
+    names: NameRules<'_>,
+) -> Value {
     let usable = offers.into_iter().filter(|offer| offer.available);
     let shown = usable.map(|offer| {
         let Definition { name, aliases, .. } = offer.definition;

@@ -8,7 +8,11 @@ use crate::schema;
 
 /// One tool in a format.
 pub(super) fn render_tool(format: Format, name: &str, offer: &ListedTool<'_>) -> Value {
-    let Definition { description, input_schema, .. } = offer.definition;
+    let Definition {
+        description,
+        input_schema,
+        ..
+    } = offer.definition;
     if format == Format::Native {
         return json!({"name": name, "description": description, "input_schema": input_schema});
     }
@@ -27,8 +31,8 @@ pub(super) fn render_tool(format: Format, name: &str, offer: &ListedTool<'_>) ->
         Format::OpenaiResponses => {
             tool.insert("type".into(), "function".into());
             tool.insert("parameters".into(), parameters);
-            // Without this field, Responses treats the schema as strict: all parameters become required, and keywords
-            // outside the strict subset are refused.
+            // Without this field, Responses treats the schema as strict: all parameters become
+            // required, and keywords outside the strict subset are refused.
             tool.insert("strict".into(), false.into());
             tool.into()
         }
@@ -37,10 +41,10 @@ pub(super) fn render_tool(format: Format, name: &str, offer: &ListedTool<'_>) ->
             tool.into()
         }
         Format::Gemini => {
-            // `parameters` is an OpenAPI 3.0 schema, which has no references, no lists of types and no
-            // additionalProperties. This field is JSON Schema. API reference, FunctionDeclaration: "For function with
-            // no parameters, this can be left unset". An object without properties was refused ("should be non-empty
-            // for OBJECT type").
+            // `parameters` is an OpenAPI 3.0 schema, which has no references, no lists of types and
+            // no additionalProperties. This field is JSON Schema. API reference,
+            // FunctionDeclaration: "For function with no parameters, this can be left unset". An
+            // object without properties was refused ("should be non-empty for OBJECT type").
             if !has_no_parameters(&parameters) {
                 tool.insert("parametersJsonSchema".into(), parameters);
             }
@@ -58,11 +62,13 @@ pub(super) fn render_tool(format: Format, name: &str, offer: &ListedTool<'_>) ->
     }
 }
 
-/// All tools. Without tools, the result is whatever the API accepts. OpenAI and Bedrock refuse an empty list, so a
-/// client must leave `tools` or `toolConfig` out of the request.
+/// All tools. Without tools, the result is whatever the API accepts. OpenAI and Bedrock refuse an
+/// empty list, so a client must leave `tools` or `toolConfig` out of the request.
 pub(super) fn render_list(format: Format, tools: Vec<Value>) -> Value {
     match format {
-        Format::Native | Format::Openai | Format::OpenaiResponses | Format::Anthropic => tools.into(),
+        Format::Native | Format::Openai | Format::OpenaiResponses | Format::Anthropic => {
+            tools.into()
+        }
         // An empty list of declarations is refused. An empty list of tools is accepted.
         Format::Gemini if tools.is_empty() => json!([]),
         Format::Gemini => json!([{"functionDeclarations": tools}]),
@@ -70,10 +76,11 @@ pub(super) fn render_list(format: Format, tools: Vec<Value>) -> Value {
     }
 }
 
-/// The input schema in keywords that all providers accept. A schema that cannot be converted (a nested `$id`) stays
-/// as it is.
+/// The input schema in keywords that all providers accept. A schema that cannot be converted (a
+/// nested `$id`) stays as it is.
 fn portable_parameters(input_schema: &Value) -> Value {
-    let mut parameters = schema::to_standalone(input_schema).unwrap_or_else(|| input_schema.clone());
+    let mut parameters =
+        schema::to_standalone(input_schema).unwrap_or_else(|| input_schema.clone());
     if let Some(root) = parameters.as_object_mut() {
         // Error text of OpenAI: "object schema missing properties".
         root.entry("properties").or_insert_with(|| json!({}));
@@ -86,7 +93,9 @@ fn has_no_parameters(parameters: &Value) -> bool {
     let mut words = parameters.as_object().into_iter().flatten();
     words.all(|(word, value)| match word.as_str() {
         "type" | "title" | "description" => true,
-        "properties" | "required" => value.as_object().is_some_and(JsonObject::is_empty) || *value == json!([]),
+        "properties" | "required" => {
+            value.as_object().is_some_and(JsonObject::is_empty) || *value == json!([])
+        }
         "additionalProperties" => *value == json!(false),
         _ => false,
     })

@@ -23,7 +23,11 @@ fn definition(name: &str, input_schema: Value) -> Definition {
 }
 
 fn render_definitions(format: Format, definitions: &[Definition]) -> Value {
-    let offers = definitions.iter().map(|definition| ListedTool { definition, effect: Effect::Write, available: true });
+    let offers = definitions.iter().map(|definition| ListedTool {
+        definition,
+        effect: Effect::Write,
+        available: true,
+    });
     render_offers(format, offers, NameMatching::Normalized)
 }
 
@@ -32,20 +36,43 @@ fn render_offers<'a>(
     offers: impl Iterator<Item = ListedTool<'a>> + Clone,
     matching: NameMatching,
 ) -> Value {
-    let names = offers.clone().map(|offer| (&offer.definition.name, offer.definition.aliases.as_slice()));
-    render(format, offers, NameRules { spellings: &names.collect(), matching })
+    let names = offers
+        .clone()
+        .map(|offer| (&offer.definition.name, offer.definition.aliases.as_slice()));
+    render(
+        format,
+        offers,
+        NameRules {
+            spellings: &names.collect(),
+            matching,
+        },
+    )
 }
 
 /// The names under which the tools are sent.
 fn shown_names(format: Format, tools: &[(&str, &[&str])]) -> Vec<String> {
     let made = tools.iter().map(|(name, aliases)| {
-        let aliases = aliases.iter().map(|alias| ToolName::parse(alias).unwrap()).collect();
-        Definition { aliases, ..definition(name, json!({"type": "object"})) }
+        let aliases = aliases
+            .iter()
+            .map(|alias| ToolName::parse(alias).unwrap())
+            .collect();
+        Definition {
+            aliases,
+            ..definition(name, json!({"type": "object"}))
+        }
     });
     let list = render_definitions(format, &made.collect::<Vec<_>>());
-    let list = if format == Format::Gemini { list[0]["functionDeclarations"].clone() } else { list };
+    let list = if format == Format::Gemini {
+        list[0]["functionDeclarations"].clone()
+    } else {
+        list
+    };
     let name = |tool: &Value| tool["name"].as_str().map(str::to_owned);
-    list.as_array().unwrap().iter().map(|tool| name(tool).or_else(|| name(&tool["function"])).unwrap()).collect()
+    list.as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| name(tool).or_else(|| name(&tool["function"])).unwrap())
+        .collect()
 }
 
 #[test]
@@ -60,7 +87,10 @@ fn render_uses_the_shape_of_each_api() {
         one(Format::OpenaiResponses),
         json!([{"type": "function", "name": "add", "description": "Does it.", "parameters": schema, "strict": false}])
     );
-    assert_eq!(one(Format::Anthropic), json!([{"name": "add", "description": "Does it.", "input_schema": schema}]));
+    assert_eq!(
+        one(Format::Anthropic),
+        json!([{"name": "add", "description": "Does it.", "input_schema": schema}])
+    );
     assert_eq!(
         one(Format::Gemini),
         json!([{"functionDeclarations": [{"name": "add", "description": "Does it.", "parametersJsonSchema": schema}]}])
@@ -92,8 +122,15 @@ fn render_without_tools_is_valid() {
 
 #[test]
 fn disabled_tool_is_hidden_and_keeps_name() {
-    let (dotted, off) = (definition("a.b", json!({"type": "object"})), definition("a_b", json!({"type": "object"})));
-    let offer = |definition, available| ListedTool { definition, effect: Effect::Read, available };
+    let (dotted, off) = (
+        definition("a.b", json!({"type": "object"})),
+        definition("a_b", json!({"type": "object"})),
+    );
+    let offer = |definition, available| ListedTool {
+        definition,
+        effect: Effect::Read,
+        available,
+    };
     let offers = [offer(&dotted, true), offer(&off, false)].into_iter();
     let list = render_offers(Format::Anthropic, offers, NameMatching::Normalized);
     assert_eq!(
@@ -104,23 +141,50 @@ fn disabled_tool_is_hidden_and_keeps_name() {
 
 #[test]
 fn changed_name_is_unambiguous() {
-    assert_eq!(shown_names(Format::Openai, &[("weather.get", &[])]), ["weather_get"]);
-    assert_eq!(shown_names(Format::Gemini, &[("weather.get", &[])]), ["weather.get"], "which Gemini takes");
+    assert_eq!(
+        shown_names(Format::Openai, &[("weather.get", &[])]),
+        ["weather_get"]
+    );
+    assert_eq!(
+        shown_names(Format::Gemini, &[("weather.get", &[])]),
+        ["weather.get"],
+        "which Gemini takes"
+    );
     assert_eq!(shown_names(Format::Gemini, &[("-x", &[])]), ["_x"]);
-    // `weather_get` would be a name of the other tool, and so would `Weather-Get`. The name would be ambiguous.
+    // `weather_get` would be a name of the other tool, and so would `Weather-Get`. The name would
+    // be ambiguous.
     for other in ["weather_get", "Weather-Get"] {
-        assert_eq!(shown_names(Format::Openai, &[("weather.get", &[]), (other, &[])]), ["weather.get", other]);
-        assert_eq!(shown_names(Format::Openai, &[("weather.get", &[]), ("b", &[other])]), ["weather.get", "b"]);
+        assert_eq!(
+            shown_names(Format::Openai, &[("weather.get", &[]), (other, &[])]),
+            ["weather.get", other]
+        );
+        assert_eq!(
+            shown_names(Format::Openai, &[("weather.get", &[]), ("b", &[other])]),
+            ["weather.get", "b"]
+        );
     }
-    assert_eq!(shown_names(Format::Openai, &[("weather.get", &["weather_get"])]), ["weather_get"], "its own alias");
+    assert_eq!(
+        shown_names(Format::Openai, &[("weather.get", &["weather_get"])]),
+        ["weather_get"],
+        "its own alias"
+    );
 }
 
 #[test]
 fn exact_matching_changes_no_name() {
     let mut one = definition("a.b", json!({"type": "object"}));
     let name = |one: &Definition| {
-        let offer = ListedTool { definition: one, effect: Effect::Read, available: true };
-        render_offers(Format::Anthropic, std::iter::once(offer), NameMatching::Exact)[0]["name"].clone()
+        let offer = ListedTool {
+            definition: one,
+            effect: Effect::Read,
+            available: true,
+        };
+        render_offers(
+            Format::Anthropic,
+            std::iter::once(offer),
+            NameMatching::Exact,
+        )[0]["name"]
+            .clone()
     };
     assert_eq!(name(&one), "a.b");
     one.aliases.push(ToolName::parse("ab").unwrap());
@@ -129,26 +193,54 @@ fn exact_matching_changes_no_name() {
 
 #[test]
 fn alias_replaces_an_invalid_name() {
-    assert_eq!(shown_names(Format::Gemini, &[("3d_render", &["3d", "render_3d"])]), ["render_3d"]);
-    assert_eq!(shown_names(Format::Anthropic, &[("3d_render", &["render_3d"])]), ["3d_render"]);
+    assert_eq!(
+        shown_names(Format::Gemini, &[("3d_render", &["3d", "render_3d"])]),
+        ["render_3d"]
+    );
+    assert_eq!(
+        shown_names(Format::Anthropic, &[("3d_render", &["render_3d"])]),
+        ["3d_render"]
+    );
     let long = "x".repeat(65);
-    assert_eq!(shown_names(Format::Openai, &[(&long, &["short"])]), ["short"]);
-    assert_eq!(shown_names(Format::Openai, &[(&long, &[])]), [long.as_str()], "rather refused than missed");
+    assert_eq!(
+        shown_names(Format::Openai, &[(&long, &["short"])]),
+        ["short"]
+    );
+    assert_eq!(
+        shown_names(Format::Openai, &[(&long, &[])]),
+        [long.as_str()],
+        "rather refused than missed"
+    );
 }
 
 #[test]
 fn empty_parameters_follow_each_api() {
-    let (none, any) =
-        (json!({"type": "object"}), json!({"type": "object", "additionalProperties": {"type": "string"}}));
-    let closed = json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false});
+    let (none, any) = (
+        json!({"type": "object"}),
+        json!({"type": "object", "additionalProperties": {"type": "string"}}),
+    );
+    let closed =
+        json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false});
     let gemini = |schema: &Value| {
         render_definitions(Format::Gemini, &[definition("t", schema.clone())])[0]["functionDeclarations"][0].clone()
     };
-    assert_eq!(gemini(&none), json!({"name": "t", "description": "Does it."}));
-    assert_eq!(gemini(&closed), json!({"name": "t", "description": "Does it."}));
-    assert_eq!(gemini(&any)["parametersJsonSchema"]["additionalProperties"], json!({"type": "string"}));
+    assert_eq!(
+        gemini(&none),
+        json!({"name": "t", "description": "Does it."})
+    );
+    assert_eq!(
+        gemini(&closed),
+        json!({"name": "t", "description": "Does it."})
+    );
+    assert_eq!(
+        gemini(&any)["parametersJsonSchema"]["additionalProperties"],
+        json!({"type": "string"})
+    );
     let openai = render_definitions(Format::Openai, &[definition("t", none)]);
-    assert_eq!(openai[0]["function"]["parameters"], json!({"type": "object", "properties": {}}));
+    assert_eq!(
+        openai[0]["function"]["parameters"],
+        json!({"type": "object", "properties": {}})
+    );
 }
 
 #[test]
@@ -164,17 +256,38 @@ fn mcp_hints_default_to_the_effect() {
     let hints = |effect, annotations: Value| {
         let mut one = definition("t", json!({"type": "object"}));
         one.annotations = annotations.as_object().unwrap().clone();
-        let offer = ListedTool { definition: &one, effect, available: true };
-        render_offers(Format::Mcp, std::iter::once(offer), NameMatching::Normalized)["tools"][0]["annotations"].clone()
+        let offer = ListedTool {
+            definition: &one,
+            effect,
+            available: true,
+        };
+        render_offers(
+            Format::Mcp,
+            std::iter::once(offer),
+            NameMatching::Normalized,
+        )["tools"][0]["annotations"]
+            .clone()
     };
     let all = |read_only, destructive, idempotent| json!({"readOnlyHint": read_only, "destructiveHint": destructive, "idempotentHint": idempotent});
     assert_eq!(hints(Effect::Read, json!({})), all(true, false, true));
     assert_eq!(hints(Effect::Idempotent, json!({})), all(false, true, true));
     assert_eq!(hints(Effect::Write, json!({})), all(false, true, false));
-    assert_eq!(hints(Effect::Write, json!({"readOnlyHint": true})), all(true, false, true));
-    assert_eq!(hints(Effect::Write, json!({"destructiveHint": false})), all(false, false, false));
-    assert_eq!(hints(Effect::Read, json!({"title": 5, "readOnlyHint": "yes"})), all(true, false, true));
-    assert_eq!(hints(Effect::Read, json!({"openWorldHint": true}))["openWorldHint"], json!(true));
+    assert_eq!(
+        hints(Effect::Write, json!({"readOnlyHint": true})),
+        all(true, false, true)
+    );
+    assert_eq!(
+        hints(Effect::Write, json!({"destructiveHint": false})),
+        all(false, false, false)
+    );
+    assert_eq!(
+        hints(Effect::Read, json!({"title": 5, "readOnlyHint": "yes"})),
+        all(true, false, true)
+    );
+    assert_eq!(
+        hints(Effect::Read, json!({"openWorldHint": true}))["openWorldHint"],
+        json!(true)
+    );
 }
 
 #[test]
@@ -182,10 +295,16 @@ fn mcp_output_schema_must_be_an_object() {
     let output = |schema: Value| {
         let mut one = definition("t", json!({"type": "object"}));
         one.output_schema = Some(Arc::new(schema));
-        render_definitions(Format::Mcp, &[one])["tools"][0].get("outputSchema").cloned()
+        render_definitions(Format::Mcp, &[one])["tools"][0]
+            .get("outputSchema")
+            .cloned()
     };
     assert_eq!(output(json!({"type": "array", "items": {}})), None);
     let object = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
     assert_eq!(output(object.clone()), Some(object.clone()));
-    assert_eq!(output(json!({"$ref": "#/$defs/N", "$defs": {"N": object}})), Some(object), "a root that only refers");
+    assert_eq!(
+        output(json!({"$ref": "#/$defs/N", "$defs": {"N": object}})),
+        Some(object),
+        "a root that only refers"
+    );
 }

@@ -16,8 +16,8 @@ use crate::catalog::Catalog;
 /// An authenticated caller. A handler with none of the types of this file is open to every client.
 pub(super) struct Principal(pub Arc<Caller>);
 
-/// An authenticated caller, and the catalog with which it was authenticated. The handler uses this one catalog for the
-/// whole request, so a reload cannot mix two states.
+/// An authenticated caller, and the catalog with which it was authenticated. The handler uses this
+/// one catalog for the whole request, so a reload cannot mix two states.
 pub(super) struct Authenticated {
     pub(super) caller: Arc<Caller>,
     pub(super) catalog: Arc<Catalog>,
@@ -26,8 +26,8 @@ pub(super) struct Authenticated {
 /// An authenticated caller who may use the operator's routes.
 pub(super) struct Admin;
 
-/// An optional authentication, for a route that is open to every client. `None`: the request has no key, although there
-/// are callers. A bad key is still refused.
+/// An optional authentication, for a route that is open to every client. `None`: the request has no
+/// key, although there are callers. A bad key is still refused.
 pub(super) struct OptionalAuth(pub Option<Authenticated>);
 
 /// The key of a request: `authorization: Bearer …`, or `x-api-key: …`.
@@ -39,8 +39,12 @@ fn key_from_headers(headers: &HeaderMap) -> Option<&str> {
     headers.get("x-api-key")?.to_str().ok()
 }
 
-/// Identifies the caller. Without callers in the manifest, every client is `anonymous`, with the operator's rights.
-pub(super) fn authenticate_caller(callers: &Callers, headers: &HeaderMap) -> Result<Arc<Caller>, ApiError> {
+/// Identifies the caller. Without callers in the manifest, every client is `anonymous`, with the
+/// operator's rights.
+pub(super) fn authenticate_caller(
+    callers: &Callers,
+    headers: &HeaderMap,
+) -> Result<Arc<Caller>, ApiError> {
     if callers.is_empty() {
         return Ok(Arc::new(Caller::anonymous()));
     }
@@ -71,11 +75,14 @@ impl FromRequestParts<AppState> for OptionalAuth {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        let has_no_key = !parts.headers.contains_key(AUTHORIZATION) && !parts.headers.contains_key("x-api-key");
+        let has_no_key =
+            !parts.headers.contains_key(AUTHORIZATION) && !parts.headers.contains_key("x-api-key");
         if has_no_key && !state.registry.catalog().callers().is_empty() {
             return Ok(Self(None));
         }
-        Authenticated::from_request_parts(parts, state).await.map(|authenticated| Self(Some(authenticated)))
+        Authenticated::from_request_parts(parts, state)
+            .await
+            .map(|authenticated| Self(Some(authenticated)))
     }
 }
 
@@ -87,6 +94,9 @@ impl FromRequestParts<AppState> for Admin {
         if caller.admin {
             return Ok(Admin);
         }
-        Err(ApiError::Forbidden(format!("caller `{}` is not an admin", caller.name)))
+        Err(ApiError::Forbidden(format!(
+            "caller `{}` is not an admin",
+            caller.name
+        )))
     }
 }

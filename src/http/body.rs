@@ -26,14 +26,17 @@ impl FromRequest<AppState> for StrictJson {
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let (value, reserved) =
-            parse_strict_json(read_json_body(&parts.headers, body, state.max_body).await?, &state.memory).await?;
+        let (value, reserved) = parse_strict_json(
+            read_json_body(&parts.headers, body, state.max_body).await?,
+            &state.memory,
+        )
+        .await?;
         Ok(Self(value, reserved))
     }
 }
 
-/// Longest definition of a registered tool, in bytes. Compiled, a definition takes a hundred times its length, and
-/// models see all of it.
+/// Longest definition of a registered tool, in bytes. Compiled, a definition takes a hundred times
+/// its length, and models see all of it.
 const LONGEST_DEFINITION: usize = 256 << 10;
 
 /// The definition of a tool, as JSON without duplicate keys, and the reservation for its memory.
@@ -44,13 +47,15 @@ impl FromRequest<AppState> for DefinitionJson {
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let body = read_json_body(&parts.headers, body, state.max_body.min(LONGEST_DEFINITION)).await?;
+        let body =
+            read_json_body(&parts.headers, body, state.max_body.min(LONGEST_DEFINITION)).await?;
         let (value, reserved) = parse_strict_json(body, &state.memory).await?;
         Ok(Self(value, reserved))
     }
 }
 
-/// A model's message, as JSON without duplicate keys or as text, and the reservation for its memory.
+/// A model's message, as JSON without duplicate keys or as text, and the reservation for its
+/// memory.
 pub(super) struct ModelMessage(pub(super) MessageBody, pub(super) Reservation);
 
 impl FromRequest<AppState> for ModelMessage {
@@ -63,27 +68,40 @@ impl FromRequest<AppState> for ModelMessage {
             let body = read_body(&headers, body, state.max_body).await?;
             let reserved = state.memory.reserve(&body, 1).await?;
             let text = String::from_utf8(body.into());
-            let text = text.map_err(|error| ApiError::Malformed(format!("the body is not UTF-8: {error}")))?;
+            let text = text
+                .map_err(|error| ApiError::Malformed(format!("the body is not UTF-8: {error}")))?;
             return Ok(Self(MessageBody::Text(text), reserved));
         }
         if !is_json_essence(&media_type) {
             return Err(ApiError::UnsupportedMediaType);
         }
-        let (json, reserved) =
-            parse_strict_json(read_body(&headers, body, state.max_body).await?, &state.memory).await?;
+        let (json, reserved) = parse_strict_json(
+            read_body(&headers, body, state.max_body).await?,
+            &state.memory,
+        )
+        .await?;
         Ok(Self(MessageBody::Json(json), reserved))
     }
 }
 
-async fn parse_strict_json(body: Bytes, memory: &MemoryBudget) -> Result<(Value, Reservation), ApiError> {
+async fn parse_strict_json(
+    body: Bytes,
+    memory: &MemoryBudget,
+) -> Result<(Value, Reservation), ApiError> {
     let reserved = memory.reserve_json(&body, 1).await?;
-    let parse =
-        move || parse_strict(&body).map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")));
+    let parse = move || {
+        parse_strict(&body)
+            .map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))
+    };
     Ok((reserved.parse_with(parse).await?, reserved))
 }
 
 /// Reads the whole body, if its `Content-Type` is JSON.
-pub(super) async fn read_json_body(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
+pub(super) async fn read_json_body(
+    headers: &HeaderMap,
+    body: Body,
+    max_bytes: usize,
+) -> Result<Bytes, ApiError> {
     if !is_json_essence(&read_media_type(headers)) {
         return Err(ApiError::UnsupportedMediaType);
     }
@@ -92,10 +110,13 @@ pub(super) async fn read_json_body(headers: &HeaderMap, body: Body, max_bytes: u
 
 /// Reads the whole body. A body with a declared length over `max_bytes` is refused at once.
 async fn read_body(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
-    let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let declared = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if let Some(length) = declared.filter(|length| *length > max_bytes as u64) {
-        // Many clients read the answer only after they have sent the body. They would find the connection reset, not
-        // the problem. So read and discard the body first. A client with `Expect` sends no body before our answer.
+        // Many clients read the answer only after they have sent the body. They would find the
+        // connection reset, not the problem. So read and discard the body first. A client with
+        // `Expect` sends no body before our answer.
         if length <= LINGER_BYTES && !headers.contains_key(EXPECT) {
             let _ = tokio::time::timeout(LINGER_TIME, discard_body(body)).await;
         }
@@ -111,19 +132,30 @@ async fn collect_frames(body: Body, max_bytes: usize) -> Result<Bytes, ApiError>
     // Most bodies are one piece, which is not copied.
     let (mut piece, mut pieces) = (Bytes::new(), Vec::new());
     loop {
-        // The next piece must arrive within `BODY_IDLE_TIME`, and the last one before `end`. The earlier of the two
-        // times counts, and the problem names its limit.
+        // The next piece must arrive within `BODY_IDLE_TIME`, and the last one before `end`. The
+        // earlier of the two times counts, and the problem names its limit.
         let (by, limit) = (Instant::now() + BODY_IDLE_TIME, BODY_IDLE_TIME);
-        let (by, limit) = if by < end { (by, limit) } else { (end, BODY_TIME) };
-        let frame = timeout_at(by, body.frame()).await.map_err(|_| ApiError::BodyTimeout(limit))?;
+        let (by, limit) = if by < end {
+            (by, limit)
+        } else {
+            (end, BODY_TIME)
+        };
+        let frame = timeout_at(by, body.frame())
+            .await
+            .map_err(|_| ApiError::BodyTimeout(limit))?;
         match frame.map(|frame| frame.map(Frame::into_data)) {
             None if pieces.is_empty() => return Ok(piece),
             None => return Ok(pieces.into()),
             Some(Ok(Ok(first))) if piece.is_empty() && pieces.is_empty() => piece = first,
             Some(Ok(Ok(next))) => {
                 if pieces.is_empty() {
-                    // Reserve the exact length. A vector that grows by doubling could take twice as much.
-                    let rest = body.size_hint().upper().and_then(|rest| usize::try_from(rest).ok()).unwrap_or_default();
+                    // Reserve the exact length. A vector that grows by doubling could take twice as
+                    // much.
+                    let rest = body
+                        .size_hint()
+                        .upper()
+                        .and_then(|rest| usize::try_from(rest).ok())
+                        .unwrap_or_default();
                     pieces.reserve_exact(piece.len() + next.len() + rest.min(max_bytes));
                 }
                 pieces.extend_from_slice(&std::mem::take(&mut piece));
@@ -131,8 +163,14 @@ async fn collect_frames(body: Body, max_bytes: usize) -> Result<Bytes, ApiError>
             }
             // Trailers are ignored.
             Some(Ok(Err(_))) => {}
-            Some(Err(error)) if error.is::<LengthLimitError>() => return Err(ApiError::BodyTooLarge(max_bytes)),
-            Some(Err(error)) => return Err(ApiError::Malformed(format!("the body ended early: {error}"))),
+            Some(Err(error)) if error.is::<LengthLimitError>() => {
+                return Err(ApiError::BodyTooLarge(max_bytes));
+            }
+            Some(Err(error)) => {
+                return Err(ApiError::Malformed(format!(
+                    "the body ended early: {error}"
+                )));
+            }
         }
     }
 }
@@ -141,11 +179,14 @@ async fn discard_body(mut body: Body) {
     while let Some(Ok(_)) = body.frame().await {}
 }
 
-/// The media type of `Content-Type`, without parameters and in lower case. It is empty if there is no such header, or
-/// more than one.
+/// The media type of `Content-Type`, without parameters and in lower case. It is empty if there is
+/// no such header, or more than one.
 fn read_media_type(headers: &HeaderMap) -> String {
     let mut all = headers.get_all(CONTENT_TYPE).iter();
-    let value = all.next().filter(|_| all.next().is_none()).and_then(|value| value.to_str().ok());
+    let value = all
+        .next()
+        .filter(|_| all.next().is_none())
+        .and_then(|value| value.to_str().ok());
     media_type_essence(value.unwrap_or_default()).to_ascii_lowercase()
 }
 
@@ -157,6 +198,7 @@ impl FromRequestParts<AppState> for PathPart {
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let part = Path::<String>::from_request_parts(parts, state).await;
-        part.map(|Path(part)| Self(part)).map_err(|error| ApiError::Malformed(error.body_text()))
+        part.map(|Path(part)| Self(part))
+            .map_err(|error| ApiError::Malformed(error.body_text()))
     }
 }

@@ -48,13 +48,20 @@ struct CallerKeySchemes;
 
 impl Modify for CallerKeySchemes {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A caller's key.")).build();
+        let bearer = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("A caller's key."))
+            .build();
         let header = ApiKeyValue::with_description("x-api-key", "A caller's key.");
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
         components.add_security_scheme("header", SecurityScheme::ApiKey(ApiKey::Header(header)));
         let by = |scheme| SecurityRequirement::new(scheme, Vec::<String>::new());
-        document.security = Some(vec![SecurityRequirement::default(), by("bearer"), by("header")]);
+        document.security = Some(vec![
+            SecurityRequirement::default(),
+            by("bearer"),
+            by("header"),
+        ]);
     }
 }
 
@@ -63,7 +70,11 @@ struct ProblemResponses;
 
 impl Modify for ProblemResponses {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        document.components.get_or_insert_default().responses.extend(responses::problem_components());
+        document
+            .components
+            .get_or_insert_default()
+            .responses
+            .extend(responses::problem_components());
     }
 }
 
@@ -73,9 +84,17 @@ const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src '
 
 /// The files of the page that are our own, with their types.
 const OWN_FILES: [(&str, &str, &str); 3] = [
-    ("", "text/html; charset=utf-8", include_str!("docs_page/page.html")),
+    (
+        "",
+        "text/html; charset=utf-8",
+        include_str!("docs_page/page.html"),
+    ),
     ("page.css", "text/css", include_str!("docs_page/page.css")),
-    ("page.js", "text/javascript", include_str!("docs_page/page.js")),
+    (
+        "page.js",
+        "text/javascript",
+        include_str!("docs_page/page.js"),
+    ),
 ];
 
 /// The files of Swagger UI that the page loads.
@@ -85,19 +104,30 @@ const LIBRARY_FILES: [&str; 2] = ["swagger-ui.css", "swagger-ui-bundle.js"];
 pub(super) fn routes(document: &utoipa::openapi::OpenApi) -> Router<AppState> {
     let documents = Documents::new(document);
     let document = move |auth: OptionalAuth, headers: HeaderMap| async move {
-        documents.document_for(auth).await.map(|document| document.respond_to(&headers))
+        documents
+            .document_for(auth)
+            .await
+            .map(|document| document.respond_to(&headers))
     };
     Router::new()
         .route("/", get(show_index))
         .route("/openapi.json", get(document))
         .route("/docs", get(|| async { serve_file("") }))
         .route("/docs/", get(|| async { Redirect::permanent("/docs") }))
-        .route("/docs/{*file}", get(|Path(name): Path<String>| async move { serve_file(&name) }))
+        .route(
+            "/docs/{*file}",
+            get(|Path(name): Path<String>| async move { serve_file(&name) }),
+        )
 }
 
-/// Where to go from `/`: a browser goes to the page of the API, another client gets a short list of routes.
+/// Where to go from `/`: a browser goes to the page of the API, another client gets a short list of
+/// routes.
 async fn show_index(headers: HeaderMap) -> Response {
-    let accepts_html = |value: &HeaderValue| value.to_str().is_ok_and(|value| value.contains("text/html"));
+    let accepts_html = |value: &HeaderValue| {
+        value
+            .to_str()
+            .is_ok_and(|value| value.contains("text/html"))
+    };
     let mut response = match headers.get_all(ACCEPT).iter().any(accepts_html) {
         // Not a permanent redirect: browsers keep those, and `/` may get a page of its own.
         true => Redirect::temporary("/docs").into_response(),
@@ -112,7 +142,9 @@ async fn show_index(headers: HeaderMap) -> Response {
         })
         .into_response(),
     };
-    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    response
+        .headers_mut()
+        .insert(VARY, HeaderValue::from_static("accept"));
     response
 }
 
@@ -131,8 +163,8 @@ struct Index {
 /// Most bytes of cached documents. A document takes some 4 KB for each tool.
 const MAX_CACHED_BYTES: u64 = 16 << 20;
 
-/// The documents of `/openapi.json`. A document is made on the first request for it, which takes a tenth of a second
-/// for a thousand tools. Callers with the same tools share it.
+/// The documents of `/openapi.json`. A document is made on the first request for it, which takes a
+/// tenth of a second for a thousand tools. Callers with the same tools share it.
 #[derive(Clone)]
 struct Documents {
     fixed: Arc<FixedRoutes>,
@@ -141,28 +173,56 @@ struct Documents {
 
 impl Documents {
     fn new(document: &utoipa::openapi::OpenApi) -> Self {
-        let size = |_: &[u8; 32], document: &TaggedBody| u32::try_from(document.len()).unwrap_or(u32::MAX);
-        let cache = Cache::builder().max_capacity(MAX_CACHED_BYTES).weigher(size).build();
-        Self { fixed: Arc::new(FixedRoutes::new(document)), cache }
+        let size =
+            |_: &[u8; 32], document: &TaggedBody| u32::try_from(document.len()).unwrap_or(u32::MAX);
+        let cache = Cache::builder()
+            .max_capacity(MAX_CACHED_BYTES)
+            .weigher(size)
+            .build();
+        Self {
+            fixed: Arc::new(FixedRoutes::new(document)),
+            cache,
+        }
     }
 
-    /// The document: the fixed routes for every client, and with a valid key also the caller's enabled tools.
+    /// The document: the fixed routes for every client, and with a valid key also the caller's
+    /// enabled tools.
     async fn document_for(&self, OptionalAuth(auth): OptionalAuth) -> Result<TaggedBody, ApiError> {
-        let needs_key = auth.as_ref().is_none_or(|auth| !auth.catalog.callers().is_empty());
-        let mut tools = auth.map(|auth| auth.catalog.tools_for(&auth.caller)).unwrap_or_default();
+        let needs_key = auth
+            .as_ref()
+            .is_none_or(|auth| !auth.catalog.callers().is_empty());
+        let mut tools = auth
+            .map(|auth| auth.catalog.tools_for(&auth.caller))
+            .unwrap_or_default();
         tools.retain(|entry| entry.is_available());
         // `shown_hash` covers all parts of a tool that the document depends on, except these three.
-        let shown = tools
-            .iter()
-            .map(|entry| (&entry.shown_hash, &entry.definition.tags, &entry.definition.examples, entry.policy.effect));
+        let shown = tools.iter().map(|entry| {
+            (
+                &entry.shown_hash,
+                &entry.definition.tags,
+                &entry.definition.examples,
+                entry.policy.effect,
+            )
+        });
         let shown = serde_json::to_vec(&shown.collect::<Vec<_>>()).unwrap_or_default();
         let key = hash_parts([shown.as_slice(), &[u8::from(needs_key)]]);
         let fixed = self.fixed.clone();
         let make = move || {
-            let document = fixed.with_tools(tools.iter().map(|entry| (&entry.definition, entry.policy.effect)));
-            TaggedBody::new(&if needs_key { document } else { FixedRoutes::without_keys(document) })
+            let document = fixed.with_tools(
+                tools
+                    .iter()
+                    .map(|entry| (&entry.definition, entry.policy.effect)),
+            );
+            TaggedBody::new(&if needs_key {
+                document
+            } else {
+                FixedRoutes::without_keys(document)
+            })
         };
-        let document = self.cache.try_get_with(key, tokio::task::spawn_blocking(make)).await;
+        let document = self
+            .cache
+            .try_get_with(key, tokio::task::spawn_blocking(make))
+            .await;
         document.map_err(|error| {
             tracing::error!(%error, "the OpenAPI document cannot be made");
             ApiError::Internal
@@ -171,7 +231,12 @@ impl Documents {
 }
 
 fn serve_file(name: &str) -> Response {
-    let headers = |kind: String| [(CONTENT_TYPE, kind), (CONTENT_SECURITY_POLICY, CONTENT_POLICY.into())];
+    let headers = |kind: String| {
+        [
+            (CONTENT_TYPE, kind),
+            (CONTENT_SECURITY_POLICY, CONTENT_POLICY.into()),
+        ]
+    };
     if let Some((_, kind, text)) = OWN_FILES.iter().find(|(file, ..)| *file == name) {
         return (headers((*kind).into()), *text).into_response();
     }

@@ -12,11 +12,10 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::call::{CacheScope, Capture, Effect, Idempotency, Limit, OnDisconnect, Paging};
 
-/// The spellings of a duration in the document. The service accepts more, such as `2min 30sec`. It refuses no duration
-/// that fits this pattern: three parts are less than the ten years of
+/// The spellings of a duration in the document. The service accepts more, such as `2min 30sec`. It
+/// refuses no duration that fits this pattern: three parts are less than the ten years of
 /// [`MAX_DURATION`](crate::call::units::MAX_DURATION).
-const DURATION_PATTERN: &str =
-    "^(([1-9][0-9]{0,8} ?ms|[1-9][0-9]{0,6} ?s|[1-9][0-9]{0,5} ?m|[1-9][0-9]{0,3} ?h|[1-9][0-9]{0,2} ?d) ?){1,3}$";
+const DURATION_PATTERN: &str = "^(([1-9][0-9]{0,8} ?ms|[1-9][0-9]{0,6} ?s|[1-9][0-9]{0,5} ?m|[1-9][0-9]{0,3} ?h|[1-9][0-9]{0,2} ?d) ?){1,3}$";
 
 /// A time with its unit: `250ms`, `30s`, `1h 30m`.
 pub(super) struct Duration;
@@ -46,7 +45,10 @@ impl PartialSchema for Since {
         let moment = ObjectBuilder::new()
             .schema_type(Type::String)
             .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)));
-        OneOfBuilder::new().item(moment).item(Ref::from_schema_name("Duration")).into()
+        OneOfBuilder::new()
+            .item(moment)
+            .item(Ref::from_schema_name("Duration"))
+            .into()
     }
 }
 
@@ -54,7 +56,10 @@ impl ToSchema for Since {}
 
 /// An error of JSON-RPC 2.0.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "rmcp writes most of them, `mcp/message.rs` the others")]
+#[expect(
+    dead_code,
+    reason = "rmcp writes most of them, `mcp/message.rs` the others"
+)]
 pub(super) struct JsonRpcError {
     /// `2.0`.
     jsonrpc: String,
@@ -83,7 +88,10 @@ type Object = HashMap<String, Value>;
 /// A tool of kind `http`, with the keys of an entry of a manifest's `tools:`.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "the manifest's reader reads it; the test below compares the two")]
+#[expect(
+    dead_code,
+    reason = "the manifest's reader reads it; the test below compares the two"
+)]
 pub(super) struct RegisteredTool {
     /// `http`.
     kind: HttpKind,
@@ -214,7 +222,8 @@ struct RegisteredConcurrency {
     per_caller: Option<u32>,
 }
 
-/// The request of a registered tool. There is at most one body: `json`, `body`, `body_base64`, `form` or `multipart`.
+/// The request of a registered tool. There is at most one body: `json`, `body`, `body_base64`,
+/// `form` or `multipart`.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "see RegisteredTool")]
@@ -255,7 +264,8 @@ struct RegisteredRequest {
 struct RegisteredResponse {
     /// JSON Pointer to the part of the answer that is the result.
     pick: Option<String>,
-    /// JSON Pointer to a part that makes the answer an error, if the part is present and not null, false or empty.
+    /// JSON Pointer to a part that makes the answer an error, if the part is present and not null,
+    /// false or empty.
     error_when: Option<String>,
 }
 
@@ -272,14 +282,21 @@ mod tests {
 
     fn properties<T: PartialSchema>() -> BTreeSet<String> {
         let schema = json!(T::schema());
-        schema["properties"].as_object().unwrap().keys().cloned().collect()
+        schema["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect()
     }
 
     #[test]
     fn registered_tool_has_the_manifest_keys() {
         let refused = ["env", "allow_private", "auth"];
         let read = |section: &str| -> BTreeSet<String> {
-            let keys = registered_keys(section).into_iter().filter(|key| !refused.contains(key));
+            let keys = registered_keys(section)
+                .into_iter()
+                .filter(|key| !refused.contains(key));
             keys.map(str::to_owned).collect()
         };
         assert_eq!(properties::<RegisteredTool>(), read(""));
@@ -302,7 +319,10 @@ mod tests {
 /// The two forms of `arguments`.
 #[derive(utoipa::ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "parse_arguments reads both, with better messages for other values")]
+#[expect(
+    dead_code,
+    reason = "parse_arguments reads both, with better messages for other values"
+)]
 pub(super) enum Arguments {
     /// The arguments by name.
     Object(HashMap<String, Value>),
@@ -312,5 +332,8 @@ pub(super) enum Arguments {
 
 /// Facts about a call that the caller knows beside the arguments, by name.
 #[derive(utoipa::ToSchema)]
-#[expect(dead_code, reason = "gives the shape a name of its own, for generated clients")]
+#[expect(
+    dead_code,
+    reason = "gives the shape a name of its own, for generated clients"
+)]
 pub(super) struct Context(HashMap<String, Value>);

@@ -1,4 +1,5 @@
-//! JSON answers with an ETag. A request with a matching `If-None-Match` gets 304 instead of the body.
+//! JSON answers with an ETag. A request with a matching `If-None-Match` gets 304 instead of the
+//! body.
 
 use axum::body::Bytes;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
@@ -19,7 +20,10 @@ impl TaggedBody {
     pub(super) fn new(body: &Value) -> Self {
         let body = body.to_string();
         let tag = format!("\"{}\"", &hex::encode(hash_parts([body.as_bytes()]))[..32]);
-        Self { tag, body: body.into() }
+        Self {
+            tag,
+            body: body.into(),
+        }
     }
 
     /// Bytes of the body.
@@ -29,18 +33,29 @@ impl TaggedBody {
 
     /// The body, or 304 if these request headers name its ETag.
     pub(super) fn respond_to(self, request: &HeaderMap) -> Response {
-        let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-        let mut known = known.flat_map(|list| list.split(',')).map(|tag| tag.trim().trim_start_matches("W/"));
+        let known = request
+            .get_all(IF_NONE_MATCH)
+            .iter()
+            .filter_map(|value| value.to_str().ok());
+        let mut known = known
+            .flat_map(|list| list.split(','))
+            .map(|tag| tag.trim().trim_start_matches("W/"));
         let mut response = if known.any(|tag| tag == self.tag || tag == "*") {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
-            ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], self.body).into_response()
+            (
+                [(CONTENT_TYPE, HeaderValue::from_static("application/json"))],
+                self.body,
+            )
+                .into_response()
         };
         if let Ok(tag) = HeaderValue::from_str(&self.tag) {
             response.headers_mut().insert(ETAG, tag);
         }
         // The body depends on the caller.
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+        response
+            .headers_mut()
+            .insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
         response
     }
 }

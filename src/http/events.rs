@@ -1,7 +1,8 @@
 //! Answers as server-sent events: the progress of calls while they run, then one `result` event.
 //!
-//! The work runs in a task of its own, so a client that reads slowly does not slow it down. Dropping the answer's body
-//! drops the work. So a client that disconnects has the same effect as with any other answer.
+//! The work runs in a task of its own, so a client that reads slowly does not slow it down.
+//! Dropping the answer's body drops the work. So a client that disconnects has the same effect as
+//! with any other answer.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,15 +22,18 @@ use tokio_util::task::AbortOnDropHandle;
 use super::problem::{ApiError, Problem};
 use crate::call::{Event, Listener};
 
-/// A comment is sent after this much silence, so that no proxy on the way treats the connection as dead.
+/// A comment is sent after this much silence, so that no proxy on the way treats the connection as
+/// dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// With this header, nginx forwards each event at once, instead of when a buffer is full.
-const NO_BUFFERING: (HeaderName, HeaderValue) =
-    (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+const NO_BUFFERING: (HeaderName, HeaderValue) = (
+    HeaderName::from_static("x-accel-buffering"),
+    HeaderValue::from_static("no"),
+);
 
-/// Streams the events of `listener`, and then the output of `work` as the `result` event. Dropping the answer drops
-/// `work`.
+/// Streams the events of `listener`, and then the output of `work` as the `result` event. Dropping
+/// the answer drops `work`.
 pub(super) fn stream_events<T: Serialize>(
     listener: Listener,
     work: impl Future<Output = T> + Send + 'static,
@@ -42,7 +46,11 @@ pub(super) fn stream_events<T: Serialize>(
         })
     });
     let keep_alive = KeepAlive::new().interval(HEARTBEAT).text("heartbeat");
-    ([NO_BUFFERING], Sse::new(event_sequence(listener, result.boxed())).keep_alive(keep_alive)).into_response()
+    (
+        [NO_BUFFERING],
+        Sse::new(event_sequence(listener, result.boxed())).keep_alive(keep_alive),
+    )
+        .into_response()
 }
 
 /// The JSON text of a value, for an event.
@@ -63,49 +71,71 @@ fn event_sequence(
     listener: Listener,
     work: BoxFuture<'static, Box<RawValue>>,
 ) -> impl Stream<Item = Result<sse::Event, Infallible>> {
-    unfold(StreamState { listener, work: Some(work), result: None }, |mut state| async move {
-        if let Some(work) = &mut state.work {
-            tokio::select! {
-                // Poll the work first. Otherwise endless progress events would delay its result for ever.
-                biased;
-                result = work => (state.work, state.result) = (None, Some(result)),
-                Some(event) = state.listener.next() => return Some((Ok(to_sse_event(event)), state)),
+    unfold(
+        StreamState {
+            listener,
+            work: Some(work),
+            result: None,
+        },
+        |mut state| async move {
+            if let Some(work) = &mut state.work {
+                tokio::select! {
+                    // Poll the work first. Otherwise endless progress events would delay its result
+                    // for ever.
+                    biased;
+                    result = work => (state.work, state.result) = (None, Some(result)),
+                    Some(event) = state.listener.next() => return Some((Ok(to_sse_event(event)), state)),
+                }
             }
-        }
-        state.result.as_ref()?;
-        // Events that were sent before the end are delivered before the result.
-        if let Some(event) = state.listener.try_next() {
-            return Some((Ok(to_sse_event(event)), state));
-        }
-        let result = state.result.take()?;
-        Some((Ok(sse::Event::default().event("result").data(result.get())), state))
-    })
+            state.result.as_ref()?;
+            // Events that were sent before the end are delivered before the result.
+            if let Some(event) = state.listener.try_next() {
+                return Some((Ok(to_sse_event(event)), state));
+            }
+            let result = state.result.take()?;
+            Some((
+                Ok(sse::Event::default().event("result").data(result.get())),
+                state,
+            ))
+        },
+    )
 }
 
 fn to_sse_event(event: Event) -> sse::Event {
     match event {
-        Event::Progress(progress) => sse::Event::default().event("progress").data(to_json_text(&progress).get()),
+        Event::Progress(progress) => sse::Event::default()
+            .event("progress")
+            .data(to_json_text(&progress).get()),
         Event::Named(name, data) => sse::Event::default().event(name).data(data.get()),
     }
 }
 
-/// Whether a request prefers events: it lists `text/event-stream` by name, and does not prefer JSON.
+/// Whether a request prefers events: it lists `text/event-stream` by name, and does not prefer
+/// JSON.
 ///
-/// The higher weight wins. At equal weights, a JSON type listed by name wins if it comes first; a range with a star
-/// does not win. Clients that list all types of an OpenAPI document list JSON first.
+/// The higher weight wins. At equal weights, a JSON type listed by name wins if it comes first; a
+/// range with a star does not win. Clients that list all types of an OpenAPI document list JSON
+/// first.
 pub(super) fn are_preferred(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let values = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     let (mut events, mut json) = (None::<(f32, usize)>, None::<(usize, f32, usize)>);
     for (position, range) in values.flat_map(|value| value.split(',')).enumerate() {
         let mut parts = range.split(';').map(str::trim);
         let media = parts.next().unwrap_or_default().to_ascii_lowercase();
-        let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
-        let Ok(weight) = weight.map_or(Ok(1.0), str::parse::<f32>) else { continue };
+        let weight =
+            parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+        let Ok(weight) = weight.map_or(Ok(1.0), str::parse::<f32>) else {
+            continue;
+        };
         match media.as_str() {
             "text/event-stream" if weight > 0.0 => events = events.or(Some((weight, position))),
             "application/json" | "application/*" | "*/*" => {
                 // The most specific range for JSON decides, as RFC 9110 requires.
-                let specificity = usize::from(media == "application/json") + usize::from(media != "*/*");
+                let specificity =
+                    usize::from(media == "application/json") + usize::from(media != "*/*");
                 if json.is_none_or(|(before, ..)| before < specificity) {
                     json = Some((specificity, weight, position));
                 }
@@ -146,8 +176,12 @@ mod tests {
             json!({"results": [0, 1]})
         };
         let text = body_text(stream_events(listener, work)).await;
-        let event = |n: u8| format!("event: call_result\ndata: {{\"n\":{n},\"text\":\"a\\nb\"}}\n\n");
-        assert_eq!(text, event(0) + &event(1) + "event: result\ndata: {\"results\":[0,1]}\n\n");
+        let event =
+            |n: u8| format!("event: call_result\ndata: {{\"n\":{n},\"text\":\"a\\nb\"}}\n\n");
+        assert_eq!(
+            text,
+            event(0) + &event(1) + "event: result\ndata: {\"results\":[0,1]}\n\n"
+        );
     }
 
     #[tokio::test]
@@ -161,13 +195,21 @@ mod tests {
         .await;
         let problem = text.strip_prefix("event: result\ndata: ").unwrap();
         let problem: serde_json::Value = serde_json::from_str(problem).unwrap();
-        assert_eq!((&problem["kind"], &problem["status"]), (&json!("internal"), &json!(500)));
+        assert_eq!(
+            (&problem["kind"], &problem["status"]),
+            (&json!("internal"), &json!(500))
+        );
     }
 
     #[test]
     fn events_need_a_higher_preference_than_json() {
         let prefers_events = |values: &[&'static str]| {
-            are_preferred(&values.iter().map(|value| (ACCEPT, HeaderValue::from_static(value))).collect())
+            are_preferred(
+                &values
+                    .iter()
+                    .map(|value| (ACCEPT, HeaderValue::from_static(value)))
+                    .collect(),
+            )
         };
         for values in [
             &["text/event-stream"][..],

@@ -1,5 +1,5 @@
-//! Example requests in the OpenAPI document, so that each operation can be tried at once. They name one tool of the
-//! caller, so that they succeed.
+//! Example requests in the OpenAPI document, so that each operation can be tried at once. They name
+//! one tool of the caller, so that they succeed.
 
 use serde_json::{Value, json};
 
@@ -20,16 +20,24 @@ impl Default for ExampleCall {
     /// A tool of the demo.
     fn default() -> Self {
         let arguments = JsonObject::from_iter([("expression".to_owned(), json!("6 * 7"))]);
-        Self { tool: "calculator".into(), arguments }
+        Self {
+            tool: "calculator".into(),
+            arguments,
+        }
     }
 }
 
 impl ExampleCall {
-    /// Selects a tool, if possible one that changes nothing and that has an example. Without tools, a tool of the demo.
+    /// Selects a tool, if possible one that changes nothing and that has an example. Without tools,
+    /// a tool of the demo.
     pub(super) fn select<'a>(tools: impl Iterator<Item = (&'a Definition, Effect)>) -> Self {
-        let best = tools.min_by_key(|(tool, effect)| (*effect != Effect::Read, tool.examples.is_empty()));
-        best.map(|(tool, _)| Self { tool: tool.name.to_string(), arguments: example_arguments(tool) })
-            .unwrap_or_default()
+        let best =
+            tools.min_by_key(|(tool, effect)| (*effect != Effect::Read, tool.examples.is_empty()));
+        best.map(|(tool, _)| Self {
+            tool: tool.name.to_string(),
+            arguments: example_arguments(tool),
+        })
+        .unwrap_or_default()
     }
 }
 
@@ -49,10 +57,18 @@ pub(super) fn tool_request(tool: &Definition) -> Value {
     json!({"arguments": example_arguments(tool)})
 }
 
-/// The example of an answer: the result of the tool's first example, a value that fits its output schema, or a text.
+/// The example of an answer: the result of the tool's first example, a value that fits its output
+/// schema, or a text.
 pub(super) fn tool_answer(tool: &Definition) -> Value {
-    let declared = tool.examples.first().and_then(|Example { result, .. }| result.clone());
-    let sample = || tool.output_schema.as_ref().map(|schema| sample_value(schema));
+    let declared = tool
+        .examples
+        .first()
+        .and_then(|Example { result, .. }| result.clone());
+    let sample = || {
+        tool.output_schema
+            .as_ref()
+            .map(|schema| sample_value(schema))
+    };
     let result = ToolResult::json(declared.or_else(sample).unwrap_or_else(|| json!("…")));
     answer(tool.name.as_str(), &result, tool.result_as_answer)
 }
@@ -68,14 +84,27 @@ fn answer(tool: &str, result: &ToolResult, result_as_answer: bool) -> Value {
 
 /// Adds the examples of the shared routes.
 pub(super) fn add_shared_examples(document: &mut Value, call: &ExampleCall) {
-    let Some(paths) = document.get_mut("paths").and_then(Value::as_object_mut) else { return };
+    let Some(paths) = document.get_mut("paths").and_then(Value::as_object_mut) else {
+        return;
+    };
     for (path, operations) in paths.iter_mut().filter(|(path, _)| path.contains("{name}")) {
         for (method, operation) in operations.as_object_mut().into_iter().flatten() {
-            let is_registration = path == "/tools/{name}" && matches!(method.as_str(), "put" | "delete");
-            let name = if is_registration { REGISTERED_NAME } else { &call.tool };
-            let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten();
+            let is_registration =
+                path == "/tools/{name}" && matches!(method.as_str(), "put" | "delete");
+            let name = if is_registration {
+                REGISTERED_NAME
+            } else {
+                &call.tool
+            };
+            let parameters = operation
+                .get_mut("parameters")
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten();
             // The names of sources are other names.
-            for parameter in parameters.filter(|parameter| parameter["name"] == "name" && path.starts_with("/tools/")) {
+            for parameter in parameters
+                .filter(|parameter| parameter["name"] == "name" && path.starts_with("/tools/"))
+            {
                 parameter["example"] = json!(name);
             }
         }
@@ -99,7 +128,10 @@ pub(super) fn add_shared_examples(document: &mut Value, call: &ExampleCall) {
         .get_mut("/tools/{name}/invoke")
         .and_then(|path| path.pointer_mut("/post/responses/200/content/application~1json"));
     if let Some(content) = ran.and_then(Value::as_object_mut) {
-        content.insert("example".into(), answer(&call.tool, &ToolResult::text("…"), false));
+        content.insert(
+            "example".into(),
+            answer(&call.tool, &ToolResult::text("…"), false),
+        );
     }
     for (path, method, example) in [
         ("/tools/{name}/invoke", "post", invoke.clone()),
@@ -108,8 +140,14 @@ pub(super) fn add_shared_examples(document: &mut Value, call: &ExampleCall) {
         ("/calls", "post", message),
         ("/mcp", "post", initialize),
     ] {
-        let body = paths.get_mut(path).and_then(|path| path.get_mut(method)?.get_mut("requestBody"));
-        let content = body.and_then(|body| body.get_mut("content")?.get_mut("application/json")?.as_object_mut());
+        let body = paths
+            .get_mut(path)
+            .and_then(|path| path.get_mut(method)?.get_mut("requestBody"));
+        let content = body.and_then(|body| {
+            body.get_mut("content")?
+                .get_mut("application/json")?
+                .as_object_mut()
+        });
         if let Some(content) = content {
             content.insert("example".into(), example);
         }

@@ -4,9 +4,10 @@
 //!
 //! - `Host` must name the service. A page that uses DNS rebinding sends its own name.
 //! - `Origin`, if present, must be the service's own or an allowed one.
-//! - `Sec-Fetch-Site` is a second check (<https://www.w3.org/TR/fetch-metadata/>), because some requests of foreign
-//!   pages have no `Origin`, and some routes need no JSON body. A page of another site, or of another port of this
-//!   machine, may only link to the service. Programs other than browsers send no such header.
+//! - `Sec-Fetch-Site` is a second check (<https://www.w3.org/TR/fetch-metadata/>), because some
+//!   requests of foreign pages have no `Origin`, and some routes need no JSON body. A page of
+//!   another site, or of another port of this machine, may only link to the service. Programs other
+//!   than browsers send no such header.
 //!
 //! Every answer forbids browsers to guess its type and to pass it to other origins.
 
@@ -23,7 +24,8 @@ use axum::response::{IntoResponse, Response};
 use super::problem::ApiError;
 use super::settings::{HEADER_BYTES, ServerSettings};
 
-const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
+    HeaderName::from_static("cross-origin-resource-policy");
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 const SAME_ORIGIN: HeaderValue = HeaderValue::from_static("same-origin");
 
@@ -51,28 +53,41 @@ struct AllowedNames {
 
 impl Guard {
     pub(super) fn new(settings: &ServerSettings) -> Self {
-        let lower = |names: &[String]| names.iter().map(|name| name.trim_end_matches('/').to_lowercase()).collect();
+        let lower = |names: &[String]| {
+            names
+                .iter()
+                .map(|name| name.trim_end_matches('/').to_lowercase())
+                .collect()
+        };
         Self(Arc::new(AllowedNames {
             hosts: lower(&settings.allowed_hosts),
             origins: lower(&settings.allowed_origins),
         }))
     }
 
-    /// Whether `Host` names this service: a name of loopback, its own address and port, or an allowed name.
+    /// Whether `Host` names this service: a name of loopback, its own address and port, or an
+    /// allowed name.
     fn is_own_host(&self, authority: &Authority, local: Option<LocalAddress>) -> bool {
         let host = authority.host().to_lowercase();
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let with_port = authority.as_str().to_lowercase();
-        if self.0.hosts.iter().any(|name| *name == host || *name == with_port) {
+        if self
+            .0
+            .hosts
+            .iter()
+            .any(|name| *name == host || *name == with_port)
+        {
             return true;
         }
-        // DNS cannot give these names to a page of another machine. The port is not checked: `kubectl port-forward`,
-        // `docker -p` and `ssh -L` forward a port of their own, and the connection arrives at any address.
+        // DNS cannot give these names to a page of another machine. The port is not checked:
+        // `kubectl port-forward`, `docker -p` and `ssh -L` forward a port of their own, and the
+        // connection arrives at any address.
         if matches!(bare, "localhost" | "127.0.0.1" | "::1") {
             return true;
         }
-        // A user may type the listen address that the service shows, and systems connect it to this machine. This is as
-        // safe as 127.0.0.1: a page from elsewhere does not have this address as its host, so its `Origin` differs.
+        // A user may type the listen address that the service shows, and systems connect it to this
+        // machine. This is as safe as 127.0.0.1: a page from elsewhere does not have this address
+        // as its host, so its `Origin` differs.
         if local.is_some_and(|local| local.listens_everywhere) && matches!(bare, "0.0.0.0" | "::") {
             return true;
         }
@@ -82,14 +97,22 @@ impl Guard {
             (None, Some(local)) => local.port() == 80,
             (_, None) => true,
         };
-        let is_own = |ip: IpAddr| local.is_some_and(|local| ip.to_canonical() == local.ip().to_canonical());
+        let is_own =
+            |ip: IpAddr| local.is_some_and(|local| ip.to_canonical() == local.ip().to_canonical());
         port_fits && bare.parse().is_ok_and(is_own)
     }
 
     fn check(&self, request: &Request) -> Result<(), ApiError> {
         // hyper bounds its buffer, but a block that arrives in one piece may be larger than that.
-        let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
-        if fields.sum::<usize>() + request.uri().path_and_query().map_or(0, |target| target.as_str().len())
+        let fields = request
+            .headers()
+            .iter()
+            .map(|(name, value)| name.as_str().len() + value.len() + 4);
+        if fields.sum::<usize>()
+            + request
+                .uri()
+                .path_and_query()
+                .map_or(0, |target| target.as_str().len())
             > HEADER_BYTES
         {
             return Err(ApiError::HeaderTooLarge(HEADER_BYTES));
@@ -98,8 +121,14 @@ impl Guard {
         let local = request.extensions().get::<LocalAddress>().copied();
         let headers = request.headers();
         let mut hosts = headers.get_all(HOST).iter();
-        let (Some(host), None) = (hosts.next(), hosts.next()) else { return refuse("send exactly one Host") };
-        let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else {
+        let (Some(host), None) = (hosts.next(), hosts.next()) else {
+            return refuse("send exactly one Host");
+        };
+        let Some(authority) = host
+            .to_str()
+            .ok()
+            .and_then(|host| host.parse::<Authority>().ok())
+        else {
             return refuse("this Host cannot be read");
         };
         if authority.as_str().contains('@') || !self.is_own_host(&authority, local) {
@@ -108,7 +137,11 @@ impl Guard {
             );
         }
         // A target in absolute form must name the service too.
-        if request.uri().authority().is_some_and(|target| !self.is_own_host(target, local)) {
+        if request
+            .uri()
+            .authority()
+            .is_some_and(|target| !self.is_own_host(target, local))
+        {
             return refuse("this request target is not allowed");
         }
         let mut origins = headers.get_all(ORIGIN).iter();
@@ -131,14 +164,17 @@ impl Guard {
     }
 }
 
-/// Whether a browser declares that a page of another origin sent the request. Unknown values are ignored, as the
-/// standard requires.
+/// Whether a browser declares that a page of another origin sent the request. Unknown values are
+/// ignored, as the standard requires.
 fn is_cross_site(headers: &HeaderMap) -> bool {
-    headers.get_all(SEC_FETCH_SITE).iter().any(|site| site == "cross-site" || site == "same-site")
+    headers
+        .get_all(SEC_FETCH_SITE)
+        .iter()
+        .any(|site| site == "cross-site" || site == "same-site")
 }
 
-/// Whether the user follows a link into a whole tab, not a frame. This is safe: the page with the link sees nothing of
-/// the answer, and GET and HEAD change nothing.
+/// Whether the user follows a link into a whole tab, not a frame. This is safe: the page with the
+/// link sees nothing of the answer, and GET and HEAD change nothing.
 fn is_navigation(method: &Method, headers: &HeaderMap) -> bool {
     let all_are = |name, word: &str| headers.get_all(name).iter().all(|value| value == word);
     matches!(*method, Method::GET | Method::HEAD)
@@ -148,8 +184,8 @@ fn is_navigation(method: &Method, headers: &HeaderMap) -> bool {
         && all_are(SEC_FETCH_DEST, "document")
 }
 
-/// Adds the headers that limit what browsers may do with an answer. hyper's own answers to invalid HTTP lack them, but
-/// have no body.
+/// Adds the headers that limit what browsers may do with an answer. hyper's own answers to invalid
+/// HTTP lack them, but have no body.
 pub(super) fn add_security_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
@@ -158,7 +194,11 @@ pub(super) fn add_security_headers(mut response: Response) -> Response {
 }
 
 /// The middleware: refuses a request that fails the checks.
-pub(super) async fn check_request(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+pub(super) async fn check_request(
+    State(guard): State<Guard>,
+    request: Request,
+    next: Next,
+) -> Response {
     match guard.check(&request) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
@@ -170,7 +210,10 @@ mod tests {
     use super::*;
 
     fn local(address: &str) -> Option<LocalAddress> {
-        address.parse().ok().map(|at| LocalAddress { address: at, listens_everywhere: false })
+        address.parse().ok().map(|at| LocalAddress {
+            address: at,
+            listens_everywhere: false,
+        })
     }
 
     #[test]
@@ -178,7 +221,13 @@ mod tests {
         let guard = Guard::new(&ServerSettings::default());
         let knows = |host: &str, listens_everywhere| {
             let at = "127.0.0.1:7411".parse().unwrap();
-            guard.is_own_host(&host.parse().unwrap(), Some(LocalAddress { address: at, listens_everywhere }))
+            guard.is_own_host(
+                &host.parse().unwrap(),
+                Some(LocalAddress {
+                    address: at,
+                    listens_everywhere,
+                }),
+            )
         };
         for host in ["0.0.0.0:7411", "0.0.0.0", "0.0.0.0:8080", "[::]:7411"] {
             assert!(knows(host, true) && !knows(host, false), "{host}");
@@ -191,12 +240,36 @@ mod tests {
     #[test]
     fn loopback_names_pass_with_any_port() {
         let guard = Guard::new(&ServerSettings::default());
-        for local in ["127.0.0.1:7411", "[::1]:7411", "10.0.0.7:7411", "[fd00::7]:7411"] {
-            for host in ["localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:8080", "[::1]", "[::1]:1"] {
-                assert!(guard.is_own_host(&host.parse().unwrap(), self::local(local)), "{host} at {local}");
+        for local in [
+            "127.0.0.1:7411",
+            "[::1]:7411",
+            "10.0.0.7:7411",
+            "[fd00::7]:7411",
+        ] {
+            for host in [
+                "localhost",
+                "LOCALHOST:8080",
+                "127.0.0.1",
+                "127.0.0.1:8080",
+                "[::1]",
+                "[::1]:1",
+            ] {
+                assert!(
+                    guard.is_own_host(&host.parse().unwrap(), self::local(local)),
+                    "{host} at {local}"
+                );
             }
-            for other in ["localhost.x.test", "x.localhost", "127.0.0.1.x.test:7411", "x.test:7411", "0.0.0.0:7411"] {
-                assert!(!guard.is_own_host(&other.parse().unwrap(), self::local(local)), "{other} at {local}");
+            for other in [
+                "localhost.x.test",
+                "x.localhost",
+                "127.0.0.1.x.test:7411",
+                "x.test:7411",
+                "0.0.0.0:7411",
+            ] {
+                assert!(
+                    !guard.is_own_host(&other.parse().unwrap(), self::local(local)),
+                    "{other} at {local}"
+                );
             }
         }
     }
@@ -205,9 +278,17 @@ mod tests {
     #[test]
     fn own_address_needs_the_port() {
         let guard = Guard::new(&ServerSettings::default());
-        let knows = |host: &str, local: &str| guard.is_own_host(&host.parse().unwrap(), self::local(local));
-        assert!(knows("10.0.0.7:7411", "10.0.0.7:7411") && knows("127.0.0.2:7411", "127.0.0.2:7411"));
-        for other in ["10.0.0.7:7412", "10.0.0.7", "10.0.0.8:7411", "127.0.0.2:7411"] {
+        let knows =
+            |host: &str, local: &str| guard.is_own_host(&host.parse().unwrap(), self::local(local));
+        assert!(
+            knows("10.0.0.7:7411", "10.0.0.7:7411") && knows("127.0.0.2:7411", "127.0.0.2:7411")
+        );
+        for other in [
+            "10.0.0.7:7412",
+            "10.0.0.7",
+            "10.0.0.8:7411",
+            "127.0.0.2:7411",
+        ] {
             assert!(!knows(other, "10.0.0.7:7411"), "{other}");
         }
         assert!(knows("10.0.0.7", "10.0.0.7:80"), "80 is the default port");

@@ -45,12 +45,13 @@ pub(super) struct Readiness {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub ledger: Option<&'static str>,
-    /// Circuit breakers that are not closed, by tool. The service is still ready. With `?verbose` only.
+    /// Circuit breakers that are not closed, by tool. The service is still ready. With `?verbose`
+    /// only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub breakers: Option<Vec<BreakerView>>,
-    /// Sources of tools, in any state. The service is ready when each was listed once or failed once. With `?verbose`
-    /// only.
+    /// Sources of tools, in any state. The service is ready when each was listed once or failed
+    /// once. With `?verbose` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub sources: Option<Vec<SourceView>>,
@@ -72,12 +73,16 @@ pub(super) struct BreakerView {
 
 impl BreakerView {
     fn from_entry(entry: &Entry) -> Option<Self> {
-        let breaker = entry.breaker_status().filter(|breaker| breaker.state != BreakerState::Closed)?;
+        let breaker = entry
+            .breaker_status()
+            .filter(|breaker| breaker.state != BreakerState::Closed)?;
         Some(Self {
             tool: entry.definition.name.to_string(),
             state: breaker.state.as_str(),
             failures: breaker.failures,
-            retry_after_ms: breaker.retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+            retry_after_ms: breaker
+                .retry_after
+                .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
         })
     }
 }
@@ -93,15 +98,34 @@ pub(super) struct Reloads {
 
 impl Readiness {
     fn from_status(status: Option<&ReloadStatus>) -> Self {
-        let manifest = status.map(|status| status.refusal.clone().unwrap_or_else(|| "current".into()));
-        let reloads = status.map(|status| Reloads { taken: status.accepted, refused: status.refused });
-        Self { status: "ready", manifest, reloads, ledger: None, breakers: None, sources: None }
+        let manifest =
+            status.map(|status| status.refusal.clone().unwrap_or_else(|| "current".into()));
+        let reloads = status.map(|status| Reloads {
+            taken: status.accepted,
+            refused: status.refused,
+        });
+        Self {
+            status: "ready",
+            manifest,
+            reloads,
+            ledger: None,
+            breakers: None,
+            sources: None,
+        }
     }
 
     /// Adds the parts that name tools.
     fn with_details(self, catalog: &Catalog, sources: Vec<SourceView>) -> Self {
-        let breakers = catalog.entries().filter_map(BreakerView::from_entry).collect();
-        Self { ledger: Some("up"), breakers: Some(breakers), sources: Some(sources), ..self }
+        let breakers = catalog
+            .entries()
+            .filter_map(BreakerView::from_entry)
+            .collect();
+        Self {
+            ledger: Some("up"),
+            breakers: Some(breakers),
+            sources: Some(sources),
+            ..self
+        }
     }
 }
 
@@ -116,7 +140,8 @@ pub(super) async fn livez() -> Json<Health> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ReadinessQuery {
-    /// `true`, or just `?verbose`: also the state of the ledger, the circuit breakers and the sources.
+    /// `true`, or just `?verbose`: also the state of the ledger, the circuit breakers and the
+    /// sources.
     #[param(pattern = "^(true|false|1|0)?$")]
     verbose: Option<String>,
 }
@@ -126,17 +151,20 @@ impl ReadinessQuery {
         match self.verbose.as_deref() {
             Some("" | "true" | "1") => Ok(true),
             None | Some("false" | "0") => Ok(false),
-            Some(_) => Err(ApiError::Malformed("verbose is true or false; `?verbose` alone is true".into())),
+            Some(_) => Err(ApiError::Malformed(
+                "verbose is true or false; `?verbose` alone is true".into(),
+            )),
         }
     }
 }
 
-/// Ready: the ledger can write, the service is not stopping, and every source of tools that was there at the start was
-/// listed once or failed once. The state of backends does not count, since a failed backend would make every replica
-/// unready at once. Nor does a new manifest that was refused: the previous one is still served, and `manifest` tells
-/// why.
+/// Ready: the ledger can write, the service is not stopping, and every source of tools that was
+/// there at the start was listed once or failed once. The state of backends does not count, since a
+/// failed backend would make every replica unready at once. Nor does a new manifest that was
+/// refused: the previous one is still served, and `manifest` tells why.
 ///
-/// `?verbose` names tools. With callers it needs the key of an admin or of a caller with `metrics: true`.
+/// `?verbose` names tools. With callers it needs the key of an admin or of a caller with
+/// `metrics: true`.
 #[utoipa::path(get, operation_id = "is_ready", path = "/readyz", tag = "health", params(ReadinessQuery), responses(
     (status = 200, description = "Ready", body = Readiness), CommonResponses, AuthResponses, QueryResponses, LedgerResponses))]
 pub(super) async fn readyz(
@@ -147,31 +175,55 @@ pub(super) async fn readyz(
     let catalog = live.registry().catalog();
     let is_verbose = params.is_verbose()?;
     if is_verbose {
-        check_metrics_access(catalog.callers(), &*authenticate_caller(catalog.callers(), &headers)?)?;
+        check_metrics_access(
+            catalog.callers(),
+            &*authenticate_caller(catalog.callers(), &headers)?,
+        )?;
     }
     let shared = live.registry().shared();
     let fault = if shared.in_flight_calls.is_draining() {
         Some(CallError::Draining)
     } else {
-        shared.ledger.check_health().err().map(|reason| CallError::LedgerUnavailable { reason, started: false })
+        shared
+            .ledger
+            .check_health()
+            .err()
+            .map(|reason| CallError::LedgerUnavailable {
+                reason,
+                started: false,
+            })
     };
     if let Some(error) = fault {
-        return Err(ApiError::Call { failure: Failure::from(&error), invocation: None });
+        return Err(ApiError::Call {
+            failure: Failure::from(&error),
+            invocation: None,
+        });
     }
     let awaited = live.awaited_sources();
     if !awaited.is_empty() {
         let caller = authenticate_caller(catalog.callers(), &headers);
-        let may_see_names = caller.is_ok_and(|caller| check_metrics_access(catalog.callers(), &caller).is_ok());
-        return Err(ApiError::SourcesLoading(describe_loading(&awaited, may_see_names)));
+        let may_see_names =
+            caller.is_ok_and(|caller| check_metrics_access(catalog.callers(), &caller).is_ok());
+        return Err(ApiError::SourcesLoading(describe_loading(
+            &awaited,
+            may_see_names,
+        )));
     }
     let ready = Readiness::from_status(live.reload_status().as_deref());
-    Ok(Json(if is_verbose { ready.with_details(&catalog, source_views(&live)) } else { ready }))
+    Ok(Json(if is_verbose {
+        ready.with_details(&catalog, source_views(&live))
+    } else {
+        ready
+    }))
 }
 
-/// The text that tells which sources are still loading. Only callers that may read metrics see the names.
+/// The text that tells which sources are still loading. Only callers that may read metrics see the
+/// names.
 fn describe_loading(awaited: &[live::SourceView], named: bool) -> String {
-    let names: Vec<String> =
-        awaited.iter().map(|source| format!("source `{}` is still loading", source.name)).collect();
+    let names: Vec<String> = awaited
+        .iter()
+        .map(|source| format!("source `{}` is still loading", source.name))
+        .collect();
     match names.len() {
         _ if named => names.join("; "),
         1 => "a source of tools is still loading".into(),

@@ -9,10 +9,18 @@ use crate::call::IdempotencyKey;
 /// The `Idempotency-Key` header of a request, for the OpenAPI document.
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "`key_from_headers` reads the header, with better messages for an invalid one")]
+#[expect(
+    dead_code,
+    reason = "`key_from_headers` reads the header, with better messages for an invalid one"
+)]
 pub(super) struct IdempotencyHeader {
-    /// The caller's own name for this call: the same with every repetition, another for each new call.
-    #[param(rename = "idempotency-key", required = false, pattern = r#"^([!#-~][!-~]{0,254}|"[!#-\[\]-~]{1,253}")$"#)]
+    /// The caller's own name for this call: the same with every repetition, another for each new
+    /// call.
+    #[param(
+        rename = "idempotency-key",
+        required = false,
+        pattern = r#"^([!#-~][!-~]{0,254}|"[!#-\[\]-~]{1,253}")$"#
+    )]
     key: String,
 }
 
@@ -27,15 +35,25 @@ pub(super) fn key_from_headers(headers: &HeaderMap) -> Result<Option<Idempotency
     let mut all = headers.get_all("idempotency-key").iter();
     let (Some(value), None) = (all.next(), all.next()) else {
         return match headers.contains_key("idempotency-key") {
-            true => Err(ApiError::Malformed("there is more than one Idempotency-Key: send one".into())),
+            true => Err(ApiError::Malformed(
+                "there is more than one Idempotency-Key: send one".into(),
+            )),
             false => Ok(None),
         };
     };
-    let invalid = |reason| ApiError::Malformed(format!("Idempotency-Key {reason}; a random UUID is a good one"));
-    IdempotencyKey::parse(value.as_bytes()).map(Some).map_err(invalid)
+    let invalid = |reason| {
+        ApiError::Malformed(format!(
+            "Idempotency-Key {reason}; a random UUID is a good one"
+        ))
+    };
+    IdempotencyKey::parse(value.as_bytes())
+        .map(Some)
+        .map_err(invalid)
 }
 
 /// Marks an answer as replayed.
 pub(super) fn mark_replayed(response: &mut Response) {
-    response.headers_mut().insert(REPLAYED_HEADER, HeaderValue::from_static("true"));
+    response
+        .headers_mut()
+        .insert(REPLAYED_HEADER, HeaderValue::from_static("true"));
 }

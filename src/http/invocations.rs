@@ -19,12 +19,15 @@ use super::documented::Since;
 use super::problem::{ApiError, Problem};
 use super::query::QueryParams;
 use super::responses::{
-    AuthResponses, CancelResponses, CommonResponses, LedgerResponses, LookupResponses, QueryResponses,
+    AuthResponses, CancelResponses, CommonResponses, LedgerResponses, LookupResponses,
+    QueryResponses,
 };
 use super::wire::{InvocationView, InvokeAnswer};
 use crate::call::units::parse_since;
 use crate::call::{Answer, Caller, Digest, ErrorKind, InvocationId};
-use crate::ledger::{AttemptRow, End, LISTED_ARGUMENTS, Query, RecordedCall, Row, State as CallState, UnreadableRow};
+use crate::ledger::{
+    AttemptRow, End, LISTED_ARGUMENTS, Query, RecordedCall, Row, State as CallState, UnreadableRow,
+};
 use crate::recorded_calls;
 use crate::registry::Registry;
 
@@ -32,8 +35,8 @@ use crate::registry::Registry;
 const PAGE_SIZE: u32 = 50;
 /// Most calls on a page.
 const MAX_PAGE_SIZE: u32 = 500;
-/// How long a cancellation waits for the call's end. The call itself is dropped at once; its row must still be
-/// committed.
+/// How long a cancellation waits for the call's end. The call itself is dropped at once; its row
+/// must still be committed.
 const MAX_CANCEL_WAIT: Duration = Duration::from_secs(3);
 
 /// Which calls to list; everything given must match.
@@ -85,15 +88,28 @@ pub(super) async fn list_invocations(
 ) -> Result<Json<InvocationPage>, ApiError> {
     let limit = params.limit.unwrap_or(PAGE_SIZE);
     if !(1..=MAX_PAGE_SIZE).contains(&limit) {
-        return Err(ApiError::Malformed(format!("limit is 1 to {MAX_PAGE_SIZE}")));
+        return Err(ApiError::Malformed(format!(
+            "limit is 1 to {MAX_PAGE_SIZE}"
+        )));
     }
-    let is_of_another = !caller.admin && params.caller.as_deref().is_some_and(|other| *other != *caller.name);
+    let is_of_another = !caller.admin
+        && params
+            .caller
+            .as_deref()
+            .is_some_and(|other| *other != *caller.name);
     let query = Query {
-        caller: if caller.admin { params.caller } else { Some(caller.name.to_string()) },
+        caller: if caller.admin {
+            params.caller
+        } else {
+            Some(caller.name.to_string())
+        },
         tool: params.tool,
         run_id: params.run_id,
         idempotency_key: params.idempotency_key,
-        parent: params.parent.map(|id| id.parse().map_err(|_| invalid_id("parent"))).transpose()?,
+        parent: params
+            .parent
+            .map(|id| id.parse().map_err(|_| invalid_id("parent")))
+            .transpose()?,
         state: params.state,
         since: params
             .since
@@ -104,7 +120,9 @@ pub(super) async fn list_invocations(
             .cursor
             .map(|cursor| {
                 cursor.parse().map_err(|_| {
-                    ApiError::Malformed("invalid cursor: send next_cursor of the previous page unchanged".into())
+                    ApiError::Malformed(
+                        "invalid cursor: send next_cursor of the previous page unchanged".into(),
+                    )
                 })
             })
             .transpose()?,
@@ -112,41 +130,64 @@ pub(super) async fn list_invocations(
     };
     // A caller sees its own calls only.
     if is_of_another {
-        return Ok(Json(InvocationPage { invocations: Vec::new(), next_cursor: None }));
+        return Ok(Json(InvocationPage {
+            invocations: Vec::new(),
+            next_cursor: None,
+        }));
     }
     let mut rows = merge_running_and_stored(&registry, &query).await?;
     let more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
     let next_cursor = rows.last().filter(|_| more).map(|row| row.id.to_string());
-    // The ledger's list leaves long arguments out. A row of the table of running calls has all of them, so they are
-    // removed here.
+    // The ledger's list leaves long arguments out. A row of the table of running calls has all of
+    // them, so they are removed here.
     let without_long_arguments = |row: Arc<Row>| match row.arguments.len() {
         0..=LISTED_ARGUMENTS => row,
-        _ => Arc::new(Row { arguments: "null".into(), ..Row::clone(&row) }),
+        _ => Arc::new(Row {
+            arguments: "null".into(),
+            ..Row::clone(&row)
+        }),
     };
     let rows: Vec<Arc<Row>> = rows.into_iter().map(without_long_arguments).collect();
-    Ok(Json(InvocationPage { invocations: rows.iter().map(|row| InvocationView::from(&**row)).collect(), next_cursor }))
+    Ok(Json(InvocationPage {
+        invocations: rows
+            .iter()
+            .map(|row| InvocationView::from(&**row))
+            .collect(),
+        next_cursor,
+    }))
 }
 
 /// Merges the calls in flight and the rows of the ledger into one list.
 ///
-/// For a call in flight, the table of running calls knows more than the ledger's row, so the table's entry is used. The
-/// table is read before the ledger. A call that ends between the two reads is then in one of them at least; in the
-/// other order it could be in neither.
-async fn merge_running_and_stored(registry: &Registry, query: &Query) -> Result<Vec<Arc<Row>>, ApiError> {
+/// For a call in flight, the table of running calls knows more than the ledger's row, so the
+/// table's entry is used. The table is read before the ledger. A call that ends between the two
+/// reads is then in one of them at least; in the other order it could be in neither.
+async fn merge_running_and_stored(
+    registry: &Registry,
+    query: &Query,
+) -> Result<Vec<Arc<Row>>, ApiError> {
     let shared = registry.shared();
     let under_way = shared.in_flight_calls.list();
     let known: HashSet<InvocationId> = under_way.iter().map(|row| row.id).collect();
-    let mut rows: Vec<Arc<Row>> = under_way.into_iter().filter(|row| query.matches(row)).collect();
-    // Stored rows of running calls are skipped, but the ledger has counted them toward the page. So read on until the
-    // page has enough other rows. Otherwise it would look like the last page.
+    let mut rows: Vec<Arc<Row>> = under_way
+        .into_iter()
+        .filter(|row| query.matches(row))
+        .collect();
+    // Stored rows of running calls are skipped, but the ledger has counted them toward the page. So
+    // read on until the page has enough other rows. Otherwise it would look like the last page.
     let (mut rest, page, mut others) = (query.clone(), query.limit as usize, 0);
     loop {
         let stored = shared.ledger.list_calls(&rest).await?;
         let is_last = stored.len() < page;
         rest.before = stored.last().map(|row| row.id).or(rest.before);
         let before = rows.len();
-        rows.extend(stored.into_iter().filter(|row| !known.contains(&row.id)).map(Arc::new));
+        rows.extend(
+            stored
+                .into_iter()
+                .filter(|row| !known.contains(&row.id))
+                .map(Arc::new),
+        );
         others += rows.len() - before;
         if is_last || others >= page {
             break;
@@ -162,10 +203,12 @@ pub(super) struct InvocationDetail {
     /// What the list shows.
     #[serde(flatten)]
     pub invocation: InvocationView,
-    /// The answer or the problem. Null while the call runs, and if only a digest of the answer is kept.
+    /// The answer or the problem. Null while the call runs, and if only a digest of the answer is
+    /// kept.
     #[schema(value_type = Option<Ended<'_>>, required)]
     pub result: Value,
-    /// A digest that replaces the tool's output, if that is not kept (`capture: digest`); else null.
+    /// A digest that replaces the tool's output, if that is not kept (`capture: digest`); else
+    /// null.
     pub result_digest: Option<Digest>,
     /// Failed attempts.
     pub attempt_errors: Vec<AttemptError>,
@@ -198,7 +241,12 @@ pub(super) struct AttemptError {
 impl From<AttemptRow> for AttemptError {
     fn from(row: AttemptRow) -> Self {
         let duration_ms = row.duration_us as f64 / 1000.0;
-        Self { attempt: row.attempt, kind: row.kind, message: row.message, duration_ms }
+        Self {
+            attempt: row.attempt,
+            kind: row.kind,
+            message: row.message,
+            duration_ms,
+        }
     }
 }
 
@@ -211,14 +259,17 @@ pub(super) async fn get_invocation(
     Principal(caller): Principal,
     PathPart(id): PathPart,
 ) -> Result<Json<InvocationDetail>, ApiError> {
-    load_detail(&registry, &caller, id.parse().map_err(|_| not_found())?).await.map(Json)
+    load_detail(&registry, &caller, id.parse().map_err(|_| not_found())?)
+        .await
+        .map(Json)
 }
 
 /// Cancel a running call, whatever its tool's `on_disconnect` says.
 ///
-/// Answers when the call has ended, or with its current state if that takes longer than three seconds. The client that
-/// made the call gets the problem `cancelled`. A write that was attempted is `unknown`: it may have had an effect. A
-/// call that was cancelled before gets the same answer again.
+/// Answers when the call has ended, or with its current state if that takes longer than three
+/// seconds. The client that made the call gets the problem `cancelled`. A write that was attempted
+/// is `unknown`: it may have had an effect. A call that was cancelled before gets the same answer
+/// again.
 #[utoipa::path(delete, operation_id = "cancel_invocation", path = "/invocations/{id}", tag = "ledger",
     params(("id" = String, Path, description = "The invocation's id")), responses(
     (status = 200, description = "Cancelled", body = InvocationDetail), CommonResponses, AuthResponses, LookupResponses, CancelResponses, LedgerResponses))]
@@ -238,10 +289,13 @@ pub(super) async fn cancel_invocation(
     match (call.invocation.state, call.invocation.kind) {
         (_, Some(ErrorKind::Cancelled)) => Ok(Json(call)),
         (CallState::Reserved | CallState::Running, _) if runs_here => Ok(Json(call)),
-        (CallState::Reserved | CallState::Running, _) => {
-            Err(ApiError::Conflict("another process on the same ledger runs this call: cancel it there".into()))
-        }
-        (state, _) => Err(ApiError::Conflict(format!("the call has ended already: it is `{}`", state.as_str()))),
+        (CallState::Reserved | CallState::Running, _) => Err(ApiError::Conflict(
+            "another process on the same ledger runs this call: cancel it there".into(),
+        )),
+        (state, _) => Err(ApiError::Conflict(format!(
+            "the call has ended already: it is `{}`",
+            state.as_str()
+        ))),
     }
 }
 
@@ -258,9 +312,15 @@ const SHARED_ROW_SPAN: SignedDuration = SignedDuration::from_secs(2);
 /// Most rows that are searched for a shared row.
 const MAX_SEARCHED_ROWS: u32 = 300;
 
-/// The error for an id without a row. A refused call may share the row of another call; then the text names that row.
+/// The error for an id without a row. A refused call may share the row of another call; then the
+/// text names that row.
 async fn not_found_or_shared(registry: &Registry, caller: &Caller, id: InvocationId) -> ApiError {
-    let Some(since) = id.created_at().and_then(|at| at.checked_sub(SHARED_ROW_SPAN).ok()) else { return not_found() };
+    let Some(since) = id
+        .created_at()
+        .and_then(|at| at.checked_sub(SHARED_ROW_SPAN).ok())
+    else {
+        return not_found();
+    };
     let query = Query {
         caller: (!caller.admin).then(|| caller.name.to_string()),
         state: Some(CallState::Refused),
@@ -269,7 +329,12 @@ async fn not_found_or_shared(registry: &Registry, caller: &Caller, id: Invocatio
         limit: MAX_SEARCHED_ROWS,
         ..Query::default()
     };
-    let rows = registry.shared().ledger.list_calls(&query).await.unwrap_or_default();
+    let rows = registry
+        .shared()
+        .ledger
+        .list_calls(&query)
+        .await
+        .unwrap_or_default();
     match rows.iter().find(|row| row.count > 1) {
         Some(shared) => ApiError::NotFound(format!(
             "there is no such invocation; of more than 100 refused calls in a second those of one tool share a row, such \
@@ -280,18 +345,28 @@ async fn not_found_or_shared(registry: &Registry, caller: &Caller, id: Invocatio
     }
 }
 
-/// Whether this caller may see a call. Calls of others are reported as missing, so guessing ids reveals nothing.
+/// Whether this caller may see a call. Calls of others are reported as missing, so guessing ids
+/// reveals nothing.
 fn can_see(caller: &Caller, row: &Row) -> bool {
     caller.admin || row.caller == caller.name
 }
 
 /// A call as this caller may see it, running or ended.
-async fn load_detail(registry: &Registry, caller: &Caller, id: InvocationId) -> Result<InvocationDetail, ApiError> {
+async fn load_detail(
+    registry: &Registry,
+    caller: &Caller,
+    id: InvocationId,
+) -> Result<InvocationDetail, ApiError> {
     let found = find_visible(registry, caller, id).await?;
     let (result, result_digest) = recorded_result(registry, &found.row, found.origin_result)?;
     let attempt_errors = found.attempts.into_iter().map(AttemptError::from).collect();
     let invocation = InvocationView::from(&found.row);
-    Ok(InvocationDetail { invocation, result, result_digest, attempt_errors })
+    Ok(InvocationDetail {
+        invocation,
+        result,
+        result_digest,
+        attempt_errors,
+    })
 }
 
 /// Finds a call that this caller may see, and the result of the call from which it was answered.
@@ -306,7 +381,11 @@ pub(super) async fn find_visible(
     let Some(found) = recorded_calls::find_call(registry.shared(), id).await? else {
         return Err(not_found_or_shared(registry, caller, id).await);
     };
-    if can_see(caller, &found.row) { Ok(found) } else { Err(not_found()) }
+    if can_see(caller, &found.row) {
+        Ok(found)
+    } else {
+        Err(not_found())
+    }
 }
 
 /// The answer or the problem, made again from the row, or the digest that replaces it.
@@ -315,20 +394,41 @@ fn recorded_result(
     row: &Row,
     origin_result: Option<Arc<str>>,
 ) -> Result<(Value, Option<Digest>), ApiError> {
-    Ok(match row.decode_end(origin_result).map_err(|UnreadableRow| ApiError::Internal)? {
-        End::Open => (Value::Null, None),
-        End::DigestOnly(digest) => (Value::Null, Some(digest)),
-        End::Failed(mut failure) => {
-            let digest = failure.digest.take().map(|digest| *digest);
-            (json!(Problem::from_failure(failure, Some(row.id))), digest)
-        }
-        End::Answered { result, meta } => {
-            let as_answer = registry.get(&row.tool).is_some_and(|entry| entry.definition.result_as_answer);
-            let (result, tool_use_id) = (Arc::new(result), row.tool_use_id.clone());
-            let mut answer = Answer { invocation: row.id, tool_use_id, result, meta, replayed: false };
-            answer.meta.overflow = answer.result.source_overflow();
-            let content = answer.model_content(|| None);
-            (json!(InvokeAnswer::new(&row.tool, as_answer, &answer, content.map(Cow::Owned))), None)
-        }
-    })
+    Ok(
+        match row
+            .decode_end(origin_result)
+            .map_err(|UnreadableRow| ApiError::Internal)?
+        {
+            End::Open => (Value::Null, None),
+            End::DigestOnly(digest) => (Value::Null, Some(digest)),
+            End::Failed(mut failure) => {
+                let digest = failure.digest.take().map(|digest| *digest);
+                (json!(Problem::from_failure(failure, Some(row.id))), digest)
+            }
+            End::Answered { result, meta } => {
+                let as_answer = registry
+                    .get(&row.tool)
+                    .is_some_and(|entry| entry.definition.result_as_answer);
+                let (result, tool_use_id) = (Arc::new(result), row.tool_use_id.clone());
+                let mut answer = Answer {
+                    invocation: row.id,
+                    tool_use_id,
+                    result,
+                    meta,
+                    replayed: false,
+                };
+                answer.meta.overflow = answer.result.source_overflow();
+                let content = answer.model_content(|| None);
+                (
+                    json!(InvokeAnswer::new(
+                        &row.tool,
+                        as_answer,
+                        &answer,
+                        content.map(Cow::Owned)
+                    )),
+                    None,
+                )
+            }
+        },
+    )
 }

@@ -38,7 +38,14 @@ pub(super) struct InvokeRequest {
 }
 
 /// The fields beside `arguments`.
-const OPTIONS: [&str; 6] = ["tool_use_id", "run_id", "context", "cache", "timeout", "page"];
+const OPTIONS: [&str; 6] = [
+    "tool_use_id",
+    "run_id",
+    "context",
+    "cache",
+    "timeout",
+    "page",
+];
 
 impl InvokeRequest {
     /// Reads a request's body.
@@ -58,15 +65,31 @@ impl InvokeRequest {
         for (field, value) in body {
             match field.as_str() {
                 "arguments" => arguments = Some(parse_arguments(value)?),
-                "tool_use_id" => request.tool_use_id = request_fields::parse_id(&field, value).map_err(malformed)?,
-                "run_id" => request.run_id = request_fields::parse_id(&field, value).map_err(malformed)?,
-                "context" => request.context = Arc::new(request_fields::parse_context(value).map_err(malformed)?),
-                "cache" => request.cache = request_fields::parse_cache_mode(value).map_err(malformed)?,
-                "timeout" => request.timeout = request_fields::parse_timeout(value).map_err(malformed)?,
+                "tool_use_id" => {
+                    request.tool_use_id =
+                        request_fields::parse_id(&field, value).map_err(malformed)?
+                }
+                "run_id" => {
+                    request.run_id = request_fields::parse_id(&field, value).map_err(malformed)?
+                }
+                "context" => {
+                    request.context =
+                        Arc::new(request_fields::parse_context(value).map_err(malformed)?)
+                }
+                "cache" => {
+                    request.cache = request_fields::parse_cache_mode(value).map_err(malformed)?
+                }
+                "timeout" => {
+                    request.timeout = request_fields::parse_timeout(value).map_err(malformed)?
+                }
                 "page" => request.page = Page::from_json(value).map_err(malformed)?,
                 other => {
-                    if let Some(near) = suggest::closest_name(other, OPTIONS, suggest::MIN_MEANT_RATIO) {
-                        return Err(malformed(format!("unknown field `{other}`, did you mean `{near}`?")));
+                    if let Some(near) =
+                        suggest::closest_name(other, OPTIONS, suggest::MIN_MEANT_RATIO)
+                    {
+                        return Err(malformed(format!(
+                            "unknown field `{other}`, did you mean `{near}`?"
+                        )));
                     }
                     return Err(malformed(format!(
                         "unknown field `{other}`: a tool's arguments go inside `arguments`, like \
@@ -87,7 +110,8 @@ impl InvokeRequest {
 fn parse_arguments(value: Value) -> Result<JsonObject, ApiError> {
     match value {
         Value::Object(arguments) => Ok(arguments),
-        // OpenAI-style callers have the arguments as JSON text. Some models send an empty text for no arguments.
+        // OpenAI-style callers have the arguments as JSON text. Some models send an empty text for
+        // no arguments.
         Value::String(text) if text.trim().is_empty() => Ok(JsonObject::new()),
         Value::String(text) => match strict::parse_strict(text.as_bytes()) {
             Ok(Value::Object(arguments)) => Ok(arguments),
@@ -95,7 +119,9 @@ fn parse_arguments(value: Value) -> Result<JsonObject, ApiError> {
                 "`arguments` is a text that holds a JSON {}, not an object",
                 strict::type_name(&other)
             ))),
-            Err(error) => Err(ApiError::Malformed(format!("`arguments` is a text that is not JSON: {error}"))),
+            Err(error) => Err(ApiError::Malformed(format!(
+                "`arguments` is a text that is not JSON: {error}"
+            ))),
         },
         other => Err(ApiError::Malformed(format!(
             "`arguments` is an object or the JSON text of one, not {}",

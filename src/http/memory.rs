@@ -1,8 +1,8 @@
 //! Bounds the memory that the bodies of all requests take once they are parsed.
 //!
-//! One byte of JSON text can become a value of 140 bytes. So `max_body` alone does not bound the memory when many
-//! clients send at once. Before a body is parsed, its request reserves the memory that the values may take. It waits
-//! while other requests have that memory.
+//! One byte of JSON text can become a value of 140 bytes. So `max_body` alone does not bound the
+//! memory when many clients send at once. Before a body is parsed, its request reserves the memory
+//! that the values may take. It waits while other requests have that memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,16 @@ use tokio::time::timeout;
 use super::problem::ApiError;
 use crate::blocking;
 
-/// Memory for the values of all requests, in KiB: thirty bodies of 1 MiB that are long texts, or the densest one alone.
+/// Memory for the values of all requests, in KiB: thirty bodies of 1 MiB that are long texts, or
+/// the densest one alone.
 const BUDGET_KIB: usize = 64 << 10;
 /// Most memory that the unparsed bodies of waiting requests take, in KiB.
 const WAITING_KIB: usize = 32 << 10;
-/// A body may have one list or object for this many bytes of `max_body`. For comparison: a list of two digits, such as
-/// a point of a grid, takes six bytes.
+/// A body may have one list or object for this many bytes of `max_body`. For comparison: a list of
+/// two digits, such as a point of a grid, takes six bytes.
 const CONTAINER_BYTES: usize = 5;
-/// A request whose values take no more than this needs no reservation, in KiB. Parsing it takes less than a
-/// millisecond.
+/// A request whose values take no more than this needs no reservation, in KiB. Parsing it takes
+/// less than a millisecond.
 const FREE_KIB: usize = 256;
 /// A body of this length takes less than `FREE_KIB` in any case, in bytes.
 const FREE_BYTES: usize = 1 << 10;
@@ -50,27 +51,41 @@ impl MemoryBudget {
 
     fn with_kib(kib: usize, waiting: usize) -> Self {
         let semaphore = |kib: usize| Arc::new(Semaphore::new(kib.min(Semaphore::MAX_PERMITS)));
-        Self { budget: semaphore(kib), waiting: semaphore(waiting), budget_kib: kib, max_containers: usize::MAX }
+        Self {
+            budget: semaphore(kib),
+            waiting: semaphore(waiting),
+            budget_kib: kib,
+            max_containers: usize::MAX,
+        }
     }
 
     /// Reserves memory for the values of a JSON body, `copies` times.
     ///
     /// # Errors
     /// 413, if the body has too many lists and objects; 503 as [`MemoryBudget::reserve`].
-    pub(super) async fn reserve_json(&self, body: &[u8], copies: usize) -> Result<Reservation, ApiError> {
-        if count_containers(body) > self.max_containers && count_containers_outside_strings(body) > self.max_containers
+    pub(super) async fn reserve_json(
+        &self,
+        body: &[u8],
+        copies: usize,
+    ) -> Result<Reservation, ApiError> {
+        if count_containers(body) > self.max_containers
+            && count_containers_outside_strings(body) > self.max_containers
         {
             return Err(ApiError::TooManyValues(self.max_containers));
         }
         self.reserve(body, copies).await
     }
 
-    /// Reserves memory for the values of a body, `copies` times. The memory is free again when every clone of the
-    /// reservation is dropped.
+    /// Reserves memory for the values of a body, `copies` times. The memory is free again when
+    /// every clone of the reservation is dropped.
     ///
     /// # Errors
     /// 503, if too many large bodies wait, or if this one has waited for too long.
-    pub(super) async fn reserve(&self, body: &[u8], copies: usize) -> Result<Reservation, ApiError> {
+    pub(super) async fn reserve(
+        &self,
+        body: &[u8],
+        copies: usize,
+    ) -> Result<Reservation, ApiError> {
         if body.len() <= FREE_BYTES {
             return Ok(Reservation(None));
         }
@@ -78,12 +93,16 @@ impl MemoryBudget {
         if kib <= FREE_KIB {
             return Ok(Reservation(None));
         }
-        // A body that needs more than the whole budget reserves the whole budget. Otherwise it would wait for ever.
+        // A body that needs more than the whole budget reserves the whole budget. Otherwise it
+        // would wait for ever.
         let kib = to_permits(kib.min(self.budget_kib));
         if let Ok(permit) = self.budget.clone().try_acquire_many_owned(kib) {
             return Ok(Reservation(Some(Arc::new(permit))));
         }
-        let _waits = self.waiting.try_acquire_many(to_permits(body.len() >> 10)).map_err(|_| ApiError::OutOfMemory)?;
+        let _waits = self
+            .waiting
+            .try_acquire_many(to_permits(body.len() >> 10))
+            .map_err(|_| ApiError::OutOfMemory)?;
         match timeout(MAX_WAIT, self.budget.clone().acquire_many_owned(kib)).await {
             Ok(Ok(permit)) => Ok(Reservation(Some(Arc::new(permit)))),
             _ => Err(ApiError::OutOfMemory),
@@ -102,31 +121,37 @@ pub(super) struct Reservation(Option<Arc<OwnedSemaphorePermit>>);
 impl Reservation {
     /// Parses the body with `read`, on a thread that may block if the body is large.
     ///
-    /// The job holds the reservation itself. If the client disconnects, the thread still parses, and its memory stays
-    /// reserved until it ends.
+    /// The job holds the reservation itself. If the client disconnects, the thread still parses,
+    /// and its memory stays reserved until it ends.
     pub(super) async fn parse_with<T: Send + 'static>(
         &self,
         read: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let Some(permit) = self.0.clone() else { return read() };
+        let Some(permit) = self.0.clone() else {
+            return read();
+        };
         let job = move || {
             let _permit = permit;
             read()
         };
         // The thread pool takes no job while the service is stopping.
-        blocking::run_blocking(job).await.unwrap_or(Err(ApiError::OutOfMemory))
+        blocking::run_blocking(job)
+            .await
+            .unwrap_or(Err(ApiError::OutOfMemory))
     }
 }
 
 /// An upper bound of the memory that the values of a JSON text take, in bytes.
 ///
-/// - A value in a list takes 72 bytes. While a list grows, there are two copies of it, with room for up to twice its
-///   length: 216 bytes.
+/// - A value in a list takes 72 bytes. While a list grows, there are two copies of it, with room
+///   for up to twice its length: 216 bytes.
 /// - A list or object has room for four values as soon as it has one.
 /// - Texts count twice: in the body and as values.
 /// - Brackets inside texts count too, because models send arguments as texts that hold JSON.
 fn estimate_memory(text: &[u8]) -> usize {
-    2 * text.len() + 220 * (count_byte(text, b',') + count_byte(text, b':')) + 300 * count_containers(text)
+    2 * text.len()
+        + 220 * (count_byte(text, b',') + count_byte(text, b':'))
+        + 300 * count_containers(text)
 }
 
 fn count_containers(text: &[u8]) -> usize {
@@ -163,8 +188,16 @@ mod tests {
         let budget = MemoryBudget::with_kib(1024, 0);
         let _all = budget.reserve(&dense_body(10_000), 1).await.unwrap();
         assert!(budget.reserve(&dense_body(100), 1).await.is_ok());
-        assert!(budget.reserve("x".repeat(100_000).as_bytes(), 1).await.is_ok());
-        assert!(matches!(budget.reserve(&dense_body(1000), 1).await, Err(ApiError::OutOfMemory)));
+        assert!(
+            budget
+                .reserve("x".repeat(100_000).as_bytes(), 1)
+                .await
+                .is_ok()
+        );
+        assert!(matches!(
+            budget.reserve(&dense_body(1000), 1).await,
+            Err(ApiError::OutOfMemory)
+        ));
     }
 
     #[tokio::test]
@@ -174,7 +207,12 @@ mod tests {
         assert!(budget.reserve_json(allowed.as_bytes(), 1).await.is_ok());
         let refused = budget.reserve_json(too_many.as_bytes(), 1).await;
         assert!(matches!(refused, Err(ApiError::TooManyValues(209_715))));
-        assert!(MemoryBudget::new(2 << 20).reserve_json(too_many.as_bytes(), 1).await.is_ok());
+        assert!(
+            MemoryBudget::new(2 << 20)
+                .reserve_json(too_many.as_bytes(), 1)
+                .await
+                .is_ok()
+        );
         let text = format!(r#"["\"{too_many}"]"#);
         assert!(budget.reserve_json(text.as_bytes(), 1).await.is_ok());
     }
@@ -195,7 +233,10 @@ mod tests {
         let budget = MemoryBudget::with_kib(1024, 1024);
         let held = budget.reserve(&dense_body(10_000), 1).await.unwrap();
         let began = tokio::time::Instant::now();
-        assert!(matches!(budget.reserve(&dense_body(1000), 1).await, Err(ApiError::OutOfMemory)));
+        assert!(matches!(
+            budget.reserve(&dense_body(1000), 1).await,
+            Err(ApiError::OutOfMemory)
+        ));
         assert_eq!(began.elapsed(), MAX_WAIT);
         drop(held);
         assert!(budget.reserve(&dense_body(1000), 1).await.is_ok());
@@ -209,7 +250,10 @@ mod tests {
         let mut waiting = Box::pin(budget.reserve(&body, 1));
         assert!(timeout(MAX_WAIT / 2, &mut waiting).await.is_err());
         let began = tokio::time::Instant::now();
-        assert!(matches!(budget.reserve(&body, 1).await, Err(ApiError::OutOfMemory)));
+        assert!(matches!(
+            budget.reserve(&body, 1).await,
+            Err(ApiError::OutOfMemory)
+        ));
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 

@@ -15,7 +15,8 @@ use crate::callers::Callers;
 use crate::live::{LiveTools, SourceState, SourceView};
 use crate::metrics::{Metrics, ServiceState, SourceSample, TEXT_FORMAT};
 
-/// Metrics in Prometheus' text format. For admins and callers with `metrics: true`: they name every tool.
+/// Metrics in Prometheus' text format. For admins and callers with `metrics: true`: they name every
+/// tool.
 #[utoipa::path(get, operation_id = "get_metrics", path = "/metrics", tag = "operator", responses(
     (status = 200, description = "Prometheus' text format, version 0.0.4", body = String, content_type = "text/plain"),
     CommonResponses, AuthResponses))]
@@ -27,7 +28,9 @@ pub(super) async fn get_metrics(
     let shared = live.registry().shared();
     for entry in catalog.entries() {
         if let Some(breaker) = entry.breaker_status() {
-            shared.metrics.set_breaker_state(&entry.definition.name, breaker.state.metric_value());
+            shared
+                .metrics
+                .set_breaker_state(&entry.definition.name, breaker.state.metric_value());
         }
     }
     let (cache_entries, cache_bytes) = shared.cache.size().await;
@@ -49,8 +52,19 @@ pub(super) async fn get_metrics(
 }
 
 fn source_level(source: SourceView) -> SourceSample {
-    let SourceView { name, state, replaced, quarantined, .. } = source;
-    SourceSample { name, up: state == SourceState::Up, replaced, quarantined: quarantined.len() }
+    let SourceView {
+        name,
+        state,
+        replaced,
+        quarantined,
+        ..
+    } = source;
+    SourceSample {
+        name,
+        up: state == SourceState::Up,
+        replaced,
+        quarantined: quarantined.len(),
+    }
 }
 
 /// Checks that this caller may read answers that name every tool.
@@ -61,13 +75,23 @@ pub(super) fn check_metrics_access(callers: &Callers, caller: &Caller) -> Result
     if callers.can_read_metrics(caller) {
         return Ok(());
     }
-    Err(ApiError::Forbidden(format!("caller `{}` is not an admin and has no `metrics: true`", caller.name)))
+    Err(ApiError::Forbidden(format!(
+        "caller `{}` is not an admin and has no `metrics: true`",
+        caller.name
+    )))
 }
 
 /// Counts every request under its route and its status, also if it reaches no handler.
-pub(super) async fn count_request(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
+pub(super) async fn count_request(
+    State(metrics): State<Metrics>,
+    request: Request,
+    next: Next,
+) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let response = next.run(request).await;
-    metrics.record_request(route.as_ref().map_or("none", MatchedPath::as_str), response.status().as_str());
+    metrics.record_request(
+        route.as_ref().map_or("none", MatchedPath::as_str),
+        response.status().as_str(),
+    );
     response
 }

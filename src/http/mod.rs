@@ -1,4 +1,5 @@
-//! The HTTP API: routes, problems and response modes. Apart from `app/`, only this folder knows axum.
+//! The HTTP API: routes, problems and response modes. Apart from `app/`, only this folder knows
+//! axum.
 
 mod auth;
 mod body;
@@ -61,23 +62,37 @@ use self::state::AppState;
 use crate::call::{Definition, Effect};
 use crate::live::LiveTools;
 
-/// Makes the router: every route, inside the layers. The first layer of the list is the outermost. `shutdown` ends the
-/// streams that clients keep open without a call.
-pub fn router(live: Arc<LiveTools>, settings: &ServerSettings, shutdown: &CancellationToken) -> Router {
+/// Makes the router: every route, inside the layers. The first layer of the list is the outermost.
+/// `shutdown` ends the streams that clients keep open without a call.
+pub fn router(
+    live: Arc<LiveTools>,
+    settings: &ServerSettings,
+    shutdown: &CancellationToken,
+) -> Router {
     let (routes, document) = api_router().split_for_parts();
-    let ids = request_id::RequestIdGenerator { random: || fastrand::u128(..) };
+    let ids = request_id::RequestIdGenerator {
+        random: || fastrand::u128(..),
+    };
     let layers = ServiceBuilder::new()
         .layer(MapResponseLayer::new(guard::add_security_headers))
         .layer(MapRequestLayer::new(request_id::remove_invalid_id))
         .layer(SetRequestIdLayer::x_request_id(ids))
         .layer(PropagateRequestIdLayer::x_request_id())
-        .layer(axum::middleware::from_fn_with_state(live.registry().shared().metrics.clone(), metrics::count_request))
+        .layer(axum::middleware::from_fn_with_state(
+            live.registry().shared().metrics.clone(),
+            metrics::count_request,
+        ))
         .layer(CatchPanicLayer::custom(panic_response))
-        .layer(axum::middleware::from_fn_with_state(Guard::new(settings), guard::check_request))
+        .layer(axum::middleware::from_fn_with_state(
+            Guard::new(settings),
+            guard::check_request,
+        ))
         .option_layer(cors::layer_for(&settings.allowed_origins));
     routes
         .merge(docs::routes(&document))
-        .fallback(|| async { ApiError::NotFound("there is no such route; /docs lists the routes".into()) })
+        .fallback(|| async {
+            ApiError::NotFound("there is no such route; /docs lists the routes".into())
+        })
         .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
         .with_state(AppState::new(live, settings.max_body, shutdown))
         .layer(layers)
@@ -88,7 +103,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     api_router().split_for_parts().1
 }
 
-/// The OpenAPI document with an operation for each of these tools. The effects decide which tool its examples call.
+/// The OpenAPI document with an operation for each of these tools. The effects decide which tool
+/// its examples call.
 pub fn openapi_with_tools<'a>(tools: impl IntoIterator<Item = (&'a Definition, Effect)>) -> Value {
     openapi::FixedRoutes::new(&openapi()).with_tools(tools)
 }

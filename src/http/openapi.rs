@@ -1,11 +1,13 @@
-//! Adds one operation for each tool, with the tool's own types, to the OpenAPI document of the fixed routes.
+//! Adds one operation for each tool, with the tool's own types, to the OpenAPI document of the
+//! fixed routes.
 //!
-//! `POST /tools/get_weather/invoke` is `POST /tools/{name}/invoke` for one tool. Its request, answer and problems are
-//! those of the fixed route. Only the type of `arguments` is the input schema, and the type of `structured_content` is
-//! the output schema.
+//! `POST /tools/get_weather/invoke` is `POST /tools/{name}/invoke` for one tool. Its request,
+//! answer and problems are those of the fixed route. Only the type of `arguments` is the input
+//! schema, and the type of `structured_content` is the output schema.
 //!
-//! Some features are documented at the fixed route only. JSON text as `arguments` is of no use to a typed client. With
-//! streams of events and `respond-async`, an answer could have three types, so it would not be typed.
+//! Some features are documented at the fixed route only. JSON text as `arguments` is of no use to a
+//! typed client. With streams of events and `respond-async`, an answer could have three types, so
+//! it would not be typed.
 
 use std::collections::HashSet;
 
@@ -28,21 +30,35 @@ impl FixedRoutes {
     pub(super) fn new(document: &utoipa::openapi::OpenApi) -> Self {
         let document = json!(document);
         let mut names = UsedNames::default();
-        let operations = document["paths"].as_object().into_iter().flatten().flat_map(|(_, path)| path.as_object());
-        let ids = operations.flatten().filter_map(|(_, operation)| operation["operationId"].as_str());
-        let schemas =
-            document["components"]["schemas"].as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+        let operations = document["paths"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .flat_map(|(_, path)| path.as_object());
+        let ids = operations
+            .flatten()
+            .filter_map(|(_, operation)| operation["operationId"].as_str());
+        let schemas = document["components"]["schemas"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.as_str());
         names.0.extend(ids.chain(schemas).map(normalize));
         Self { document, names }
     }
 
     /// The document with an operation for each of these tools.
-    pub(super) fn with_tools<'a>(&self, tools: impl IntoIterator<Item = (&'a Definition, Effect)>) -> Value {
+    pub(super) fn with_tools<'a>(
+        &self,
+        tools: impl IntoIterator<Item = (&'a Definition, Effect)>,
+    ) -> Value {
         let tools: Vec<(&Definition, Effect)> = tools.into_iter().collect();
         let example_call = ExampleCall::select(tools.iter().copied());
         let mut tools: Vec<&Definition> = tools.into_iter().map(|(tool, _)| tool).collect();
-        // A tool whose name is already a valid identifier gets it first. Then no tool with a similar name can take it.
-        let is_changed = |tool: &Definition| schema::to_identifier(tool.name.as_str()) != tool.name.as_str();
+        // A tool whose name is already a valid identifier gets it first. Then no tool with a
+        // similar name can take it.
+        let is_changed =
+            |tool: &Definition| schema::to_identifier(tool.name.as_str()) != tool.name.as_str();
         tools.sort_by_key(|tool| (is_changed(tool), tool.name.as_str()));
         let mut document = self.document.clone();
         let mut names = self.names.clone();
@@ -60,14 +76,30 @@ impl FixedRoutes {
         document
     }
 
-    fn tool_path_item(&self, tool: &Definition, names: &mut UsedNames, schemas: &mut Map<String, Value>) -> Value {
-        let Definition { name, description, input_schema, output_schema, annotations, tags, .. } = tool;
+    fn tool_path_item(
+        &self,
+        tool: &Definition,
+        names: &mut UsedNames,
+        schemas: &mut Map<String, Value>,
+    ) -> Value {
+        let Definition {
+            name,
+            description,
+            input_schema,
+            output_schema,
+            annotations,
+            tags,
+            ..
+        } = tool;
         let stem = names.claim_stem(&schema::to_identifier(name.as_str()));
 
         let arguments = format!("{stem}_arguments");
         add_schema(tool, input_schema, &arguments, &stem, names, schemas);
         let request = format!("{stem}_request");
-        schemas.insert(request.clone(), self.copy_with_property("InvokeRequest", "arguments", schema_ref(&arguments)));
+        schemas.insert(
+            request.clone(),
+            self.copy_with_property("InvokeRequest", "arguments", schema_ref(&arguments)),
+        );
 
         let mut operation = self.document["paths"][INVOKE_ROUTE]["post"].clone();
         if let Some(output) = output_schema {
@@ -76,12 +108,23 @@ impl FixedRoutes {
             let answer = format!("{stem}_answer");
             // Null if the result is an error.
             let content = json!({"oneOf": [schema_ref(&result), {"type": "null"}]});
-            schemas.insert(answer.clone(), self.copy_with_property("InvokeAnswer", "structured_content", content));
-            operation["responses"]["200"]["content"]["application/json"]["schema"] = schema_ref(&answer);
+            schemas.insert(
+                answer.clone(),
+                self.copy_with_property("InvokeAnswer", "structured_content", content),
+            );
+            operation["responses"]["200"]["content"]["application/json"]["schema"] =
+                schema_ref(&answer);
         }
         let title = annotations.get("title").and_then(Value::as_str);
-        let first_sentence = description.lines().next().and_then(|line| line.split(". ").next());
-        let labels = std::iter::once("invoke").chain(tags.iter().map(String::as_str).filter(|tag| *tag != "invoke"));
+        let first_sentence = description
+            .lines()
+            .next()
+            .and_then(|line| line.split(". ").next());
+        let labels = std::iter::once("invoke").chain(
+            tags.iter()
+                .map(String::as_str)
+                .filter(|tag| *tag != "invoke"),
+        );
         operation["tags"] = labels.collect();
         operation["summary"] = title.or(first_sentence).unwrap_or_default().into();
         operation["description"] = description.as_str().into();
@@ -89,10 +132,12 @@ impl FixedRoutes {
         let request_content = &mut operation["requestBody"]["content"]["application/json"];
         request_content["schema"] = schema_ref(&request);
         request_content["example"] = examples::tool_request(tool);
-        operation["responses"]["200"]["content"]["application/json"]["example"] = examples::tool_answer(tool);
+        operation["responses"]["200"]["content"]["application/json"]["example"] =
+            examples::tool_answer(tool);
         if let Some(parameters) = operation["parameters"].as_array_mut() {
             // The path has the name, and `respond-async` is documented at the fixed route only.
-            parameters.retain(|parameter| parameter["in"] != "path" && parameter["name"] != "prefer");
+            parameters
+                .retain(|parameter| parameter["in"] != "path" && parameter["name"] != "prefer");
         }
         if let Some(responses) = operation["responses"].as_object_mut() {
             responses.shift_remove("202");
@@ -108,7 +153,10 @@ impl FixedRoutes {
         if let Some(root) = document.as_object_mut() {
             root.shift_remove("security");
         }
-        if let Some(components) = document.get_mut("components").and_then(Value::as_object_mut) {
+        if let Some(components) = document
+            .get_mut("components")
+            .and_then(Value::as_object_mut)
+        {
             components.shift_remove("securitySchemes");
         }
         document
@@ -122,8 +170,8 @@ impl FixedRoutes {
     }
 }
 
-/// Adds a tool's schema to the schemas of the document. If the schema cannot be moved there, the document says so, and
-/// accepts any value.
+/// Adds a tool's schema to the schemas of the document. If the schema cannot be moved there, the
+/// document says so, and accepts any value.
 fn add_schema(
     tool: &Definition,
     schema: &Value,
@@ -139,7 +187,10 @@ fn add_schema(
                 "GET /tools/{} has this schema. Its references cannot be expressed in this document.",
                 tool.name
             );
-            schemas.insert(root.to_owned(), json!({"additionalProperties": true, "description": description}));
+            schemas.insert(
+                root.to_owned(),
+                json!({"additionalProperties": true, "description": description}),
+            );
         }
     }
 }
@@ -150,13 +201,16 @@ fn schema_ref(name: &str) -> Value {
 
 /// The names that are taken, in normal form.
 ///
-/// Generators make names of classes, functions and files of them. Each language changes case and underscores in its own
-/// way. So names that differ in nothing else count as equal.
+/// Generators make names of classes, functions and files of them. Each language changes case and
+/// underscores in its own way. So names that differ in nothing else count as equal.
 #[derive(Clone, Default)]
 struct UsedNames(HashSet<String>);
 
 fn normalize(name: &str) -> String {
-    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    name.chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .collect()
 }
 
 impl UsedNames {
@@ -165,11 +219,16 @@ impl UsedNames {
         self.first_free(wanted, |name| vec![name.to_owned()])
     }
 
-    /// Takes all names of one tool at once, and returns their common stem: `wanted`, or `wanted` with a number.
+    /// Takes all names of one tool at once, and returns their common stem: `wanted`, or `wanted`
+    /// with a number.
     fn claim_stem(&mut self, wanted: &str) -> String {
         self.first_free(wanted, |word| {
-            let suffixes = ["arguments", "request", "result", "answer"].map(|suffix| format!("{word}_{suffix}"));
-            suffixes.into_iter().chain([format!("invoke_{word}")]).collect()
+            let suffixes = ["arguments", "request", "result", "answer"]
+                .map(|suffix| format!("{word}_{suffix}"));
+            suffixes
+                .into_iter()
+                .chain([format!("invoke_{word}")])
+                .collect()
         })
     }
 

@@ -14,17 +14,22 @@ pub(super) const RESPOND_ASYNC: HeaderValue = HeaderValue::from_static("respond-
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "`respond_async` reads the header")]
 pub(super) struct PreferHeader {
-    /// `respond-async`: the call is answered 202 and continues. With `wait=10`, only a call that takes longer than ten
-    /// seconds. Other preferences are ignored (RFC 7240).
+    /// `respond-async`: the call is answered 202 and continues. With `wait=10`, only a call that
+    /// takes longer than ten seconds. Other preferences are ignored (RFC 7240).
     #[param(rename = "prefer", required = false)]
     prefer: String,
 }
 
-/// How long a caller that prefers `respond-async` waits for the result itself. `None`: the caller does not prefer it.
+/// How long a caller that prefers `respond-async` waits for the result itself. `None`: the caller
+/// does not prefer it.
 ///
-/// Unknown and invalid preferences are ignored. If a preference occurs more than once, the first one counts.
+/// Unknown and invalid preferences are ignored. If a preference occurs more than once, the first
+/// one counts.
 pub(super) fn respond_async(headers: &HeaderMap) -> Option<Duration> {
-    let values = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    let values = headers
+        .get_all("prefer")
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     let (mut is_async, mut wait) = (false, None);
     for preference in values.flat_map(|value| split_unquoted(value, ',')) {
         let preference = split_unquoted(preference, ';').next().unwrap_or_default();
@@ -57,7 +62,12 @@ mod tests {
     use super::*;
 
     fn wait_seconds(values: &[&'static str]) -> Option<u64> {
-        let headers = values.iter().map(|value| (HeaderName::from_static("prefer"), HeaderValue::from_static(value)));
+        let headers = values.iter().map(|value| {
+            (
+                HeaderName::from_static("prefer"),
+                HeaderValue::from_static(value),
+            )
+        });
         respond_async(&headers.collect()).map(|wait| wait.as_secs())
     }
 
@@ -72,9 +82,13 @@ mod tests {
         ] {
             assert_eq!(wait_seconds(values), Some(0), "{values:?}");
         }
-        for values in
-            [&[][..], &["wait=5"], &["respond-asynchronously"], &["foo=\"respond-async\""], &["foo=\", respond-async"]]
-        {
+        for values in [
+            &[][..],
+            &["wait=5"],
+            &["respond-asynchronously"],
+            &["foo=\"respond-async\""],
+            &["foo=\", respond-async"],
+        ] {
             assert_eq!(wait_seconds(values), None, "{values:?}");
         }
     }
@@ -82,8 +96,15 @@ mod tests {
     #[test]
     fn invalid_wait_is_ignored() {
         assert_eq!(wait_seconds(&["respond-async, wait=10"]), Some(10));
-        assert_eq!(wait_seconds(&["WAIT = \"7\" ; x=1", "respond-async"]), Some(7));
-        assert_eq!(wait_seconds(&["respond-async; wait=10"]), Some(0), "a parameter of another preference");
+        assert_eq!(
+            wait_seconds(&["WAIT = \"7\" ; x=1", "respond-async"]),
+            Some(7)
+        );
+        assert_eq!(
+            wait_seconds(&["respond-async; wait=10"]),
+            Some(0),
+            "a parameter of another preference"
+        );
         assert_eq!(wait_seconds(&["wait=3, respond-async, wait=9"]), Some(3));
         for nonsense in [
             "wait=soon, respond-async",

@@ -1,6 +1,7 @@
 //! Maps failures to statuses and problems: RFC 9457 `application/problem+json`.
 //!
-//! No other file decides which failure of REST has which status. `http/mcp/` decides about errors of MCP.
+//! No other file decides which failure of REST has which status. `http/mcp/` decides about errors
+//! of MCP.
 
 use std::time::Duration;
 
@@ -128,12 +129,15 @@ pub(super) fn status_of_kind(kind: ErrorKind, started: bool) -> StatusCode {
         ErrorKind::Forbidden | ErrorKind::ToolDisabled => StatusCode::FORBIDDEN,
         ErrorKind::UnknownTool => StatusCode::NOT_FOUND,
         ErrorKind::InvalidArguments => StatusCode::UNPROCESSABLE_ENTITY,
-        ErrorKind::IdempotencyInProgress | ErrorKind::RepeatedCall | ErrorKind::OutcomeUnknown => StatusCode::CONFLICT,
+        ErrorKind::IdempotencyInProgress | ErrorKind::RepeatedCall | ErrorKind::OutcomeUnknown => {
+            StatusCode::CONFLICT
+        }
         ErrorKind::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorKind::UsageLimitReached => StatusCode::TOO_MANY_REQUESTS,
-        ErrorKind::DefinitionChanged | ErrorKind::Overloaded | ErrorKind::Draining | ErrorKind::LedgerUnavailable => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        ErrorKind::DefinitionChanged
+        | ErrorKind::Overloaded
+        | ErrorKind::Draining
+        | ErrorKind::LedgerUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::ToolUnavailable if started => StatusCode::BAD_GATEWAY,
         ErrorKind::ToolUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::DeadlineExceeded | ErrorKind::AttemptTimedOut => StatusCode::GATEWAY_TIMEOUT,
@@ -151,7 +155,8 @@ fn status_of_failure(failure: &Failure) -> StatusCode {
     }
 }
 
-/// Gives a response in another shape, such as JSON-RPC, the status and the `Retry-After` of the failure's problem.
+/// Gives a response in another shape, such as JSON-RPC, the status and the `Retry-After` of the
+/// failure's problem.
 pub(super) fn with_failure_status(failure: &Failure, mut response: Response) -> Response {
     *response.status_mut() = status_of_failure(failure);
     set_retry_after(failure.retry_after_ms, &mut response);
@@ -160,7 +165,9 @@ pub(super) fn with_failure_status(failure: &Failure, mut response: Response) -> 
 
 fn set_retry_after(retry_after_ms: Option<u64>, response: &mut Response) {
     if let Some(millis) = retry_after_ms {
-        response.headers_mut().insert(header::RETRY_AFTER, millis.div_ceil(1000).max(1).into());
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, millis.div_ceil(1000).max(1).into());
     }
 }
 
@@ -196,7 +203,11 @@ impl Problem {
     pub fn from_failure(failure: Failure, invocation: Option<InvocationId>) -> Self {
         let status = status_of_failure(&failure);
         // The request of a call was read: it is not possible for this tool or at this time.
-        let title = if failure.kind == ErrorKind::InvalidRequest { "Not possible" } else { title_of(failure.kind) };
+        let title = if failure.kind == ErrorKind::InvalidRequest {
+            "Not possible"
+        } else {
+            title_of(failure.kind)
+        };
         Self {
             title: title.into(),
             violations: failure.violations,
@@ -229,13 +240,21 @@ impl Problem {
 impl Problem {
     /// The same problem under another title than that of its kind.
     fn with_title(self, title: &str) -> Self {
-        Self { title: title.into(), content: vec![Content::text(format!("{title}: {}.", self.detail))], ..self }
+        Self {
+            title: title.into(),
+            content: vec![Content::text(format!("{title}: {}.", self.detail))],
+            ..self
+        }
     }
 
     fn overloaded(detail: &str) -> Self {
         let kind = ErrorKind::Overloaded;
         let plain = Self::from_kind(kind, status_of_kind(kind, false), detail.into());
-        Self { retryable: true, retry_after_ms: Some(1000), ..plain }
+        Self {
+            retryable: true,
+            retry_after_ms: Some(1000),
+            ..plain
+        }
     }
 }
 
@@ -247,41 +266,61 @@ impl From<ApiError> for Problem {
             ApiError::UnreadableCall { detail, correction } => {
                 let status = status_of_kind(ErrorKind::InvalidArguments, false);
                 let content = vec![Content::text(correction)];
-                Self { content, ..Self::from_kind(ErrorKind::InvalidArguments, status, detail) }
+                Self {
+                    content,
+                    ..Self::from_kind(ErrorKind::InvalidArguments, status, detail)
+                }
             }
-            ApiError::InvalidDefinition { detail, violations } => {
-                Self { violations, ..invalid(StatusCode::BAD_REQUEST, detail) }
+            ApiError::InvalidDefinition { detail, violations } => Self {
+                violations,
+                ..invalid(StatusCode::BAD_REQUEST, detail)
+            },
+            ApiError::Conflict(detail) => {
+                invalid(StatusCode::CONFLICT, detail).with_title("Not possible now")
             }
-            ApiError::Conflict(detail) => invalid(StatusCode::CONFLICT, detail).with_title("Not possible now"),
-            ApiError::NotFound(detail) => invalid(StatusCode::NOT_FOUND, detail).with_title("Not found"),
+            ApiError::NotFound(detail) => {
+                invalid(StatusCode::NOT_FOUND, detail).with_title("Not found")
+            }
             ApiError::MethodNotAllowed => {
                 let detail = "this route does not support the method".into();
                 invalid(StatusCode::METHOD_NOT_ALLOWED, detail).with_title("Method not allowed")
             }
             ApiError::BodyTimeout(limit) => {
-                let detail = format!("the body did not arrive within {}", humantime::format_duration(limit));
+                let detail = format!(
+                    "the body did not arrive within {}",
+                    humantime::format_duration(limit)
+                );
                 invalid(StatusCode::REQUEST_TIMEOUT, detail).with_title("The request is too slow")
             }
             ApiError::BodyTooLarge(limit) => {
-                let detail = format!("the body is larger than {}", bytesize::ByteSize(limit as u64));
-                invalid(StatusCode::PAYLOAD_TOO_LARGE, detail).with_title("The request is too large")
+                let detail = format!(
+                    "the body is larger than {}",
+                    bytesize::ByteSize(limit as u64)
+                );
+                invalid(StatusCode::PAYLOAD_TOO_LARGE, detail)
+                    .with_title("The request is too large")
             }
             ApiError::TooManyValues(limit) => {
                 let detail = format!("the body has more than {limit} lists and objects");
-                invalid(StatusCode::PAYLOAD_TOO_LARGE, detail).with_title("The request is too large")
+                invalid(StatusCode::PAYLOAD_TOO_LARGE, detail)
+                    .with_title("The request is too large")
             }
             ApiError::HeaderTooLarge(limit) => {
-                let detail = format!("the header block is larger than {}", bytesize::ByteSize(limit as u64));
-                invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail).with_title("The request is too large")
+                let detail = format!(
+                    "the header block is larger than {}",
+                    bytesize::ByteSize(limit as u64)
+                );
+                invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+                    .with_title("The request is too large")
             }
             ApiError::AtCapacity => Self::overloaded("all connections are in use"),
-            ApiError::OutOfMemory => {
-                Self::overloaded("too many large requests at once: no memory is free for this request")
-            }
+            ApiError::OutOfMemory => Self::overloaded(
+                "too many large requests at once: no memory is free for this request",
+            ),
             ApiError::UnsupportedMediaType => {
-                let detail =
-                    "the content type of the body is not JSON: add the header `content-type: application/json`";
-                invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail.into()).with_title("Unsupported content type")
+                let detail = "the content type of the body is not JSON: add the header `content-type: application/json`";
+                invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail.into())
+                    .with_title("Unsupported content type")
             }
             ApiError::Unauthenticated => {
                 let detail = "send a caller's key as `authorization: Bearer <key>`".into();
@@ -290,9 +329,12 @@ impl From<ApiError> for Problem {
             ApiError::UnknownKey => {
                 let detail = "this key is not known: no caller in the manifest has it".into();
                 let status = StatusCode::UNAUTHORIZED;
-                Self::from_kind(ErrorKind::Unauthenticated, status, detail).with_title("The key is not known")
+                Self::from_kind(ErrorKind::Unauthenticated, status, detail)
+                    .with_title("The key is not known")
             }
-            ApiError::Forbidden(detail) => Self::from_kind(ErrorKind::Forbidden, StatusCode::FORBIDDEN, detail),
+            ApiError::Forbidden(detail) => {
+                Self::from_kind(ErrorKind::Forbidden, StatusCode::FORBIDDEN, detail)
+            }
             ApiError::UnknownTool { name, did_you_mean } => {
                 let shown: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
                 let mut text = format!("There is no tool `{shown}`.");
@@ -306,18 +348,28 @@ impl From<ApiError> for Problem {
                     ..Self::from_kind(ErrorKind::UnknownTool, StatusCode::NOT_FOUND, detail)
                 }
             }
-            ApiError::Call { failure, invocation } => Self::from_failure(failure, invocation),
+            ApiError::Call {
+                failure,
+                invocation,
+            } => Self::from_failure(failure, invocation),
             ApiError::SourcesLoading(detail) => Self {
                 retryable: true,
                 retry_after_ms: Some(1000),
-                ..Self::from_kind(ErrorKind::ToolUnavailable, status_of_kind(ErrorKind::ToolUnavailable, false), detail)
+                ..Self::from_kind(
+                    ErrorKind::ToolUnavailable,
+                    status_of_kind(ErrorKind::ToolUnavailable, false),
+                    detail,
+                )
             },
             // A repeated request would fail again, so this is not a 503. The log names the row.
             ApiError::Ledger(ledger::Error::DamagedRow(id)) => {
                 Self::from_failure(Failure::from(&CallError::Internal), Some(id))
             }
             ApiError::Ledger(error) => {
-                let error = CallError::LedgerUnavailable { reason: error.to_string(), started: false };
+                let error = CallError::LedgerUnavailable {
+                    reason: error.to_string(),
+                    started: false,
+                };
                 Self::from_failure(Failure::from(&error), None)
             }
             ApiError::Internal => Self::from_failure(Failure::from(&CallError::Internal), None),
@@ -332,7 +384,10 @@ impl IntoResponse for Problem {
         let unauthenticated = self.kind == ErrorKind::Unauthenticated;
         let mut response = (status, Json(self)).into_response();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         if unauthenticated {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
@@ -357,8 +412,14 @@ mod tests {
         let header = |millis| {
             let mut response = Response::default();
             set_retry_after(Some(millis), &mut response);
-            response.headers()[header::RETRY_AFTER].to_str().unwrap().to_owned()
+            response.headers()[header::RETRY_AFTER]
+                .to_str()
+                .unwrap()
+                .to_owned()
         };
-        assert_eq!([0, 1, 1000, 1001, 1500, 2000].map(header), ["1", "1", "1", "2", "2", "2"]);
+        assert_eq!(
+            [0, 1, 1000, 1001, 1500, 2000].map(header),
+            ["1", "1", "1", "2", "2", "2"]
+        );
     }
 }

@@ -16,14 +16,24 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryParams<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, ApiError> {
         let params = Query::<T>::try_from_uri(&parts.uri);
-        params.map(|Query(params)| Self(params)).map_err(|error| ApiError::Malformed(explain_query(&error.body_text())))
+        params
+            .map(|Query(params)| Self(params))
+            .map_err(|error| ApiError::Malformed(explain_query(&error.body_text())))
     }
 }
 
 /// The message of the decoder of query strings, in words for people.
 fn explain_query(message: &str) -> String {
-    let message = message.strip_prefix("Failed to deserialize query string: ").unwrap_or(message);
-    let quoted = |text: &str| -> Vec<String> { text.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect() };
+    let message = message
+        .strip_prefix("Failed to deserialize query string: ")
+        .unwrap_or(message);
+    let quoted = |text: &str| -> Vec<String> {
+        text.split('`')
+            .skip(1)
+            .step_by(2)
+            .map(ToOwned::to_owned)
+            .collect()
+    };
     if let Some((before, known)) = message.split_once(", expected ")
         && let (Some(name), known) = (quoted(before).pop(), quoted(known))
     {
@@ -31,13 +41,20 @@ fn explain_query(message: &str) -> String {
             Some((parameter, _)) => format!("{parameter}: `{name}` is not known here"),
             None => format!("`{name}` is not a parameter of this route"),
         };
-        let near = suggest::closest_name(&name, known.iter().map(String::as_str), suggest::MIN_HINT_RATIO);
+        let near = suggest::closest_name(
+            &name,
+            known.iter().map(String::as_str),
+            suggest::MIN_HINT_RATIO,
+        );
         return match near {
             Some(near) => format!("{subject}, did you mean `{near}`?"),
             None => format!("{subject}; there are {}", known.join(", ")),
         };
     }
-    match message.split_once(": unknown field `").and_then(|(_, rest)| rest.split('`').next()) {
+    match message
+        .split_once(": unknown field `")
+        .and_then(|(_, rest)| rest.split('`').next())
+    {
         Some(name) => format!("`{name}` is not a parameter of this route, which has none"),
         None => message.replace(": duplicate field `", ": there twice: `"),
     }

@@ -13,7 +13,8 @@ use super::body::{DefinitionJson, PathPart};
 use super::documented::RegisteredTool;
 use super::problem::ApiError;
 use super::responses::{
-    AuthResponses, BodyResponses, CommonResponses, LedgerResponses, LookupResponses, RegistrationResponses,
+    AuthResponses, BodyResponses, CommonResponses, LedgerResponses, LookupResponses,
+    RegistrationResponses,
 };
 use super::tools::detail_response;
 use super::wire::ToolDetail;
@@ -38,15 +39,22 @@ impl From<ChangeError> for ApiError {
     fn from(error: ChangeError) -> Self {
         match error {
             ChangeError::Ledger(error) => Self::Ledger(error),
-            ChangeError::Taken { .. } | ChangeError::TooMany(_) => Self::Conflict(error.to_string()),
+            ChangeError::Taken { .. } | ChangeError::TooMany(_) => {
+                Self::Conflict(error.to_string())
+            }
             ChangeError::Tool(error) => Self::Malformed(error.to_string()),
-            ChangeError::Unknown(name) => Self::UnknownTool { name, did_you_mean: Vec::new() },
+            ChangeError::Unknown(name) => Self::UnknownTool {
+                name,
+                did_you_mean: Vec::new(),
+            },
         }
     }
 }
 
 fn invalid_definition(findings: Vec<Finding>) -> ApiError {
-    let errors = findings.into_iter().filter(|finding| finding.severity == Severity::Error);
+    let errors = findings
+        .into_iter()
+        .filter(|finding| finding.severity == Severity::Error);
     let violations: Vec<Violation> = errors
         .map(|finding| Violation {
             pointer: finding.location.pointer().unwrap_or_default(),
@@ -59,17 +67,26 @@ fn invalid_definition(findings: Vec<Finding>) -> ApiError {
         "" => violation.message.clone(),
         pointer => format!("{pointer}: {}", violation.message),
     };
-    let mut detail = violations.iter().take(MAX_NAMED_FINDINGS).map(describe).collect::<Vec<_>>().join("; ");
+    let mut detail = violations
+        .iter()
+        .take(MAX_NAMED_FINDINGS)
+        .map(describe)
+        .collect::<Vec<_>>()
+        .join("; ");
     if violations.len() > MAX_NAMED_FINDINGS {
-        detail.push_str(&format!("; and {} more", violations.len() - MAX_NAMED_FINDINGS));
+        detail.push_str(&format!(
+            "; and {} more",
+            violations.len() - MAX_NAMED_FINDINGS
+        ));
     }
     ApiError::InvalidDefinition { detail, violations }
 }
 
 /// Register a tool, or replace the one that was registered under that name. Kept over restarts.
 ///
-/// The body is an entry of the manifest's `tools:` as JSON, of kind `http`, without references (`${…}`), `env` and
-/// `allow_private`. Tools of the manifest and of the program cannot be replaced.
+/// The body is an entry of the manifest's `tools:` as JSON, of kind `http`, without references
+/// (`${…}`), `env` and `allow_private`. Tools of the manifest and of the program cannot be
+/// replaced.
 #[utoipa::path(put, operation_id = "register_tool", path = "/tools/{name}", tag = "operator", 
     request_body(content = RegisteredTool, description = "A tool of kind `http`, with the keys of a manifest's entry"),
     params(("name" = String, Path, description = "The tool's name")), responses(
@@ -83,8 +100,16 @@ pub(super) async fn register_tool(
     DefinitionJson(definition, _reserved): DefinitionJson,
 ) -> Result<Response, ApiError> {
     let (entry, is_new) = live.register_tool(&name, definition, &caller.name).await?;
-    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, detail_response(live.registry(), &entry, &caller).await?).into_response())
+    let status = if is_new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    Ok((
+        status,
+        detail_response(live.registry(), &entry, &caller).await?,
+    )
+        .into_response())
 }
 
 /// A tool that was removed.
@@ -106,12 +131,20 @@ pub(super) async fn remove_tool(
     Principal(caller): Principal,
     PathPart(name): PathPart,
 ) -> Result<Json<Deleted>, ApiError> {
-    live.delete_tool(&name, &caller.name).await.map_err(|error| match error {
-        ChangeError::Unknown(name) => {
-            let did_you_mean = live.registry().catalog().did_you_mean(&name, &Caller::anonymous());
-            ApiError::UnknownTool { name, did_you_mean }
-        }
-        other => other.into(),
-    })?;
-    Ok(Json(Deleted { tool: name, deleted: true }))
+    live.delete_tool(&name, &caller.name)
+        .await
+        .map_err(|error| match error {
+            ChangeError::Unknown(name) => {
+                let did_you_mean = live
+                    .registry()
+                    .catalog()
+                    .did_you_mean(&name, &Caller::anonymous());
+                ApiError::UnknownTool { name, did_you_mean }
+            }
+            other => other.into(),
+        })?;
+    Ok(Json(Deleted {
+        tool: name,
+        deleted: true,
+    }))
 }

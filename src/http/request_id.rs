@@ -1,7 +1,7 @@
 //! The id and the trace of a request.
 //!
-//! Every request has an id: the client's own, or a generated one. It is in the answer, also in a problem, and in the
-//! call's log line. A request may also be part of a trace.
+//! Every request has an id: the client's own, or a generated one. It is in the answer, also in a
+//! problem, and in the call's log line. A request may also be part of a trace.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ pub(super) fn trace_from_headers(headers: &HeaderMap) -> Option<Arc<TraceContext
     TraceContext::from_headers(all(TRACEPARENT), all(TRACESTATE)).map(Arc::new)
 }
 
-/// Removes an id that must not appear in logs and answers: empty, too long, more than one, or not visible ASCII. The
-/// request then gets a generated id.
+/// Removes an id that must not appear in logs and answers: empty, too long, more than one, or not
+/// visible ASCII. The request then gets a generated id.
 pub(super) fn remove_invalid_id(mut request: Request) -> Request {
     let mut ids = request.headers().get_all(X_REQUEST_ID).iter();
     if let Some(id) = ids.next()
@@ -42,8 +42,8 @@ pub(super) fn remove_invalid_id(mut request: Request) -> Request {
     request
 }
 
-/// Generates ids: random UUIDs. They need not be secret, so `random` may be a fast generator. The system's source would
-/// cost a system call for each request.
+/// Generates ids: random UUIDs. They need not be secret, so `random` may be a fast generator. The
+/// system's source would cost a system call for each request.
 #[derive(Clone)]
 pub(super) struct RequestIdGenerator {
     pub(super) random: fn() -> u128,
@@ -53,6 +53,8 @@ impl MakeRequestId for RequestIdGenerator {
     fn make_request_id<B>(&mut self, _: &axum::http::Request<B>) -> Option<RequestId> {
         let id = uuid::Builder::from_random_bytes((self.random)().to_be_bytes()).into_uuid();
         let mut text = Uuid::encode_buffer();
-        HeaderValue::from_str(id.hyphenated().encode_lower(&mut text)).ok().map(RequestId::new)
+        HeaderValue::from_str(id.hyphenated().encode_lower(&mut text))
+            .ok()
+            .map(RequestId::new)
     }
 }

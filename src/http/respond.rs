@@ -1,7 +1,9 @@
-//! Makes a call and answers it: with its result, as a stream of events, or with a link to its result.
+//! Makes a call and answers it: with its result, as a stream of events, or with a link to its
+//! result.
 //!
-//! In the last two modes, the status (200 or 202) is sent before the call has ended. So they first wait until the tool
-//! runs. A call that is refused before that (arguments, limits, a full queue) gets its usual status.
+//! In the last two modes, the status (200 or 202) is sent before the call has ended. So they first
+//! wait until the tool runs. A call that is refused before that (arguments, limits, a full queue)
+//! gets its usual status.
 
 use std::borrow::Cow;
 use std::future::ready;
@@ -30,9 +32,11 @@ use crate::call::{Answer, CallError, Caller, Capture, Invocation, InvocationId, 
 use crate::ledger::State;
 use crate::registry::{Entry, Registry};
 
-/// A call that waits longer than this for a permit, or for an equal call, is answered like a running call.
+/// A call that waits longer than this for a permit, or for an equal call, is answered like a
+/// running call.
 const MAX_START_WAIT: Duration = Duration::from_secs(2);
-/// Shortest wait before a 202. Calls that are refused or fail at once have ended by then, and get their problem.
+/// Shortest wait before a 202. Calls that are refused or fail at once have ended by then, and get
+/// their problem.
 const MIN_ASYNC_WAIT: Duration = Duration::from_millis(50);
 
 /// How a call is to be answered.
@@ -41,13 +45,14 @@ pub(super) enum ResponseMode {
     WhenEnded,
     /// As a stream of events.
     EventStream,
-    /// With the result if the call ends within this time, else with a link to it. With zero, always with a link.
+    /// With the result if the call ends within this time, else with a link to it. With zero, always
+    /// with a link.
     Async(Duration),
 }
 
 impl ResponseMode {
-    /// The mode that a request prefers. Events take precedence over `respond-async`, because a client that wants events
-    /// wants to follow the call.
+    /// The mode that a request prefers. Events take precedence over `respond-async`, because a
+    /// client that wants events wants to follow the call.
     pub(super) fn from_headers(headers: &HeaderMap) -> Self {
         match prefer::respond_async(headers) {
             _ if events::are_preferred(headers) => Self::EventStream,
@@ -82,10 +87,17 @@ pub(super) async fn call_and_respond(
     invocation: Invocation,
     reserved: Reservation,
 ) -> Response {
-    let call = AcceptedCall { id: invocation.id, caller: invocation.caller.clone(), registry, entry };
+    let call = AcceptedCall {
+        id: invocation.id,
+        caller: invocation.caller.clone(),
+        registry,
+        entry,
+    };
     match mode {
         ResponseMode::EventStream => respond_with_events(call, invocation, reserved).await,
-        ResponseMode::Async(wait) if !would_lose_result(&call.registry, &call.entry, &invocation) => {
+        ResponseMode::Async(wait)
+            if !would_lose_result(&call.registry, &call.entry, &invocation) =>
+        {
             respond_async(wait, call, invocation, reserved).await
         }
         ResponseMode::WhenEnded | ResponseMode::Async(_) => {
@@ -118,33 +130,51 @@ impl AcceptedCall {
     fn result_event(&self, outcome: &InvokeResult) -> Box<RawValue> {
         match outcome {
             Ok(answer) => events::to_json_text(&self.to_wire(answer)),
-            Err(error) => events::to_json_text(&Problem::from(api_error_for_call(error, &self.entry, self.id))),
+            Err(error) => events::to_json_text(&Problem::from(api_error_for_call(
+                error,
+                &self.entry,
+                self.id,
+            ))),
         }
     }
 
     fn to_wire<'a>(&'a self, answer: &'a Answer) -> InvokeAnswer<'a> {
-        let content = answer.model_content(|| self.registry.catalog().find_result_reader(&self.caller, |_| true));
+        let content = answer.model_content(|| {
+            self.registry
+                .catalog()
+                .find_result_reader(&self.caller, |_| true)
+        });
         InvokeAnswer::for_entry(&self.entry, answer, content.map(Cow::Owned))
     }
 }
 
-/// Whether the result could not be read later: the ledger keeps only its digest, and there is no key to repeat the call
-/// with. Then a 202 would lose the result.
+/// Whether the result could not be read later: the ledger keeps only its digest, and there is no
+/// key to repeat the call with. Then a 202 would lose the result.
 fn would_lose_result(registry: &Registry, entry: &Entry, invocation: &Invocation) -> bool {
     let capture = entry.policy.capture.unwrap_or(registry.shared().capture);
     capture == Capture::Digest && invocation.idempotency_key.is_none()
 }
 
-async fn respond_with_events(call: AcceptedCall, mut invocation: Invocation, reserved: Reservation) -> Response {
+async fn respond_with_events(
+    call: AcceptedCall,
+    mut invocation: Invocation,
+    reserved: Reservation,
+) -> Response {
     let tool_started = CancellationToken::new();
     let (sink, listener) = ProgressSink::channel();
     (invocation.attempt_started, invocation.progress) = (Some(tool_started.clone()), Some(sink));
-    let task = spawn_call(call.registry.clone(), call.entry.clone(), invocation, reserved);
+    let task = spawn_call(
+        call.registry.clone(),
+        call.entry.clone(),
+        invocation,
+        reserved,
+    );
     let mut task = AbortOnDropHandle::new(task).map(join_result);
     let outcome = tokio::select! {
         biased;
         outcome = &mut task => outcome,
-        // The tool runs, or the call has waited long. In both cases the answer is a stream from here on.
+        // The tool runs, or the call has waited long. In both cases the answer is a stream from
+        // here on.
         _ = timeout(MAX_START_WAIT, tool_started.cancelled()) => {
             return events::stream_events(listener, task.map(move |outcome| call.result_event(&outcome)));
         }
@@ -170,23 +200,40 @@ async fn respond_async(
     let (id, tool_use_id) = (call.id, invocation.tool_use_id.clone());
     let tool_started = CancellationToken::new();
     (invocation.attempt_started, invocation.responds_async) = (Some(tool_started.clone()), true);
-    // Not aborted when the client disconnects. Only `DELETE` and the end of the service cancel this call.
-    let mut task = spawn_call(call.registry.clone(), call.entry.clone(), invocation, reserved);
-    // Wait for both: the time that the client gives, and the start of the tool. A call in a queue can still be refused,
-    // and a 202 would then hide the status. `MAX_START_WAIT` bounds that wait.
-    let max_wait =
-        async { tokio::join!(sleep(wait.max(MIN_ASYNC_WAIT)), timeout(MAX_START_WAIT, tool_started.cancelled())) };
+    // Not aborted when the client disconnects. Only `DELETE` and the end of the service cancel this
+    // call.
+    let mut task = spawn_call(
+        call.registry.clone(),
+        call.entry.clone(),
+        invocation,
+        reserved,
+    );
+    // Wait for both: the time that the client gives, and the start of the tool. A call in a queue
+    // can still be refused, and a 202 would then hide the status. `MAX_START_WAIT` bounds that
+    // wait.
+    let max_wait = async {
+        tokio::join!(
+            sleep(wait.max(MIN_ASYNC_WAIT)),
+            timeout(MAX_START_WAIT, tool_started.cancelled())
+        )
+    };
     let state = tokio::select! {
         biased;
         outcome = &mut task => match join_result(outcome) {
-            // A client without `wait` does not expect a result here. So it gets the link even if the call has ended.
+            // A client without `wait` does not expect a result here. So it gets the link even if
+            // the call has ended.
             Ok(answer) if wait.is_zero() && !answer.replayed && answer.result.is_error => State::Failed,
             Ok(answer) if wait.is_zero() && !answer.replayed => State::Succeeded,
             outcome => return call.respond_with_result(outcome),
         },
         _ = max_wait => call.registry.shared().in_flight_calls.get(id).map_or(State::Running, |row| row.state),
     };
-    let accepted = Accepted { invocation_id: id, tool: call.entry.definition.name.to_string(), tool_use_id, state };
+    let accepted = Accepted {
+        invocation_id: id,
+        tool: call.entry.definition.name.to_string(),
+        tool_use_id,
+        state,
+    };
     let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();
     let headers = response.headers_mut();
     if let Ok(location) = HeaderValue::try_from(format!("/invocations/{id}")) {
@@ -212,7 +259,8 @@ fn spawn_call(
 
 fn join_result(joined: Result<InvokeResult, JoinError>) -> InvokeResult {
     joined.unwrap_or_else(|error| {
-        // The layers catch panics. So the panic was outside of them, or the runtime is shutting down.
+        // The layers catch panics. So the panic was outside of them, or the runtime is shutting
+        // down.
         tracing::error!(%error, "the task of a call ended unexpectedly");
         Err(CallError::Internal)
     })

@@ -1,8 +1,9 @@
 //! Declares the problems of each route for the OpenAPI document.
 //!
-//! A route does not list statuses, but what it does (`CommonResponses, AuthResponses, LookupResponses`). This file
-//! lists the statuses of each such property once. `problem.rs` decides which failure has which status, and the test
-//! below compares this table with it.
+//! A route does not list statuses, but what it does
+//! (`CommonResponses, AuthResponses, LookupResponses`). This file lists the statuses of each such
+//! property once. `problem.rs` decides which failure has which status, and the test below compares
+//! this table with it.
 
 use std::collections::BTreeMap;
 
@@ -11,38 +12,78 @@ use utoipa::openapi::{ContentBuilder, HeaderBuilder, Ref, RefOr, Response, Respo
 
 /// Status, name in the document, and description: first the error kinds, then the meaning.
 const PROBLEMS: [(u16, &str, &str); 16] = [
-    (400, "Malformed", "invalid_request: not JSON, or of the wrong shape; the detail says what would be right."),
-    (401, "Unauthenticated", "unauthenticated: no key, or a bad one."),
+    (
+        400,
+        "Malformed",
+        "invalid_request: not JSON, or of the wrong shape; the detail says what would be right.",
+    ),
+    (
+        401,
+        "Unauthenticated",
+        "unauthenticated: no key, or a bad one.",
+    ),
     (
         403,
         "Forbidden",
         "forbidden, tool_disabled: the caller may not use the tool, the tool is disabled, or the Host, the Origin or the other site is not allowed.",
     ),
-    (404, "NotFound", "unknown_tool, invalid_request: nothing has this name."),
-    (408, "SlowBody", "invalid_request: the body did not arrive in time."),
+    (
+        404,
+        "NotFound",
+        "unknown_tool, invalid_request: nothing has this name.",
+    ),
+    (
+        408,
+        "SlowBody",
+        "invalid_request: the body did not arrive in time.",
+    ),
     (
         409,
         "Conflict",
         "invalid_request, idempotency_in_progress, repeated_call, outcome_unknown: another tool has the name; the call has ended already, or still runs; a further page of a result that is not stored; the first call with the key still runs or was interrupted; the call repeats the previous call of its run.",
     ),
     (413, "TooLarge", "invalid_request: the body is too large."),
-    (415, "MediaType", "invalid_request: the Content-Type of the body is not JSON."),
+    (
+        415,
+        "MediaType",
+        "invalid_request: the Content-Type of the body is not JSON.",
+    ),
     (
         422,
         "InvalidArguments",
         "invalid_arguments, idempotency_mismatch: every position where the arguments violate the tool's schema, or a key that belongs to another call.",
     ),
-    (429, "UsageLimitReached", "usage_limit_reached: nothing ran and nothing was charged."),
-    (431, "LargeHeader", "invalid_request: the header block is too large."),
-    (499, "Cancelled", "cancelled: the caller, an admin or a shutdown cancelled the call."),
+    (
+        429,
+        "UsageLimitReached",
+        "usage_limit_reached: nothing ran and nothing was charged.",
+    ),
+    (
+        431,
+        "LargeHeader",
+        "invalid_request: the header block is too large.",
+    ),
+    (
+        499,
+        "Cancelled",
+        "cancelled: the caller, an admin or a shutdown cancelled the call.",
+    ),
     (500, "Internal", "internal: a fault of the service."),
-    (502, "ToolFailed", "upstream_failed, bad_output, tool_unavailable: the tool could not do its work."),
+    (
+        502,
+        "ToolFailed",
+        "upstream_failed, bad_output, tool_unavailable: the tool could not do its work.",
+    ),
     (
         503,
         "Unavailable",
         "definition_changed, overloaded, draining, ledger_unavailable, tool_unavailable: temporarily unavailable.",
     ),
-    (504, "TimedOut", "deadline_exceeded, attempt_timed_out: it took too long."),
+    (
+        504,
+        "TimedOut",
+        "deadline_exceeded, attempt_timed_out: it took too long.",
+    ),
 ];
 
 /// Statuses whose answers have `Retry-After` when a time is known.
@@ -51,8 +92,12 @@ const RETRY_AFTER_STATUSES: [u16; 2] = [429, 503];
 /// Every problem response under its name, for the document's components.
 pub(super) fn problem_components() -> impl Iterator<Item = (String, RefOr<Response>)> {
     PROBLEMS.into_iter().map(|(status, name, description)| {
-        let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
-        let mut response = ResponseBuilder::new().description(description).content("application/problem+json", problem);
+        let problem = ContentBuilder::new()
+            .schema(Some(Ref::from_schema_name("Problem")))
+            .build();
+        let mut response = ResponseBuilder::new()
+            .description(description)
+            .content("application/problem+json", problem);
         if RETRY_AFTER_STATUSES.contains(&status) {
             let seconds = HeaderBuilder::new()
                 .schema(Some(<u64 as utoipa::PartialSchema>::schema()))
@@ -103,8 +148,12 @@ response_sets! {
 }
 
 fn problem_refs(statuses: &[u16]) -> BTreeMap<String, RefOr<Response>> {
-    let known = PROBLEMS.iter().filter(|(status, ..)| statuses.contains(status));
-    known.map(|(status, name, _)| (status.to_string(), Ref::from_response_name(*name).into())).collect()
+    let known = PROBLEMS
+        .iter()
+        .filter(|(status, ..)| statuses.contains(status));
+    known
+        .map(|(status, name, _)| (status.to_string(), Ref::from_response_name(*name).into()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -124,7 +173,12 @@ mod tests {
                 let kinds = description.split(':').next().unwrap();
                 let named = kinds.split(", ").any(|word| word == kind.as_str());
                 let of_request = kind == ErrorKind::InvalidRequest && of_requests.contains(&status);
-                assert_eq!(named, real.contains(&status) || of_request, "{} and {status}", kind.as_str());
+                assert_eq!(
+                    named,
+                    real.contains(&status) || of_request,
+                    "{} and {status}",
+                    kind.as_str()
+                );
             }
         }
     }

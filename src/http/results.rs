@@ -37,10 +37,11 @@ pub(super) struct ReadResult {
 
 /// The result of a call, all of it or a part.
 ///
-/// The answer or the problem of the call as its route gave it, for as long as the ledger keeps it. The tool never runs.
-/// With `offset` or `limit`, a list is read by items and a text by characters. `meta.overflow` tells which, and where
-/// the next part begins. All parts together are the whole
-/// result, apart from the last text block of a part, which tells a model about the other parts. A call that has not ended: 409.
+/// The answer or the problem of the call as its route gave it, for as long as the ledger keeps it.
+/// The tool never runs. With `offset` or `limit`, a list is read by items and a text by characters.
+/// `meta.overflow` tells which, and where the next part begins. All parts together are the whole
+/// result, apart from the last text block of a part, which tells a model about the other parts. A
+/// call that has not ended: 409.
 #[utoipa::path(get, operation_id = "get_result", path = "/invocations/{id}/result", tag = "ledger",
     params(("id" = String, Path, description = "The invocation's id"), ReadResult), responses(
     (status = 200, description = "The tool's result", body = InvokeAnswer<'_>),
@@ -56,17 +57,40 @@ pub(super) async fn get_result(
     }
     let found = find_visible(&registry, &caller, id.parse().map_err(|_| not_found())?).await?;
     let row = found.row;
-    match row.decode_end(found.origin_result).map_err(|UnreadableRow| ApiError::Internal)? {
+    match row
+        .decode_end(found.origin_result)
+        .map_err(|UnreadableRow| ApiError::Internal)?
+    {
         End::Open => Err(no_result_error(&row)),
-        End::DigestOnly(_) => Err(ApiError::NotFound("the result of this call is not stored (capture: digest)".into())),
-        End::Failed(failure) => Err(ApiError::Call { failure, invocation: Some(row.id) }),
+        End::DigestOnly(_) => Err(ApiError::NotFound(
+            "the result of this call is not stored (capture: digest)".into(),
+        )),
+        End::Failed(failure) => Err(ApiError::Call {
+            failure,
+            invocation: Some(row.id),
+        }),
         End::Answered { result, meta } => {
-            let as_answer = registry.get(&row.tool).is_some_and(|entry| entry.definition.result_as_answer);
+            let as_answer = registry
+                .get(&row.tool)
+                .is_some_and(|entry| entry.definition.result_as_answer);
             let (result, tool_use_id) = (Arc::new(result), row.tool_use_id.clone());
-            let answer = Answer { invocation: row.id, tool_use_id, result, meta, replayed: false };
+            let answer = Answer {
+                invocation: row.id,
+                tool_use_id,
+                result,
+                meta,
+                replayed: false,
+            };
             let answer = select_part(answer, &params);
-            let content = answer.model_content(|| registry.catalog().find_result_reader(&caller, |_| true));
-            Ok(Json(InvokeAnswer::new(&row.tool, as_answer, &answer, content.map(Cow::Owned))).into_response())
+            let content =
+                answer.model_content(|| registry.catalog().find_result_reader(&caller, |_| true));
+            Ok(Json(InvokeAnswer::new(
+                &row.tool,
+                as_answer,
+                &answer,
+                content.map(Cow::Owned),
+            ))
+            .into_response())
         }
     }
 }
@@ -77,21 +101,36 @@ fn select_part(mut answer: Answer, params: &ReadResult) -> Answer {
         return answer;
     }
     let offset = params.offset.unwrap_or_default();
-    let page = Page { detail: Detail::Full, offset, limit: Some(params.limit.unwrap_or(usize::MAX)) };
+    let page = Page {
+        detail: Detail::Full,
+        offset,
+        limit: Some(params.limit.unwrap_or(usize::MAX)),
+    };
     if let Some(cut) = cut_result(&answer.result, page, 0) {
         let hint = match cut.next_offset {
             Some(next) => {
-                let limit = params.limit.map_or_else(String::new, |limit| format!("&limit={limit}"));
-                format!("For the next part GET /invocations/{}/result?offset={next}{limit}.", answer.invocation)
+                let limit = params
+                    .limit
+                    .map_or_else(String::new, |limit| format!("&limit={limit}"));
+                format!(
+                    "For the next part GET /invocations/{}/result?offset={next}{limit}.",
+                    answer.invocation
+                )
             }
-            None if cut.shown == 0 => format!("The offset is past the end: it must be below {}.", cut.total),
+            None if cut.shown == 0 => format!(
+                "The offset is past the end: it must be below {}.",
+                cut.total
+            ),
             None => "This is the last part.".into(),
         };
         let for_model = match cut.next_offset {
             Some(offset) => RestHint::Recorded { offset, hint: None },
             None => RestHint::LastPage,
         };
-        answer.meta.overflow = Some(Overflow { for_model, ..cut.to_overflow(hint) });
+        answer.meta.overflow = Some(Overflow {
+            for_model,
+            ..cut.to_overflow(hint)
+        });
         answer.result = Arc::new(cut.result);
     }
     answer
@@ -106,9 +145,17 @@ fn no_result_error(row: &Row) -> ApiError {
         CallState::Unknown => {
             let detail =
                 "the service ended while this call ran, and it is unknown whether the call had an effect".into();
-            let failure = Failure { detail, ..Failure::from(&CallError::OutcomeUnknown { invocation: row.id }) };
-            ApiError::Call { failure, invocation: Some(row.id) }
+            let failure = Failure {
+                detail,
+                ..Failure::from(&CallError::OutcomeUnknown { invocation: row.id })
+            };
+            ApiError::Call {
+                failure,
+                invocation: Some(row.id),
+            }
         }
-        _ => ApiError::NotFound("the result of this call is no longer stored (ledger.retention)".into()),
+        _ => ApiError::NotFound(
+            "the result of this call is no longer stored (ledger.retention)".into(),
+        ),
     }
 }

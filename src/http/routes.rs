@@ -4,7 +4,9 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::state::AppState;
-use super::{calls, docs, health, invocations, mcp, metrics, registration, results, sources, tools, usage};
+use super::{
+    calls, docs, health, invocations, mcp, metrics, registration, results, sources, tools, usage,
+};
 
 /// Every documented route.
 pub(super) fn api_router() -> OpenApiRouter<AppState> {
@@ -23,7 +25,10 @@ pub(super) fn api_router() -> OpenApiRouter<AppState> {
         .routes(routes!(calls::run_calls))
         .routes(routes!(mcp::post, mcp::get, mcp::delete))
         .routes(routes!(invocations::list_invocations))
-        .routes(routes!(invocations::get_invocation, invocations::cancel_invocation))
+        .routes(routes!(
+            invocations::get_invocation,
+            invocations::cancel_invocation
+        ))
         .routes(routes!(results::get_result))
         .routes(routes!(usage::get_usage))
         .routes(routes!(sources::list_sources))

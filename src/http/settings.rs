@@ -11,7 +11,8 @@ pub struct ServerSettings {
     pub max_body: usize,
     /// Calls running at once over all tools.
     pub max_in_flight: usize,
-    /// How long new calls are still served after SIGTERM, for clients that learn late that the service stops.
+    /// How long new calls are still served after SIGTERM, for clients that learn late that the
+    /// service stops.
     pub linger: Duration,
     /// How long running calls may continue after `linger`. Then they are cancelled.
     pub drain: Duration,
@@ -37,14 +38,15 @@ impl Default for ServerSettings {
     }
 }
 
-/// Longest time for a header block, against slow-loris clients. It starts with the connection, or with the first byte
-/// of a later request.
+/// Longest time for a header block, against slow-loris clients. It starts with the connection, or
+/// with the first byte of a later request.
 pub(super) const HEADER_TIME: Duration = Duration::from_secs(10);
 /// Largest header block. hyper answers 431 beyond it.
 pub(super) const HEADER_BYTES: usize = 32 << 10;
 /// Most header fields in a request.
 pub(super) const HEADER_FIELDS: usize = 64;
-/// How long a connection stays open between two requests, unless its slot is needed. The value is nginx's default.
+/// How long a connection stays open between two requests, unless its slot is needed. The value is
+/// nginx's default.
 pub(super) const IDLE_TIME: Duration = Duration::from_secs(75);
 /// A client that has read nothing of its answer for this time is disconnected.
 pub(super) const WRITE_TIME: Duration = Duration::from_secs(30);
@@ -54,15 +56,17 @@ pub(super) const CLOSING_TIME: Duration = Duration::from_secs(1);
 pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
 /// Longest time without a byte of a body.
 pub(super) const BODY_IDLE_TIME: Duration = Duration::from_secs(10);
-/// Bounds for reading and discarding a body that is too large by its declared length. The client then sees the answer
-/// instead of a reset. A longer body is cut off.
+/// Bounds for reading and discarding a body that is too large by its declared length. The client
+/// then sees the answer instead of a reset. A longer body is cut off.
 pub(super) const LINGER_BYTES: u64 = 16 << 20;
 pub(super) const LINGER_TIME: Duration = Duration::from_secs(1);
 /// Most connections at once, if there are enough file handles.
 const MAX_CONNECTIONS: usize = 1024;
 
-/// Most connections at once. They may take half of the file handles. The ledger, tools and their programs need the
-/// others.
+/// Most connections at once. They may take half of the file handles. The ledger, tools and their
+/// programs need the others.
 pub(super) fn max_connections() -> usize {
-    file_handles::current_limit().map_or(MAX_CONNECTIONS, |handles| (handles / 2).clamp(8, MAX_CONNECTIONS))
+    file_handles::current_limit().map_or(MAX_CONNECTIONS, |handles| {
+        (handles / 2).clamp(8, MAX_CONNECTIONS)
+    })
 }

@@ -29,8 +29,9 @@ pub(super) struct SourceView {
     pub name: Arc<str>,
     /// The kind of the source.
     pub kind: SourceKind,
-    /// `starting`: not listed yet. `up`: its tools can be called. `failed`: it could not be listed, and will be started
-    /// again. `down`: listed, but the process or server that runs its tools is not available now.
+    /// `starting`: not listed yet. `up`: its tools can be called. `failed`: it could not be listed,
+    /// and will be started again. `down`: listed, but the process or server that runs its tools is
+    /// not available now.
     pub state: &'static str,
     /// Tools that are served.
     pub tools: usize,
@@ -41,7 +42,8 @@ pub(super) struct SourceView {
     /// What the source does now, such as a start.
     #[schema(required)]
     pub doing: Option<String>,
-    /// Why the source is not up. If it is up: what failed since it was listed, and which tools are still served.
+    /// Why the source is not up. If it is up: what failed since it was listed, and which tools are
+    /// still served.
     #[schema(required)]
     pub fault: Option<String>,
     /// Time of the fault.
@@ -49,9 +51,11 @@ pub(super) struct SourceView {
     pub fault_at: Option<Timestamp>,
     /// Warnings about the tools of the source: tools that were left out, policies without effect.
     pub warnings: Vec<String>,
-    /// Quarantined tools: their definitions differ from their pins. Their calls are refused as `definition_changed`.
+    /// Quarantined tools: their definitions differ from their pins. Their calls are refused as
+    /// `definition_changed`.
     pub stopped: Vec<StoppedView>,
-    /// What misleads models in the definitions of its tools: the warnings first, at most a hundred findings.
+    /// What misleads models in the definitions of its tools: the warnings first, at most a hundred
+    /// findings.
     pub findings: Vec<FindingView>,
     /// The operations of an OpenAPI document; null for other sources.
     #[schema(required)]
@@ -81,8 +85,14 @@ pub(super) struct LeftOutView {
 impl From<&Operations> for OperationsView {
     fn from(operations: &Operations) -> Self {
         let left_out = operations.left_out.iter().cloned();
-        let left_out = left_out.map(|(operation, reason)| LeftOutView { operation, reason }).collect();
-        Self { found: operations.found, imported: operations.imported, left_out }
+        let left_out = left_out
+            .map(|(operation, reason)| LeftOutView { operation, reason })
+            .collect();
+        Self {
+            found: operations.found,
+            imported: operations.imported,
+            left_out,
+        }
     }
 }
 
@@ -102,8 +112,20 @@ pub(super) struct FindingView {
 }
 
 impl From<ListedFinding> for FindingView {
-    fn from(ListedFinding { tool, rule, message, is_hint }: ListedFinding) -> Self {
-        Self { tool, rule: rule.as_str(), message, hint: is_hint }
+    fn from(
+        ListedFinding {
+            tool,
+            rule,
+            message,
+            is_hint,
+        }: ListedFinding,
+    ) -> Self {
+        Self {
+            tool,
+            rule: rule.as_str(),
+            message,
+            hint: is_hint,
+        }
     }
 }
 
@@ -138,7 +160,10 @@ impl From<live::SourceView> for SourceView {
             .map(|live::QuarantinedTool { tool, reason: why }| StoppedView { tool, why })
             .collect();
         let findings = findings.into_iter().map(FindingView::from).collect();
-        let (state, operations) = (state.as_str(), operations.as_deref().map(OperationsView::from));
+        let (state, operations) = (
+            state.as_str(),
+            operations.as_deref().map(OperationsView::from),
+        );
         Self {
             name,
             kind,
@@ -173,13 +198,16 @@ pub(super) struct SourceList {
 #[utoipa::path(get, operation_id = "list_sources", path = "/sources", tag = "operator", responses(
     (status = 200, description = "All sources", body = SourceList), CommonResponses, AuthResponses))]
 pub(super) async fn list_sources(State(live): State<Arc<LiveTools>>, _: Admin) -> Json<SourceList> {
-    Json(SourceList { sources: source_views(&live) })
+    Json(SourceList {
+        sources: source_views(&live),
+    })
 }
 
 /// Restart a source.
 ///
-/// The new source starts beside the old one. When it is listed, its tools replace the old ones in one step, and calls
-/// in flight finish in the old one. If it fails, the old one is still served, and `fault` tells why.
+/// The new source starts beside the old one. When it is listed, its tools replace the old ones in
+/// one step, and calls in flight finish in the old one. If it fails, the old one is still served,
+/// and `fault` tells why.
 #[utoipa::path(post, operation_id = "restart_source", path = "/sources/{name}/restart", tag = "operator",
     params(("name" = String, Path, description = "The source's name")), responses(
     (status = 200, description = "The source was listed, or it failed: see `fault`", body = SourceView),
@@ -190,7 +218,9 @@ pub(super) async fn restart_source(
     PathPart(name): PathPart,
 ) -> Result<Response, ApiError> {
     let Some(restart) = live.restart_source(&name).await else {
-        return Err(ApiError::NotFound("there is no source with this name; GET /sources lists the sources".into()));
+        return Err(ApiError::NotFound(
+            "there is no source with this name; GET /sources lists the sources".into(),
+        ));
     };
     tracing::info!(source = name, "a source is restarted");
     let (status, view) = match live.wait_for_restart(&restart, RESTART_WAIT).await {

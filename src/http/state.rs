@@ -30,7 +30,13 @@ impl AppState {
     pub(super) fn new(live: Arc<LiveTools>, max_body: usize, shutdown: &CancellationToken) -> Self {
         let registry = live.registry().clone();
         let mcp = McpService::new(registry.clone(), max_body, shutdown);
-        Self { registry, live, mcp, max_body, memory: MemoryBudget::new(max_body) }
+        Self {
+            registry,
+            live,
+            mcp,
+            max_body,
+            memory: MemoryBudget::new(max_body),
+        }
     }
 }
 

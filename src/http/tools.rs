@@ -21,12 +21,15 @@ use super::problem::{ApiError, Problem};
 use super::query::QueryParams;
 use super::respond::{self, Accepted, ResponseMode};
 use super::responses::{
-    AuthResponses, BodyResponses, CallResponses, CommonResponses, LedgerResponses, LookupResponses, QueryResponses,
-    ValidationResponses,
+    AuthResponses, BodyResponses, CallResponses, CommonResponses, LedgerResponses, LookupResponses,
+    QueryResponses, ValidationResponses,
 };
 use super::wire::{EnvView, InvokeAnswer, PolicyView, ToolDetail, ToolList, ToolView, Validated};
 use super::{idempotency, prefer, request_id, run_id};
-use crate::call::{CallError, Caller, Charged, Failure, Idempotency, IdempotencyKey, Invocation, InvocationId, Origin};
+use crate::call::{
+    CallError, Caller, Charged, Failure, Idempotency, IdempotencyKey, Invocation, InvocationId,
+    Origin,
+};
 use crate::formats::Format;
 use crate::registry::{Catalog, Entry, NameMatch, Registry, ResolveError};
 
@@ -44,7 +47,8 @@ pub(super) struct ListTools {
     tag: Option<String>,
     /// Only tools with this origin.
     origin: Option<Origin>,
-    /// The cursor of the previous page. All tools are on the first page, so the only valid cursor is empty.
+    /// The cursor of the previous page. All tools are on the first page, so the only valid cursor
+    /// is empty.
     #[param(max_length = 0)]
     cursor: Option<String>,
 }
@@ -86,11 +90,16 @@ pub(super) async fn list_tools(
         None => Format::Native,
         Some(word) => Format::from_name(word).ok_or_else(|| {
             let known: Vec<&str> = Format::ALL.into_iter().map(|(name, _)| name).collect();
-            ApiError::Malformed(format!("there is no format `{word}`; there are {}", known.join(", ")))
+            ApiError::Malformed(format!(
+                "there is no format `{word}`; there are {}",
+                known.join(", ")
+            ))
         })?,
     };
     if params.cursor.is_some_and(|cursor| !cursor.is_empty()) {
-        return Err(ApiError::Malformed("invalid cursor: all tools are on the first page".into()));
+        return Err(ApiError::Malformed(
+            "invalid cursor: all tools are on the first page".into(),
+        ));
     }
     let mut entries = catalog.tools_for(&caller);
     if let Some(origin) = params.origin {
@@ -102,7 +111,10 @@ pub(super) async fn list_tools(
     let body = match format {
         Format::Native => {
             let tools: Vec<ToolView<'_>> = entries.iter().map(|entry| tool_view(entry)).collect();
-            json!(ToolList { tools, next_cursor: None })
+            json!(ToolList {
+                tools,
+                next_cursor: None
+            })
         }
         other => catalog.render(other, &entries),
     };
@@ -110,18 +122,33 @@ pub(super) async fn list_tools(
 }
 
 fn tool_view(entry: &Entry) -> ToolView<'_> {
-    let Entry { definition, kind, origin, policy, .. } = entry;
+    let Entry {
+        definition,
+        kind,
+        origin,
+        policy,
+        ..
+    } = entry;
     let (context, hash) = (&entry.rules.context, entry.definition_hash.clone());
-    ToolView::new(definition, (*kind, *origin, policy.effect), context, entry.is_available(), hash)
+    ToolView::new(
+        definition,
+        (*kind, *origin, policy.effect),
+        context,
+        entry.is_available(),
+        hash,
+    )
 }
 
-/// Finds the tool of a path by its name or an alias. Routes that change something accept no other spelling, so that
-/// they never change another tool.
+/// Finds the tool of a path by its name or an alias. Routes that change something accept no other
+/// spelling, so that they never change another tool.
 fn find_by_name(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
-    catalog.get(name).cloned().ok_or_else(|| ApiError::UnknownTool {
-        name: name.to_owned(),
-        did_you_mean: catalog.did_you_mean(name, caller),
-    })
+    catalog
+        .get(name)
+        .cloned()
+        .ok_or_else(|| ApiError::UnknownTool {
+            name: name.to_owned(),
+            did_you_mean: catalog.did_you_mean(name, caller),
+        })
 }
 
 /// Finds the tool that a path means to this caller, also by other spellings.
@@ -133,12 +160,27 @@ pub(super) fn resolve_tool(
     name: &str,
     caller: &Caller,
 ) -> Result<(Arc<Entry>, NameMatch), ApiError> {
-    let found = catalog.resolve(name, caller).map(|(entry, name_match)| (entry.clone(), name_match));
+    let found = catalog
+        .resolve(name, caller)
+        .map(|(entry, name_match)| (entry.clone(), name_match));
     found.map_err(|error| match error {
-        ResolveError::Unknown { did_you_mean } => ApiError::UnknownTool { name: name.to_owned(), did_you_mean },
-        ResolveError::Unlisted { reason, retry_after } => {
-            let error = CallError::ToolUnavailable { message: reason, started: false, retry_after };
-            ApiError::Call { failure: Failure::from(&error), invocation: None }
+        ResolveError::Unknown { did_you_mean } => ApiError::UnknownTool {
+            name: name.to_owned(),
+            did_you_mean,
+        },
+        ResolveError::Unlisted {
+            reason,
+            retry_after,
+        } => {
+            let error = CallError::ToolUnavailable {
+                message: reason,
+                started: false,
+                retry_after,
+            };
+            ApiError::Call {
+                failure: Failure::from(&error),
+                invocation: None,
+            }
         }
     })
 }
@@ -152,9 +194,15 @@ fn resolve_allowed(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc
     if entry.allows(caller) {
         return Ok(entry);
     }
-    let (caller, tool) = (caller.name.to_string(), entry.name_shown_to(caller, name).to_string());
+    let (caller, tool) = (
+        caller.name.to_string(),
+        entry.name_shown_to(caller, name).to_string(),
+    );
     let failure = Failure::from(&CallError::Forbidden { caller, tool });
-    Err(ApiError::Call { failure, invocation: None })
+    Err(ApiError::Call {
+        failure,
+        invocation: None,
+    })
 }
 
 /// One tool with its policy, usage and declared environment.
@@ -171,7 +219,11 @@ pub(super) async fn get_tool(
 }
 
 /// Answers with the details of one tool.
-pub(super) async fn detail_response(registry: &Registry, entry: &Entry, caller: &Caller) -> Result<Response, ApiError> {
+pub(super) async fn detail_response(
+    registry: &Registry,
+    entry: &Entry,
+    caller: &Caller,
+) -> Result<Response, ApiError> {
     let usage = registry.limit_usage(entry, caller).await?;
     let detail = ToolDetail {
         tool: tool_view(entry),
@@ -185,17 +237,19 @@ pub(super) async fn detail_response(registry: &Registry, entry: &Entry, caller: 
 
 /// Run a tool.
 ///
-/// Answers 200 whenever the tool ran, also with an error result (`is_error`). Anything else is a problem. With an
-/// `Idempotency-Key` the tool runs once. For 24 hours after the call has ended, the same request gets the same answer,
-/// byte for byte, with `Idempotent-Replayed: true`, and costs nothing.
+/// Answers 200 whenever the tool ran, also with an error result (`is_error`). Anything else is a
+/// problem. With an `Idempotency-Key` the tool runs once. For 24 hours after the call has ended,
+/// the same request gets the same answer, byte for byte, with `Idempotent-Replayed: true`, and
+/// costs nothing.
 ///
-/// With `Accept: text/event-stream` the answer is a stream. It has `progress` events (`invocation_id`, `tool_use_id`,
-/// `tool`, `data` in the tool's own shape, `missed` when events were left out), and a comment as heartbeat after each
-/// 15 seconds of silence. The last event is the one `result` event: the answer or the problem, with its status. A call
-/// that is refused before the tool runs gets the plain problem.
+/// With `Accept: text/event-stream` the answer is a stream. It has `progress` events
+/// (`invocation_id`, `tool_use_id`, `tool`, `data` in the tool's own shape, `missed` when events
+/// were left out), and a comment as heartbeat after each 15 seconds of silence. The last event is
+/// the one `result` event: the answer or the problem, with its status. A call that is refused
+/// before the tool runs gets the plain problem.
 ///
-/// With `Prefer: respond-async` a call is answered 202 and continues: `GET /invocations/{id}` shows it and keeps its
-/// result, `DELETE` cancels it.
+/// With `Prefer: respond-async` a call is answered 202 and continues: `GET /invocations/{id}` shows
+/// it and keeps its result, `DELETE` cancels it.
 #[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
     params(("name" = String, Path, description = "The tool's name, an alias, or another spelling that calls.name_matching allows"), idempotency::IdempotencyHeader, run_id::RunIdHeader, prefer::PreferHeader),
     responses((status = 200, description = "The tool ran",
@@ -217,10 +271,17 @@ pub(super) async fn invoke_tool(
     let (entry, name_match) = resolve_tool(&catalog, &name, &caller)?;
     let key = idempotency::key_from_headers(&headers)?;
     let run_id = run_id::run_id_from_headers(&headers)?;
-    let mut request = reserved.parse_with(|| InvokeRequest::from_json(body)).await?;
+    let mut request = reserved
+        .parse_with(|| InvokeRequest::from_json(body))
+        .await?;
     request.run_id = request.run_id.or(run_id);
     let mut invocation = request.into_invocation(&registry, &entry, &name, caller);
-    invocation.report.lock().meta.warnings.extend(name_match.warning(&name, &entry));
+    invocation
+        .report
+        .lock()
+        .meta
+        .warnings
+        .extend(name_match.warning(&name, &entry));
     invocation.request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
     invocation.trace = request_id::trace_from_headers(&headers);
     if key.is_some() && entry.policy.idempotency == Idempotency::Off {
@@ -229,11 +290,18 @@ pub(super) async fn invoke_tool(
     } else {
         invocation.idempotency_key = key;
     }
-    Ok(respond::call_and_respond(ResponseMode::from_headers(&headers), registry, entry, invocation, reserved).await)
+    Ok(respond::call_and_respond(
+        ResponseMode::from_headers(&headers),
+        registry,
+        entry,
+        invocation,
+        reserved,
+    )
+    .await)
 }
 
-/// Calls a tool without a server, as the operator. Returns the body that the route would have answered, and whether the
-/// tool ran without an error result.
+/// Calls a tool without a server, as the operator. Returns the body that the route would have
+/// answered, and whether the tool ran without an error result.
 pub async fn call_in_process(
     registry: &Arc<Registry>,
     name: &str,
@@ -245,20 +313,32 @@ pub async fn call_in_process(
         let (entry, name_match) = resolve_tool(&registry.catalog(), name, &caller)?;
         let request = InvokeRequest::from_json(json!({"arguments": arguments}))?;
         let mut invocation = request.into_invocation(registry, &entry, name, caller.clone());
-        invocation.report.lock().meta.warnings.extend(name_match.warning(name, &entry));
+        invocation
+            .report
+            .lock()
+            .meta
+            .warnings
+            .extend(name_match.warning(name, &entry));
         invocation.idempotency_key = key.filter(|_| entry.policy.idempotency != Idempotency::Off);
         let id = invocation.id;
         let answer = registry.invoke(&entry, invocation).await;
         let answer = answer.map_err(|error| api_error_for_call(&error, &entry, id))?;
-        let content = answer.model_content(|| registry.catalog().find_result_reader(&caller, |_| true));
-        let body = json!(InvokeAnswer::for_entry(&entry, &answer, content.map(Cow::Owned)));
+        let content =
+            answer.model_content(|| registry.catalog().find_result_reader(&caller, |_| true));
+        let body = json!(InvokeAnswer::for_entry(
+            &entry,
+            &answer,
+            content.map(Cow::Owned)
+        ));
         Ok::<_, ApiError>((body, !answer.result.is_error))
     };
-    call.await.unwrap_or_else(|error| (json!(Problem::from(error)), false))
+    call.await
+        .unwrap_or_else(|error| (json!(Problem::from(error)), false))
 }
 
-/// The error for a failed call. It names the call's id, unless the call has no row (the service is draining, or the
-/// ledger is unavailable). If the failure is about another call, it names that call's id.
+/// The error for a failed call. It names the call's id, unless the call has no row (the service is
+/// draining, or the ledger is unavailable). If the failure is about another call, it names that
+/// call's id.
 pub(super) fn api_error_for_call(error: &CallError, entry: &Entry, id: InvocationId) -> ApiError {
     ApiError::Call {
         failure: Failure::from_error(error, entry.policy.effect),
@@ -267,7 +347,8 @@ pub(super) fn api_error_for_call(error: &CallError, entry: &Entry, id: Invocatio
 }
 
 impl InvokeRequest {
-    /// Makes the invocation. `requested_name` is the name in the request, which may be an alias or another spelling.
+    /// Makes the invocation. `requested_name` is the name in the request, which may be an alias or
+    /// another spelling.
     pub(super) fn into_invocation(
         self,
         registry: &Registry,
@@ -276,14 +357,22 @@ impl InvokeRequest {
         caller: Arc<Caller>,
     ) -> Invocation {
         let now = registry.shared().clock.now();
-        let mut invocation = Invocation::new(entry.name_shown_to(&caller, requested_name), self.arguments, caller, now);
+        let mut invocation = Invocation::new(
+            entry.name_shown_to(&caller, requested_name),
+            self.arguments,
+            caller,
+            now,
+        );
         invocation.run_id = self.run_id.map(Into::into);
         invocation.tool_use_id = self.tool_use_id.map(Into::into);
         invocation.context = self.context;
         invocation.cache = self.cache;
         invocation.page = self.page;
         // A timeout that the clock cannot represent is no limit.
-        if let Some(end) = self.timeout.and_then(|timeout| invocation.started.checked_add(timeout)) {
+        if let Some(end) = self
+            .timeout
+            .and_then(|timeout| invocation.started.checked_add(timeout))
+        {
             invocation.shorten_deadline(end);
         }
         invocation
@@ -300,15 +389,24 @@ pub(super) async fn validate_arguments(
     StrictJson(body, reserved): StrictJson,
 ) -> Result<Json<Validated>, ApiError> {
     let entry = resolve_allowed(&catalog, &name, &caller)?;
-    let request = reserved.parse_with(|| InvokeRequest::from_json(body)).await?;
-    match entry.rules.fit_model_arguments(request.arguments, &request.context, None).await {
+    let request = reserved
+        .parse_with(|| InvokeRequest::from_json(body))
+        .await?;
+    match entry
+        .rules
+        .fit_model_arguments(request.arguments, &request.context, None)
+        .await
+    {
         Ok(fitting) => Ok(Json(Validated {
             valid: true,
             arguments: fitting.arguments,
             coercions: fitting.coercions,
             page: fitting.page,
         })),
-        Err(error) => Err(ApiError::Call { failure: Failure::from(&error), invocation: None }),
+        Err(error) => Err(ApiError::Call {
+            failure: Failure::from(&error),
+            invocation: None,
+        }),
     }
 }
 
@@ -325,7 +423,11 @@ pub(super) struct Switched {
 #[utoipa::path(post, operation_id = "enable_tool", path = "/tools/{name}/enable", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
     (status = 200, description = "Done", body = Switched), CommonResponses, AuthResponses, LookupResponses, LedgerResponses))]
-pub(super) async fn enable_tool(registry: Tools, admin: Admin, name: PathPart) -> Result<Json<Switched>, ApiError> {
+pub(super) async fn enable_tool(
+    registry: Tools,
+    admin: Admin,
+    name: PathPart,
+) -> Result<Json<Switched>, ApiError> {
     set_enabled(registry, admin, name, true).await
 }
 
@@ -333,7 +435,11 @@ pub(super) async fn enable_tool(registry: Tools, admin: Admin, name: PathPart) -
 #[utoipa::path(post, operation_id = "disable_tool", path = "/tools/{name}/disable", tag = "operator",
     params(("name" = String, Path, description = "The tool's name or alias")), responses(
     (status = 200, description = "Done", body = Switched), CommonResponses, AuthResponses, LookupResponses, LedgerResponses))]
-pub(super) async fn disable_tool(registry: Tools, admin: Admin, name: PathPart) -> Result<Json<Switched>, ApiError> {
+pub(super) async fn disable_tool(
+    registry: Tools,
+    admin: Admin,
+    name: PathPart,
+) -> Result<Json<Switched>, ApiError> {
     set_enabled(registry, admin, name, false).await
 }
 
@@ -346,7 +452,10 @@ async fn set_enabled(
     let entry = find_by_name(&registry.catalog(), &name, &Caller::anonymous())?;
     registry.set_enabled(&entry, enabled).await?;
     tracing::info!(tool = %entry.definition.name, enabled, "a tool was enabled or disabled");
-    Ok(Json(Switched { tool: entry.definition.name.to_string(), enabled }))
+    Ok(Json(Switched {
+        tool: entry.definition.name.to_string(),
+        enabled,
+    }))
 }
 
 /// Which counts to reset.
@@ -378,8 +487,13 @@ pub(super) async fn reset_usage(
     QueryParams(params): QueryParams<ResetUsage>,
 ) -> Result<Json<Reset>, ApiError> {
     let entry = find_by_name(&registry.catalog(), &name, &Caller::anonymous())?;
-    registry.reset_usage(&entry, params.caller.as_deref()).await?;
-    Ok(Json(Reset { tool: entry.definition.name.to_string(), reset: true }))
+    registry
+        .reset_usage(&entry, params.caller.as_deref())
+        .await?;
+    Ok(Json(Reset {
+        tool: entry.definition.name.to_string(),
+        reset: true,
+    }))
 }
 
 /// The result of a purge.
@@ -405,13 +519,19 @@ pub(super) async fn purge_tool_cache(
     let entry = find_by_name(&registry.catalog(), &name, &Caller::anonymous())?;
     let tool = entry.definition.name.to_string();
     let purged = registry.shared().cache.purge(Some(&tool)).await?;
-    Ok(Json(Purged { tool: Some(tool), purged }))
+    Ok(Json(Purged {
+        tool: Some(tool),
+        purged,
+    }))
 }
 
 /// Purge all stored results.
 #[utoipa::path(delete, operation_id = "purge_cache", path = "/cache", tag = "operator", responses(
     (status = 200, description = "Done", body = Purged), CommonResponses, AuthResponses, LedgerResponses))]
-pub(super) async fn purge_cache(State(registry): Tools, _: Admin) -> Result<Json<Purged>, ApiError> {
+pub(super) async fn purge_cache(
+    State(registry): Tools,
+    _: Admin,
+) -> Result<Json<Purged>, ApiError> {
     let purged = registry.shared().cache.purge(None).await?;
     Ok(Json(Purged { tool: None, purged }))
 }

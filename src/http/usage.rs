@@ -43,8 +43,29 @@ pub struct ToolUsage {
 
 impl From<UsageRow> for ToolUsage {
     fn from(row: UsageRow) -> Self {
-        let UsageRow { tool, caller, calls, succeeded, failed, refused, cache_hits, p50_ms, p99_ms } = row;
-        Self { tool, caller, calls, succeeded, failed, refused, cache_hits, p50_ms, p99_ms, limits: Vec::new() }
+        let UsageRow {
+            tool,
+            caller,
+            calls,
+            succeeded,
+            failed,
+            refused,
+            cache_hits,
+            p50_ms,
+            p99_ms,
+        } = row;
+        Self {
+            tool,
+            caller,
+            calls,
+            succeeded,
+            failed,
+            refused,
+            cache_hits,
+            p50_ms,
+            p99_ms,
+            limits: Vec::new(),
+        }
     }
 }
 
@@ -76,10 +97,18 @@ pub(super) async fn get_usage(
     for row in rows {
         let row_caller = Caller::new(row.caller.as_str(), false);
         let limits = match registry.get(&row.tool) {
-            Some(entry) => registry.limit_usage(&entry, &row_caller).await?.iter().map(Charged::to_usage).collect(),
+            Some(entry) => registry
+                .limit_usage(&entry, &row_caller)
+                .await?
+                .iter()
+                .map(Charged::to_usage)
+                .collect(),
             None => Vec::new(),
         };
-        tools.push(ToolUsage { limits, ..ToolUsage::from(row) });
+        tools.push(ToolUsage {
+            limits,
+            ..ToolUsage::from(row)
+        });
     }
     Ok(Json(Usage { tools }))
 }

@@ -1,4 +1,5 @@
-//! The JSON shapes of requests and answers. Scripts rely on these fields: fields may be added, but never renamed.
+//! The JSON shapes of requests and answers. Scripts rely on these fields: fields may be added, but
+//! never renamed.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -8,9 +9,9 @@ use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
 use crate::call::{
-    Answer, CacheScope, CacheStatus, Capture, Coercion, Content, ContextFields, Definition, Digest, Effect, EnvVar,
-    ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta, OnDisconnect, Origin, Page, Paging,
-    ToolName, Truncated,
+    Answer, CacheScope, CacheStatus, Capture, Coercion, Content, ContextFields, Definition, Digest,
+    Effect, EnvVar, ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta,
+    OnDisconnect, Origin, Page, Paging, ToolName, Truncated,
 };
 use crate::catalog::{Entry, definition_hash};
 use crate::ledger::{Row, State};
@@ -43,8 +44,17 @@ pub(super) struct InvokeAnswer<'a> {
 
 impl<'a> InvokeAnswer<'a> {
     /// The answer for a call of this tool. `model_content` replaces the content of a cut result.
-    pub(super) fn for_entry(entry: &'a Entry, answer: &'a Answer, model_content: Option<Cow<'a, [Content]>>) -> Self {
-        Self::new(entry.definition.name.as_str(), entry.definition.result_as_answer, answer, model_content)
+    pub(super) fn for_entry(
+        entry: &'a Entry,
+        answer: &'a Answer,
+        model_content: Option<Cow<'a, [Content]>>,
+    ) -> Self {
+        Self::new(
+            entry.definition.name.as_str(),
+            entry.definition.result_as_answer,
+            answer,
+            model_content,
+        )
     }
 
     /// The answer for a call, also if its tool is no longer in the catalog.
@@ -138,9 +148,21 @@ impl<'a> ToolView<'a> {
 
     /// The view of a tool that is not registered yet.
     pub fn from_tool(tool: &'a Tool) -> Self {
-        let Tool { definition, kind, origin, policy, .. } = tool;
+        let Tool {
+            definition,
+            kind,
+            origin,
+            policy,
+            ..
+        } = tool;
         let context = tool.context_fields();
-        Self::new(definition, (*kind, *origin, policy.effect), &context, tool.is_available(), definition_hash(tool))
+        Self::new(
+            definition,
+            (*kind, *origin, policy.effect),
+            &context,
+            tool.is_available(),
+            definition_hash(tool),
+        )
     }
 }
 
@@ -154,7 +176,10 @@ pub struct DeclaredTool<'a> {
 
 impl<'a> From<&'a Tool> for DeclaredTool<'a> {
     fn from(tool: &'a Tool) -> Self {
-        Self { tool: ToolView::from_tool(tool), env: tool.definition.env.iter().map(EnvView::from).collect() }
+        Self {
+            tool: ToolView::from_tool(tool),
+            env: tool.definition.env.iter().map(EnvView::from).collect(),
+        }
     }
 }
 
@@ -210,13 +235,18 @@ impl PolicyView {
             effect: policy.effect,
             timeout: text(policy.timeout),
             deadline: policy.deadline.map(text),
-            retry: RetryView { attempts: policy.max_attempts() },
+            retry: RetryView {
+                attempts: policy.max_attempts(),
+            },
             limits: policy.limits.clone(),
             cache: policy.cache.as_ref().map(|cache| CacheView {
                 ttl: text(cache.ttl),
                 scope: cache.scope,
                 context: cache.context.clone(),
-                when: policy.cache_when.as_ref().map(|when| when.text().unwrap_or("a function").to_owned()),
+                when: policy
+                    .cache_when
+                    .as_ref()
+                    .map(|when| when.text().unwrap_or("a function").to_owned()),
             }),
             concurrency: ConcurrencyView {
                 max: policy.concurrency.max,
@@ -304,8 +334,18 @@ pub(super) struct EnvView<'a> {
 
 impl<'a> From<&'a EnvVar> for EnvView<'a> {
     fn from(var: &'a EnvVar) -> Self {
-        let EnvVar { name, description, default, .. } = var;
-        Self { name, description, required: var.is_required(), default: default.as_deref() }
+        let EnvVar {
+            name,
+            description,
+            default,
+            ..
+        } = var;
+        Self {
+            name,
+            description,
+            required: var.is_required(),
+            default: default.as_deref(),
+        }
     }
 }
 
@@ -319,7 +359,8 @@ pub(super) struct Validated {
     pub arguments: JsonObject,
     /// What would be converted.
     pub coercions: Vec<Coercion>,
-    /// The page that the arguments of a tool with `paging: model` ask for; such arguments never reach the tool.
+    /// The page that the arguments of a tool with `paging: model` ask for; such arguments never
+    /// reach the tool.
     #[schema(required)]
     pub page: Option<Page>,
 }
@@ -350,7 +391,8 @@ pub struct InvocationView {
     /// Why it failed; null when the tool answered.
     #[schema(required)]
     pub kind: Option<ErrorKind>,
-    /// One sentence of the service on why it failed or was refused, without arguments and results; else null.
+    /// One sentence of the service on why it failed or was refused, without arguments and results;
+    /// else null.
     #[schema(required)]
     pub detail: Option<String>,
     /// How the cache took part.
@@ -363,16 +405,16 @@ pub struct InvocationView {
     /// Milliseconds from start to end; null while the call runs.
     #[schema(required)]
     pub duration_ms: Option<f64>,
-    /// The arguments as the client sent them. Null if only a digest or their beginning is kept, and in a list if they
-    /// are longer than 16 KiB.
+    /// The arguments as the client sent them. Null if only a digest or their beginning is kept, and
+    /// in a list if they are longer than 16 KiB.
     #[schema(value_type = Option<HashMap<String, Value>>, required)]
     pub arguments: Option<Box<RawValue>>,
     /// Stands for arguments that are not kept (`capture: digest`); else null.
     pub arguments_digest: Option<Digest>,
     /// Stands for the arguments of a refused call that are longer than 1 KiB; else null.
     pub arguments_truncated: Option<Truncated>,
-    /// Number of calls in this row. It is 1, except for refused calls of one caller beyond 100 in a second. Of these,
-    /// the calls with the same tool and kind share the row of the first.
+    /// Number of calls in this row. It is 1, except for refused calls of one caller beyond 100 in a
+    /// second. Of these, the calls with the same tool and kind share the row of the first.
     pub count: u64,
 }
 
@@ -380,7 +422,9 @@ impl From<&Row> for InvocationView {
     fn from(row: &Row) -> Self {
         let arguments_digest = Digest::from_column(&row.arguments);
         let arguments_truncated = Truncated::from_column(&row.arguments);
-        let has_arguments = arguments_digest.is_none() && arguments_truncated.is_none() && &*row.arguments != "null";
+        let has_arguments = arguments_digest.is_none()
+            && arguments_truncated.is_none()
+            && &*row.arguments != "null";
         Self {
             invocation_id: row.id.to_string(),
             tool: row.tool.to_string(),
@@ -396,7 +440,9 @@ impl From<&Row> for InvocationView {
             attempts: row.attempts,
             started_at: row.started_at,
             duration_ms: row.duration_us.map(|us| us as f64 / 1000.0),
-            arguments: has_arguments.then(|| RawValue::from_string(row.arguments.to_string()).ok()).flatten(),
+            arguments: has_arguments
+                .then(|| RawValue::from_string(row.arguments.to_string()).ok())
+                .flatten(),
             arguments_digest,
             arguments_truncated,
             count: row.count,

@@ -1,5 +1,5 @@
-//! The requirements on every engine, as one test suite that runs against each. Further guarantees of an engine have
-//! tests beside it.
+//! The requirements on every engine, as one test suite that runs against each. Further guarantees
+//! of an engine have tests beside it.
 
 use std::sync::Arc;
 
@@ -41,53 +41,127 @@ pub(super) fn row(tool: &str, caller: &str, at: Timestamp) -> Row {
 
 pub(super) fn ended_row(row: &Row, state: State) -> Arc<Row> {
     let result = Some(r#"{"content":[],"is_error":false}"#.into());
-    Arc::new(Row { state, attempts: 1, duration_us: Some(1500), result, meta: Some("{}".into()), ..row.clone() })
+    Arc::new(Row {
+        state,
+        attempts: 1,
+        duration_us: Some(1500),
+        result,
+        meta: Some("{}".into()),
+        ..row.clone()
+    })
 }
 
 pub(super) fn charge(limit: u64, per: Per) -> Charge {
     let (tool, caller, run) = ("t".into(), String::new(), String::new());
-    Charge { tool, caller, run, per, limit, scope: LimitScope::Tool }
+    Charge {
+        tool,
+        caller,
+        run,
+        per,
+        limit,
+        scope: LimitScope::Tool,
+    }
 }
 
 async fn rows_settle_once(ledger: &dyn Ledger) {
     let first = row("t", "a", now());
     ledger.reserve(first.clone(), vec![]).await.unwrap();
-    assert_eq!(ledger.get(first.id).await.unwrap().unwrap().row.state, State::Reserved);
-    ledger.settle(ended_row(&first, State::Succeeded), vec![]).await.unwrap();
-    ledger.settle(ended_row(&first, State::Failed), vec![]).await.unwrap();
-    ledger.record(ended_row(&first, State::Failed)).await.unwrap();
+    assert_eq!(
+        ledger.get(first.id).await.unwrap().unwrap().row.state,
+        State::Reserved
+    );
+    ledger
+        .settle(ended_row(&first, State::Succeeded), vec![])
+        .await
+        .unwrap();
+    ledger
+        .settle(ended_row(&first, State::Failed), vec![])
+        .await
+        .unwrap();
+    ledger
+        .record(ended_row(&first, State::Failed))
+        .await
+        .unwrap();
     let found = ledger.get(first.id).await.unwrap().unwrap().row;
-    assert_eq!((found.state, found.attempts, found.duration_us), (State::Succeeded, 1, Some(1500)));
-    assert_eq!((found.arguments, found.run_id.as_deref()), (first.arguments, Some("r1")));
+    assert_eq!(
+        (found.state, found.attempts, found.duration_us),
+        (State::Succeeded, 1, Some(1500))
+    );
+    assert_eq!(
+        (found.arguments, found.run_id.as_deref()),
+        (first.arguments, Some("r1"))
+    );
     assert!(ledger.get(InvocationId::new()).await.unwrap().is_none());
 }
 
 async fn nested_calls_are_found_by_parent(ledger: &dyn Ledger) {
     let parent = row("agent", "a", now());
-    let nested = |tool: &str| Row { parent: Some(parent.id), ..row(tool, "a", now()) };
+    let nested = |tool: &str| Row {
+        parent: Some(parent.id),
+        ..row(tool, "a", now())
+    };
     let (ended_nested, running, other) = (nested("t"), nested("u"), row("t", "a", now()));
     for row in [&parent, &ended_nested, &running, &other] {
         ledger.reserve(row.clone(), vec![]).await.unwrap();
     }
-    ledger.settle(ended_row(&ended_nested, State::Succeeded), vec![]).await.unwrap();
+    ledger
+        .settle(ended_row(&ended_nested, State::Succeeded), vec![])
+        .await
+        .unwrap();
     let observed = ended_row(&nested("t"), State::Failed);
     ledger.record(observed.clone()).await.unwrap();
-    assert_eq!(ledger.get(ended_nested.id).await.unwrap().unwrap().row.parent, Some(parent.id));
-    assert_eq!(ledger.get(observed.id).await.unwrap().unwrap().row.parent, Some(parent.id));
-    assert_eq!(ledger.get(other.id).await.unwrap().unwrap().row.parent, None);
-    let query = Query { parent: Some(parent.id), limit: 10, ..Query::default() };
+    assert_eq!(
+        ledger
+            .get(ended_nested.id)
+            .await
+            .unwrap()
+            .unwrap()
+            .row
+            .parent,
+        Some(parent.id)
+    );
+    assert_eq!(
+        ledger.get(observed.id).await.unwrap().unwrap().row.parent,
+        Some(parent.id)
+    );
+    assert_eq!(
+        ledger.get(other.id).await.unwrap().unwrap().row.parent,
+        None
+    );
+    let query = Query {
+        parent: Some(parent.id),
+        limit: 10,
+        ..Query::default()
+    };
     let listed = ledger.list_calls(&query).await.unwrap();
-    assert_eq!(listed.iter().map(|row| row.id).collect::<Vec<_>>(), [observed.id, running.id, ended_nested.id]);
+    assert_eq!(
+        listed.iter().map(|row| row.id).collect::<Vec<_>>(),
+        [observed.id, running.id, ended_nested.id]
+    );
     assert!(listed.iter().all(|row| row.parent == Some(parent.id)));
-    let narrower = Query { tool: Some("t".into()), state: Some(State::Succeeded), limit: 1, ..query.clone() };
-    assert_eq!(ledger.list_calls(&narrower).await.unwrap()[0].id, ended_nested.id);
-    let older = Query { before: Some(observed.id), ..query };
+    let narrower = Query {
+        tool: Some("t".into()),
+        state: Some(State::Succeeded),
+        limit: 1,
+        ..query.clone()
+    };
+    assert_eq!(
+        ledger.list_calls(&narrower).await.unwrap()[0].id,
+        ended_nested.id
+    );
+    let older = Query {
+        before: Some(observed.id),
+        ..query
+    };
     assert_eq!(ledger.list_calls(&older).await.unwrap()[0].id, running.id);
 }
 
 async fn attempts_and_origin_are_found_with_the_call(ledger: &dyn Ledger) {
     let (source, hit) = (row("t", "a", now()), row("t", "a", now()));
-    ledger.record(ended_row(&source, State::Succeeded)).await.unwrap();
+    ledger
+        .record(ended_row(&source, State::Succeeded))
+        .await
+        .unwrap();
     let answered = Row {
         origin: Some(source.id),
         result: None,
@@ -96,29 +170,57 @@ async fn attempts_and_origin_are_found_with_the_call(ledger: &dyn Ledger) {
     };
     for attempt in [1, 2] {
         let message = format!("attempt {attempt}");
-        let failed =
-            AttemptRow { invocation: hit.id, attempt, kind: ErrorKind::UpstreamFailed, message, duration_us: 7 };
+        let failed = AttemptRow {
+            invocation: hit.id,
+            attempt,
+            kind: ErrorKind::UpstreamFailed,
+            message,
+            duration_us: 7,
+        };
         ledger.record_attempt(failed).await.unwrap();
     }
     ledger.record(Arc::new(answered)).await.unwrap();
     let found = ledger.get(hit.id).await.unwrap().unwrap();
-    let messages: Vec<_> = found.attempts.iter().map(|row| row.message.as_str()).collect();
+    let messages: Vec<_> = found
+        .attempts
+        .iter()
+        .map(|row| row.message.as_str())
+        .collect();
     assert_eq!(messages, ["attempt 1", "attempt 2"]);
-    assert_eq!(found.origin_result.as_deref(), Some(r#"{"content":[],"is_error":false}"#));
+    assert_eq!(
+        found.origin_result.as_deref(),
+        Some(r#"{"content":[],"is_error":false}"#)
+    );
 }
 
 async fn limits_are_exact_to_the_unit(ledger: &dyn Ledger) {
-    let reserve =
-        |limit, at| ledger.reserve(row("t", "a", at), vec![charge(limit, Per::Minute), charge(100, Per::Lifetime)]);
+    let reserve = |limit, at| {
+        ledger.reserve(
+            row("t", "a", at),
+            vec![charge(limit, Per::Minute), charge(100, Per::Lifetime)],
+        )
+    };
     for used in 1..=3 {
         let charged = reserve(3, now()).await.unwrap().charged;
         assert_eq!((charged[0].used, charged[1].used), (used, used));
     }
-    let Err(ReserveError::LimitReached(full)) = reserve(3, now()).await else { panic!("a fourth of three") };
+    let Err(ReserveError::LimitReached(full)) = reserve(3, now()).await else {
+        panic!("a fourth of three")
+    };
     assert_eq!((full.used, full.charge.per), (3, Per::Minute));
-    assert_eq!(full.charge.per.resets_at(full.window_start).unwrap().to_string(), "2026-06-15T12:01:00Z");
+    assert_eq!(
+        full.charge
+            .per
+            .resets_at(full.window_start)
+            .unwrap()
+            .to_string(),
+        "2026-06-15T12:01:00Z"
+    );
     // A refused call counts nowhere.
-    let counters = ledger.units_used(&[charge(100, Per::Lifetime)], now()).await.unwrap();
+    let counters = ledger
+        .units_used(&[charge(100, Per::Lifetime)], now())
+        .await
+        .unwrap();
     assert_eq!(counters[0].used, 3);
     // The next window is empty. The window before never comes back.
     let later = now() + 1.minute();
@@ -132,27 +234,66 @@ async fn refund_returns_one_unit_of_its_window(ledger: &dyn Ledger) {
     let mut reserved = Vec::new();
     for _ in 0..3 {
         let row = row("t", "a", now());
-        let charged = ledger.reserve(row.clone(), vec![charge(3, Per::Hour)]).await.unwrap().charged;
+        let charged = ledger
+            .reserve(row.clone(), vec![charge(3, Per::Hour)])
+            .await
+            .unwrap()
+            .charged;
         reserved.push((row, charged));
     }
     for (row, charged) in reserved.drain(..2) {
-        ledger.settle(ended_row(&row, State::Cancelled), charged).await.unwrap();
+        ledger
+            .settle(ended_row(&row, State::Cancelled), charged)
+            .await
+            .unwrap();
     }
-    assert_eq!(ledger.units_used(&[charge(3, Per::Hour)], now()).await.unwrap()[0].used, 1);
+    assert_eq!(
+        ledger
+            .units_used(&[charge(3, Per::Hour)], now())
+            .await
+            .unwrap()[0]
+            .used,
+        1
+    );
     let later = now() + 1.hour();
-    ledger.reserve(row("t", "a", later), vec![charge(3, Per::Hour)]).await.unwrap();
+    ledger
+        .reserve(row("t", "a", later), vec![charge(3, Per::Hour)])
+        .await
+        .unwrap();
     let (row, charged) = reserved.remove(0);
-    ledger.settle(ended_row(&row, State::Cancelled), charged).await.unwrap();
-    assert_eq!(ledger.units_used(&[charge(3, Per::Hour)], later).await.unwrap()[0].used, 1);
+    ledger
+        .settle(ended_row(&row, State::Cancelled), charged)
+        .await
+        .unwrap();
+    assert_eq!(
+        ledger
+            .units_used(&[charge(3, Per::Hour)], later)
+            .await
+            .unwrap()[0]
+            .used,
+        1
+    );
     ledger.reset_counters("t", None).await.unwrap();
-    assert_eq!(ledger.units_used(&[charge(3, Per::Hour)], later).await.unwrap()[0].used, 0);
+    assert_eq!(
+        ledger
+            .units_used(&[charge(3, Per::Hour)], later)
+            .await
+            .unwrap()[0]
+            .used,
+        0
+    );
 }
 
 async fn a_thousand_concurrent_calls_get_the_limit(ledger: Arc<dyn Ledger>) {
     let tasks: Vec<_> = (0..1000)
         .map(|_| {
             let ledger = ledger.clone();
-            tokio::spawn(async move { ledger.reserve(row("t", "a", now()), vec![charge(100, Per::Day)]).await.is_ok() })
+            tokio::spawn(async move {
+                ledger
+                    .reserve(row("t", "a", now()), vec![charge(100, Per::Day)])
+                    .await
+                    .is_ok()
+            })
         })
         .collect();
     let mut admitted = 0;
@@ -160,7 +301,13 @@ async fn a_thousand_concurrent_calls_get_the_limit(ledger: Arc<dyn Ledger>) {
         admitted += u32::from(task.await.unwrap());
     }
     assert_eq!(admitted, 100);
-    let rows = ledger.list_calls(&Query { limit: 500, ..Query::default() }).await.unwrap();
+    let rows = ledger
+        .list_calls(&Query {
+            limit: 500,
+            ..Query::default()
+        })
+        .await
+        .unwrap();
     assert_eq!(rows.len(), 100, "a refused reservation leaves no row");
 }
 
@@ -178,25 +325,89 @@ async fn lists_are_newest_first_filtered_and_paged(ledger: &dyn Ledger) {
     }
     ids.reverse();
     let list = async |query: Query| -> Vec<InvocationId> {
-        ledger.list_calls(&query).await.unwrap().into_iter().map(|row| row.id).collect()
+        ledger
+            .list_calls(&query)
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|row| row.id)
+            .collect()
     };
-    let all = Query { limit: 10, ..Query::default() };
+    let all = Query {
+        limit: 10,
+        ..Query::default()
+    };
     assert_eq!(list(all.clone()).await, ids);
-    assert_eq!(list(Query { limit: 2, before: Some(ids[1]), ..Query::default() }).await, ids[2..]);
-    assert_eq!(list(Query { tool: Some("u".into()), ..all.clone() }).await, [ids[2]]);
-    assert_eq!(list(Query { caller: Some("b".into()), ..all.clone() }).await, [ids[1]]);
-    assert_eq!(list(Query { state: Some(State::Refused), ..all.clone() }).await, [ids[0]]);
-    assert_eq!(list(Query { run_id: Some("other".into()), ..all.clone() }).await, []);
-    assert_eq!(list(Query { since: Some(Timestamp::now() + 1.hour()), ..all.clone() }).await, []);
-    assert_eq!(list(Query { since: Some(Timestamp::now() - 1.hour()), ..all }).await, ids);
+    assert_eq!(
+        list(Query {
+            limit: 2,
+            before: Some(ids[1]),
+            ..Query::default()
+        })
+        .await,
+        ids[2..]
+    );
+    assert_eq!(
+        list(Query {
+            tool: Some("u".into()),
+            ..all.clone()
+        })
+        .await,
+        [ids[2]]
+    );
+    assert_eq!(
+        list(Query {
+            caller: Some("b".into()),
+            ..all.clone()
+        })
+        .await,
+        [ids[1]]
+    );
+    assert_eq!(
+        list(Query {
+            state: Some(State::Refused),
+            ..all.clone()
+        })
+        .await,
+        [ids[0]]
+    );
+    assert_eq!(
+        list(Query {
+            run_id: Some("other".into()),
+            ..all.clone()
+        })
+        .await,
+        []
+    );
+    assert_eq!(
+        list(Query {
+            since: Some(Timestamp::now() + 1.hour()),
+            ..all.clone()
+        })
+        .await,
+        []
+    );
+    assert_eq!(
+        list(Query {
+            since: Some(Timestamp::now() - 1.hour()),
+            ..all
+        })
+        .await,
+        ids
+    );
 
     ledger.flush().await.unwrap();
     let usage = ledger.usage_totals(None).await.unwrap();
-    let [of_a, of_b, other] = usage.as_slice() else { panic!("{usage:?}") };
+    let [of_a, of_b, other] = usage.as_slice() else {
+        panic!("{usage:?}")
+    };
     assert_eq!((of_a.calls, of_a.succeeded, of_a.refused), (2, 1, 1));
     let p50 = of_a.p50_ms.unwrap();
     assert!((p50 - 1.5).abs() < 0.03, "{p50}");
-    assert_eq!((of_b.caller.as_str(), other.tool.as_str(), other.failed), ("b", "u", 1));
+    assert_eq!(
+        (of_b.caller.as_str(), other.tool.as_str(), other.failed),
+        ("b", "u", 1)
+    );
     assert_eq!(ledger.usage_totals(Some("b")).await.unwrap().len(), 1);
 }
 
@@ -213,8 +424,22 @@ async fn results_are_stored_until_expired_or_purged(ledger: &dyn Ledger) {
         ledger.store_result(result(key, tool)).await.unwrap();
     }
     ledger.flush().await.unwrap();
-    assert_eq!(ledger.find_result(&[1; 32], now()).await.unwrap().unwrap().result, "{}");
-    assert!(ledger.find_result(&[1; 32], now() + 1.minute()).await.unwrap().is_none());
+    assert_eq!(
+        ledger
+            .find_result(&[1; 32], now())
+            .await
+            .unwrap()
+            .unwrap()
+            .result,
+        "{}"
+    );
+    assert!(
+        ledger
+            .find_result(&[1; 32], now() + 1.minute())
+            .await
+            .unwrap()
+            .is_none()
+    );
     assert_eq!(ledger.purge_results(Some("t")).await.unwrap(), 1);
     assert!(ledger.find_result(&[1; 32], now()).await.unwrap().is_none());
     assert_eq!(ledger.purge_results(None).await.unwrap(), 1);
@@ -226,7 +451,10 @@ pub(super) async fn record_call_at(ledger: &dyn Ledger, at: Timestamp) -> Invoca
     let mut id = *InvocationId::lower_bound(at).as_bytes();
     id[8..].copy_from_slice(&row.id.as_bytes()[8..]);
     row.id = InvocationId::from_bytes(id);
-    ledger.record(ended_row(&row, State::Succeeded)).await.unwrap();
+    ledger
+        .record(ended_row(&row, State::Succeeded))
+        .await
+        .unwrap();
     row.id
 }
 
@@ -235,14 +463,32 @@ async fn prune_deletes_old_calls_in_batches(ledger: &dyn Ledger) {
     for _ in 0..5 {
         let id = record_call_at(ledger, early).await;
         let kind = ErrorKind::UpstreamFailed;
-        let failed = AttemptRow { invocation: id, attempt: 1, kind, message: "x".into(), duration_us: 7 };
+        let failed = AttemptRow {
+            invocation: id,
+            attempt: 1,
+            kind,
+            message: "x".into(),
+            duration_us: 7,
+        };
         ledger.record_attempt(failed).await.unwrap();
     }
     let kept = record_call_at(ledger, late).await;
     let mut running = row("t", "a", early);
     running.id = InvocationId::lower_bound(early);
-    ledger.reserve(running.clone(), vec![charge(9, Per::Lifetime)]).await.unwrap();
-    let count = async || ledger.list_calls(&Query { limit: 10, ..Query::default() }).await.unwrap().len();
+    ledger
+        .reserve(running.clone(), vec![charge(9, Per::Lifetime)])
+        .await
+        .unwrap();
+    let count = async || {
+        ledger
+            .list_calls(&Query {
+                limit: 10,
+                ..Query::default()
+            })
+            .await
+            .unwrap()
+            .len()
+    };
     ledger.prune(late, now(), 3).await.unwrap();
     assert_eq!(count().await, 4);
     ledger.prune(late, now(), 3).await.unwrap();
@@ -250,17 +496,34 @@ async fn prune_deletes_old_calls_in_batches(ledger: &dyn Ledger) {
     assert_eq!(ledger.prune(late, now(), 3).await.unwrap(), 0);
     assert_eq!(count().await, 2);
     assert!(ledger.get(kept).await.unwrap().is_some());
-    ledger.settle(ended_row(&running, State::Succeeded), vec![]).await.unwrap();
+    ledger
+        .settle(ended_row(&running, State::Succeeded), vec![])
+        .await
+        .unwrap();
     ledger.flush().await.unwrap();
     let usage = ledger.usage_totals(None).await.unwrap();
-    assert_eq!((usage[0].calls, usage[0].succeeded), (7, 7), "totals are of all calls there were");
-    assert_eq!(ledger.units_used(&[charge(9, Per::Lifetime)], late).await.unwrap()[0].used, 1, "counters stay");
+    assert_eq!(
+        (usage[0].calls, usage[0].succeeded),
+        (7, 7),
+        "totals are of all calls there were"
+    );
+    assert_eq!(
+        ledger
+            .units_used(&[charge(9, Per::Lifetime)], late)
+            .await
+            .unwrap()[0]
+            .used,
+        1,
+        "counters stay"
+    );
 }
 
 async fn refusals_beyond_a_hundred_a_second_share_rows(ledger: &dyn Ledger) {
     let refuse = async |caller: &str, tool: &str, at: Timestamp| {
-        let refused =
-            Row { kind: Some(ErrorKind::Forbidden), ..Row::clone(&ended_row(&row(tool, caller, at), State::Refused)) };
+        let refused = Row {
+            kind: Some(ErrorKind::Forbidden),
+            ..Row::clone(&ended_row(&row(tool, caller, at), State::Refused))
+        };
         ledger.record(Arc::new(refused.clone())).await.unwrap();
         refused
     };
@@ -270,10 +533,18 @@ async fn refusals_beyond_a_hundred_a_second_share_rows(ledger: &dyn Ledger) {
             refuse(caller, if call % 2 == 0 { "t" } else { "u" }, now()).await;
         }
         // Calls that ran have rows of their own, however many they are.
-        ledger.record(ended_row(&row("t", caller, now()), State::Succeeded)).await.unwrap();
+        ledger
+            .record(ended_row(&row("t", caller, now()), State::Succeeded))
+            .await
+            .unwrap();
         last = Some(refuse(caller, "t", now()).await);
     }
-    let of_a = Query { caller: Some("a".into()), state: Some(State::Refused), limit: 500, ..Query::default() };
+    let of_a = Query {
+        caller: Some("a".into()),
+        state: Some(State::Refused),
+        limit: 500,
+        ..Query::default()
+    };
     let rows = ledger.list_calls(&of_a).await.unwrap();
     let counts: Vec<u64> = rows.iter().map(|row| row.count).collect();
     assert_eq!((counts.len(), &counts[..3]), (102, &[10, 11, 1][..]));
@@ -289,13 +560,19 @@ async fn refusals_beyond_a_hundred_a_second_share_rows(ledger: &dyn Ledger) {
     assert_eq!(ledger.get(next.id).await.unwrap().unwrap().row.count, 1);
     ledger.flush().await.unwrap();
     let usage = ledger.usage_totals(Some("a")).await.unwrap();
-    let totals: Vec<_> = usage.iter().map(|of| (of.calls, of.succeeded, of.refused)).collect();
+    let totals: Vec<_> = usage
+        .iter()
+        .map(|of| (of.calls, of.succeeded, of.refused))
+        .collect();
     assert_eq!(totals, [(63, 1, 62), (60, 0, 60)]);
 }
 
 async fn trim_deletes_unprotected_calls_oldest_first(ledger: &dyn Ledger) {
     let recorded = async |state: State| {
-        let row = Row { effect: Effect::Read, ..Row::clone(&ended_row(&row("t", "a", now()), state)) };
+        let row = Row {
+            effect: Effect::Read,
+            ..Row::clone(&ended_row(&row("t", "a", now()), state))
+        };
         ledger.record(Arc::new(row.clone())).await.unwrap();
         row.id
     };
@@ -315,10 +592,18 @@ async fn trim_deletes_unprotected_calls_oldest_first(ledger: &dyn Ledger) {
         reserved(State::Unknown, vec![]).await,
     ];
     let first = recorded(State::Succeeded).await;
-    let failed =
-        AttemptRow { invocation: first, attempt: 1, kind: ErrorKind::Internal, message: "x".into(), duration_us: 7 };
+    let failed = AttemptRow {
+        invocation: first,
+        attempt: 1,
+        kind: ErrorKind::Internal,
+        message: "x".into(),
+        duration_us: 7,
+    };
     ledger.record_attempt(failed).await.unwrap();
-    let refused = [recorded(State::Refused).await, reserved(State::Refused, vec![]).await];
+    let refused = [
+        recorded(State::Refused).await,
+        reserved(State::Refused, vec![]).await,
+    ];
     let last = recorded(State::Failed).await;
     let stored = |key: u8, expires_at: Timestamp| StoredResult {
         key: [key; 32],
@@ -333,11 +618,18 @@ async fn trim_deletes_unprotected_calls_oldest_first(ledger: &dyn Ledger) {
     }
     ledger.flush().await.unwrap();
     let later = now() + 30.minutes();
-    assert_eq!(ledger.trim(later, 2).await.unwrap(), 1, "a result that has expired");
+    assert_eq!(
+        ledger.trim(later, 2).await.unwrap(),
+        1,
+        "a result that has expired"
+    );
     assert_eq!(ledger.trim(later, 2).await.unwrap(), 2);
     assert!(!exists(first).await && !exists(refused[0]).await && exists(refused[1]).await);
     assert_eq!(ledger.trim(later, 2).await.unwrap(), 1);
-    assert!(!exists(refused[1]).await && exists(last).await, "the newest stays");
+    assert!(
+        !exists(refused[1]).await && exists(last).await,
+        "the newest stays"
+    );
     assert_eq!(ledger.trim(later, 2).await.unwrap(), 1, "the other result");
     assert!(ledger.find_result(&[2; 32], now()).await.unwrap().is_none());
     assert_eq!(ledger.trim(later, 2).await.unwrap(), 0);
@@ -345,18 +637,37 @@ async fn trim_deletes_unprotected_calls_oldest_first(ledger: &dyn Ledger) {
         assert!(exists(id).await);
     }
     let usage = ledger.usage_totals(None).await.unwrap();
-    assert_eq!((usage[0].calls, usage[0].refused), (8, 2), "totals are of all calls there were");
-    assert_eq!(ledger.units_used(&[charge(9, Per::Lifetime)], now()).await.unwrap()[0].used, 1);
+    assert_eq!(
+        (usage[0].calls, usage[0].refused),
+        (8, 2),
+        "totals are of all calls there were"
+    );
+    assert_eq!(
+        ledger
+            .units_used(&[charge(9, Per::Lifetime)], now())
+            .await
+            .unwrap()[0]
+            .used,
+        1
+    );
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
 }
 
 async fn key_is_held_by_one_call_until_expiry(ledger: &dyn Ledger) {
     let keyed = |caller: &str, at: Timestamp| {
         let (key, print) = (Some("k".into()), Some("f".into()));
-        Row { idempotency_key: key, fingerprint: print, key_until: Some(Row::FOREVER), ..row("t", caller, at) }
+        Row {
+            idempotency_key: key,
+            fingerprint: print,
+            key_until: Some(Row::FOREVER),
+            ..row("t", caller, at)
+        }
     };
     let until = |row: &Row, until: Option<Timestamp>| {
-        Arc::new(Row { key_until: until, ..Row::clone(&ended_row(row, State::Succeeded)) })
+        Arc::new(Row {
+            key_until: until,
+            ..Row::clone(&ended_row(row, State::Succeeded))
+        })
     };
     let holder = async |caller: &str, at: Timestamp| {
         ledger
@@ -366,12 +677,31 @@ async fn key_is_held_by_one_call_until_expiry(ledger: &dyn Ledger) {
             .map(|row| (row.id, row.fingerprint.unwrap().to_string()))
     };
     let first = keyed("a", now());
-    ledger.reserve(first.clone(), vec![charge(9, Per::Lifetime)]).await.unwrap();
-    let second_claim = ledger.reserve(keyed("a", now()), vec![charge(9, Per::Lifetime)]).await;
-    assert!(matches!(second_claim, Err(ReserveError::KeyClaimed(id)) if id == first.id), "{second_claim:?}");
-    assert_eq!(ledger.units_used(&[charge(9, Per::Lifetime)], now()).await.unwrap()[0].used, 1, "and costs nothing");
+    ledger
+        .reserve(first.clone(), vec![charge(9, Per::Lifetime)])
+        .await
+        .unwrap();
+    let second_claim = ledger
+        .reserve(keyed("a", now()), vec![charge(9, Per::Lifetime)])
+        .await;
+    assert!(
+        matches!(second_claim, Err(ReserveError::KeyClaimed(id)) if id == first.id),
+        "{second_claim:?}"
+    );
+    assert_eq!(
+        ledger
+            .units_used(&[charge(9, Per::Lifetime)], now())
+            .await
+            .unwrap()[0]
+            .used,
+        1,
+        "and costs nothing"
+    );
     ledger.reserve(keyed("b", now()), vec![]).await.unwrap();
-    ledger.settle(until(&first, Some(now() + 1.hour())), vec![]).await.unwrap();
+    ledger
+        .settle(until(&first, Some(now() + 1.hour())), vec![])
+        .await
+        .unwrap();
     assert_eq!(holder("a", now()).await, Some((first.id, "f".into())));
     assert_eq!(holder("a", now() + 1.hour()).await, None);
     // A call that holds its key is not deleted. Two keys in one commit are two claims.
@@ -379,25 +709,46 @@ async fn key_is_held_by_one_call_until_expiry(ledger: &dyn Ledger) {
     ledger.prune(late, now(), 100).await.unwrap();
     assert!(ledger.get(first.id).await.unwrap().is_some());
     let second = keyed("a", now() + 2.hours());
-    assert!(ledger.reserve(keyed("a", now() + 30.minutes()), vec![]).await.is_err());
+    assert!(
+        ledger
+            .reserve(keyed("a", now() + 30.minutes()), vec![])
+            .await
+            .is_err()
+    );
     ledger.reserve(second.clone(), vec![]).await.unwrap();
     assert_eq!(holder("a", now() + 2.hours()).await.unwrap().0, second.id);
     // A released key is free at once.
     ledger.settle(until(&second, None), vec![]).await.unwrap();
     let third = keyed("a", now() + 2.hours());
     ledger.reserve(third.clone(), vec![]).await.unwrap();
-    ledger.settle(until(&third, Some(now() + 3.hours())), vec![]).await.unwrap();
-    let by_key = Query { idempotency_key: Some("k".into()), limit: 10, ..Query::default() };
+    ledger
+        .settle(until(&third, Some(now() + 3.hours())), vec![])
+        .await
+        .unwrap();
+    let by_key = Query {
+        idempotency_key: Some("k".into()),
+        limit: 10,
+        ..Query::default()
+    };
     assert_eq!(ledger.list_calls(&by_key).await.unwrap().len(), 4);
-    let of_a = Query { caller: Some("a".into()), ..by_key };
+    let of_a = Query {
+        caller: Some("a".into()),
+        ..by_key
+    };
     let found = ledger.list_calls(&of_a).await.unwrap();
-    assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), [third.id, second.id, first.id]);
+    assert_eq!(
+        found.iter().map(|row| row.id).collect::<Vec<_>>(),
+        [third.id, second.id, first.id]
+    );
     ledger.prune(later, now() + 4.hours(), 100).await.unwrap();
     assert!(ledger.get(first.id).await.unwrap().is_none());
 }
 
 async fn switches_are_stored(ledger: &dyn Ledger) {
-    let switch = |enabled| Switch { tool: "t".into(), enabled };
+    let switch = |enabled| Switch {
+        tool: "t".into(),
+        enabled,
+    };
     ledger.set_switch(switch(false)).await.unwrap();
     ledger.set_switch(switch(true)).await.unwrap();
     assert_eq!(ledger.list_switches().await.unwrap(), [switch(true)]);
@@ -413,7 +764,10 @@ async fn registered_tools_are_stored_replaced_and_deleted(ledger: &dyn Ledger) {
     for registered in [tool("b", "{}"), tool("a", "{}"), tool("b", r#"{"n":"☃"}"#)] {
         ledger.register_tool(registered).await.unwrap();
     }
-    assert_eq!(ledger.registered_tools().await.unwrap(), [tool("a", "{}"), tool("b", r#"{"n":"☃"}"#)]);
+    assert_eq!(
+        ledger.registered_tools().await.unwrap(),
+        [tool("a", "{}"), tool("b", r#"{"n":"☃"}"#)]
+    );
     assert!(ledger.unregister_tool("a").await.unwrap());
     assert!(!ledger.unregister_tool("a").await.unwrap());
     assert_eq!(ledger.registered_tools().await.unwrap().len(), 1);
@@ -421,10 +775,16 @@ async fn registered_tools_are_stored_replaced_and_deleted(ledger: &dyn Ledger) {
 
 async fn closed_ledger_refuses_writes(ledger: &dyn Ledger) {
     ledger.close().await;
-    assert!(ledger.record(ended_row(&row("t", "a", now()), State::Succeeded)).await.is_err());
+    assert!(
+        ledger
+            .record(ended_row(&row("t", "a", now()), State::Succeeded))
+            .await
+            .is_err()
+    );
 }
 
-/// Runs the suite against ledgers made by `$open`, each with its own guard (for example a folder to delete).
+/// Runs the suite against ledgers made by `$open`, each with its own guard (for example a folder to
+/// delete).
 macro_rules! contract {
     ($open:expr) => {
         contract!(@ $open, rows_settle_once, attempts_and_origin_are_found_with_the_call, nested_calls_are_found_by_parent, limits_are_exact_to_the_unit,
@@ -466,7 +826,10 @@ pub(super) mod sqlite {
 
     pub(in crate::ledger) async fn open() -> (Arc<dyn Ledger>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
-        let settings = Settings { base: folder.path().to_owned(), ..settings() };
+        let settings = Settings {
+            base: folder.path().to_owned(),
+            ..settings()
+        };
         (super::super::open(&settings, now()).await.unwrap(), folder)
     }
 

@@ -35,27 +35,41 @@ impl Row {
     /// When the stored text cannot be parsed. The cause is logged here.
     pub fn decode_end(&self, origin_result: Option<Arc<str>>) -> Result<End, UnreadableRow> {
         let unreadable = |error: serde_json::Error| {
-            // The message of the error may quote the text, so only its class and position are logged.
+            // The message of the error may quote the text, so only its class and position are
+            // logged.
             let (fault, column) = (error.classify(), error.column());
             tracing::error!(id = %self.id, ?fault, column, "a stored result cannot be read");
             UnreadableRow
         };
-        let Some(text) = self.result.clone().or(origin_result) else { return Ok(End::Open) };
+        let Some(text) = self.result.clone().or(origin_result) else {
+            return Ok(End::Open);
+        };
         if self.kind.is_some() {
-            return serde_json::from_str(&text).map(End::Failed).map_err(unreadable);
+            return serde_json::from_str(&text)
+                .map(End::Failed)
+                .map_err(unreadable);
         }
         if let Some(digest) = Digest::from_column(&text) {
             return Ok(End::DigestOnly(digest));
         }
         let result = serde_json::from_str(&text).map_err(unreadable)?;
-        let meta = self.meta.as_deref().map(serde_json::from_str).transpose().map_err(unreadable)?;
-        Ok(End::Answered { result, meta: meta.unwrap_or_default() })
+        let meta = self
+            .meta
+            .as_deref()
+            .map(serde_json::from_str)
+            .transpose()
+            .map_err(unreadable)?;
+        Ok(End::Answered {
+            result,
+            meta: meta.unwrap_or_default(),
+        })
     }
 
-    /// One sentence of the service on why the call failed or was refused; `None` if it did neither. A call that was
-    /// interrupted could not write one.
+    /// One sentence of the service on why the call failed or was refused; `None` if it did neither.
+    /// A call that was interrupted could not write one.
     pub fn summary(&self) -> Option<&str> {
-        let interrupted = (self.state == State::Unknown && self.kind.is_none()).then_some(INTERRUPTED_SUMMARY);
+        let interrupted =
+            (self.state == State::Unknown && self.kind.is_none()).then_some(INTERRUPTED_SUMMARY);
         self.detail.as_deref().or(interrupted)
     }
 
@@ -74,7 +88,10 @@ mod tests {
     #[test]
     fn error_result_has_no_kind() {
         let started = row("t", "a", now());
-        let end = |state, kind| Row { kind, ..(*ended_row(&started, state)).clone() };
+        let end = |state, kind| Row {
+            kind,
+            ..(*ended_row(&started, state)).clone()
+        };
         assert!(end(State::Failed, None).is_error_result());
         assert!(!end(State::Failed, Some(ErrorKind::UpstreamFailed)).is_error_result());
         assert!(!end(State::Succeeded, None).is_error_result());

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::{
-    AttemptRow, Error, Query, RecordedCall, RegisteredTool, Reservation, ReserveError, Row, StoredResult, Switch,
-    UsageRow,
+    AttemptRow, Error, Query, RecordedCall, RegisteredTool, Reservation, ReserveError, Row,
+    StoredResult, Switch, UsageRow,
 };
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -18,19 +18,20 @@ pub type HeldUntilCommit = Box<dyn Send + Sync>;
 /// The durable record of calls, as the service uses it.
 #[async_trait]
 pub trait Ledger: Send + Sync + 'static {
-    /// Commits a `reserved` row together with its charges and the claim on its idempotency key, or nothing at all. The
-    /// commit is done when this returns.
+    /// Commits a `reserved` row together with its charges and the claim on its idempotency key, or
+    /// nothing at all. The commit is done when this returns.
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError>;
 
-    /// Writes the whole row of a call that has ended and was not reserved. The commit is done when this returns.
+    /// Writes the whole row of a call that has ended and was not reserved. The commit is done when
+    /// this returns.
     async fn record(&self, row: Arc<Row>) -> Result<(), Error>;
 
-    /// Hands over the row of such a call and returns before its commit. `held` is dropped when the row is committed, or
-    /// when it cannot be.
+    /// Hands over the row of such a call and returns before its commit. `held` is dropped when the
+    /// row is committed, or when it cannot be.
     fn record_in_background(&self, row: Arc<Row>, held: HeldUntilCommit);
 
-    /// Writes the end of a reserved call. Only the first end counts; a later end changes nothing. `refunds` gives units
-    /// back. The commit is done when this returns.
+    /// Writes the end of a reserved call. Only the first end counts; a later end changes nothing.
+    /// `refunds` gives units back. The commit is done when this returns.
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error>;
 
     /// Whether every answer waits for its commit.
@@ -46,7 +47,13 @@ pub trait Ledger: Send + Sync + 'static {
     async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error>;
 
     /// The call of this caller and tool that holds the idempotency key at `now`.
-    async fn find_key_holder(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error>;
+    async fn find_key_holder(
+        &self,
+        caller: &str,
+        tool: &str,
+        key: &str,
+        now: Timestamp,
+    ) -> Result<Option<Row>, Error>;
 
     /// Matching calls, newest first, without their results. Arguments over
     /// [`LISTED_ARGUMENTS`](super::LISTED_ARGUMENTS) are `null`.
@@ -58,12 +65,16 @@ pub trait Ledger: Send + Sync + 'static {
     /// How many units the counters of these charges have in the window of `now`.
     async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error>;
 
-    /// Deletes the counters of a tool. With `caller`, it deletes only that caller's counters, including those of the
-    /// caller's own limits over all tools.
+    /// Deletes the counters of a tool. With `caller`, it deletes only that caller's counters,
+    /// including those of the caller's own limits over all tools.
     async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error>;
 
     /// A stored result that has not expired at `now`.
-    async fn find_result(&self, key: &[u8; 32], now: Timestamp) -> Result<Option<StoredResult>, Error>;
+    async fn find_result(
+        &self,
+        key: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<Option<StoredResult>, Error>;
 
     /// Hands over a result to be stored, and returns before its commit.
     async fn store_result(&self, result: StoredResult) -> Result<(), Error>;
@@ -77,42 +88,46 @@ pub trait Ledger: Send + Sync + 'static {
     /// Sets a switch. The commit is done when this returns.
     async fn set_switch(&self, switch: Switch) -> Result<(), Error>;
 
-    /// Deletes up to `at_most` calls with their failed attempts: those that started before `before`, have ended, and
-    /// hold no idempotency key at `now`. It also deletes counters of runs that were not used since. Returns the number
-    /// of deleted rows. Totals and all other counters stay.
+    /// Deletes up to `at_most` calls with their failed attempts: those that started before
+    /// `before`, have ended, and hold no idempotency key at `now`. It also deletes counters of runs
+    /// that were not used since. Returns the number of deleted rows. Totals and all other counters
+    /// stay.
     async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error>;
 
-    /// Deletes up to `at_most` calls that no guarantee covers, the oldest first, with their failed attempts. Such calls
-    /// were refused, or were not committed before their tool ran. Stored results that have expired at `now` go first;
-    /// other stored results go when no such call is left. Returns the number of deleted rows. Totals and counters stay.
+    /// Deletes up to `at_most` calls that no guarantee covers, the oldest first, with their failed
+    /// attempts. Such calls were refused, or were not committed before their tool ran. Stored
+    /// results that have expired at `now` go first; other stored results go when no such call is
+    /// left. Returns the number of deleted rows. Totals and counters stay.
     async fn trim(&self, now: Timestamp, at_most: u32) -> Result<u64, Error>;
 
     /// The tools that were registered at run time, by name.
     async fn registered_tools(&self) -> Result<Vec<RegisteredTool>, Error>;
 
-    /// Stores a tool that was registered at run time, and replaces one of the same name. The commit is done when this
-    /// returns.
+    /// Stores a tool that was registered at run time, and replaces one of the same name. The commit
+    /// is done when this returns.
     async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error>;
 
-    /// Deletes a registered tool. The commit is done when this returns. Returns whether there was one.
+    /// Deletes a registered tool. The commit is done when this returns. Returns whether there was
+    /// one.
     async fn unregister_tool(&self, name: &str) -> Result<bool, Error>;
 
-    /// By how many units the counters of limits differ from the rows that are charged to them. Any value but 0 is a
-    /// fault.
+    /// By how many units the counters of limits differ from the rows that are charged to them. Any
+    /// value but 0 is a fault.
     async fn counter_drift(&self) -> Result<u64, Error>;
 
-    /// Copies the current ledger to a new file, which is a ledger too. Returns its size in bytes. Calls continue
-    /// meanwhile. If this future is dropped before its end, no file remains.
+    /// Copies the current ledger to a new file, which is a ledger too. Returns its size in bytes.
+    /// Calls continue meanwhile. If this future is dropped before its end, no file remains.
     async fn backup(&self, to: &Path) -> Result<u64, Error>;
 
     /// Whether the ledger can write now. The error is the reason.
     fn check_health(&self) -> Result<(), String>;
 
-    /// Waits until the ledger has stopped for good, because its file can no longer be trusted. Returns the reason
-    /// ([`Error::Stopped`]). The process should end then.
+    /// Waits until the ledger has stopped for good, because its file can no longer be trusted.
+    /// Returns the reason ([`Error::Stopped`]). The process should end then.
     async fn wait_for_failure(&self) -> Error;
 
-    /// Writes all pending operations and closes the files. After a final failure, it leaves the files as they are.
+    /// Writes all pending operations and closes the files. After a final failure, it leaves the
+    /// files as they are.
     async fn close(&self);
 
     /// Engine and location, for people.

@@ -1,8 +1,9 @@
 //! Durations as a sketch: a bounded set of counters from which quantiles can be computed.
 //!
-//! This is a DDSketch (Masson, Rim and Lee, "DDSketch", VLDB 2019): bucket `i` counts durations above `g^(i-1)` up to
-//! `g^i`. So every quantile is within [`RELATIVE_ERROR`] of the true one, however many durations were counted. Two sketches are
-//! merged by adding the counters of their buckets, which suits a database table.
+//! This is a DDSketch (Masson, Rim and Lee, "DDSketch", VLDB 2019): bucket `i` counts durations
+//! above `g^(i-1)` up to `g^i`. So every quantile is within [`RELATIVE_ERROR`] of the true one,
+//! however many durations were counted. Two sketches are merged by adding the counters of their
+//! buckets, which suits a database table.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,11 @@ const GROWTH: f64 = (1.0 + RELATIVE_ERROR) / (1.0 - RELATIVE_ERROR);
 
 /// The bucket that counts this duration, in microseconds.
 fn bucket_index(us: i64) -> i64 {
-    if us <= 1 { 0 } else { ((us as f64).ln() / GROWTH.ln()).ceil() as i64 }
+    if us <= 1 {
+        0
+    } else {
+        ((us as f64).ln() / GROWTH.ln()).ceil() as i64
+    }
 }
 
 /// The duration that represents all durations of a bucket, in microseconds.
@@ -74,6 +79,9 @@ mod tests {
     #[test]
     fn empty_sketch_has_no_quantile() {
         assert_eq!(Latencies::default().quantile_ms(50), None);
-        assert_eq!((bucket_index(0), bucket_index(1), bucket_index(2)), (0, 0, 18));
+        assert_eq!(
+            (bucket_index(0), bucket_index(1), bucket_index(2)),
+            (0, 0, 18)
+        );
     }
 }

@@ -14,10 +14,11 @@ use crate::call::Clock;
 
 /// Rows deleted in one commit. The next commit waits about a millisecond for it.
 const PRUNE_ROWS: u32 = 200;
-/// Pause after such a commit, as a multiple of its duration. So even after a long backlog, retention uses only a fifth
-/// of the writer's time.
+/// Pause after such a commit, as a multiple of its duration. So even after a long backlog,
+/// retention uses only a fifth of the writer's time.
 const PAUSE_FACTOR: u32 = 4;
-/// Minimum and maximum pause when no row is left to delete. Between them, the pause is a tenth of the retention.
+/// Minimum and maximum pause when no row is left to delete. Between them, the pause is a tenth of
+/// the retention.
 const IDLE_PAUSE_LIMITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
 /// Larger jumps of the wall clock are reported.
@@ -28,7 +29,8 @@ const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Time between two comparisons of the counters. Each reads an index, not the rows.
 const VERIFY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Deletes calls that started longer than `retention` ago, a few at a time, until the ledger is closed.
+/// Deletes calls that started longer than `retention` ago, a few at a time, until the ledger is
+/// closed.
 pub async fn run_retention(ledger: Arc<dyn Ledger>, clock: Clock, retention: Duration) {
     let pause = (retention / 10).clamp(IDLE_PAUSE_LIMITS[0], IDLE_PAUSE_LIMITS[1]);
     loop {
@@ -40,7 +42,9 @@ pub async fn run_retention(ledger: Arc<dyn Ledger>, clock: Clock, retention: Dur
             Err(_) => Ok(0),
         };
         match pruned {
-            Ok(rows) if rows >= u64::from(PRUNE_ROWS) => sleep(commit_started.elapsed() * PAUSE_FACTOR).await,
+            Ok(rows) if rows >= u64::from(PRUNE_ROWS) => {
+                sleep(commit_started.elapsed() * PAUSE_FACTOR).await
+            }
             Err(Error::Closed | Error::Stopped(_)) => return,
             // The ledger reports its own failures.
             Ok(_) | Err(_) => sleep(pause).await,
@@ -48,9 +52,9 @@ pub async fn run_retention(ledger: Arc<dyn Ledger>, clock: Clock, retention: Dur
     }
 }
 
-/// Reports to `observer` by how many units the counters differ from the rows, at the start and every minute. A difference
-/// is a fault of this program, or another program changed the file. It is not corrected, because either side may be
-/// wrong.
+/// Reports to `observer` by how many units the counters differ from the rows, at the start and
+/// every minute. A difference is a fault of this program, or another program changed the file. It
+/// is not corrected, because either side may be wrong.
 pub async fn verify_counters(ledger: Arc<dyn Ledger>, observer: Arc<dyn LedgerObserver>) {
     let mut last_units = 0;
     loop {
@@ -58,7 +62,10 @@ pub async fn verify_counters(ledger: Arc<dyn Ledger>, observer: Arc<dyn LedgerOb
             Ok(units) => {
                 observer.on_drift(units);
                 if units != last_units && units > 0 {
-                    tracing::error!(units, "counters of usage limits differ from the rows of the ledger");
+                    tracing::error!(
+                        units,
+                        "counters of usage limits differ from the rows of the ledger"
+                    );
                 }
                 last_units = units;
             }
@@ -68,16 +75,17 @@ pub async fn verify_counters(ledger: Arc<dyn Ledger>, observer: Arc<dyn LedgerOb
     }
 }
 
-/// Reports to `observer` when the wall clock jumps by more than some minutes against the monotonic clock. Nothing needs
-/// correction: windows of limits never go back, and durations use the monotonic clock. But the operator should know
-/// about a window that started early.
+/// Reports to `observer` when the wall clock jumps by more than some minutes against the monotonic
+/// clock. Nothing needs correction: windows of limits never go back, and durations use the
+/// monotonic clock. But the operator should know about a window that started early.
 pub async fn watch_clock(clock: Clock, observer: Arc<dyn LedgerObserver>) {
     let mut last = (clock.now(), Instant::now());
     loop {
         sleep(CLOCK_CHECK_INTERVAL).await;
         let now = (clock.now(), Instant::now());
         let (wall, passed) = (now.0.duration_since(last.0), now.1 - last.1);
-        let jump = wall.saturating_sub(SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX));
+        let jump =
+            wall.saturating_sub(SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX));
         if jump.unsigned_abs() > MIN_CLOCK_JUMP {
             observer.on_clock_jump();
             let seconds = jump.as_secs();
@@ -121,7 +129,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn counters_are_verified_at_start_and_periodically() {
         let counts = Arc::new(Counts::default());
-        tokio::spawn(verify_counters(Arc::new(MemoryLedger::default()), counts.clone()));
+        tokio::spawn(verify_counters(
+            Arc::new(MemoryLedger::default()),
+            counts.clone(),
+        ));
         for (seconds, comparisons) in [(1, 1), (58, 1), (2, 2), (60, 3)] {
             sleep(Duration::from_secs(seconds)).await;
             assert_eq!(counts.comparisons.load(Ordering::SeqCst), comparisons);
@@ -136,7 +147,11 @@ mod tests {
         for (units, logged) in [(0, 0), (2, 1), (2, 1), (5, 2), (0, 2), (1, 3)] {
             ledger.set_drift(units);
             sleep(VERIFY_INTERVAL).await;
-            assert_eq!(log.count_lines("counters of usage limits differ"), logged, "{units}");
+            assert_eq!(
+                log.count_lines("counters of usage limits differ"),
+                logged,
+                "{units}"
+            );
         }
     }
 
@@ -145,11 +160,24 @@ mod tests {
         let ledger: Arc<dyn Ledger> = Arc::new(MemoryLedger::default());
         contract::record_call_at(&*ledger, "2026-06-15T12:00:00Z".parse().unwrap()).await;
         let (clock, hand) = Clock::manual("2026-06-15T12:00:00Z".parse().unwrap());
-        tokio::spawn(run_retention(ledger.clone(), clock, Duration::from_secs(100)));
+        tokio::spawn(run_retention(
+            ledger.clone(),
+            clock,
+            Duration::from_secs(100),
+        ));
         sleep(Duration::from_secs(1)).await;
         hand.fetch_add(101_000, Ordering::SeqCst);
         sleep(Duration::from_secs(10)).await;
-        assert!(ledger.list_calls(&Query { limit: 9, ..Query::default() }).await.unwrap().is_empty());
+        assert!(
+            ledger
+                .list_calls(&Query {
+                    limit: 9,
+                    ..Query::default()
+                })
+                .await
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -183,13 +211,30 @@ mod tests {
         }
         contract::record_call_at(&*ledger, "2026-06-15T13:00:00Z".parse().unwrap()).await;
         let (clock, hand) = Clock::manual("2026-06-15T12:59:00Z".parse().unwrap());
-        tokio::spawn(run_retention(ledger.clone(), clock, Duration::from_secs(3600)));
-        let remaining = async || ledger.list_calls(&Query { limit: 1000, ..Query::default() }).await.unwrap().len();
+        tokio::spawn(run_retention(
+            ledger.clone(),
+            clock,
+            Duration::from_secs(3600),
+        ));
+        let remaining = async || {
+            ledger
+                .list_calls(&Query {
+                    limit: 1000,
+                    ..Query::default()
+                })
+                .await
+                .unwrap()
+                .len()
+        };
         sleep(Duration::from_secs(300)).await;
         assert_eq!(remaining().await, 501);
         hand.fetch_add(120_000, Ordering::SeqCst);
         sleep(Duration::from_secs(61)).await;
         assert_eq!(remaining().await, 1);
-        assert_eq!(ledger.usage_totals(None).await.unwrap()[0].calls, 501, "totals stay");
+        assert_eq!(
+            ledger.usage_totals(None).await.unwrap()[0].calls,
+            501,
+            "totals stay"
+        );
     }
 }

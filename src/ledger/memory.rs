@@ -1,4 +1,5 @@
-//! A ledger in memory for tests with a paused clock. SQLite's thread would not follow a paused clock.
+//! A ledger in memory for tests with a paused clock. SQLite's thread would not follow a paused
+//! clock.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -36,7 +37,10 @@ struct Tables {
 
 impl Tables {
     fn total_mut(&mut self, row: &Row) -> &mut (UsageRow, Latencies) {
-        let total = self.totals.entry((row.tool.clone(), row.caller.clone())).or_default();
+        let total = self
+            .totals
+            .entry((row.tool.clone(), row.caller.clone()))
+            .or_default();
         (total.0.tool, total.0.caller) = (row.tool.to_string(), row.caller.to_string());
         total
     }
@@ -48,11 +52,15 @@ impl Tables {
     fn record(&mut self, row: &Row) {
         if !self.rows.contains_key(&row.id) {
             if row.state == State::Refused
-                && let RefusalRow::Shared { row: shared, count, .. } = self.refusals.assign_row(row, |_| ())
+                && let RefusalRow::Shared {
+                    row: shared, count, ..
+                } = self.refusals.assign_row(row, |_| ())
             {
                 self.count_start(row);
                 self.count_end(row);
-                self.rows.entry(shared).and_modify(|shared| shared.count = count);
+                self.rows
+                    .entry(shared)
+                    .and_modify(|shared| shared.count = count);
                 return;
             }
             self.count_start(row);
@@ -63,8 +71,9 @@ impl Tables {
 
     fn key_holder(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Option<&Row> {
         let is_held = |row: &&Row| row.key_until.is_some_and(|until| until > now);
-        let has_key =
-            |row: &&Row| (&*row.caller, &*row.tool, row.idempotency_key.as_deref()) == (caller, tool, Some(key));
+        let has_key = |row: &&Row| {
+            (&*row.caller, &*row.tool, row.idempotency_key.as_deref()) == (caller, tool, Some(key))
+        };
         self.rows.values().filter(is_held).find(has_key)
     }
 
@@ -74,7 +83,9 @@ impl Tables {
             State::Succeeded => total.succeeded += 1,
             State::Refused => total.refused += 1,
             State::Reserved | State::Running => {}
-            State::Failed | State::TimedOut | State::Cancelled | State::Unknown => total.failed += 1,
+            State::Failed | State::TimedOut | State::Cancelled | State::Unknown => {
+                total.failed += 1
+            }
         }
         if row.state != State::Refused {
             row.duration_us.iter().for_each(|us| latencies.add(*us));
@@ -94,33 +105,54 @@ impl MemoryLedger {
 
     fn open_tables(&self) -> Result<MutexGuard<'_, Tables>, Error> {
         let tables = self.tables();
-        if tables.closed { Err(Error::Closed) } else { Ok(tables) }
+        if tables.closed {
+            Err(Error::Closed)
+        } else {
+            Ok(tables)
+        }
     }
 }
 
 fn quota_key(charge: &Charge) -> QuotaKey {
-    (charge.tool.clone(), charge.caller.clone(), charge.run.clone(), charge.per)
+    (
+        charge.tool.clone(),
+        charge.caller.clone(),
+        charge.run.clone(),
+        charge.per,
+    )
 }
 
 #[async_trait]
 impl Ledger for MemoryLedger {
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
         let mut tables = self.open_tables()?;
-        if let Some(holder) =
-            row.idempotency_key.as_ref().and_then(|key| tables.key_holder(&row.caller, &row.tool, key, row.started_at))
+        if let Some(holder) = row
+            .idempotency_key
+            .as_ref()
+            .and_then(|key| tables.key_holder(&row.caller, &row.tool, key, row.started_at))
         {
             return Err(ReserveError::KeyClaimed(holder.id));
         }
         let charge_now = |charge: &Charge| {
-            Charged::from_counter(charge.clone(), tables.quota.get(&quota_key(charge)).copied(), row.started_at)
+            Charged::from_counter(
+                charge.clone(),
+                tables.quota.get(&quota_key(charge)).copied(),
+                row.started_at,
+            )
         };
         let mut charged: Vec<Charged> = charges.iter().map(charge_now).collect();
-        if let Some(full) = charged.iter().find(|charged| charged.used >= charged.charge.limit) {
+        if let Some(full) = charged
+            .iter()
+            .find(|charged| charged.used >= charged.charge.limit)
+        {
             return Err(ReserveError::LimitReached(full.clone()));
         }
         for charged_limit in &mut charged {
             charged_limit.used += 1;
-            tables.quota.insert(quota_key(&charged_limit.charge), (charged_limit.window_start, charged_limit.used));
+            tables.quota.insert(
+                quota_key(&charged_limit.charge),
+                (charged_limit.window_start, charged_limit.used),
+            );
         }
         tables.count_start(&row);
         tables.committed_before_run.insert(row.id);
@@ -149,7 +181,11 @@ impl Ledger for MemoryLedger {
                 *used = used.saturating_sub(1);
             }
         }
-        if tables.rows.get(&row.id).is_some_and(|stored| stored.state == State::Reserved) {
+        if tables
+            .rows
+            .get(&row.id)
+            .is_some_and(|stored| stored.state == State::Reserved)
+        {
             tables.count_end(&row);
             tables.rows.insert(row.id, Row::clone(&row));
         }
@@ -171,13 +207,30 @@ impl Ledger for MemoryLedger {
 
     async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error> {
         let tables = self.tables();
-        let Some(row) = tables.rows.get(&id).cloned() else { return Ok(None) };
-        let attempts = tables.attempts.iter().filter(|attempt| attempt.invocation == id).cloned().collect();
+        let Some(row) = tables.rows.get(&id).cloned() else {
+            return Ok(None);
+        };
+        let attempts = tables
+            .attempts
+            .iter()
+            .filter(|attempt| attempt.invocation == id)
+            .cloned()
+            .collect();
         let origin = row.origin.and_then(|origin| tables.rows.get(&origin));
-        Ok(Some(RecordedCall { origin_result: origin.and_then(|row| row.result.clone()), row, attempts }))
+        Ok(Some(RecordedCall {
+            origin_result: origin.and_then(|row| row.result.clone()),
+            row,
+            attempts,
+        }))
     }
 
-    async fn find_key_holder(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error> {
+    async fn find_key_holder(
+        &self,
+        caller: &str,
+        tool: &str,
+        key: &str,
+        now: Timestamp,
+    ) -> Result<Option<Row>, Error> {
         Ok(self.tables().key_holder(caller, tool, key, now).cloned())
     }
 
@@ -189,31 +242,52 @@ impl Ledger for MemoryLedger {
 
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
         let tables = self.tables();
-        let matching = tables.totals.values().filter(|(total, _)| caller.is_none_or(|caller| caller == total.caller));
+        let matching = tables
+            .totals
+            .values()
+            .filter(|(total, _)| caller.is_none_or(|caller| caller == total.caller));
         let row = |(total, latencies): &(UsageRow, Latencies)| {
             let (p50_ms, p99_ms) = (latencies.quantile_ms(50), latencies.quantile_ms(99));
-            UsageRow { p50_ms, p99_ms, ..total.clone() }
+            UsageRow {
+                p50_ms,
+                p99_ms,
+                ..total.clone()
+            }
         };
         Ok(matching.map(row).collect())
     }
 
     async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
         let tables = self.tables();
-        let charge_now =
-            |charge: &Charge| Charged::from_counter(charge.clone(), tables.quota.get(&quota_key(charge)).copied(), now);
+        let charge_now = |charge: &Charge| {
+            Charged::from_counter(
+                charge.clone(),
+                tables.quota.get(&quota_key(charge)).copied(),
+                now,
+            )
+        };
         Ok(charges.iter().map(charge_now).collect())
     }
 
     async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
         let named = |key: &QuotaKey| caller.is_some_and(|caller| key.1 == caller);
-        self.tables()
-            .quota
-            .retain(|key, _| !(key.0 == tool && (caller.is_none() || named(key)) || key.0.is_empty() && named(key)));
+        self.tables().quota.retain(|key, _| {
+            !(key.0 == tool && (caller.is_none() || named(key)) || key.0.is_empty() && named(key))
+        });
         Ok(())
     }
 
-    async fn find_result(&self, key: &[u8; 32], now: Timestamp) -> Result<Option<StoredResult>, Error> {
-        Ok(self.tables().results.get(key).filter(|result| result.expires_at > now).cloned())
+    async fn find_result(
+        &self,
+        key: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<Option<StoredResult>, Error> {
+        Ok(self
+            .tables()
+            .results
+            .get(key)
+            .filter(|result| result.expires_at > now)
+            .cloned())
     }
 
     async fn store_result(&self, result: StoredResult) -> Result<(), Error> {
@@ -224,26 +298,32 @@ impl Ledger for MemoryLedger {
     async fn purge_results(&self, tool: Option<&str>) -> Result<u64, Error> {
         let mut tables = self.tables();
         let before = tables.results.len();
-        tables.results.retain(|_, result| tool.is_some_and(|tool| tool != result.tool));
+        tables
+            .results
+            .retain(|_, result| tool.is_some_and(|tool| tool != result.tool));
         Ok((before - tables.results.len()) as u64)
     }
 
     async fn list_switches(&self) -> Result<Vec<Switch>, Error> {
-        let switch = |(tool, enabled): (&String, &bool)| Switch { tool: tool.clone(), enabled: *enabled };
+        let switch = |(tool, enabled): (&String, &bool)| Switch {
+            tool: tool.clone(),
+            enabled: *enabled,
+        };
         Ok(self.tables().switches.iter().map(switch).collect())
     }
 
     async fn set_switch(&self, switch: Switch) -> Result<(), Error> {
-        self.open_tables()?.switches.insert(switch.tool, switch.enabled);
+        self.open_tables()?
+            .switches
+            .insert(switch.tool, switch.enabled);
         Ok(())
     }
 
     async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
         let mut tables = self.open_tables()?;
-        let old = tables
-            .rows
-            .values()
-            .filter(|row| row.id < InvocationId::lower_bound(before) && row.state != State::Reserved);
+        let old = tables.rows.values().filter(|row| {
+            row.id < InvocationId::lower_bound(before) && row.state != State::Reserved
+        });
         let old = old.filter(|row| row.key_until.is_none_or(|until| until <= now));
         let old: Vec<InvocationId> = old.take(at_most as usize).map(|row| row.id).collect();
         for id in &old {
@@ -260,17 +340,33 @@ impl Ledger for MemoryLedger {
             ended && (row.state == State::Refused || !tables.committed_before_run.contains(&row.id))
         };
         let newest = tables.rows.keys().next_back().copied();
-        let deletable = tables.rows.values().filter(is_deletable).map(|row| row.id).filter(|id| Some(*id) != newest);
+        let deletable = tables
+            .rows
+            .values()
+            .filter(is_deletable)
+            .map(|row| row.id)
+            .filter(|id| Some(*id) != newest);
         let mut deletable: Vec<InvocationId> = deletable.collect();
         let results = |tables: &Tables, expired: bool| -> Vec<[u8; 32]> {
-            let matching = tables.results.values().filter(|result| !expired || result.expires_at <= now);
-            matching.take(at_most as usize).map(|result| result.key).collect()
+            let matching = tables
+                .results
+                .values()
+                .filter(|result| !expired || result.expires_at <= now);
+            matching
+                .take(at_most as usize)
+                .map(|result| result.key)
+                .collect()
         };
         let expired = results(&tables, true);
-        let deleted_results =
-            if expired.is_empty() && deletable.is_empty() { results(&tables, false) } else { expired };
+        let deleted_results = if expired.is_empty() && deletable.is_empty() {
+            results(&tables, false)
+        } else {
+            expired
+        };
         if !deleted_results.is_empty() {
-            deleted_results.iter().for_each(|key| drop(tables.results.remove(key)));
+            deleted_results
+                .iter()
+                .for_each(|key| drop(tables.results.remove(key)));
             return Ok(deleted_results.len() as u64);
         }
         deletable.truncate(at_most as usize);
@@ -290,7 +386,9 @@ impl Ledger for MemoryLedger {
     }
 
     async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error> {
-        self.open_tables()?.registered.insert(tool.name.clone(), tool);
+        self.open_tables()?
+            .registered
+            .insert(tool.name.clone(), tool);
         Ok(())
     }
 
@@ -300,7 +398,10 @@ impl Ledger for MemoryLedger {
 
     async fn backup(&self, to: &Path) -> Result<u64, Error> {
         let reason = "a ledger in memory cannot be copied".into();
-        Err(Error::BackupFailed { place: to.display().to_string(), reason })
+        Err(Error::BackupFailed {
+            place: to.display().to_string(),
+            reason,
+        })
     }
 
     fn check_health(&self) -> Result<(), String> {

@@ -21,10 +21,10 @@ pub use engine::{HeldUntilCommit, Ledger};
 pub use maintenance::{run_retention, verify_counters, watch_clock};
 pub use observer::{LedgerObserver, Size};
 pub use open::{
-    Durability, Error, MIN_SIZE_BOUND, Settings, is_in_memory_url, ledger_folder, open, open_read_only, open_temporary,
-    open_with_observer,
+    Durability, Error, MIN_SIZE_BOUND, Settings, is_in_memory_url, ledger_folder, open,
+    open_read_only, open_temporary, open_with_observer,
 };
 pub use record::{
-    AttemptRow, LISTED_ARGUMENTS, Query, RecordedCall, RegisteredTool, Reservation, ReserveError, Row, State,
-    StoredResult, Switch, UsageRow,
+    AttemptRow, LISTED_ARGUMENTS, Query, RecordedCall, RegisteredTool, Reservation, ReserveError,
+    Row, State, StoredResult, Switch, UsageRow,
 };

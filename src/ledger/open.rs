@@ -10,10 +10,21 @@ use super::{Ledger, LedgerObserver, sqlite};
 use crate::call::InvocationId;
 
 /// When an answer may be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// Answers of charged calls and of calls with an effect wait for their commit; other answers are sent at once.
+    /// Answers of charged calls and of calls with an effect wait for their commit; other answers
+    /// are sent at once.
     #[default]
     Tiered,
     /// Every answer waits for its commit.
@@ -103,7 +114,8 @@ pub enum Error {
     /// A statement failed.
     #[error("{0}")]
     Failed(String),
-    /// A write failed in a way that leaves the content of the file uncertain. Nothing is written from now on.
+    /// A write failed in a way that leaves the content of the file uncertain. Nothing is written
+    /// from now on.
     #[error("the ledger has stopped: {0}")]
     Stopped(String),
     /// The ledger was closed.
@@ -114,8 +126,8 @@ pub enum Error {
 /// Opens the ledger that the settings name.
 ///
 /// # Errors
-/// When the file cannot be opened, is damaged, or belongs to a newer version. The error is a sentence with the
-/// location.
+/// When the file cannot be opened, is damaged, or belongs to a newer version. The error is a
+/// sentence with the location.
 pub async fn open(settings: &Settings, now: Timestamp) -> Result<Arc<dyn Ledger>, Error> {
     open_with_observer(settings, now, Arc::new(())).await
 }
@@ -129,7 +141,8 @@ pub async fn open_with_observer(
     now: Timestamp,
     observer: Arc<dyn LedgerObserver>,
 ) -> Result<Arc<dyn Ledger>, Error> {
-    let ledger = sqlite::SqliteLedger::open(&sqlite_path(settings)?, settings, now, observer).await?;
+    let ledger =
+        sqlite::SqliteLedger::open(&sqlite_path(settings)?, settings, now, observer).await?;
     Ok(Arc::new(ledger))
 }
 
@@ -142,11 +155,18 @@ pub async fn open_temporary(
     now: Timestamp,
     observer: Arc<dyn LedgerObserver>,
 ) -> Result<Arc<dyn Ledger>, Error> {
-    let explain =
-        |error: std::io::Error| Error::Unusable { place: "in a temporary folder".into(), reason: error.to_string() };
+    let explain = |error: std::io::Error| Error::Unusable {
+        place: "in a temporary folder".into(),
+        reason: error.to_string(),
+    };
     // The folder's mode excludes all other users.
-    let folder = tempfile::Builder::new().prefix("toolcrib-").tempdir().map_err(explain)?;
-    let ledger = sqlite::SqliteLedger::open(&folder.path().join("toolcrib.db"), settings, now, observer).await?;
+    let folder = tempfile::Builder::new()
+        .prefix("toolcrib-")
+        .tempdir()
+        .map_err(explain)?;
+    let ledger =
+        sqlite::SqliteLedger::open(&folder.path().join("toolcrib.db"), settings, now, observer)
+            .await?;
     Ok(Arc::new(ledger.with_temporary_folder(folder)))
 }
 
@@ -158,12 +178,16 @@ pub async fn open_read_only(settings: &Settings) -> Result<Arc<dyn Ledger>, Erro
     let path = sqlite_path(settings)?;
     if std::fs::metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
         let reason = "there is no such file; the first call in its folder makes it, and --ledger names another".into();
-        return Err(Error::Unusable { place: path.display().to_string(), reason });
+        return Err(Error::Unusable {
+            place: path.display().to_string(),
+            reason,
+        });
     }
     Ok(Arc::new(sqlite::SqliteLedger::open_read_only(&path).await?))
 }
 
-/// The folder of the ledger's file, in which the service must be able to write; `None` if the URL names no file.
+/// The folder of the ledger's file, in which the service must be able to write; `None` if the URL
+/// names no file.
 pub fn ledger_folder(settings: &Settings) -> Option<PathBuf> {
     let file = std::path::absolute(sqlite_path(settings).ok()?).ok()?;
     file.parent().map(PathBuf::from)
@@ -191,18 +215,27 @@ fn sqlite_path(settings: &Settings) -> Result<PathBuf, Error> {
 fn has_scheme(text: &str) -> bool {
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+            && scheme
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
     };
-    text.split_once(':').is_some_and(|(scheme, _)| is_scheme(scheme))
+    text.split_once(':')
+        .is_some_and(|(scheme, _)| is_scheme(scheme))
 }
 
 /// Whether a URL means SQLite's database in memory, in any form that SQLite and its clients use
 /// (<https://www.sqlite.org/inmemorydb.html>). Taken as the name of a file, it would only surprise.
 pub fn is_in_memory_url(url: &str) -> bool {
-    let name = url.strip_prefix("sqlite:").unwrap_or(url).trim_start_matches('/');
+    let name = url
+        .strip_prefix("sqlite:")
+        .unwrap_or(url)
+        .trim_start_matches('/');
     let name = name.strip_prefix("file:").unwrap_or(name);
     let (file, query) = name.split_once('?').unwrap_or((name, ""));
-    file == ":memory:" || query.split('&').any(|part| part == "mode=memory" || part == "vfs=memdb")
+    file == ":memory:"
+        || query
+            .split('&')
+            .any(|part| part == "mode=memory" || part == "vfs=memdb")
 }
 
 #[cfg(test)]
@@ -212,22 +245,52 @@ mod tests {
 
     #[test]
     fn folder_is_the_parent_of_the_file() {
-        let folder_of =
-            |url: &str, base: &str| ledger_folder(&Settings { url: url.into(), base: base.into(), ..settings() });
-        assert_eq!(folder_of("sqlite://x/test.db", "/data"), Some("/data/x".into()));
-        assert_eq!(folder_of("sqlite:///var/test.db", "/data"), Some("/var".into()));
-        assert_eq!(folder_of("sqlite://test.db", ""), std::env::current_dir().ok());
+        let folder_of = |url: &str, base: &str| {
+            ledger_folder(&Settings {
+                url: url.into(),
+                base: base.into(),
+                ..settings()
+            })
+        };
+        assert_eq!(
+            folder_of("sqlite://x/test.db", "/data"),
+            Some("/data/x".into())
+        );
+        assert_eq!(
+            folder_of("sqlite:///var/test.db", "/data"),
+            Some("/var".into())
+        );
+        assert_eq!(
+            folder_of("sqlite://test.db", ""),
+            std::env::current_dir().ok()
+        );
         assert_eq!(folder_of("mysql://test.db", "/data"), None);
         assert_eq!(folder_of("/var/x/test.db", "/data"), Some("/var/x".into()));
         assert_eq!(folder_of("test.db", "/data"), Some("/data".into()));
-        assert_eq!(folder_of("./a:b/test.db", "/data"), Some("/data/./a:b".into()));
+        assert_eq!(
+            folder_of("./a:b/test.db", "/data"),
+            Some("/data/./a:b".into())
+        );
     }
 
     #[test]
     fn other_urls_are_refused() {
-        for url in ["mysql://x.db", "sqlite:x.db", "sqlite://", "", "file:x.db", "C:x.db"] {
-            let found = sqlite_path(&Settings { url: url.into(), ..settings() });
-            assert!(matches!(found, Err(Error::InvalidUrl(_))), "{url}: {found:?}");
+        for url in [
+            "mysql://x.db",
+            "sqlite:x.db",
+            "sqlite://",
+            "",
+            "file:x.db",
+            "C:x.db",
+        ] {
+            let found = sqlite_path(&Settings {
+                url: url.into(),
+                ..settings()
+            });
+            assert!(
+                matches!(found, Err(Error::InvalidUrl(_))),
+                "{url}: {found:?}"
+            );
         }
     }
 
@@ -240,10 +303,17 @@ mod tests {
             "sqlite://file::memory:?cache=shared",
             "sqlite://x?mode=memory",
         ] {
-            let found = sqlite_path(&Settings { url: url.into(), ..settings() });
+            let found = sqlite_path(&Settings {
+                url: url.into(),
+                ..settings()
+            });
             assert!(matches!(found, Err(Error::InMemory(_))), "{url}: {found:?}");
         }
-        for url in ["sqlite://memory.db", "sqlite://x/memory?", "sqlite://:memory:x"] {
+        for url in [
+            "sqlite://memory.db",
+            "sqlite://x/memory?",
+            "sqlite://:memory:x",
+        ] {
             assert!(!is_in_memory_url(url), "{url}");
         }
     }

@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use crate::call::{CacheStatus, Charged, Effect, ErrorKind, Fingerprint, IdempotencyKey, Invocation, InvocationId};
+use crate::call::{
+    CacheStatus, Charged, Effect, ErrorKind, Fingerprint, IdempotencyKey, Invocation, InvocationId,
+};
 
 /// The state of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -102,9 +104,11 @@ pub struct Row {
     pub fingerprint: Option<Arc<str>>,
     /// The call whose tool made this nested call.
     pub parent: Option<InvocationId>,
-    /// Until when the call holds its key, so that no other call can claim it. `None`: it holds no key.
+    /// Until when the call holds its key, so that no other call can claim it. `None`: it holds no
+    /// key.
     pub key_until: Option<Timestamp>,
-    /// One sentence of the service on why the call failed; `None` if it did not, and for rows of older versions.
+    /// One sentence of the service on why the call failed; `None` if it did not, and for rows of
+    /// older versions.
     pub detail: Option<Arc<str>>,
     /// Number of calls that the row counts. It is above one for refused calls that share a row.
     pub count: u64,
@@ -136,7 +140,10 @@ impl Row {
             result: None,
             origin: None,
             meta: None,
-            idempotency_key: invocation.idempotency_key.as_ref().map(IdempotencyKey::to_arc),
+            idempotency_key: invocation
+                .idempotency_key
+                .as_ref()
+                .map(IdempotencyKey::to_arc),
             fingerprint: None,
             parent: invocation.call_chain.parent,
             key_until: None,
@@ -145,7 +152,8 @@ impl Row {
         }
     }
 
-    /// The row with a claim on its key for this request, held until `until`. `None`: the key is released.
+    /// The row with a claim on its key for this request, held until `until`. `None`: the key is
+    /// released.
     #[must_use]
     pub fn with_claim(mut self, request: Option<&Fingerprint>, until: Option<Timestamp>) -> Self {
         self.fingerprint = request.map(Fingerprint::shared);
@@ -156,7 +164,12 @@ impl Row {
     /// Approximate memory of the row, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let texts = [self.result.as_ref(), self.meta.as_ref()];
-        512 + self.arguments.len() + texts.into_iter().flatten().map(|text| text.len()).sum::<usize>()
+        512 + self.arguments.len()
+            + texts
+                .into_iter()
+                .flatten()
+                .map(|text| text.len())
+                .sum::<usize>()
     }
 }
 
@@ -275,8 +288,9 @@ pub struct Query {
 impl Query {
     /// Whether a call matches.
     pub fn matches(&self, row: &Row) -> bool {
-        let same =
-            |filter: &Option<String>, value: Option<&str>| filter.as_deref().is_none_or(|wanted| Some(wanted) == value);
+        let same = |filter: &Option<String>, value: Option<&str>| {
+            filter.as_deref().is_none_or(|wanted| Some(wanted) == value)
+        };
         same(&self.tool, Some(&row.tool))
             && same(&self.caller, Some(&row.caller))
             && same(&self.run_id, row.run_id.as_deref())

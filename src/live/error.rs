@@ -17,8 +17,11 @@ pub enum Error {
     /// The ledger failed. It stores the switches and the registered tools.
     #[error(transparent)]
     Ledger(#[from] ledger::Error),
-    /// The manifest has no callers, but the current one has. Taking it would let every client in without a key.
-    #[error("it has no callers, so every client would be trusted; restart the service if this is intended")]
+    /// The manifest has no callers, but the current one has. Taking it would let every client in
+    /// without a key.
+    #[error(
+        "it has no callers, so every client would be trusted; restart the service if this is intended"
+    )]
     CallersRemoved,
 }
 
@@ -27,9 +30,9 @@ impl From<ChangeError> for Error {
         match error {
             ChangeError::Tool(error) => Self::Tool(error),
             ChangeError::Ledger(error) => Self::Ledger(error),
-            ChangeError::Taken { name, .. } | ChangeError::Unknown(name) | ChangeError::TooMany(name) => {
-                Self::Tool(BuildError::DuplicateTool(name))
-            }
+            ChangeError::Taken { name, .. }
+            | ChangeError::Unknown(name)
+            | ChangeError::TooMany(name) => Self::Tool(BuildError::DuplicateTool(name)),
         }
     }
 }

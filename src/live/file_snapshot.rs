@@ -1,9 +1,10 @@
 //! Snapshots of files, to detect changes: the manifest, what it includes, and the files of its
 //! references.
 //!
-//! The files are polled. inotify does not work on network file systems and some bind mounts, and loses a file that is
-//! replaced by another. Its watches are also a scarce resource of the whole machine. A poll is a few `stat` calls. Only
-//! a file whose stat differs is read, and only different contents count as a change.
+//! The files are polled. inotify does not work on network file systems and some bind mounts, and
+//! loses a file that is replaced by another. Its watches are also a scarce resource of the whole
+//! machine. A poll is a few `stat` calls. Only a file whose stat differs is read, and only
+//! different contents count as a change.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +16,8 @@ use crate::call::json::hash_parts;
 use crate::environment::Environment;
 use crate::manifest::{ManifestInput, ProcessInput, matching_files, read_file};
 
-/// A file that changed within this time may change again without a new time stamp, because file systems count in ticks.
+/// A file that changed within this time may change again without a new time stamp, because file
+/// systems count in ticks.
 const TIMESTAMP_TICK: Duration = Duration::from_secs(2);
 
 /// A snapshot of files, and of the paths that patterns match.
@@ -34,14 +36,24 @@ struct FileState {
     blank: bool,
 }
 
-/// Device, inode, size, and the times of the last change of contents and of metadata. Links are followed.
+/// Device, inode, size, and the times of the last change of contents and of metadata. Links are
+/// followed.
 type Stamp = (u64, u64, u64, [i64; 4]);
 
 fn read_stamp(path: &Path) -> Option<Stamp> {
     let metadata = std::fs::metadata(path).ok()?;
-    let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(metadata.ctime()).ok()?))?;
-    if SystemTime::now().duration_since(changed).is_ok_and(|age| age > TIMESTAMP_TICK) {
-        let times = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
+    let changed = SystemTime::UNIX_EPOCH
+        .checked_add(Duration::from_secs(u64::try_from(metadata.ctime()).ok()?))?;
+    if SystemTime::now()
+        .duration_since(changed)
+        .is_ok_and(|age| age > TIMESTAMP_TICK)
+    {
+        let times = [
+            metadata.mtime(),
+            metadata.mtime_nsec(),
+            metadata.ctime(),
+            metadata.ctime_nsec(),
+        ];
         Some((metadata.dev(), metadata.ino(), metadata.len(), times))
     } else {
         None
@@ -51,7 +63,11 @@ fn read_stamp(path: &Path) -> Option<Stamp> {
 impl FileState {
     fn from_bytes(stamp: Option<Stamp>, text: Option<&[u8]>) -> Self {
         let blank = text.is_some_and(|text| text.trim_ascii().is_empty());
-        Self { time_stamp: stamp, content_hash: text.map(|text| hash_parts([text])), blank }
+        Self {
+            time_stamp: stamp,
+            content_hash: text.map(|text| hash_parts([text])),
+            blank,
+        }
     }
 }
 
@@ -60,9 +76,15 @@ impl FileSnapshot {
     pub(super) fn from_files<'a>(files: impl IntoIterator<Item = &'a Path>) -> Self {
         let snapshot_file = |path: &Path| {
             let stamp = read_stamp(path);
-            (path.to_owned(), FileState::from_bytes(stamp, read_file(path).ok().as_deref()))
+            (
+                path.to_owned(),
+                FileState::from_bytes(stamp, read_file(path).ok().as_deref()),
+            )
         };
-        Self { files: files.into_iter().map(snapshot_file).collect(), patterns: BTreeMap::new() }
+        Self {
+            files: files.into_iter().map(snapshot_file).collect(),
+            patterns: BTreeMap::new(),
+        }
     }
 
     /// SHA-256 of each file's contents; `None` for a file that cannot be read.
@@ -82,13 +104,18 @@ impl FileSnapshot {
             };
             (path.clone(), now)
         };
-        let matched = |pattern: &String| (pattern.clone(), matching_files(pattern).unwrap_or_default());
-        Self { files: self.files.iter().map(refresh).collect(), patterns: self.patterns.keys().map(matched).collect() }
+        let matched =
+            |pattern: &String| (pattern.clone(), matching_files(pattern).unwrap_or_default());
+        Self {
+            files: self.files.iter().map(refresh).collect(),
+            patterns: self.patterns.keys().map(matched).collect(),
+        }
     }
 
     /// Whether both snapshots have the same files with the same contents.
     pub(super) fn has_same_content(&self, other: &Self) -> bool {
-        let same_files = self.files.keys().eq(other.files.keys()) && self.content_hashes().eq(other.content_hashes());
+        let same_files = self.files.keys().eq(other.files.keys())
+            && self.content_hashes().eq(other.content_hashes());
         self.patterns == other.patterns && same_files
     }
 
@@ -106,7 +133,10 @@ pub(super) struct FileRecorder {
 
 impl FileRecorder {
     pub(super) fn new(environment: &Environment) -> Self {
-        Self { process: ProcessInput::new(environment), snapshot: RefCell::default() }
+        Self {
+            process: ProcessInput::new(environment),
+            snapshot: RefCell::default(),
+        }
     }
 
     pub(super) fn into_snapshot(self) -> FileSnapshot {
@@ -120,17 +150,24 @@ impl ManifestInput for FileRecorder {
     }
 
     fn read_text(&self, path: &Path) -> std::io::Result<String> {
-        // Take the stamp first. A write between the stamp and the read is then found by the next poll.
+        // Take the stamp first. A write between the stamp and the read is then found by the next
+        // poll.
         let stamp = read_stamp(path);
         let read = self.process.read_text(path);
         let state = FileState::from_bytes(stamp, read.as_ref().ok().map(String::as_bytes));
-        self.snapshot.borrow_mut().files.insert(path.to_owned(), state);
+        self.snapshot
+            .borrow_mut()
+            .files
+            .insert(path.to_owned(), state);
         read
     }
 
     fn matching_files(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
         let files = self.process.matching_files(pattern)?;
-        self.snapshot.borrow_mut().patterns.insert(pattern.to_owned(), files.clone());
+        self.snapshot
+            .borrow_mut()
+            .patterns
+            .insert(pattern.to_owned(), files.clone());
         Ok(files)
     }
 }
@@ -179,6 +216,9 @@ mod tests {
         std::fs::write(&file, "one").unwrap();
         // The file is too new, so it has no stamp.
         assert_eq!(read_stamp(&file), None);
-        assert!(read_stamp(Path::new("/proc/self/exe")).is_some() || read_stamp(Path::new("/usr")).is_some());
+        assert!(
+            read_stamp(Path::new("/proc/self/exe")).is_some()
+                || read_stamp(Path::new("/usr")).is_some()
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Decides when to read the manifest again: on SIGHUP, and when one of its files has changed. A source is restarted
-//! when one of its own files has changed.
+//! Decides when to read the manifest again: on SIGHUP, and when one of its files has changed. A
+//! source is restarted when one of its own files has changed.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::blocking;
 
 /// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Files must be unchanged for this time before a reload. An editor or a deployment writes several files, and each of
-/// them in pieces.
+/// Files must be unchanged for this time before a reload. An editor or a deployment writes several
+/// files, and each of them in pieces.
 const QUIET_PERIOD: Duration = Duration::from_millis(250);
 
 impl LiveTools {
@@ -22,7 +22,11 @@ impl LiveTools {
     pub async fn watch_for_changes(self: Arc<Self>, mut hangups: Signal) {
         let mut unsettled: Option<WatchedFiles> = None;
         loop {
-            let pause = if unsettled.is_some() { QUIET_PERIOD } else { POLL_INTERVAL };
+            let pause = if unsettled.is_some() {
+                QUIET_PERIOD
+            } else {
+                POLL_INTERVAL
+            };
             tokio::select! {
                 Some(()) = hangups.recv() => {
                     tracing::info!("SIGHUP: reloading the manifest");
@@ -37,16 +41,24 @@ impl LiveTools {
         }
     }
 
-    /// Polls the files once, and reloads if they have changed and are quiet. `unsettled` is the last snapshot, if it
-    /// differed from the files in use. Returns the new snapshot while the files still change, else `None`.
+    /// Polls the files once, and reloads if they have changed and are quiet. `unsettled` is the
+    /// last snapshot, if it differed from the files in use. Returns the new snapshot while the
+    /// files still change, else `None`.
     async fn poll_files(self: &Arc<Self>, unsettled: Option<WatchedFiles>) -> Option<WatchedFiles> {
         let before = {
             let state = self.state.lock().await;
-            WatchedFiles { manifest: state.manifest_files.clone(), sources: state.sources.files() }
+            WatchedFiles {
+                manifest: state.manifest_files.clone(),
+                sources: state.sources.files(),
+            }
         };
         let comparison = blocking::run_blocking(move || {
             let now = before.refreshed();
-            (now.manifest.has_same_content(&before.manifest), now.has_same_content(&before), now)
+            (
+                now.manifest.has_same_content(&before.manifest),
+                now.has_same_content(&before),
+                now,
+            )
         });
         let (same_manifest, same, now) = comparison.await?;
         if same {
@@ -69,7 +81,11 @@ impl LiveTools {
 
     /// Reloads. Failures are reported in the log and in `/readyz`. A panic must not end the watch.
     async fn reload_catching_panics(self: &Arc<Self>) {
-        if AssertUnwindSafe(self.reload()).catch_unwind().await.is_err() {
+        if AssertUnwindSafe(self.reload())
+            .catch_unwind()
+            .await
+            .is_err()
+        {
             tracing::error!("reading the manifest panicked; the previous one stays in use");
         }
     }
@@ -83,14 +99,22 @@ struct WatchedFiles {
 
 impl WatchedFiles {
     fn refreshed(&self) -> Self {
-        let sources = self.sources.iter().map(|(name, files)| (name.clone(), files.refreshed())).collect();
-        Self { manifest: self.manifest.refreshed(), sources }
+        let sources = self
+            .sources
+            .iter()
+            .map(|(name, files)| (name.clone(), files.refreshed()))
+            .collect();
+        Self {
+            manifest: self.manifest.refreshed(),
+            sources,
+        }
     }
 
     fn has_same_content(&self, other: &Self) -> bool {
         let mut pairs = self.sources.iter().zip(&other.sources);
         let same_count = self.sources.len() == other.sources.len();
-        let same = pairs.all(|((one, files), (other, others))| one == other && files.has_same_content(others));
+        let same = pairs
+            .all(|((one, files), (other, others))| one == other && files.has_same_content(others));
         self.manifest.has_same_content(&other.manifest) && same_count && same
     }
 }

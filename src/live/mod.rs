@@ -50,8 +50,9 @@ pub struct LiveTools {
     registry: Arc<Registry>,
     config: Arc<ServiceConfig>,
     process_env: ProcessEnv,
-    /// The HTTP clients of all registered tools. Each holds the system's certificates, about 100 KB. A new manifest
-    /// replaces the clients, so that tools which change later trust the certificates of that time.
+    /// The HTTP clients of all registered tools. Each holds the system's certificates, about 100
+    /// KB. A new manifest replaces the clients, so that tools which change later trust the
+    /// certificates of that time.
     clients: ArcSwap<HttpClients>,
     /// Locked during each change.
     state: tokio::sync::Mutex<State>,
@@ -76,7 +77,8 @@ struct State {
     manifest_files: FileSnapshot,
 }
 
-/// The state that program and manifest declare, without sources. A source that is listed later is added to it.
+/// The state that program and manifest declare, without sources. A source that is listed later is
+/// added to it.
 #[derive(Default)]
 struct DeclaredState {
     callers: Arc<Callers>,
@@ -94,7 +96,8 @@ pub struct ReloadStatus {
     pub accepted: u64,
     /// Manifests that were refused.
     pub refused: u64,
-    /// Why the current manifest file is not the one that is served. Short, and without contents of the file.
+    /// Why the current manifest file is not the one that is served. Short, and without contents of
+    /// the file.
     pub refusal: Option<String>,
 }
 
@@ -106,6 +109,9 @@ impl LiveTools {
 
     /// The outcome of the reloads so far; `None` without a manifest.
     pub fn reload_status(&self) -> Option<Arc<ReloadStatus>> {
-        self.config.manifest.is_some().then(|| self.reload_status.load_full())
+        self.config
+            .manifest
+            .is_some()
+            .then(|| self.reload_status.load_full())
     }
 }

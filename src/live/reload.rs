@@ -20,7 +20,8 @@ use crate::registry::{Registry, SkippedTool};
 use crate::tools::{HttpClients, ProcessEnv, Tool};
 
 impl LiveTools {
-    /// Fills an empty registry with the tools of program and manifest, and with the stored registered tools.
+    /// Fills an empty registry with the tools of program and manifest, and with the stored
+    /// registered tools.
     ///
     /// # Errors
     /// Why the service cannot be built.
@@ -32,8 +33,9 @@ impl LiveTools {
     ) -> Result<Arc<Self>, Error> {
         let (declared_state, sources) = (DeclaredState::default(), Sources::default());
         let process_env = ProcessEnv::new(registry.shared().redactor.clone(), &config.environment);
-        let process_env =
-            process_env.with_own_ports(config.own_ports.clone()).with_token_sources(config.token_sources.clone());
+        let process_env = process_env
+            .with_own_ports(config.own_ports.clone())
+            .with_token_sources(config.token_sources.clone());
         let live = Arc::new(Self {
             _shutdown_guard: process_env.shutdown_guard(),
             process_env,
@@ -53,21 +55,24 @@ impl LiveTools {
             status_changed: Sender::new(()),
             has_started: AtomicBool::new(false),
         });
-        live.apply_manifest(&mut *live.state.lock().await, manifest).await?;
+        live.apply_manifest(&mut *live.state.lock().await, manifest)
+            .await?;
         live.has_started.store(true, Ordering::Relaxed);
         Ok(live)
     }
 
-    /// Whether [`start`](Self::start) has ended. A source that is added later is not awaited by the readiness probe.
+    /// Whether [`start`](Self::start) has ended. A source that is added later is not awaited by the
+    /// readiness probe.
     pub(super) fn has_started(&self) -> bool {
         self.has_started.load(Ordering::Relaxed)
     }
 
-    /// Reads the manifest again. A valid manifest replaces the old one in one step: callers, tools, aliases. A manifest
-    /// with errors changes nothing, and the log has its errors. Without a manifest, this does nothing.
+    /// Reads the manifest again. A valid manifest replaces the old one in one step: callers, tools,
+    /// aliases. A manifest with errors changes nothing, and the log has its errors. Without a
+    /// manifest, this does nothing.
     ///
-    /// Running calls finish in the stacks in which they started. Counts of limits, switches, stored results of
-    /// unchanged tools and concurrency permits carry over.
+    /// Running calls finish in the stacks in which they started. Counts of limits, switches, stored
+    /// results of unchanged tools and concurrency permits carry over.
     ///
     /// # Errors
     /// Why the old manifest was kept.
@@ -80,9 +85,11 @@ impl LiveTools {
         let config = self.config.clone();
         let read = blocking::run_blocking(move || config.reread_manifest()).await;
         let ManifestReading { outcome, files } = read.ok_or(ledger::Error::Closed)?;
-        // Keep the snapshot even if the manifest has errors. Otherwise each poll would read the same errors again.
+        // Keep the snapshot even if the manifest has errors. Otherwise each poll would read the
+        // same errors again.
         state.manifest_files = files;
-        let outcome = outcome.and_then(|manifest| require_pins(manifest, &state.declared_state, &self.config));
+        let outcome = outcome
+            .and_then(|manifest| require_pins(manifest, &state.declared_state, &self.config));
         let result = match outcome {
             Ok(manifest) => self.replace_manifest(&mut state, manifest).await,
             Err(findings) => Err(Error::Manifest(findings)),
@@ -103,7 +110,11 @@ impl LiveTools {
         result
     }
 
-    async fn replace_manifest(self: &Arc<Self>, state: &mut State, manifest: Manifest) -> Result<(), Error> {
+    async fn replace_manifest(
+        self: &Arc<Self>,
+        state: &mut State,
+        manifest: Manifest,
+    ) -> Result<(), Error> {
         let new_settings = StartupSettings::from_manifest(&manifest);
         let before = self.registry.catalog();
         self.apply_manifest(state, manifest).await?;
@@ -111,18 +122,28 @@ impl LiveTools {
         let tools = after.changes_since(&before);
         let callers = after.callers().changes_since(before.callers());
         tracing::info!(count = after.len(), %tools, %callers, "a new manifest is served");
-        let deferred = state.startup_settings.changed_keys(&new_settings, &self.config);
+        let deferred = state
+            .startup_settings
+            .changed_keys(&new_settings, &self.config);
         if !deferred.is_empty() {
-            tracing::warn!(keys = deferred.join(", "), "changed settings take effect at the next start");
+            tracing::warn!(
+                keys = deferred.join(", "),
+                "changed settings take effect at the next start"
+            );
         }
         Ok(())
     }
 
     /// Makes the manifest the current one.
-    async fn apply_manifest(self: &Arc<Self>, state: &mut State, manifest: Manifest) -> Result<(), Error> {
-        // The order matters. First come the checks that can refuse the manifest. The redactor learns the new secrets
-        // before a tool can use them. Then the catalog is replaced. `state.declared_state` follows only after that has
-        // succeeded, so a refused manifest leaves no trace in later changes.
+    async fn apply_manifest(
+        self: &Arc<Self>,
+        state: &mut State,
+        manifest: Manifest,
+    ) -> Result<(), Error> {
+        // The order matters. First come the checks that can refuse the manifest. The redactor
+        // learns the new secrets before a tool can use them. Then the catalog is replaced.
+        // `state.declared_state` follows only after that has succeeded, so a refused manifest
+        // leaves no trace in later changes.
         let Manifest {
             defaults,
             callers,
@@ -136,17 +157,23 @@ impl LiveTools {
             tool_lists,
             ..
         } = manifest;
-        // A truncated file, or one that is still being written, must not open the service to every client.
+        // A truncated file, or one that is still being written, must not open the service to every
+        // client.
         if callers.is_empty() && !self.registry.catalog().callers().is_empty() {
             return Err(Error::CallersRemoved);
         }
         let tools = self.config.collect_tools(tools, &replaced_natives)?;
-        let sources = snapshot_files(self.config.collect_sources(sources)?).await.ok_or(ledger::Error::Closed)?;
-        self.registry
-            .shared()
-            .redactor
-            .add_secrets(secrets.iter().map(String::as_str).chain(tools.iter().flat_map(Tool::secret_values)));
-        self.clients.store(Arc::new(HttpClients::new(self.config.own_ports.clone())));
+        let sources = snapshot_files(self.config.collect_sources(sources)?)
+            .await
+            .ok_or(ledger::Error::Closed)?;
+        self.registry.shared().redactor.add_secrets(
+            secrets
+                .iter()
+                .map(String::as_str)
+                .chain(tools.iter().flat_map(Tool::secret_values)),
+        );
+        self.clients
+            .store(Arc::new(HttpClients::new(self.config.own_ports.clone())));
         let declared_state = DeclaredState {
             callers: Arc::new(Callers::new(callers)),
             calls,
@@ -154,7 +181,9 @@ impl LiveTools {
             defaults,
             has_pins: pins.is_some(),
         };
-        let skipped = self.replace_sources(&mut state.sources, &declared_state, sources).await?;
+        let skipped = self
+            .replace_sources(&mut state.sources, &declared_state, sources)
+            .await?;
         state.declared_state = declared_state;
         for warning in warnings {
             tracing::warn!("{warning}");
@@ -168,13 +197,25 @@ impl LiveTools {
     }
 }
 
-/// Refuses the manifest if its pins are gone while it has servers. Without this check, deleting the file of pins would
-/// serve every tool of those servers unapproved. An unreadable file is refused as well.
-fn require_pins(manifest: Manifest, before: &DeclaredState, config: &ServiceConfig) -> Result<Manifest, Vec<Finding>> {
-    let has_servers = manifest.sources.iter().any(|source| source.settings.can_be_pinned());
+/// Refuses the manifest if its pins are gone while it has servers. Without this check, deleting the
+/// file of pins would serve every tool of those servers unapproved. An unreadable file is refused
+/// as well.
+fn require_pins(
+    manifest: Manifest,
+    before: &DeclaredState,
+    config: &ServiceConfig,
+) -> Result<Manifest, Vec<Finding>> {
+    let has_servers = manifest
+        .sources
+        .iter()
+        .any(|source| source.settings.can_be_pinned());
     match &config.manifest {
         Some(path) if before.has_pins && has_servers && manifest.pins.is_none() => {
-            let location = Location { file: pins::pins_path(path).into(), line: 1, column: 1 };
+            let location = Location {
+                file: pins::pins_path(path).into(),
+                line: 1,
+                column: 1,
+            };
             let message = "is missing, so the pins that were read from it stay in effect; restore the file, or restart the \
                            service to serve without pins";
             Err(vec![Finding::error(location, "", message)])
@@ -192,10 +233,12 @@ pub(super) fn log_skipped_tools(skipped: &[SkippedTool]) {
 /// The reason in short, for `/readyz`. It has no details of the manifest.
 fn summarize_refusal(error: &Error) -> String {
     let reason = match error {
-        Error::Manifest(findings) => match findings.iter().filter(|found| is_error(found)).count() {
-            1 => "it has an error".to_owned(),
-            many => format!("it has {many} errors"),
-        },
+        Error::Manifest(findings) => {
+            match findings.iter().filter(|found| is_error(found)).count() {
+                1 => "it has an error".to_owned(),
+                many => format!("it has {many} errors"),
+            }
+        }
         Error::Tool(_) => "a tool in it cannot be built".into(),
         Error::Ledger(_) => "the ledger could not be read".into(),
         Error::CallersRemoved => "it has no callers".into(),

@@ -48,10 +48,16 @@ impl ServiceConfig {
     /// Reads the manifest. Without a manifest, returns the defaults.
     pub(crate) fn read_manifest(&self) -> ManifestReading {
         let Some(path) = &self.manifest else {
-            return ManifestReading { outcome: Ok(Manifest::default()), files: FileSnapshot::default() };
+            return ManifestReading {
+                outcome: Ok(Manifest::default()),
+                files: FileSnapshot::default(),
+            };
         };
-        let natives: HashMap<String, Tool> =
-            self.program_tools.iter().map(|tool| (tool.name().to_owned(), tool.clone())).collect();
+        let natives: HashMap<String, Tool> = self
+            .program_tools
+            .iter()
+            .map(|tool| (tool.name().to_owned(), tool.clone()))
+            .collect();
         let recorder = FileRecorder::new(&self.environment);
         let host = Host {
             natives: Some(&natives),
@@ -59,40 +65,74 @@ impl ServiceConfig {
             own_ports: self.own_ports.clone(),
             token_sources: self.token_sources.clone(),
         };
-        let outcome =
-            manifest::load_for_host(path, &recorder, &host).and_then(|manifest| self.refuse_own_address(manifest));
-        ManifestReading { outcome, files: recorder.into_snapshot() }
+        let outcome = manifest::load_for_host(path, &recorder, &host)
+            .and_then(|manifest| self.refuse_own_address(manifest));
+        ManifestReading {
+            outcome,
+            files: recorder.into_snapshot(),
+        }
     }
 
-    /// Checks that no MCP server of the manifest is this service itself. The check needs the address that the service
-    /// really listens on, which may come from outside the manifest. So the loader cannot do it.
+    /// Checks that no MCP server of the manifest is this service itself. The check needs the
+    /// address that the service really listens on, which may come from outside the manifest. So the
+    /// loader cannot do it.
     fn refuse_own_address(&self, manifest: Manifest) -> Result<Manifest, Vec<Finding>> {
         let listen = self.listen.as_ref().unwrap_or(&manifest.listen);
         let found = manifest::self_references(&manifest, listen).map(|(name, message)| {
             let file = self.manifest.as_deref().unwrap_or(Path::new("")).into();
-            Finding::error(Location { file, line: 1, column: 1 }, format!("mcp_servers.{name}.url"), message)
+            Finding::error(
+                Location {
+                    file,
+                    line: 1,
+                    column: 1,
+                },
+                format!("mcp_servers.{name}.url"),
+                message,
+            )
         });
         let found: Vec<Finding> = found.collect();
-        if found.is_empty() { Ok(manifest) } else { Err(found) }
+        if found.is_empty() {
+            Ok(manifest)
+        } else {
+            Err(found)
+        }
     }
 
-    /// Reads the manifest while the service runs. Here an empty file is an error: it would remove all tools and
-    /// callers, and a file looks empty while it is being written.
+    /// Reads the manifest while the service runs. Here an empty file is an error: it would remove
+    /// all tools and callers, and a file looks empty while it is being written.
     pub(super) fn reread_manifest(&self) -> ManifestReading {
         let mut reading = self.read_manifest();
-        if let Some(path) = self.manifest.as_deref().filter(|path| reading.files.is_blank(path)) {
-            let location = Location { file: path.into(), line: 1, column: 1 };
+        if let Some(path) = self
+            .manifest
+            .as_deref()
+            .filter(|path| reading.files.is_blank(path))
+        {
+            let location = Location {
+                file: path.into(),
+                line: 1,
+                column: 1,
+            };
             let message = "is empty; to serve nothing at all, stop the service";
             reading.outcome = Err(vec![Finding::error(location, "", message)]);
         }
         reading
     }
 
-    /// The tools of program and manifest, with the values of the variables that they declare. `overridden` names the
-    /// program's tools that entries of the manifest replace.
-    pub(super) fn collect_tools(&self, declared: Vec<Tool>, overridden: &[String]) -> Result<Vec<Tool>, BuildError> {
-        let own = self.program_tools.iter().filter(|tool| !overridden.iter().any(|name| name == tool.name())).cloned();
-        own.chain(declared).map(|tool| Ok(self.with_deny_list(tool.with_env_values(&self.environment)?))).collect()
+    /// The tools of program and manifest, with the values of the variables that they declare.
+    /// `overridden` names the program's tools that entries of the manifest replace.
+    pub(super) fn collect_tools(
+        &self,
+        declared: Vec<Tool>,
+        overridden: &[String],
+    ) -> Result<Vec<Tool>, BuildError> {
+        let own = self
+            .program_tools
+            .iter()
+            .filter(|tool| !overridden.iter().any(|name| name == tool.name()))
+            .cloned();
+        own.chain(declared)
+            .map(|tool| Ok(self.with_deny_list(tool.with_env_values(&self.environment)?)))
+            .collect()
     }
 
     /// Returns the tool, disabled if a `deny` pattern matches it.
@@ -108,7 +148,10 @@ impl ServiceConfig {
     }
 
     /// The sources of program and manifest.
-    pub(super) fn collect_sources(&self, declared: Vec<DeclaredSource>) -> Result<Vec<DeclaredSource>, BuildError> {
+    pub(super) fn collect_sources(
+        &self,
+        declared: Vec<DeclaredSource>,
+    ) -> Result<Vec<DeclaredSource>, BuildError> {
         let mut all = self.program_sources.clone();
         for mut source in declared {
             source.settings.set_venv_dir(&self.venv_folder);

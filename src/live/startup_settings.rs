@@ -18,7 +18,14 @@ pub(super) struct StartupSettings {
 
 impl StartupSettings {
     pub(super) fn from_manifest(manifest: &Manifest) -> Self {
-        let Manifest { server, listen, ledger, digest_key, cache_bytes, .. } = manifest;
+        let Manifest {
+            server,
+            listen,
+            ledger,
+            digest_key,
+            cache_bytes,
+            ..
+        } = manifest;
         Self {
             server: server.clone(),
             listen: listen.clone(),
@@ -28,29 +35,62 @@ impl StartupSettings {
         }
     }
 
-    /// Keys whose values differ in `newer`. Skips a setting that was given outside the manifest, because the manifest
-    /// cannot change it.
+    /// Keys whose values differ in `newer`. Skips a setting that was given outside the manifest,
+    /// because the manifest cannot change it.
     pub(super) fn changed_keys(&self, newer: &Self, config: &ServiceConfig) -> Vec<&'static str> {
-        let ServerSettings { max_body, max_in_flight, linger, drain, allowed_hosts, allowed_origins, allow_open } =
-            &self.server;
-        let ledger::Settings { url, base, durability, retention, max_bytes, accept_loss: _ } = &self.ledger;
+        let ServerSettings {
+            max_body,
+            max_in_flight,
+            linger,
+            drain,
+            allowed_hosts,
+            allowed_origins,
+            allow_open,
+        } = &self.server;
+        let ledger::Settings {
+            url,
+            base,
+            durability,
+            retention,
+            max_bytes,
+            accept_loss: _,
+        } = &self.ledger;
         let keys = [
-            ("server.listen", config.listen.is_none() && self.listen != newer.listen),
+            (
+                "server.listen",
+                config.listen.is_none() && self.listen != newer.listen,
+            ),
             ("server.max_body", *max_body != newer.server.max_body),
-            ("server.max_in_flight", *max_in_flight != newer.server.max_in_flight),
+            (
+                "server.max_in_flight",
+                *max_in_flight != newer.server.max_in_flight,
+            ),
             ("server.linger", *linger != newer.server.linger),
             ("server.drain", *drain != newer.server.drain),
-            ("server.allowed_hosts", *allowed_hosts != newer.server.allowed_hosts),
-            ("server.allowed_origins", *allowed_origins != newer.server.allowed_origins),
+            (
+                "server.allowed_hosts",
+                *allowed_hosts != newer.server.allowed_hosts,
+            ),
+            (
+                "server.allowed_origins",
+                *allowed_origins != newer.server.allowed_origins,
+            ),
             ("server.allow_open", *allow_open != newer.server.allow_open),
-            ("ledger.url", !config.has_ledger_override && (url, base) != (&newer.ledger.url, &newer.ledger.base)),
+            (
+                "ledger.url",
+                !config.has_ledger_override
+                    && (url, base) != (&newer.ledger.url, &newer.ledger.base),
+            ),
             ("ledger.durability", *durability != newer.ledger.durability),
             ("ledger.retention", *retention != newer.ledger.retention),
             ("ledger.max_bytes", *max_bytes != newer.ledger.max_bytes),
             ("ledger.digest_key", self.digest_key != newer.digest_key),
             ("cache.max_bytes", self.cache_bytes != newer.cache_bytes),
         ];
-        keys.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
+        keys.into_iter()
+            .filter(|(_, changed)| *changed)
+            .map(|(key, _)| key)
+            .collect()
     }
 }
 
@@ -61,14 +101,26 @@ mod tests {
     #[test]
     fn changed_keys_skip_overridden_settings() {
         let start = StartupSettings::from_manifest(&Manifest::default());
-        let mut later = Manifest { listen: "127.0.0.1:1".into(), cache_bytes: 7, ..Manifest::default() };
+        let mut later = Manifest {
+            listen: "127.0.0.1:1".into(),
+            cache_bytes: 7,
+            ..Manifest::default()
+        };
         later.ledger.url = "sqlite://other.db".into();
         later.server.allowed_hosts.push("crib".into());
         let later = StartupSettings::from_manifest(&later);
-        let keys = ["server.listen", "server.allowed_hosts", "ledger.url", "cache.max_bytes"];
+        let keys = [
+            "server.listen",
+            "server.allowed_hosts",
+            "ledger.url",
+            "cache.max_bytes",
+        ];
         assert_eq!(start.changed_keys(&later, &ServiceConfig::default()), keys);
-        let given =
-            ServiceConfig { listen: Some("127.0.0.1:2".into()), has_ledger_override: true, ..ServiceConfig::default() };
+        let given = ServiceConfig {
+            listen: Some("127.0.0.1:2".into()),
+            has_ledger_override: true,
+            ..ServiceConfig::default()
+        };
         assert_eq!(start.changed_keys(&later, &given), [keys[1], keys[3]]);
         assert_eq!(later.changed_keys(&later, &given), [""; 0]);
     }

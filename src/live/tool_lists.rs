@@ -19,20 +19,36 @@ pub(super) struct ToolLists {
 impl LiveTools {
     /// Replaces the lists with those of a new manifest.
     pub(super) fn replace_tool_lists(&self, entries: Vec<ListEntry>) {
-        *self.tool_lists.lock().unwrap_or_else(PoisonError::into_inner) =
-            ToolLists { entries, unmatched: HashSet::new() };
+        *self
+            .tool_lists
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = ToolLists {
+            entries,
+            unmatched: HashSet::new(),
+        };
         self.check_tool_lists();
     }
 
-    /// Logs the entries that match no tool, and those reported before that match a tool now. Does nothing until all
-    /// sources have settled, because their tools are not known before.
+    /// Logs the entries that match no tool, and those reported before that match a tool now. Does
+    /// nothing until all sources have settled, because their tools are not known before.
     pub(super) fn check_tool_lists(&self) {
-        if !self.source_statuses.load().iter().all(|status| status.is_settled()) {
+        if !self
+            .source_statuses
+            .load()
+            .iter()
+            .all(|status| status.is_settled())
+        {
             return;
         }
         let catalog = self.registry.catalog();
-        let names: Vec<&str> = catalog.entries().flat_map(|entry| entry.definition.names()).collect();
-        let mut lists = self.tool_lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let names: Vec<&str> = catalog
+            .entries()
+            .flat_map(|entry| entry.definition.names())
+            .collect();
+        let mut lists = self
+            .tool_lists
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let ToolLists { entries, unmatched } = &mut *lists;
         for (at, entry) in entries.iter().enumerate() {
             match entry.finding_for(&names, Knowledge::Some) {

@@ -11,8 +11,8 @@ use tracing_subscriber::fmt::MakeWriter;
 pub(crate) struct CapturedLog {
     lines: LineBuffer,
     _guard: DefaultGuard,
-    /// A second subscriber. With only one in the process, `tracing` asks the current thread whether an event is
-    /// enabled. Another test's thread would then disable the event for all threads.
+    /// A second subscriber. With only one in the process, `tracing` asks the current thread whether
+    /// an event is enabled. Another test's thread would then disable the event for all threads.
     _second: Dispatch,
 }
 
@@ -23,16 +23,31 @@ struct LineBuffer(Arc<Mutex<Vec<u8>>>);
 pub(crate) fn capture_log() -> CapturedLog {
     let second = Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
     let lines = LineBuffer::default();
-    let log =
-        tracing_subscriber::fmt().with_max_level(Level::INFO).with_ansi(false).with_writer(lines.clone()).finish();
-    CapturedLog { lines, _guard: tracing::subscriber::set_default(log), _second: second }
+    let log = tracing_subscriber::fmt()
+        .with_max_level(Level::INFO)
+        .with_ansi(false)
+        .with_writer(lines.clone())
+        .finish();
+    CapturedLog {
+        lines,
+        _guard: tracing::subscriber::set_default(log),
+        _second: second,
+    }
 }
 
 impl CapturedLog {
     /// The number of lines with this text.
     pub(crate) fn count_lines(&self, text: &str) -> usize {
-        let bytes = self.lines.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        String::from_utf8_lossy(&bytes).lines().filter(|line| line.contains(text)).count()
+        let bytes = self
+            .lines
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        String::from_utf8_lossy(&bytes)
+            .lines()
+            .filter(|line| line.contains(text))
+            .count()
     }
 
     /// Whether a line has this text.
@@ -43,7 +58,10 @@ impl CapturedLog {
 
 impl Write for LineBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

@@ -6,10 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 use tracing::Level;
 
 use super::TARGET;
-use crate::call::{CacheStatus, Caller, ErrorKind, Invocation, InvocationId, ToolName, TraceContext};
+use crate::call::{
+    CacheStatus, Caller, ErrorKind, Invocation, InvocationId, ToolName, TraceContext,
+};
 use crate::ledger::{Row, State};
 
-/// The end of a call: only handles and numbers. So it is cheap to make and keeps no result in memory.
+/// The end of a call: only handles and numbers. So it is cheap to make and keeps no result in
+/// memory.
 pub(super) struct EndedCall {
     pub(super) at: Timestamp,
     pub(super) id: InvocationId,
@@ -34,7 +37,10 @@ impl EndedCall {
     pub(super) fn new(invocation: &Invocation, row: &Row) -> Self {
         let duration_us = row.duration_us.unwrap_or_default();
         Self {
-            at: row.started_at.checked_add(SignedDuration::from_micros(duration_us)).unwrap_or(row.started_at),
+            at: row
+                .started_at
+                .checked_add(SignedDuration::from_micros(duration_us))
+                .unwrap_or(row.started_at),
             id: row.id,
             request_id: invocation.request_id.clone(),
             trace: invocation.trace.clone(),
@@ -53,7 +59,11 @@ impl EndedCall {
     }
 
     pub(super) fn level(&self) -> Level {
-        if self.replayed { Level::INFO } else { level_for(self.kind) }
+        if self.replayed {
+            Level::INFO
+        } else {
+            level_for(self.kind)
+        }
     }
 
     pub(super) fn trace_id(&self) -> Option<&str> {
@@ -98,9 +108,9 @@ impl EndedCall {
     }
 }
 
-/// The importance of a call's end for the operator. A failure of the service itself is an error. A failure of the
-/// tool or its backend, an overload, or an expired time is a warning. Everything else is information, including error
-/// results and mistakes of the caller.
+/// The importance of a call's end for the operator. A failure of the service itself is an error. A
+/// failure of the tool or its backend, an overload, or an expired time is a warning. Everything
+/// else is information, including error results and mistakes of the caller.
 pub(super) fn level_for(kind: Option<ErrorKind>) -> Level {
     match kind {
         Some(ErrorKind::Internal | ErrorKind::LedgerUnavailable) => Level::ERROR,

@@ -1,4 +1,5 @@
-//! Formats the end of a call as a line of text, like the other lines of the log (tracing-subscriber's).
+//! Formats the end of a call as a line of text, like the other lines of the log
+//! (tracing-subscriber's).
 
 use std::io::Write as _;
 
@@ -97,7 +98,16 @@ impl Format {
         let (level, message) = (Level::WARN, "log lines were lost: nothing read the output");
         match self {
             Self::Json => {
-                append_json(out, &LostLines { timestamp: now, level: level.as_str(), message, lines, target: TARGET });
+                append_json(
+                    out,
+                    &LostLines {
+                        timestamp: now,
+                        level: level.as_str(),
+                        message,
+                        lines,
+                        target: TARGET,
+                    },
+                );
             }
             Self::Human { colour } => {
                 append_prefix(out, colour, now, level);
@@ -120,12 +130,20 @@ fn append_prefix(out: &mut Vec<u8>, colour: bool, at: Timestamp, level: Level) {
         (true, Level::WARN) => ("\x1b[2m", "\x1b[33m", "\x1b[0m"),
         (true, _) => ("\x1b[2m", "\x1b[32m", "\x1b[0m"),
     };
-    let _ = write!(out, "{dim}{at:.6}{plain} {hue}{:>5}{plain} {dim}{TARGET}:{plain} ", level.as_str());
+    let _ = write!(
+        out,
+        "{dim}{at:.6}{plain} {hue}{:>5}{plain} {dim}{TARGET}:{plain} ",
+        level.as_str()
+    );
 }
 
 fn append_human(out: &mut Vec<u8>, colour: bool, ended: &EndedCall) {
     append_prefix(out, colour, ended.at, ended.level());
-    let (tool, state, took) = (ended.tool.as_str(), ended.state.as_str(), ended.duration_ms());
+    let (tool, state, took) = (
+        ended.tool.as_str(),
+        ended.state.as_str(),
+        ended.duration_ms(),
+    );
     let _ = write!(out, "{tool} {state} in {took} ms");
     if let Some(kind) = ended.kind {
         let _ = write!(out, " kind={}", kind.as_str());
@@ -143,10 +161,13 @@ fn append_human(out: &mut Vec<u8>, colour: bool, ended: &EndedCall) {
         out.extend_from_slice(b" replayed");
     }
     let _ = write!(out, " caller={:?}", &*ended.caller.name);
-    // These values come from the caller. As quoted text they cannot start a new line or move the cursor.
-    for (name, id) in
-        [("run_id", &ended.run_id), ("tool_use_id", &ended.tool_use_id), ("request_id", &ended.request_id)]
-    {
+    // These values come from the caller. As quoted text they cannot start a new line or move the
+    // cursor.
+    for (name, id) in [
+        ("run_id", &ended.run_id),
+        ("tool_use_id", &ended.tool_use_id),
+        ("request_id", &ended.request_id),
+    ] {
         if let Some(id) = id {
             let _ = write!(out, " {name}={id:?}");
         }
@@ -172,8 +193,11 @@ mod tests {
             at: "2026-06-15T12:00:30.123Z".parse().unwrap(),
             id: "01902d5e-0000-7000-8000-000000000001".parse().unwrap(),
             request_id: Some("r-1".into()),
-            trace: TraceContext::from_headers([&b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"[..]], [])
-                .map(Arc::new),
+            trace: TraceContext::from_headers(
+                [&b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"[..]],
+                [],
+            )
+            .map(Arc::new),
             tool: ToolName::parse("get_weather").unwrap(),
             caller: Arc::new(Caller::new("agent", false)),
             run_id: Some("run\n\u{1b}[2J\"".into()),

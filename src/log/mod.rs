@@ -1,10 +1,10 @@
-//! The log: one line for each call, and the thread that writes the log. A line shows caller, tool and outcome, never
-//! arguments or results. The thread also writes all other lines of the program.
+//! The log: one line for each call, and the thread that writes the log. A line shows caller, tool
+//! and outcome, never arguments or results. The thread also writes all other lines of the program.
 //!
-//! Calls do not wait for the log. The end of a call is put into a bounded queue as plain data. The thread formats and
-//! writes everything that has collected at once. If nothing reads the output, calls continue and lines are lost.
-//! Their number is reported later in a separate line and in the metrics. Programs that embed the crate get tracing
-//! events by default.
+//! Calls do not wait for the log. The end of a call is put into a bounded queue as plain data. The
+//! thread formats and writes everything that has collected at once. If nothing reads the output,
+//! calls continue and lines are lost. Their number is reported later in a separate line and in the
+//! metrics. Programs that embed the crate get tracing events by default.
 
 #[cfg(test)]
 pub(crate) mod captured_log;
@@ -86,10 +86,15 @@ impl CallLog {
 
     /// Logs that the answer in this row was given again.
     pub fn log_replayed(&self, invocation: &Invocation, row: &Row) {
-        let ended = || EndedCall { replayed: true, ..EndedCall::new(invocation, row) };
+        let ended = || EndedCall {
+            replayed: true,
+            ..EndedCall::new(invocation, row)
+        };
         match &self.0 {
             Destination::Events => ended().emit(),
-            Destination::Lines { writer, min_level } if Level::INFO <= *min_level => writer.log_call(ended()),
+            Destination::Lines { writer, min_level } if Level::INFO <= *min_level => {
+                writer.log_call(ended())
+            }
             Destination::Discard | Destination::Lines { .. } => {}
         }
     }

@@ -18,7 +18,9 @@ struct GatedWriter {
 impl io::Write for GatedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _ = self.permits.recv();
-        let _ = self.written.send(String::from_utf8(bytes.to_vec()).unwrap());
+        let _ = self
+            .written
+            .send(String::from_utf8(bytes.to_vec()).unwrap());
         Ok(bytes.len())
     }
 
@@ -29,7 +31,14 @@ impl io::Write for GatedWriter {
 
 fn log(min_level: LevelFilter) -> (CallLog, Receiver<String>, SyncSender<()>) {
     let ((written, read), (permit, wait)) = (sync_channel(4096), sync_channel(4096));
-    let writer = LogWriter::spawn(GatedWriter { written, permits: wait }, Format::Json).unwrap();
+    let writer = LogWriter::spawn(
+        GatedWriter {
+            written,
+            permits: wait,
+        },
+        Format::Json,
+    )
+    .unwrap();
     (CallLog::lines(writer, min_level), read, permit)
 }
 
@@ -37,23 +46,53 @@ fn call(log: &CallLog, kind: Option<ErrorKind>) {
     let caller = Arc::new(Caller::anonymous());
     let mut arguments = JsonObject::new();
     arguments.insert("password".into(), "an-argument".into());
-    let invocation = Invocation::new(ToolName::parse("t").unwrap(), arguments, caller, Timestamp::UNIX_EPOCH);
+    let invocation = Invocation::new(
+        ToolName::parse("t").unwrap(),
+        arguments,
+        caller,
+        Timestamp::UNIX_EPOCH,
+    );
     let row = Row::from_invocation(&invocation, Effect::Read, State::Succeeded);
-    log.log_ended(&invocation, &Row { kind, duration_us: Some(1500), result: Some("a-result".into()), ..row });
+    log.log_ended(
+        &invocation,
+        &Row {
+            kind,
+            duration_us: Some(1500),
+            result: Some("a-result".into()),
+            ..row
+        },
+    );
 }
 
 #[tokio::test]
 async fn lines_keep_order_and_respect_the_level() {
     let (log, read, permit) = log(LevelFilter::WARN);
     drop(permit);
-    for kind in [None, Some(ErrorKind::Overloaded), Some(ErrorKind::InvalidArguments), Some(ErrorKind::Internal)] {
+    for kind in [
+        None,
+        Some(ErrorKind::Overloaded),
+        Some(ErrorKind::InvalidArguments),
+        Some(ErrorKind::Internal),
+    ] {
         call(&log, kind);
     }
     log.flush().await;
     let text: String = read.try_iter().collect();
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let levels: Vec<_> = lines.iter().map(|line| (&line["level"], &line["kind"])).collect();
-    assert_eq!(levels, [(&"WARN".into(), &"overloaded".into()), (&"ERROR".into(), &"internal".into())]);
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let levels: Vec<_> = lines
+        .iter()
+        .map(|line| (&line["level"], &line["kind"]))
+        .collect();
+    assert_eq!(
+        levels,
+        [
+            (&"WARN".into(), &"overloaded".into()),
+            (&"ERROR".into(), &"internal".into())
+        ]
+    );
     assert_eq!(lines[0]["timestamp"], "1970-01-01T00:00:00.0015Z");
     assert!(!text.contains("an-argument") && !text.contains("a-result"));
 }
@@ -71,17 +110,36 @@ async fn slow_reader_gets_count_of_lost_lines() {
     drop(permit);
     log.flush().await;
     let text: String = read.try_iter().collect();
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let (reports, written): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line["lines"].is_u64());
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let (reports, written): (Vec<_>, Vec<_>) =
+        lines.iter().partition(|line| line["lines"].is_u64());
     assert_eq!(written.len() as u64 + lost, calls as u64);
-    assert_eq!(reports.iter().filter_map(|line| line["lines"].as_u64()).sum::<u64>(), lost);
+    assert_eq!(
+        reports
+            .iter()
+            .filter_map(|line| line["lines"].as_u64())
+            .sum::<u64>(),
+        lost
+    );
 }
 
 #[test]
 fn error_kinds_have_the_right_level() {
     use ErrorKind::{Cancelled, Internal, LedgerUnavailable, UpstreamFailed, UsageLimitReached};
     let level = |kind| ended_call::level_for(kind);
-    assert_eq!((level(None), level(Some(UsageLimitReached))), (Level::INFO, Level::INFO));
-    assert_eq!((level(Some(Cancelled)), level(Some(UpstreamFailed))), (Level::INFO, Level::WARN));
-    assert_eq!((level(Some(LedgerUnavailable)), level(Some(Internal))), (Level::ERROR, Level::ERROR));
+    assert_eq!(
+        (level(None), level(Some(UsageLimitReached))),
+        (Level::INFO, Level::INFO)
+    );
+    assert_eq!(
+        (level(Some(Cancelled)), level(Some(UpstreamFailed))),
+        (Level::INFO, Level::WARN)
+    );
+    assert_eq!(
+        (level(Some(LedgerUnavailable)), level(Some(Internal))),
+        (Level::ERROR, Level::ERROR)
+    );
 }

@@ -1,7 +1,8 @@
 //! The thread that writes the log.
 //!
-//! It is a thread, not a task: writing blocks while nothing reads the output, and a blocked task would hold one of
-//! the runtime's workers. One thread writes all lines, so lines stay whole and in order.
+//! It is a thread, not a task: writing blocks while nothing reads the output, and a blocked task
+//! would hold one of the runtime's workers. One thread writes all lines, so lines stay whole and in
+//! order.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +15,11 @@ use tokio::sync::{mpsc, oneshot};
 use super::ended_call::EndedCall;
 use super::line::Format;
 
-/// Maximum number of entries that wait to be written: lines, or ends of calls, some hundred bytes each.
+/// Maximum number of entries that wait to be written: lines, or ends of calls, some hundred bytes
+/// each.
 pub(super) const QUEUE_CAPACITY: usize = 4096;
-/// The thread sleeps this long after each write. So under load a call does not wake the thread, and one write takes
-/// everything that has collected.
+/// The thread sleeps this long after each write. So under load a call does not wake the thread, and
+/// one write takes everything that has collected.
 const BATCH_INTERVAL: Duration = Duration::from_millis(10);
 /// The maximum time that [`LogWriter::flush`] waits while nothing reads the output.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -29,9 +31,9 @@ enum WriterRequest {
     Flush(oneshot::Sender<()>),
 }
 
-/// The handle of the thread, which ends when no handle remains. As a writer (for example of tracing-subscriber) it
-/// takes one whole line in each `write`. It never blocks or fails: if the queue is full, the line is lost and
-/// counted.
+/// The handle of the thread, which ends when no handle remains. As a writer (for example of
+/// tracing-subscriber) it takes one whole line in each `write`. It never blocks or fails: if the
+/// queue is full, the line is lost and counted.
 #[derive(Clone)]
 pub struct LogWriter {
     queue: mpsc::Sender<WriterRequest>,
@@ -48,8 +50,14 @@ impl LogWriter {
         let (queue, requests) = mpsc::channel(QUEUE_CAPACITY);
         let lost = Arc::new(AtomicU64::new(0));
         let counted = lost.clone();
-        std::thread::Builder::new().name("log".into()).spawn(move || run_writer(requests, out, format, &counted))?;
-        Ok(Self { queue, lost, format })
+        std::thread::Builder::new()
+            .name("log".into())
+            .spawn(move || run_writer(requests, out, format, &counted))?;
+        Ok(Self {
+            queue,
+            lost,
+            format,
+        })
     }
 
     /// The format of calls.
@@ -96,7 +104,12 @@ impl io::Write for LogWriter {
 }
 
 /// Writes until no sender remains.
-fn run_writer(mut requests: mpsc::Receiver<WriterRequest>, mut out: impl io::Write, format: Format, lost: &AtomicU64) {
+fn run_writer(
+    mut requests: mpsc::Receiver<WriterRequest>,
+    mut out: impl io::Write,
+    format: Format,
+    lost: &AtomicU64,
+) {
     let (mut batch, mut text, mut reported) = (Vec::with_capacity(QUEUE_CAPACITY), Vec::new(), 0);
     while requests.blocking_recv_many(&mut batch, QUEUE_CAPACITY) > 0 {
         let mut waiting = Vec::new();

@@ -18,7 +18,10 @@ const SHARED_MESSAGE: &str = "each call sends its caller's own credentials, so i
 
 /// Whether the name can be the name of a credential.
 pub(super) fn is_credential_name(name: &str) -> bool {
-    (1..=64).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+    (1..=64).contains(&name.len())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
 }
 
 /// The text that stands for `${caller:NAME}` at `path` of an entry from now on.
@@ -43,16 +46,23 @@ pub(super) fn resolve(
              {{{name}: …}}`"
         ));
     }
-    let known: BTreeSet<&str> = callers.iter().flat_map(|caller| caller.credentials.names()).collect();
+    let known: BTreeSet<&str> = callers
+        .iter()
+        .flat_map(|caller| caller.credentials.names())
+        .collect();
     if known.contains(name) {
         return Ok(literal::caller_reference(name));
     }
-    Err(match suggest::closest_name(name, known.iter().copied(), suggest::MIN_HINT_RATIO) {
-        Some(near) => format!("no caller has a credential `{name}`, did you mean `{near}`?"),
-        None => {
-            format!("no caller has a credential `{name}`: write `credentials: {{{name}: …}}` in entries of `callers:`")
-        }
-    })
+    Err(
+        match suggest::closest_name(name, known.iter().copied(), suggest::MIN_HINT_RATIO) {
+            Some(near) => format!("no caller has a credential `{name}`, did you mean `{near}`?"),
+            None => {
+                format!(
+                    "no caller has a credential `{name}`: write `credentials: {{{name}: …}}` in entries of `callers:`"
+                )
+            }
+        },
+    )
 }
 
 /// Whether a text in the node refers to a credential of the caller.
@@ -62,18 +72,45 @@ pub(super) fn has_caller_references(node: &Node) -> bool {
 }
 
 /// Reports a policy that shares results among callers.
-pub(super) fn refuse_shared_cache(policy: &PolicyEntry, node: &Node, entry_path: &str, findings: &mut Findings) {
-    if policy.cache.as_ref().is_some_and(|cache| cache.scope == CacheScope::Shared) {
-        findings.error(node, &["cache".into(), "scope".into()], entry_path, SHARED_MESSAGE);
+pub(super) fn refuse_shared_cache(
+    policy: &PolicyEntry,
+    node: &Node,
+    entry_path: &str,
+    findings: &mut Findings,
+) {
+    if policy
+        .cache
+        .as_ref()
+        .is_some_and(|cache| cache.scope == CacheScope::Shared)
+    {
+        findings.error(
+            node,
+            &["cache".into(), "scope".into()],
+            entry_path,
+            SHARED_MESSAGE,
+        );
     }
 }
 
 /// Does the same for the tools of a source.
-pub(super) fn refuse_shared_caches(rules: &SourceRules, source: &Node, entry_path: &str, findings: &mut Findings) {
+pub(super) fn refuse_shared_caches(
+    rules: &SourceRules,
+    source: &Node,
+    entry_path: &str,
+    findings: &mut Findings,
+) {
     let policies = &rules.policies;
-    let named = policies.exact.iter().map(|(name, policy)| (name.as_str(), policy));
-    let patterns = policies.patterns.iter().map(|(pattern, policy)| (pattern.as_str(), policy));
-    let of_tools = named.chain(patterns).map(|(name, policy)| (vec!["tools".to_owned(), name.to_owned()], policy));
+    let named = policies
+        .exact
+        .iter()
+        .map(|(name, policy)| (name.as_str(), policy));
+    let patterns = policies
+        .patterns
+        .iter()
+        .map(|(pattern, policy)| (pattern.as_str(), policy));
+    let of_tools = named
+        .chain(patterns)
+        .map(|(name, policy)| (vec!["tools".to_owned(), name.to_owned()], policy));
     for (path, policy) in of_tools.chain([(vec!["defaults".to_owned()], &policies.source)]) {
         let node = path.iter().try_fold(source, |node, key| node.get(key));
         if let Some(node) = node {
@@ -86,14 +123,17 @@ pub(super) fn refuse_shared_caches(rules: &SourceRules, source: &Node, entry_pat
 mod tests {
     use crate::manifest::testing::load_text;
 
-    const CALLERS: &str = "callers: [{name: ann, key: ann-0123456789abcdef, credentials: {TOKEN: '${env:KEY}'}}]\n";
+    const CALLERS: &str =
+        "callers: [{name: ann, key: ann-0123456789abcdef, credentials: {TOKEN: '${env:KEY}'}}]\n";
 
     fn errors(text: &str) -> Vec<String> {
         load_text(text).err().unwrap_or_default()
     }
 
     fn http(request: &str, more: &str) -> String {
-        format!("tools: {{t: {{kind: http, description: d, effect: read{more}, request: {{{request}}}}}}}\n")
+        format!(
+            "tools: {{t: {{kind: http, description: d, effect: read{more}, request: {{{request}}}}}}}\n"
+        )
     }
 
     #[test]
@@ -104,21 +144,36 @@ mod tests {
         assert_eq!(tool.runner.caller_credentials(), ["TOKEN"]);
         let source = "openapi: {a: {document: 'https://x.example/a', base_url: 'https://x.example/${caller:TOKEN}', headers: {x: '${caller:TOKEN}'}}}\n";
         assert_eq!(errors(&format!("{CALLERS}{source}")), [""; 0]);
-        let server = "mcp_servers: {s: {url: 'https://x.example/mcp', headers: {x: '${caller:TOKEN}'}}}\n";
+        let server =
+            "mcp_servers: {s: {url: 'https://x.example/mcp', headers: {x: '${caller:TOKEN}'}}}\n";
         assert_eq!(errors(&format!("{CALLERS}{server}")), [""; 0]);
     }
 
     #[test]
     fn misplaced_references_are_errors() {
-        let headers = |value: &str| http(&format!("url: 'https://a.example/', headers: {{x: '{value}'}}"), "");
+        let headers = |value: &str| {
+            http(
+                &format!("url: 'https://a.example/', headers: {{x: '{value}'}}"),
+                "",
+            )
+        };
         for (text, expected) in [
-            (headers("${caller:TOKEN}"), "`${caller:TOKEN}` needs `callers:`, and this manifest has none"),
+            (
+                headers("${caller:TOKEN}"),
+                "`${caller:TOKEN}` needs `callers:`, and this manifest has none",
+            ),
             (
                 format!("{CALLERS}{}", headers("${caller:TOKN}")),
                 "no caller has a credential `TOKN`, did you mean `TOKEN`?",
             ),
             (
-                format!("{CALLERS}{}", http("url: 'https://a.example/', json: {a: '${caller:TOKEN}'}", "")),
+                format!(
+                    "{CALLERS}{}",
+                    http(
+                        "url: 'https://a.example/', json: {a: '${caller:TOKEN}'}",
+                        ""
+                    )
+                ),
                 "tools.t.request.json.a: `${caller:TOKEN}` cannot stand here",
             ),
             (
@@ -132,11 +187,16 @@ mod tests {
                 "tools.t.command.1: `${caller:TOKEN}` cannot stand here",
             ),
             (
-                format!("{CALLERS}{}", http("url: 'https://a.example/'", ", tags: ['${caller:TOKEN}']")),
+                format!(
+                    "{CALLERS}{}",
+                    http("url: 'https://a.example/'", ", tags: ['${caller:TOKEN}']")
+                ),
                 "tools.t.tags.0: callers can see this",
             ),
             (
-                format!("{CALLERS}mcp_servers: {{s: {{command: [x], environment: {{A: '${{caller:TOKEN}}'}}}}}}\n"),
+                format!(
+                    "{CALLERS}mcp_servers: {{s: {{command: [x], environment: {{A: '${{caller:TOKEN}}'}}}}}}\n"
+                ),
                 "mcp_servers.s.environment.A: `${caller:TOKEN}` cannot stand here",
             ),
             (
@@ -146,11 +206,15 @@ mod tests {
                 "mcp_servers.s.mode: each call needs a connection of its own",
             ),
             (
-                format!("{CALLERS}mcp_servers: {{s: {{url: 'https://x.example/${{caller:TOKEN}}/mcp'}}}}\n"),
+                format!(
+                    "{CALLERS}mcp_servers: {{s: {{url: 'https://x.example/${{caller:TOKEN}}/mcp'}}}}\n"
+                ),
                 "mcp_servers.s.url: the URL has a credential of the caller, so write `list_as`",
             ),
             (
-                format!("{CALLERS}mcp_servers: {{s: {{url: 'https://${{caller:TOKEN}}/mcp', list_as: ann}}}}\n"),
+                format!(
+                    "{CALLERS}mcp_servers: {{s: {{url: 'https://${{caller:TOKEN}}/mcp', list_as: ann}}}}\n"
+                ),
                 "mcp_servers.s.url: ",
             ),
             (
@@ -161,7 +225,10 @@ mod tests {
             ),
         ] {
             let errors = errors(&text);
-            assert!(errors.iter().any(|error| error.contains(expected)), "{text}: {errors:?}");
+            assert!(
+                errors.iter().any(|error| error.contains(expected)),
+                "{text}: {errors:?}"
+            );
         }
     }
 
@@ -169,18 +236,36 @@ mod tests {
     fn shared_results_are_errors() {
         let shared = "cache: {ttl: 1m, scope: shared}";
         let headers = "headers: {x: '${caller:TOKEN}'}";
-        let tool = http(&format!("url: 'https://a.example/', {headers}"), &format!(", {shared}"));
+        let tool = http(
+            &format!("url: 'https://a.example/', {headers}"),
+            &format!(", {shared}"),
+        );
         assert!(
-            errors(&format!("{CALLERS}{tool}"))[0].contains("tools.t.cache.scope: each call sends its caller's own")
+            errors(&format!("{CALLERS}{tool}"))[0]
+                .contains("tools.t.cache.scope: each call sends its caller's own")
         );
         for (rules, expected) in [
-            (format!("defaults: {{{shared}}}"), "openapi.a.defaults.cache.scope"),
-            (format!("tools: {{'get_*': {{{shared}}}}}"), "openapi.a.tools.get_*.cache.scope"),
-            (format!("tools: {{get: {{{shared}}}}}"), "openapi.a.tools.get.cache.scope"),
+            (
+                format!("defaults: {{{shared}}}"),
+                "openapi.a.defaults.cache.scope",
+            ),
+            (
+                format!("tools: {{'get_*': {{{shared}}}}}"),
+                "openapi.a.tools.get_*.cache.scope",
+            ),
+            (
+                format!("tools: {{get: {{{shared}}}}}"),
+                "openapi.a.tools.get.cache.scope",
+            ),
         ] {
-            let source = format!("openapi: {{a: {{document: 'https://x.example/a', {headers}, {rules}}}}}\n");
+            let source = format!(
+                "openapi: {{a: {{document: 'https://x.example/a', {headers}, {rules}}}}}\n"
+            );
             let errors = errors(&format!("{CALLERS}{source}"));
-            assert!(errors.iter().any(|error| error.contains(expected)), "{rules}: {errors:?}");
+            assert!(
+                errors.iter().any(|error| error.contains(expected)),
+                "{rules}: {errors:?}"
+            );
         }
         let tool = http(&format!("url: 'https://a.example/', {headers}"), "");
         let text = format!("{CALLERS}defaults: {{effect: read, {shared}}}\n{tool}");

@@ -13,13 +13,15 @@ use super::tool_lists::{ListEntry, ListKind};
 use crate::call::CallerCredentials;
 use crate::callers::{CallerSettings, hash_key};
 
-/// Keys are stored as a fast hash (`crate::callers`), so only their length protects them from guessing: 16 characters
-/// of base64 are 96 bits.
+/// Keys are stored as a fast hash (`crate::callers`), so only their length protects them from
+/// guessing: 16 characters of base64 are 96 bits.
 const MIN_KEY_LENGTH: usize = 16;
-/// The longest blank text whose hash is recognized. Such a hash results from a variable that is not set.
+/// The longest blank text whose hash is recognized. Such a hash results from a variable that is not
+/// set.
 const MAX_BLANK_LENGTH: u32 = 3;
 const KEY_MISSING: &str = "one of key (not empty) and key_sha256 (64 hex digits) is needed";
-/// Keys of examples that people forget to replace: parts of these texts, once or repeated, ignoring case.
+/// Keys of examples that people forget to replace: parts of these texts, once or repeated, ignoring
+/// case.
 const PLACEHOLDERS: [&str; 16] = [
     "changeme",
     "change-me",
@@ -47,9 +49,12 @@ pub(super) fn read_callers(
     secrets: &mut BTreeSet<String>,
     findings: &mut Findings,
 ) -> (Vec<CallerSettings>, Vec<ListEntry>) {
-    let Some(node) = root.get("callers") else { return (Vec::new(), Vec::new()) };
+    let Some(node) = root.get("callers") else {
+        return (Vec::new(), Vec::new());
+    };
     let Data::List(items) = &node.data else {
-        let message = "a list of callers is expected here, e.g. `- {name: bot, key: \"${env:BOT_KEY}\"}`";
+        let message =
+            "a list of callers is expected here, e.g. `- {name: bot, key: \"${env:BOT_KEY}\"}`";
         findings.error(node, &[], "callers", message);
         return (Vec::new(), Vec::new());
     };
@@ -61,10 +66,15 @@ pub(super) fn read_callers(
         let mut references = References::new(input, base, std::mem::take(secrets));
         references.resolve(&mut item, &entry_path, findings);
         *secrets = references.secrets;
-        let Some(caller) = findings.decode::<Caller>(&item, &entry_path) else { continue };
-        // A reference without a value was already reported, and its text is still in place of the key.
+        let Some(caller) = findings.decode::<Caller>(&item, &entry_path) else {
+            continue;
+        };
+        // A reference without a value was already reported, and its text is still in place of the
+        // key.
         let is_resolved = findings.0.len() == before;
-        let Some(key_sha256) = hash_caller_key(&caller, is_resolved, &item, &entry_path, secrets, findings) else {
+        let Some(key_sha256) =
+            hash_caller_key(&caller, is_resolved, &item, &entry_path, secrets, findings)
+        else {
             continue;
         };
         if let Some(message) = check_caller_name(&caller.name) {
@@ -72,21 +82,53 @@ pub(super) fn read_callers(
         }
         if callers.iter().any(|other| other.name == caller.name) {
             let message = "this name is used twice: names must be unique";
-            findings.error_with_rule(Rule::DuplicateName, &item, &["name".into()], &entry_path, message);
+            findings.error_with_rule(
+                Rule::DuplicateName,
+                &item,
+                &["name".into()],
+                &entry_path,
+                message,
+            );
         }
         if callers.iter().any(|other| other.key_sha256 == key_sha256) {
-            findings.error(&item, &["key".into()], &entry_path, "another caller has the same key");
+            findings.error(
+                &item,
+                &["key".into()],
+                &entry_path,
+                "another caller has the same key",
+            );
         }
         check_credentials(&caller.credentials, &item, &entry_path, findings);
         secrets.extend(caller.credentials.values().cloned());
         for (list, name, texts) in [
-            (ListKind::Allow, "allow", caller.allow.as_deref().unwrap_or_default()),
+            (
+                ListKind::Allow,
+                "allow",
+                caller.allow.as_deref().unwrap_or_default(),
+            ),
             (ListKind::Deny, "deny", &caller.deny),
         ] {
-            let Some(Node { data: Data::List(nodes), .. }) = unresolved.get(name) else { continue };
-            entries.extend(nodes.iter().zip(texts).enumerate().map(|(at, (node, text))| {
-                ListEntry::new(list, node, join_path(&entry_path, &[name.to_owned(), at.to_string()]), text)
-            }));
+            let Some(Node {
+                data: Data::List(nodes),
+                ..
+            }) = unresolved.get(name)
+            else {
+                continue;
+            };
+            entries.extend(
+                nodes
+                    .iter()
+                    .zip(texts)
+                    .enumerate()
+                    .map(|(at, (node, text))| {
+                        ListEntry::new(
+                            list,
+                            node,
+                            join_path(&entry_path, &[name.to_owned(), at.to_string()]),
+                            text,
+                        )
+                    }),
+            );
         }
         callers.push(CallerSettings {
             name: caller.name,
@@ -102,8 +144,14 @@ pub(super) fn read_callers(
     (callers, entries)
 }
 
-/// Reports credentials that no reference can name or no request can send. A message never shows the value.
-fn check_credentials(credentials: &BTreeMap<String, String>, item: &Node, entry_path: &str, findings: &mut Findings) {
+/// Reports credentials that no reference can name or no request can send. A message never shows the
+/// value.
+fn check_credentials(
+    credentials: &BTreeMap<String, String>,
+    item: &Node,
+    entry_path: &str,
+    findings: &mut Findings,
+) {
     for (name, value) in credentials {
         let message = if !is_credential_name(name) {
             "a credential's name has 1 to 64 characters of A-Z a-z 0-9 _ - ."
@@ -114,7 +162,12 @@ fn check_credentials(credentials: &BTreeMap<String, String>, item: &Node, entry_
         } else {
             continue;
         };
-        findings.error(item, &["credentials".into(), name.clone()], entry_path, message);
+        findings.error(
+            item,
+            &["credentials".into(), name.clone()],
+            entry_path,
+            message,
+        );
     }
 }
 
@@ -124,7 +177,8 @@ pub fn check_caller_name(name: &str) -> Option<&'static str> {
     if name.is_empty() || name.len() > 128 || !name.chars().all(plain) {
         return Some("a caller's name has 1 to 128 characters of A-Z a-z 0-9 _ - . @");
     }
-    (name == crate::call::Caller::ANONYMOUS).then_some("this name stands for callers without a key: choose another")
+    (name == crate::call::Caller::ANONYMOUS)
+        .then_some("this name stands for callers without a key: choose another")
 }
 
 /// The hash of a caller's key. Faults of the key are added to the findings.
@@ -156,7 +210,9 @@ fn hash_caller_key(
             Some(hash_key(plain))
         }
         (None, Some(text)) => {
-            let hash = hex::decode(text.trim()).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+            let hash = hex::decode(text.trim())
+                .ok()
+                .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
             let Some(hash) = hash else {
                 findings.error(item, &path_of("key_sha256"), entry_path, KEY_MISSING);
                 return None;
@@ -166,8 +222,17 @@ fn hash_caller_key(
                 findings.error(item, &path_of("key_sha256"), entry_path, message);
                 return None;
             }
-            if PLACEHOLDERS.iter().any(|word| hash == hash_key(word) || hash == hash_key(&format!("{word}\n"))) {
-                warn_weak_key(item, "key_sha256", entry_path, "the key is a placeholder of examples", findings);
+            if PLACEHOLDERS
+                .iter()
+                .any(|word| hash == hash_key(word) || hash == hash_key(&format!("{word}\n")))
+            {
+                warn_weak_key(
+                    item,
+                    "key_sha256",
+                    entry_path,
+                    "the key is a placeholder of examples",
+                    findings,
+                );
             }
             Some(hash)
         }
@@ -178,8 +243,15 @@ fn hash_caller_key(
     }
 }
 
-fn warn_weak_key(item: &Node, key: &str, entry_path: &str, weakness: &str, findings: &mut Findings) {
-    let message = format!("{weakness}, so it could be guessed; make one with `openssl rand -base64 32`");
+fn warn_weak_key(
+    item: &Node,
+    key: &str,
+    entry_path: &str,
+    weakness: &str,
+    findings: &mut Findings,
+) {
+    let message =
+        format!("{weakness}, so it could be guessed; make one with `openssl rand -base64 32`");
     findings.warning_with_rule(Rule::ShortKey, item, &[key.to_owned()], entry_path, message);
 }
 
@@ -192,13 +264,18 @@ fn key_weakness(key: &str) -> Option<String> {
         return Some("one character repeated".into());
     }
     let is_made_of = |word: &str| {
-        let rest: String = lower.replace(word, "").chars().filter(char::is_ascii_alphanumeric).collect();
+        let rest: String = lower
+            .replace(word, "")
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .collect();
         lower.contains(word) && rest.len() < 8 && rest.chars().all(|c| c.is_ascii_digit())
     };
     if PLACEHOLDERS.iter().any(|word| is_made_of(word)) {
         return Some("a placeholder of examples".into());
     }
-    (key.chars().count() < MIN_KEY_LENGTH).then(|| format!("shorter than {MIN_KEY_LENGTH} characters"))
+    (key.chars().count() < MIN_KEY_LENGTH)
+        .then(|| format!("shorter than {MIN_KEY_LENGTH} characters"))
 }
 
 /// Whether it is the hash of a text that contains only white space.
@@ -208,7 +285,10 @@ fn is_blank_hash(hash: &[u8; 32]) -> bool {
         if texts.iter().any(|text| hash_key(text) == *hash) {
             return true;
         }
-        texts = texts.iter().flat_map(|text| [' ', '\t', '\n', '\r', '\0'].map(|c| format!("{text}{c}"))).collect();
+        texts = texts
+            .iter()
+            .flat_map(|text| [' ', '\t', '\n', '\r', '\0'].map(|c| format!("{text}{c}")))
+            .collect();
     }
     false
 }
@@ -235,9 +315,12 @@ mod tests {
 
     /// The severity, path and message of each finding about the keys of one caller.
     fn key_findings(keys: &str) -> Vec<String> {
-        let text = format!("tools: {{calculator: {{kind: native}}}}\ncallers:\n  - {{name: a, {keys}}}\n");
+        let text =
+            format!("tools: {{calculator: {{kind: native}}}}\ncallers:\n  - {{name: a, {keys}}}\n");
         let mut found = check(Path::new("t.yaml"), &Text(text), &HashMap::new()).findings;
-        found.retain(|found| found.severity <= Severity::Warning && found.rule != Rule::LiteralSecret);
+        found.retain(|found| {
+            found.severity <= Severity::Warning && found.rule != Rule::LiteralSecret
+        });
         found.iter().map(ToString::to_string).collect()
     }
 
@@ -246,9 +329,18 @@ mod tests {
         for blank in ["", "\n", " ", "\r\n", "\t", " \n\n"] {
             let found = key_findings(&format!("key_sha256: {}", hex::encode(hash_key(blank))));
             assert_eq!(found.len(), 1, "{found:?}");
-            assert!(found[0].starts_with("t.yaml:3:") && found[0].contains("hash of an empty text"), "{found:?}");
+            assert!(
+                found[0].starts_with("t.yaml:3:") && found[0].contains("hash of an empty text"),
+                "{found:?}"
+            );
         }
-        assert_eq!(key_findings(&format!("key_sha256: {}", hex::encode(hash_key("a-key-0123456789abcdef")))), [""; 0]);
+        assert_eq!(
+            key_findings(&format!(
+                "key_sha256: {}",
+                hex::encode(hash_key("a-key-0123456789abcdef"))
+            )),
+            [""; 0]
+        );
     }
 
     #[test]
@@ -262,24 +354,53 @@ mod tests {
             ("secretsecretsecretsecret", "a placeholder"),
         ] {
             let found = key_findings(&format!("key: '{key}'"));
-            assert!(found.len() == 1 && found[0].contains("warning: callers.0.key: "), "{key}: {found:?}");
-            assert!(found[0].contains(reason) && found[0].ends_with("[short-key]"), "{key}: {found:?}");
+            assert!(
+                found.len() == 1 && found[0].contains("warning: callers.0.key: "),
+                "{key}: {found:?}"
+            );
+            assert!(
+                found[0].contains(reason) && found[0].ends_with("[short-key]"),
+                "{key}: {found:?}"
+            );
         }
-        assert_eq!(key_findings("key: my-secret-garden-9f8e7d6c"), [""; 0], "a word among others is no placeholder");
-        let hashed = key_findings(&format!("key_sha256: {}", hex::encode(hash_key("changeme"))));
-        assert!(hashed.len() == 1 && hashed[0].contains("warning: callers.0.key_sha256: "), "{hashed:?}");
+        assert_eq!(
+            key_findings("key: my-secret-garden-9f8e7d6c"),
+            [""; 0],
+            "a word among others is no placeholder"
+        );
+        let hashed = key_findings(&format!(
+            "key_sha256: {}",
+            hex::encode(hash_key("changeme"))
+        ));
+        assert!(
+            hashed.len() == 1 && hashed[0].contains("warning: callers.0.key_sha256: "),
+            "{hashed:?}"
+        );
     }
 
     #[test]
     fn keys_must_fit_a_header() {
-        for key in ["\"key-0123456789-\\u00e9abcdef\"", "\"key-0123456789\\nabcdef\"", "\"key-0123456789\\0abcdef\""] {
+        for key in [
+            "\"key-0123456789-\\u00e9abcdef\"",
+            "\"key-0123456789\\nabcdef\"",
+            "\"key-0123456789\\0abcdef\"",
+        ] {
             let found = key_findings(&format!("key: {key}"));
-            assert!(found.len() == 1 && found[0].contains("no request can send this key"), "{key}: {found:?}");
+            assert!(
+                found.len() == 1 && found[0].contains("no request can send this key"),
+                "{key}: {found:?}"
+            );
         }
         let blanks = key_findings("key: ' a-key-0123456789abcdef '");
-        assert!(blanks.len() == 1 && blanks[0].contains("warning: callers.0.key: white space"), "{blanks:?}");
+        assert!(
+            blanks.len() == 1 && blanks[0].contains("warning: callers.0.key: white space"),
+            "{blanks:?}"
+        );
         for empty in ["key: ''", "key: '  '", "key_sha256: ''", "key_sha256: abc"] {
-            assert!(key_findings(empty)[0].contains("one of key (not empty)"), "{empty}");
+            assert!(
+                key_findings(empty)[0].contains("one of key (not empty)"),
+                "{empty}"
+            );
         }
     }
 }

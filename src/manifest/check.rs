@@ -36,20 +36,39 @@ pub struct DeclaredVariable {
 impl Checked {
     /// The number of findings of this severity.
     pub fn count(&self, severity: Severity) -> usize {
-        self.findings.iter().filter(|finding| finding.severity == severity).count()
+        self.findings
+            .iter()
+            .filter(|finding| finding.severity == severity)
+            .count()
     }
 }
 
-/// Reads a manifest as [`load`](super::load()) does, and finds settings that are valid but probably not intended.
-/// Runs nothing. `natives` are the embedding program's own tools, by name.
+/// Reads a manifest as [`load`](super::load()) does, and finds settings that are valid but probably
+/// not intended. Runs nothing. `natives` are the embedding program's own tools, by name.
 pub fn check(path: &Path, input: &dyn ManifestInput, natives: &HashMap<String, Tool>) -> Checked {
-    // The program's own tools are known here. Without any, the program is assumed to be the service itself.
-    let host = Host { natives: Some(natives), is_standalone: natives.is_empty(), ..Host::default() };
-    let Loaded { manifest, mut findings, list_findings, parsed } = load::read_manifest(path, input, &host);
+    // The program's own tools are known here. Without any, the program is assumed to be the service
+    // itself.
+    let host = Host {
+        natives: Some(natives),
+        is_standalone: natives.is_empty(),
+        ..Host::default()
+    };
+    let Loaded {
+        manifest,
+        mut findings,
+        list_findings,
+        parsed,
+    } = load::read_manifest(path, input, &host);
     let manifest = manifest.unwrap_or_default();
     findings.extend(list_findings);
-    let mut lints = lint::run_lints(&parsed, manifest.calls.name_matching, &manifest.listen, input);
-    // A lint about the place of an error is about the same mistake, and so is a "secret" that is a variable's name.
+    let mut lints = lint::run_lints(
+        &parsed,
+        manifest.calls.name_matching,
+        &manifest.listen,
+        input,
+    );
+    // A lint about the place of an error is about the same mistake, and so is a "secret" that is a
+    // variable's name.
     let explains = |finding: &Finding, lint: &Finding| {
         let is_variable = finding.rule == Rule::ShellVariable && lint.rule == Rule::LiteralSecret;
         finding.location == lint.location && (finding.severity == Severity::Error || is_variable)
@@ -59,14 +78,19 @@ pub fn check(path: &Path, input: &dyn ManifestInput, natives: &HashMap<String, T
     if input.accepts_missing_secrets() {
         drop_findings_about_placeholders(&mut findings);
     }
-    // Errors stay in the order in which they were found, as in `serve`: the first often causes the next.
+    // Errors stay in the order in which they were found, as in `serve`: the first often causes the
+    // next.
     findings.sort_by_key(|finding| {
         let location = &finding.location;
-        let position =
-            (finding.severity != Severity::Error).then(|| (location.file.clone(), location.line, location.column));
+        let position = (finding.severity != Severity::Error)
+            .then(|| (location.file.clone(), location.line, location.column));
         (finding.severity, position)
     });
-    Checked { findings, manifest, variables: declared_variables(&parsed) }
+    Checked {
+        findings,
+        manifest,
+        variables: declared_variables(&parsed),
+    }
 }
 
 fn declared_variables(parsed: &ParsedManifest) -> Vec<DeclaredVariable> {
@@ -76,21 +100,38 @@ fn declared_variables(parsed: &ParsedManifest) -> Vec<DeclaredVariable> {
             None => read_env(&parsed.entry),
         };
         let tool = Some(parsed.key.text.clone());
-        variables.into_iter().map(move |variable| DeclaredVariable { tool: tool.clone(), source: None, variable })
+        variables.into_iter().map(move |variable| DeclaredVariable {
+            tool: tool.clone(),
+            source: None,
+            variable,
+        })
     });
     let of_sources = parsed.sources.iter().flat_map(|parsed| {
         let source = Some(parsed.name.clone());
         let variables = read_env(&parsed.entry);
-        variables.into_iter().map(move |variable| DeclaredVariable { tool: None, source: source.clone(), variable })
+        variables.into_iter().map(move |variable| DeclaredVariable {
+            tool: None,
+            source: source.clone(),
+            variable,
+        })
     });
     of_tools.chain(of_sources).collect()
 }
 
 /// `env:` of an entry, as far as it can be read. Loading has reported its faults.
 fn read_env(entry: &Node) -> Vec<EnvVar> {
-    let Some(Node { data: Data::List(items), .. }) = entry.get("env") else { return Vec::new() };
+    let Some(Node {
+        data: Data::List(items),
+        ..
+    }) = entry.get("env")
+    else {
+        return Vec::new();
+    };
     let mut variables: Vec<EnvVar> = Vec::new();
-    for variable in items.iter().filter_map(|item| serde_json::from_value::<EnvVar>(item.to_json()).ok()) {
+    for variable in items
+        .iter()
+        .filter_map(|item| serde_json::from_value::<EnvVar>(item.to_json()).ok())
+    {
         if !variable.name.is_empty() && variables.iter().all(|other| other.name != variable.name) {
             variables.push(variable);
         }

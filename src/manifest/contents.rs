@@ -37,7 +37,8 @@ pub struct Manifest {
     pub tools: Vec<Tool>,
     /// `python_modules:` and `mcp_servers:`, including those of included files.
     pub sources: Vec<DeclaredSource>,
-    /// The pins of `mcp_servers:`, from the file beside the manifest. `None` if there is no such file.
+    /// The pins of `mcp_servers:`, from the file beside the manifest. `None` if there is no such
+    /// file.
     pub pins: Option<Pins>,
     /// Names of the embedding program's tools that entries of the manifest replace.
     pub replaced_natives: Vec<String>,

@@ -18,7 +18,12 @@ impl ToolReader<'_> {
         match ContextFields::validate_names(&fields) {
             Ok(()) => Some(fields),
             Err((at, message)) => {
-                self.findings.error(node, &["context".into(), at.to_string()], entry_path, message);
+                self.findings.error(
+                    node,
+                    &["context".into(), at.to_string()],
+                    entry_path,
+                    message,
+                );
                 None
             }
         }
@@ -39,18 +44,35 @@ impl ToolReader<'_> {
             }
         }
         if !fields.is_empty() && !tool.runner.takes_context_fields() {
-            self.findings.warning(node, &key, entry_path, "has no effect: this tool takes no context");
+            self.findings.warning(
+                node,
+                &key,
+                entry_path,
+                "has no effect: this tool takes no context",
+            );
         }
     }
 }
 
-/// Adds the declared fields to the fields of the cache key, if that list comes from the manifest's defaults or the
-/// program. Such a list was chosen without knowledge of the fields that this tool takes.
-pub(super) fn add_context_to_cache_key(policy: &mut Policy, entry: &PolicyEntry, fields: Option<&[String]>) {
+/// Adds the declared fields to the fields of the cache key, if that list comes from the manifest's
+/// defaults or the program. Such a list was chosen without knowledge of the fields that this tool
+/// takes.
+pub(super) fn add_context_to_cache_key(
+    policy: &mut Policy,
+    entry: &PolicyEntry,
+    fields: Option<&[String]>,
+) {
     if entry.cache.is_none()
-        && let Some(key_fields) = policy.cache.as_mut().and_then(|cache| cache.context.as_mut())
+        && let Some(key_fields) = policy
+            .cache
+            .as_mut()
+            .and_then(|cache| cache.context.as_mut())
     {
-        let missing = fields.unwrap_or_default().iter().filter(|field| !key_fields.contains(field)).cloned();
+        let missing = fields
+            .unwrap_or_default()
+            .iter()
+            .filter(|field| !key_fields.contains(field))
+            .cloned();
         let missing: Vec<String> = missing.collect();
         key_fields.extend(missing);
     }
@@ -61,13 +83,17 @@ mod tests {
     use crate::manifest::testing::{check_text, load_text};
 
     fn errors(entry: &str) -> Vec<String> {
-        load_text(&format!("tools:\n  t: {entry}\n")).err().unwrap_or_default()
+        load_text(&format!("tools:\n  t: {entry}\n"))
+            .err()
+            .unwrap_or_default()
     }
 
     #[test]
     fn invalid_context_fields_are_errors() {
         let http = |keys: &str, url: &str| {
-            format!("{{kind: http, description: d{keys}, request: {{url: 'https://a.example/{url}'}}}}")
+            format!(
+                "{{kind: http, description: d{keys}, request: {{url: 'https://a.example/{url}'}}}}"
+            )
         };
         for (entry, expected) in [
             (
@@ -99,12 +125,25 @@ mod tests {
             let errors = errors(&entry);
             assert!(errors.iter().any(|error| error.contains(expected)), "{entry}: {errors:?}");
         }
-        let parameter = http(", parameters: {context.tenant: {type: string}}", "{{ context.tenant }}");
-        assert_eq!(errors(&parameter), [""; 0], "a parameter that has the name already keeps it");
+        let parameter = http(
+            ", parameters: {context.tenant: {type: string}}",
+            "{{ context.tenant }}",
+        );
+        assert_eq!(
+            errors(&parameter),
+            [""; 0],
+            "a parameter that has the name already keeps it"
+        );
         let module = "python_modules: {m: {module: tools/m.py, context: [a.b], tools: {f: {context: [c.d]}}}}\n";
         let errors = load_text(module).err().unwrap();
-        for location in ["python_modules.m.context.0", "python_modules.m.tools.f.context.0"] {
-            assert!(errors.iter().any(|error| error.contains(location)), "{location}: {errors:?}");
+        for location in [
+            "python_modules.m.context.0",
+            "python_modules.m.tools.f.context.0",
+        ] {
+            assert!(
+                errors.iter().any(|error| error.contains(location)),
+                "{location}: {errors:?}"
+            );
         }
         let server = "mcp_servers: {s: {command: [x], context: ['${env:KEY}']}}\n";
         assert!(
@@ -119,15 +158,24 @@ mod tests {
         let source = load_text(text).unwrap().sources.remove(0);
         let of = |name: &str| source.rules.tools[name].context.clone().unwrap();
         assert_eq!(source.rules.context, Some(vec!["tenant".to_owned()]));
-        assert_eq!([of("own"), of("none"), of("other")], [vec!["user".to_owned()], vec![], vec!["tenant".to_owned()]]);
+        assert_eq!(
+            [of("own"), of("none"), of("other")],
+            [vec!["user".to_owned()], vec![], vec!["tenant".to_owned()]]
+        );
     }
 
     #[test]
     fn context_without_effect_is_a_warning() {
         let found = check_text("tools:\n  calculator: {kind: native, context: [tenant]}\n");
-        let messages: Vec<(&str, &str)> = found.iter().map(|one| (&*one.path, &*one.message)).collect();
+        let messages: Vec<(&str, &str)> = found
+            .iter()
+            .map(|one| (&*one.path, &*one.message))
+            .collect();
         assert!(
-            messages.contains(&("tools.calculator.context", "has no effect: this tool takes no context")),
+            messages.contains(&(
+                "tools.calculator.context",
+                "has no effect: this tool takes no context"
+            )),
             "{found:?}"
         );
     }

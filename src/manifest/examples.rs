@@ -8,24 +8,38 @@ use crate::call::json::parse_pointer;
 use crate::call::{Definition, Violation};
 use crate::schema::Schema;
 
-/// Reports each position where an example violates a schema of its tool. A schema with faults of its own is skipped,
-/// because these are reported elsewhere.
-pub(super) fn check_examples(definition: &Definition, node: &Node, entry_path: &str, findings: &mut Findings) {
+/// Reports each position where an example violates a schema of its tool. A schema with faults of
+/// its own is skipped, because these are reported elsewhere.
+pub(super) fn check_examples(
+    definition: &Definition,
+    node: &Node,
+    entry_path: &str,
+    findings: &mut Findings,
+) {
     if definition.examples.is_empty() {
         return;
     }
     let arguments = Schema::compile_input(definition.input_schema.clone()).ok();
-    let result = definition.output_schema.clone().and_then(|schema| Schema::compile(schema).ok());
+    let result = definition
+        .output_schema
+        .clone()
+        .and_then(|schema| Schema::compile(schema).ok());
     for (at, example) in definition.examples.iter().enumerate() {
         let mut report = |part: &str, schema: &Option<Schema>, value: &Value| {
             for violation in schema.iter().flat_map(|schema| schema.violations(value)) {
-                let Violation { pointer, message, .. } = violation;
+                let Violation {
+                    pointer, message, ..
+                } = violation;
                 let start = ["examples".to_owned(), at.to_string(), part.to_owned()];
                 let path: Vec<String> = start.into_iter().chain(parse_pointer(&pointer)).collect();
                 findings.error(node, &path, entry_path, message);
             }
         };
-        report("arguments", &arguments, &Value::Object(example.arguments.clone()));
+        report(
+            "arguments",
+            &arguments,
+            &Value::Object(example.arguments.clone()),
+        );
         if let Some(value) = &example.result {
             report("result", &result, value);
         }
@@ -48,7 +62,9 @@ mod tests {
     #[test]
     fn valid_examples_have_no_findings() {
         assert_eq!(
-            load_errors(&format!("{ENTRY}    examples:\n      - arguments: {{n: 3}}\n        result: {{sum: 3}}\n")),
+            load_errors(&format!(
+                "{ENTRY}    examples:\n      - arguments: {{n: 3}}\n        result: {{sum: 3}}\n"
+            )),
             [""; 0]
         );
     }
@@ -59,13 +75,22 @@ mod tests {
             "{ENTRY}    examples:\n      - arguments: {{n: 3}}\n      - arguments: {{n: 12}}\n        result: {{sum: many}}\n"
         ));
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].contains("tools.t.examples.1.arguments.n") && found[0].contains('9'), "{found:?}");
-        assert!(found[1].contains("tools.t.examples.1.result.sum"), "{found:?}");
+        assert!(
+            found[0].contains("tools.t.examples.1.arguments.n") && found[0].contains('9'),
+            "{found:?}"
+        );
+        assert!(
+            found[1].contains("tools.t.examples.1.result.sum"),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn example_without_arguments_is_an_error() {
         let found = load_errors(&format!("{ENTRY}    examples: [{{result: {{sum: 3}}}}]\n"));
-        assert!(found.iter().any(|line| line.contains("arguments")), "{found:?}");
+        assert!(
+            found.iter().any(|line| line.contains("arguments")),
+            "{found:?}"
+        );
     }
 }

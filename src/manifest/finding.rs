@@ -25,7 +25,11 @@ impl Location {
 
     /// A position in a JSON document.
     pub(super) fn from_pointer(pointer: &str) -> Self {
-        Self { file: Path::new(pointer).into(), line: 0, column: 0 }
+        Self {
+            file: Path::new(pointer).into(),
+            line: 0,
+            column: 0,
+        }
     }
 
     /// The JSON Pointer, if the position is in a JSON document.
@@ -64,12 +68,26 @@ pub struct Finding {
 impl Finding {
     /// A finding with which the manifest cannot be used.
     pub fn error(location: Location, path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { location, path: path.into(), message: message.into(), severity: Severity::Error, rule: Rule::Invalid }
+        Self {
+            location,
+            path: path.into(),
+            message: message.into(),
+            severity: Severity::Error,
+            rule: Rule::Invalid,
+        }
     }
 
     /// A finding with which the manifest can still be used.
-    pub fn warning(location: Location, path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, rule: Rule::Ineffective, ..Self::error(location, path, message) }
+    pub fn warning(
+        location: Location,
+        path: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            severity: Severity::Warning,
+            rule: Rule::Ineffective,
+            ..Self::error(location, path, message)
+        }
     }
 
     /// The same finding under another rule.
@@ -82,7 +100,13 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.location.line > 0 {
-            write!(f, "{}:{}:{}: ", self.location.file.display(), self.location.line, self.location.column)?;
+            write!(
+                f,
+                "{}:{}:{}: ",
+                self.location.file.display(),
+                self.location.line,
+                self.location.column
+            )?;
         }
         match self.severity {
             Severity::Error => {}
@@ -93,8 +117,12 @@ impl fmt::Display for Finding {
             write!(f, "{}: ", self.path)?;
         }
         f.write_str(&self.message)?;
-        // An error must be corrected, so it needs no rule name. A warning or hint may be intended, and users refer to
-        // it by name.
-        if self.severity == Severity::Error { Ok(()) } else { write!(f, " [{}]", self.rule.as_str()) }
+        // An error must be corrected, so it needs no rule name. A warning or hint may be intended,
+        // and users refer to it by name.
+        if self.severity == Severity::Error {
+            Ok(())
+        } else {
+            write!(f, " [{}]", self.rule.as_str())
+        }
     }
 }

@@ -1,5 +1,6 @@
-//! Reads only the address of the ledger from a manifest, for commands that read the ledger without the service. Faults
-//! elsewhere, and secrets of tools and callers that are not set, do not concern them.
+//! Reads only the address of the ledger from a manifest, for commands that read the ledger without
+//! the service. Faults elsewhere, and secrets of tools and callers that are not set, do not concern
+//! them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,18 +18,33 @@ use crate::ledger;
 ///
 /// # Errors
 /// The manifest cannot be read, or `ledger.url` refers to a value that is not set.
-pub fn read_ledger_address(path: &Path, input: &dyn ManifestInput) -> Result<ledger::Settings, Vec<Finding>> {
+pub fn read_ledger_address(
+    path: &Path,
+    input: &dyn ManifestInput,
+) -> Result<ledger::Settings, Vec<Finding>> {
     let unreadable = |message: String| {
-        let location = Location { file: path.into(), line: 1, column: 1 };
+        let location = Location {
+            file: path.into(),
+            line: 1,
+            column: 1,
+        };
         vec![Finding::error(location, "", message).with_rule(Rule::Unreadable)]
     };
-    let text = input.read_text(path).map_err(|error| unreadable(format!("cannot be read: {error}")))?;
+    let text = input
+        .read_text(path)
+        .map_err(|error| unreadable(format!("cannot be read: {error}")))?;
     let mut findings = Findings::default();
-    let Some(root) = Node::parse(path, &text, &mut findings.0) else { return Err(findings.0) };
+    let Some(root) = Node::parse(path, &text, &mut findings.0) else {
+        return Err(findings.0);
+    };
     let plain = Manifest::default().ledger;
     let Some(node) = root.get("ledger").and_then(|ledger| ledger.get("url")) else {
         // The default file is in the working folder.
-        return Ok(ledger::Settings { url: DEFAULT_LEDGER.into(), base: PathBuf::new(), ..plain });
+        return Ok(ledger::Settings {
+            url: DEFAULT_LEDGER.into(),
+            base: PathBuf::new(),
+            ..plain
+        });
     };
     // Faults elsewhere do not concern the ledger.
     findings.0.clear();
@@ -36,7 +52,12 @@ pub fn read_ledger_address(path: &Path, input: &dyn ManifestInput) -> Result<led
     References::new(input, &base, BTreeSet::new()).resolve(&mut node, "ledger.url", &mut findings);
     let url: Option<String> = findings.decode(&node, "ledger.url");
     match url {
-        Some(url) if findings.0.iter().all(|finding| finding.severity != Severity::Error) => {
+        Some(url)
+            if findings
+                .0
+                .iter()
+                .all(|finding| finding.severity != Severity::Error) =>
+        {
             Ok(ledger::Settings { url, base, ..plain })
         }
         _ => Err(findings.0),
@@ -52,15 +73,26 @@ mod tests {
     fn other_secrets_are_not_needed() {
         let text = "ledger: {url: 'sqlite://${env:KEY}.db', digest_key: '${env:NOT_THERE}'}\n\
                     callers: [{name: a, key: '${env:NOT_THERE}'}]\ntools: {x: {kind: nonsense}}\n";
-        assert_eq!(read_ledger(text), Ok(("sqlite://value-of-key.db".into(), "/etc/crib".into())));
-        assert_eq!(read_ledger("tools: {}\n"), Ok((DEFAULT_LEDGER.into(), PathBuf::new())));
+        assert_eq!(
+            read_ledger(text),
+            Ok(("sqlite://value-of-key.db".into(), "/etc/crib".into()))
+        );
+        assert_eq!(
+            read_ledger("tools: {}\n"),
+            Ok((DEFAULT_LEDGER.into(), PathBuf::new()))
+        );
     }
 
     #[test]
     fn unreadable_addresses_are_located_errors() {
         let found = read_ledger("ledger:\n  url: ${env:NOT_THERE}\n").unwrap_err();
-        assert_eq!(found, ["2:8: ledger.url: environment variable NOT_THERE is not set"]);
-        assert!(read_ledger("ledger: {url: [x]}").unwrap_err()[0].starts_with("1:15: ledger.url: "));
+        assert_eq!(
+            found,
+            ["2:8: ledger.url: environment variable NOT_THERE is not set"]
+        );
+        assert!(
+            read_ledger("ledger: {url: [x]}").unwrap_err()[0].starts_with("1:15: ledger.url: ")
+        );
         assert_eq!(read_ledger("ledger: [").unwrap_err().len(), 1);
     }
 }

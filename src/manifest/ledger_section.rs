@@ -9,23 +9,38 @@ use crate::ledger;
 /// Reports settings of the ledger that cannot be used.
 pub(super) fn check_ledger(root: &Node, section: &Ledger, findings: &mut Findings) {
     let key = |name: &str| ["ledger".to_owned(), name.to_owned()];
-    if section.digest_key.as_deref().is_some_and(|secret| DigestKey::from_secret(secret).is_none()) {
+    if section
+        .digest_key
+        .as_deref()
+        .is_some_and(|secret| DigestKey::from_secret(secret).is_none())
+    {
         let message = "a key that cannot be guessed is needed: 16 bytes or more";
         findings.error(root, &key("digest_key"), "", message);
     }
     if section.url.as_deref().is_some_and(ledger::is_in_memory_url) {
-        let message = "there is no ledger in memory: name a file, sqlite://FILE, or leave the key out";
+        let message =
+            "there is no ledger in memory: name a file, sqlite://FILE, or leave the key out";
         findings.error(root, &key("url"), "", message);
     } else if let Some((scheme, _)) = section.url.as_deref().and_then(|url| url.split_once("://"))
         && scheme != "sqlite"
     {
-        let message = format!("there is no ledger of this kind, `{scheme}`: name a file, e.g. sqlite://toolcrib.db");
+        let message = format!(
+            "there is no ledger of this kind, `{scheme}`: name a file, e.g. sqlite://toolcrib.db"
+        );
         findings.error(root, &key("url"), "", message);
     }
     if section.retention.is_some_and(|keep| keep.0.is_zero()) {
-        findings.error(root, &key("retention"), "", "at least some time is needed: leave it out to keep all");
+        findings.error(
+            root,
+            &key("retention"),
+            "",
+            "at least some time is needed: leave it out to keep all",
+        );
     }
-    if section.max_bytes.is_some_and(|size| size.0 < ledger::MIN_SIZE_BOUND) {
+    if section
+        .max_bytes
+        .is_some_and(|size| size.0 < ledger::MIN_SIZE_BOUND)
+    {
         let smallest = bytesize::ByteSize(ledger::MIN_SIZE_BOUND);
         let message = format!("at least {smallest} is needed: leave it out for no bound");
         findings.error(root, &key("max_bytes"), "", message);

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 /// The host of an address that is only a port. Other machines cannot reach it.
 const DEFAULT_HOST: &str = "127.0.0.1";
 
-/// Completes an address: a port alone (`7411` or `:7411`) is a port of this machine. A host may be a name, such as
-/// `localhost`.
+/// Completes an address: a port alone (`7411` or `:7411`) is a port of this machine. A host may be
+/// a name, such as `localhost`.
 ///
 /// # Errors
 /// A sentence that says what an address is.
@@ -19,7 +19,9 @@ pub fn complete_address(text: &str) -> Result<String, String> {
     let is_port = |port: &str| port.parse::<u16>().is_ok();
     let is_host = |host: &str| !host.is_empty() && !host.contains([':', '/', '[', ']', ' ', '@']);
     let is_complete = text.parse::<SocketAddr>().is_ok()
-        || text.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && is_port(port));
+        || text
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| is_host(host) && is_port(port));
     if is_complete {
         return Ok(text.to_owned());
     }
@@ -54,10 +56,21 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused() {
-        for text in ["", "nonsense", "localhost", "127.0.0.1", "::1:x", "70000", "host:70000", "http://localhost:7411"]
-        {
+        for text in [
+            "",
+            "nonsense",
+            "localhost",
+            "127.0.0.1",
+            "::1:x",
+            "70000",
+            "host:70000",
+            "http://localhost:7411",
+        ] {
             let refused = complete_address(text).unwrap_err();
-            assert!(refused.contains("write a port such as 7411") && refused.contains(text), "{refused}");
+            assert!(
+                refused.contains("write a port such as 7411") && refused.contains(text),
+                "{refused}"
+            );
         }
     }
 }

@@ -41,7 +41,8 @@ const MANIFEST_SECTIONS: [&str; 11] = [
     "mcp_servers",
     "openapi",
 ];
-/// The shortest value that is removed from messages. One or two letters would be found in every word.
+/// The shortest value that is removed from messages. One or two letters would be found in every
+/// word.
 const SHORTEST_SECRET: usize = 3;
 const INCLUDABLE_SECTIONS: [&str; 4] = ["tools", "python_modules", "mcp_servers", "openapi"];
 
@@ -58,24 +59,48 @@ pub(crate) struct Host<'a> {
     pub(crate) token_sources: TokenSources,
 }
 
-/// Reads a manifest and everything it includes. `natives` are the embedding program's own tools, by name.
+/// Reads a manifest and everything it includes. `natives` are the embedding program's own tools, by
+/// name.
 ///
 /// # Errors
 /// All findings, including warnings, if there is at least one error.
-pub fn load(path: &Path, input: &dyn ManifestInput, natives: &HashMap<String, Tool>) -> Result<Manifest, Vec<Finding>> {
-    load_for_host(path, input, &Host { natives: Some(natives), ..Host::default() })
+pub fn load(
+    path: &Path,
+    input: &dyn ManifestInput,
+    natives: &HashMap<String, Tool>,
+) -> Result<Manifest, Vec<Finding>> {
+    load_for_host(
+        path,
+        input,
+        &Host {
+            natives: Some(natives),
+            ..Host::default()
+        },
+    )
 }
 
 /// The same as [`load`], for this host.
 ///
 /// # Errors
 /// As [`load`].
-pub(crate) fn load_for_host(path: &Path, input: &dyn ManifestInput, host: &Host<'_>) -> Result<Manifest, Vec<Finding>> {
-    let Loaded { manifest, mut findings, .. } = read_manifest(path, input, host);
+pub(crate) fn load_for_host(
+    path: &Path,
+    input: &dyn ManifestInput,
+    host: &Host<'_>,
+) -> Result<Manifest, Vec<Finding>> {
+    let Loaded {
+        manifest,
+        mut findings,
+        ..
+    } = read_manifest(path, input, host);
     // Errors come first.
     findings.sort_by_key(|finding| finding.severity);
     match manifest {
-        Some(mut manifest) if findings.iter().all(|finding| finding.severity != Severity::Error) => {
+        Some(mut manifest)
+            if findings
+                .iter()
+                .all(|finding| finding.severity != Severity::Error) =>
+        {
             manifest.warnings = findings;
             Ok(manifest)
         }
@@ -87,7 +112,8 @@ pub(crate) fn load_for_host(path: &Path, input: &dyn ManifestInput, host: &Host<
 pub(super) struct Loaded {
     pub(super) manifest: Option<Manifest>,
     pub(super) findings: Vec<Finding>,
-    /// Findings about entries of tool lists, as far as they are known before the sources are listed.
+    /// Findings about entries of tool lists, as far as they are known before the sources are
+    /// listed.
     pub(super) list_findings: Vec<Finding>,
     pub(super) parsed: ParsedManifest,
 }
@@ -120,11 +146,18 @@ type ReadSource = fn(&mut ToolReader<'_>, &str, &Node) -> Option<(DeclaredSource
 pub(super) const MCP_SERVERS: &str = "mcp_servers";
 /// The section of OpenAPI documents.
 pub(super) const OPENAPI: &str = "openapi";
-/// The sections that declare sources: the key, the plural for messages, and the function that reads an entry.
+/// The sections that declare sources: the key, the plural for messages, and the function that reads
+/// an entry.
 const SOURCE_SECTIONS: [(&str, &str, ReadSource); 3] = [
-    ("python_modules", "modules", |reader, name, node| reader.read_module(name, node)),
-    (MCP_SERVERS, "servers", |reader, name, node| reader.read_server(name, node)),
-    (OPENAPI, "APIs", |reader, name, node| reader.read_api(name, node)),
+    ("python_modules", "modules", |reader, name, node| {
+        reader.read_module(name, node)
+    }),
+    (MCP_SERVERS, "servers", |reader, name, node| {
+        reader.read_server(name, node)
+    }),
+    (OPENAPI, "APIs", |reader, name, node| {
+        reader.read_api(name, node)
+    }),
 ];
 
 /// One entry of `tools:`, at the top or in a source, and the tool made from it.
@@ -163,26 +196,40 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
     let mut manifest = loader.load_manifest(path);
     let mut findings = loader.findings.0;
     // If something could not be read, the list of names is incomplete.
-    let is_complete = findings.iter().all(|finding| finding.rule != Rule::Unreadable)
+    let is_complete = findings
+        .iter()
+        .all(|finding| finding.rule != Rule::Unreadable)
         && loader.parsed.tools.iter().all(|tool| tool.tool.is_some());
     let list_findings = manifest.as_mut().map(|manifest| {
-        manifest.tool_lists.extend(tool_lists::agent_lists(&loader.parsed.tools));
-        let natives: Vec<&str> = natives.values().flat_map(|tool| tool.definition.names()).collect();
+        manifest
+            .tool_lists
+            .extend(tool_lists::agent_lists(&loader.parsed.tools));
+        let natives: Vec<&str> = natives
+            .values()
+            .flat_map(|tool| tool.definition.names())
+            .collect();
         tool_lists::check_lists(manifest, &loader.parsed, &natives, host.is_standalone)
     });
     let list_findings = list_findings.filter(|_| is_complete).unwrap_or_default();
-    let (list_errors, list_findings): (Vec<_>, Vec<_>) =
-        list_findings.into_iter().partition(|finding| finding.severity == Severity::Error);
+    let (list_errors, list_findings): (Vec<_>, Vec<_>) = list_findings
+        .into_iter()
+        .partition(|finding| finding.severity == Severity::Error);
     findings.extend(list_errors);
     // A message may quote a value that replaced a reference, so such values are removed.
-    let redactor = Redactor::with_min_length(SHORTEST_SECRET, loader.secrets.iter().map(String::as_str));
+    let redactor =
+        Redactor::with_min_length(SHORTEST_SECRET, loader.secrets.iter().map(String::as_str));
     for finding in &mut findings {
         finding.message = redactor.redact_text(&finding.message).into_owned();
     }
     if let Some(manifest) = &mut manifest {
         manifest.secrets = loader.secrets.into_iter().collect();
     }
-    Loaded { manifest, findings, list_findings, parsed: loader.parsed }
+    Loaded {
+        manifest,
+        findings,
+        list_findings,
+        parsed: loader.parsed,
+    }
 }
 
 struct Loader<'a> {
@@ -203,7 +250,11 @@ struct Loader<'a> {
 
 impl Loader<'_> {
     fn parse_file(&mut self, path: &Path) -> Option<Node> {
-        let location = || Location { file: path.into(), line: 1, column: 1 };
+        let location = || Location {
+            file: path.into(),
+            line: 1,
+            column: 1,
+        };
         let text = match self.input.read_text(path) {
             Ok(text) => text,
             Err(error) => {
@@ -214,8 +265,11 @@ impl Loader<'_> {
         };
         let node = Node::parse(path, &text, &mut self.findings.0)?;
         if node.entries().is_none() {
-            let message = "a manifest is a map with keys such as `tools:`, `callers:` and `server:`";
-            self.findings.0.push(Finding::error(location(), "", message).with_rule(Rule::Unreadable));
+            let message =
+                "a manifest is a map with keys such as `tools:`, `callers:` and `server:`";
+            self.findings
+                .0
+                .push(Finding::error(location(), "", message).with_rule(Rule::Unreadable));
             return None;
         }
         Some(node)
@@ -225,19 +279,27 @@ impl Loader<'_> {
         let root = self.parse_file(path)?;
         let base = parent_folder(path);
         self.parsed.root = Some(root.clone());
-        self.findings.report_unknown_keys(&root, "", &MANIFEST_SECTIONS);
+        self.findings
+            .report_unknown_keys(&root, "", &MANIFEST_SECTIONS);
         let (mut manifest, mut listen) = (Manifest::default(), None);
         if let Some(server) = self.decode_section::<Server>(&root, "server", &base) {
             match server.listen.as_deref().map(complete_address).transpose() {
                 Ok(address) => listen = address,
                 Err(message) => {
-                    self.findings.error(&root, &["server".to_owned(), "listen".to_owned()], "", message);
+                    self.findings.error(
+                        &root,
+                        &["server".to_owned(), "listen".to_owned()],
+                        "",
+                        message,
+                    );
                 }
             }
             manifest.listen = listen.clone().unwrap_or(manifest.listen);
             let plain = ServerSettings::default();
             manifest.server = ServerSettings {
-                max_body: server.max_body.map_or(plain.max_body, |size| size.as_usize()),
+                max_body: server
+                    .max_body
+                    .map_or(plain.max_body, |size| size.as_usize()),
                 max_in_flight: server.max_in_flight.unwrap_or(plain.max_in_flight),
                 linger: server.linger.map_or(plain.linger, |time| time.0),
                 drain: server.drain.map_or(plain.drain, |time| time.0),
@@ -247,40 +309,74 @@ impl Loader<'_> {
             };
             if manifest.server.max_in_flight == 0 {
                 let path = ["server".to_owned(), "max_in_flight".to_owned()];
-                self.findings.error(&root, &path, "", "at least one call must be able to run");
+                self.findings
+                    .error(&root, &path, "", "at least one call must be able to run");
             }
         }
         let mut capture = None;
         if let Some(section) = self.decode_section::<Ledger>(&root, "ledger", &base) {
             check_ledger(&root, &section, &mut self.findings);
             capture = section.capture;
-            manifest.digest_key = section.digest_key.as_deref().and_then(DigestKey::from_secret);
-            // The default file is in the working folder. A file that the manifest names is relative to the manifest.
-            let base = if section.url.is_some() { base.clone() } else { PathBuf::new() };
+            manifest.digest_key = section
+                .digest_key
+                .as_deref()
+                .and_then(DigestKey::from_secret);
+            // The default file is in the working folder. A file that the manifest names is relative
+            // to the manifest.
+            let base = if section.url.is_some() {
+                base.clone()
+            } else {
+                PathBuf::new()
+            };
             let url = section.url.unwrap_or_else(|| DEFAULT_LEDGER.into());
             let retention = section.retention.map(|time| time.0);
             let max_bytes = section.max_bytes.map(|size| size.0);
             let durability = section.durability;
-            manifest.ledger = ledger::Settings { url, base, durability, retention, max_bytes, accept_loss: false };
+            manifest.ledger = ledger::Settings {
+                url,
+                base,
+                durability,
+                retention,
+                max_bytes,
+                accept_loss: false,
+            };
         }
         if let Some(section) = self.decode_section::<Cache>(&root, "cache", &base) {
-            manifest.cache_bytes = section.max_bytes.map_or(manifest.cache_bytes, |size| size.0);
+            manifest.cache_bytes = section
+                .max_bytes
+                .map_or(manifest.cache_bytes, |size| size.0);
         }
         if let Some(calls) = self.decode_section::<CallSettings>(&root, "calls", &base) {
             for (key, nothing, message) in [
-                ("parallel", calls.parallel == 0, "at least one call must be able to run"),
-                ("max_parse_attempts", calls.max_parse_attempts == 0, "the first attempt counts too: write 1 or more"),
+                (
+                    "parallel",
+                    calls.parallel == 0,
+                    "at least one call must be able to run",
+                ),
+                (
+                    "max_parse_attempts",
+                    calls.max_parse_attempts == 0,
+                    "the first attempt counts too: write 1 or more",
+                ),
             ] {
                 if nothing {
-                    self.findings.error(&root, &["calls".to_owned(), key.to_owned()], "", message);
+                    self.findings
+                        .error(&root, &["calls".to_owned(), key.to_owned()], "", message);
                 }
             }
             manifest.calls = calls;
         }
-        (manifest.callers, manifest.tool_lists) =
-            callers::read_callers(&root, &base, self.input, &mut self.secrets, &mut self.findings);
+        (manifest.callers, manifest.tool_lists) = callers::read_callers(
+            &root,
+            &base,
+            self.input,
+            &mut self.secrets,
+            &mut self.findings,
+        );
         self.callers.clone_from(&manifest.callers);
-        let mut defaults = self.decode_section::<PolicyEntry>(&root, "defaults", &base).unwrap_or_default();
+        let mut defaults = self
+            .decode_section::<PolicyEntry>(&root, "defaults", &base)
+            .unwrap_or_default();
         defaults.capture = defaults.capture.or(capture);
         manifest.capture = capture.unwrap_or_default();
         if let (Some(cache), Some(node)) = (&mut defaults.cache, root.get("defaults"))
@@ -293,8 +389,15 @@ impl Loader<'_> {
         self.read_tools(&root, &base, &defaults, &mut manifest);
         self.read_sources(&root, &base, &defaults, &mut manifest);
         self.read_includes(&root, &base, &defaults, &mut manifest);
-        if manifest.sources.iter().any(|source| source.settings.can_be_pinned())
-            || self.parsed.sources.iter().any(|source| source.section == MCP_SERVERS)
+        if manifest
+            .sources
+            .iter()
+            .any(|source| source.settings.can_be_pinned())
+            || self
+                .parsed
+                .sources
+                .iter()
+                .any(|source| source.section == MCP_SERVERS)
         {
             manifest.pins = lock::read_pins(path, self.input, &mut self.findings);
         }
@@ -302,25 +405,47 @@ impl Loader<'_> {
             lock::apply_pins(&mut manifest, &pins);
             self.parsed.pins = Some(pins);
         }
-        for (name, message) in listen.iter().flat_map(|listen| self_references(&manifest, listen)) {
-            let parsed_source =
-                self.parsed.sources.iter().find(|source| source.section == MCP_SERVERS && source.name == name);
+        for (name, message) in listen
+            .iter()
+            .flat_map(|listen| self_references(&manifest, listen))
+        {
+            let parsed_source = self
+                .parsed
+                .sources
+                .iter()
+                .find(|source| source.section == MCP_SERVERS && source.name == name);
             let entry_path = join_path(MCP_SERVERS, &[name.to_owned()]);
             parsed_source.inspect(|parsed_source| {
-                self.findings.error(&parsed_source.entry, &["url".into()], &entry_path, message);
+                self.findings
+                    .error(&parsed_source.entry, &["url".into()], &entry_path, message);
             });
         }
         self.warn_without_tools(&root, &manifest);
-        name_conflicts::report_conflicts(&manifest, &self.source_names, &self.tool_names, &mut self.findings.0);
+        name_conflicts::report_conflicts(
+            &manifest,
+            &self.source_names,
+            &self.tool_names,
+            &mut self.findings.0,
+        );
         manifest.defaults = Defaults(defaults);
         Some(manifest)
     }
 
     fn warn_without_tools(&mut self, root: &Node, manifest: &Manifest) {
-        let has_errors = self.findings.0.iter().any(|finding| finding.severity == Severity::Error);
-        if self.is_standalone && !has_errors && manifest.tools.is_empty() && manifest.sources.is_empty() {
-            let message = "declares no tools: add `tools:`, `python_modules:`, `mcp_servers:` or `openapi:`";
-            self.findings.warning_with_rule(Rule::NoTools, root, &[], "", message);
+        let has_errors = self
+            .findings
+            .0
+            .iter()
+            .any(|finding| finding.severity == Severity::Error);
+        if self.is_standalone
+            && !has_errors
+            && manifest.tools.is_empty()
+            && manifest.sources.is_empty()
+        {
+            let message =
+                "declares no tools: add `tools:`, `python_modules:`, `mcp_servers:` or `openapi:`";
+            self.findings
+                .warning_with_rule(Rule::NoTools, root, &[], "", message);
         }
     }
 
@@ -337,7 +462,8 @@ impl Loader<'_> {
         }
         let known = field_names::<T>();
         self.findings.report_unknown_keys(&node, name, known);
-        self.findings.decode(&node.filtered(|key| known.contains(&key)), name)
+        self.findings
+            .decode(&node.filtered(|key| known.contains(&key)), name)
     }
 
     fn resolve_references(&mut self, node: &mut Node, entry_path: &str, base: &Path) {
@@ -347,9 +473,19 @@ impl Loader<'_> {
         self.secrets = references.secrets;
     }
 
-    fn read_tools(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
-        let Some(node) = root.get("tools") else { return };
-        let Some(entries) = self.findings.require_names(node, "tools", "tools") else { return };
+    fn read_tools(
+        &mut self,
+        root: &Node,
+        base: &Path,
+        defaults: &PolicyEntry,
+        manifest: &mut Manifest,
+    ) {
+        let Some(node) = root.get("tools") else {
+            return;
+        };
+        let Some(entries) = self.findings.require_names(node, "tools", "tools") else {
+            return;
+        };
         for (key, entry) in entries {
             let entry_path = format!("tools.{}", key.text);
             if !self.claim_name(key, &entry_path) {
@@ -357,15 +493,27 @@ impl Loader<'_> {
             }
             let corrected = correct_indentation(entry, &entry_path, &mut self.findings);
             let entry = corrected.as_ref().unwrap_or(entry);
-            let tool = self.tool_reader(base, defaults).read_tool(&key.text, entry).filter(|_| corrected.is_none());
+            let tool = self
+                .tool_reader(base, defaults)
+                .read_tool(&key.text, entry)
+                .filter(|_| corrected.is_none());
             let (key, entry, base) = (key.clone(), entry.clone(), base.to_owned());
-            let parsed_tool = ParsedTool { key, path: entry_path, entry, tool: tool.clone(), base };
+            let parsed_tool = ParsedTool {
+                key,
+                path: entry_path,
+                entry,
+                tool: tool.clone(),
+                base,
+            };
             self.claim_aliases(&parsed_tool);
             let (key, entry) = (parsed_tool.key.clone(), parsed_tool.entry.clone());
             self.parsed.tools.push(parsed_tool);
             let Some(tool) = tool else { continue };
             let native_name = entry.get("use").map(Node::to_json);
-            let native_name = native_name.as_ref().and_then(|word| word.as_str()).unwrap_or(&key.text);
+            let native_name = native_name
+                .as_ref()
+                .and_then(|word| word.as_str())
+                .unwrap_or(&key.text);
             if tool.kind == Kind::Native && self.natives.contains_key(native_name) {
                 manifest.replaced_natives.push(native_name.to_owned());
             }
@@ -391,36 +539,68 @@ impl Loader<'_> {
     /// Claims a name for a tool. Returns false and reports an error if the name is taken.
     fn claim_name(&mut self, key: &Key, entry_path: &str) -> bool {
         if let Some(first) = self.tool_names.get(&key.text) {
-            let message = format!("the name is taken: {}:{}:{}", first.file.display(), first.line, first.column);
+            let message = format!(
+                "the name is taken: {}:{}:{}",
+                first.file.display(),
+                first.line,
+                first.column
+            );
             let taken = Finding::error(key.location.clone(), entry_path, message);
             self.findings.0.push(taken.with_rule(Rule::DuplicateName));
             return false;
         }
-        self.tool_names.insert(key.text.clone(), key.location.clone());
+        self.tool_names
+            .insert(key.text.clone(), key.location.clone());
         true
     }
 
     fn claim_aliases(&mut self, parsed_tool: &ParsedTool) {
-        let ParsedTool { key, path: entry_path, tool, .. } = parsed_tool;
+        let ParsedTool {
+            key,
+            path: entry_path,
+            tool,
+            ..
+        } = parsed_tool;
         for alias in tool.iter().flat_map(|tool| &tool.definition.aliases) {
-            if let Some(first) = self.tool_names.insert(alias.to_string(), key.location.clone()) {
+            if let Some(first) = self
+                .tool_names
+                .insert(alias.to_string(), key.location.clone())
+            {
                 let location = format!("{}:{}:{}", first.file.display(), first.line, first.column);
                 let message = format!("the alias `{alias}` is taken: {location}");
-                let taken = Finding::error(key.location.clone(), format!("{entry_path}.aliases"), message);
+                let taken = Finding::error(
+                    key.location.clone(),
+                    format!("{entry_path}.aliases"),
+                    message,
+                );
                 self.findings.0.push(taken.with_rule(Rule::DuplicateName));
             }
         }
     }
 
-    fn read_sources(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
+    fn read_sources(
+        &mut self,
+        root: &Node,
+        base: &Path,
+        defaults: &PolicyEntry,
+        manifest: &mut Manifest,
+    ) {
         for (section, what, read) in SOURCE_SECTIONS {
-            let Some(node) = root.get(section) else { continue };
-            let Some(entries) = self.findings.require_names(node, section, what) else { continue };
+            let Some(node) = root.get(section) else {
+                continue;
+            };
+            let Some(entries) = self.findings.require_names(node, section, what) else {
+                continue;
+            };
             for (key, entry) in entries {
                 let (name, entry_path) = (key.text.clone(), format!("{section}.{}", key.text));
                 if let Some(first) = self.source_names.get(&name) {
-                    let message =
-                        format!("the name is taken: {}:{}:{}", first.file.display(), first.line, first.column);
+                    let message = format!(
+                        "the name is taken: {}:{}:{}",
+                        first.file.display(),
+                        first.line,
+                        first.column
+                    );
                     let taken = Finding::error(key.location.clone(), entry_path, message);
                     self.findings.0.push(taken.with_rule(Rule::DuplicateName));
                     continue;
@@ -428,8 +608,15 @@ impl Loader<'_> {
                 self.source_names.insert(name.clone(), key.location.clone());
                 let (entry, base) = (entry.clone(), base.to_owned());
                 let read = read(&mut self.tool_reader(&base, defaults), &name, &entry);
-                self.parsed.sources.push(ParsedSource { section, name, entry, base });
-                let Some((declared, tools)) = read else { continue };
+                self.parsed.sources.push(ParsedSource {
+                    section,
+                    name,
+                    entry,
+                    base,
+                });
+                let Some((declared, tools)) = read else {
+                    continue;
+                };
                 for tool in &tools {
                     self.claim_name(&tool.key, &tool.path);
                     self.claim_aliases(tool);
@@ -440,12 +627,25 @@ impl Loader<'_> {
         }
     }
 
-    fn read_includes(&mut self, root: &Node, base: &Path, defaults: &PolicyEntry, manifest: &mut Manifest) {
-        let Some(node) = root.get("include") else { return };
-        let Some(patterns) = self.findings.decode::<Vec<String>>(node, "include") else { return };
+    fn read_includes(
+        &mut self,
+        root: &Node,
+        base: &Path,
+        defaults: &PolicyEntry,
+        manifest: &mut Manifest,
+    ) {
+        let Some(node) = root.get("include") else {
+            return;
+        };
+        let Some(patterns) = self.findings.decode::<Vec<String>>(node, "include") else {
+            return;
+        };
         for (at, pattern) in patterns.iter().enumerate() {
             let path = [at.to_string()];
-            let files = match self.input.matching_files(&base.join(pattern).to_string_lossy()) {
+            let files = match self
+                .input
+                .matching_files(&base.join(pattern).to_string_lossy())
+            {
                 Ok(files) => files,
                 Err(message) => {
                     self.findings.error(node, &path, "include", message);
@@ -453,20 +653,38 @@ impl Loader<'_> {
                 }
             };
             if files.is_empty() && !pattern.contains(['*', '?', '[']) {
-                self.findings.error(node, &path, "include", format!("there is no file {pattern}"));
+                self.findings.error(
+                    node,
+                    &path,
+                    "include",
+                    format!("there is no file {pattern}"),
+                );
             }
             for file in files {
-                let Some(included) = self.parse_file(&file) else { continue };
+                let Some(included) = self.parse_file(&file) else {
+                    continue;
+                };
                 for (key, _) in included.entries().unwrap_or_default() {
                     if MANIFEST_SECTIONS.contains(&key.text.as_str())
                         && !INCLUDABLE_SECTIONS.contains(&key.text.as_str())
                     {
                         let message = "an included file holds tools only; this belongs in the manifest itself";
-                        self.findings.error(&included, std::slice::from_ref(&key.text), "", message);
+                        self.findings.error(
+                            &included,
+                            std::slice::from_ref(&key.text),
+                            "",
+                            message,
+                        );
                     }
                 }
-                let known = |key: &str| INCLUDABLE_SECTIONS.contains(&key) || !MANIFEST_SECTIONS.contains(&key);
-                self.findings.report_unknown_keys(&included.filtered(known), "", &INCLUDABLE_SECTIONS);
+                let known = |key: &str| {
+                    INCLUDABLE_SECTIONS.contains(&key) || !MANIFEST_SECTIONS.contains(&key)
+                };
+                self.findings.report_unknown_keys(
+                    &included.filtered(known),
+                    "",
+                    &INCLUDABLE_SECTIONS,
+                );
                 self.read_tools(&included, &parent_folder(&file), defaults, manifest);
                 self.read_sources(&included, &parent_folder(&file), defaults, manifest);
             }

@@ -6,22 +6,45 @@ use super::parameters::PARAMETER_KEYS;
 use super::sections::{DefinitionEntry, PolicyEntry};
 use crate::tools::kinds;
 
-/// The entry with such keys in the place where they were meant, so that the rest is read as meant. Each is reported.
-pub(super) fn correct_indentation(entry: &Node, entry_path: &str, findings: &mut Findings) -> Option<Node> {
+/// The entry with such keys in the place where they were meant, so that the rest is read as meant.
+/// Each is reported.
+pub(super) fn correct_indentation(
+    entry: &Node,
+    entry_path: &str,
+    findings: &mut Findings,
+) -> Option<Node> {
     let kind = entry.get("kind").map(Node::to_json);
-    let own = kind.as_ref().and_then(|word| word.as_str()).and_then(kinds::parse_manifest_kind);
+    let own = kind
+        .as_ref()
+        .and_then(|word| word.as_str())
+        .and_then(kinds::parse_manifest_kind);
     let of_kind = own.map(kinds::manifest_keys).unwrap_or_default();
-    let is_tool_key =
-        |name: &str| [of_kind, field_names::<DefinitionEntry>(), field_names::<PolicyEntry>()].concat().contains(&name);
-    let is_misplaced =
-        |(key, node): &(Key, Node)| is_tool_key(&key.text) && entry.get(&key.text).is_none() && !is_parameter(node);
+    let is_tool_key = |name: &str| {
+        [
+            of_kind,
+            field_names::<DefinitionEntry>(),
+            field_names::<PolicyEntry>(),
+        ]
+        .concat()
+        .contains(&name)
+    };
+    let is_misplaced = |(key, node): &(Key, Node)| {
+        is_tool_key(&key.text) && entry.get(&key.text).is_none() && !is_parameter(node)
+    };
     let parameters = entry.get("parameters")?;
-    let (misplaced, kept): (Vec<_>, Vec<_>) = parameters.entries()?.iter().cloned().partition(is_misplaced);
+    let (misplaced, kept): (Vec<_>, Vec<_>) = parameters
+        .entries()?
+        .iter()
+        .cloned()
+        .partition(is_misplaced);
     if misplaced.is_empty() {
         return None;
     }
     for (key, _) in &misplaced {
-        let message = format!("`{}` is a key of the tool, not a parameter: indent it less", key.text);
+        let message = format!(
+            "`{}` is a key of the tool, not a parameter: indent it less",
+            key.text
+        );
         let path = join_path(entry_path, &["parameters".into()]);
         findings.error(parameters, std::slice::from_ref(&key.text), &path, message);
     }
@@ -32,7 +55,10 @@ pub(super) fn correct_indentation(entry: &Node, entry_path: &str, findings: &mut
         }
     }
     entries.extend(misplaced);
-    Some(Node { location: entry.location.clone(), data: Data::Map(entries) })
+    Some(Node {
+        location: entry.location.clone(),
+        data: Data::Map(entries),
+    })
 }
 
 /// Whether a value looks like the schema of a parameter.

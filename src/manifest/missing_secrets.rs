@@ -1,17 +1,31 @@
-//! `toolcrib check --no-secrets`: references whose values are absent, as in CI. A placeholder takes the place of each
-//! value, so that everything around it is still checked. Findings about the placeholder itself are dropped.
+//! `toolcrib check --no-secrets`: references whose values are absent, as in CI. A placeholder takes
+//! the place of each value, so that everything around it is still checked. Findings about the
+//! placeholder itself are dropped.
 
 use super::finding::{Finding, Severity};
 use super::node::Node;
 use super::rule::Rule;
 
-/// The value of a reference without a value: long enough for a key, valid in a URL, and the same for the same name.
+/// The value of a reference without a value: long enough for a key, valid in a URL, and the same
+/// for the same name.
 pub(super) fn placeholder(name: &str, is_whole_url: bool) -> String {
-    let name: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let name: String = name
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_lowercase()
+            } else {
+                '-'
+            }
+        })
+        .collect();
     let name = name.trim_matches('-');
     // Names below `invalid` never resolve (RFC 2606).
-    if is_whole_url { format!("https://value-of-{name}.invalid") } else { format!("value-of-{name}-is-not-set") }
+    if is_whole_url {
+        format!("https://value-of-{name}.invalid")
+    } else {
+        format!("value-of-{name}-is-not-set")
+    }
 }
 
 /// Checks the name of a variable whose value is not known.
@@ -19,25 +33,44 @@ pub(super) fn placeholder(name: &str, is_whole_url: bool) -> String {
 /// # Errors
 /// A sentence: no variable can have this name.
 pub(super) fn check_variable_name(name: &str) -> Result<(), String> {
-    let is_name = !name.is_empty() && !name.contains(|c: char| c == '=' || c.is_whitespace() || c.is_control());
-    if is_name { Ok(()) } else { Err(format!("`{name}` is no name of an environment variable")) }
+    let is_name = !name.is_empty()
+        && !name.contains(|c: char| c == '=' || c.is_whitespace() || c.is_control());
+    if is_name {
+        Ok(())
+    } else {
+        Err(format!("`{name}` is no name of an environment variable"))
+    }
 }
 
 /// The finding that a value was not checked.
 pub(super) fn unchecked_value(node: &Node, path: &str, what: &str) -> Finding {
     let message = format!("{what}, so its value is not checked");
-    let finding = Finding::warning(node.location.clone(), path, message).with_rule(Rule::MissingSecret);
-    Finding { severity: Severity::Hint, ..finding }
+    let finding =
+        Finding::warning(node.location.clone(), path, message).with_rule(Rule::MissingSecret);
+    Finding {
+        severity: Severity::Hint,
+        ..finding
+    }
 }
 
 /// Drops the other findings at and below texts whose values are not known.
 pub(super) fn drop_findings_about_placeholders(findings: &mut Vec<Finding>) {
-    let is_unchecked = |finding: &Finding| finding.severity == Severity::Hint && finding.rule == Rule::MissingSecret;
-    let paths: Vec<String> = findings.iter().filter(|one| is_unchecked(one)).map(|one| one.path.clone()).collect();
-    let is_at = |finding: &Finding, path: &str| {
-        finding.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    let is_unchecked = |finding: &Finding| {
+        finding.severity == Severity::Hint && finding.rule == Rule::MissingSecret
     };
-    findings.retain(|finding| is_unchecked(finding) || !paths.iter().any(|path| is_at(finding, path)));
+    let paths: Vec<String> = findings
+        .iter()
+        .filter(|one| is_unchecked(one))
+        .map(|one| one.path.clone())
+        .collect();
+    let is_at = |finding: &Finding, path: &str| {
+        finding
+            .path
+            .strip_prefix(path)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    findings
+        .retain(|finding| is_unchecked(finding) || !paths.iter().any(|path| is_at(finding, path)));
 }
 
 #[cfg(test)]
@@ -104,7 +137,8 @@ openapi:
     #[test]
     fn every_place_accepts_missing_values() {
         let found = check_without_secrets(EVERYWHERE);
-        let is_expected = |line: &&String| !line.contains("hint: ") && !line.contains("[unpinned-server]");
+        let is_expected =
+            |line: &&String| !line.contains("hint: ") && !line.contains("[unpinned-server]");
         let others: Vec<&String> = found.iter().filter(is_expected).collect();
         assert!(others.is_empty(), "{others:#?}");
         let references = EVERYWHERE.matches("${").count();
@@ -118,16 +152,25 @@ openapi:
              u: {kind: http, description: Reads an order., request: {url: 'https://a.example', headers: {x: '${env:B'}}}\n  \
              v: {kind: http, description: Reads an order., request: {url: 'https://a.example/${env:}', query: {q: '${file: }'}}}\n",
         );
-        for expected in
-            ["no parameter `nope`", "`${` without `}`", "`` is no name of an environment variable", "file  "]
-        {
-            assert!(found.iter().any(|line| line.contains(expected)), "{expected}: {found:#?}");
+        for expected in [
+            "no parameter `nope`",
+            "`${` without `}`",
+            "`` is no name of an environment variable",
+            "file  ",
+        ] {
+            assert!(
+                found.iter().any(|line| line.contains(expected)),
+                "{expected}: {found:#?}"
+            );
         }
     }
 
     #[test]
     fn values_that_are_set_are_checked() {
         let found = check_without_secrets("ledger: {retention: '${env:KEY}'}\n");
-        assert!(found.iter().any(|line| line.contains("ledger.retention")), "{found:#?}");
+        assert!(
+            found.iter().any(|line| line.contains("ledger.retention")),
+            "{found:#?}"
+        );
     }
 }

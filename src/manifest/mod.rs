@@ -3,17 +3,24 @@
 //! Reading finds as many faults as possible at once. Each has a position and a correction.
 //!
 //! - `node.rs` reads YAML with positions; `yaml_syntax.rs` explains why a text is not YAML.
-//! - `references.rs` replaces references to secrets. `reference_context.rs` knows where their text would be read as a
-//!   template. `missing_secrets.rs` is for missing values, `caller_references.rs` for credentials of callers.
+//! - `references.rs` replaces references to secrets. `reference_context.rs` knows where their text
+//!   would be read as a template. `missing_secrets.rs` is for missing values,
+//!   `caller_references.rs` for credentials of callers.
 //! - `decode.rs` decodes nodes to the types in `sections.rs`; `tool.rs` makes tools of entries.
-//! - `modules.rs`, `servers.rs` and `apis.rs` read sources of tools; `source_tools.rs` has the parts that they share.
-//! - `lock.rs` reads pins, `listen.rs` addresses to listen on, `ledger_address.rs` only the address of the ledger.
-//! - `name_conflicts.rs` finds names that tools of two servers could share, and `self_reference.rs` servers that are
-//!   this service.
-//! - `misplaced_keys.rs` finds keys of a tool that are indented too far; `summary.rs` writes findings for people.
-//! - `policy.rs` completes policies from the defaults; `short_forms.rs` reads `cache: 5m`; `callers.rs` reads callers.
-//! - `examples.rs` checks examples of tools; `tool_lists.rs` finds entries of tool lists that match no tool.
-//! - `variables.rs` and `context.rs` read the variables and context fields that tools and sources declare.
+//! - `modules.rs`, `servers.rs` and `apis.rs` read sources of tools; `source_tools.rs` has the
+//!   parts that they share.
+//! - `lock.rs` reads pins, `listen.rs` addresses to listen on, `ledger_address.rs` only the address
+//!   of the ledger.
+//! - `name_conflicts.rs` finds names that tools of two servers could share, and `self_reference.rs`
+//!   servers that are this service.
+//! - `misplaced_keys.rs` finds keys of a tool that are indented too far; `summary.rs` writes
+//!   findings for people.
+//! - `policy.rs` completes policies from the defaults; `short_forms.rs` reads `cache: 5m`;
+//!   `callers.rs` reads callers.
+//! - `examples.rs` checks examples of tools; `tool_lists.rs` finds entries of tool lists that match
+//!   no tool.
+//! - `variables.rs` and `context.rs` read the variables and context fields that tools and sources
+//!   declare.
 //! - `lint/` finds settings that are valid but probably not intended.
 
 mod apis;

@@ -25,7 +25,15 @@ use crate::tools::python::{Interpreter, ModulePath, ModuleSettings, WorkerRange}
 /// The default time for a worker to load its module. Imports of large libraries take many seconds.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Keys that define what runs.
-const RUNTIME_KEYS: [&str; 7] = ["module", "interpreter", "requirements", "object", "share", "init", "environment"];
+const RUNTIME_KEYS: [&str; 7] = [
+    "module",
+    "interpreter",
+    "requirements",
+    "object",
+    "share",
+    "init",
+    "environment",
+];
 
 /// Keys that are read separately.
 const SEPARATE_KEYS: [&str; 4] = ["tools", "defaults", "context", "env"];
@@ -43,14 +51,15 @@ pub(super) struct ModuleEntry {
     /// A requirements file. The service builds a virtual environment from it once.
     #[schemars(extend("examples" = ["./requirements.txt"]))]
     requirements: Option<String>,
-    /// Worker processes for functions that are not `async`. Default: one, and more while calls wait, up to the number of
-    /// processors and at least 4; with `object` always one.
+    /// Worker processes for functions that are not `async`. Default: one, and more while calls
+    /// wait, up to the number of processors and at least 4; with `object` always one.
     #[schemars(extend("examples" = [2]))]
     workers: Option<usize>,
     /// Text before the name of every tool.
     #[schemars(extend("examples" = ["travel_"]))]
     prefix: String,
-    /// Names of the functions that become tools. Default: every decorated tool. Plain typed functions need this list.
+    /// Names of the functions that become tools. Default: every decorated tool. Plain typed
+    /// functions need this list.
     #[schemars(extend("examples" = [["find_flights"]]))]
     functions: Option<Vec<String>>,
     /// A class. Its methods are the tools, and each worker has one instance.
@@ -72,7 +81,8 @@ pub(super) struct ModuleEntry {
     // Read separately.
     #[schemars(with = "PolicyEntry")]
     defaults: Option<serde_json::Value>,
-    /// Policy of single tools, by the module's own name of a tool. A name with `*` is a pattern for several tools.
+    /// Policy of single tools, by the module's own name of a tool. A name with `*` is a pattern for
+    /// several tools.
     // Read separately for each tool.
     #[schemars(with = "BTreeMap<String, JsonObject>")]
     tools: Option<serde_json::Value>,
@@ -87,7 +97,11 @@ pub(super) struct ModuleEntry {
 
 impl ToolReader<'_> {
     /// Reads one entry, and the entries of its tools. Faults are added to the findings.
-    pub(super) fn read_module(&mut self, name: &str, unresolved: &Node) -> Option<(DeclaredSource, Vec<ParsedTool>)> {
+    pub(super) fn read_module(
+        &mut self,
+        name: &str,
+        unresolved: &Node,
+    ) -> Option<(DeclaredSource, Vec<ParsedTool>)> {
         let entry_path = join_path("python_modules", &[name.to_owned()]);
         if ToolName::parse(name).is_err() {
             let message = "a module's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
@@ -97,20 +111,52 @@ impl ToolReader<'_> {
         let before = self.findings.0.len();
         let known = field_names::<ModuleEntry>();
         let as_entry = |text: &str| json!({"module": text});
-        self.check_source_entry(unresolved, &entry_path, known, "module, workers, functions, tools …", as_entry)?;
+        self.check_source_entry(
+            unresolved,
+            &entry_path,
+            known,
+            "module, workers, functions, tools …",
+            as_entry,
+        )?;
         let inputs = self.read_source_inputs(unresolved, &entry_path);
         self.warn_overridden_variables(&inputs.env, unresolved, &entry_path);
-        let mut node = unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
-        let omitted =
-            self.resolve_references(&mut node, &entry_path, EntryKind::Source, inputs.variables.unset.clone());
-        let module_entry: ModuleEntry = self.findings.decode(&node, &entry_path).unwrap_or_default();
+        let mut node =
+            unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
+        let omitted = self.resolve_references(
+            &mut node,
+            &entry_path,
+            EntryKind::Source,
+            inputs.variables.unset.clone(),
+        );
+        let module_entry: ModuleEntry =
+            self.findings.decode(&node, &entry_path).unwrap_or_default();
 
-        let (prefix, context, env) = (module_entry.prefix.clone(), inputs.context.clone(), inputs.env.clone());
-        let mut rules = SourceRules { prefix, context, env, ..SourceRules::default() };
+        let (prefix, context, env) = (
+            module_entry.prefix.clone(),
+            inputs.context.clone(),
+            inputs.env.clone(),
+        );
+        let mut rules = SourceRules {
+            prefix,
+            context,
+            env,
+            ..SourceRules::default()
+        };
         if ToolName::parse(&format!("{}x", module_entry.prefix)).is_err() {
-            self.findings.error(&node, &["prefix".into()], &entry_path, NameError.to_string());
+            self.findings.error(
+                &node,
+                &["prefix".into()],
+                &entry_path,
+                NameError.to_string(),
+            );
         }
-        let tools = self.read_source_tools(Kind::Python, unresolved, &entry_path, PolicyEntry::default(), &mut rules);
+        let tools = self.read_source_tools(
+            Kind::Python,
+            unresolved,
+            &entry_path,
+            PolicyEntry::default(),
+            &mut rules,
+        );
         rules.expected_tools = module_entry.functions.clone().unwrap_or_default();
         let settings = self.module_settings(name, module_entry, &inputs, &node, &entry_path);
         if self.has_errors_since(before) {
@@ -135,10 +181,26 @@ impl ToolReader<'_> {
         node: &Node,
         entry_path: &str,
     ) -> Option<ModuleSettings> {
-        let ModuleEntry { module, interpreter, requirements, workers, functions, object, init, .. } = module_entry;
-        let mut checks = EntryChecks { findings: &mut *self.findings, node, entry_path };
+        let ModuleEntry {
+            module,
+            interpreter,
+            requirements,
+            workers,
+            functions,
+            object,
+            init,
+            ..
+        } = module_entry;
+        let mut checks = EntryChecks {
+            findings: &mut *self.findings,
+            node,
+            entry_path,
+        };
         if workers == Some(0) {
-            checks.error("workers", "at least one worker is needed; leave the key out to start them on demand");
+            checks.error(
+                "workers",
+                "at least one worker is needed; leave the key out to start them on demand",
+            );
         }
         if functions.as_ref().is_some_and(Vec::is_empty) {
             checks.error(
@@ -162,13 +224,28 @@ impl ToolReader<'_> {
             );
         }
         if module_entry.share && workers.is_some_and(|workers| workers > 1) {
-            checks.error("workers", "`share: true` keeps one object in one process: leave out workers or share");
+            checks.error(
+                "workers",
+                "`share: true` keeps one object in one process: leave out workers or share",
+            );
         }
-        if object.as_ref().is_some_and(|object| object.trim().is_empty()) {
-            checks.error("object", "the name of a class in the module is expected here");
+        if object
+            .as_ref()
+            .is_some_and(|object| object.trim().is_empty())
+        {
+            checks.error(
+                "object",
+                "the name of a class in the module is expected here",
+            );
         }
-        if module_entry.start_timeout.is_some_and(|time| time.0.is_zero()) {
-            checks.error("start_timeout", "the time must be above zero; leave the key out for 60s");
+        if module_entry
+            .start_timeout
+            .is_some_and(|time| time.0.is_zero())
+        {
+            checks.error(
+                "start_timeout",
+                "the time must be above zero; leave the key out for 60s",
+            );
         }
         let exists = |path: &Path| self.input.is_file(path);
         let interpreter = match (interpreter, requirements) {
@@ -181,11 +258,14 @@ impl ToolReader<'_> {
                 let path = checks.existing_file("requirements", self.base, &file, &exists);
                 path.map(Interpreter::Requirements)
             }
-            (Some(program), None) if program.contains('/') => {
-                checks.existing_file("interpreter", self.base, &program, &exists).map(Interpreter::Program)
-            }
+            (Some(program), None) if program.contains('/') => checks
+                .existing_file("interpreter", self.base, &program, &exists)
+                .map(Interpreter::Program),
             (Some(program), None) if program.trim().is_empty() => {
-                checks.error("interpreter", "a program is expected here, e.g. python3 or ./venv/bin/python");
+                checks.error(
+                    "interpreter",
+                    "a program is expected here, e.g. python3 or ./venv/bin/python",
+                );
                 None
             }
             (Some(program), None) => Some(Interpreter::Program(program.into())),
@@ -199,13 +279,12 @@ impl ToolReader<'_> {
                 }
                 None
             }
-            Some(file) if is_file(&file) => {
-                checks.existing_file("module", self.base, &file, &exists).map(ModulePath::File)
-            }
+            Some(file) if is_file(&file) => checks
+                .existing_file("module", self.base, &file, &exists)
+                .map(ModulePath::File),
             Some(module) if is_importable(&module) => Some(ModulePath::Name(module)),
             Some(_) => {
-                let message =
-                    "neither a file (it would end in .py or contain a /) nor a module's name, e.g. pkg.module";
+                let message = "neither a file (it would end in .py or contain a /) nor a module's name, e.g. pkg.module";
                 checks.error("module", message);
                 None
             }
@@ -228,14 +307,19 @@ impl ToolReader<'_> {
             workdir: absolute_path(self.base),
             // The program that starts the service chooses where it may write.
             venvs: PathBuf::new(),
-            start_timeout: module_entry.start_timeout.map_or(DEFAULT_START_TIMEOUT, |time| time.0),
+            start_timeout: module_entry
+                .start_timeout
+                .map_or(DEFAULT_START_TIMEOUT, |time| time.0),
         })
     }
 }
 
 /// Whether `module:` names a file.
 fn is_file(module: &str) -> bool {
-    module.contains('/') || Path::new(module).extension().is_some_and(|extension| extension == "py")
+    module.contains('/')
+        || Path::new(module)
+            .extension()
+            .is_some_and(|extension| extension == "py")
 }
 
 /// Whether Python could import a module of this name.
@@ -255,13 +339,19 @@ mod tests {
     use crate::manifest::testing::{check_rules, load_text};
 
     fn module(entry: &str) -> Result<DeclaredSource, Vec<String>> {
-        load_text(&format!("python_modules:\n  m: {entry}\n")).map(|mut manifest| manifest.sources.remove(0))
+        load_text(&format!("python_modules:\n  m: {entry}\n"))
+            .map(|mut manifest| manifest.sources.remove(0))
     }
 
     fn settings(entry: &str) -> ModuleSettings {
-        match module(entry).unwrap_or_else(|errors| panic!("{errors:?}")).settings {
+        match module(entry)
+            .unwrap_or_else(|errors| panic!("{errors:?}"))
+            .settings
+        {
             SourceSettings::Python(settings) => *settings,
-            SourceSettings::Mcp(_) | SourceSettings::Openapi(_) | SourceSettings::Program { .. } => {
+            SourceSettings::Mcp(_)
+            | SourceSettings::Openapi(_)
+            | SourceSettings::Program { .. } => {
                 panic!("not a module")
             }
         }
@@ -274,7 +364,9 @@ mod tests {
                      tools: {f: {effect: read, timeout: 9s, cache: {ttl: 5m}, limits: [{calls: 1, per: day}], aliases: [g], \
                      tags: [t], description: Does it., annotations: {title: T}, result_as_answer: true, capture: digest}}}";
         let declared = module(entry).unwrap();
-        let SourceSettings::Python(module) = &declared.settings else { panic!("not a module") };
+        let SourceSettings::Python(module) = &declared.settings else {
+            panic!("not a module")
+        };
         assert_eq!(
             **module,
             ModuleSettings {
@@ -294,11 +386,33 @@ mod tests {
         );
         let rules = &declared.rules.tools["f"];
         let policy = declared.rules.policy_for("f", Kind::Python, None);
-        assert_eq!((policy.effect, policy.timeout), (Effect::Read, Duration::from_secs(9)));
-        assert_eq!((policy.limits[0].per, policy.cache.is_some()), (Per::Day, true));
-        assert_eq!((rules.description.as_deref(), rules.result_as_answer), (Some("Does it."), Some(true)));
-        assert_eq!((declared.rules.prefix.as_str(), &declared.rules.expected_tools[..]), ("w_", &["f".to_owned()][..]));
-        assert!(!declared.written_settings.to_string().contains("value-of-key"), "{}", declared.written_settings);
+        assert_eq!(
+            (policy.effect, policy.timeout),
+            (Effect::Read, Duration::from_secs(9))
+        );
+        assert_eq!(
+            (policy.limits[0].per, policy.cache.is_some()),
+            (Per::Day, true)
+        );
+        assert_eq!(
+            (rules.description.as_deref(), rules.result_as_answer),
+            (Some("Does it."), Some(true))
+        );
+        assert_eq!(
+            (
+                declared.rules.prefix.as_str(),
+                &declared.rules.expected_tools[..]
+            ),
+            ("w_", &["f".to_owned()][..])
+        );
+        assert!(
+            !declared
+                .written_settings
+                .to_string()
+                .contains("value-of-key"),
+            "{}",
+            declared.written_settings
+        );
         let read = load_text(&format!("python_modules:\n  m: {entry}\n")).unwrap();
         assert_eq!(read.secrets, ["value-of-key"]);
     }
@@ -306,16 +420,32 @@ mod tests {
     #[test]
     fn module_settings_have_defaults() {
         let plain = settings("{module: strands_tools.calculator}");
-        assert_eq!(plain.module, ModulePath::Name("strands_tools.calculator".into()));
+        assert_eq!(
+            plain.module,
+            ModulePath::Name("strands_tools.calculator".into())
+        );
         assert_eq!(
             (plain.interpreter, plain.workers),
-            (Interpreter::Program("python3".into()), WorkerRange::on_demand())
+            (
+                Interpreter::Program("python3".into()),
+                WorkerRange::on_demand()
+            )
         );
         let object = settings("{module: tools/m.py, object: C}");
-        assert_eq!(object.workers, WorkerRange::exactly(1), "its state is in one process");
-        assert_eq!((plain.start_timeout, plain.functions), (DEFAULT_START_TIMEOUT, None));
+        assert_eq!(
+            object.workers,
+            WorkerRange::exactly(1),
+            "its state is in one process"
+        );
+        assert_eq!(
+            (plain.start_timeout, plain.functions),
+            (DEFAULT_START_TIMEOUT, None)
+        );
         let required = settings("{module: tools/m.py, requirements: requirements.txt}");
-        assert_eq!(required.interpreter, Interpreter::Requirements("/etc/crib/requirements.txt".into()));
+        assert_eq!(
+            required.interpreter,
+            Interpreter::Requirements("/etc/crib/requirements.txt".into())
+        );
     }
 
     #[test]
@@ -323,8 +453,14 @@ mod tests {
         let text = "defaults: {timeout: 7s, effect: read}\npython_modules: {m: {module: tools/m.py, tools: {f: {effect: write}}}}\n";
         let declared = load_text(text).unwrap().sources.remove(0);
         let policy = |name: &str| declared.rules.policy_for(name, Kind::Python, None);
-        assert_eq!((policy("other").timeout.as_secs(), policy("other").effect), (7, Effect::Read));
-        assert_eq!((policy("f").timeout.as_secs(), policy("f").effect), (7, Effect::Write));
+        assert_eq!(
+            (policy("other").timeout.as_secs(), policy("other").effect),
+            (7, Effect::Read)
+        );
+        assert_eq!(
+            (policy("f").timeout.as_secs(), policy("f").effect),
+            (7, Effect::Write)
+        );
     }
 
     #[test]
@@ -335,56 +471,126 @@ mod tests {
         let declared = load_text(text).unwrap().sources.remove(0);
         let policy = |name: &str| {
             let policy = declared.rules.policy_for(name, Kind::Python, None);
-            (policy.effect, policy.timeout.as_secs(), policy.concurrency.max, policy.concurrency.queue, policy.strict)
+            (
+                policy.effect,
+                policy.timeout.as_secs(),
+                policy.concurrency.max,
+                policy.concurrency.queue,
+                policy.strict,
+            )
         };
         assert_eq!(policy("get"), (Effect::Idempotent, 2, 3, 64, true));
         assert_eq!(policy("list_orders"), (Effect::Read, 3, 3, 64, true));
         // The last pattern that matches counts as a whole; the exact name takes precedence.
         assert_eq!(policy("list_users"), (Effect::Write, 4, 3, 5, true));
-        assert_eq!(declared.rules.policies.unmatched_patterns(&["list_orders"]), ["*_users"]);
-        assert_eq!(declared.rules.known_tools().collect::<Vec<_>>(), ["list_users"]);
-        let errors =
-            load_text("python_modules: {m: {module: tools/m.py, tools: {\"x_*\": {efect: read}}}}\n").err().unwrap();
+        assert_eq!(
+            declared.rules.policies.unmatched_patterns(&["list_orders"]),
+            ["*_users"]
+        );
+        assert_eq!(
+            declared.rules.known_tools().collect::<Vec<_>>(),
+            ["list_users"]
+        );
+        let errors = load_text(
+            "python_modules: {m: {module: tools/m.py, tools: {\"x_*\": {efect: read}}}}\n",
+        )
+        .err()
+        .unwrap();
         assert!(
-            errors[0].contains("python_modules.m.tools.x_*.efect: unknown key, did you mean effect?"),
+            errors[0]
+                .contains("python_modules.m.tools.x_*.efect: unknown key, did you mean effect?"),
             "{errors:?}"
         );
-        let errors = load_text("python_modules: {m: {module: tools/m.py, defaults: {timeout: 0s}}}\n").err().unwrap();
-        assert!(errors[0].contains("python_modules.m.defaults.timeout: a timeout of zero"), "{errors:?}");
+        let errors =
+            load_text("python_modules: {m: {module: tools/m.py, defaults: {timeout: 0s}}}\n")
+                .err()
+                .unwrap();
+        assert!(
+            errors[0].contains("python_modules.m.defaults.timeout: a timeout of zero"),
+            "{errors:?}"
+        );
     }
 
     #[test]
     fn invalid_modules_are_located_errors() {
         for (entry, expected) in [
             ("{workers: 2}", "2:6: python_modules.m: module is missing"),
-            ("{module: tools/n.py}", "2:7: python_modules.m.module: there is no file /etc/crib/tools/n.py"),
-            ("{module: ./tools}", "python_modules.m.module: there is no file"),
-            ("{module: \"not a module\"}", "python_modules.m.module: neither a file"),
-            ("{module: tools/m.py, interpreter: ./nope/python}", "python_modules.m.interpreter: there is no file"),
-            ("{module: tools/m.py, requirements: nope.txt}", "python_modules.m.requirements: there is no file"),
+            (
+                "{module: tools/n.py}",
+                "2:7: python_modules.m.module: there is no file /etc/crib/tools/n.py",
+            ),
+            (
+                "{module: ./tools}",
+                "python_modules.m.module: there is no file",
+            ),
+            (
+                "{module: \"not a module\"}",
+                "python_modules.m.module: neither a file",
+            ),
+            (
+                "{module: tools/m.py, interpreter: ./nope/python}",
+                "python_modules.m.interpreter: there is no file",
+            ),
+            (
+                "{module: tools/m.py, requirements: nope.txt}",
+                "python_modules.m.requirements: there is no file",
+            ),
             (
                 "{module: tools/m.py, requirements: requirements.txt, interpreter: python3}",
                 "2:27: python_modules.m.requirements: interpreter and requirements",
             ),
-            ("{module: tools/m.py, workers: 0}", "python_modules.m.workers: at least one"),
-            ("{module: tools/m.py, workers: -1}", "python_modules.m.workers: 0 or more is expected here"),
-            ("{module: tools/m.py, functions: []}", "python_modules.m.functions: names no function"),
-            ("{module: tools/m.py, init: {a: 1}}", "python_modules.m.init: these are arguments for a class"),
-            ("{module: tools/m.py, share: true}", "python_modules.m.share: only an object can be shared"),
+            (
+                "{module: tools/m.py, workers: 0}",
+                "python_modules.m.workers: at least one",
+            ),
+            (
+                "{module: tools/m.py, workers: -1}",
+                "python_modules.m.workers: 0 or more is expected here",
+            ),
+            (
+                "{module: tools/m.py, functions: []}",
+                "python_modules.m.functions: names no function",
+            ),
+            (
+                "{module: tools/m.py, init: {a: 1}}",
+                "python_modules.m.init: these are arguments for a class",
+            ),
+            (
+                "{module: tools/m.py, share: true}",
+                "python_modules.m.share: only an object can be shared",
+            ),
             (
                 "{module: tools/m.py, object: C, share: true, workers: 2}",
                 "python_modules.m.workers: `share: true` keeps one",
             ),
-            ("{module: tools/m.py, objekt: C}", "python_modules.m.objekt: unknown key, did you mean object?"),
-            ("{module: tools/m.py, start_timeout: 0s}", "python_modules.m.start_timeout: the time must be above zero"),
-            ("{module: tools/m.py, start_timeout: soon}", "python_modules.m.start_timeout"),
-            ("{module: tools/m.py, prefix: 'a b'}", "python_modules.m.prefix: a tool name has"),
+            (
+                "{module: tools/m.py, objekt: C}",
+                "python_modules.m.objekt: unknown key, did you mean object?",
+            ),
+            (
+                "{module: tools/m.py, start_timeout: 0s}",
+                "python_modules.m.start_timeout: the time must be above zero",
+            ),
+            (
+                "{module: tools/m.py, start_timeout: soon}",
+                "python_modules.m.start_timeout",
+            ),
+            (
+                "{module: tools/m.py, prefix: 'a b'}",
+                "python_modules.m.prefix: a tool name has",
+            ),
             (
                 "{module: tools/m.py, environment: {K: \"${env:NOT_THERE}\"}}",
                 "python_modules.m.environment.K: environment variable NOT_THERE",
             ),
-            ("{module: tools/m.py, tools: [f]}", "python_modules.m.tools: a map"),
-            ("{module: tools/m.py, tools: {f: read}}", "python_modules.m.tools.f: a map"),
+            (
+                "{module: tools/m.py, tools: [f]}",
+                "python_modules.m.tools: a map",
+            ),
+            (
+                "{module: tools/m.py, tools: {f: read}}",
+                "python_modules.m.tools.f: a map",
+            ),
             (
                 "{module: tools/m.py, tools: {f: {efect: read}}}",
                 "python_modules.m.tools.f.efect: unknown key, did you mean effect?",
@@ -393,19 +599,33 @@ mod tests {
                 "{module: tools/m.py, tools: {f: {input_schema: {}}}}",
                 "python_modules.m.tools.f.input_schema: unknown key",
             ),
-            ("{module: tools/m.py, tools: {f: {timeout: soon}}}", "python_modules.m.tools.f.timeout"),
+            (
+                "{module: tools/m.py, tools: {f: {timeout: soon}}}",
+                "python_modules.m.tools.f.timeout",
+            ),
             (
                 "{module: tools/m.py, tools: {f: {description: \"${env:KEY}\"}}}",
                 "python_modules.m.tools.f.description: callers can see this",
             ),
-            ("{module: tools/m.py, tools: {'f g': {}}}", "python_modules.m.tools.f g: a tool name has"),
-            ("{module: tools/m.py, tools: {f: {aliases: [g]}, g: {}}}", "python_modules.m.tools.g: the name is taken"),
+            (
+                "{module: tools/m.py, tools: {'f g': {}}}",
+                "python_modules.m.tools.f g: a tool name has",
+            ),
+            (
+                "{module: tools/m.py, tools: {f: {aliases: [g]}, g: {}}}",
+                "python_modules.m.tools.g: the name is taken",
+            ),
             ("tools/m.py", "python_modules.m: a map is expected"),
         ] {
             let errors = module(entry).err().unwrap_or_default();
-            assert!(errors.iter().any(|error| error.contains(expected)), "{entry}: {errors:?}");
+            assert!(
+                errors.iter().any(|error| error.contains(expected)),
+                "{entry}: {errors:?}"
+            );
         }
-        let errors = load_text("python_modules: {a/b: {module: tools/m.py}}\n").err().unwrap();
+        let errors = load_text("python_modules: {a/b: {module: tools/m.py}}\n")
+            .err()
+            .unwrap();
         assert!(errors[0].contains("a module's name"), "{errors:?}");
         let errors = load_text(
             "tools: {f: {kind: native, use: calculator}}\npython_modules: {m: {module: tools/m.py, tools: {f: {}}}}\n",
@@ -422,7 +642,10 @@ mod tests {
             check_rules(&module(
                 ", object: C, init: {password: correct-horse}, environment: {API_TOKEN: tok-123456789}"
             )),
-            ["literal-secret python_modules.m.init.password", "literal-secret python_modules.m.environment.API_TOKEN"]
+            [
+                "literal-secret python_modules.m.init.password",
+                "literal-secret python_modules.m.environment.API_TOKEN"
+            ]
         );
         let tools = module(
             ", prefix: w_, tools: {f: {effect: read}, g: {retry: {attempts: 3}}, h: {timeout: 9s, deadline: 3s}}",
@@ -433,11 +656,24 @@ mod tests {
             "ineffective python_modules.m.tools.g.retry",
             "ineffective python_modules.m.tools.h.timeout",
         ] {
-            assert!(found.contains(&expected.to_owned()), "{expected}: {found:?}");
+            assert!(
+                found.contains(&expected.to_owned()),
+                "{expected}: {found:?}"
+            );
         }
         // The tools are unknown, so no pattern is reported as matching none.
-        let callers = "callers: [{name: a, key: \"${env:KEY}\", admin: true, allow: [anything_*]}]\n";
-        let found = check_rules(&format!("{callers}{}", module(", tools: {f: {effect: read, cache: {ttl: 5m}}}")));
-        assert_eq!(found, ["short-key callers.0.key", "unreachable-tool python_modules.m.tools.f"]);
+        let callers =
+            "callers: [{name: a, key: \"${env:KEY}\", admin: true, allow: [anything_*]}]\n";
+        let found = check_rules(&format!(
+            "{callers}{}",
+            module(", tools: {f: {effect: read, cache: {ttl: 5m}}}")
+        ));
+        assert_eq!(
+            found,
+            [
+                "short-key callers.0.key",
+                "unreachable-tool python_modules.m.tools.f"
+            ]
+        );
     }
 }

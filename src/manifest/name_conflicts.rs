@@ -1,5 +1,5 @@
-//! Finds names that tools of two servers could share, as far as this is known before any server starts. Also finds
-//! names that a server's pinned tool shares with another tool.
+//! Finds names that tools of two servers could share, as far as this is known before any server
+//! starts. Also finds names that a server's pinned tool shares with another tool.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,8 @@ use super::rule::Rule;
 use super::{DeclaredSource, Manifest};
 use crate::call::Kind;
 
-/// Reports conflicts of servers' names. `servers` contains the positions of their keys, `tools` the positions of all
-/// tool names in the manifest.
+/// Reports conflicts of servers' names. `servers` contains the positions of their keys, `tools` the
+/// positions of all tool names in the manifest.
 pub(super) fn report_conflicts(
     manifest: &Manifest,
     servers: &HashMap<String, Location>,
@@ -32,10 +32,11 @@ pub(super) fn report_conflicts(
             prefix.starts_with(other.as_str()) || other.starts_with(prefix.as_str())
         };
         if let Some((other, first)) = declared.iter().take(at).find(overlaps) {
-            let (longer, of) =
-                std::cmp::max_by_key((prefix, server.name()), (&other.rules.prefix, other.name()), |(prefix, _)| {
-                    prefix.len()
-                });
+            let (longer, of) = std::cmp::max_by_key(
+                (prefix, server.name()),
+                (&other.rules.prefix, other.name()),
+                |(prefix, _)| prefix.len(),
+            );
             let message = format!(
                 "tool names of this server may overlap with those of server `{}` ({}): the name `{longer}…` always \
                  belongs to `{of}`, and the other server's tools with such a name are left out unless `tools` names \
@@ -43,10 +44,17 @@ pub(super) fn report_conflicts(
                 other.name(),
                 format_location(first)
             );
-            findings.push(Finding::warning((*location).clone(), &entry_path, message).with_rule(Rule::DuplicateName));
+            findings.push(
+                Finding::warning((*location).clone(), &entry_path, message)
+                    .with_rule(Rule::DuplicateName),
+            );
         }
         let rules = &server.rules;
-        for own in rules.expected_tools.iter().filter(|own| !rules.tools.contains_key(*own)) {
+        for own in rules
+            .expected_tools
+            .iter()
+            .filter(|own| !rules.tools.contains_key(*own))
+        {
             let name = format!("{prefix}{own}");
             if let Some(taken) = tools.get(&name) {
                 let message = format!(
@@ -54,13 +62,20 @@ pub(super) fn report_conflicts(
                      another name, or `exclude` names the tool",
                     format_location(taken)
                 );
-                findings
-                    .push(Finding::warning((*location).clone(), &entry_path, message).with_rule(Rule::DuplicateName));
+                findings.push(
+                    Finding::warning((*location).clone(), &entry_path, message)
+                        .with_rule(Rule::DuplicateName),
+                );
             }
         }
     }
 }
 
 fn format_location(location: &Location) -> String {
-    format!("{}:{}:{}", location.file.display(), location.line, location.column)
+    format!(
+        "{}:{}:{}",
+        location.file.display(),
+        location.line,
+        location.column
+    )
 }

@@ -39,7 +39,8 @@ pub(super) struct Key {
     pub(super) location: Location,
 }
 
-/// The deepest nesting. Nodes are converted and dropped by recursion, so a deeper one could overflow the stack.
+/// The deepest nesting. Nodes are converted and dropped by recursion, so a deeper one could
+/// overflow the stack.
 const DEEPEST: usize = 128;
 
 /// The line where the nesting becomes too deep, aliases included.
@@ -77,10 +78,16 @@ impl Node {
     /// Parses the text of a file, as far as possible, and adds the faults to `findings`.
     pub(super) fn parse(file: &Path, text: &str, findings: &mut Vec<Finding>) -> Option<Self> {
         let file: Arc<Path> = file.into();
-        let start = Location { file: file.clone(), line: 1, column: 1 };
+        let start = Location {
+            file: file.clone(),
+            line: 1,
+            column: 1,
+        };
         if let Some(line) = find_deep_line(text) {
             let message = format!("the values are nested more than {DEEPEST} levels deep");
-            findings.push(Finding::error(Location { line, ..start }, "", message).with_rule(Rule::Unreadable));
+            findings.push(
+                Finding::error(Location { line, ..start }, "", message).with_rule(Rule::Unreadable),
+            );
             return None;
         }
         let documents = match MarkedYaml::load_from_str(text) {
@@ -88,15 +95,37 @@ impl Node {
             Err(error) => {
                 let (line, column) = (error.marker().line().max(1), error.marker().col() + 1);
                 let stop = Location { file, line, column };
-                let Explanation { line, column, message } = yaml_syntax::explain(text, &stop, error.info());
+                let Explanation {
+                    line,
+                    column,
+                    message,
+                } = yaml_syntax::explain(text, &stop, error.info());
                 let is_repeated = error.info().contains("duplicated key");
-                let rule = if is_repeated { Rule::DuplicateName } else { Rule::Unreadable };
-                findings.push(Finding::error(Location { line, column, ..stop }, "", message).with_rule(rule));
+                let rule = if is_repeated {
+                    Rule::DuplicateName
+                } else {
+                    Rule::Unreadable
+                };
+                findings.push(
+                    Finding::error(
+                        Location {
+                            line,
+                            column,
+                            ..stop
+                        },
+                        "",
+                        message,
+                    )
+                    .with_rule(rule),
+                );
                 return None;
             }
         };
         match documents.as_slice() {
-            [] => Some(Self { location: start, data: Data::Map(Vec::new()) }),
+            [] => Some(Self {
+                location: start,
+                data: Data::Map(Vec::new()),
+            }),
             [one] => Some(Converter { file, findings }.convert(one, "")),
             _ => {
                 let message = "the file has more than one YAML document: leave out the line `---`";
@@ -112,13 +141,20 @@ impl Node {
         let below = |token: &str| format!("{pointer}/{}", escape_pointer_token(token));
         let data = match value {
             Value::Array(items) => Data::List(
-                items.iter().enumerate().map(|(at, it)| Self::from_json(it, &below(&at.to_string()))).collect(),
+                items
+                    .iter()
+                    .enumerate()
+                    .map(|(at, it)| Self::from_json(it, &below(&at.to_string())))
+                    .collect(),
             ),
             Value::Object(object) => {
                 let entry = |(text, value): (&String, &Value)| {
                     let pointer = below(text);
                     (
-                        Key { text: text.clone(), location: Location::from_pointer(&pointer) },
+                        Key {
+                            text: text.clone(),
+                            location: Location::from_pointer(&pointer),
+                        },
                         Self::from_json(value, &pointer),
                     )
                 };
@@ -129,21 +165,34 @@ impl Node {
         Self { location, data }
     }
 
-    /// A definition in JSON without positions: all its parts have this one. Its size is then bounded by that of the JSON.
+    /// A definition in JSON without positions: all its parts have this one. Its size is then
+    /// bounded by that of the JSON.
     pub(super) fn from_foreign_json(value: &Value, location: &Location) -> Self {
         let data = match value {
-            Value::Array(items) => {
-                Data::List(items.iter().map(|item| Self::from_foreign_json(item, location)).collect())
-            }
+            Value::Array(items) => Data::List(
+                items
+                    .iter()
+                    .map(|item| Self::from_foreign_json(item, location))
+                    .collect(),
+            ),
             Value::Object(object) => {
                 let entry = |(text, value): (&String, &Value)| {
-                    (Key { text: text.clone(), location: location.clone() }, Self::from_foreign_json(value, location))
+                    (
+                        Key {
+                            text: text.clone(),
+                            location: location.clone(),
+                        },
+                        Self::from_foreign_json(value, location),
+                    )
                 };
                 Data::Map(object.iter().map(entry).collect())
             }
             scalar => Data::Scalar(scalar.clone()),
         };
-        Self { location: location.clone(), data }
+        Self {
+            location: location.clone(),
+            data,
+        }
     }
 
     /// The entries of a map. An empty value counts as an empty map.
@@ -157,7 +206,10 @@ impl Node {
 
     /// The value under a key.
     pub(super) fn get(&self, name: &str) -> Option<&Node> {
-        self.entries()?.iter().find(|(key, _)| key.text == name).map(|(_, node)| node)
+        self.entries()?
+            .iter()
+            .find(|(key, _)| key.text == name)
+            .map(|(_, node)| node)
     }
 
     /// The value as JSON.
@@ -165,14 +217,19 @@ impl Node {
         match &self.data {
             Data::Scalar(value) => value.clone(),
             Data::List(items) => items.iter().map(Self::to_json).collect(),
-            Data::Map(entries) => entries.iter().map(|(key, node)| (key.text.clone(), node.to_json())).collect(),
+            Data::Map(entries) => entries
+                .iter()
+                .map(|(key, node)| (key.text.clone(), node.to_json()))
+                .collect(),
         }
     }
 
-    /// The position of the value at the end of a path, or of the last part of the path that exists. If the path ends
-    /// in an existing key, it is the position of the key.
+    /// The position of the value at the end of a path, or of the last part of the path that exists.
+    /// If the path ends in an existing key, it is the position of the key.
     pub(super) fn locate(&self, path: &[String]) -> &Location {
-        let Some((first, rest)) = path.split_first() else { return &self.location };
+        let Some((first, rest)) = path.split_first() else {
+            return &self.location;
+        };
         match &self.data {
             Data::Map(entries) => match entries.iter().find(|(key, _)| key.text == *first) {
                 Some((key, _)) if rest.is_empty() => &key.location,
@@ -190,8 +247,15 @@ impl Node {
     /// The same map with only the keys that `keep` selects.
     pub(super) fn filtered(&self, keep: impl Fn(&str) -> bool) -> Self {
         let entries = self.entries().unwrap_or_default();
-        let selected = entries.iter().filter(|(key, _)| keep(&key.text)).cloned().collect();
-        Self { location: self.location.clone(), data: Data::Map(selected) }
+        let selected = entries
+            .iter()
+            .filter(|(key, _)| keep(&key.text))
+            .cloned()
+            .collect();
+        Self {
+            location: self.location.clone(),
+            data: Data::Map(selected),
+        }
     }
 }
 
@@ -203,14 +267,20 @@ struct Converter<'f> {
 
 impl Converter<'_> {
     fn locate(&self, node: &MarkedYaml<'_>) -> Location {
-        Location { file: self.file.clone(), line: node.span.start.line().max(1), column: node.span.start.col() + 1 }
+        Location {
+            file: self.file.clone(),
+            line: node.span.start.line().max(1),
+            column: node.span.start.col() + 1,
+        }
     }
 
     fn error(&mut self, location: &Location, path: &str, message: impl Into<String>) {
-        self.findings.push(Finding::error(location.clone(), path, message).with_rule(Rule::Unreadable));
+        self.findings
+            .push(Finding::error(location.clone(), path, message).with_rule(Rule::Unreadable));
     }
 
-    /// Converts a node. In place of a fault stands what was probably meant, so that the rest is read too.
+    /// Converts a node. In place of a fault stands what was probably meant, so that the rest is
+    /// read too.
     fn convert(&mut self, node: &MarkedYaml<'_>, path: &str) -> Node {
         let location = self.locate(node);
         let data = match &node.data {
@@ -218,28 +288,43 @@ impl Converter<'_> {
                 Scalar::Null => Value::Null,
                 Scalar::Boolean(value) => Value::Bool(*value),
                 Scalar::Integer(value) => (*value).into(),
-                Scalar::FloatingPoint(value) => match serde_json::Number::from_f64(value.into_inner()) {
-                    Some(number) => Value::Number(number),
-                    None => {
-                        self.error(&location, path, "a finite number is expected here");
-                        Value::Null
+                Scalar::FloatingPoint(value) => {
+                    match serde_json::Number::from_f64(value.into_inner()) {
+                        Some(number) => Value::Number(number),
+                        None => {
+                            self.error(&location, path, "a finite number is expected here");
+                            Value::Null
+                        }
                     }
-                },
+                }
                 Scalar::String(text) => Value::String(text.to_string()),
             }),
             YamlData::Sequence(items) => {
-                let item =
-                    |(at, item): (usize, &MarkedYaml<'_>)| self.convert(item, &join_path(path, &[at.to_string()]));
+                let item = |(at, item): (usize, &MarkedYaml<'_>)| {
+                    self.convert(item, &join_path(path, &[at.to_string()]))
+                };
                 Data::List(items.iter().enumerate().map(item).collect())
             }
             YamlData::Mapping(entries) => {
                 if let Some(placeholder) = unquoted_placeholder(node) {
-                    let key = path.rsplit('.').next().filter(|key| !key.is_empty() && key.parse::<usize>().is_err());
+                    let key = path
+                        .rsplit('.')
+                        .next()
+                        .filter(|key| !key.is_empty() && key.parse::<usize>().is_err());
                     let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
-                    self.error(&location, path, format!("put a placeholder in quotes: `{key}\"{placeholder}\"`"));
+                    self.error(
+                        &location,
+                        path,
+                        format!("put a placeholder in quotes: `{key}\"{placeholder}\"`"),
+                    );
                     Data::Scalar(Value::String(placeholder))
                 } else {
-                    Data::Map(entries.iter().filter_map(|(key, value)| self.convert_entry(key, value, path)).collect())
+                    Data::Map(
+                        entries
+                            .iter()
+                            .filter_map(|(key, value)| self.convert_entry(key, value, path))
+                            .collect(),
+                    )
                 }
             }
             _ => {
@@ -251,7 +336,12 @@ impl Converter<'_> {
         Node { location, data }
     }
 
-    fn convert_entry(&mut self, key: &MarkedYaml<'_>, value: &MarkedYaml<'_>, path: &str) -> Option<(Key, Node)> {
+    fn convert_entry(
+        &mut self,
+        key: &MarkedYaml<'_>,
+        value: &MarkedYaml<'_>,
+        path: &str,
+    ) -> Option<(Key, Node)> {
         let location = self.locate(key);
         let text = match &key.data {
             YamlData::Value(Scalar::String(text)) => text.to_string(),
@@ -259,7 +349,11 @@ impl Converter<'_> {
             YamlData::Value(Scalar::Integer(value)) => value.to_string(),
             YamlData::Value(Scalar::FloatingPoint(value)) => value.to_string(),
             _ => {
-                self.error(&location, path, "a key is a text here: put it in quotes if it has brackets or braces");
+                self.error(
+                    &location,
+                    path,
+                    "a key is a text here: put it in quotes if it has brackets or braces",
+                );
                 return None;
             }
         };
@@ -278,7 +372,9 @@ fn unquoted_placeholder(node: &MarkedYaml<'_>) -> Option<String> {
 
 /// The key of a map that has one key without a value.
 fn only_key<'a, 'i>(node: &'a MarkedYaml<'i>) -> Option<&'a MarkedYaml<'i>> {
-    let YamlData::Mapping(entries) = &node.data else { return None };
+    let YamlData::Mapping(entries) = &node.data else {
+        return None;
+    };
     let (key, value) = entries.iter().next().filter(|_| entries.len() == 1)?;
     matches!(value.data, YamlData::Value(Scalar::Null)).then_some(key)
 }
@@ -296,12 +392,25 @@ mod tests {
     #[test]
     fn deep_values_are_located_errors() {
         let deep = "t.yaml:2:1: the values are nested more than 128 levels deep";
-        let blocks: String = (0..3_000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
-        assert_eq!(faults(&format!("tools:\n {}a\n", "- ".repeat(5_000))), [deep]);
-        assert_eq!(faults(&format!("tools:\n {}a\n", "? ".repeat(5_000))), [deep]);
+        let blocks: String = (0..3_000)
+            .map(|level| format!("{}a:\n", " ".repeat(level)))
+            .collect();
+        assert_eq!(
+            faults(&format!("tools:\n {}a\n", "- ".repeat(5_000))),
+            [deep]
+        );
+        assert_eq!(
+            faults(&format!("tools:\n {}a\n", "? ".repeat(5_000))),
+            [deep]
+        );
         assert_eq!(faults(&blocks), [deep.replace(":2:", ":129:")]);
-        let aliases: String = (1..2_000).map(|n| format!("a{n}: &a{n} [*a{}]\n", n - 1)).collect();
+        let aliases: String = (1..2_000)
+            .map(|n| format!("a{n}: &a{n} [*a{}]\n", n - 1))
+            .collect();
         assert!(faults(&format!("a0: &a0 [1]\n{aliases}"))[0].ends_with("128 levels deep"));
-        assert_eq!(faults(&format!("tools: {}a{}\n", "[".repeat(100), "]".repeat(100))), [""; 0]);
+        assert_eq!(
+            faults(&format!("tools: {}a{}\n", "[".repeat(100), "]".repeat(100))),
+            [""; 0]
+        );
     }
 }

@@ -6,8 +6,8 @@ use super::decode::{Findings, join_path};
 use super::node::{Data, Node};
 use crate::call::JsonObject;
 
-/// The keys of a parameter: those of JSON Schema, and `required`. Any other key is a typing error, which JSON Schema
-/// would ignore.
+/// The keys of a parameter: those of JSON Schema, and `required`. Any other key is a typing error,
+/// which JSON Schema would ignore.
 pub(super) const PARAMETER_KEYS: [&str; 38] = [
     "type",
     "description",
@@ -49,10 +49,17 @@ pub(super) const PARAMETER_KEYS: [&str; 38] = [
     "nullable",
 ];
 
-/// Builds the schema. A parameter is required unless it has `required: false` or a default. Other parameters are
-/// forbidden.
-pub(super) fn compile_parameters(node: &Node, entry_path: &str, findings: &mut Findings) -> Option<Value> {
-    if let (Data::List(items), None) = (&node.data, findings.require_names(node, entry_path, "parameters")) {
+/// Builds the schema. A parameter is required unless it has `required: false` or a default. Other
+/// parameters are forbidden.
+pub(super) fn compile_parameters(
+    node: &Node,
+    entry_path: &str,
+    findings: &mut Findings,
+) -> Option<Value> {
+    if let (Data::List(items), None) = (
+        &node.data,
+        findings.require_names(node, entry_path, "parameters"),
+    ) {
         return Some(schema_of_names(items));
     }
     let entries = node.entries()?;
@@ -61,7 +68,12 @@ pub(super) fn compile_parameters(node: &Node, entry_path: &str, findings: &mut F
         let path = join_path(entry_path, std::slice::from_ref(&key.text));
         if parameter.entries().is_none() {
             let as_schema = |word: &str| is_type(word).then(|| json!({"type": word}));
-            findings.require_entry(parameter, &path, "type, description, enum, default …", as_schema);
+            findings.require_entry(
+                parameter,
+                &path,
+                "type, description, enum, default …",
+                as_schema,
+            );
             // Its placeholders are not to be reported as unknown.
             properties.insert(key.text.clone(), json!({}));
             required.push(Value::from(key.text.as_str()));
@@ -76,9 +88,15 @@ pub(super) fn compile_parameters(node: &Node, entry_path: &str, findings: &mut F
                     is_required = *flag;
                     object.shift_remove("required");
                 }
-                // A list belongs to the parameter's own schema: the required properties of an object.
+                // A list belongs to the parameter's own schema: the required properties of an
+                // object.
                 Some(Value::Array(_)) | None => {}
-                Some(_) => findings.error(parameter, &["required".into()], &path, "true or false is expected here"),
+                Some(_) => findings.error(
+                    parameter,
+                    &["required".into()],
+                    &path,
+                    "true or false is expected here",
+                ),
             }
             is_required &= !object.contains_key("default");
         }
@@ -88,7 +106,8 @@ pub(super) fn compile_parameters(node: &Node, entry_path: &str, findings: &mut F
         properties.insert(key.text.clone(), schema);
     }
     if node.location.is_json() {
-        // The order of the list is part of the definition hash, and clients may write the members in any order.
+        // The order of the list is part of the definition hash, and clients may write the members
+        // in any order.
         required.sort_unstable_by(|one, other| one.as_str().cmp(&other.as_str()));
     }
     Some(json!({
@@ -96,7 +115,8 @@ pub(super) fn compile_parameters(node: &Node, entry_path: &str, findings: &mut F
     }))
 }
 
-/// A schema with the names in a list that stands in place of the map, so that their placeholders are not reported too.
+/// A schema with the names in a list that stands in place of the map, so that their placeholders
+/// are not reported too.
 fn schema_of_names(items: &[Node]) -> Value {
     let name = |item: &Node| match item.get("name").unwrap_or(item).to_json() {
         Value::String(name) => Some((name, json!({}))),

@@ -1,4 +1,5 @@
-//! The policies of tools: from their entries, the defaults, and patterns of names; and the checks of a policy.
+//! The policies of tools: from their entries, the defaults, and patterns of names; and the checks
+//! of a policy.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use super::tool::ToolReader;
 use crate::call::{CachePolicy, CacheWhen, Concurrency, Effect, Kind, Policy, RetryPolicy};
 use crate::expression;
 
-/// The policies of the tools of a source. Precedence: the exact name, then the last pattern that matches, then the
-/// source's `defaults`, then the manifest's.
+/// The policies of the tools of a source. Precedence: the exact name, then the last pattern that
+/// matches, then the source's `defaults`, then the manifest's.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PolicyRules {
     /// The entries of single tools, by the source's own name of the tool.
@@ -33,21 +34,37 @@ impl PolicyRules {
         entry.effect = entry.effect.or(self.manifest.effect).or(derived_effect);
         let mut policy = Policy::default();
         // A condition that does not compile was reported when the manifest was read.
-        complete_policy(kind, &mut policy, &entry, &self.manifest, |text| expression::compile_predicate(text).ok());
+        complete_policy(kind, &mut policy, &entry, &self.manifest, |text| {
+            expression::compile_predicate(text).ok()
+        });
         policy
     }
 
-    /// The entry of a tool: its own, completed by the last matching pattern and the source's defaults.
+    /// The entry of a tool: its own, completed by the last matching pattern and the source's
+    /// defaults.
     pub(super) fn entry_for(&self, own_name: &str) -> PolicyEntry {
-        let pattern = self.patterns.iter().rev().find(|(pattern, _)| WildMatch::new(pattern).matches(own_name));
+        let pattern = self
+            .patterns
+            .iter()
+            .rev()
+            .find(|(pattern, _)| WildMatch::new(pattern).matches(own_name));
         let own = self.exact.get(own_name).cloned().unwrap_or_default();
-        own.or(pattern.map(|(_, entry)| entry)).or(Some(&self.source))
+        own.or(pattern.map(|(_, entry)| entry))
+            .or(Some(&self.source))
     }
 
     /// The patterns that match none of these names.
     pub fn unmatched_patterns<'a>(&'a self, names: &[&str]) -> Vec<&'a str> {
-        let is_unmatched = |pattern: &&str| !names.iter().any(|name| WildMatch::new(pattern).matches(name));
-        self.patterns.iter().map(|(pattern, _)| pattern.as_str()).filter(is_unmatched).collect()
+        let is_unmatched = |pattern: &&str| {
+            !names
+                .iter()
+                .any(|name| WildMatch::new(pattern).matches(name))
+        };
+        self.patterns
+            .iter()
+            .map(|(pattern, _)| pattern.as_str())
+            .filter(is_unmatched)
+            .collect()
     }
 }
 
@@ -88,8 +105,8 @@ impl PolicyEntry {
 }
 
 impl ToolReader<'_> {
-    /// Completes the policy. The entry takes precedence over the tool's own policy, and that over the manifest's
-    /// defaults.
+    /// Completes the policy. The entry takes precedence over the tool's own policy, and that over
+    /// the manifest's defaults.
     pub(super) fn apply_policy(
         &mut self,
         kind: Kind,
@@ -101,8 +118,8 @@ impl ToolReader<'_> {
         self.apply_source_policy(kind, policy, entry, true, node, entry_path);
     }
 
-    /// The same for tools of a source. `is_effect_final` is false if another entry or the source may decide the effect.
-    /// Then it is unknown here which keys have no effect.
+    /// The same for tools of a source. `is_effect_final` is false if another entry or the source
+    /// may decide the effect. Then it is unknown here which keys have no effect.
     pub(super) fn apply_source_policy(
         &mut self,
         kind: Kind,
@@ -123,47 +140,92 @@ impl ToolReader<'_> {
     }
 
     /// Reports impossible policies.
-    fn check_policy(&mut self, policy: &Policy, entry: &PolicyEntry, node: &Node, entry_path: &str) {
+    fn check_policy(
+        &mut self,
+        policy: &Policy,
+        entry: &PolicyEntry,
+        node: &Node,
+        entry_path: &str,
+    ) {
         let key = |name: &str| vec![name.to_owned()];
         if policy.timeout.is_zero() {
-            self.findings.error(node, &key("timeout"), entry_path, "a timeout of zero lets no call run");
+            self.findings.error(
+                node,
+                &key("timeout"),
+                entry_path,
+                "a timeout of zero lets no call run",
+            );
         }
         if policy.deadline.is_some_and(|deadline| deadline.is_zero()) {
-            self.findings.error(node, &key("deadline"), entry_path, "a deadline of zero lets no call run");
+            self.findings.error(
+                node,
+                &key("deadline"),
+                entry_path,
+                "a deadline of zero lets no call run",
+            );
         }
         if policy.concurrency.max == 0 {
             let path = vec!["concurrency".into(), "max".into()];
-            self.findings.error(node, &path, entry_path, "at least one call must be able to run");
+            self.findings.error(
+                node,
+                &path,
+                entry_path,
+                "at least one call must be able to run",
+            );
         }
         if policy.concurrency.per_caller == Some(0) {
             let path = vec!["concurrency".into(), "per_caller".into()];
-            self.findings.error(node, &path, entry_path, "at least one call of each caller must be able to run");
+            self.findings.error(
+                node,
+                &path,
+                entry_path,
+                "at least one call of each caller must be able to run",
+            );
         }
         if policy.concurrency.max > tokio::sync::Semaphore::MAX_PERMITS {
             let path = vec!["concurrency".into(), "max".into()];
-            self.findings.error(node, &path, entry_path, "more calls than this machine could ever hold");
+            self.findings.error(
+                node,
+                &path,
+                entry_path,
+                "more calls than this machine could ever hold",
+            );
         }
         if entry.retry.is_some_and(|retry| retry.attempts == 0) {
             let path = vec!["retry".into(), "attempts".into()];
-            self.findings.error(node, &path, entry_path, "attempts includes the first attempt: 1 means no retry");
+            self.findings.error(
+                node,
+                &path,
+                entry_path,
+                "attempts includes the first attempt: 1 means no retry",
+            );
         }
     }
 
     /// Warns of keys that the effect makes useless.
-    fn warn_ineffective_keys(&mut self, policy: &Policy, entry: &PolicyEntry, node: &Node, entry_path: &str) {
+    fn warn_ineffective_keys(
+        &mut self,
+        policy: &Policy,
+        entry: &PolicyEntry,
+        node: &Node,
+        entry_path: &str,
+    ) {
         let key = |name: &str| vec![name.to_owned()];
         if entry.retry.is_some_and(|retry| retry.attempts > 1) && policy.effect == Effect::Write {
             let message = "has no effect: a tool with effect: write is never retried; write effect: read or idempotent";
-            self.findings.warning(node, &key("retry"), entry_path, message);
+            self.findings
+                .warning(node, &key("retry"), entry_path, message);
         }
         if entry.cache.is_some() && policy.effect != Effect::Read {
             let message = "has no effect: only results of a tool with effect: read are cached";
-            self.findings.warning(node, &key("cache"), entry_path, message);
+            self.findings
+                .warning(node, &key("cache"), entry_path, message);
         }
     }
 }
 
-/// Completes a policy. The entry takes precedence over the policy so far, and that over the defaults.
+/// Completes a policy. The entry takes precedence over the policy so far, and that over the
+/// defaults.
 fn complete_policy(
     kind: Kind,
     policy: &mut Policy,
@@ -172,16 +234,40 @@ fn complete_policy(
     compile_when: impl FnOnce(&str) -> Option<CacheWhen>,
 ) {
     let plain = Policy::default();
-    policy.effect = entry.effect.or(defaults.effect.filter(|_| policy.effect == plain.effect)).unwrap_or(policy.effect);
+    policy.effect = entry
+        .effect
+        .or(defaults.effect.filter(|_| policy.effect == plain.effect))
+        .unwrap_or(policy.effect);
     let default = defaults.timeout.filter(|_| policy.timeout == plain.timeout);
-    policy.timeout = entry.timeout.or(default).map_or(policy.timeout, |time| time.0);
+    policy.timeout = entry
+        .timeout
+        .or(default)
+        .map_or(policy.timeout, |time| time.0);
     let default = defaults.deadline.filter(|_| policy.deadline.is_none());
-    policy.deadline = entry.deadline.or(default).map(|time| time.0).or(policy.deadline);
+    policy.deadline = entry
+        .deadline
+        .or(default)
+        .map(|time| time.0)
+        .or(policy.deadline);
     let default = defaults.retry.filter(|_| policy.retry == plain.retry);
-    policy.retry = entry.retry.or(default).map_or(policy.retry, |r| RetryPolicy { attempts: r.attempts });
+    policy.retry = entry
+        .retry
+        .or(default)
+        .map_or(policy.retry, |r| RetryPolicy {
+            attempts: r.attempts,
+        });
     let default = defaults.limits.clone().filter(|_| policy.limits.is_empty());
-    policy.limits = entry.limits.clone().or(default).unwrap_or_else(|| std::mem::take(&mut policy.limits));
-    for entry in [defaults.concurrency.filter(|_| policy.concurrency == plain.concurrency), entry.concurrency] {
+    policy.limits = entry
+        .limits
+        .clone()
+        .or(default)
+        .unwrap_or_else(|| std::mem::take(&mut policy.limits));
+    for entry in [
+        defaults
+            .concurrency
+            .filter(|_| policy.concurrency == plain.concurrency),
+        entry.concurrency,
+    ] {
         let Some(entry) = entry else { continue };
         let now = policy.concurrency;
         policy.concurrency = Concurrency {
@@ -191,16 +277,32 @@ fn complete_policy(
             per_caller: entry.per_caller.or(now.per_caller),
         };
     }
-    policy.on_disconnect = entry.on_disconnect.or(policy.on_disconnect).or(defaults.on_disconnect);
-    policy.idempotency = entry.idempotency.or(defaults.idempotency).unwrap_or(policy.idempotency);
-    policy.repeatable = entry.repeatable.unwrap_or(policy.repeatable || defaults.repeatable.unwrap_or_default());
+    policy.on_disconnect = entry
+        .on_disconnect
+        .or(policy.on_disconnect)
+        .or(defaults.on_disconnect);
+    policy.idempotency = entry
+        .idempotency
+        .or(defaults.idempotency)
+        .unwrap_or(policy.idempotency);
+    policy.repeatable = entry
+        .repeatable
+        .unwrap_or(policy.repeatable || defaults.repeatable.unwrap_or_default());
     policy.strict = entry.strict.or(defaults.strict).unwrap_or(policy.strict);
     policy.enabled = entry.enabled.or(defaults.enabled).unwrap_or(policy.enabled);
     // A native tool decides itself whether its results can be cached: those of a clock cannot.
     let may_default = policy.effect == Effect::Read && kind != Kind::Native;
-    if let Some(cache) = entry.cache.as_ref().or(defaults.cache.as_ref().filter(|_| may_default)) {
+    if let Some(cache) = entry
+        .cache
+        .as_ref()
+        .or(defaults.cache.as_ref().filter(|_| may_default))
+    {
         let (ttl, scope, context) = (cache.ttl.0, cache.scope, cache.context.clone());
-        policy.cache = Some(CachePolicy { ttl, scope, context });
+        policy.cache = Some(CachePolicy {
+            ttl,
+            scope,
+            context,
+        });
         // A condition of the tool's own applies unless the manifest has another.
         let when = cache.when.as_deref().and_then(compile_when);
         policy.cache_when = when.or(policy.cache_when.take());
@@ -216,9 +318,19 @@ pub(super) fn compile_cache_condition(
     findings: &mut Findings,
 ) -> Option<CacheWhen> {
     let path = ["cache".to_owned(), "when".to_owned()];
-    if ["${env:", "${file:", "${caller:"].iter().any(|mark| text.contains(mark)) {
-        findings.error(node, &path, entry_path, "callers can see this, so a reference to a secret is not allowed here");
+    if ["${env:", "${file:", "${caller:"]
+        .iter()
+        .any(|mark| text.contains(mark))
+    {
+        findings.error(
+            node,
+            &path,
+            entry_path,
+            "callers can see this, so a reference to a secret is not allowed here",
+        );
         return None;
     }
-    expression::compile_predicate(text).map_err(|message| findings.error(node, &path, entry_path, message)).ok()
+    expression::compile_predicate(text)
+        .map_err(|message| findings.error(node, &path, entry_path, message))
+        .ok()
 }

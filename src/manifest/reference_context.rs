@@ -1,5 +1,5 @@
-//! Decides by the position of a reference whether its value is part of a template. Also decides what happens to a list
-//! whose item is left out.
+//! Decides by the position of a reference whether its value is part of a template. Also decides
+//! what happens to a list whose item is left out.
 
 use std::borrow::Cow;
 
@@ -41,7 +41,10 @@ pub(super) enum AbsentItem {
 impl EntryKind {
     /// How the text at `path` is read. `path` is relative to the entry.
     pub(super) fn text_kind(self, path: &str) -> TextKind {
-        let is_below = |key: &str| path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let is_below = |key: &str| {
+            path.strip_prefix(key)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
         match self {
             Self::Tool if path == "statement" => TextKind::Statement,
             // The program itself is not a template.
@@ -51,18 +54,26 @@ impl EntryKind {
         }
     }
 
-    /// Whether the text at `path` may refer to credentials of the caller. `path` is relative to the entry.
+    /// Whether the text at `path` may refer to credentials of the caller. `path` is relative to the
+    /// entry.
     pub(super) fn takes_caller_credentials(self, path: &str) -> bool {
-        let is_in = |key: &str| path.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
+        let is_in = |key: &str| {
+            path.strip_prefix(key)
+                .is_some_and(|rest| rest.starts_with('.'))
+        };
         match self {
             Self::Settings => false,
-            Self::Tool => path == "request.url" || is_in("request.headers") || is_in("request.query"),
-            Self::Source => path == "url" || path == "base_url" || is_in("headers") || is_in("query"),
+            Self::Tool => {
+                path == "request.url" || is_in("request.headers") || is_in("request.query")
+            }
+            Self::Source => {
+                path == "url" || path == "base_url" || is_in("headers") || is_in("query")
+            }
         }
     }
 
-    /// The name in a `$NAME` that was probably meant as a reference. Statements, and scripts in `command`, have dollar
-    /// signs of their own.
+    /// The name in a `$NAME` that was probably meant as a reference. Statements, and scripts in
+    /// `command`, have dollar signs of their own.
     pub(super) fn shell_variable<'t>(self, path: &str, text: &'t str) -> Option<&'t str> {
         let is_word = !text.contains(char::is_whitespace) || text.contains(": ");
         let is_script = text.contains(['\n', ';', '"', '\'', '|', '(', '{', '>']) || !is_word;
@@ -70,11 +81,14 @@ impl EntryKind {
             "statement" => return None,
             "command" if is_script => return None,
             // A document of GraphQL.
-            "request" if text.contains('{') && text.contains(' ') && !text.contains("{{") => return None,
+            "request" if text.contains('{') && text.contains(' ') && !text.contains("{{") => {
+                return None;
+            }
             _ => {}
         }
         text.split('$').skip(1).find_map(|rest| {
-            let end = rest.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
+            let end =
+                rest.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
             let (name, after) = rest.split_at(end.unwrap_or(rest.len()));
             let is_name = name.len() >= 3 && name.starts_with(|c: char| c.is_ascii_uppercase());
             (is_name && !after.starts_with(char::is_alphanumeric)).then_some(name)
@@ -83,7 +97,10 @@ impl EntryKind {
 
     /// What happens to an absent item at `path`. `path` is relative to the entry.
     pub(super) fn absent_item(self, path: &str) -> AbsentItem {
-        let is_in = |key: &str| path.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
+        let is_in = |key: &str| {
+            path.strip_prefix(key)
+                .is_some_and(|rest| rest.starts_with('.'))
+        };
         match self {
             Self::Tool | Self::Source if is_in("command") => AbsentItem::Refused,
             Self::Tool if is_in("request.json") || is_in("model.options") => AbsentItem::Null,
@@ -115,12 +132,22 @@ impl TextKind {
     ///
     /// # Errors
     /// A sentence: the reference is inside a placeholder.
-    pub(super) fn embed_value<'v>(self, before: &str, value: &'v str) -> Result<Cow<'v, str>, &'static str> {
+    pub(super) fn embed_value<'v>(
+        self,
+        before: &str,
+        value: &'v str,
+    ) -> Result<Cow<'v, str>, &'static str> {
         match self {
             Self::Plain => Ok(Cow::Borrowed(value)),
             Self::Statement => Ok(literal::escape_for_statement(before, value)),
-            Self::Template if before.rsplit_once("{{").is_some_and(|(_, inside)| !inside.contains("}}")) => {
-                Err("a reference is not allowed between `{{` and `}}`: write the name of a parameter there")
+            Self::Template
+                if before
+                    .rsplit_once("{{")
+                    .is_some_and(|(_, inside)| !inside.contains("}}")) =>
+            {
+                Err(
+                    "a reference is not allowed between `{{` and `}}`: write the name of a parameter there",
+                )
             }
             Self::Template => Ok(literal::escape_for_template(value)),
         }

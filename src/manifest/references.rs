@@ -54,8 +54,12 @@ pub trait ManifestInput {
 /// The files that match a pattern, sorted. See [`ManifestInput::matching_files`].
 pub(crate) fn matching_files(pattern: &str) -> Result<Vec<PathBuf>, String> {
     // As in shells, because names that begin with a dot are files of editors or hidden on purpose.
-    let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
-    let found = glob::glob_with(pattern, options).map_err(|error| format!("not a pattern: {}", error.msg))?;
+    let options = glob::MatchOptions {
+        require_literal_leading_dot: true,
+        ..glob::MatchOptions::new()
+    };
+    let found = glob::glob_with(pattern, options)
+        .map_err(|error| format!("not a pattern: {}", error.msg))?;
     let mut files: Vec<PathBuf> = found.filter_map(Result::ok).collect();
     files.sort();
     Ok(files)
@@ -63,8 +67,8 @@ pub(crate) fn matching_files(pattern: &str) -> Result<Vec<PathBuf>, String> {
 
 /// Maximum size of a manifest, and of an included file, in bytes.
 const MAX_FILE_BYTES: u64 = 8 << 20;
-/// Maximum size of a value that comes by reference, in bytes. The search for it in tool output takes memory for each
-/// byte.
+/// Maximum size of a value that comes by reference, in bytes. The search for it in tool output
+/// takes memory for each byte.
 const MAX_SECRET_BYTES: usize = 16 << 10;
 
 /// Resolves references with the given variables and the files that the process can read.
@@ -77,13 +81,19 @@ pub struct ProcessInput {
 impl ProcessInput {
     /// Resolves references with these variables.
     pub fn new(environment: &Environment) -> Self {
-        Self { environment: environment.clone(), accepts_missing_secrets: false }
+        Self {
+            environment: environment.clone(),
+            accepts_missing_secrets: false,
+        }
     }
 
     /// Accepts references without values. A manifest that is read so can only be checked.
     #[must_use]
     pub fn without_secrets(self) -> Self {
-        Self { accepts_missing_secrets: true, ..self }
+        Self {
+            accepts_missing_secrets: true,
+            ..self
+        }
     }
 }
 
@@ -97,7 +107,8 @@ impl ManifestInput for ProcessInput {
     }
 
     fn read_text(&self, path: &Path) -> std::io::Result<String> {
-        String::from_utf8(read_file(path)?).map_err(|error| Error::new(ErrorKind::InvalidData, error.utf8_error()))
+        String::from_utf8(read_file(path)?)
+            .map_err(|error| Error::new(ErrorKind::InvalidData, error.utf8_error()))
     }
 }
 
@@ -107,7 +118,10 @@ impl ManifestInput for ProcessInput {
 /// The error of the file system. A file that is too long or not regular is also an error.
 pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     // Opening a pipe could block, and reading a device may never end.
-    let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)?;
     if !file.metadata()?.is_file() {
         return Err(Error::new(ErrorKind::InvalidInput, "not a regular file"));
     }
@@ -115,14 +129,25 @@ pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         let limit = ByteSize(MAX_FILE_BYTES);
-        return Err(Error::new(ErrorKind::FileTooLarge, format!("longer than {limit}")));
+        return Err(Error::new(
+            ErrorKind::FileTooLarge,
+            format!("longer than {limit}"),
+        ));
     }
     Ok(bytes)
 }
 
 /// Keys of a tool whose values callers see. A secret there would be public.
-pub(super) const PUBLIC_KEYS: [&str; 8] =
-    ["description", "parameters", "input_schema", "output_schema", "annotations", "aliases", "tags", "context"];
+pub(super) const PUBLIC_KEYS: [&str; 8] = [
+    "description",
+    "parameters",
+    "input_schema",
+    "output_schema",
+    "annotations",
+    "aliases",
+    "tags",
+    "context",
+];
 
 /// The value of a reference to a variable that is declared and not set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,30 +186,54 @@ pub(super) struct References<'a> {
 
 /// A text after its references were replaced.
 enum Expanded {
-    /// The text, a warning if a part of it resembles a reference, and what has no value and need not have one.
+    /// The text, a warning if a part of it resembles a reference, and what has no value and need
+    /// not have one.
     Text(String, Option<String>, Vec<String>),
     /// No text, because this variable is absent.
     Absent(String),
 }
 
-/// For each omitted value that causes an error, adds a finding that explains why the value is absent. `before` is the
-/// number of findings before the entry was read. Errors in other positions are unrelated to omitted values.
-pub(super) fn explain_omitted_values(omitted: Vec<OmittedValue>, before: usize, findings: &mut Findings) {
+/// For each omitted value that causes an error, adds a finding that explains why the value is
+/// absent. `before` is the number of findings before the entry was read. Errors in other positions
+/// are unrelated to omitted values.
+pub(super) fn explain_omitted_values(
+    omitted: Vec<OmittedValue>,
+    before: usize,
+    findings: &mut Findings,
+) {
     let is_missed = |path: &str| {
         let around = path.rsplit_once('.').map_or("", |(around, _)| around);
-        let mut since = findings.0[before..].iter().filter(|finding| finding.severity == Severity::Error);
+        let mut since = findings.0[before..]
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error);
         since.any(|finding| finding.path == path || finding.path == around)
     };
-    let missed: Vec<OmittedValue> = omitted.into_iter().filter(|one| is_missed(&one.path)).collect();
-    for OmittedValue { location, path, variable } in missed {
-        let message = format!("left out, since {variable} is optional and not set: set it, or give it a default");
-        findings.0.push(Finding::error(location, path, message).with_rule(Rule::MissingSecret));
+    let missed: Vec<OmittedValue> = omitted
+        .into_iter()
+        .filter(|one| is_missed(&one.path))
+        .collect();
+    for OmittedValue {
+        location,
+        path,
+        variable,
+    } in missed
+    {
+        let message = format!(
+            "left out, since {variable} is optional and not set: set it, or give it a default"
+        );
+        findings
+            .0
+            .push(Finding::error(location, path, message).with_rule(Rule::MissingSecret));
     }
 }
 
 impl<'a> References<'a> {
     /// Replaces references without declared variables.
-    pub(super) fn new(input: &'a dyn ManifestInput, base: &'a Path, secrets: BTreeSet<String>) -> Self {
+    pub(super) fn new(
+        input: &'a dyn ManifestInput,
+        base: &'a Path,
+        secrets: BTreeSet<String>,
+    ) -> Self {
         Self {
             input,
             base,
@@ -196,39 +245,52 @@ impl<'a> References<'a> {
         }
     }
 
-    /// Replaces every reference below an entry, whose path is `entry_path`. In a tool, a reference below a key that callers
-    /// see is an error.
+    /// Replaces every reference below an entry, whose path is `entry_path`. In a tool, a reference
+    /// below a key that callers see is an error.
     pub(super) fn resolve(&mut self, entry: &mut Node, entry_path: &str, findings: &mut Findings) {
         self.resolve_node(entry, entry_path, "", findings);
     }
 
-    /// Replaces every reference below `node`. `own` is its path below the entry. Returns false if the node itself
-    /// refers to an absent variable and must be left out.
-    fn resolve_node(&mut self, node: &mut Node, entry_path: &str, own: &str, findings: &mut Findings) -> bool {
+    /// Replaces every reference below `node`. `own` is its path below the entry. Returns false if
+    /// the node itself refers to an absent variable and must be left out.
+    fn resolve_node(
+        &mut self,
+        node: &mut Node,
+        entry_path: &str,
+        own: &str,
+        findings: &mut Findings,
+    ) -> bool {
         match &mut node.data {
-            Data::Scalar(Value::String(text)) if text.contains("${") => match self.expand(text, own) {
-                Ok(Expanded::Text(expanded, warning, unset)) => {
-                    *text = expanded;
-                    if let Some(message) = warning {
-                        findings.warning(node, &[], entry_path, message);
+            Data::Scalar(Value::String(text)) if text.contains("${") => {
+                match self.expand(text, own) {
+                    Ok(Expanded::Text(expanded, warning, unset)) => {
+                        *text = expanded;
+                        if let Some(message) = warning {
+                            findings.warning(node, &[], entry_path, message);
+                        }
+                        for what in unset {
+                            findings
+                                .0
+                                .push(missing_secrets::unchecked_value(node, entry_path, &what));
+                        }
                     }
-                    for what in unset {
-                        findings.0.push(missing_secrets::unchecked_value(node, entry_path, &what));
+                    Ok(Expanded::Absent(variable)) => {
+                        self.omitted.push(OmittedValue {
+                            location: node.location.clone(),
+                            path: entry_path.to_owned(),
+                            variable,
+                        });
+                        return false;
+                    }
+                    Err((rule, message)) => {
+                        findings.error_with_rule(rule, node, &[], entry_path, message)
                     }
                 }
-                Ok(Expanded::Absent(variable)) => {
-                    self.omitted.push(OmittedValue {
-                        location: node.location.clone(),
-                        path: entry_path.to_owned(),
-                        variable,
-                    });
-                    return false;
-                }
-                Err((rule, message)) => findings.error_with_rule(rule, node, &[], entry_path, message),
-            },
+            }
             Data::Scalar(Value::String(text)) if text.contains('$') => {
                 if let Some(name) = self.entry_kind.shell_variable(own, text) {
-                    let message = format!("`${name}` stays as it is: a reference is `${{env:{name}}}`");
+                    let message =
+                        format!("`${name}` stays as it is: a reference is `${{env:{name}}}`");
                     findings.warning_with_rule(Rule::ShellVariable, node, &[], entry_path, message);
                 }
             }
@@ -239,15 +301,26 @@ impl<'a> References<'a> {
                     let token = [at.to_string()];
                     let (path, own) = (join_path(entry_path, &token), join_path(own, &token));
                     at += 1;
-                    self.resolve_node(item, &path, &own, findings) || self.keep_absent_item(item, &path, &own, findings)
+                    self.resolve_node(item, &path, &own, findings)
+                        || self.keep_absent_item(item, &path, &own, findings)
                 });
             }
             Data::Map(entries) => entries.retain_mut(|(key, value)| {
                 let token = std::slice::from_ref(&key.text);
                 let (path, below) = (join_path(entry_path, token), join_path(own, token));
-                if self.entry_kind == EntryKind::Tool && own.is_empty() && PUBLIC_KEYS.contains(&key.text.as_str()) {
-                    let message = "callers can see this, so a reference to a secret is not allowed here";
-                    refuse_references(value, &path, &["${env:", "${file:", "${caller:"], message, findings);
+                if self.entry_kind == EntryKind::Tool
+                    && own.is_empty()
+                    && PUBLIC_KEYS.contains(&key.text.as_str())
+                {
+                    let message =
+                        "callers can see this, so a reference to a secret is not allowed here";
+                    refuse_references(
+                        value,
+                        &path,
+                        &["${env:", "${file:", "${caller:"],
+                        message,
+                        findings,
+                    );
                     return true;
                 }
                 self.resolve_node(value, &path, &below, findings)
@@ -257,7 +330,13 @@ impl<'a> References<'a> {
     }
 
     /// Whether an item that refers to an absent variable stays in its list.
-    fn keep_absent_item(&mut self, item: &mut Node, path: &str, own: &str, findings: &mut Findings) -> bool {
+    fn keep_absent_item(
+        &mut self,
+        item: &mut Node,
+        path: &str,
+        own: &str,
+        findings: &mut Findings,
+    ) -> bool {
         match self.entry_kind.absent_item(own) {
             AbsentItem::LeftOut => false,
             AbsentItem::Null => {
@@ -266,7 +345,11 @@ impl<'a> References<'a> {
             }
             AbsentItem::Refused => {
                 // This error replaces the explanation that the omitted value would get later.
-                let variable = self.omitted.pop().map(|omitted| omitted.variable).unwrap_or_default();
+                let variable = self
+                    .omitted
+                    .pop()
+                    .map(|omitted| omitted.variable)
+                    .unwrap_or_default();
                 let message = format!(
                     "{variable} is optional and not set, so the following items would move to its position: give \
                      {variable} a default, or declare it with `required: true`"
@@ -297,7 +380,10 @@ impl<'a> References<'a> {
             out.push_str(&rest[..at]);
             let after = &rest[at + 2..];
             let Some((inside, tail)) = after.split_once('}') else {
-                return Err((Rule::Invalid, "`${` without `}`; for a literal `${` write `$${`".into()));
+                return Err((
+                    Rule::Invalid,
+                    "`${` without `}`; for a literal `${` write `$${`".into(),
+                ));
             };
             match inside.split_once(':') {
                 Some(("env", name)) => match (self.input.env_var(name), self.unset.get(name)) {
@@ -311,7 +397,8 @@ impl<'a> References<'a> {
                     }
                     (None, Some(UnsetVariable::Absent)) => absent = Some(name.to_owned()),
                     (None, _) if accepts_missing => {
-                        missing_secrets::check_variable_name(name).map_err(|message| (Rule::Invalid, message))?;
+                        missing_secrets::check_variable_name(name)
+                            .map_err(|message| (Rule::Invalid, message))?;
                         let literal = missing_secrets::placeholder(name, is_url && out.is_empty());
                         out.push_str(&text_kind.embed_value(&out, &literal).map_err(invalid)?);
                         unset.push(format!("environment variable {name} is not set"));
@@ -321,10 +408,14 @@ impl<'a> References<'a> {
                 },
                 Some(("file", path)) => match self.input.read_text(&self.base.join(path)) {
                     Ok(value) if value.len() > MAX_SECRET_BYTES => {
-                        missing.push(format!("file {path}: longer than {}", ByteSize(MAX_SECRET_BYTES as u64)));
+                        missing.push(format!(
+                            "file {path}: longer than {}",
+                            ByteSize(MAX_SECRET_BYTES as u64)
+                        ));
                     }
                     Ok(value) => {
-                        // Editors and `echo` add a line end to a file. It is not part of the secret.
+                        // Editors and `echo` add a line end to a file. It is not part of the
+                        // secret.
                         let value = value.trim_end_matches(['\r', '\n']);
                         self.secrets.insert(value.to_owned());
                         let value_text = literal::remove_caller_references(value);
@@ -338,7 +429,8 @@ impl<'a> References<'a> {
                     Err(error) => missing.push(format!("file {path}: {error}")),
                 },
                 Some(("caller", name)) => {
-                    let reference = caller_references::resolve(name, self.entry_kind, own, self.callers);
+                    let reference =
+                        caller_references::resolve(name, self.entry_kind, own, self.callers);
                     text_kind.embed_value(&out, "").map_err(invalid)?;
                     out.push_str(&reference.map_err(|message| (Rule::Invalid, message))?);
                 }
@@ -373,7 +465,10 @@ pub(super) fn refuse_references(
 ) {
     match &mut node.data {
         Data::Scalar(Value::String(text)) => {
-            if marks.iter().any(|mark| text.replace("$${", "").contains(mark)) {
+            if marks
+                .iter()
+                .any(|mark| text.replace("$${", "").contains(mark))
+            {
                 findings.error(node, &[], entry_path, message);
             } else {
                 *text = text.replace("$${", "${");
@@ -382,7 +477,13 @@ pub(super) fn refuse_references(
         Data::Scalar(_) => {}
         Data::List(items) => {
             for (at, item) in items.iter_mut().enumerate() {
-                refuse_references(item, &join_path(entry_path, &[at.to_string()]), marks, message, findings);
+                refuse_references(
+                    item,
+                    &join_path(entry_path, &[at.to_string()]),
+                    marks,
+                    message,
+                    findings,
+                );
             }
         }
         Data::Map(entries) => {

@@ -1,4 +1,5 @@
-//! Reads a tool that came over HTTP. It is an entry of `tools:` as JSON, read by the same reader but with less trust.
+//! Reads a tool that came over HTTP. It is an entry of `tools:` as JSON, read by the same reader
+//! but with less trust.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -64,7 +65,8 @@ pub fn read_registered_tool(
     }
 }
 
-/// The keys of a registered tool, or of one of its sections. A test compares the OpenAPI document with them.
+/// The keys of a registered tool, or of one of its sections. A test compares the OpenAPI document
+/// with them.
 #[cfg(test)]
 pub(crate) fn registered_keys(section: &str) -> Vec<&'static str> {
     use super::decode::field_names;
@@ -79,9 +81,12 @@ pub(crate) fn registered_keys(section: &str) -> Vec<&'static str> {
         "concurrency" => field_names::<ConcurrencyEntry>().to_vec(),
         "request" => field_names::<RequestConfig>().to_vec(),
         "response" => field_names::<ResponseConfig>().to_vec(),
-        _ => {
-            [field_names::<DefinitionEntry>(), field_names::<PolicyEntry>(), kinds::manifest_keys(Kind::Http)].concat()
-        }
+        _ => [
+            field_names::<DefinitionEntry>(),
+            field_names::<PolicyEntry>(),
+            kinds::manifest_keys(Kind::Http),
+        ]
+        .concat(),
     }
 }
 
@@ -93,9 +98,15 @@ mod tests {
 
     fn faults(value: &Value) -> Vec<(String, String)> {
         let findings =
-            read_registered_tool("t", value, &Defaults::default(), &HttpClients::default()).err().unwrap_or_default();
-        let errors = findings.into_iter().filter(|finding| finding.severity == Severity::Error);
-        errors.map(|finding| (finding.location.pointer().unwrap(), finding.message)).collect()
+            read_registered_tool("t", value, &Defaults::default(), &HttpClients::default())
+                .err()
+                .unwrap_or_default();
+        let errors = findings
+            .into_iter()
+            .filter(|finding| finding.severity == Severity::Error);
+        errors
+            .map(|finding| (finding.location.pointer().unwrap(), finding.message))
+            .collect()
     }
 
     fn http(request: &Value) -> Value {
@@ -104,9 +115,11 @@ mod tests {
 
     #[test]
     fn registered_json_becomes_a_tool() {
-        let value = http(&json!({"url": "https://api.example.com/v1/$${x}", "query": {"q": "{{ host }}"}}));
-        let (tool, _) = read_registered_tool("t", &value, &Defaults::default(), &HttpClients::default())
-            .unwrap_or_else(|f| panic!("{}", f[0]));
+        let value =
+            http(&json!({"url": "https://api.example.com/v1/$${x}", "query": {"q": "{{ host }}"}}));
+        let (tool, _) =
+            read_registered_tool("t", &value, &Defaults::default(), &HttpClients::default())
+                .unwrap_or_else(|f| panic!("{}", f[0]));
         assert_eq!((tool.name(), tool.origin), ("t", Origin::Registered));
         assert!(!tool.settings.generation.iter().all(|byte| *byte == 0));
     }
@@ -126,32 +139,70 @@ mod tests {
     #[test]
     fn registration_refuses_privileged_settings() {
         for (value, pointer, expected) in [
-            (json!({"kind": "command", "command": ["/bin/true"]}), "/kind", "kind http"),
-            (json!({"kind": "native", "use": "read_file"}), "/kind", "kind http"),
+            (
+                json!({"kind": "command", "command": ["/bin/true"]}),
+                "/kind",
+                "kind http",
+            ),
+            (
+                json!({"kind": "native", "use": "read_file"}),
+                "/kind",
+                "kind http",
+            ),
             (json!({"kind": "python"}), "/kind", "kind http"),
             (
                 http(&json!({"url": "https://x.example/", "headers": {"k": "${env:HOME}"}})),
                 "/request/headers/k",
                 "reference",
             ),
-            (http(&json!({"url": "https://x.example/${file:/etc/passwd}"})), "/request/url", "reference"),
-            (http(&json!({"url": "https://x.example/", "body": "${other}"})), "/request/body", "reference"),
+            (
+                http(&json!({"url": "https://x.example/${file:/etc/passwd}"})),
+                "/request/url",
+                "reference",
+            ),
+            (
+                http(&json!({"url": "https://x.example/", "body": "${other}"})),
+                "/request/body",
+                "reference",
+            ),
             (
                 http(&json!({"url": "https://x.example/", "allow_private": true})),
                 "/request/allow_private",
                 "allow_private",
             ),
-            (http(&json!({"url": "http://127.0.0.1/"})), "/request/url", "may not reach"),
-            (http(&json!({"url": "http://localhost:80/"})), "/request/url", "may not reach"),
-            (http(&json!({"url": "http://[::ffff:10.0.0.1]/"})), "/request/url", "may not reach"),
-            (http(&json!({"url": "http://169.254.169.254/latest"})), "/request/url", "may not reach"),
-            (http(&json!({"url": "http://{{ host }}/", "allow_hosts": ["10.1.2.3"]})), "/request/url", "may not reach"),
+            (
+                http(&json!({"url": "http://127.0.0.1/"})),
+                "/request/url",
+                "may not reach",
+            ),
+            (
+                http(&json!({"url": "http://localhost:80/"})),
+                "/request/url",
+                "may not reach",
+            ),
+            (
+                http(&json!({"url": "http://[::ffff:10.0.0.1]/"})),
+                "/request/url",
+                "may not reach",
+            ),
+            (
+                http(&json!({"url": "http://169.254.169.254/latest"})),
+                "/request/url",
+                "may not reach",
+            ),
+            (
+                http(&json!({"url": "http://{{ host }}/", "allow_hosts": ["10.1.2.3"]})),
+                "/request/url",
+                "may not reach",
+            ),
             (json!([]), "", "a map"),
             (json!("x"), "", "a map"),
         ] {
             let found = faults(&value);
             assert!(
-                found.iter().any(|(at, message)| at == pointer && message.contains(expected)),
+                found
+                    .iter()
+                    .any(|(at, message)| at == pointer && message.contains(expected)),
                 "{value}: {found:?}"
             );
         }

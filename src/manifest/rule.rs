@@ -100,8 +100,13 @@ mod tests {
 
     #[test]
     fn names_are_kebab_case_and_unique() {
-        let words: std::collections::BTreeSet<_> = Rule::ALL.iter().map(|rule| rule.as_str()).collect();
+        let words: std::collections::BTreeSet<_> =
+            Rule::ALL.iter().map(|rule| rule.as_str()).collect();
         assert_eq!(words.len(), Rule::ALL.len());
-        assert!(words.iter().all(|word| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')));
+        assert!(
+            words
+                .iter()
+                .all(|word| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'))
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The JSON Schema of a manifest, made from the types that decode it. Editors complete keys with it, and the
-//! reference page is made from it.
+//! The JSON Schema of a manifest, made from the types that decode it. Editors complete keys with
+//! it, and the reference page is made from it.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -13,8 +13,8 @@ use super::source_tools::SOURCE_TOOL_KEYS;
 use crate::call::{CallSettings, Kind};
 use crate::tools::{builtin, kinds};
 
-/// The schema, in JSON Schema 2020-12. `toolcrib check` finds more, because a schema cannot check files, references
-/// and other tools.
+/// The schema, in JSON Schema 2020-12. `toolcrib check` finds more, because a schema cannot check
+/// files, references and other tools.
 pub fn json_schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let policy = keys_of_type::<PolicyEntry>(&mut generator);
@@ -26,10 +26,18 @@ pub fn json_schema() -> Value {
             Kind::Native => keys_of_type::<NativeEntry>(&mut generator),
             _ => Keys::from_schema(kinds::manifest_schema(kind, &mut generator)),
         };
-        let mut tool =
-            definition.merge(&policy).merge(&own).to_object_schema(&format!("A tool of kind `{}`.", kind.as_str()));
-        tool["properties"]["kind"] = json!({"description": "What runs the tool.", "const": kind.as_str()});
-        tool["required"] = own.required.iter().map(String::as_str).chain(["kind"]).collect();
+        let mut tool = definition
+            .merge(&policy)
+            .merge(&own)
+            .to_object_schema(&format!("A tool of kind `{}`.", kind.as_str()));
+        tool["properties"]["kind"] =
+            json!({"description": "What runs the tool.", "const": kind.as_str()});
+        tool["required"] = own
+            .required
+            .iter()
+            .map(String::as_str)
+            .chain(["kind"])
+            .collect();
         of_kinds.insert(format!("{}Tool", capitalize(kind.as_str())), tool);
     }
     let tool = choose_by_kind(&of_kinds);
@@ -38,10 +46,26 @@ pub fn json_schema() -> Value {
         schema["description"] = description.into();
         properties.insert(name.into(), schema);
     };
-    section("server", generator.subschema_for::<Server>().to_value(), "The HTTP service.");
-    section("ledger", generator.subschema_for::<Ledger>().to_value(), "The record of calls.");
-    section("cache", generator.subschema_for::<Cache>().to_value(), "Results in memory.");
-    section("calls", generator.subschema_for::<CallSettings>().to_value(), "`POST /calls`, and how names are matched.");
+    section(
+        "server",
+        generator.subschema_for::<Server>().to_value(),
+        "The HTTP service.",
+    );
+    section(
+        "ledger",
+        generator.subschema_for::<Ledger>().to_value(),
+        "The record of calls.",
+    );
+    section(
+        "cache",
+        generator.subschema_for::<Cache>().to_value(),
+        "Results in memory.",
+    );
+    section(
+        "calls",
+        generator.subschema_for::<CallSettings>().to_value(),
+        "`POST /calls`, and how names are matched.",
+    );
     let callers = generator.subschema_for::<Vec<Caller>>().to_value();
     section(
         "callers",
@@ -54,8 +78,16 @@ pub fn json_schema() -> Value {
         include,
         "Further files with `tools`, `python_modules`, `mcp_servers` and `openapi`; `*` stands for any characters.",
     );
-    section("defaults", policy.to_object_schema(""), "Policy of every tool that has no such key of its own.");
-    section("tools", json!({"type": "object", "additionalProperties": tool}), "Tools by name.");
+    section(
+        "defaults",
+        policy.to_object_schema(""),
+        "Policy of every tool that has no such key of its own.",
+    );
+    section(
+        "tools",
+        json!({"type": "object", "additionalProperties": tool}),
+        "Tools by name.",
+    );
     let modules = generator.subschema_for::<ModuleEntry>().to_value();
     section(
         "python_modules",
@@ -63,7 +95,11 @@ pub fn json_schema() -> Value {
         "Python files and modules by name.",
     );
     let servers = generator.subschema_for::<ServerEntry>().to_value();
-    section("mcp_servers", json!({"type": "object", "additionalProperties": servers}), "MCP servers by name.");
+    section(
+        "mcp_servers",
+        json!({"type": "object", "additionalProperties": servers}),
+        "MCP servers by name.",
+    );
     let apis = generator.subschema_for::<ApiEntry>().to_value();
     section(
         "openapi",
@@ -77,7 +113,8 @@ pub fn json_schema() -> Value {
     }
     definitions.extend(generator.take_definitions(true));
     for source in ["ModuleEntry", "ServerEntry", "ApiEntry"] {
-        definitions[source]["properties"]["tools"]["additionalProperties"] = definition_ref("SourceTool");
+        definitions[source]["properties"]["tools"]["additionalProperties"] =
+            definition_ref("SourceTool");
     }
     definitions.extend(of_kinds);
     definitions.insert(
@@ -96,10 +133,13 @@ pub fn json_schema() -> Value {
     schema
 }
 
-/// A tool of one of these kinds. With `oneOf`, an editor reports a wrong key as a fault of the whole tool, because the
-/// tool fits none of the kinds. `if` lets it report the key.
+/// A tool of one of these kinds. With `oneOf`, an editor reports a wrong key as a fault of the
+/// whole tool, because the tool fits none of the kinds. `if` lets it report the key.
 fn choose_by_kind(of_kinds: &Map<String, Value>) -> Value {
-    let kinds: Vec<&Value> = of_kinds.values().map(|tool| &tool["properties"]["kind"]["const"]).collect();
+    let kinds: Vec<&Value> = of_kinds
+        .values()
+        .map(|tool| &tool["properties"]["kind"]["const"])
+        .collect();
     let choices = of_kinds.keys().zip(&kinds).map(|(name, kind)| {
         json!({
             "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
@@ -128,19 +168,29 @@ fn keys_of_type<T: JsonSchema>(generator: &mut SchemaGenerator) -> Keys {
 impl Keys {
     fn from_schema(schema: schemars::Schema) -> Self {
         let mut schema = schema.to_value();
-        let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        let required = schema["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned);
         let required = required.collect();
         let properties = match schema["properties"].take() {
             Value::Object(properties) => properties,
             _ => Map::new(),
         };
-        Self { properties, required }
+        Self {
+            properties,
+            required,
+        }
     }
 
     fn merge(&self, other: &Self) -> Self {
         let properties = self.properties.iter().chain(&other.properties);
         Self {
-            properties: properties.map(|(key, schema)| (key.clone(), schema.clone())).collect(),
+            properties: properties
+                .map(|(key, schema)| (key.clone(), schema.clone()))
+                .collect(),
             required: [self.required.as_slice(), &other.required].concat(),
         }
     }
@@ -148,11 +198,15 @@ impl Keys {
     fn select(&self, names: &[&str]) -> Self {
         let mut properties = self.properties.clone();
         properties.retain(|key, _| names.contains(&key.as_str()));
-        Self { properties, required: Vec::new() }
+        Self {
+            properties,
+            required: Vec::new(),
+        }
     }
 
     fn to_object_schema(&self, description: &str) -> Value {
-        let mut schema = json!({"type": "object", "properties": self.properties, "additionalProperties": false});
+        let mut schema =
+            json!({"type": "object", "properties": self.properties, "additionalProperties": false});
         if !description.is_empty() {
             schema["description"] = description.into();
         }
@@ -195,15 +249,24 @@ mod tests {
     use super::*;
 
     fn is_valid(manifest: &str) -> Result<(), String> {
-        let node = crate::manifest::node::Node::parse(std::path::Path::new("test.yaml"), manifest, &mut Vec::new())
-            .expect("YAML");
+        let node = crate::manifest::node::Node::parse(
+            std::path::Path::new("test.yaml"),
+            manifest,
+            &mut Vec::new(),
+        )
+        .expect("YAML");
         let validator = jsonschema::validator_for(&json_schema()).expect("a schema");
-        validator.validate(&node.to_json()).map_err(|error| format!("{}: {error}", error.instance_path()))
+        validator
+            .validate(&node.to_json())
+            .map_err(|error| format!("{}: {error}", error.instance_path()))
     }
 
     #[test]
     fn schema_accepts_the_full_example() {
-        assert_eq!(is_valid(include_str!("../../examples/toolcrib.yaml")), Ok(()));
+        assert_eq!(
+            is_valid(include_str!("../../examples/toolcrib.yaml")),
+            Ok(())
+        );
     }
 
     #[test]
@@ -222,14 +285,20 @@ mod tests {
     /// The defaults of keys that have one, in the form of a manifest.
     #[test]
     fn wrong_keys_are_reported_at_their_place() {
-        let manifest = "tools: {a: {kind: http, request: {url: 'https://example.com', metod: GET}}}";
+        let manifest =
+            "tools: {a: {kind: http, request: {url: 'https://example.com', metod: GET}}}";
         let error = is_valid(manifest).unwrap_err();
-        assert!(error.starts_with("/tools/a") && error.contains("metod"), "{error}");
+        assert!(
+            error.starts_with("/tools/a") && error.contains("metod"),
+            "{error}"
+        );
     }
 
     fn defaults(properties: &Value) -> Value {
         let defaults = properties.as_object().into_iter().flatten();
-        defaults.filter_map(|(key, property)| Some((key.clone(), property.get("default")?.clone()))).collect()
+        defaults
+            .filter_map(|(key, property)| Some((key.clone(), property.get("default")?.clone())))
+            .collect()
     }
 
     #[test]
@@ -239,19 +308,39 @@ mod tests {
         let mut policy = defaults(&schema["properties"]["defaults"]["properties"]);
         policy["concurrency"] = of("ConcurrencyEntry");
         let tool = json!({"kind": "native", "use": "calculator"});
-        // Written explicitly, these two keys also set the folder of the file and the policy of each tool.
+        // Written explicitly, these two keys also set the folder of the file and the policy of each
+        // tool.
         let ledger = json!({"url": crate::manifest::DEFAULT_LEDGER, "capture": "full"});
         let absent = json!({"ledger": ledger, "tools": {"a": tool}});
         let mut all = json!({"defaults": policy, "tools": {"a": tool}});
-        for (section, name) in
-            [("server", "Server"), ("ledger", "Ledger"), ("cache", "Cache"), ("calls", "CallSettings")]
-        {
+        for (section, name) in [
+            ("server", "Server"),
+            ("ledger", "Ledger"),
+            ("cache", "Cache"),
+            ("calls", "CallSettings"),
+        ] {
             all[section] = of(name);
         }
         let [absent, all] = [absent, all].map(|manifest| {
-            let read = crate::manifest::testing::load_text(&manifest.to_string()).expect("a manifest");
-            let policy = read.tools.iter().map(|tool| tool.policy.clone()).collect::<Vec<_>>();
-            format!("{:?}", (read.server, read.listen, read.ledger, read.capture, read.cache_bytes, read.calls, policy))
+            let read =
+                crate::manifest::testing::load_text(&manifest.to_string()).expect("a manifest");
+            let policy = read
+                .tools
+                .iter()
+                .map(|tool| tool.policy.clone())
+                .collect::<Vec<_>>();
+            format!(
+                "{:?}",
+                (
+                    read.server,
+                    read.listen,
+                    read.ledger,
+                    read.capture,
+                    read.cache_bytes,
+                    read.calls,
+                    policy
+                )
+            )
         });
         assert_eq!(all, absent);
     }

@@ -5,14 +5,17 @@ use serde::Deserialize;
 
 use super::short_forms::{self, CacheForm, LimitsForm, RetryForm};
 use crate::call::units::{HumanDuration, Size};
-use crate::call::{CacheScope, Capture, Effect, EnvVar, Example, Idempotency, Limit, OnDisconnect, Paging};
+use crate::call::{
+    CacheScope, Capture, Effect, EnvVar, Example, Idempotency, Limit, OnDisconnect, Paging,
+};
 use crate::ledger::Durability;
 
 /// `server:`: the HTTP service.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Server {
-    /// Address and port to listen on. Port 0 takes a free port. `--listen` and `TOOLCRIB_LISTEN` take precedence.
+    /// Address and port to listen on. Port 0 takes a free port. `--listen` and `TOOLCRIB_LISTEN`
+    /// take precedence.
     #[schemars(extend("examples" = ["127.0.0.1:7411"]), extend("default" = "127.0.0.1:7411"))]
     pub(super) listen: Option<String>,
     /// Largest request body.
@@ -21,7 +24,8 @@ pub(super) struct Server {
     /// Calls of all tools that run at once.
     #[schemars(extend("examples" = [256]), extend("default" = 256))]
     pub(super) max_in_flight: Option<usize>,
-    /// After SIGTERM, time in which new calls are still served, for a load balancer that learns late of the end.
+    /// After SIGTERM, time in which new calls are still served, for a load balancer that learns
+    /// late of the end.
     #[schemars(extend("examples" = ["5s"]), extend("default" = "0s"))]
     pub(super) linger: Option<HumanDuration>,
     /// After `linger`, time in which running calls may finish.
@@ -33,7 +37,8 @@ pub(super) struct Server {
     /// Values of the `Origin` header that are accepted.
     #[schemars(extend("examples" = [["https://app.example.com"]]))]
     pub(super) allowed_origins: Vec<String>,
-    /// Allows an address beyond loopback without `callers`: every client that reaches the port may use every tool.
+    /// Allows an address beyond loopback without `callers`: every client that reaches the port may
+    /// use every tool.
     #[schemars(extend("examples" = [true]))]
     pub(super) allow_open: bool,
 }
@@ -42,8 +47,8 @@ pub(super) struct Server {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Ledger {
-    /// The database file, relative to the manifest; without this key, a file in the working folder. `--ledger` and
-    /// `TOOLCRIB_LEDGER` take precedence.
+    /// The database file, relative to the manifest; without this key, a file in the working folder.
+    /// `--ledger` and `TOOLCRIB_LEDGER` take precedence.
     #[schemars(extend("examples" = ["sqlite://toolcrib.db"]), extend("default" = "sqlite://toolcrib.db"))]
     pub(super) url: Option<String>,
     /// When an answer may leave.
@@ -52,7 +57,8 @@ pub(super) struct Ledger {
     /// What the ledger keeps of arguments and results.
     #[schemars(extend("examples" = ["full"]), extend("default" = "full"))]
     pub(super) capture: Option<Capture>,
-    /// Secret of at least 16 bytes for the digests of `capture: digest`. Without it, digests differ after each start.
+    /// Secret of at least 16 bytes for the digests of `capture: digest`. Without it, digests differ
+    /// after each start.
     #[schemars(extend("examples" = ["${env:DIGEST_KEY}"]))]
     pub(super) digest_key: Option<String>,
     /// Deletes calls that are older. Without it, all calls are kept.
@@ -97,8 +103,8 @@ pub(super) struct Caller {
     #[serde(default, deserialize_with = "short_forms::decode_caller_limits")]
     #[schemars(with = "LimitsForm", extend("examples" = [serde_json::json!([{"calls": 1000, "per": "day"}])]))]
     pub(super) limits: Vec<Limit>,
-    /// Credentials for other services, by name. `${caller:NAME}` in a tool stands for the value of the caller of each
-    /// call.
+    /// Credentials for other services, by name. `${caller:NAME}` in a tool stands for the value of
+    /// the caller of each call.
     #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"CRM_TOKEN": "${env:RESEARCH_CRM_TOKEN}"})]))]
     pub(super) credentials: std::collections::BTreeMap<String, String>,
@@ -122,7 +128,8 @@ pub(crate) struct PolicyEntry {
     /// Time for one attempt.
     #[schemars(extend("examples" = ["10s"]), extend("default" = "30s"))]
     pub(super) timeout: Option<HumanDuration>,
-    /// Time for the whole call, with waiting and all attempts. Without it, only `timeout` bounds a call.
+    /// Time for the whole call, with waiting and all attempts. Without it, only `timeout` bounds a
+    /// call.
     #[schemars(extend("examples" = ["25s"]))]
     pub(super) deadline: Option<HumanDuration>,
     /// Repeats failed attempts of tools whose `effect` is `read` or `idempotent`.
@@ -142,8 +149,8 @@ pub(crate) struct PolicyEntry {
     /// How many calls of the tool run and wait at once.
     #[schemars(extend("examples" = [serde_json::json!({"max": 8})]))]
     pub(super) concurrency: Option<ConcurrencyEntry>,
-    /// What happens to a running call when its client disconnects. Default: a started write finishes, any other call is
-    /// cancelled.
+    /// What happens to a running call when its client disconnects. Default: a started write
+    /// finishes, any other call is cancelled.
     #[schemars(extend("examples" = ["finish"]))]
     pub(super) on_disconnect: Option<OnDisconnect>,
     /// Whether a call may or must carry an `Idempotency-Key`.
@@ -183,7 +190,8 @@ pub(crate) struct CacheEntry {
     #[serde(default)]
     #[schemars(extend("examples" = ["shared"]))]
     pub(super) scope: CacheScope,
-    /// Fields of the request's `context` that are part of the cache key. Default: the fields that the tool takes.
+    /// Fields of the request's `context` that are part of the cache key. Default: the fields that
+    /// the tool takes.
     #[schemars(extend("examples" = [["tenant"]]))]
     pub(super) context: Option<Vec<String>>,
     /// Expression over `args` and `result`. A result is kept only if the expression is true.
@@ -219,13 +227,14 @@ pub(super) struct DefinitionEntry {
     /// What the tool does and when a model should use it.
     #[schemars(extend("examples" = ["Current weather for a city. Use for questions about weather now, not for forecasts."]))]
     pub(super) description: Option<String>,
-    /// Parameters in short form: each name with its JSON Schema. `required: false` makes a parameter optional. Either
-    /// `parameters` or `input_schema`.
+    /// Parameters in short form: each name with its JSON Schema. `required: false` makes a
+    /// parameter optional. Either `parameters` or `input_schema`.
     #[schemars(
         with = "Option<std::collections::BTreeMap<String, serde_json::Value>>",
         extend("examples" = [serde_json::json!({"city": {"type": "string", "description": "City and country"}})]))]
     pub(super) parameters: Option<serde_json::Value>,
-    /// JSON Schema of the arguments, draft 2020-12 unless `$schema` names another draft. The root has `type: object`.
+    /// JSON Schema of the arguments, draft 2020-12 unless `$schema` names another draft. The root
+    /// has `type: object`.
     #[schemars(
         with = "Option<crate::call::JsonObject>",
         extend("examples" = [serde_json::json!({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})]))]
@@ -275,11 +284,15 @@ pub(super) struct NativeEntry {
     pub(super) workdir: Option<std::path::PathBuf>,
 }
 
-/// Decodes a list that was written explicitly, even an empty one. `null` is an error here: as an absent list it would
-/// allow everything.
-fn deserialize_present_list<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+/// Decodes a list that was written explicitly, even an empty one. `null` is an error here: as an
+/// absent list it would allow everything.
+fn deserialize_present_list<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Vec<String>>, D::Error> {
     let list = Option::<Vec<String>>::deserialize(from)?;
     list.map(Some).ok_or_else(|| {
-        serde::de::Error::custom("the list has no items: write [] for no tools, or leave the key out for all")
+        serde::de::Error::custom(
+            "the list has no items: write [] for no tools, or leave the key out for all",
+        )
     })
 }

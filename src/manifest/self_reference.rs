@@ -1,5 +1,5 @@
-//! Finds MCP servers of a manifest that are this service itself. Its tools would be listed as its own again, more of
-//! them with each listing.
+//! Finds MCP servers of a manifest that are this service itself. Its tools would be listed as its
+//! own again, more of them with each listing.
 
 use std::net::IpAddr;
 
@@ -12,8 +12,12 @@ use crate::tools::mcp::Transport;
 /// The route of the service's own MCP server.
 const MCP_ROUTE: &str = "/mcp";
 
-/// The servers of a manifest that are the service listening at `listen`, each with a message about it.
-pub(crate) fn self_references<'m>(manifest: &'m Manifest, listen: &'m str) -> impl Iterator<Item = (&'m str, String)> {
+/// The servers of a manifest that are the service listening at `listen`, each with a message about
+/// it.
+pub(crate) fn self_references<'m>(
+    manifest: &'m Manifest,
+    listen: &'m str,
+) -> impl Iterator<Item = (&'m str, String)> {
     manifest.sources.iter().filter_map(move |source| {
         let SourceSettings::Mcp(server) = &source.settings else { return None };
         let Transport::Url { url, .. } = &server.transport else { return None };
@@ -26,10 +30,15 @@ pub(crate) fn self_references<'m>(manifest: &'m Manifest, listen: &'m str) -> im
     })
 }
 
-/// Whether a URL leads to our route at the address of the service, as far as the text of the URL shows that.
+/// Whether a URL leads to our route at the address of the service, as far as the text of the URL
+/// shows that.
 pub(super) fn is_own_mcp_url(url: &Url, listen: &str) -> bool {
-    let Some((host, port)) = listen.rsplit_once(':') else { return false };
-    let is_port = port.parse().is_ok_and(|port: u16| port != 0 && url.port_or_known_default() == Some(port));
+    let Some((host, port)) = listen.rsplit_once(':') else {
+        return false;
+    };
+    let is_port = port
+        .parse()
+        .is_ok_and(|port: u16| port != 0 && url.port_or_known_default() == Some(port));
     let is_route = url.scheme() == "http" && url.path().trim_end_matches('/') == MCP_ROUTE;
     is_port && is_route && is_local_host(url, host.trim_matches(['[', ']']).parse().ok())
 }
@@ -77,7 +86,11 @@ mod tests {
             ("http://crib.example:7411/mcp", "0.0.0.0:7411", false),
             ("http://127.0.0.1:7411/mcp", "127.0.0.1:0", false),
         ] {
-            assert_eq!(is_own_mcp_url(&Url::parse(url).unwrap(), listen), is_itself, "{url} {listen}");
+            assert_eq!(
+                is_own_mcp_url(&Url::parse(url).unwrap(), listen),
+                is_itself,
+                "{url} {listen}"
+            );
         }
     }
 }

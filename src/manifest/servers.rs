@@ -31,15 +31,26 @@ use crate::tools::http::address_policy::AddressPolicy;
 use crate::tools::literal;
 use crate::tools::mcp::{Mode, PerCaller, ServerSettings, Transport};
 
-/// The default time for a server to start and list its tools. `npx` and `uvx` download on their first run.
+/// The default time for a server to start and list its tools. `npx` and `uvx` download on their
+/// first run.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum length of a name. It is the prefix of every tool's name, and the whole name has at most 128 characters.
+/// Maximum length of a name. It is the prefix of every tool's name, and the whole name has at most
+/// 128 characters.
 const LONGEST_NAME: usize = 64;
 /// Keys that define what runs.
 const RUNTIME_KEYS: [&str; 5] = ["command", "environment", "url", "headers", "auth"];
-/// Header fields that the connection sets itself. The second constant is the prefix of the protocol's own fields.
-const RESERVED_HEADERS: [&str; 8] =
-    ["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding", "upgrade"];
+/// Header fields that the connection sets itself. The second constant is the prefix of the
+/// protocol's own fields.
+const RESERVED_HEADERS: [&str; 8] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "last-event-id",
+    "transfer-encoding",
+    "upgrade",
+];
 const PROTOCOL_PREFIX: &str = "mcp-";
 
 /// Keys that are read separately.
@@ -49,11 +60,12 @@ const SEPARATE_KEYS: [&str; 4] = ["tools", "defaults", "context", "env"];
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ServerEntry {
-    /// Program and arguments of a server that speaks MCP on standard input and output. There is no shell. Either
-    /// `command` or `url`.
+    /// Program and arguments of a server that speaks MCP on standard input and output. There is no
+    /// shell. Either `command` or `url`.
     #[schemars(extend("examples" = [["npx", "-y", "some-mcp-server"]]))]
     command: Option<Vec<String>>,
-    /// Environment variables of the program, beside path, home, language, proxies and certificates of the service.
+    /// Environment variables of the program, beside path, home, language, proxies and certificates
+    /// of the service.
     #[schemars(extend("examples" = [serde_json::json!({"TOKEN": "${env:TOKEN}"})]))]
     environment: Option<BTreeMap<String, String>>,
     /// Address of a server that speaks MCP over streamable HTTP.
@@ -65,8 +77,8 @@ pub(super) struct ServerEntry {
     /// How requests to `url` are authorized, if `headers` is not enough.
     #[schemars(extend("examples" = [serde_json::json!({"oauth": {"token_url": "https://auth.example.com/token", "client_id": "orders-agent", "client_secret": "${env:DOCS_SECRET}"}})]))]
     auth: Option<AuthConfig>,
-    /// Name of the caller whose credentials list the tools, if `headers` or `url` has `${caller:NAME}`. Without it, the
-    /// listing sends no such header.
+    /// Name of the caller whose credentials list the tools, if `headers` or `url` has
+    /// `${caller:NAME}`. Without it, the listing sends no such header.
     #[schemars(extend("examples" = ["research-agent"]))]
     list_as: Option<String>,
     /// `persistent`: one connection for all calls. `on_demand`: one connection for each call.
@@ -84,14 +96,16 @@ pub(super) struct ServerEntry {
     /// Time to start, to connect and to list tools.
     #[schemars(extend("examples" = ["60s"]), extend("default" = "60s"))]
     start_timeout: Option<HumanDuration>,
-    /// Lets the hints of a pinned server decide the effect of tools that have no `effect` in the manifest.
+    /// Lets the hints of a pinned server decide the effect of tools that have no `effect` in the
+    /// manifest.
     #[schemars(extend("examples" = [true]))]
     trust_hints: bool,
     /// Policy of all tools of the server.
     // Read separately.
     #[schemars(with = "PolicyEntry")]
     defaults: Option<serde_json::Value>,
-    /// Policy of single tools, by the server's own name of a tool. A name with `*` is a pattern for several tools.
+    /// Policy of single tools, by the server's own name of a tool. A name with `*` is a pattern for
+    /// several tools.
     // Read separately for each tool.
     #[schemars(with = "BTreeMap<String, JsonObject>")]
     tools: Option<serde_json::Value>,
@@ -118,7 +132,11 @@ enum ModeWord {
 
 impl ToolReader<'_> {
     /// Reads one entry, and the entries of its tools. Faults are added to the findings.
-    pub(super) fn read_server(&mut self, name: &str, unresolved: &Node) -> Option<(DeclaredSource, Vec<ParsedTool>)> {
+    pub(super) fn read_server(
+        &mut self,
+        name: &str,
+        unresolved: &Node,
+    ) -> Option<(DeclaredSource, Vec<ParsedTool>)> {
         let entry_path = join_path("mcp_servers", &[name.to_owned()]);
         if ToolName::parse(name).is_err() || name.len() > LONGEST_NAME {
             let message = "a server's name here has 1 to 64 characters of A-Z a-z 0-9 _ - . and is not . or .., \
@@ -132,26 +150,55 @@ impl ToolReader<'_> {
             true => json!({"url": text}),
             false => json!({"command": text.split_whitespace().collect::<Vec<_>>()}),
         };
-        self.check_source_entry(unresolved, &entry_path, known, "command or url, mode, tools …", as_entry)?;
+        self.check_source_entry(
+            unresolved,
+            &entry_path,
+            known,
+            "command or url, mode, tools …",
+            as_entry,
+        )?;
         let inputs = self.read_source_inputs(unresolved, &entry_path);
         self.warn_overridden_variables(&inputs.env, unresolved, &entry_path);
-        let mut node = unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
-        let omitted =
-            self.resolve_references(&mut node, &entry_path, EntryKind::Source, inputs.variables.unset.clone());
+        let mut node =
+            unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
+        let omitted = self.resolve_references(
+            &mut node,
+            &entry_path,
+            EntryKind::Source,
+            inputs.variables.unset.clone(),
+        );
         let server_entry: Option<ServerEntry> = self.findings.decode(&node, &entry_path);
         if server_entry.is_none() || self.has_errors_since(before) {
             explain_omitted_values(omitted, before, self.findings);
             // The entries of its tools are checked even so.
-            let mut rules = SourceRules { prefix: tool_prefix(name), ..SourceRules::default() };
-            self.read_source_tools(Kind::Mcp, unresolved, &entry_path, PolicyEntry::default(), &mut rules);
+            let mut rules = SourceRules {
+                prefix: tool_prefix(name),
+                ..SourceRules::default()
+            };
+            self.read_source_tools(
+                Kind::Mcp,
+                unresolved,
+                &entry_path,
+                PolicyEntry::default(),
+                &mut rules,
+            );
             return None;
         }
         let server_entry = server_entry.unwrap_or_default();
 
-        let base = PolicyEntry { timeout: server_entry.timeout, ..PolicyEntry::default() };
+        let base = PolicyEntry {
+            timeout: server_entry.timeout,
+            ..PolicyEntry::default()
+        };
         let (context, env) = (inputs.context.clone(), inputs.env.clone());
         let trust_hints = server_entry.trust_hints;
-        let mut rules = SourceRules { prefix: tool_prefix(name), context, env, trust_hints, ..SourceRules::default() };
+        let mut rules = SourceRules {
+            prefix: tool_prefix(name),
+            context,
+            env,
+            trust_hints,
+            ..SourceRules::default()
+        };
         self.apply_policy(Kind::Mcp, &mut Policy::default(), &base, &node, &entry_path);
         let tools = self.read_source_tools(Kind::Mcp, unresolved, &entry_path, base, &mut rules);
         let settings = self.server_settings(name, server_entry, &inputs, &node, &entry_path);
@@ -159,9 +206,14 @@ impl ToolReader<'_> {
             refuse_shared_caches(&rules, unresolved, &entry_path, self.findings);
         }
         if let Some(settings) = &settings {
-            for own in rules.tools.keys().filter(|own| !lock::selects_tool(settings, own)) {
+            for own in rules
+                .tools
+                .keys()
+                .filter(|own| !lock::selects_tool(settings, own))
+            {
                 let path = ["tools".to_owned(), own.clone()];
-                let message = "include and exclude leave this tool out, so this policy has no effect";
+                let message =
+                    "include and exclude leave this tool out, so this policy has no effect";
                 self.findings.error(unresolved, &path, &entry_path, message);
             }
         }
@@ -187,67 +239,123 @@ impl ToolReader<'_> {
         node: &Node,
         entry_path: &str,
     ) -> Option<ServerSettings> {
-        let ServerEntry { command, environment, url, headers, auth, list_as, mode, include, exclude, .. } =
-            server_entry;
+        let ServerEntry {
+            command,
+            environment,
+            url,
+            headers,
+            auth,
+            list_as,
+            mode,
+            include,
+            exclude,
+            ..
+        } = server_entry;
         let start_timeout = server_entry.start_timeout;
         if let Some(auth) = &auth {
             let names = headers.iter().flat_map(BTreeMap::keys);
-            self.check_auth(auth, AddressPolicy::allow_private(), names, node, entry_path);
+            self.check_auth(
+                auth,
+                AddressPolicy::allow_private(),
+                names,
+                node,
+                entry_path,
+            );
         }
         let callers = self.callers;
         let (base, exists) = (self.base, |path: &Path| self.input.is_file(path));
-        let mut checks = EntryChecks { findings: &mut *self.findings, node, entry_path };
+        let mut checks = EntryChecks {
+            findings: &mut *self.findings,
+            node,
+            entry_path,
+        };
         if start_timeout.is_some_and(|time| time.0.is_zero()) {
-            checks.error("start_timeout", "the time must be above zero; leave the key out for 60s");
+            checks.error(
+                "start_timeout",
+                "the time must be above zero; leave the key out for 60s",
+            );
         }
         let has_mode = mode.is_some();
         let mode = checks.parse_mode(mode.as_deref());
         if include.as_ref().is_some_and(Vec::is_empty) {
-            checks.error("include", "names no tool, so the server would have no tools; leave the key out for all");
+            checks.error(
+                "include",
+                "names no tool, so the server would have no tools; leave the key out for all",
+            );
         }
         let (include, exclude) = (include.unwrap_or_default(), exclude.unwrap_or_default());
         for (key, patterns) in [("include", &include), ("exclude", &exclude)] {
             if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
-                checks.error(key, "names of tools are expected here; `*` stands for anything in them");
+                checks.error(
+                    key,
+                    "names of tools are expected here; `*` stands for anything in them",
+                );
             }
         }
         let reach = match (command, url) {
             (Some(argv), None) => {
                 if headers.is_some() {
-                    checks.error("headers", "headers go with a url; for a command write environment");
+                    checks.error(
+                        "headers",
+                        "headers go with a url; for a command write environment",
+                    );
                 }
                 if auth.is_some() {
-                    checks.error("auth", "auth goes with a url; for a command write environment");
+                    checks.error(
+                        "auth",
+                        "auth goes with a url; for a command write environment",
+                    );
                 }
-                checks.check_command(argv, inputs.process_environment(environment.unwrap_or_default()), base, &exists)
+                checks.check_command(
+                    argv,
+                    inputs.process_environment(environment.unwrap_or_default()),
+                    base,
+                    &exists,
+                )
             }
             (None, Some(url)) => {
                 if environment.is_some() {
-                    checks.error("environment", "environment goes with a command; for a url write headers");
+                    checks.error(
+                        "environment",
+                        "environment goes with a command; for a url write headers",
+                    );
                 }
                 let transport = checks.check_url(&url, headers.unwrap_or_default(), auth);
-                transport.map(|transport| checks.add_listing_caller(transport, list_as.as_deref(), callers))
+                transport.map(|transport| {
+                    checks.add_listing_caller(transport, list_as.as_deref(), callers)
+                })
             }
             (Some(_), Some(_)) => {
                 checks.error("url", "command and url exclude each other: keep one");
                 None
             }
             (None, None) => {
-                let message =
-                    "command or url is missing: how is the server reached? e.g. command: [npx, -y, some-mcp-server]";
+                let message = "command or url is missing: how is the server reached? e.g. command: [npx, -y, some-mcp-server]";
                 checks.findings.error(node, &[], entry_path, message);
                 None
             }
         };
         let transport = reach?;
         let mode = match (&transport, mode?) {
-            (Transport::Url { per_caller: Some(_), .. }, Mode::Persistent) if has_mode => {
+            (
+                Transport::Url {
+                    per_caller: Some(_),
+                    ..
+                },
+                Mode::Persistent,
+            ) if has_mode => {
                 let message = "each call needs a connection of its own, with the credentials of its caller: write mode: \
                                on_demand, or leave the key out";
                 checks.error("mode", message);
                 return None;
             }
-            (Transport::Url { per_caller: Some(_), .. }, _) => Mode::OnDemand,
+            (
+                Transport::Url {
+                    per_caller: Some(_),
+                    ..
+                },
+                _,
+            ) => Mode::OnDemand,
             (_, mode) => mode,
         };
         Some(ServerSettings {
@@ -286,24 +394,45 @@ impl EntryChecks<'_> {
         base: &Path,
         exists: &dyn Fn(&Path) -> bool,
     ) -> Option<Transport> {
-        let Some(program) = argv.first_mut().filter(|program| !program.trim().is_empty()) else {
-            self.error("command", "a program and its arguments are expected here, e.g. [npx, -y, some-mcp-server]");
+        let Some(program) = argv
+            .first_mut()
+            .filter(|program| !program.trim().is_empty())
+        else {
+            self.error(
+                "command",
+                "a program and its arguments are expected here, e.g. [npx, -y, some-mcp-server]",
+            );
             return None;
         };
         if program.contains('/') {
-            *program = self.existing_file("command", base, program, exists)?.to_string_lossy().into_owned();
+            *program = self
+                .existing_file("command", base, program, exists)?
+                .to_string_lossy()
+                .into_owned();
         }
         if argv.iter().any(|item| item.contains('\0')) {
             self.error("command", "an argument must not contain a NUL character");
         }
         for (name, value) in &environment {
             if name.is_empty() || name.contains(['=', '\0']) {
-                self.error_below("environment", name, "a variable's name must not be empty and must not contain `=`");
+                self.error_below(
+                    "environment",
+                    name,
+                    "a variable's name must not be empty and must not contain `=`",
+                );
             } else if value.contains('\0') {
-                self.error_below("environment", name, "a value must not contain a NUL character");
+                self.error_below(
+                    "environment",
+                    name,
+                    "a value must not contain a NUL character",
+                );
             }
         }
-        Some(Transport::Command { argv, environment, workdir: absolute_path(base) })
+        Some(Transport::Command {
+            argv,
+            environment,
+            workdir: absolute_path(base),
+        })
     }
 
     fn check_url(
@@ -316,11 +445,25 @@ impl EntryChecks<'_> {
         for (name, value) in headers {
             let lower = name.to_ascii_lowercase();
             if HeaderName::try_from(&lower).is_err() {
-                self.error_below("headers", &name, "this is not a valid name of a header field");
-            } else if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with(PROTOCOL_PREFIX) {
-                self.error_below("headers", &name, "this header field is set by the service itself");
+                self.error_below(
+                    "headers",
+                    &name,
+                    "this is not a valid name of a header field",
+                );
+            } else if RESERVED_HEADERS.contains(&lower.as_str())
+                || lower.starts_with(PROTOCOL_PREFIX)
+            {
+                self.error_below(
+                    "headers",
+                    &name,
+                    "this header field is set by the service itself",
+                );
             } else if HeaderValue::try_from(&value).is_err() {
-                self.error_below("headers", &name, "a header field holds one line of plain text");
+                self.error_below(
+                    "headers",
+                    &name,
+                    "a header field holds one line of plain text",
+                );
             } else if fields.contains_key(&lower) || own_fields.contains_key(&lower) {
                 self.error_below(
                     "headers",
@@ -340,23 +483,43 @@ impl EntryChecks<'_> {
         let url = match Url::parse(&literal::remove_caller_references(text)) {
             Ok(url) => url,
             Err(error) => {
-                let message = format!("not a URL ({error}); write a URL such as https://mcp.example.com/mcp");
+                let message =
+                    format!("not a URL ({error}); write a URL such as https://mcp.example.com/mcp");
                 self.error("url", &message);
                 return None;
             }
         };
         if !matches!(url.scheme(), "http" | "https") {
-            self.error("url", "only http and https are supported; for a program write `command`");
+            self.error(
+                "url",
+                "only http and https are supported; for a program write `command`",
+            );
         } else if !url.username().is_empty() || url.password().is_some() {
-            self.error("url", "a name or a password in a URL ends up in logs: send it in `headers`, by reference");
+            self.error(
+                "url",
+                "a name or a password in a URL ends up in logs: send it in `headers`, by reference",
+            );
         } else if url.fragment().is_some() {
             self.error("url", "the part after # is never sent: leave it out");
         } else if own_url.is_some() && literal::has_caller_reference(authority_of(text)) {
-            self.error("url", "a caller's credential cannot stand in the host: only in path and query");
+            self.error(
+                "url",
+                "a caller's credential cannot stand in the host: only in path and query",
+            );
         } else {
-            let per_caller = (own_url.is_some() || !own_fields.is_empty())
-                .then(|| Box::new(PerCaller { url: own_url, headers: own_fields, list_as: None }));
-            return Some(Transport::Url { url, headers: fields, auth, per_caller });
+            let per_caller = (own_url.is_some() || !own_fields.is_empty()).then(|| {
+                Box::new(PerCaller {
+                    url: own_url,
+                    headers: own_fields,
+                    list_as: None,
+                })
+            });
+            return Some(Transport::Url {
+                url,
+                headers: fields,
+                auth,
+                per_caller,
+            });
         }
         None
     }
@@ -368,11 +531,16 @@ impl EntryChecks<'_> {
         list_as: Option<&str>,
         callers: &[CallerSettings],
     ) -> Transport {
-        let Transport::Url { per_caller, .. } = &mut transport else { return transport };
+        let Transport::Url { per_caller, .. } = &mut transport else {
+            return transport;
+        };
         match (per_caller, list_as) {
             (None, None) => {}
             (None, Some(_)) => {
-                self.error("list_as", "has no meaning here: neither `headers` nor `url` has `${caller:NAME}`");
+                self.error(
+                    "list_as",
+                    "has no meaning here: neither `headers` nor `url` has `${caller:NAME}`",
+                );
             }
             (Some(parts), None) if parts.url.is_some() => {
                 let message = "the URL has a credential of the caller, so write `list_as` with the name of the caller \
@@ -383,15 +551,25 @@ impl EntryChecks<'_> {
             (Some(parts), Some(name)) => match callers.iter().find(|caller| caller.name == name) {
                 Some(caller) => {
                     let own = &caller.credentials;
-                    if let Some(missing) = parts.credential_names().iter().find(|name| own.get(name).is_none()) {
-                        self.error("list_as", &format!("the caller `{name}` has no credential `{missing}`"));
+                    if let Some(missing) = parts
+                        .credential_names()
+                        .iter()
+                        .find(|name| own.get(name).is_none())
+                    {
+                        self.error(
+                            "list_as",
+                            &format!("the caller `{name}` has no credential `{missing}`"),
+                        );
                     }
                     parts.list_as = Some(own.clone());
                 }
                 None => {
                     let names = callers.iter().map(|caller| caller.name.as_str());
-                    let message = match suggest::closest_name(name, names, suggest::MIN_HINT_RATIO) {
-                        Some(near) => format!("there is no caller `{name}`, did you mean `{near}`?"),
+                    let message = match suggest::closest_name(name, names, suggest::MIN_HINT_RATIO)
+                    {
+                        Some(near) => {
+                            format!("there is no caller `{name}`, did you mean `{near}`?")
+                        }
                         None => format!("there is no caller `{name}`"),
                     };
                     self.error("list_as", &message);
@@ -402,14 +580,21 @@ impl EntryChecks<'_> {
     }
 
     fn error_below(&mut self, key: &str, name: &str, message: &str) {
-        self.findings.error(self.node, &[key.to_owned(), name.to_owned()], self.entry_path, message);
+        self.findings.error(
+            self.node,
+            &[key.to_owned(), name.to_owned()],
+            self.entry_path,
+            message,
+        );
     }
 }
 
 /// Scheme, host and port of the text of a URL.
 fn authority_of(text: &str) -> &str {
     let start = text.find("://").map_or(0, |at| at + 3);
-    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
+    let end = text[start..]
+        .find(['/', '?', '#'])
+        .map_or(text.len(), |at| start + at);
     &text[..end]
 }
 
@@ -427,13 +612,19 @@ mod tests {
     use crate::manifest::testing::{check_rules, check_text, load_text};
 
     fn server(entry: &str) -> Result<DeclaredSource, Vec<String>> {
-        load_text(&format!("mcp_servers:\n  s: {entry}\n")).map(|mut manifest| manifest.sources.remove(0))
+        load_text(&format!("mcp_servers:\n  s: {entry}\n"))
+            .map(|mut manifest| manifest.sources.remove(0))
     }
 
     fn settings(entry: &str) -> ServerSettings {
-        match server(entry).unwrap_or_else(|errors| panic!("{errors:?}")).settings {
+        match server(entry)
+            .unwrap_or_else(|errors| panic!("{errors:?}"))
+            .settings
+        {
             SourceSettings::Mcp(settings) => *settings,
-            SourceSettings::Python(_) | SourceSettings::Openapi(_) | SourceSettings::Program { .. } => {
+            SourceSettings::Python(_)
+            | SourceSettings::Openapi(_)
+            | SourceSettings::Program { .. } => {
                 panic!("not a server")
             }
         }
@@ -445,33 +636,54 @@ mod tests {
                      include: [\"get_*\"], exclude: [get_all], timeout: 9s, start_timeout: 5s, tools: {get_weather: {effect: read, \
                      cache: {ttl: 1m}, aliases: [weather]}, get_time: {timeout: 3s}}}";
         let declared = server(entry).unwrap_or_else(|errors| panic!("{errors:?}"));
-        let SourceSettings::Mcp(settings) = &declared.settings else { panic!("not a server") };
+        let SourceSettings::Mcp(settings) = &declared.settings else {
+            panic!("not a server")
+        };
         let reach = Transport::Command {
-            argv: ["/etc/crib/bin/server", "--root", "./data"].map(str::to_owned).to_vec(),
+            argv: ["/etc/crib/bin/server", "--root", "./data"]
+                .map(str::to_owned)
+                .to_vec(),
             environment: [("TOKEN".to_owned(), "value-of-key".to_owned())].into(),
             workdir: "/etc/crib".into(),
         };
         assert!(settings.transport == reach && settings.name == "s");
-        assert_eq!((settings.mode, settings.start_timeout), (Mode::OnDemand, Duration::from_secs(5)));
+        assert_eq!(
+            (settings.mode, settings.start_timeout),
+            (Mode::OnDemand, Duration::from_secs(5))
+        );
         assert_eq!(
             (&settings.include[..], &settings.exclude[..]),
             (&["get_*".to_owned()][..], &["get_all".to_owned()][..])
         );
         let policy = declared.rules.policy_for("other", Kind::Mcp, None);
-        assert_eq!((declared.rules.prefix.as_str(), policy.timeout), ("s_", Duration::from_secs(9)));
+        assert_eq!(
+            (declared.rules.prefix.as_str(), policy.timeout),
+            ("s_", Duration::from_secs(9))
+        );
         let policy = |name: &str| declared.rules.policy_for(name, Kind::Mcp, None);
         assert_eq!(
             (policy("get_weather").effect, policy("get_weather").timeout),
             (Effect::Read, Duration::from_secs(9))
         );
-        assert_eq!((policy("get_time").effect, policy("get_time").timeout), (Effect::Write, Duration::from_secs(3)));
-        assert!(!declared.written_settings.to_string().contains("value-of-key"), "{}", declared.written_settings);
+        assert_eq!(
+            (policy("get_time").effect, policy("get_time").timeout),
+            (Effect::Write, Duration::from_secs(3))
+        );
+        assert!(
+            !declared
+                .written_settings
+                .to_string()
+                .contains("value-of-key"),
+            "{}",
+            declared.written_settings
+        );
     }
 
     #[test]
     fn url_servers_send_headers() {
-        let far =
-            settings("{url: \"https://mcp.example.com/mcp?v=1\", headers: {Authorization: \"Bearer ${env:KEY}\"}}");
+        let far = settings(
+            "{url: \"https://mcp.example.com/mcp?v=1\", headers: {Authorization: \"Bearer ${env:KEY}\"}}",
+        );
         let reach = Transport::Url {
             url: Url::parse("https://mcp.example.com/mcp?v=1").unwrap(),
             headers: [("authorization".to_owned(), "Bearer value-of-key".to_owned())].into(),
@@ -479,39 +691,91 @@ mod tests {
             per_caller: None,
         };
         assert!(far.transport == reach);
-        assert_eq!((far.mode, far.start_timeout), (Mode::Persistent, DEFAULT_START_TIMEOUT));
+        assert_eq!(
+            (far.mode, far.start_timeout),
+            (Mode::Persistent, DEFAULT_START_TIMEOUT)
+        );
         let near = settings("{command: [npx, -y, some-mcp-server]}");
-        assert!(matches!(near.transport, Transport::Command { argv, .. } if argv[0] == "npx"), "searched in PATH");
+        assert!(
+            matches!(near.transport, Transport::Command { argv, .. } if argv[0] == "npx"),
+            "searched in PATH"
+        );
     }
 
     #[test]
     fn included_servers_use_their_own_folder() {
-        let manifest = load_text("include: [\"more/*.yaml\"]\nmcp_servers: {near: {command: [x]}}\n")
-            .unwrap_or_else(|e| panic!("{e:?}"));
+        let manifest =
+            load_text("include: [\"more/*.yaml\"]\nmcp_servers: {near: {command: [x]}}\n")
+                .unwrap_or_else(|e| panic!("{e:?}"));
         let names: Vec<&str> = manifest.sources.iter().map(DeclaredSource::name).collect();
         assert_eq!(names, ["near", "far"]);
-        let SourceSettings::Mcp(far) = &manifest.sources[1].settings else { panic!("not a server") };
-        assert!(matches!(&far.transport, Transport::Command { argv, .. } if argv[0] == "/etc/crib/more/server"));
-        let errors = load_text("include: [\"more/*.yaml\"]\nmcp_servers: {far: {command: [x]}}\n").err().unwrap();
-        assert!(errors[0].ends_with("mcp_servers.far: the name is taken: 2:15"), "{errors:?}");
+        let SourceSettings::Mcp(far) = &manifest.sources[1].settings else {
+            panic!("not a server")
+        };
+        assert!(
+            matches!(&far.transport, Transport::Command { argv, .. } if argv[0] == "/etc/crib/more/server")
+        );
+        let errors = load_text("include: [\"more/*.yaml\"]\nmcp_servers: {far: {command: [x]}}\n")
+            .err()
+            .unwrap();
+        assert!(
+            errors[0].ends_with("mcp_servers.far: the name is taken: 2:15"),
+            "{errors:?}"
+        );
     }
 
     #[test]
     fn invalid_servers_are_located_errors() {
         for (entry, expected) in [
-            ("{mode: persistent}", "2:6: mcp_servers.s: command or url is missing"),
-            ("{command: [x], url: \"https://e.example\"}", "2:21: mcp_servers.s.url: command and url exclude"),
-            ("{command: npx -y thing}", "2:7: mcp_servers.s.command: a list is expected here"),
-            ("{command: []}", "2:7: mcp_servers.s.command: a program and its arguments"),
-            ("{command: [\"\"]}", "mcp_servers.s.command: a program and its arguments"),
-            ("{command: [./bin/none]}", "mcp_servers.s.command: there is no file /etc/crib/"),
-            ("{command: [x], headers: {a: b}}", "mcp_servers.s.headers: headers go with a url"),
-            ("{url: \"https://e.example\", environment: {A: b}}", "mcp_servers.s.environment: environment goes with"),
-            ("{command: [x], environment: {\"A=B\": c}}", "mcp_servers.s.environment.A=B: a variable's name"),
+            (
+                "{mode: persistent}",
+                "2:6: mcp_servers.s: command or url is missing",
+            ),
+            (
+                "{command: [x], url: \"https://e.example\"}",
+                "2:21: mcp_servers.s.url: command and url exclude",
+            ),
+            (
+                "{command: npx -y thing}",
+                "2:7: mcp_servers.s.command: a list is expected here",
+            ),
+            (
+                "{command: []}",
+                "2:7: mcp_servers.s.command: a program and its arguments",
+            ),
+            (
+                "{command: [\"\"]}",
+                "mcp_servers.s.command: a program and its arguments",
+            ),
+            (
+                "{command: [./bin/none]}",
+                "mcp_servers.s.command: there is no file /etc/crib/",
+            ),
+            (
+                "{command: [x], headers: {a: b}}",
+                "mcp_servers.s.headers: headers go with a url",
+            ),
+            (
+                "{url: \"https://e.example\", environment: {A: b}}",
+                "mcp_servers.s.environment: environment goes with",
+            ),
+            (
+                "{command: [x], environment: {\"A=B\": c}}",
+                "mcp_servers.s.environment.A=B: a variable's name",
+            ),
             ("{url: mcp.example.com}", "mcp_servers.s.url: not a URL"),
-            ("{url: \"ftp://e.example\"}", "mcp_servers.s.url: only http and https"),
-            ("{url: \"https://ann:pw@e.example\"}", "mcp_servers.s.url: a name or a password"),
-            ("{url: \"https://e.example/#x\"}", "mcp_servers.s.url: the part after #"),
+            (
+                "{url: \"ftp://e.example\"}",
+                "mcp_servers.s.url: only http and https",
+            ),
+            (
+                "{url: \"https://ann:pw@e.example\"}",
+                "mcp_servers.s.url: a name or a password",
+            ),
+            (
+                "{url: \"https://e.example/#x\"}",
+                "mcp_servers.s.url: the part after #",
+            ),
             (
                 "{url: \"https://e.example\", headers: {\"a b\": c}}",
                 "mcp_servers.s.headers.a b: this is not a valid \
@@ -529,14 +793,35 @@ mod tests {
                 "{url: \"https://e.example\", headers: {a: \"b\\nc\"}}",
                 "mcp_servers.s.headers.a: a header field holds one line",
             ),
-            ("{command: [x], mode: persistant}", "mcp_servers.s.mode: unknown mode, did you mean persistent?"),
-            ("{command: [x], mode: lazily}", "mcp_servers.s.mode: unknown mode; there are persistent and on_demand"),
-            ("{comand: [x]}", "mcp_servers.s.comand: unknown key, did you mean command?"),
-            ("{command: [x], include: []}", "mcp_servers.s.include: names no tool"),
-            ("{command: [x], exclude: [\"\"]}", "mcp_servers.s.exclude: names of tools"),
-            ("{command: [x], start_timeout: 0s}", "mcp_servers.s.start_timeout: the time must be above zero"),
+            (
+                "{command: [x], mode: persistant}",
+                "mcp_servers.s.mode: unknown mode, did you mean persistent?",
+            ),
+            (
+                "{command: [x], mode: lazily}",
+                "mcp_servers.s.mode: unknown mode; there are persistent and on_demand",
+            ),
+            (
+                "{comand: [x]}",
+                "mcp_servers.s.comand: unknown key, did you mean command?",
+            ),
+            (
+                "{command: [x], include: []}",
+                "mcp_servers.s.include: names no tool",
+            ),
+            (
+                "{command: [x], exclude: [\"\"]}",
+                "mcp_servers.s.exclude: names of tools",
+            ),
+            (
+                "{command: [x], start_timeout: 0s}",
+                "mcp_servers.s.start_timeout: the time must be above zero",
+            ),
             ("{command: [x], timeout: soon}", "mcp_servers.s.timeout"),
-            ("{command: [x], timeout: 0s}", "mcp_servers.s.timeout: a timeout of zero"),
+            (
+                "{command: [x], timeout: 0s}",
+                "mcp_servers.s.timeout: a timeout of zero",
+            ),
             (
                 "{command: [x], environment: {K: \"${env:NOT_THERE}\"}}",
                 "mcp_servers.s.environment.K: environment variable NOT_THERE",
@@ -545,9 +830,18 @@ mod tests {
                 "{command: [x], tools: {f: {efect: read}}}",
                 "mcp_servers.s.tools.f.efect: unknown key, did you mean effect?",
             ),
-            ("{comand: [x], tools: {f: {efect: read}}}", "mcp_servers.s.tools.f.efect: unknown key"),
-            ("{command: [x], tools: {f: {prefix: a}}}", "mcp_servers.s.tools.f.prefix: unknown key"),
-            ("{command: [x], tools: {\"f g\": {}}}", "mcp_servers.s.tools.f g: a tool name has"),
+            (
+                "{comand: [x], tools: {f: {efect: read}}}",
+                "mcp_servers.s.tools.f.efect: unknown key",
+            ),
+            (
+                "{command: [x], tools: {f: {prefix: a}}}",
+                "mcp_servers.s.tools.f.prefix: unknown key",
+            ),
+            (
+                "{command: [x], tools: {\"f g\": {}}}",
+                "mcp_servers.s.tools.f g: a tool name has",
+            ),
             (
                 "{command: [x], exclude: [\"f*\"], tools: {fetch: {}}}",
                 "mcp_servers.s.tools.fetch: include and exclude leave",
@@ -555,40 +849,70 @@ mod tests {
             ("npx", "mcp_servers.s: a map is expected"),
         ] {
             let errors = server(entry).err().unwrap_or_default();
-            assert!(errors.iter().any(|error| error.contains(expected)), "{entry}: {errors:?}");
+            assert!(
+                errors.iter().any(|error| error.contains(expected)),
+                "{entry}: {errors:?}"
+            );
             assert!(!format!("{errors:?}").contains("pw@"), "{errors:?}");
         }
-        assert!(load_text("mcp_servers: {a/b: {command: [x]}}\n").err().unwrap()[0].contains("a server's name"));
+        assert!(
+            load_text("mcp_servers: {a/b: {command: [x]}}\n")
+                .err()
+                .unwrap()[0]
+                .contains("a server's name")
+        );
         assert!(load_text("mcp_servers: [s]\n").err().unwrap()[0].contains("a map of servers"));
         let clash = "tools: {s_f: {kind: native, use: calculator}}\nmcp_servers: {s: {command: [x], tools: {f: {}}}}\n";
-        assert!(load_text(clash).err().unwrap()[0].ends_with("mcp_servers.s.tools.f: the name is taken: 1:9"));
+        assert!(
+            load_text(clash).err().unwrap()[0]
+                .ends_with("mcp_servers.s.tools.f: the name is taken: 1:9")
+        );
         let module = "python_modules: {s: {module: os}}\nmcp_servers: {s: {command: [x]}}\n";
-        assert!(load_text(module).err().unwrap()[0].ends_with("mcp_servers.s: the name is taken: 1:18"));
-        let kind = load_text("tools: {s: {kind: mcp, description: A tool.}}\n").err().unwrap();
-        assert!(kind[0].contains("are declared in the section `mcp_servers:`"), "{kind:?}");
+        assert!(
+            load_text(module).err().unwrap()[0].ends_with("mcp_servers.s: the name is taken: 1:18")
+        );
+        let kind = load_text("tools: {s: {kind: mcp, description: A tool.}}\n")
+            .err()
+            .unwrap();
+        assert!(
+            kind[0].contains("are declared in the section `mcp_servers:`"),
+            "{kind:?}"
+        );
     }
 
     #[test]
     fn lints_check_server_entries() {
         let lints = |entry: &str| check_rules(&format!("mcp_servers:\n  s: {entry}\n"));
-        let found = lints("{command: [x, ghp_0123456789abcdef], environment: {API_TOKEN: tok-123456789}}");
-        for expected in ["mcp_servers.s.environment.API_TOKEN", "mcp_servers.s.command.1"] {
-            assert!(found.contains(&format!("literal-secret {expected}")), "{expected}: {found:?}");
+        let found =
+            lints("{command: [x, ghp_0123456789abcdef], environment: {API_TOKEN: tok-123456789}}");
+        for expected in [
+            "mcp_servers.s.environment.API_TOKEN",
+            "mcp_servers.s.command.1",
+        ] {
+            assert!(
+                found.contains(&format!("literal-secret {expected}")),
+                "{expected}: {found:?}"
+            );
         }
         let found = lints(
             "{url: \"https://e.example\", headers: {authorization: Bearer tok-123456789}, tools: {f: {retry: {attempts: 3}}}}",
         );
-        for expected in
-            ["literal-secret mcp_servers.s.headers.authorization", "ineffective mcp_servers.s.tools.f.retry"]
-        {
-            assert!(found.contains(&expected.to_owned()), "{expected}: {found:?}");
+        for expected in [
+            "literal-secret mcp_servers.s.headers.authorization",
+            "ineffective mcp_servers.s.tools.f.retry",
+        ] {
+            assert!(
+                found.contains(&expected.to_owned()),
+                "{expected}: {found:?}"
+            );
         }
     }
 
     #[test]
     fn overlapping_server_prefixes_are_warnings() {
         let two = |one: &str, other: &str| {
-            let text = format!("mcp_servers:\n  {one}: {{command: [s]}}\n  {other}: {{command: [s]}}\n");
+            let text =
+                format!("mcp_servers:\n  {one}: {{command: [s]}}\n  {other}: {{command: [s]}}\n");
             check_text(&text)
                 .iter()
                 .map(ToString::to_string)
@@ -603,8 +927,14 @@ mod tests {
             let longer = if one.len() > other.len() { one } else { other };
             let ownership = format!("`{longer}_…` always belongs to `{longer}`");
             let found = two(one, other);
-            assert!(found.len() == 1 && found[0].contains(&expected) && found[0].contains(&ownership), "{found:?}");
-            assert!(found[0].starts_with("/etc/crib/t.yaml:3:3: ") && !found[0].contains("  "), "{found:?}");
+            assert!(
+                found.len() == 1 && found[0].contains(&expected) && found[0].contains(&ownership),
+                "{found:?}"
+            );
+            assert!(
+                found[0].starts_with("/etc/crib/t.yaml:3:3: ") && !found[0].contains("  "),
+                "{found:?}"
+            );
         }
         for (one, other) in [("a", "ab"), ("a", "a-b"), ("a_b", "a_c"), ("a", "b_a")] {
             assert!(two(one, other).is_empty(), "{one} {other}");
@@ -614,7 +944,9 @@ mod tests {
     #[test]
     fn cache_has_no_warning_while_the_effect_is_open() {
         let warnings = |entry: &str| {
-            let findings = check_text(&format!("mcp_servers: {{s: {{url: 'https://x.example/mcp', {entry}}}}}\n"));
+            let findings = check_text(&format!(
+                "mcp_servers: {{s: {{url: 'https://x.example/mcp', {entry}}}}}\n"
+            ));
             findings
                 .iter()
                 .filter(|finding| finding.rule == Rule::Ineffective)
@@ -622,9 +954,18 @@ mod tests {
                 .collect()
         };
         let none: Vec<String> = Vec::new();
-        assert_eq!(warnings("defaults: {effect: read}, tools: {'list_*': {cache: {ttl: 1m}}}"), none);
+        assert_eq!(
+            warnings("defaults: {effect: read}, tools: {'list_*': {cache: {ttl: 1m}}}"),
+            none
+        );
         let found: Vec<String> = warnings("trust_hints: true, tools: {a: {cache: {ttl: 1m}}}");
-        assert!(!found.iter().any(|path| path.ends_with("cache")), "{found:?}");
-        assert_eq!(warnings("tools: {a: {cache: {ttl: 1m}}}"), ["mcp_servers.s.tools.a.cache"]);
+        assert!(
+            !found.iter().any(|path| path.ends_with("cache")),
+            "{found:?}"
+        );
+        assert_eq!(
+            warnings("tools: {a: {cache: {ttl: 1m}}}"),
+            ["mcp_servers.s.tools.a.cache"]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The short forms of policies: `retry: 3`, `cache: 5m`, and `limits:` with one limit instead of a list.
+//! The short forms of policies: `retry: 3`, `cache: 5m`, and `limits:` with one limit instead of a
+//! list.
 
 use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, Error};
@@ -12,7 +13,10 @@ use crate::call::units::HumanDuration;
 /// `retry:` as written.
 #[derive(JsonSchema)]
 #[schemars(untagged, inline)]
-#[expect(dead_code, reason = "only its schema is used: `decode_retry` reads both forms")]
+#[expect(
+    dead_code,
+    reason = "only its schema is used: `decode_retry` reads both forms"
+)]
 pub(super) enum RetryForm {
     /// All settings.
     Map(Retry),
@@ -23,7 +27,10 @@ pub(super) enum RetryForm {
 /// `cache:` as written.
 #[derive(JsonSchema)]
 #[schemars(untagged, inline)]
-#[expect(dead_code, reason = "only its schema is used: `decode_cache` reads both forms")]
+#[expect(
+    dead_code,
+    reason = "only its schema is used: `decode_cache` reads both forms"
+)]
 pub(super) enum CacheForm {
     /// All settings.
     Map(CacheEntry),
@@ -34,7 +41,10 @@ pub(super) enum CacheForm {
 /// `limits:` as written.
 #[derive(JsonSchema)]
 #[schemars(untagged, inline)]
-#[expect(dead_code, reason = "only its schema is used: `decode_limits` reads both forms")]
+#[expect(
+    dead_code,
+    reason = "only its schema is used: `decode_limits` reads both forms"
+)]
 pub(super) enum LimitsForm {
     /// Several limits.
     List(Vec<Limit>),
@@ -44,22 +54,47 @@ pub(super) enum LimitsForm {
 
 /// Decodes `retry:`.
 pub(super) fn decode_retry<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Retry>, D::Error> {
-    decode_form(from, |value| if value.is_number() { json!({"attempts": value}) } else { value })
+    decode_form(from, |value| {
+        if value.is_number() {
+            json!({"attempts": value})
+        } else {
+            value
+        }
+    })
 }
 
 /// Decodes `cache:`.
-pub(super) fn decode_cache<'de, D: Deserializer<'de>>(from: D) -> Result<Option<CacheEntry>, D::Error> {
-    decode_form(from, |value| if value.is_string() { json!({"ttl": value}) } else { value })
+pub(super) fn decode_cache<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<CacheEntry>, D::Error> {
+    decode_form(from, |value| {
+        if value.is_string() {
+            json!({"ttl": value})
+        } else {
+            value
+        }
+    })
 }
 
 /// Decodes `limits:`.
-pub(super) fn decode_limits<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Limit>>, D::Error> {
-    decode_form(from, |value| if value.is_object() { json!([value]) } else { value })
+pub(super) fn decode_limits<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Vec<Limit>>, D::Error> {
+    decode_form(from, |value| {
+        if value.is_object() {
+            json!([value])
+        } else {
+            value
+        }
+    })
 }
 
 /// Decodes `limits:` of a caller.
-pub(super) fn decode_caller_limits<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Limit>, D::Error> {
-    decode_limits(from)?.ok_or_else(|| D::Error::custom("the list has no items: write [], or leave the key out"))
+pub(super) fn decode_caller_limits<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<Limit>, D::Error> {
+    decode_limits(from)?
+        .ok_or_else(|| D::Error::custom("the list has no items: write [], or leave the key out"))
 }
 
 /// Decodes a value after its short form was written out.
@@ -67,8 +102,12 @@ fn decode_form<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     from: D,
     write_out: fn(Value) -> Value,
 ) -> Result<Option<T>, D::Error> {
-    let Some(value) = Option::<Value>::deserialize(from)? else { return Ok(None) };
-    serde_json::from_value(write_out(value)).map(Some).map_err(D::Error::custom)
+    let Some(value) = Option::<Value>::deserialize(from)? else {
+        return Ok(None);
+    };
+    serde_json::from_value(write_out(value))
+        .map(Some)
+        .map_err(D::Error::custom)
 }
 
 #[cfg(test)]
@@ -86,27 +125,43 @@ mod tests {
 
     fn assert_is_short(policy: &Policy) {
         assert_eq!(policy.retry.attempts, 3);
-        assert_eq!(policy.cache.as_ref().map(|cache| cache.ttl), Some(Duration::from_secs(300)));
-        assert_eq!(policy.limits.iter().map(|limit| (limit.calls, limit.per)).collect::<Vec<_>>(), [(7, Per::Day)]);
+        assert_eq!(
+            policy.cache.as_ref().map(|cache| cache.ttl),
+            Some(Duration::from_secs(300))
+        );
+        assert_eq!(
+            policy
+                .limits
+                .iter()
+                .map(|limit| (limit.calls, limit.per))
+                .collect::<Vec<_>>(),
+            [(7, Per::Day)]
+        );
     }
 
     #[test]
     fn short_forms_stand_wherever_policies_stand() {
         let request = "kind: http, description: d, request: {url: 'https://a.example'}";
-        let of_tool = format!("tools:\n  t: {}\n", SHORT.replacen('{', &format!("{{{request}, "), 1));
+        let of_tool = format!(
+            "tools:\n  t: {}\n",
+            SHORT.replacen('{', &format!("{{{request}, "), 1)
+        );
         let of_defaults = format!("defaults: {SHORT}\ntools:\n  t: {{{request}}}\n");
         for text in [of_tool, of_defaults] {
             let manifest = load_text(&text).unwrap_or_else(|errors| panic!("{text}{errors:?}"));
             assert_is_short(&manifest.tools[0].policy);
         }
-        for rules in
-            [format!("tools: {{a: {SHORT}}}"), format!("tools: {{'a*': {SHORT}}}"), format!("defaults: {SHORT}")]
-        {
+        for rules in [
+            format!("tools: {{a: {SHORT}}}"),
+            format!("tools: {{'a*': {SHORT}}}"),
+            format!("defaults: {SHORT}"),
+        ] {
             let text = format!("mcp_servers:\n  s: {{command: [x], {rules}}}\n");
             let manifest = load_text(&text).unwrap_or_else(|errors| panic!("{text}{errors:?}"));
             assert_is_short(&manifest.sources[0].rules.policy_for("a", Kind::Mcp, None));
         }
-        let caller = "callers:\n  - {name: a, key: 0123456789abcdef0123, limits: {calls: 7, per: day}}\n";
+        let caller =
+            "callers:\n  - {name: a, key: 0123456789abcdef0123, limits: {calls: 7, per: day}}\n";
         let manifest = load_text(caller).unwrap_or_else(|errors| panic!("{errors:?}"));
         assert_eq!(manifest.callers[0].limits.len(), 1);
     }
@@ -118,6 +173,11 @@ mod tests {
             "effect": "read", "retry": 3, "cache": "5m", "limits": {"calls": 7, "per": "day"}
         });
         let read = read_registered_tool("t", &tool, &Defaults::default(), &HttpClients::default());
-        assert_is_short(&read.unwrap_or_else(|findings| panic!("{findings:?}")).0.policy);
+        assert_is_short(
+            &read
+                .unwrap_or_else(|findings| panic!("{findings:?}"))
+                .0
+                .policy,
+        );
     }
 }

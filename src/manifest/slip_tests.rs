@@ -5,7 +5,9 @@ use super::{Finding, Rule, Severity};
 
 /// The cases: a name, a manifest, and the expected lines.
 fn cases() -> Vec<(&'static str, &'static str, &'static str)> {
-    let (_, cases) = include_str!("slips.txt").split_once("\n=== ").expect("a case");
+    let (_, cases) = include_str!("slips.txt")
+        .split_once("\n=== ")
+        .expect("a case");
     let case = |text: &'static str| {
         let (name, rest) = text.split_once('\n').expect("a name");
         let (manifest, expected) = rest.split_once("--->\n").expect("expected lines");
@@ -17,12 +19,18 @@ fn cases() -> Vec<(&'static str, &'static str, &'static str)> {
 /// The errors, or else the warnings. That a server is not pinned is not a slip.
 fn shown(findings: &[Finding]) -> String {
     let of = |severity: Severity| {
-        let shown = move |finding: &&Finding| finding.severity == severity && finding.rule != Rule::UnpinnedServer;
+        let shown = move |finding: &&Finding| {
+            finding.severity == severity && finding.rule != Rule::UnpinnedServer
+        };
         let line = |finding: &Finding| finding.to_string().replace("/etc/crib/t.yaml:", "");
         findings.iter().filter(shown).map(line).collect::<Vec<_>>()
     };
     let errors = of(Severity::Error);
-    if errors.is_empty() { of(Severity::Warning).join("\n") } else { errors.join("\n") }
+    if errors.is_empty() {
+        of(Severity::Warning).join("\n")
+    } else {
+        errors.join("\n")
+    }
 }
 
 #[test]
@@ -33,7 +41,9 @@ fn each_slip_has_its_message() {
     for (name, manifest, expected) in cases {
         let found = shown(&check_text(manifest));
         if found != expected {
-            wrong.push(format!("=== {name}\n{manifest}expected:\n{expected}\nfound:\n{found}\n"));
+            wrong.push(format!(
+                "=== {name}\n{manifest}expected:\n{expected}\nfound:\n{found}\n"
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -85,10 +95,24 @@ fn start_warns_of_requests_that_are_not_meant() {
     command: [/usr/bin/head, -n, \"{{ rows }}\"]
     workdir: /
 ";
-    let warnings = load_text(manifest).unwrap_or_else(|errors| panic!("{errors:?}")).warnings;
-    let mut rules: Vec<&str> = warnings.iter().map(|finding| finding.rule.as_str()).collect();
+    let warnings = load_text(manifest)
+        .unwrap_or_else(|errors| panic!("{errors:?}"))
+        .warnings;
+    let mut rules: Vec<&str> = warnings
+        .iter()
+        .map(|finding| finding.rule.as_str())
+        .collect();
     rules.sort_unstable();
-    assert_eq!(rules, ["refused-argument", "shell-variable", "single-brace", "unused-parameter", "writing-read"]);
+    assert_eq!(
+        rules,
+        [
+            "refused-argument",
+            "shell-variable",
+            "single-brace",
+            "unused-parameter",
+            "writing-read"
+        ]
+    );
 }
 
 #[test]

@@ -16,12 +16,13 @@ use crate::tools::SourceSettings;
 pub struct DeclaredSource {
     /// How it is started. If this changes, the source is restarted.
     pub settings: SourceSettings,
-    /// The rules for its tools. If only this changes, the tools get new stacks and the source keeps running.
+    /// The rules for its tools. If only this changes, the tools get new stacks and the source keeps
+    /// running.
     pub rules: SourceRules,
     /// What it runs, as written. It is part of the definition hashes of its tools.
     pub written_settings: Value,
-    /// A hash of the same settings with references replaced. It may depend on secrets, so it is only part of cache
-    /// keys.
+    /// A hash of the same settings with references replaced. It may depend on secrets, so it is
+    /// only part of cache keys.
     pub generation: [u8; 32],
 }
 
@@ -32,7 +33,8 @@ pub struct SourceRules {
     pub prefix: String,
     /// The policies of its tools.
     pub policies: PolicyRules,
-    /// Whether the hints of a pinned server decide the effect of tools that have none in the manifest.
+    /// Whether the hints of a pinned server decide the effect of tools that have none in the
+    /// manifest.
     pub trust_hints: bool,
     /// The context fields of tools without a list of their own.
     pub context: Option<Vec<String>>,
@@ -42,7 +44,8 @@ pub struct SourceRules {
     pub tools: BTreeMap<String, ToolRules>,
     /// Further own names of tools that the source is expected to have.
     pub expected_tools: Vec<String>,
-    /// The approved definitions. A tool whose definition differs is quarantined. `None` if the source is not pinned.
+    /// The approved definitions. A tool whose definition differs is quarantined. `None` if the
+    /// source is not pinned.
     pub pins: Option<Arc<ServerPins>>,
 }
 
@@ -68,7 +71,12 @@ pub struct ToolRules {
 impl DeclaredSource {
     /// A source of the embedding program, without rules for its tools.
     pub fn from_program(settings: SourceSettings) -> Self {
-        Self { settings, rules: SourceRules::default(), written_settings: Value::Null, generation: [0; 32] }
+        Self {
+            settings,
+            rules: SourceRules::default(),
+            written_settings: Value::Null,
+            generation: [0; 32],
+        }
     }
 
     /// The name of the source.
@@ -81,16 +89,28 @@ impl SourceRules {
     /// The policy of a tool. `derived_effect` is the effect that the source itself knows.
     pub fn policy_for(&self, own_name: &str, kind: Kind, derived_effect: Option<Effect>) -> Policy {
         let mut policy = self.policies.policy_for(own_name, kind, derived_effect);
-        let context = self.tools.get(own_name).map_or(&self.context, |rules| &rules.context);
-        // Only the tool's own entry may choose fewer fields for the key: a cache of many tools does not know their context.
-        let own = self.policies.exact.get(own_name).cloned().unwrap_or_default();
+        let context = self
+            .tools
+            .get(own_name)
+            .map_or(&self.context, |rules| &rules.context);
+        // Only the tool's own entry may choose fewer fields for the key: a cache of many tools does
+        // not know their context.
+        let own = self
+            .policies
+            .exact
+            .get(own_name)
+            .cloned()
+            .unwrap_or_default();
         add_context_to_cache_key(&mut policy, &own, context.as_deref());
         policy
     }
 
     /// The source's own names of tools that are known before the source is listed.
     pub fn known_tools(&self) -> impl Iterator<Item = &str> {
-        let more = self.expected_tools.iter().filter(|name| !self.tools.contains_key(*name));
+        let more = self
+            .expected_tools
+            .iter()
+            .filter(|name| !self.tools.contains_key(*name));
         self.tools.keys().chain(more).map(String::as_str)
     }
 }

@@ -1,4 +1,5 @@
-//! Reads the rules for the tools of a source. They are the same in every section that declares sources.
+//! Reads the rules for the tools of a source. They are the same in every section that declares
+//! sources.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -27,10 +28,17 @@ use crate::tools::http::address_policy::AddressPolicy;
 use crate::tools::http::auth::RequestAuth;
 use crate::tools::{Tool, UnavailableTool};
 
-/// The definition keys of a tool that may also be set for a source's tool. The source itself supplies the other parts
-/// of the definition.
-pub(super) const SOURCE_TOOL_KEYS: [&str; 7] =
-    ["description", "aliases", "tags", "annotations", "result_as_answer", "paging", "context"];
+/// The definition keys of a tool that may also be set for a source's tool. The source itself
+/// supplies the other parts of the definition.
+pub(super) const SOURCE_TOOL_KEYS: [&str; 7] = [
+    "description",
+    "aliases",
+    "tags",
+    "annotations",
+    "result_as_answer",
+    "paging",
+    "context",
+];
 
 /// `context:` and `env:` of a source.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -43,8 +51,8 @@ struct SourceInputsEntry {
 }
 
 impl ToolReader<'_> {
-    /// Replaces references below `node`. `declared` contains the variables that `node` may refer to and that are not
-    /// set. Returns the values that were left out.
+    /// Replaces references below `node`. `declared` contains the variables that `node` may refer to
+    /// and that are not set. Returns the values that were left out.
     pub(super) fn resolve_references(
         &mut self,
         node: &mut Node,
@@ -64,8 +72,8 @@ impl ToolReader<'_> {
         references.omitted
     }
 
-    /// Checks that the entry of a source is a map of known keys. `example` names some of them. `as_entry` makes an entry of
-    /// a text that was written instead of one.
+    /// Checks that the entry of a source is a map of known keys. `example` names some of them.
+    /// `as_entry` makes an entry of a text that was written instead of one.
     pub(super) fn check_source_entry(
         &mut self,
         unresolved: &Node,
@@ -74,14 +82,19 @@ impl ToolReader<'_> {
         example: &str,
         as_entry: fn(&str) -> Value,
     ) -> Option<()> {
-        if !self.findings.require_entry(unresolved, entry_path, example, |text| Some(as_entry(text))) {
+        if !self
+            .findings
+            .require_entry(unresolved, entry_path, example, |text| Some(as_entry(text)))
+        {
             return None;
         }
-        self.findings.report_unknown_keys(unresolved, entry_path, known);
+        self.findings
+            .report_unknown_keys(unresolved, entry_path, known);
         Some(())
     }
 
-    /// Reads `defaults:` and `tools:` of a source. `base` is what other keys of the source say about the policy.
+    /// Reads `defaults:` and `tools:` of a source. `base` is what other keys of the source say
+    /// about the policy.
     pub(super) fn read_source_tools(
         &mut self,
         kind: Kind,
@@ -92,15 +105,26 @@ impl ToolReader<'_> {
     ) -> Vec<ParsedTool> {
         rules.policies.manifest = self.defaults.clone();
         rules.policies.source = match source.get("defaults") {
-            Some(node) => self.read_policy(kind, node, &join_path(entry_path, &["defaults".into()])).or(Some(&base)),
+            Some(node) => self
+                .read_policy(kind, node, &join_path(entry_path, &["defaults".into()]))
+                .or(Some(&base)),
             None => base,
         };
-        let Some(node) = source.get("tools") else { return Vec::new() };
+        let Some(node) = source.get("tools") else {
+            return Vec::new();
+        };
         let entry_path = join_path(entry_path, &["tools".into()]);
-        let Some(entries) = self.findings.require_names(node, &entry_path, "its tools") else { return Vec::new() };
-        let (patterns, names): (Vec<_>, Vec<_>) = entries.iter().partition(|(key, _)| is_pattern(&key.text));
+        let Some(entries) = self.findings.require_names(node, &entry_path, "its tools") else {
+            return Vec::new();
+        };
+        let (patterns, names): (Vec<_>, Vec<_>) =
+            entries.iter().partition(|(key, _)| is_pattern(&key.text));
         for (key, entry) in patterns {
-            let policy = self.read_policy(kind, entry, &join_path(&entry_path, std::slice::from_ref(&key.text)));
+            let policy = self.read_policy(
+                kind,
+                entry,
+                &join_path(&entry_path, std::slice::from_ref(&key.text)),
+            );
             rules.policies.patterns.push((key.text.clone(), policy));
         }
         let mut tools = Vec::new();
@@ -112,7 +136,10 @@ impl ToolReader<'_> {
             }
             let name = format!("{}{}", rules.prefix, key.text);
             tools.push(ParsedTool {
-                key: Key { text: name, location: key.location.clone() },
+                key: Key {
+                    text: name,
+                    location: key.location.clone(),
+                },
                 path: entry_path,
                 entry: entry.clone(),
                 tool: tool.map(|(_, tool)| tool),
@@ -124,17 +151,33 @@ impl ToolReader<'_> {
 
     /// Reads the policy of several tools: `defaults:` of a source, or the entry of a pattern.
     fn read_policy(&mut self, kind: Kind, unresolved: &Node, entry_path: &str) -> PolicyEntry {
-        if !self.findings.require_entry(unresolved, entry_path, "effect, timeout, limits, cache …", |_| None) {
+        if !self.findings.require_entry(
+            unresolved,
+            entry_path,
+            "effect, timeout, limits, cache …",
+            |_| None,
+        ) {
             return PolicyEntry::default();
         }
         let known = field_names::<PolicyEntry>();
-        self.findings.report_unknown_keys(unresolved, entry_path, known);
-        let entry: PolicyEntry = self.decode_part(unresolved, entry_path, known).unwrap_or_default();
-        self.apply_source_policy(kind, &mut Policy::default(), &entry, false, unresolved, entry_path);
+        self.findings
+            .report_unknown_keys(unresolved, entry_path, known);
+        let entry: PolicyEntry = self
+            .decode_part(unresolved, entry_path, known)
+            .unwrap_or_default();
+        self.apply_source_policy(
+            kind,
+            &mut Policy::default(),
+            &entry,
+            false,
+            unresolved,
+            entry_path,
+        );
         entry
     }
 
-    /// Reads the rules of one tool. Also makes a tool of that kind, for the checks that examine policies.
+    /// Reads the rules of one tool. Also makes a tool of that kind, for the checks that examine
+    /// policies.
     fn read_tool_rules(
         &mut self,
         kind: Kind,
@@ -145,36 +188,61 @@ impl ToolReader<'_> {
     ) -> Option<(ToolRules, Tool)> {
         let name = format!("{}{own_name}", rules.prefix);
         if ToolName::parse(&name).is_err() {
-            self.findings.error(unresolved, &[], entry_path, NameError.to_string());
+            self.findings
+                .error(unresolved, &[], entry_path, NameError.to_string());
             return None;
         }
-        if !self.findings.require_entry(unresolved, entry_path, "effect, timeout, limits, cache …", |_| None) {
+        if !self.findings.require_entry(
+            unresolved,
+            entry_path,
+            "effect, timeout, limits, cache …",
+            |_| None,
+        ) {
             return None;
         }
         let before = self.findings.0.len();
         let known: Vec<&str> = [field_names::<PolicyEntry>(), &SOURCE_TOOL_KEYS].concat();
-        self.findings.report_unknown_keys(unresolved, entry_path, &known);
+        self.findings
+            .report_unknown_keys(unresolved, entry_path, &known);
         let mut node = unresolved.filtered(|key| known.contains(&key));
         self.resolve_references(&mut node, entry_path, EntryKind::Tool, HashMap::new());
-        let mut definition: DefinitionEntry =
-            self.decode_part(&node, entry_path, &SOURCE_TOOL_KEYS).unwrap_or_default();
-        let context =
-            self.valid_context_fields(definition.context.take(), &node, entry_path).or_else(|| rules.context.clone());
-        let policy: PolicyEntry = self.decode_part(&node, entry_path, field_names::<PolicyEntry>()).unwrap_or_default();
+        let mut definition: DefinitionEntry = self
+            .decode_part(&node, entry_path, &SOURCE_TOOL_KEYS)
+            .unwrap_or_default();
+        let context = self
+            .valid_context_fields(definition.context.take(), &node, entry_path)
+            .or_else(|| rules.context.clone());
+        let policy: PolicyEntry = self
+            .decode_part(&node, entry_path, field_names::<PolicyEntry>())
+            .unwrap_or_default();
         rules.policies.exact.insert(own_name.to_owned(), policy);
         let policy = rules.policies.entry_for(own_name);
-        let (description, result_as_answer) = (definition.description.clone(), definition.result_as_answer);
+        let (description, result_as_answer) =
+            (definition.description.clone(), definition.result_as_answer);
         // The source supplies the description unless the entry has one.
         let mut tool = Tool::new(&name, "…");
         tool.kind = kind;
         tool.policy = Policy::default();
-        let mut tool = tool.with_runner(Arc::new(UnavailableTool::new(|| ("it is not listed yet".into(), None))));
+        let mut tool = tool.with_runner(Arc::new(UnavailableTool::new(|| {
+            ("it is not listed yet".into(), None)
+        })));
         self.apply_definition(&mut tool, definition, &node, entry_path, None);
         tool.definition.context = context;
         // The method of an operation, or the trusted hint of a server, decides the effect.
         let is_effect_final = kind != Kind::Http && !rules.trust_hints;
-        self.apply_source_policy(kind, &mut tool.policy, &policy, is_effect_final, &node, entry_path);
-        add_context_to_cache_key(&mut tool.policy, &policy, tool.definition.context.as_deref());
+        self.apply_source_policy(
+            kind,
+            &mut tool.policy,
+            &policy,
+            is_effect_final,
+            &node,
+            entry_path,
+        );
+        add_context_to_cache_key(
+            &mut tool.policy,
+            &policy,
+            tool.definition.context.as_deref(),
+        );
         let rules = ToolRules {
             description,
             aliases: tool.definition.aliases.clone(),
@@ -197,19 +265,31 @@ pub(super) struct SourceInputs {
 }
 
 impl ToolReader<'_> {
-    /// Reads `context:` and `env:` of a source. References are not allowed there, because callers see these values.
-    pub(super) fn read_source_inputs(&mut self, unresolved: &Node, entry_path: &str) -> SourceInputs {
+    /// Reads `context:` and `env:` of a source. References are not allowed there, because callers
+    /// see these values.
+    pub(super) fn read_source_inputs(
+        &mut self,
+        unresolved: &Node,
+        entry_path: &str,
+    ) -> SourceInputs {
         let key = |name: &str| ["env", "context"].contains(&name);
-        let inputs: SourceInputsEntry = self.findings.decode(&unresolved.filtered(key), entry_path).unwrap_or_default();
+        let inputs: SourceInputsEntry = self
+            .findings
+            .decode(&unresolved.filtered(key), entry_path)
+            .unwrap_or_default();
         let context = self.valid_context_fields(inputs.context, unresolved, entry_path);
         let variables = self.look_up_variables(&inputs.env, unresolved, entry_path);
-        SourceInputs { context, env: inputs.env, variables }
+        SourceInputs {
+            context,
+            env: inputs.env,
+            variables,
+        }
     }
 }
 
 impl ToolReader<'_> {
-    /// Reports faults of `auth` of a source, which is prepared when the source is started. `headers` are the names of the
-    /// header fields that the source sets itself.
+    /// Reports faults of `auth` of a source, which is prepared when the source is started.
+    /// `headers` are the names of the header fields that the source sets itself.
     pub(super) fn check_auth<'h>(
         &mut self,
         auth: &AuthConfig,
@@ -220,38 +300,67 @@ impl ToolReader<'_> {
     ) {
         if headers.any(|name| name.eq_ignore_ascii_case("authorization")) {
             let path = ["headers".to_owned(), "authorization".to_owned()];
-            self.findings.error(node, &path, entry_path, "`auth` sets this header: leave one of them out");
+            self.findings.error(
+                node,
+                &path,
+                entry_path,
+                "`auth` sets this header: leave one of them out",
+            );
         }
         let (_, faults) = RequestAuth::build(auth, policy, self.clients);
         self.report_config_faults(node, entry_path, faults);
     }
 
-    /// Warns where `environment:` of a source overrides a variable that its `env:` declares, unless the value is that
-    /// variable.
-    pub(super) fn warn_overridden_variables(&mut self, env: &[EnvVar], unresolved: &Node, entry_path: &str) {
-        let Some(environment) = unresolved.get("environment") else { return };
+    /// Warns where `environment:` of a source overrides a variable that its `env:` declares, unless
+    /// the value is that variable.
+    pub(super) fn warn_overridden_variables(
+        &mut self,
+        env: &[EnvVar],
+        unresolved: &Node,
+        entry_path: &str,
+    ) {
+        let Some(environment) = unresolved.get("environment") else {
+            return;
+        };
         for EnvVar { name, .. } in env {
             let is_copy = |value: &Node| value.to_json() == format!("${{env:{name}}}");
             if environment.get(name).is_some_and(|value| !is_copy(value)) {
                 let message = "takes precedence over the variable of this name in `env`, which is not used: leave \
                                one of them out";
-                self.findings.warning(unresolved, &["environment".to_owned(), name.clone()], entry_path, message);
+                self.findings.warning(
+                    unresolved,
+                    &["environment".to_owned(), name.clone()],
+                    entry_path,
+                    message,
+                );
             }
         }
     }
 }
 
 impl SourceInputs {
-    /// The environment of the program that runs the source: declared variables with a value. Entries of `environment`
-    /// take precedence.
-    pub(super) fn process_environment(&self, environment: BTreeMap<String, String>) -> BTreeMap<String, String> {
-        self.variables.values.clone().into_iter().chain(environment).collect()
+    /// The environment of the program that runs the source: declared variables with a value.
+    /// Entries of `environment` take precedence.
+    pub(super) fn process_environment(
+        &self,
+        environment: BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
+        self.variables
+            .values
+            .clone()
+            .into_iter()
+            .chain(environment)
+            .collect()
     }
 
     /// The source's settings as written, with the names of its declared variables.
     pub(super) fn with_variable_names(&self, mut settings: Value) -> Value {
         if !self.env.is_empty() {
-            settings["env"] = self.env.iter().map(|var| Value::from(var.name.as_str())).collect();
+            settings["env"] = self
+                .env
+                .iter()
+                .map(|var| Value::from(var.name.as_str()))
+                .collect();
         }
         settings
     }
@@ -261,7 +370,10 @@ impl SourceInputs {
         let settings = canonical_json(settings);
         match self.variables.values.is_empty() {
             true => hash_parts([settings.as_slice()]),
-            false => hash_parts([&*settings, &serde_json::to_vec(&self.variables.sorted_values()).unwrap_or_default()]),
+            false => hash_parts([
+                &*settings,
+                &serde_json::to_vec(&self.variables.sorted_values()).unwrap_or_default(),
+            ]),
         }
     }
 }
@@ -275,7 +387,8 @@ pub(super) struct EntryChecks<'a> {
 
 impl EntryChecks<'_> {
     pub(super) fn error(&mut self, key: &str, message: &str) {
-        self.findings.error(self.node, &[key.to_owned()], self.entry_path, message);
+        self.findings
+            .error(self.node, &[key.to_owned()], self.entry_path, message);
     }
 
     /// The path of the file that a key names. The file must exist.

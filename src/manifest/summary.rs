@@ -1,4 +1,5 @@
-//! Findings for people: many hints of one rule become one line, so that they do not hide the warnings.
+//! Findings for people: many hints of one rule become one line, so that they do not hide the
+//! warnings.
 
 use super::finding::{Finding, Severity};
 use super::rule::Rule;
@@ -9,17 +10,28 @@ const MAX_LISTED_HINTS: usize = 3;
 /// The findings as lines. `lists_all` lists every hint.
 pub fn summarize_findings(findings: &[Finding], lists_all: bool) -> Vec<String> {
     let hints_of = |rule: Rule| {
-        let of_rule = move |finding: &&Finding| finding.severity == Severity::Hint && finding.rule == rule;
+        let of_rule =
+            move |finding: &&Finding| finding.severity == Severity::Hint && finding.rule == rule;
         findings.iter().filter(of_rule)
     };
     let is_summarized = |finding: &Finding| {
-        !lists_all && finding.severity == Severity::Hint && hints_of(finding.rule).count() > MAX_LISTED_HINTS
+        !lists_all
+            && finding.severity == Severity::Hint
+            && hints_of(finding.rule).count() > MAX_LISTED_HINTS
     };
-    let listed = findings.iter().filter(|finding| !is_summarized(finding)).map(ToString::to_string);
+    let listed = findings
+        .iter()
+        .filter(|finding| !is_summarized(finding))
+        .map(ToString::to_string);
     let rules = Rule::ALL.iter().filter_map(|rule| {
-        let first = hints_of(*rule).next().filter(|first| is_summarized(first))?;
+        let first = hints_of(*rule)
+            .next()
+            .filter(|first| is_summarized(first))?;
         let (count, rule) = (hints_of(*rule).count(), rule.as_str());
-        Some(format!("hint: {count} times: {} [{rule}] (--hints lists them)", first.message))
+        Some(format!(
+            "hint: {count} times: {} [{rule}] (--hints lists them)",
+            first.message
+        ))
     });
     listed.chain(rules).collect()
 }
@@ -36,7 +48,10 @@ mod tests {
                 "  rows_{at}: {{kind: command, description: Counts the rows of table {at}., effect: read, command: [/bin/true]}}\n"
             )
         };
-        let mut findings = check_text(&format!("tools:\n{}", (0..tools).map(tool).collect::<String>()));
+        let mut findings = check_text(&format!(
+            "tools:\n{}",
+            (0..tools).map(tool).collect::<String>()
+        ));
         findings.retain(|finding| finding.rule == Rule::UncachedRead);
         findings
     }
@@ -47,8 +62,10 @@ mod tests {
         let findings = uncached_reads(4);
         assert_eq!(
             summarize_findings(&findings, false),
-            ["hint: 4 times: results are not cached; if a result stays valid for a while, cache: {ttl: 5m} saves \
-                 further calls [uncached-read] (--hints lists them)"]
+            [
+                "hint: 4 times: results are not cached; if a result stays valid for a while, cache: {ttl: 5m} saves \
+                 further calls [uncached-read] (--hints lists them)"
+            ]
         );
         assert_eq!(summarize_findings(&findings, true).len(), 4);
     }

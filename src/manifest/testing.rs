@@ -52,8 +52,12 @@ pub(super) fn read_ledger(text: &str) -> Result<(String, PathBuf), Vec<String>> 
 }
 
 fn error_lines(findings: Vec<Finding>) -> Vec<String> {
-    let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
-    errors.map(|finding| finding.to_string().replace("/etc/crib/t.yaml:", "")).collect()
+    let errors = findings
+        .iter()
+        .filter(|finding| finding.severity == Severity::Error);
+    errors
+        .map(|finding| finding.to_string().replace("/etc/crib/t.yaml:", ""))
+        .collect()
 }
 
 /// All findings of `toolcrib check`.
@@ -78,11 +82,22 @@ pub(super) fn check_without_secrets(text: &str) -> Vec<String> {
             self.0.is_file(path)
         }
     }
-    let checked = check(Path::new(MANIFEST), &WithoutSecrets(Folder(text)), &HashMap::new());
-    checked.findings.iter().map(|finding| finding.to_string().replace("/etc/crib/t.yaml:", "")).collect()
+    let checked = check(
+        Path::new(MANIFEST),
+        &WithoutSecrets(Folder(text)),
+        &HashMap::new(),
+    );
+    checked
+        .findings
+        .iter()
+        .map(|finding| finding.to_string().replace("/etc/crib/t.yaml:", ""))
+        .collect()
 }
 
 /// All findings, each as its rule and path.
 pub(super) fn check_rules(text: &str) -> Vec<String> {
-    check_text(text).iter().map(|finding| format!("{} {}", finding.rule.as_str(), finding.path)).collect()
+    check_text(text)
+        .iter()
+        .map(|finding| format!("{} {}", finding.rule.as_str(), finding.path))
+        .collect()
 }

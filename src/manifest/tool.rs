@@ -27,7 +27,9 @@ use crate::sanitize;
 use crate::schema::{PageFields, Schema, SchemaFault};
 use crate::settings::to_flow;
 use crate::suggest;
-use crate::tools::{BuildContext, ConfigFault, Databases, FaultRule, HttpClients, Tool, builtin, kinds, literal};
+use crate::tools::{
+    BuildContext, ConfigFault, Databases, FaultRule, HttpClients, Tool, builtin, kinds, literal,
+};
 
 /// Reads the tools of one file.
 pub(super) struct ToolReader<'a> {
@@ -63,22 +65,35 @@ impl ToolReader<'_> {
     pub(super) fn read_tool(&mut self, name: &str, unresolved: &Node) -> Option<Tool> {
         let entry_path = format!("tools.{name}");
         if ToolName::parse(name).is_err() {
-            self.findings.error(unresolved, &[], &entry_path, NameError.to_string());
+            self.findings
+                .error(unresolved, &[], &entry_path, NameError.to_string());
             return None;
         }
         let errors_before = self.findings.0.len();
-        if !self.findings.require_entry(unresolved, &entry_path, "kind, description, parameters …", |_| None) {
+        if !self.findings.require_entry(
+            unresolved,
+            &entry_path,
+            "kind, description, parameters …",
+            |_| None,
+        ) {
             return None;
         }
         let kind = self.read_kind(unresolved, &entry_path)?;
-        let known: Vec<&str> =
-            [field_names::<DefinitionEntry>(), field_names::<PolicyEntry>(), kinds::manifest_keys(kind)].concat();
-        self.findings.report_unknown_keys(unresolved, &entry_path, &known);
+        let known: Vec<&str> = [
+            field_names::<DefinitionEntry>(),
+            field_names::<PolicyEntry>(),
+            kinds::manifest_keys(kind),
+        ]
+        .concat();
+        self.findings
+            .report_unknown_keys(unresolved, &entry_path, &known);
 
         let definition: Option<DefinitionEntry> =
             self.decode_part(unresolved, &entry_path, field_names::<DefinitionEntry>());
-        let policy: Option<PolicyEntry> = self.decode_part(unresolved, &entry_path, field_names::<PolicyEntry>());
-        // The faults so far are reported. Reading continues with defaults, to report further faults at the same time.
+        let policy: Option<PolicyEntry> =
+            self.decode_part(unresolved, &entry_path, field_names::<PolicyEntry>());
+        // The faults so far are reported. Reading continues with defaults, to report further faults
+        // at the same time.
         let (definition, policy) = (definition.unwrap_or_default(), policy.unwrap_or_default());
         let mut node = unresolved.clone();
         let (env, omitted) = match self.origin {
@@ -87,12 +102,26 @@ impl ToolReader<'_> {
                 (HashMap::new(), Vec::new())
             }
             Origin::Manifest | Origin::Program => {
-                let Variables { values, unset: declared } =
-                    self.look_up_variables(&definition.env, unresolved, &entry_path);
-                (values, self.resolve_references(&mut node, &entry_path, EntryKind::Tool, declared))
+                let Variables {
+                    values,
+                    unset: declared,
+                } = self.look_up_variables(&definition.env, unresolved, &entry_path);
+                (
+                    values,
+                    self.resolve_references(&mut node, &entry_path, EntryKind::Tool, declared),
+                )
             }
         };
-        let tool = self.build_tool(Entry { name, kind, definition, policy, env, unresolved, node, path: &entry_path });
+        let tool = self.build_tool(Entry {
+            name,
+            kind,
+            definition,
+            policy,
+            env,
+            unresolved,
+            node,
+            path: &entry_path,
+        });
         if self.has_errors_since(errors_before) {
             explain_omitted_values(omitted, errors_before, self.findings);
             return None;
@@ -101,7 +130,16 @@ impl ToolReader<'_> {
     }
 
     fn build_tool(&mut self, entry: Entry<'_>) -> Option<Tool> {
-        let Entry { name, kind, mut definition, policy, env, unresolved, node, path: entry_path } = entry;
+        let Entry {
+            name,
+            kind,
+            mut definition,
+            policy,
+            env,
+            unresolved,
+            node,
+            path: entry_path,
+        } = entry;
         let fields = self.valid_context_fields(definition.context.take(), &node, entry_path);
         let input_schema = self.read_input_schema(&node, entry_path);
         let mut tool = match kind {
@@ -109,7 +147,14 @@ impl ToolReader<'_> {
             Kind::Python | Kind::Mcp => return None,
             Kind::Command | Kind::Http | Kind::Sql | Kind::Agent => {
                 let fields = fields.as_deref().unwrap_or_default();
-                self.build_by_kind(name, kind, &node, entry_path, &policy, (input_schema.as_ref(), fields))?
+                self.build_by_kind(
+                    name,
+                    kind,
+                    &node,
+                    entry_path,
+                    &policy,
+                    (input_schema.as_ref(), fields),
+                )?
             }
         };
         self.apply_definition(&mut tool, definition, &node, entry_path, input_schema);
@@ -117,48 +162,71 @@ impl ToolReader<'_> {
         tool.definition.context = fields.or(tool.definition.context);
         tool.origin = self.origin;
         tool.settings.env = env;
-        tool.settings.implementation =
-            Some(unresolved.filtered(|key| kinds::manifest_keys(kind).contains(&key)).to_json());
-        let mut replaced = node.filtered(|key| kinds::manifest_keys(kind).contains(&key)).to_json();
+        tool.settings.implementation = Some(
+            unresolved
+                .filtered(|key| kinds::manifest_keys(kind).contains(&key))
+                .to_json(),
+        );
+        let mut replaced = node
+            .filtered(|key| kinds::manifest_keys(kind).contains(&key))
+            .to_json();
         literal::unescape_json(&mut replaced);
         let env: BTreeMap<&String, &String> = tool.settings.env.iter().collect();
-        tool.settings.generation =
-            hash_parts([canonical_json(&replaced).as_slice(), &serde_json::to_vec(&env).unwrap_or_default()]);
+        tool.settings.generation = hash_parts([
+            canonical_json(&replaced).as_slice(),
+            &serde_json::to_vec(&env).unwrap_or_default(),
+        ]);
         self.apply_policy(kind, &mut tool.policy, &policy, &node, entry_path);
         if !tool.runner.caller_credentials().is_empty() {
             refuse_shared_cache(&policy, &node, entry_path, self.findings);
         }
         tool.separate_callers();
-        add_context_to_cache_key(&mut tool.policy, &policy, tool.definition.context.as_deref());
+        add_context_to_cache_key(
+            &mut tool.policy,
+            &policy,
+            tool.definition.context.as_deref(),
+        );
         self.check_context(&tool, &node, entry_path);
         if policy.cache.is_some() && !tool.runner.is_cacheable() {
-            let message = "has no effect: this tool returns stored results, and these are not stored again";
-            self.findings.warning(&node, &["cache".into()], entry_path, message);
+            let message =
+                "has no effect: this tool returns stored results, and these are not stored again";
+            self.findings
+                .warning(&node, &["cache".into()], entry_path, message);
         }
-        let needs_context = tool.policy.cache.as_ref().is_some_and(|cache| cache.context.is_none());
+        let needs_context = tool
+            .policy
+            .cache
+            .as_ref()
+            .is_some_and(|cache| cache.context.is_none());
         let takes_all = tool.context_fields() == ContextFields::All;
         if needs_context && tool.policy.effect == Effect::Read && takes_all {
             let message = "has no effect: this tool's results may depend on the caller's context; add `context` with the \
                            fields that they depend on, [] if none";
-            self.findings.warning(&node, &["cache".into()], entry_path, message);
+            self.findings
+                .warning(&node, &["cache".into()], entry_path, message);
         }
         Some(tool)
     }
 
-    /// Refuses settings that only the operator's file may have. A client with an admin's key must not be able to read
-    /// what the process can read, or to reach the network of the service.
+    /// Refuses settings that only the operator's file may have. A client with an admin's key must
+    /// not be able to read what the process can read, or to reach the network of the service.
     fn refuse_privileged_settings(&mut self, node: &mut Node, entry_path: &str) {
         if node.get("env").is_some() {
             let message = "a tool that is registered over HTTP must not declare environment variables: they belong to the \
                  service";
-            self.findings.error(node, &["env".into()], entry_path, message);
+            self.findings
+                .error(node, &["env".into()], entry_path, message);
         }
         if node.get("auth").is_some() {
             let message = "auth is only for the manifest, where its secrets are references: a tool that is registered over \
                  HTTP cannot have it";
-            self.findings.error(node, &["auth".into()], entry_path, message);
+            self.findings
+                .error(node, &["auth".into()], entry_path, message);
         }
-        if node.get("request").is_some_and(|request| request.get("allow_private").is_some()) {
+        if node
+            .get("request")
+            .is_some_and(|request| request.get("allow_private").is_some())
+        {
             let path = ["request".to_owned(), "allow_private".to_owned()];
             let message = "allow_private is only for the manifest: a tool that is registered over HTTP must not reach private \
                  addresses";
@@ -170,14 +238,21 @@ impl ToolReader<'_> {
     }
 
     pub(super) fn has_errors_since(&self, before: usize) -> bool {
-        self.findings.0[before..].iter().any(|finding| finding.severity == super::Severity::Error)
+        self.findings.0[before..]
+            .iter()
+            .any(|finding| finding.severity == super::Severity::Error)
     }
 
     fn read_kind(&mut self, node: &Node, entry_path: &str) -> Option<Kind> {
         let key = ["kind".to_owned()];
         let Some(value) = node.get("kind").map(Node::to_json) else {
-            let kinds = if self.origin == Origin::Registered { "http" } else { "native, command, http, sql or agent" };
-            self.findings.error(node, &[], entry_path, format!("kind is missing: {kinds}"));
+            let kinds = if self.origin == Origin::Registered {
+                "http"
+            } else {
+                "native, command, http, sql or agent"
+            };
+            self.findings
+                .error(node, &[], entry_path, format!("kind is missing: {kinds}"));
             return None;
         };
         let word = value.as_str().unwrap_or_default();
@@ -205,14 +280,20 @@ impl ToolReader<'_> {
         entry_path: &str,
         keys: &[&str],
     ) -> Option<T> {
-        self.findings.decode(&node.filtered(|key| keys.contains(&key)), entry_path)
+        self.findings
+            .decode(&node.filtered(|key| keys.contains(&key)), entry_path)
     }
 
     fn read_input_schema(&mut self, node: &Node, entry_path: &str) -> Option<Value> {
         let schema = match (node.get("parameters"), node.get("input_schema")) {
             (Some(_), Some(_)) => {
                 let key = ["input_schema".to_owned()];
-                self.findings.error(node, &key, entry_path, "parameters and input_schema say the same thing: keep one");
+                self.findings.error(
+                    node,
+                    &key,
+                    entry_path,
+                    "parameters and input_schema say the same thing: keep one",
+                );
                 return None;
             }
             (Some(shorthand), None) => parameters::compile_parameters(
@@ -223,7 +304,11 @@ impl ToolReader<'_> {
             (None, Some(full)) => full.to_json(),
             (None, None) => return None,
         };
-        let (key, skip) = if node.get("parameters").is_some() { ("parameters", 1) } else { ("input_schema", 0) };
+        let (key, skip) = if node.get("parameters").is_some() {
+            ("parameters", 1)
+        } else {
+            ("input_schema", 0)
+        };
         match Schema::compile_input(Arc::new(schema.clone())) {
             Err(fault) => self.report_schema_faults(node, entry_path, key, skip, &schema, fault),
             Ok(compiled) => {
@@ -234,7 +319,11 @@ impl ToolReader<'_> {
                         entry_path,
                         key,
                         skip,
-                        &SchemaFault { pointer, message, is_too_large: false },
+                        &SchemaFault {
+                            pointer,
+                            message,
+                            is_too_large: false,
+                        },
                     );
                 }
             }
@@ -261,14 +350,23 @@ impl ToolReader<'_> {
         }
     }
 
-    fn report_schema_fault(&mut self, node: &Node, entry_path: &str, key: &str, skip: usize, fault: &SchemaFault) {
+    fn report_schema_fault(
+        &mut self,
+        node: &Node,
+        entry_path: &str,
+        key: &str,
+        skip: usize,
+        fault: &SchemaFault,
+    ) {
         let tokens = parse_pointer(&fault.pointer).skip(skip);
         let path: Vec<String> = std::iter::once(key.to_owned()).chain(tokens).collect();
-        self.findings.error(node, &path, entry_path, fault.message.clone());
+        self.findings
+            .error(node, &path, entry_path, fault.message.clone());
     }
 
     fn native_tool(&mut self, name: &str, node: &Node, entry_path: &str) -> Option<Tool> {
-        let native_entry: NativeEntry = self.decode_part(node, entry_path, kinds::manifest_keys(Kind::Native))?;
+        let native_entry: NativeEntry =
+            self.decode_part(node, entry_path, kinds::manifest_keys(Kind::Native))?;
         let native_name = native_entry.native_name.as_deref().unwrap_or(name);
         let mut tool = match self.natives.get(native_name) {
             Some(tool) => {
@@ -276,7 +374,13 @@ impl ToolReader<'_> {
                 tool.definition.name = ToolName::parse(name).unwrap_or(tool.definition.name);
                 tool
             }
-            None => match builtin::build(native_name, name, &native_entry.with, self.base, self.clients) {
+            None => match builtin::build(
+                native_name,
+                name,
+                &native_entry.with,
+                self.base,
+                self.clients,
+            ) {
                 Some(Ok(mut tool)) => {
                     tool.settings.base_dir = Some(self.base.to_owned());
                     tool
@@ -286,10 +390,18 @@ impl ToolReader<'_> {
                     return None;
                 }
                 None => {
-                    let path: Vec<String> = native_entry.native_name.iter().map(|_| "use".to_owned()).collect();
+                    let path: Vec<String> = native_entry
+                        .native_name
+                        .iter()
+                        .map(|_| "use".to_owned())
+                        .collect();
                     let mut known: Vec<&str> = builtin::NAMES.to_vec();
                     known.extend(self.natives.keys().map(String::as_str));
-                    let near = suggest::closest_name(native_name, known.iter().copied(), suggest::MIN_HINT_RATIO);
+                    let near = suggest::closest_name(
+                        native_name,
+                        known.iter().copied(),
+                        suggest::MIN_HINT_RATIO,
+                    );
                     let advice = match near {
                         Some(near) => format!("did you mean {near}?"),
                         None => format!("there are {}", known.join(", ")),
@@ -324,7 +436,9 @@ impl ToolReader<'_> {
             clients: self.clients,
             databases: self.databases,
         };
-        let config = node.filtered(|key| kinds::manifest_keys(kind).contains(&key)).to_json();
+        let config = node
+            .filtered(|key| kinds::manifest_keys(kind).contains(&key))
+            .to_json();
         match kinds::build_runner(kind, config, &context)? {
             Ok((runner, warnings)) => {
                 self.report_config_faults(node, entry_path, warnings);
@@ -339,32 +453,47 @@ impl ToolReader<'_> {
         }
     }
 
-    /// The effect that a tool of this kind will have. Defaults of the manifest do not replace the kind's own.
+    /// The effect that a tool of this kind will have. Defaults of the manifest do not replace the
+    /// kind's own.
     fn effect_for(&self, entry: &PolicyEntry, own: &Policy) -> Effect {
-        let default = self.defaults.effect.filter(|_| own.effect == Effect::default());
+        let default = self
+            .defaults
+            .effect
+            .filter(|_| own.effect == Effect::default());
         entry.effect.or(default).unwrap_or(own.effect)
     }
 
-    pub(super) fn report_config_faults(&mut self, node: &Node, entry_path: &str, faults: Vec<ConfigFault>) {
+    pub(super) fn report_config_faults(
+        &mut self,
+        node: &Node,
+        entry_path: &str,
+        faults: Vec<ConfigFault>,
+    ) {
         for mut fault in faults {
             // A kind knows the parameters, and not the key that declares them.
             if let [key, name] = &fault.path[..]
                 && key == "parameters"
                 && node.get("input_schema").is_some()
             {
-                fault.path = ["input_schema", "properties", name].map(str::to_owned).into();
+                fault.path = ["input_schema", "properties", name]
+                    .map(str::to_owned)
+                    .into();
             }
             if fault.warning {
                 let rule = fault_rule(fault.rule, Rule::Ineffective);
-                self.findings.warning_with_rule(rule, node, &fault.path, entry_path, fault.message);
+                self.findings
+                    .warning_with_rule(rule, node, &fault.path, entry_path, fault.message);
             } else {
                 // The key is there under another name, and that is reported already.
                 let is_suggested = |key: &String| self.findings.suggests_key(entry_path, key);
-                if fault.rule == FaultRule::MissingKey && fault.path.last().is_some_and(is_suggested) {
+                if fault.rule == FaultRule::MissingKey
+                    && fault.path.last().is_some_and(is_suggested)
+                {
                     continue;
                 }
                 let rule = fault_rule(fault.rule, Rule::Invalid);
-                self.findings.error_with_rule(rule, node, &fault.path, entry_path, fault.message);
+                self.findings
+                    .error_with_rule(rule, node, &fault.path, entry_path, fault.message);
             }
         }
     }
@@ -376,18 +505,30 @@ impl ToolReader<'_> {
         match Schema::compile(schema.clone()) {
             Err(fault) if fault.is_too_large => {
                 let tokens = parse_pointer(&fault.pointer);
-                let path: Vec<String> = std::iter::once("output_schema".to_owned()).chain(tokens).collect();
-                let message = format!("{}; the tool is served without its output schema", fault.message);
+                let path: Vec<String> = std::iter::once("output_schema".to_owned())
+                    .chain(tokens)
+                    .collect();
+                let message = format!(
+                    "{}; the tool is served without its output schema",
+                    fault.message
+                );
                 self.findings.warning(node, &path, entry_path, message);
                 return None;
             }
-            Err(fault) => self.report_schema_faults(node, entry_path, "output_schema", 0, &schema, fault),
+            Err(fault) => {
+                self.report_schema_faults(node, entry_path, "output_schema", 0, &schema, fault)
+            }
             Ok(_) => {}
         }
         let root = schema.get("type").and_then(Value::as_str);
         if root.is_some_and(|root| root != "object" && root != "array") {
             let message = "structured content is an object or an array; a plain text or number needs no schema";
-            self.findings.error(node, &["output_schema".into(), "type".into()], entry_path, message);
+            self.findings.error(
+                node,
+                &["output_schema".into(), "type".into()],
+                entry_path,
+                message,
+            );
         }
         Some(schema)
     }
@@ -416,14 +557,14 @@ impl ToolReader<'_> {
         if let Some(text) = text {
             if sanitize::is_blank(text) {
                 let message = "the description is empty: say what the tool does and when to use it";
-                self.findings.error(node, &["description".into()], entry_path, message);
+                self.findings
+                    .error(node, &["description".into()], entry_path, message);
             }
             text.clone_into(&mut definition.description);
         } else if definition.description.is_empty() {
-            let message =
-                "no description: a model cannot know when to use this tool; say what it does and when to use it";
-            let missing =
-                Finding::warning(node.location.clone(), entry_path, message).with_rule(Rule::MissingDescription);
+            let message = "no description: a model cannot know when to use this tool; say what it does and when to use it";
+            let missing = Finding::warning(node.location.clone(), entry_path, message)
+                .with_rule(Rule::MissingDescription);
             self.findings.0.push(missing);
         }
         if let Some(annotations) = entry.annotations {
@@ -433,8 +574,14 @@ impl ToolReader<'_> {
                     name if name.ends_with("Hint") && !value.is_boolean() => "true or false",
                     _ => continue,
                 };
-                let message = format!("{wanted} is expected here: MCP's annotations have that type");
-                self.findings.error(node, &["annotations".into(), name.clone()], entry_path, message);
+                let message =
+                    format!("{wanted} is expected here: MCP's annotations have that type");
+                self.findings.error(
+                    node,
+                    &["annotations".into(), name.clone()],
+                    entry_path,
+                    message,
+                );
             }
             definition.annotations = annotations;
         }
@@ -442,7 +589,12 @@ impl ToolReader<'_> {
             match ToolName::parse(alias) {
                 Ok(alias) => definition.aliases.push(alias),
                 Err(error) => {
-                    self.findings.error(node, &["aliases".into(), at.to_string()], entry_path, error.to_string());
+                    self.findings.error(
+                        node,
+                        &["aliases".into(), at.to_string()],
+                        entry_path,
+                        error.to_string(),
+                    );
                 }
             }
         }
@@ -451,12 +603,17 @@ impl ToolReader<'_> {
         if !entry.examples.is_empty() {
             definition.examples = entry.examples;
         }
-        definition.result_as_answer = entry.result_as_answer.unwrap_or(definition.result_as_answer);
+        definition.result_as_answer = entry
+            .result_as_answer
+            .unwrap_or(definition.result_as_answer);
         // A tool that pages its results itself keeps doing so.
-        definition.paging =
-            entry.paging.filter(|_| definition.paging != Paging::PagedReader).unwrap_or(definition.paging);
+        definition.paging = entry
+            .paging
+            .filter(|_| definition.paging != Paging::PagedReader)
+            .unwrap_or(definition.paging);
         if let Err(fault) = PageFields::for_schema(definition.paging, &definition.input_schema) {
-            self.findings.error(node, &["paging".to_owned()], entry_path, fault.message);
+            self.findings
+                .error(node, &["paging".to_owned()], entry_path, fault.message);
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Checks lists of tool names: `allow` and `deny` of callers, `tools` and `coworkers` of agents. An entry that
-//! matches no tool is probably a mistake: the denial or the grant has no effect.
+//! Checks lists of tool names: `allow` and `deny` of callers, `tools` and `coworkers` of agents. An
+//! entry that matches no tool is probably a mistake: the denial or the grant has no effect.
 //!
-//! If all names are known when the manifest is read, such an entry is an error. If a source or a registration may
-//! bring the tool, it is a warning. `check` reports it at once, the service after all sources have settled.
+//! If all names are known when the manifest is read, such an entry is an error. If a source or a
+//! registration may bring the tool, it is a warning. `check` reports it at once, the service after
+//! all sources have settled.
 
 use std::fmt;
 
@@ -47,8 +48,17 @@ pub(crate) struct ListEntry {
 
 impl fmt::Display for ListEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { location: Location { file, line, column }, path, text_in_file, .. } = self;
-        write!(f, "{}:{line}:{column}: {path}: `{text_in_file}`", file.display())
+        let Self {
+            location: Location { file, line, column },
+            path,
+            text_in_file,
+            ..
+        } = self;
+        write!(
+            f,
+            "{}:{line}:{column}: {path}: `{text_in_file}`",
+            file.display()
+        )
     }
 }
 
@@ -69,14 +79,22 @@ impl ListEntry {
             Data::Scalar(Value::String(text_in_file)) => text_in_file.clone(),
             _ => text.to_owned(),
         };
-        Self { location: node.location.clone(), path, kind: list, text_in_file, pattern: ToolPattern::new(text) }
+        Self {
+            location: node.location.clone(),
+            path,
+            kind: list,
+            text_in_file,
+            pattern: ToolPattern::new(text),
+        }
     }
 
     fn matches_any(&self, names: &[&str]) -> bool {
         let (pattern, names) = (std::slice::from_ref(&self.pattern), names.iter().copied());
         match self.kind {
             ListKind::Deny => any_denies(pattern, names, |_| false),
-            ListKind::Allow | ListKind::AgentTools | ListKind::Coworkers => any_grants(pattern, names, |_| false),
+            ListKind::Allow | ListKind::AgentTools | ListKind::Coworkers => {
+                any_grants(pattern, names, |_| false)
+            }
         }
     }
 
@@ -85,7 +103,11 @@ impl ListEntry {
         if self.pattern.text() == "*" || self.matches_any(names) {
             return None;
         }
-        let near = suggest::closest_name(self.pattern.text(), names.iter().copied(), suggest::MIN_HINT_RATIO);
+        let near = suggest::closest_name(
+            self.pattern.text(),
+            names.iter().copied(),
+            suggest::MIN_HINT_RATIO,
+        );
         let is_known = match knowledge {
             Knowledge::All => true,
             Knowledge::AllAgents => self.kind == ListKind::Coworkers,
@@ -109,9 +131,19 @@ impl ListEntry {
             ListKind::AgentTools => ", so the agent has no such tool",
             ListKind::Coworkers => ", so it is not an agent",
         };
-        let rule = if self.kind == ListKind::Coworkers { Rule::UnknownCoworker } else { Rule::IdlePattern };
+        let rule = if self.kind == ListKind::Coworkers {
+            Rule::UnknownCoworker
+        } else {
+            Rule::IdlePattern
+        };
         let message = format!("`{}` matches no tool{effect}; {advice}", self.text_in_file);
-        Some(Finding { location: self.location.clone(), path: self.path.clone(), message, severity, rule })
+        Some(Finding {
+            location: self.location.clone(),
+            path: self.path.clone(),
+            message,
+            severity,
+            rule,
+        })
     }
 }
 
@@ -121,8 +153,18 @@ pub(super) fn agent_lists(tools: &[ParsedTool]) -> Vec<ListEntry> {
     for parsed in tools {
         let Some(tool) = &parsed.tool else { continue };
         if tool.kind == Kind::Agent {
-            entries.extend(list_entries(ListKind::AgentTools, &parsed.entry, &parsed.path, "tools"));
-            entries.extend(list_entries(ListKind::Coworkers, &parsed.entry, &parsed.path, "coworkers"));
+            entries.extend(list_entries(
+                ListKind::AgentTools,
+                &parsed.entry,
+                &parsed.path,
+                "tools",
+            ));
+            entries.extend(list_entries(
+                ListKind::Coworkers,
+                &parsed.entry,
+                &parsed.path,
+                "coworkers",
+            ));
         } else if tool.kind == Kind::Native
             && DELEGATING_BUILTINS.contains(&builtin_name(parsed).as_str())
             && let Some(with) = parsed.entry.get("with")
@@ -141,21 +183,33 @@ pub(super) fn agent_lists(tools: &[ParsedTool]) -> Vec<ListEntry> {
 /// The name of the built-in that an entry of kind `native` uses.
 pub(super) fn builtin_name(parsed: &ParsedTool) -> String {
     let native_name = parsed.entry.get("use").map(Node::to_json);
-    native_name.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_else(|| parsed.key.text.clone())
+    native_name
+        .and_then(|word| word.as_str().map(str::to_owned))
+        .unwrap_or_else(|| parsed.key.text.clone())
 }
 
 fn list_entries(list: ListKind, node: &Node, entry_path: &str, key: &str) -> Vec<ListEntry> {
-    let Some(Node { data: Data::List(items), .. }) = node.get(key) else { return Vec::new() };
+    let Some(Node {
+        data: Data::List(items),
+        ..
+    }) = node.get(key)
+    else {
+        return Vec::new();
+    };
     let entry = |(at, item): (usize, &Node)| match &item.data {
-        Data::Scalar(Value::String(text)) if !text.contains("${") => {
-            Some(ListEntry::new(list, item, join_path(entry_path, &[key.to_owned(), at.to_string()]), text))
-        }
+        Data::Scalar(Value::String(text)) if !text.contains("${") => Some(ListEntry::new(
+            list,
+            item,
+            join_path(entry_path, &[key.to_owned(), at.to_string()]),
+            text,
+        )),
         _ => None,
     };
     items.iter().enumerate().filter_map(entry).collect()
 }
 
-/// The findings about the lists of a manifest when it is read. `is_standalone`: no program adds tools to it.
+/// The findings about the lists of a manifest when it is read. `is_standalone`: no program adds
+/// tools to it.
 pub(super) fn check_lists(
     manifest: &Manifest,
     parsed: &ParsedManifest,
@@ -163,29 +217,45 @@ pub(super) fn check_lists(
     is_standalone: bool,
 ) -> Vec<Finding> {
     // Without callers, every client may register tools.
-    let may_register = manifest.callers.is_empty() || manifest.callers.iter().any(|caller| caller.admin);
+    let may_register =
+        manifest.callers.is_empty() || manifest.callers.iter().any(|caller| caller.admin);
     let knowledge = match is_standalone {
         true if parsed.sources.is_empty() && !may_register => Knowledge::All,
         true => Knowledge::AllAgents,
         false => Knowledge::Some,
     };
     let declared = parsed.tools.iter().flat_map(|tool| {
-        let aliases = tool.tool.iter().flat_map(|tool| &tool.definition.aliases).map(|alias| alias.as_str());
+        let aliases = tool
+            .tool
+            .iter()
+            .flat_map(|tool| &tool.definition.aliases)
+            .map(|alias| alias.as_str());
         std::iter::once(tool.key.text.as_str()).chain(aliases)
     });
     let source_tools: Vec<String> = manifest
         .sources
         .iter()
         .flat_map(|source| {
-            source.rules.known_tools().map(|own| format!("{}{own}", source.rules.prefix)).collect::<Vec<_>>()
+            source
+                .rules
+                .known_tools()
+                .map(|own| format!("{}{own}", source.rules.prefix))
+                .collect::<Vec<_>>()
         })
         .collect();
-    let names: Vec<&str> =
-        declared.chain(source_tools.iter().map(String::as_str)).chain(natives.iter().copied()).collect();
+    let names: Vec<&str> = declared
+        .chain(source_tools.iter().map(String::as_str))
+        .chain(natives.iter().copied())
+        .collect();
     // Before the sources are listed, it is unknown which tools a pattern matches.
     let is_listed = parsed.sources.is_empty();
-    let entries = manifest.tool_lists.iter().filter(|entry| is_listed || !entry.pattern.is_glob());
-    entries.filter_map(|entry| entry.finding_for(&names, knowledge)).collect()
+    let entries = manifest
+        .tool_lists
+        .iter()
+        .filter(|entry| is_listed || !entry.pattern.is_glob());
+    entries
+        .filter_map(|entry| entry.finding_for(&names, knowledge))
+        .collect()
 }
 
 #[cfg(test)]
@@ -203,7 +273,10 @@ mod tests {
         }
 
         fn read_text(&self, path: &Path) -> std::io::Result<String> {
-            match path.extension().is_some_and(|extension| extension == "lock") {
+            match path
+                .extension()
+                .is_some_and(|extension| extension == "lock")
+            {
                 true => Err(std::io::ErrorKind::NotFound.into()),
                 false => Ok(self.0.clone()),
             }
@@ -215,7 +288,9 @@ mod tests {
     fn findings(callers: &str, more: &str) -> Vec<Finding> {
         let text = format!("{TOOLS}{more}callers:\n{callers}");
         let mut found = check(Path::new("t.yaml"), &Text(text), &HashMap::new()).findings;
-        found.retain(|finding| ["idle-pattern", "unknown-coworker"].contains(&finding.rule.as_str()));
+        found.retain(|finding| {
+            ["idle-pattern", "unknown-coworker"].contains(&finding.rule.as_str())
+        });
         found
     }
 
@@ -229,7 +304,10 @@ mod tests {
             let found = findings(&caller(list), "");
             assert_eq!(found.len(), 1, "{found:?}");
             let text = found[0].to_string();
-            assert!(text.starts_with("t.yaml:4:") && text.contains("did you mean mailer?"), "{text}");
+            assert!(
+                text.starts_with("t.yaml:4:") && text.contains("did you mean mailer?"),
+                "{text}"
+            );
             assert_eq!(found[0].severity, Severity::Error);
         }
         let found = findings(&caller("deny: [\"${env:DENIED}\"]"), "");
@@ -240,46 +318,86 @@ mod tests {
     fn possibly_registered_names_are_warnings() {
         let admin = "  - {name: b, key: b-key-0123456789abcdef, admin: true}\n";
         let server = "mcp_servers: {s: {command: [x], tools: {known: {}}}}\n";
-        for (callers, more) in [(caller("deny: [mailr]") + admin, ""), (caller("deny: [s_other]"), server)] {
+        for (callers, more) in [
+            (caller("deny: [mailr]") + admin, ""),
+            (caller("deny: [s_other]"), server),
+        ] {
             let found = findings(&callers, more);
             assert_eq!(found.len(), 1, "{found:?}");
             assert_eq!(found[0].severity, Severity::Warning);
-            let loaded = load(Path::new("t.yaml"), &Text(format!("{TOOLS}{more}callers:\n{callers}")), &HashMap::new());
+            let loaded = load(
+                Path::new("t.yaml"),
+                &Text(format!("{TOOLS}{more}callers:\n{callers}")),
+                &HashMap::new(),
+            );
             let manifest = loaded.unwrap_or_else(|findings| panic!("{findings:?}"));
-            assert_eq!(manifest.warnings.iter().filter(|found| found.rule.as_str() == "idle-pattern").count(), 0);
-            assert_eq!(manifest.tool_lists.len(), 1, "checked again when the sources are listed");
+            assert_eq!(
+                manifest
+                    .warnings
+                    .iter()
+                    .filter(|found| found.rule.as_str() == "idle-pattern")
+                    .count(),
+                0
+            );
+            assert_eq!(
+                manifest.tool_lists.len(),
+                1,
+                "checked again when the sources are listed"
+            );
         }
         assert_eq!(findings(&caller("deny: [s_known, S-Known]"), server), []);
     }
 
     #[test]
     fn aliases_and_spellings_are_known() {
-        for list in ["deny: [mailer]", "deny: [Send-Mail, functions.mailer, 'Mail*']", "allow: [MAILER, 'send_*', '*']"]
-        {
+        for list in [
+            "deny: [mailer]",
+            "deny: [Send-Mail, functions.mailer, 'Mail*']",
+            "allow: [MAILER, 'send_*', '*']",
+        ] {
             assert_eq!(findings(&caller(list), ""), [], "{list}");
         }
     }
 
     #[test]
     fn idle_patterns_are_warnings_or_hints() {
-        let severity = |list: &str| findings(&caller(list), "").first().map(|found| found.severity);
+        let severity = |list: &str| {
+            findings(&caller(list), "")
+                .first()
+                .map(|found| found.severity)
+        };
         assert_eq!(severity("deny: ['frobnicate_*']"), Some(Severity::Hint));
         assert_eq!(severity("deny: ['send_mial*']"), Some(Severity::Warning));
         assert_eq!(severity("allow: ['frobnicate_*']"), Some(Severity::Warning));
-        assert_eq!(severity("allow: ['Send-*']"), Some(Severity::Warning), "patterns that grant are read as written");
+        assert_eq!(
+            severity("allow: ['Send-*']"),
+            Some(Severity::Warning),
+            "patterns that grant are read as written"
+        );
     }
 
     #[test]
     fn agent_lists_are_checked_too() {
         let model = "model: {base_url: 'http://127.0.0.1:1/v1', name: m}";
-        let agent = |keys: &str| format!("  boss: {{kind: agent, description: It decides., {model}, {keys}}}\n");
+        let agent = |keys: &str| {
+            format!("  boss: {{kind: agent, description: It decides., {model}, {keys}}}\n")
+        };
         let of = |keys: &str| findings(&caller("allow: ['*']"), &agent(keys));
         assert_eq!(of("tools: [mailer, Send-Mail], coworkers: [BOSS]"), []);
         let found = of("tools: [mailr], coworkers: [bos]");
-        assert_eq!(found.iter().map(|found| found.severity).collect::<Vec<_>>(), [Severity::Error, Severity::Error]);
+        assert_eq!(
+            found.iter().map(|found| found.severity).collect::<Vec<_>>(),
+            [Severity::Error, Severity::Error]
+        );
         let admin = caller("admin: true");
-        let severities: Vec<_> =
-            findings(&admin, &agent("tools: [x], coworkers: [x]")).iter().map(|f| f.severity).collect();
-        assert_eq!(severities, [Severity::Error, Severity::Warning], "no registration brings an agent");
+        let severities: Vec<_> = findings(&admin, &agent("tools: [x], coworkers: [x]"))
+            .iter()
+            .map(|f| f.severity)
+            .collect();
+        assert_eq!(
+            severities,
+            [Severity::Error, Severity::Warning],
+            "no registration brings an agent"
+        );
     }
 }

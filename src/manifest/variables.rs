@@ -27,10 +27,18 @@ impl Variables {
 }
 
 impl ToolReader<'_> {
-    /// Looks up the declared variables. A required variable that is not set is an error. An optional variable that is
-    /// not set has no value.
-    pub(super) fn look_up_variables(&mut self, declared: &[EnvVar], node: &Node, entry_path: &str) -> Variables {
-        let mut variables = Variables { values: HashMap::new(), unset: HashMap::new() };
+    /// Looks up the declared variables. A required variable that is not set is an error. An
+    /// optional variable that is not set has no value.
+    pub(super) fn look_up_variables(
+        &mut self,
+        declared: &[EnvVar],
+        node: &Node,
+        entry_path: &str,
+    ) -> Variables {
+        let mut variables = Variables {
+            values: HashMap::new(),
+            unset: HashMap::new(),
+        };
         for (at, var) in declared.iter().enumerate() {
             let path = || ["env".to_owned(), at.to_string()];
             if var.name.is_empty() || var.name.contains(['=', '\0']) {
@@ -54,18 +62,32 @@ impl ToolReader<'_> {
             } else if let Some(default) = &var.default {
                 // The default is written in the manifest, so it is not a secret.
                 variables.values.insert(var.name.clone(), default.clone());
-                variables.unset.insert(var.name.clone(), UnsetVariable::Default(default.clone()));
+                variables
+                    .unset
+                    .insert(var.name.clone(), UnsetVariable::Default(default.clone()));
             } else if var.required {
                 let message = format!("environment variable {} is not set", var.name);
                 if self.input.accepts_missing_secrets() {
                     let at = join_path(entry_path, &path());
-                    self.findings.0.push(missing_secrets::unchecked_value(node, &at, &message));
+                    self.findings
+                        .0
+                        .push(missing_secrets::unchecked_value(node, &at, &message));
                 } else {
-                    self.findings.error_with_rule(Rule::MissingSecret, node, &path(), entry_path, message);
+                    self.findings.error_with_rule(
+                        Rule::MissingSecret,
+                        node,
+                        &path(),
+                        entry_path,
+                        message,
+                    );
                 }
-                variables.unset.insert(var.name.clone(), UnsetVariable::Missing);
+                variables
+                    .unset
+                    .insert(var.name.clone(), UnsetVariable::Missing);
             } else {
-                variables.unset.insert(var.name.clone(), UnsetVariable::Absent);
+                variables
+                    .unset
+                    .insert(var.name.clone(), UnsetVariable::Absent);
             }
         }
         variables
@@ -77,7 +99,9 @@ mod tests {
     use crate::manifest::testing::load_text;
 
     fn errors(entry: &str) -> Vec<String> {
-        load_text(&format!("tools:\n  t: {entry}\n")).err().unwrap_or_default()
+        load_text(&format!("tools:\n  t: {entry}\n"))
+            .err()
+            .unwrap_or_default()
     }
 
     #[test]
@@ -87,23 +111,47 @@ mod tests {
                 "{{kind: http, description: d, env: [{env}], request: {{url: 'https://a.example/{url}'}}}}"
             ))
         };
-        assert_eq!(of("{name: NOT_THERE}", "x"), ["2:41: tools.t.env.0: environment variable NOT_THERE is not set"]);
-        assert_eq!(of("{name: NOT_THERE, default: ''}", "${env:NOT_THERE}"), [""; 0]);
+        assert_eq!(
+            of("{name: NOT_THERE}", "x"),
+            ["2:41: tools.t.env.0: environment variable NOT_THERE is not set"]
+        );
+        assert_eq!(
+            of("{name: NOT_THERE, default: ''}", "${env:NOT_THERE}"),
+            [""; 0]
+        );
         assert_eq!(of("{name: NOT_THERE, required: false}", "x"), [""; 0]);
         assert_eq!(of("{name: KEY, required: true}", "${env:KEY}"), [""; 0]);
         let needed = of("{name: NOT_THERE, required: false}", "${env:NOT_THERE}");
-        let expected =
-            "tools.t.request.url: left out, since NOT_THERE is optional and not set: set it, or give it a default";
-        assert!(needed.iter().any(|error| error.ends_with(expected)), "{needed:?}");
-        let other =
-            of("{name: NOT_THERE, required: false}", "{{ nope }}', query: {q: '${env:NOT_THERE}'}, method: 'GET");
-        assert!(other.len() == 1 && other[0].contains("no parameter `nope`"), "nothing of what is left out: {other:?}");
+        let expected = "tools.t.request.url: left out, since NOT_THERE is optional and not set: set it, or give it a default";
+        assert!(
+            needed.iter().any(|error| error.ends_with(expected)),
+            "{needed:?}"
+        );
+        let other = of(
+            "{name: NOT_THERE, required: false}",
+            "{{ nope }}', query: {q: '${env:NOT_THERE}'}, method: 'GET",
+        );
+        assert!(
+            other.len() == 1 && other[0].contains("no parameter `nope`"),
+            "nothing of what is left out: {other:?}"
+        );
         let module = "python_modules: {m: {module: '${env:NOT_THERE}', env: [{name: NOT_THERE, required: false}]}}\n";
         let needed = load_text(module).err().unwrap();
-        assert!(needed.iter().any(|error| error.contains("m.module: left out, since NOT_THERE")), "{needed:?}");
-        assert!(of("", "${env:NOT_THERE}")[0].contains("environment variable NOT_THERE is not set"), "not declared");
+        assert!(
+            needed
+                .iter()
+                .any(|error| error.contains("m.module: left out, since NOT_THERE")),
+            "{needed:?}"
+        );
+        assert!(
+            of("", "${env:NOT_THERE}")[0].contains("environment variable NOT_THERE is not set"),
+            "not declared"
+        );
         assert!(of("{name: A=B, required: false}", "x")[0].contains("a variable's name"));
-        assert!(of("{name: KEY}, {name: KEY}", "x")[0].contains("tools.t.env.1: variable KEY is declared twice"));
+        assert!(
+            of("{name: KEY}, {name: KEY}", "x")[0]
+                .contains("tools.t.env.1: variable KEY is declared twice")
+        );
     }
 
     #[test]
@@ -128,20 +176,27 @@ mod tests {
                 "{{kind: command, description: d, env: [{{name: NOT_THERE, required: false}}], command: [/bin/true, {items}]}}"
             ))
         };
-        for (items, location) in
-            [("--token, '${env:NOT_THERE}', file", "tools.t.command.2"), ("'a=${env:NOT_THERE}'", "tools.t.command.1")]
-        {
+        for (items, location) in [
+            ("--token, '${env:NOT_THERE}', file", "tools.t.command.2"),
+            ("'a=${env:NOT_THERE}'", "tools.t.command.1"),
+        ] {
             let found = command(items);
             assert_eq!(found.len(), 1, "{found:?}");
             let expected = "NOT_THERE is optional and not set, so the following items would move to its position: give \
                             NOT_THERE a default, or declare it with `required: true`";
-            assert!(found[0].contains(&format!("{location}: {expected}")), "{found:?}");
+            assert!(
+                found[0].contains(&format!("{location}: {expected}")),
+                "{found:?}"
+            );
         }
         let server = load_text(
             "mcp_servers: {s: {command: [x, --token, '${env:NOT_THERE}', y], env: [{name: NOT_THERE, required: false}]}}\n",
         );
         let found = server.err().unwrap();
-        assert!(found.len() == 1 && found[0].contains("mcp_servers.s.command.2: NOT_THERE is optional"), "{found:?}");
+        assert!(
+            found.len() == 1 && found[0].contains("mcp_servers.s.command.2: NOT_THERE is optional"),
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -149,8 +204,13 @@ mod tests {
         let text = "python_modules: {m: {module: tools/m.py, object: C, env: [{name: NOT_THERE, required: false}], \
                     init: {list: [a, '${env:NOT_THERE}', b], gone: '${env:NOT_THERE}'}, functions: [f, '${env:NOT_THERE}']}}\n";
         let source = load_text(text).unwrap().sources.remove(0);
-        let crate::tools::SourceSettings::Python(settings) = source.settings else { panic!("a module") };
-        assert_eq!(serde_json::Value::Object(settings.init), serde_json::json!({"list": ["a", null, "b"]}));
+        let crate::tools::SourceSettings::Python(settings) = source.settings else {
+            panic!("a module")
+        };
+        assert_eq!(
+            serde_json::Value::Object(settings.init),
+            serde_json::json!({"list": ["a", null, "b"]})
+        );
         assert_eq!(settings.functions, Some(vec!["f".to_owned()]));
     }
 
@@ -160,21 +220,33 @@ mod tests {
             "{kind: http, description: d, parameters: {x: {type: string}}, request: {url: 'https://a.example/', body: '{{ ${env:KEY} }}'}}",
         );
         assert!(
-            found[0].contains("tools.t.request.body: a reference is not allowed between `{{` and `}}`"),
+            found[0]
+                .contains("tools.t.request.body: a reference is not allowed between `{{` and `}}`"),
             "{found:?}"
         );
     }
 
     #[test]
     fn overridden_variable_is_a_warning() {
-        for (section, entry) in [("python_modules", "module: tools/m.py"), ("mcp_servers", "command: [x]")] {
+        for (section, entry) in [
+            ("python_modules", "module: tools/m.py"),
+            ("mcp_servers", "command: [x]"),
+        ] {
             let of = |environment: &str| {
-                let text =
-                    format!("{section}:\n  s: {{{entry}, env: [{{name: KEY}}], environment: {{{environment}}}}}\n");
+                let text = format!(
+                    "{section}:\n  s: {{{entry}, env: [{{name: KEY}}], environment: {{{environment}}}}}\n"
+                );
                 let found = crate::manifest::testing::check_text(&text);
-                found.into_iter().filter(|one| one.path.ends_with(".environment.KEY")).count()
+                found
+                    .into_iter()
+                    .filter(|one| one.path.ends_with(".environment.KEY"))
+                    .count()
             };
-            assert_eq!((of("KEY: other"), of("KEY: '${env:KEY}'"), of("OTHER: x")), (1, 0, 0), "{section}");
+            assert_eq!(
+                (of("KEY: other"), of("KEY: '${env:KEY}'"), of("OTHER: x")),
+                (1, 0, 0),
+                "{section}"
+            );
         }
     }
 
@@ -187,18 +259,36 @@ mod tests {
 
     #[test]
     fn sources_declare_variables() {
-        for (section, entry) in [("python_modules", "module: tools/m.py"), ("mcp_servers", "command: [x]")] {
-            let of = |env: &str| load_text(&format!("{section}:\n  s: {{{entry}, env: [{env}]}}\n"));
+        for (section, entry) in [
+            ("python_modules", "module: tools/m.py"),
+            ("mcp_servers", "command: [x]"),
+        ] {
+            let of =
+                |env: &str| load_text(&format!("{section}:\n  s: {{{entry}, env: [{env}]}}\n"));
             let error = of("{name: NOT_THERE}").err().unwrap();
             assert!(
-                error[0].ends_with(&format!("{section}.s.env.0: environment variable NOT_THERE is not set")),
+                error[0].ends_with(&format!(
+                    "{section}.s.env.0: environment variable NOT_THERE is not set"
+                )),
                 "{error:?}"
             );
-            let (none, key) = (of("{name: NOT_THERE, required: false}").unwrap(), of("{name: KEY}").unwrap());
+            let (none, key) = (
+                of("{name: NOT_THERE, required: false}").unwrap(),
+                of("{name: KEY}").unwrap(),
+            );
             let (none, key_source) = (&none.sources[0], &key.sources[0]);
-            assert_eq!((none.rules.env.len(), &key.secrets[..]), (1, &["value-of-key".to_owned()][..]));
-            assert_ne!(none.generation, key_source.generation, "another value is another generation");
-            assert_eq!(key_source.written_settings["env"], serde_json::json!(["KEY"]));
+            assert_eq!(
+                (none.rules.env.len(), &key.secrets[..]),
+                (1, &["value-of-key".to_owned()][..])
+            );
+            assert_ne!(
+                none.generation, key_source.generation,
+                "another value is another generation"
+            );
+            assert_eq!(
+                key_source.written_settings["env"],
+                serde_json::json!(["KEY"])
+            );
         }
     }
 }

@@ -1,6 +1,8 @@
-//! Explains why a file is not YAML. A parser says what it expected; people want to know what to change.
+//! Explains why a file is not YAML. A parser says what it expected; people want to know what to
+//! change.
 //!
-//! Each slip has a function that recognizes it in the text. The first one that does gives the message.
+//! Each slip has a function that recognizes it in the text. The first one that does gives the
+//! message.
 
 use super::finding::Location;
 
@@ -26,8 +28,16 @@ struct Fault<'t> {
 
 /// What to change. `location` is where the parser stopped, and `words` is what it says.
 pub(super) fn explain(text: &str, location: &Location, words: &str) -> Explanation {
-    let (line, column) = (location.line.saturating_sub(1), location.column.saturating_sub(1));
-    let fault = Fault { lines: text.lines().collect(), line, column, words };
+    let (line, column) = (
+        location.line.saturating_sub(1),
+        location.column.saturating_sub(1),
+    );
+    let fault = Fault {
+        lines: text.lines().collect(),
+        line,
+        column,
+        words,
+    };
     let explanation = fault
         .repeated_name()
         .or_else(|| fault.tab())
@@ -50,7 +60,11 @@ pub(super) fn explain(text: &str, location: &Location, words: &str) -> Explanati
 
 impl<'t> Fault<'t> {
     fn at(&self, line: usize, column: usize, message: impl Into<String>) -> Explanation {
-        Explanation { line: line + 1, column: column + 1, message: message.into() }
+        Explanation {
+            line: line + 1,
+            column: column + 1,
+            message: message.into(),
+        }
     }
 
     fn text(&self, line: usize) -> &'t str {
@@ -59,23 +73,32 @@ impl<'t> Fault<'t> {
 
     /// The nearest line above that is neither empty nor a comment.
     fn above(&self, line: usize) -> Option<usize> {
-        (0..line.min(self.lines.len())).rev().find(|at| is_content(self.lines[*at]))
+        (0..line.min(self.lines.len()))
+            .rev()
+            .find(|at| is_content(self.lines[*at]))
     }
 
     /// The line of the fault, and the one above it.
     fn nearby(&self) -> impl Iterator<Item = usize> {
-        std::iter::once(self.line).filter(|at| *at < self.lines.len()).chain(self.above(self.line))
+        std::iter::once(self.line)
+            .filter(|at| *at < self.lines.len())
+            .chain(self.above(self.line))
     }
 
     fn repeated_name(&self) -> Option<Explanation> {
         if !self.words.contains("duplicated key") {
             return None;
         }
-        let name: String = self.text(self.line).chars().skip(self.column).take_while(|c| *c != ':').collect();
+        let name: String = self
+            .text(self.line)
+            .chars()
+            .skip(self.column)
+            .take_while(|c| *c != ':')
+            .collect();
         let name = name.trim().trim_matches(['"', '\'']);
-        let first = (0..self.line)
-            .rev()
-            .take_while(|at| !is_content(self.lines[*at]) || indent(self.lines[*at]) >= self.column);
+        let first = (0..self.line).rev().take_while(|at| {
+            !is_content(self.lines[*at]) || indent(self.lines[*at]) >= self.column
+        });
         let is_same = |at: &usize| {
             let text = self.lines[*at];
             indent(text) == self.column
@@ -84,8 +107,16 @@ impl<'t> Fault<'t> {
                     .split_once(':')
                     .is_some_and(|(key, _)| key.trim().trim_matches(['"', '\'']) == name)
         };
-        let first = first.filter(is_same).last().map(|at| format!(", first in line {}", at + 1)).unwrap_or_default();
-        Some(self.at(self.line, self.column, format!("`{name}` is there twice{first}: names must be unique")))
+        let first = first
+            .filter(is_same)
+            .last()
+            .map(|at| format!(", first in line {}", at + 1))
+            .unwrap_or_default();
+        Some(self.at(
+            self.line,
+            self.column,
+            format!("`{name}` is there twice{first}: names must be unique"),
+        ))
     }
 
     fn tab(&self) -> Option<Explanation> {
@@ -110,11 +141,16 @@ impl<'t> Fault<'t> {
                 rest.find(" #").unwrap_or(rest.len())
             } else {
                 let close = rest.find("}}").map_or(rest.len(), |at| at + 2);
-                close + rest[close..].find([',', '}', ']', ' ']).unwrap_or(rest.len() - close)
+                close
+                    + rest[close..]
+                        .find([',', '}', ']', ' '])
+                        .unwrap_or(rest.len() - close)
             };
             let value = text[start..open + end].trim();
-            let message =
-                format!("put a value with a placeholder in quotes: `{}\"{value}\"`", key_before(&text[..start]));
+            let message = format!(
+                "put a value with a placeholder in quotes: `{}\"{value}\"`",
+                key_before(&text[..start])
+            );
             Some(self.at(line, text[..start].chars().count(), message))
         })
     }
@@ -126,7 +162,10 @@ impl<'t> Fault<'t> {
         self.nearby().find_map(|line| {
             let text = self.text(line);
             let colon = text.find(':')?;
-            let is_key = text[..colon].trim_start_matches([' ', '-']).chars().all(|c| c.is_alphanumeric() || c == '_');
+            let is_key = text[..colon]
+                .trim_start_matches([' ', '-'])
+                .chars()
+                .all(|c| c.is_alphanumeric() || c == '_');
             let is_joined = text[colon + 1..].starts_with(|c: char| !c.is_whitespace() && c != '/');
             let message = format!("a space is missing after the `:` in `{}`", text.trim());
             (is_key && is_joined).then(|| self.at(line, text[..colon].chars().count(), message))
@@ -145,8 +184,11 @@ impl<'t> Fault<'t> {
             return None;
         }
         let value = text[start..].trim();
-        let message =
-            format!("put a value that holds `: ` in quotes: `{}{}`", key_before(&text[..start]), in_quotes(value));
+        let message = format!(
+            "put a value that holds `: ` in quotes: `{}{}`",
+            key_before(&text[..start]),
+            in_quotes(value)
+        );
         Some(self.at(self.line, text[..start].chars().count(), message))
     }
 
@@ -169,27 +211,43 @@ impl<'t> Fault<'t> {
     fn special_first_character(&self) -> Option<Explanation> {
         let text = self.text(self.line);
         let chars: Vec<char> = text.chars().collect();
-        let at = [self.column, self.column.wrapping_sub(1)].into_iter().find(|at| {
-            let is_start = *at == 0 || chars.get(at.wrapping_sub(1)).is_some_and(|c| " [{,".contains(*c));
-            is_start && chars.get(*at).is_some_and(|c| "@`%*&!".contains(*c))
-        })?;
+        let at = [self.column, self.column.wrapping_sub(1)]
+            .into_iter()
+            .find(|at| {
+                let is_start = *at == 0
+                    || chars
+                        .get(at.wrapping_sub(1))
+                        .is_some_and(|c| " [{,".contains(*c));
+                is_start && chars.get(*at).is_some_and(|c| "@`%*&!".contains(*c))
+            })?;
         let is_end = |c: &char| ",]}".contains(*c) || *c == '#';
         let in_brackets = is_in_brackets(&chars[..at].iter().collect::<String>());
-        let value: String = chars[at..].iter().take_while(|c| !in_brackets || !is_end(c)).collect();
-        let message =
-            format!("put a value that begins with `{}` in quotes: `{}`", chars[at], in_quotes(value.trim_end()));
+        let value: String = chars[at..]
+            .iter()
+            .take_while(|c| !in_brackets || !is_end(c))
+            .collect();
+        let message = format!(
+            "put a value that begins with `{}` in quotes: `{}`",
+            chars[at],
+            in_quotes(value.trim_end())
+        );
         Some(self.at(self.line, at, message))
     }
 
     fn quotes(&self) -> Option<Explanation> {
         if self.words.contains("escape") {
-            let message = "in double quotes `\\` begins an escape: use single quotes, or write `\\\\`";
+            let message =
+                "in double quotes `\\` begins an escape: use single quotes, or write `\\\\`";
             return Some(self.at(self.line, self.column, message));
         }
         if !self.words.contains("quoted scalar") {
             return None;
         }
-        Some(self.at(self.line, self.column, "the quote that opens here is not closed"))
+        Some(self.at(
+            self.line,
+            self.column,
+            "the quote that opens here is not closed",
+        ))
     }
 
     fn open_bracket(&self) -> Option<Explanation> {
@@ -201,11 +259,13 @@ impl<'t> Fault<'t> {
         for line in (0..=last).rev() {
             if let Some((column, bracket)) = open_brackets(self.text(line)).pop() {
                 let close = if bracket == '{' { '}' } else { ']' };
-                let message = format!("this `{bracket}` is not closed: a `{close}` or a `,` is missing");
+                let message =
+                    format!("this `{bracket}` is not closed: a `{close}` or a `,` is missing");
                 return Some(self.at(line, column, message));
             }
         }
-        let message = "something is missing before this: a `,` between two entries, or a closing `}` or `]`";
+        let message =
+            "something is missing before this: a `,` between two entries, or a closing `}` or `]`";
         is_in_brackets.then(|| self.at(self.line, self.column, message))
     }
 
@@ -220,7 +280,10 @@ impl<'t> Fault<'t> {
         if open.iter().any(|(depth, _)| *depth == own) || self.line >= self.lines.len() {
             return None;
         }
-        let (depth, line) = *open.iter().rev().min_by_key(|(depth, _)| depth.abs_diff(own))?;
+        let (depth, line) = *open
+            .iter()
+            .rev()
+            .min_by_key(|(depth, _)| depth.abs_diff(own))?;
         let message = format!(
             "this line is indented with {own} spaces, which fits no line above: use {depth}, as line {} has",
             line + 1
@@ -247,7 +310,9 @@ fn find_unquoted(text: &str, needle: &str) -> Option<usize> {
             Some(open) if c == open => quote = None,
             None if text[at..].starts_with(needle) => return Some(at),
             // An apostrophe inside a word opens nothing.
-            None if "\"'".contains(c) && !text[..at].ends_with(char::is_alphanumeric) => quote = Some(c),
+            None if "\"'".contains(c) && !text[..at].ends_with(char::is_alphanumeric) => {
+                quote = Some(c)
+            }
             _ => {}
         }
     }
@@ -256,13 +321,18 @@ fn find_unquoted(text: &str, needle: &str) -> Option<usize> {
 
 /// Where the value begins that contains the end of `before`.
 fn value_start(before: &str) -> usize {
-    let ends = [": ", ", ", "- ", "[", "{"].into_iter().filter_map(|mark| Some(before.rfind(mark)? + mark.len()));
-    ends.max().unwrap_or(before.len() - before.trim_start().len())
+    let ends = [": ", ", ", "- ", "[", "{"]
+        .into_iter()
+        .filter_map(|mark| Some(before.rfind(mark)? + mark.len()));
+    ends.max()
+        .unwrap_or(before.len() - before.trim_start().len())
 }
 
 /// `key: `, if the value after `before` has a key.
 fn key_before(before: &str) -> String {
-    let Some(before) = before.strip_suffix(": ") else { return String::new() };
+    let Some(before) = before.strip_suffix(": ") else {
+        return String::new();
+    };
     let start = before.rfind([' ', '{', ',']).map_or(0, |at| at + 1);
     format!("{}: ", &before[start..])
 }
@@ -279,7 +349,14 @@ fn open_brackets(line: &str) -> Vec<(usize, char)> {
             (Some(mark), c) if c == mark => quote = None,
             (Some(_), _) => {}
             (None, '"' | '\'') => quote = Some(c),
-            (None, '#') if line.chars().nth(column.wrapping_sub(1)).is_none_or(char::is_whitespace) => break,
+            (None, '#')
+                if line
+                    .chars()
+                    .nth(column.wrapping_sub(1))
+                    .is_none_or(char::is_whitespace) =>
+            {
+                break;
+            }
             (None, '{' | '[') => open.push((column, c)),
             (None, '}' | ']') => drop(open.pop()),
             (None, _) => {}
@@ -289,5 +366,9 @@ fn open_brackets(line: &str) -> Vec<(usize, char)> {
 }
 
 fn in_quotes(value: &str) -> String {
-    if value.contains(['"', '\\']) { format!("'{}'", value.replace('\'', "''")) } else { format!("\"{value}\"") }
+    if value.contains(['"', '\\']) {
+        format!("'{}'", value.replace('\'', "''"))
+    } else {
+        format!("\"{value}\"")
+    }
 }

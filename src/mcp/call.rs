@@ -47,17 +47,32 @@ pub fn prepare_call(
     arguments: JsonObject,
     meta: &JsonObject,
 ) -> Result<PreparedCall, PrepareError> {
-    let (entry, name_match) = catalog.resolve(name, &peer.caller).map_err(|error| match error {
-        ResolveError::Unknown { did_you_mean } => PrepareError::Protocol(unknown_tool(name, &did_you_mean)),
-        ResolveError::Unlisted { reason, retry_after } => {
-            PrepareError::Unavailable(CallError::ToolUnavailable { message: reason, started: false, retry_after })
-        }
-    })?;
+    let (entry, name_match) = catalog
+        .resolve(name, &peer.caller)
+        .map_err(|error| match error {
+            ResolveError::Unknown { did_you_mean } => {
+                PrepareError::Protocol(unknown_tool(name, &did_you_mean))
+            }
+            ResolveError::Unlisted {
+                reason,
+                retry_after,
+            } => PrepareError::Unavailable(CallError::ToolUnavailable {
+                message: reason,
+                started: false,
+                retry_after,
+            }),
+        })?;
     let (entry, now) = (entry.clone(), registry.shared().clock.now());
-    let mut invocation = Invocation::new(entry.name_shown_to(&peer.caller, name), arguments, peer.caller.clone(), now);
+    let mut invocation = Invocation::new(
+        entry.name_shown_to(&peer.caller, name),
+        arguments,
+        peer.caller.clone(),
+        now,
+    );
     invocation.request_id = peer.request_id.clone();
     invocation.trace = meta::trace_from_meta(meta).or_else(|| peer.trace.clone());
-    meta::apply_meta(meta, &entry.policy, &mut invocation).map_err(|error| ErrorData::invalid_params(error, None))?;
+    meta::apply_meta(meta, &entry.policy, &mut invocation)
+        .map_err(|error| ErrorData::invalid_params(error, None))?;
     if invocation.run_id.is_none() {
         invocation.run_is_implied = peer.run_id.is_none();
         invocation.run_id = peer.run_id.as_ref().or(peer.session_id.as_ref()).cloned();

@@ -3,15 +3,16 @@
 use std::borrow::Cow;
 
 use rmcp::model::{
-    AudioContent, CallToolResult, ContentBlock, EmbeddedResource, ImageContent, MetaObject, ResourceContents,
+    AudioContent, CallToolResult, ContentBlock, EmbeddedResource, ImageContent, MetaObject,
+    ResourceContents,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::failure::{self, JsonRpcFailure};
 use crate::call::{
-    Answer, CacheStatus, CallError, Caller, Content, EMPTY_ERROR_MESSAGE, Effect, InvocationId, JsonObject,
-    RESULT_AS_ANSWER_KEY, Resource, ToolName,
+    Answer, CacheStatus, CallError, Caller, Content, EMPTY_ERROR_MESSAGE, Effect, InvocationId,
+    JsonObject, RESULT_AS_ANSWER_KEY, Resource, ToolName,
 };
 use crate::catalog::Entry;
 use crate::registry::Registry;
@@ -65,10 +66,20 @@ impl<'a> Reply<'a> {
         Ok(reply)
     }
 
-    fn build_failure(error: &CallError, effect: Effect, id: Option<InvocationId>) -> Result<Self, JsonRpcFailure> {
+    fn build_failure(
+        error: &CallError,
+        effect: Effect,
+        id: Option<InvocationId>,
+    ) -> Result<Self, JsonRpcFailure> {
         let (content, meta) = failure::build_reply(error, effect, id)?;
         let content = Cow::Owned(vec![content]);
-        Ok(Self { result_type: None, content, structured_content: None, is_error: true, meta })
+        Ok(Self {
+            result_type: None,
+            content,
+            structured_content: None,
+            is_error: true,
+            meta,
+        })
     }
 
     fn add_version_fields(&mut self, modern: bool) {
@@ -98,22 +109,42 @@ impl<'a> Reply<'a> {
         let mut content = repair_resources(content);
         if let Some(data) = other.filter(|data| !has_text_of(&content, data)) {
             content.to_mut().push(Content::text(data.to_string()));
-            if let Some(warnings) = meta.entry("toolcrib/warnings").or_insert_with(|| json!([])).as_array_mut() {
-                warnings.push("structured content that is not an object is a text block here".into());
+            if let Some(warnings) = meta
+                .entry("toolcrib/warnings")
+                .or_insert_with(|| json!([]))
+                .as_array_mut()
+            {
+                warnings
+                    .push("structured content that is not an object is a text block here".into());
             }
         }
-        if result.is_error && structured_content.is_none() && content.iter().all(Content::is_blank_text) {
+        if result.is_error
+            && structured_content.is_none()
+            && content.iter().all(Content::is_blank_text)
+        {
             content = Cow::Owned(vec![Content::text(EMPTY_ERROR_MESSAGE)]);
         }
         if result.is_answer(entry.definition.result_as_answer) {
             meta.insert(RESULT_AS_ANSWER_KEY.into(), true.into());
         }
-        Self { result_type: None, content, structured_content, is_error: result.is_error, meta }
+        Self {
+            result_type: None,
+            content,
+            structured_content,
+            is_error: result.is_error,
+            meta,
+        }
     }
 
     /// Converts to rmcp's type.
     pub(super) fn into_tool_result(self) -> CallToolResult {
-        let mut result = CallToolResult::success(self.content.into_owned().into_iter().map(to_content_block).collect());
+        let mut result = CallToolResult::success(
+            self.content
+                .into_owned()
+                .into_iter()
+                .map(to_content_block)
+                .collect(),
+        );
         result.structured_content = self.structured_content.cloned();
         result.is_error = Some(self.is_error);
         result.meta = Some(MetaObject(self.meta));
@@ -126,7 +157,8 @@ pub(super) fn server_info() -> Value {
     json!({"name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION")})
 }
 
-/// The `_meta` of the result: how the answer was made. Facts without information are left out, such as an empty list.
+/// The `_meta` of the result: how the answer was made. Facts without information are left out, such
+/// as an empty list.
 fn answer_meta(answer: &Answer) -> JsonObject {
     let mut fields = JsonObject::new();
     let mut insert = |name: &str, value: Value| fields.insert(format!("toolcrib/{name}"), value);
@@ -156,13 +188,15 @@ fn answer_meta(answer: &Answer) -> JsonObject {
 /// Whether one of the text blocks is this data as JSON.
 fn has_text_of(content: &[Content], data: &Value) -> bool {
     content.iter().any(|block| match block {
-        Content::Text { text } => serde_json::from_str::<Value>(text).is_ok_and(|value| value == *data),
+        Content::Text { text } => {
+            serde_json::from_str::<Value>(text).is_ok_and(|value| value == *data)
+        }
         Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => false,
     })
 }
 
-/// Repairs resources, because MCP requires text or bytes, and not both. With both, the text is kept, since models read
-/// text. With neither, the text is empty.
+/// Repairs resources, because MCP requires text or bytes, and not both. With both, the text is
+/// kept, since models read text. With neither, the text is empty.
 fn repair_resources(blocks: Cow<'_, [Content]>) -> Cow<'_, [Content]> {
     let is_invalid = |block: &Content| matches!(block, Content::Resource { resource } if resource.text.is_some() == resource.blob.is_some());
     if !blocks.iter().any(is_invalid) {
@@ -171,7 +205,13 @@ fn repair_resources(blocks: Cow<'_, [Content]>) -> Cow<'_, [Content]> {
     let repair = |block: Content| match block {
         Content::Resource { resource } if resource.text.is_some() == resource.blob.is_some() => {
             let text = Some(resource.text.unwrap_or_default());
-            Content::Resource { resource: Resource { text, blob: None, ..resource } }
+            Content::Resource {
+                resource: Resource {
+                    text,
+                    blob: None,
+                    ..resource
+                },
+            }
         }
         block => block,
     };
@@ -181,14 +221,36 @@ fn repair_resources(blocks: Cow<'_, [Content]>) -> Cow<'_, [Content]> {
 fn to_content_block(content: Content) -> ContentBlock {
     match content {
         Content::Text { text } => ContentBlock::text(text),
-        Content::Image { data, mime_type } => ContentBlock::Image(ImageContent::new(data, mime_type)),
-        Content::Audio { data, mime_type } => ContentBlock::Audio(AudioContent::new(data, mime_type)),
-        Content::Resource { resource: Resource { uri, mime_type, text, blob } } => {
+        Content::Image { data, mime_type } => {
+            ContentBlock::Image(ImageContent::new(data, mime_type))
+        }
+        Content::Audio { data, mime_type } => {
+            ContentBlock::Audio(AudioContent::new(data, mime_type))
+        }
+        Content::Resource {
+            resource:
+                Resource {
+                    uri,
+                    mime_type,
+                    text,
+                    blob,
+                },
+        } => {
             let contents = match blob {
-                Some(blob) => ResourceContents::BlobResourceContents { uri, mime_type, blob, meta: None },
+                Some(blob) => ResourceContents::BlobResourceContents {
+                    uri,
+                    mime_type,
+                    blob,
+                    meta: None,
+                },
                 None => {
                     let text = text.unwrap_or_default();
-                    ResourceContents::TextResourceContents { uri, mime_type, text, meta: None }
+                    ResourceContents::TextResourceContents {
+                        uri,
+                        mime_type,
+                        text,
+                        meta: None,
+                    }
                 }
             };
             ContentBlock::Resource(EmbeddedResource::new(contents))

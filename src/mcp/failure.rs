@@ -1,6 +1,7 @@
 //! Makes the result or the JSON-RPC error for a failed call.
 //!
-//! MCP (Tools, Error Handling) reserves errors of the protocol for failures that no model can repair:
+//! MCP (Tools, Error Handling) reserves errors of the protocol for failures that no model can
+//! repair:
 //!
 //! - an unknown tool
 //! - an invalid request, or one without a required idempotency key
@@ -8,15 +9,19 @@
 //! - a tool that the caller may not use
 //! - an idempotency key that belongs to another call, or whose call still runs
 //!
-//! Every other failure, most refusals included, is a result with `isError`, whose text tells the model what to do. Both
-//! carry the fields of a REST problem: a result under `toolcrib/problem`, an error as its `data`.
+//! Every other failure, most refusals included, is a result with `isError`, whose text tells the
+//! model what to do. Both carry the fields of a REST problem: a result under `toolcrib/problem`, an
+//! error as its `data`.
 
 use rmcp::ErrorData;
 use rmcp::model::ErrorCode;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::call::{CallError, Content, Effect, ErrorKind, Failure, FailureSource, InvocationId, JsonObject, Violation};
+use crate::call::{
+    CallError, Content, Effect, ErrorKind, Failure, FailureSource, InvocationId, JsonObject,
+    Violation,
+};
 
 /// The fields of a REST problem, beside the text for the model.
 #[derive(Serialize)]
@@ -32,8 +37,8 @@ struct ProblemData<'a> {
     violations: &'a [Violation],
 }
 
-/// The JSON-RPC code of a refused call; `data` has the kind of error. Implementations may use -32000 to -32019, and no
-/// SDK uses this one.
+/// The JSON-RPC code of a refused call; `data` has the kind of error. Implementations may use
+/// -32000 to -32019, and no SDK uses this one.
 const REFUSED_CODE: ErrorCode = ErrorCode(-32010);
 
 /// A call that is answered with an error of JSON-RPC.
@@ -47,15 +52,18 @@ pub struct JsonRpcFailure {
 
 impl From<ErrorData> for JsonRpcFailure {
     fn from(error: ErrorData) -> Self {
-        Self { error, failure: None }
+        Self {
+            error,
+            failure: None,
+        }
     }
 }
 
 /// The text for the model, and the `_meta`. `id` is the call's id, if a call started.
 ///
 /// # Errors
-/// The failure is an error of the protocol: `-32602` if the idempotency key is missing or the context is invalid, else
-/// `-32010`.
+/// The failure is an error of the protocol: `-32602` if the idempotency key is missing or the
+/// context is invalid, else `-32010`.
 pub(super) fn build_reply(
     error: &CallError,
     effect: Effect,
@@ -70,18 +78,38 @@ pub(super) fn build_reply(
     }
     // The client program made the context, not the model. So the program gets the error.
     if let CallError::InvalidContext(what) = error {
-        return Err(ErrorData::invalid_params(format!("_meta, toolcrib/context: {what}"), None).into());
+        return Err(
+            ErrorData::invalid_params(format!("_meta, toolcrib/context: {what}"), None).into(),
+        );
     }
     let failure = Failure::from_error(error, effect);
     let invocation_id = id.and_then(|id| error.recorded_invocation(id));
-    let Failure { kind, detail, retryable, retry_after_ms, violations, .. } = &failure;
+    let Failure {
+        kind,
+        detail,
+        retryable,
+        retry_after_ms,
+        violations,
+        ..
+    } = &failure;
     let (retryable, retry_after_ms) = (*retryable, *retry_after_ms);
     let source = kind.source();
-    let problem = ProblemData { kind: *kind, source, detail, retryable, retry_after_ms, invocation_id, violations };
+    let problem = ProblemData {
+        kind: *kind,
+        source,
+        detail,
+        retryable,
+        retry_after_ms,
+        invocation_id,
+        violations,
+    };
     let problem = json!(problem);
     if is_protocol_error(*kind) {
         let error = ErrorData::new(REFUSED_CODE, failure.for_model.clone(), Some(problem));
-        return Err(JsonRpcFailure { error, failure: Some(Box::new(failure)) });
+        return Err(JsonRpcFailure {
+            error,
+            failure: Some(Box::new(failure)),
+        });
     }
     let mut meta = JsonObject::new();
     if let Some(id) = invocation_id {
@@ -93,5 +121,8 @@ pub(super) fn build_reply(
 
 /// Whether the failure is an error of the protocol: no other call of the model could repair it.
 fn is_protocol_error(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Forbidden | ErrorKind::IdempotencyInProgress | ErrorKind::IdempotencyMismatch)
+    matches!(
+        kind,
+        ErrorKind::Forbidden | ErrorKind::IdempotencyInProgress | ErrorKind::IdempotencyMismatch
+    )
 }

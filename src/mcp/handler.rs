@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, DiscoverResult, ErrorCode,
-    Extensions, Implementation, ListToolsResult, MetaObject, PaginatedRequestParams, ProtocolVersion,
-    ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
+    CacheScope, CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult,
+    DiscoverResult, ErrorCode, Extensions, Implementation, ListToolsResult, MetaObject,
+    PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter,
+    Tool,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -40,7 +41,8 @@ const LIST_TTL_MS: u64 = 60_000;
 pub const INITIALIZE_PARAMS: &str =
     "params must have protocolVersion, capabilities, and clientInfo with name and version";
 
-const INSTRUCTIONS: &str = "Call the tools that are listed. A result with isError says what to do next.";
+const INSTRUCTIONS: &str =
+    "Call the tools that are listed. A result with isError says what to do next.";
 
 /// The tools of one registry as an MCP server. Clones are the same server.
 #[derive(Clone)]
@@ -50,8 +52,8 @@ pub struct Handler {
     find_peer: fn(&Extensions) -> Option<McpPeer>,
     /// The peer for messages without one.
     operator: McpPeer,
-    /// The caller of the next message. rmcp calls `get_tool` before it hands over the message, so the message's peer
-    /// is not known then.
+    /// The caller of the next message. rmcp calls `get_tool` before it hands over the message, so
+    /// the message's peer is not known then.
     next_caller: Arc<Caller>,
 }
 
@@ -63,23 +65,43 @@ impl Handler {
         Self::for_peers(registry, |_| None)
     }
 
-    /// Makes a server for a transport that knows callers. `find_peer` finds the peer among the values that the
-    /// transport put beside a message.
-    pub fn for_peers(registry: Arc<Registry>, find_peer: fn(&Extensions) -> Option<McpPeer>) -> Self {
+    /// Makes a server for a transport that knows callers. `find_peer` finds the peer among the
+    /// values that the transport put beside a message.
+    pub fn for_peers(
+        registry: Arc<Registry>,
+        find_peer: fn(&Extensions) -> Option<McpPeer>,
+    ) -> Self {
         let operator = McpPeer::operator();
         let next_caller = operator.caller.clone();
-        Self { registry, lists: Arc::default(), find_peer, operator, next_caller }
+        Self {
+            registry,
+            lists: Arc::default(),
+            find_peer,
+            operator,
+            next_caller,
+        }
     }
 
     /// The same server, for a message of this caller.
     #[must_use]
     pub fn with_caller(self, caller: Arc<Caller>) -> Self {
-        Self { next_caller: caller, ..self }
+        Self {
+            next_caller: caller,
+            ..self
+        }
     }
 
-    /// Whether clients repeat parameters of this tool in headers. These must then be compared with the arguments.
-    pub fn has_header_parameters(&self, catalog: &Arc<Catalog>, name: &str, caller: &Caller) -> bool {
-        self.lists.tool_with_header_parameters(catalog, name, caller).is_some()
+    /// Whether clients repeat parameters of this tool in headers. These must then be compared with
+    /// the arguments.
+    pub fn has_header_parameters(
+        &self,
+        catalog: &Arc<Catalog>,
+        name: &str,
+        caller: &Caller,
+    ) -> bool {
+        self.lists
+            .tool_with_header_parameters(catalog, name, caller)
+            .is_some()
     }
 
     fn peer_of(&self, extensions: &Extensions) -> McpPeer {
@@ -90,8 +112,8 @@ impl Handler {
         ListSnapshot::new(self.registry.clone(), self.lists.clone(), caller.clone())
     }
 
-    /// Makes the call, and forwards its progress if the client asked for it. Stops waiting if the client disconnects or
-    /// cancels.
+    /// Makes the call, and forwards its progress if the client asked for it. Stops waiting if the
+    /// client disconnects or cancels.
     async fn run_call(
         &self,
         entry: &Arc<Entry>,
@@ -107,7 +129,9 @@ impl Handler {
         let (sink, listener) = ProgressSink::channel();
         invocation.progress = Some(sink);
         let (registry, entry) = (self.registry.clone(), entry.clone());
-        let call = AbortOnDropHandle::new(tokio::spawn(async move { registry.invoke(&entry, invocation).await }));
+        let call = AbortOnDropHandle::new(tokio::spawn(async move {
+            registry.invoke(&entry, invocation).await
+        }));
         let mut forwarder = ProgressForwarder::new(listener, context.peer.clone(), token);
         let call = async {
             let ended = CancellationToken::new();
@@ -127,10 +151,10 @@ impl Handler {
 
 /// Waits for the call, unless its client disconnects or cancels it first.
 ///
-/// - If the session or the request's stream ends, the call's future is dropped. The tool's `on_disconnect` then decides
-///   whether the call continues.
-/// - rmcp's token also stands for a cancel notification. That is its only meaning in a session and on standard input,
-///   so there the call is always cancelled, and its end is awaited.
+/// - If the session or the request's stream ends, the call's future is dropped. The tool's
+///   `on_disconnect` then decides whether the call continues.
+/// - rmcp's token also stands for a cancel notification. That is its only meaning in a session and
+///   on standard input, so there the call is always cancelled, and its end is awaited.
 async fn unless_disconnected(
     call: impl Future<Output = InvokeResult>,
     cancel: impl FnOnce(),
@@ -153,14 +177,21 @@ async fn unless_disconnected(
 }
 
 fn is_modern(context: &RequestContext<RoleServer>) -> bool {
-    context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
+    context
+        .protocol_version()
+        .is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .build();
         let server = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-        ServerConfig::new(capabilities).with_server_info(server).with_instructions(INSTRUCTIONS)
+        ServerConfig::new(capabilities)
+            .with_server_info(server)
+            .with_instructions(INSTRUCTIONS)
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
@@ -168,11 +199,15 @@ impl ServerHandler for Handler {
     }
 
     async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
-        Ok(DiscoverResult::from_server_info(VERSIONS.to_vec(), self.get_info()))
+        Ok(DiscoverResult::from_server_info(
+            VERSIONS.to_vec(),
+            self.get_info(),
+        ))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.lists.tool_with_header_parameters(&self.registry.catalog(), name, &self.next_caller)
+        self.lists
+            .tool_with_header_parameters(&self.registry.catalog(), name, &self.next_caller)
     }
 
     async fn list_tools(
@@ -183,11 +218,17 @@ impl ServerHandler for Handler {
         let (mcp_peer, catalog) = (self.peer_of(&context.extensions), self.registry.catalog());
         let cursor = request.and_then(|request| request.cursor);
         let modern = is_modern(&context);
-        let (tools, next) = self.lists.list_page(&catalog, &mcp_peer.caller, cursor.as_deref(), modern)?;
+        let (tools, next) =
+            self.lists
+                .list_page(&catalog, &mcp_peer.caller, cursor.as_deref(), modern)?;
         let mut result = ListToolsResult::with_all_items(tools);
         result.next_cursor = next;
         if modern {
-            let scope = if catalog.callers().is_empty() { CacheScope::Public } else { CacheScope::Private };
+            let scope = if catalog.callers().is_empty() {
+                CacheScope::Public
+            } else {
+                CacheScope::Private
+            };
             result = result.with_ttl_ms(LIST_TTL_MS).with_cache_scope(scope);
             let mut meta = MetaObject::new();
             meta.insert(SERVER_INFO.into(), server_info());
@@ -205,38 +246,67 @@ impl ServerHandler for Handler {
         let arguments = request.arguments.unwrap_or_default();
         let prepared = {
             let catalog = self.registry.catalog();
-            prepare_call(&self.registry, &catalog, &mcp_peer, &request.name, arguments, &context.meta)
+            prepare_call(
+                &self.registry,
+                &catalog,
+                &mcp_peer,
+                &request.name,
+                arguments,
+                &context.meta,
+            )
         };
         let modern = is_modern(&context);
         let respond = |reply: Result<Reply<'_>, JsonRpcFailure>| match reply {
             Ok(reply) => Ok(reply.into_tool_result().into()),
             Err(JsonRpcFailure { error, failure }) => {
-                failure.into_iter().for_each(|failure| mcp_peer.record_failure(failure));
+                failure
+                    .into_iter()
+                    .for_each(|failure| mcp_peer.record_failure(failure));
                 Err(error)
             }
         };
         let PreparedCall { entry, invocation } = match prepared {
             Ok(prepared) => prepared,
             Err(PrepareError::Protocol(error)) => return Err(error),
-            Err(PrepareError::Unavailable(error)) => return respond(Reply::from_error(&error, modern)),
+            Err(PrepareError::Unavailable(error)) => {
+                return respond(Reply::from_error(&error, modern));
+            }
         };
         let id = invocation.id;
         let outcome = self.run_call(&entry, invocation, &mcp_peer, &context).await;
-        respond(Reply::from_call(&self.registry, (&entry, &mcp_peer.caller), id, &outcome, modern))
+        respond(Reply::from_call(
+            &self.registry,
+            (&entry, &mcp_peer.caller),
+            id,
+            &outcome,
+            modern,
+        ))
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let mcp_peer = self.peer_of(&context.extensions);
         if !mcp_peer.notifies.swap(true, Ordering::Relaxed) {
-            let (peer, McpPeer { caller, session_ended, .. }) = (context.peer, mcp_peer);
-            // The loop below lasts as long as the session. The extensions hold the peer's use of the session, which
-            // would otherwise never become idle.
+            let (
+                peer,
+                McpPeer {
+                    caller,
+                    session_ended,
+                    ..
+                },
+            ) = (context.peer, mcp_peer);
+            // The loop below lasts as long as the session. The extensions hold the peer's use of
+            // the session, which would otherwise never become idle.
             drop(context.extensions);
-            self.list_snapshot(&caller).notify_session(peer, session_ended).await;
+            self.list_snapshot(&caller)
+                .notify_session(peer, session_ended)
+                .await;
         }
     }
 
-    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
         Some(requested.clone())
     }
 
@@ -254,7 +324,8 @@ impl ServerHandler for Handler {
         }
     }
 
-    /// Refuses an unknown method. rmcp also calls this for a known method whose params cannot be read.
+    /// Refuses an unknown method. rmcp also calls this for a known method whose params cannot be
+    /// read.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -267,10 +338,21 @@ impl ServerHandler for Handler {
             "initialize" if !is_modern(&context) => INITIALIZE_PARAMS,
             "subscriptions/listen" => "params must have notifications, an object",
             method => {
-                let shown: String = method.chars().filter(|c| !c.is_control()).take(80).collect();
-                return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method `{shown}`"), None));
+                let shown: String = method
+                    .chars()
+                    .filter(|c| !c.is_control())
+                    .take(80)
+                    .collect();
+                return Err(ErrorData::new(
+                    ErrorCode::METHOD_NOT_FOUND,
+                    format!("there is no method `{shown}`"),
+                    None,
+                ));
             }
         };
-        Err(ErrorData::invalid_params(format!("{} cannot be read: {expected}", request.method), None))
+        Err(ErrorData::invalid_params(
+            format!("{} cannot be read: {expected}", request.method),
+            None,
+        ))
     }
 }

@@ -1,8 +1,8 @@
 //! `tools/list`: the caller's tools, page by page.
 //!
-//! The shape of a tool depends on its definition alone. So each tool is rendered once per catalog, for all callers. A
-//! cursor names the last tool of a page, so it survives a reload: the next page starts with the first tool after that
-//! name.
+//! The shape of a tool depends on its definition alone. So each tool is rendered once per catalog,
+//! for all callers. A cursor names the last tool of a page, so it survives a reload: the next page
+//! starts with the first tool after that name.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -41,8 +41,8 @@ struct RenderedCatalog {
 
 struct RenderedTool {
     tool: Tool,
-    /// The tool without its output schema, if the schema's root is not an object. Versions before 2026-07-28 do not
-    /// know such schemas.
+    /// The tool without its output schema, if the schema's root is not an object. Versions before
+    /// 2026-07-28 do not know such schemas.
     before_2026: Option<Tool>,
     digest: u64,
     has_header_parameters: bool,
@@ -50,14 +50,25 @@ struct RenderedTool {
 
 impl ToolLists {
     fn render_catalog(&self, catalog: &Arc<Catalog>) -> Arc<RenderedCatalog> {
-        if let Some(latest) = self.latest.load_full().filter(|latest| latest.catalog.as_ptr() == Arc::as_ptr(catalog)) {
+        if let Some(latest) = self
+            .latest
+            .load_full()
+            .filter(|latest| latest.catalog.as_ptr() == Arc::as_ptr(catalog))
+        {
             return latest;
         }
-        let entries =
-            catalog.entries().filter_map(|entry| Some((entry.definition.name.clone(), RenderedTool::render(entry)?)));
+        let entries = catalog.entries().filter_map(|entry| {
+            Some((entry.definition.name.clone(), RenderedTool::render(entry)?))
+        });
         let tools: BTreeMap<ToolName, RenderedTool> = entries.collect();
-        let has_header_parameters = tools.values().any(|rendered| rendered.has_header_parameters);
-        let rendered = Arc::new(RenderedCatalog { catalog: Arc::downgrade(catalog), tools, has_header_parameters });
+        let has_header_parameters = tools
+            .values()
+            .any(|rendered| rendered.has_header_parameters);
+        let rendered = Arc::new(RenderedCatalog {
+            catalog: Arc::downgrade(catalog),
+            tools,
+            has_header_parameters,
+        });
         self.latest.store(Some(rendered.clone()));
         rendered
     }
@@ -76,14 +87,30 @@ impl ToolLists {
         let after = cursor.map(decode_cursor).transpose()?;
         let rendered = self.render_catalog(catalog);
         let entries = catalog.tools_for(caller);
-        let start = after.map_or(0, |after| entries.partition_point(|entry| entry.definition.name.as_str() <= &*after));
-        let mut usable = entries.iter().skip(start).filter(|entry| entry.is_available()).filter_map(|entry| {
-            let name = &entry.definition.name;
-            Some((name, rendered.tools.get(name)?))
+        let start = after.map_or(0, |after| {
+            entries.partition_point(|entry| entry.definition.name.as_str() <= &*after)
         });
+        let mut usable = entries
+            .iter()
+            .skip(start)
+            .filter(|entry| entry.is_available())
+            .filter_map(|entry| {
+                let name = &entry.definition.name;
+                Some((name, rendered.tools.get(name)?))
+            });
         let page: Vec<_> = usable.by_ref().take(PAGE_SIZE).collect();
-        let next = usable.next().and_then(|_| page.last()).map(|(last, _)| encode_cursor(last));
-        let tool = |shown: &RenderedTool| shown.before_2026.as_ref().filter(|_| !modern).unwrap_or(&shown.tool).clone();
+        let next = usable
+            .next()
+            .and_then(|_| page.last())
+            .map(|(last, _)| encode_cursor(last));
+        let tool = |shown: &RenderedTool| {
+            shown
+                .before_2026
+                .as_ref()
+                .filter(|_| !modern)
+                .unwrap_or(&shown.tool)
+                .clone()
+        };
         Ok((page.iter().map(|(_, shown)| tool(shown)).collect(), next))
     }
 
@@ -91,13 +118,22 @@ impl ToolLists {
     pub(super) fn list_digest(&self, catalog: &Arc<Catalog>, caller: &Caller) -> u64 {
         let rendered = self.render_catalog(catalog);
         let mut all = DefaultHasher::new();
-        for entry in catalog.tools_for(caller).iter().filter(|entry| entry.is_available()) {
-            rendered.tools.get(&entry.definition.name).map(|tool| tool.digest).hash(&mut all);
+        for entry in catalog
+            .tools_for(caller)
+            .iter()
+            .filter(|entry| entry.is_available())
+        {
+            rendered
+                .tools
+                .get(&entry.definition.name)
+                .map(|tool| tool.digest)
+                .hash(&mut all);
         }
         all.finish()
     }
 
-    /// The tool that a name means to this caller, if clients repeat some of its parameters in headers.
+    /// The tool that a name means to this caller, if clients repeat some of its parameters in
+    /// headers.
     pub(super) fn tool_with_header_parameters(
         &self,
         catalog: &Arc<Catalog>,
@@ -122,14 +158,21 @@ impl RenderedTool {
         let mut digest = DefaultHasher::new();
         text.hash(&mut digest);
         let tool: Tool = serde_json::from_value(json).ok()?;
-        let output_is_object =
-            tool.output_schema.as_deref().is_none_or(|schema| schema.get("type") == Some(&Value::from("object")));
+        let output_is_object = tool
+            .output_schema
+            .as_deref()
+            .is_none_or(|schema| schema.get("type") == Some(&Value::from("object")));
         let before_2026 = (!output_is_object).then(|| {
             let mut tool = tool.clone();
             tool.output_schema = None;
             tool
         });
-        Some(Self { tool, before_2026, digest: digest.finish(), has_header_parameters: text.contains(HEADER_MARK) })
+        Some(Self {
+            tool,
+            before_2026,
+            digest: digest.finish(),
+            has_header_parameters: text.contains(HEADER_MARK),
+        })
     }
 }
 
@@ -140,7 +183,11 @@ fn encode_cursor(last: &ToolName) -> String {
 fn decode_cursor(cursor: &str) -> Result<String, ErrorData> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok();
     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-    text.and_then(|text| text.strip_prefix(CURSOR_PREFIX).map(str::to_owned)).ok_or_else(|| {
-        ErrorData::invalid_params("invalid cursor: send nextCursor of the previous page unchanged", None)
-    })
+    text.and_then(|text| text.strip_prefix(CURSOR_PREFIX).map(str::to_owned))
+        .ok_or_else(|| {
+            ErrorData::invalid_params(
+                "invalid cursor: send nextCursor of the previous page unchanged",
+                None,
+            )
+        })
 }

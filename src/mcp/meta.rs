@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::call::{Idempotency, IdempotencyKey, Invocation, JsonObject, Page, Policy, TraceContext, request_fields};
+use crate::call::{
+    Idempotency, IdempotencyKey, Invocation, JsonObject, Page, Policy, TraceContext, request_fields,
+};
 
 /// Prefix of the keys of this service.
 const KEY_PREFIX: &str = "toolcrib/";
@@ -16,40 +18,65 @@ const KNOWN_KEYS: &str = "idempotencyKey, runId, toolUseId, context, cache, time
 ///
 /// # Errors
 /// The key, and what would be right.
-pub(super) fn apply_meta(meta: &JsonObject, policy: &Policy, invocation: &mut Invocation) -> Result<(), String> {
+pub(super) fn apply_meta(
+    meta: &JsonObject,
+    policy: &Policy,
+    invocation: &mut Invocation,
+) -> Result<(), String> {
     for (name, value) in meta {
-        let Some(key) = name.strip_prefix(KEY_PREFIX) else { continue };
-        apply_key(key, value, policy, invocation).map_err(|error| format!("_meta, {name}: {error}"))?;
+        let Some(key) = name.strip_prefix(KEY_PREFIX) else {
+            continue;
+        };
+        apply_key(key, value, policy, invocation)
+            .map_err(|error| format!("_meta, {name}: {error}"))?;
     }
     Ok(())
 }
 
-/// The trace in `_meta`, under the two keys that MCP takes from W3C Trace Context (2026-07-28, `_meta`).
+/// The trace in `_meta`, under the two keys that MCP takes from W3C Trace Context (2026-07-28,
+/// `_meta`).
 pub(super) fn trace_from_meta(meta: &JsonObject) -> Option<Arc<TraceContext>> {
     let text = |name: &str| meta.get(name).and_then(Value::as_str).map(str::as_bytes);
     TraceContext::from_headers(text("traceparent"), text("tracestate")).map(Arc::new)
 }
 
-fn apply_key(key: &str, value: &Value, policy: &Policy, invocation: &mut Invocation) -> Result<(), String> {
+fn apply_key(
+    key: &str,
+    value: &Value,
+    policy: &Policy,
+    invocation: &mut Invocation,
+) -> Result<(), String> {
     let value = value.clone();
     match key {
         "idempotencyKey" => apply_idempotency_key(value, policy, invocation)?,
         "runId" => invocation.run_id = request_fields::parse_id(key, value)?.map(Into::into),
-        "toolUseId" => invocation.tool_use_id = request_fields::parse_id(key, value)?.map(Into::into),
+        "toolUseId" => {
+            invocation.tool_use_id = request_fields::parse_id(key, value)?.map(Into::into)
+        }
         "context" => invocation.context = Arc::new(request_fields::parse_context(value)?),
         "cache" => invocation.cache = request_fields::parse_cache_mode(value)?,
         "timeout" => {
-            let end = request_fields::parse_timeout(value)?.and_then(|timeout| invocation.started.checked_add(timeout));
+            let end = request_fields::parse_timeout(value)?
+                .and_then(|timeout| invocation.started.checked_add(timeout));
             // A timeout that the clock cannot represent is no limit.
-            end.into_iter().for_each(|end| invocation.shorten_deadline(end));
+            end.into_iter()
+                .for_each(|end| invocation.shorten_deadline(end));
         }
         "page" => invocation.page = Page::from_json(value)?,
-        _ => return Err(format!("unknown key; the keys are {KNOWN_KEYS}, each with the prefix `{KEY_PREFIX}`")),
+        _ => {
+            return Err(format!(
+                "unknown key; the keys are {KNOWN_KEYS}, each with the prefix `{KEY_PREFIX}`"
+            ));
+        }
     }
     Ok(())
 }
 
-fn apply_idempotency_key(value: Value, policy: &Policy, invocation: &mut Invocation) -> Result<(), String> {
+fn apply_idempotency_key(
+    value: Value,
+    policy: &Policy,
+    invocation: &mut Invocation,
+) -> Result<(), String> {
     let key = match value {
         Value::Null => return Ok(()),
         Value::String(text) => IdempotencyKey::parse(text.as_bytes()),

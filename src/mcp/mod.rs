@@ -1,9 +1,9 @@
 //! The MCP server: the same tools for MCP clients, over any transport.
 //!
-//! `Handler` is rmcp's `ServerHandler` over the registry. It knows no HTTP. A transport that knows the caller passes it
-//! in an `McpPeer`. A peer without one (standard input and output) is the operator. A call passes through its tool's
-//! stack like any other call, so limits, cache, ledger and policies are the same as in REST. This folder only
-//! translates requests and answers.
+//! `Handler` is rmcp's `ServerHandler` over the registry. It knows no HTTP. A transport that knows
+//! the caller passes it in an `McpPeer`. A peer without one (standard input and output) is the
+//! operator. A call passes through its tool's stack like any other call, so limits, cache, ledger
+//! and policies are the same as in REST. This folder only translates requests and answers.
 
 mod call;
 mod content;

@@ -25,13 +25,14 @@ pub struct McpPeer {
     pub session_ended: CancellationToken,
     /// Whether the end of a request's own stream means that its caller has disconnected.
     ///
-    /// Without sessions, this is so: nothing else tells the service that the client is gone. The tool's `on_disconnect`
-    /// then decides what happens to the call. In a session, and on standard input, the same signal from rmcp means a
-    /// cancel notification, which always cancels the call.
+    /// Without sessions, this is so: nothing else tells the service that the client is gone. The
+    /// tool's `on_disconnect` then decides what happens to the call. In a session, and on standard
+    /// input, the same signal from rmcp means a cancel notification, which always cancels the call.
     pub stream_end_disconnects: bool,
     /// Whether a task already notifies the session of changes to its tools.
     pub notifies: Arc<AtomicBool>,
-    /// The failure whose REST status the transport must use, once the call was refused with a JSON-RPC error.
+    /// The failure whose REST status the transport must use, once the call was refused with a
+    /// JSON-RPC error.
     pub failure: Arc<Mutex<Option<Box<Failure>>>>,
     /// Values that must live as long as the request, such as its use of a session.
     pub keep_alive: Option<Arc<dyn Any + Send + Sync>>,
@@ -56,7 +57,10 @@ impl McpPeer {
 
     /// Takes the failure for which the call was refused, if there is one.
     pub fn take_failure(&self) -> Option<Box<Failure>> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     pub(super) fn record_failure(&self, failure: Box<Failure>) {

@@ -1,7 +1,8 @@
 //! Forwards a tool's progress to the client, as `notifications/progress`.
 //!
-//! This never slows the tool down, because the call runs in a task of its own. If a client reads slowly, the oldest
-//! events are dropped. The next notification has their number (`toolcrib/missed`).
+//! This never slows the tool down, because the call runs in a task of its own. If a client reads
+//! slowly, the oldest events are dropped. The next notification has their number
+//! (`toolcrib/missed`).
 
 use rmcp::model::{MetaObject, NotificationMetaObject, ProgressNotificationParam, ProgressToken};
 use rmcp::{Peer, RoleServer};
@@ -28,7 +29,12 @@ struct ProgressNumbers {
 
 impl ProgressForwarder {
     pub(super) fn new(listener: Listener, peer: Peer<RoleServer>, token: ProgressToken) -> Self {
-        Self { listener, peer, token, numbers: ProgressNumbers::default() }
+        Self {
+            listener,
+            peer,
+            token,
+            numbers: ProgressNumbers::default(),
+        }
     }
 
     /// Forwards events until `ended`, including those that were sent before `ended`.
@@ -47,24 +53,33 @@ impl ProgressForwarder {
     }
 
     async fn forward(&mut self, event: Event) -> bool {
-        let Event::Progress(progress) = event else { return true };
+        let Event::Progress(progress) = event else {
+            return true;
+        };
         let notification = self.numbers.notification(&self.token, &progress);
         self.peer.notify_progress(notification).await.is_ok()
     }
 }
 
 impl ProgressNumbers {
-    fn notification(&mut self, token: &ProgressToken, progress: &Progress) -> ProgressNotificationParam {
+    fn notification(
+        &mut self,
+        token: &ProgressToken,
+        progress: &Progress,
+    ) -> ProgressNotificationParam {
         let data: Value = serde_json::from_str(progress.data.get()).unwrap_or_default();
         let number = |name: &str| data.get(name).and_then(Value::as_f64);
-        let mut notification = ProgressNotificationParam::new(token.clone(), self.next_number(number("progress")));
+        let mut notification =
+            ProgressNotificationParam::new(token.clone(), self.next_number(number("progress")));
         notification.total = number("total");
         notification.message = match (&data, data.get("message")) {
             (_, Some(Value::String(message))) => Some(message.clone()),
             (Value::String(text), _) => Some(text.clone()),
             (Value::Null, _) => None,
             // An object with nothing but the numbers needs no message.
-            (Value::Object(fields), None) if number("progress").is_some() && fields.len() <= 2 => None,
+            (Value::Object(fields), None) if number("progress").is_some() && fields.len() <= 2 => {
+                None
+            }
             (other, _) => Some(other.to_string()),
         };
         if progress.missed > 0 {
@@ -75,7 +90,8 @@ impl ProgressNumbers {
         notification
     }
 
-    /// The next number: the tool's own, raised just above the last number if it is not greater; else a count.
+    /// The next number: the tool's own, raised just above the last number if it is not greater;
+    /// else a count.
     fn next_number(&mut self, of_tool: Option<f64>) -> f64 {
         self.has_tool_numbers |= of_tool.is_some();
         let next = match (self.last, of_tool) {
@@ -96,10 +112,20 @@ mod tests {
     #[test]
     fn progress_numbers_always_increase() {
         let mut steps = ProgressNumbers::default();
-        assert_eq!([None, None, None].map(|number| steps.next_number(number)), [1.0, 2.0, 3.0]);
+        assert_eq!(
+            [None, None, None].map(|number| steps.next_number(number)),
+            [1.0, 2.0, 3.0]
+        );
         let mut steps = ProgressNumbers::default();
-        let sent =
-            [Some(0.0), Some(50.0), Some(50.0), None, Some(100.0), Some(2.0)].map(|number| steps.next_number(number));
+        let sent = [
+            Some(0.0),
+            Some(50.0),
+            Some(50.0),
+            None,
+            Some(100.0),
+            Some(2.0),
+        ]
+        .map(|number| steps.next_number(number));
         assert!(sent.windows(2).all(|pair| pair[0] < pair[1]), "{sent:?}");
         assert_eq!((sent[0], sent[1], sent[4]), (0.0, 50.0, 100.0));
     }

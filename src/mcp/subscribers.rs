@@ -10,8 +10,8 @@ use super::list::ToolLists;
 use crate::call::Caller;
 use crate::registry::Registry;
 
-/// The digest of one caller's list, as of the last check. Only changes that this caller can see count, so it learns
-/// nothing about the tools of others.
+/// The digest of one caller's list, as of the last check. Only changes that this caller can see
+/// count, so it learns nothing about the tools of others.
 pub(super) struct ListSnapshot {
     registry: Arc<Registry>,
     lists: Arc<ToolLists>,
@@ -24,7 +24,13 @@ impl ListSnapshot {
     pub(super) fn new(registry: Arc<Registry>, lists: Arc<ToolLists>, caller: Arc<Caller>) -> Self {
         let changes = registry.watch_changes();
         let digest = lists.list_digest(&registry.catalog(), &caller);
-        Self { registry, lists, caller, changes, digest }
+        Self {
+            registry,
+            lists,
+            caller,
+            changes,
+            digest,
+        }
     }
 
     /// Returns when this caller's list has changed. It never returns when the registry is gone.
@@ -33,15 +39,22 @@ impl ListSnapshot {
             if self.changes.changed().await.is_err() {
                 return std::future::pending().await;
             }
-            let digest = self.lists.list_digest(&self.registry.catalog(), &self.caller);
+            let digest = self
+                .lists
+                .list_digest(&self.registry.catalog(), &self.caller);
             if std::mem::replace(&mut self.digest, digest) != digest {
                 return;
             }
         }
     }
 
-    /// Notifies a session of every change, until `session_ended` is tripped or a notification fails.
-    pub(super) async fn notify_session(mut self, peer: Peer<RoleServer>, session_ended: CancellationToken) {
+    /// Notifies a session of every change, until `session_ended` is tripped or a notification
+    /// fails.
+    pub(super) async fn notify_session(
+        mut self,
+        peer: Peer<RoleServer>,
+        session_ended: CancellationToken,
+    ) {
         loop {
             tokio::select! {
                 () = session_ended.cancelled() => return,

@@ -8,9 +8,13 @@ use super::families::Families;
 use crate::ledger::{LedgerObserver, Size};
 
 /// Buckets for rows in one commit. The writer's queue bounds them at about a thousand.
-const ROWS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+const ROWS: [f64; 11] = [
+    1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
+];
 /// Buckets in seconds, from a commit without fsync to a failing disk.
-const SECONDS: [f64; 14] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+const SECONDS: [f64; 14] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+];
 
 /// Metrics of the ledger's commits. The ledger updates them.
 pub struct CommitMetrics {
@@ -29,7 +33,11 @@ pub struct CommitMetrics {
 
 impl CommitMetrics {
     pub(super) fn new(families: &Families) -> Result<Self, Error> {
-        let commits = families.counter_vec("toolcrib_ledger_commits_total", "Commits, by outcome.", &["outcome"])?;
+        let commits = families.counter_vec(
+            "toolcrib_ledger_commits_total",
+            "Commits, by outcome.",
+            &["outcome"],
+        )?;
         let jumps = families.counter_vec(
             "toolcrib_clock_jumps_total",
             "Times that the wall clock was moved by more than five minutes at once.",

@@ -2,7 +2,8 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    Counter, Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Counter, Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry,
 };
 
 /// Creates families in one registry.
@@ -17,7 +18,12 @@ impl Families {
         Ok(family)
     }
 
-    pub(super) fn counter_vec(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, Error> {
+    pub(super) fn counter_vec(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<IntCounterVec, Error> {
         self.register(IntCounterVec::new(Opts::new(name, help), labels)?)
     }
 
@@ -30,12 +36,24 @@ impl Families {
         self.register(IntGauge::new(name, help)?)
     }
 
-    pub(super) fn gauge_vec(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, Error> {
+    pub(super) fn gauge_vec(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<IntGaugeVec, Error> {
         self.register(IntGaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    pub(super) fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Result<Histogram, Error> {
-        self.register(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
+    pub(super) fn histogram(
+        &self,
+        name: &str,
+        help: &str,
+        buckets: &[f64],
+    ) -> Result<Histogram, Error> {
+        self.register(Histogram::with_opts(
+            HistogramOpts::new(name, help).buckets(buckets.to_vec()),
+        )?)
     }
 
     pub(super) fn histogram_vec(
@@ -45,6 +63,9 @@ impl Families {
         labels: &[&str],
         buckets: &[f64],
     ) -> Result<HistogramVec, Error> {
-        self.register(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
+        self.register(HistogramVec::new(
+            HistogramOpts::new(name, help).buckets(buckets.to_vec()),
+            labels,
+        )?)
     }
 }

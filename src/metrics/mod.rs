@@ -1,8 +1,8 @@
 //! The metrics of `GET /metrics`, counted where events happen.
 //!
-//! Each service has its own registry; nothing is global. Code that counts gets its handles once at the start
-//! ([`ToolMetrics`], [`CommitMetrics`]). Label values come from closed sets: registered tools, the enums of `call`,
-//! the routes. Callers, runs and unknown names never become a label.
+//! Each service has its own registry; nothing is global. Code that counts gets its handles once at
+//! the start ([`ToolMetrics`], [`CommitMetrics`]). Label values come from closed sets: registered
+//! tools, the enums of `call`, the routes. Callers, runs and unknown names never become a label.
 
 mod commits;
 mod families;
@@ -28,7 +28,8 @@ use crate::call::ToolName;
 /// The media type of [`Metrics::render`]: the text format that every scraper reads.
 pub use prometheus::TEXT_FORMAT;
 
-/// The metrics cannot be set up, because two families have the same name. This is a bug of this module.
+/// The metrics cannot be set up, because two families have the same name. This is a bug of this
+/// module.
 pub use prometheus::Error;
 
 /// All families. Clones share them.
@@ -38,7 +39,8 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     registry: Registry,
     tools: ToolFamilies,
-    /// The tools with series. Each value is shared with the tool's stacks, so its count shows whether one exists.
+    /// The tools with series. Each value is shared with the tool's stacks, so its count shows
+    /// whether one exists.
     registered: Mutex<BTreeMap<ToolName, Arc<()>>>,
     requests: IntCounterVec,
     commits: Arc<CommitMetrics>,
@@ -53,8 +55,15 @@ impl Metrics {
     /// See [`Error`].
     pub fn new() -> Result<Self, Error> {
         let families = Families::default();
-        let build = Opts::new("toolcrib_build_info", "Always 1. The label has the version.");
-        families.register(IntGauge::with_opts(build.const_label("version", env!("CARGO_PKG_VERSION")))?)?.set(1);
+        let build = Opts::new(
+            "toolcrib_build_info",
+            "Always 1. The label has the version.",
+        );
+        families
+            .register(IntGauge::with_opts(
+                build.const_label("version", env!("CARGO_PKG_VERSION")),
+            )?)?
+            .set(1);
         Ok(Self(Arc::new(Inner {
             tools: ToolFamilies::new(&families)?,
             registered: Mutex::default(),
@@ -70,10 +79,14 @@ impl Metrics {
         })))
     }
 
-    /// The handles for a tool's stack. `cached`: the stack has a cache. The tool's series exist as long as one of its
-    /// stacks. After that they are shown once more with their last numbers.
+    /// The handles for a tool's stack. `cached`: the stack has a cache. The tool's series exist as
+    /// long as one of its stacks. After that they are shown once more with their last numbers.
     pub fn tool_metrics(&self, name: &ToolName, cached: bool) -> ToolMetrics {
-        let mut registered = self.0.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registered = self
+            .0
+            .registered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let alive = registered.entry(name.clone()).or_default().clone();
         self.0.tools.for_tool(name, cached, alive)
     }
@@ -98,8 +111,16 @@ impl Metrics {
     /// # Errors
     /// See [`Error`].
     pub fn render(&self, now: ServiceState) -> Result<String, Error> {
-        let Inner { registry, tools, registered, state_gauges: levels, process, .. } = &*self.0;
-        // The lock is held to the end: no value is updated twice, and no tool returns while its series are removed.
+        let Inner {
+            registry,
+            tools,
+            registered,
+            state_gauges: levels,
+            process,
+            ..
+        } = &*self.0;
+        // The lock is held to the end: no value is updated twice, and no tool returns while its
+        // series are removed.
         let mut registered = registered.lock().unwrap_or_else(PoisonError::into_inner);
         levels.set(now);
         process.update();

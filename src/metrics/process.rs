@@ -1,7 +1,7 @@
 //! Metrics of the process, under the names that every Prometheus client uses.
 //!
-//! The `process` feature of the library is not used: it counts processor time in whole seconds and needs a second
-//! version of rustix.
+//! The `process` feature of the library is not used: it counts processor time in whole seconds and
+//! needs a second version of rustix.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,19 +21,36 @@ pub(super) struct ProcessMetrics {
 
 impl ProcessMetrics {
     pub(super) fn new(families: &Families) -> Result<Self, Error> {
-        let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let start = families.gauge("process_start_time_seconds", "When the service started, in Unix seconds.")?;
+        let started_at = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
+        let start = families.gauge(
+            "process_start_time_seconds",
+            "When the service started, in Unix seconds.",
+        )?;
         start.set(i64::try_from(started_at).unwrap_or_default());
         if let Some(limit) = getrlimit(Resource::Nofile).current {
             let max_fds = families.gauge("process_max_fds", "File handles that may be open.")?;
             max_fds.set(i64::try_from(limit).unwrap_or(i64::MAX));
         }
-        let gauge = |known: Option<i64>, name, help| known.map(|_| families.gauge(name, help)).transpose();
+        let gauge =
+            |known: Option<i64>, name, help| known.map(|_| families.gauge(name, help)).transpose();
         Ok(Self {
-            cpu_seconds: families
-                .seconds_counter("process_cpu_seconds_total", "Processor time used, user and system.")?,
-            resident_bytes: gauge(resident_bytes(), "process_resident_memory_bytes", "Memory in use.")?,
-            open_fds: gauge(open_fds(), "process_open_fds", "File handles that are open.")?,
+            cpu_seconds: families.seconds_counter(
+                "process_cpu_seconds_total",
+                "Processor time used, user and system.",
+            )?,
+            resident_bytes: gauge(
+                resident_bytes(),
+                "process_resident_memory_bytes",
+                "Memory in use.",
+            )?,
+            open_fds: gauge(
+                open_fds(),
+                "process_open_fds",
+                "File handles that are open.",
+            )?,
         })
     }
 
@@ -41,7 +58,8 @@ impl ProcessMetrics {
     pub(super) fn update(&self) {
         let used = clock_gettime(ClockId::ProcessCPUTime);
         let used = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
-        self.cpu_seconds.inc_by((used - self.cpu_seconds.get()).max(0.0));
+        self.cpu_seconds
+            .inc_by((used - self.cpu_seconds.get()).max(0.0));
         if let (Some(gauge), Some(bytes)) = (&self.resident_bytes, resident_bytes()) {
             gauge.set(bytes);
         }

@@ -9,7 +9,8 @@ use super::families::Families;
 /// The current state of the service.
 #[derive(Debug, Clone)]
 pub struct ServiceState {
-    /// Calls in flight, including those that wait for a permit, the tool or the commit of their row.
+    /// Calls in flight, including those that wait for a permit, the tool or the commit of their
+    /// row.
     pub calls: usize,
     /// The number of results in memory.
     pub cache_entries: u64,
@@ -86,15 +87,28 @@ impl StateGauges {
         self.cache_entries.set(level(now.cache_entries));
         self.cache_bytes.set(level(now.cache_bytes));
         self.ledger_up.set(now.ledger_up.into());
-        self.lines_lost.inc_by(now.lines_lost.saturating_sub(self.lines_lost.get()));
+        self.lines_lost
+            .inc_by(now.lines_lost.saturating_sub(self.lines_lost.get()));
         // Removed sources must have no series.
         self.source_up.reset();
         self.source_replaced.reset();
         self.source_quarantined.reset();
-        for SourceSample { name, up, replaced, quarantined } in &now.sources {
-            self.source_up.with_label_values(&[&**name]).set((*up).into());
-            self.source_replaced.with_label_values(&[&**name]).inc_by(*replaced);
-            self.source_quarantined.with_label_values(&[&**name]).set(level(*quarantined as u64));
+        for SourceSample {
+            name,
+            up,
+            replaced,
+            quarantined,
+        } in &now.sources
+        {
+            self.source_up
+                .with_label_values(&[&**name])
+                .set((*up).into());
+            self.source_replaced
+                .with_label_values(&[&**name])
+                .inc_by(*replaced);
+            self.source_quarantined
+                .with_label_values(&[&**name])
+                .set(level(*quarantined as u64));
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::{Error, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+use prometheus::{
+    Error, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+};
 
 use super::families::Families;
 use crate::call::{CacheStatus, ErrorKind, ToolName};
@@ -30,13 +32,17 @@ impl OutcomeLabel {
     }
 
     fn all() -> impl Iterator<Item = Self> {
-        [Self::Ok, Self::ToolError].into_iter().chain(ErrorKind::ALL.into_iter().map(Self::Failed))
+        [Self::Ok, Self::ToolError]
+            .into_iter()
+            .chain(ErrorKind::ALL.into_iter().map(Self::Failed))
     }
 }
 
 /// Buckets in seconds, from a cached answer to a slow agent.
-const SECONDS: [f64; 18] =
-    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+const SECONDS: [f64; 18] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0, 30.0, 60.0,
+];
 
 /// The metric families with a label `tool`.
 pub(super) struct ToolFamilies {
@@ -87,11 +93,14 @@ impl ToolFamilies {
 
     pub(super) fn for_tool(&self, tool: &ToolName, cached: bool, alive: Arc<()>) -> ToolMetrics {
         let name = tool.as_str();
-        // Without a cache, `off` is the only status. With one, only calls that were refused before the cache layer
-        // have `off`.
+        // Without a cache, `off` is the only status. With one, only calls that were refused before
+        // the cache layer have `off`.
         let can_occur = |status| cached != (status == CacheStatus::Off);
         let ok = CacheStatus::ALL.map(|status| {
-            can_occur(status).then(|| self.calls.with_label_values(&[name, OutcomeLabel::Ok.as_str(), status.as_str()]))
+            can_occur(status).then(|| {
+                self.calls
+                    .with_label_values(&[name, OutcomeLabel::Ok.as_str(), status.as_str()])
+            })
         });
         ToolMetrics {
             tool: tool.clone(),
@@ -113,7 +122,9 @@ impl ToolFamilies {
         // An error only means that the series did not exist.
         for outcome in OutcomeLabel::all() {
             for status in CacheStatus::ALL {
-                let _ = self.calls.remove_label_values(&[name, outcome.as_str(), status.as_str()]);
+                let _ = self
+                    .calls
+                    .remove_label_values(&[name, outcome.as_str(), status.as_str()]);
             }
         }
         let _ = self.seconds.remove_label_values(&[name]);
@@ -127,7 +138,9 @@ impl ToolFamilies {
 
     /// Sets the state of a tool's circuit breaker.
     pub(super) fn set_breaker_state(&self, tool: &ToolName, level: i64) {
-        self.breaker_state.with_label_values(&[tool.as_str()]).set(level);
+        self.breaker_state
+            .with_label_values(&[tool.as_str()])
+            .set(level);
     }
 }
 
@@ -137,8 +150,8 @@ pub struct ToolMetrics {
     tool: ToolName,
     /// Counters of successful calls by cache status, because most calls end so.
     ok: [Option<IntCounter>; 6],
-    /// The series of other outcomes are created when they first occur. Otherwise an idle tool would show a hundred
-    /// zeros.
+    /// The series of other outcomes are created when they first occur. Otherwise an idle tool would
+    /// show a hundred zeros.
     others: IntCounterVec,
     seconds: Histogram,
     retries: IntCounter,
@@ -150,12 +163,21 @@ pub struct ToolMetrics {
 }
 
 impl ToolMetrics {
-    /// Counts the end of a call. `took` is its duration, or `None` if it was refused. `attempts` is the number of its
-    /// attempts.
-    pub fn record_end(&self, outcome: OutcomeLabel, cache: CacheStatus, took: Option<Duration>, attempts: u32) {
+    /// Counts the end of a call. `took` is its duration, or `None` if it was refused. `attempts` is
+    /// the number of its attempts.
+    pub fn record_end(
+        &self,
+        outcome: OutcomeLabel,
+        cache: CacheStatus,
+        took: Option<Duration>,
+        attempts: u32,
+    ) {
         match (outcome, &self.ok[cache as usize]) {
             (OutcomeLabel::Ok, Some(counter)) => counter.inc(),
-            _ => self.others.with_label_values(&[self.tool.as_str(), outcome.as_str(), cache.as_str()]).inc(),
+            _ => self
+                .others
+                .with_label_values(&[self.tool.as_str(), outcome.as_str(), cache.as_str()])
+                .inc(),
         }
         if let Some(took) = took {
             self.seconds.observe(took.as_secs_f64());

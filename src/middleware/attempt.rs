@@ -1,7 +1,8 @@
 //! Runs one attempt: applies its time limit, catches its panic, and writes its row if it failed.
 //!
-//! This layer is below `retry`, so each attempt has its own time limit. A panic of a tool becomes an error result
-//! (`is_error`), so no tool can stop the service. If a layer above drops an attempt, `record` writes the attempt's row.
+//! This layer is below `retry`, so each attempt has its own time limit. A panic of a tool becomes
+//! an error result (`is_error`), so no tool can stop the service. If a layer above drops an
+//! attempt, `record` writes the attempt's row.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -27,15 +28,20 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Makes the layer; each attempt may take `timeout`. With `records_digests`, messages that may quote the call go
-    /// neither into the ledger nor into the log.
+    /// Makes the layer; each attempt may take `timeout`. With `records_digests`, messages that may
+    /// quote the call go neither into the ledger nor into the log.
     pub fn layer(
         ledger: &Arc<dyn Ledger>,
         redactor: &Arc<Redactor>,
         timeout: Duration,
         records_digests: bool,
     ) -> InterceptorLayer<Self> {
-        InterceptorLayer::new(Self { ledger: ledger.clone(), redactor: redactor.clone(), timeout, records_digests })
+        InterceptorLayer::new(Self {
+            ledger: ledger.clone(),
+            redactor: redactor.clone(),
+            timeout,
+            records_digests,
+        })
     }
 }
 
@@ -58,12 +64,16 @@ impl Interceptor for Attempt {
             Ok(Err(panic)) => {
                 let message = sanitize::clean_text(panic_message(&*panic));
                 let message = self.redactor.redact_text(&message);
-                // The message of the panic may contain any data of the call. It goes into the result and so into the
-                // ledger, but not into the log.
+                // The message of the panic may contain any data of the call. It goes into the
+                // result and so into the ledger, but not into the log.
                 tracing::error!(%id, "a tool panicked");
-                Ok(Arc::new(ToolResult::error(format!("The tool failed unexpectedly: {message}"))))
+                Ok(Arc::new(ToolResult::error(format!(
+                    "The tool failed unexpectedly: {message}"
+                ))))
             }
-            Err(_) => Err(CallError::AttemptTimedOut { after: self.timeout }),
+            Err(_) => Err(CallError::AttemptTimedOut {
+                after: self.timeout,
+            }),
         };
         report.lock().attempt_started_at = None;
         if let Err(error) = &outcome {
@@ -88,5 +98,6 @@ impl Interceptor for Attempt {
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it panicked")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("it panicked")
 }

@@ -1,8 +1,9 @@
 //! Counts what each caller holds of one tool: permits and waiting calls, both bounded.
 //!
-//! A caller has an entry only while one of its calls runs or waits, so the table is never larger than the number of
-//! calls. A tool's semaphore is first in, first out. A call that waits for its caller's share must not stand in that
-//! queue, or it would block other callers' calls behind it. So a call takes its share first.
+//! A caller has an entry only while one of its calls runs or waits, so the table is never larger
+//! than the number of calls. A tool's semaphore is first in, first out. A call that waits for its
+//! caller's share must not stand in that queue, or it would block other callers' calls behind it.
+//! So a call takes its share first.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +28,10 @@ struct Share {
 impl CallerShares {
     /// Makes an empty table. Each caller may hold `per_caller` permits.
     pub(super) fn new(per_caller: usize) -> Self {
-        Self { max_permits: per_caller, entries: Mutex::default() }
+        Self {
+            max_permits: per_caller,
+            entries: Mutex::default(),
+        }
     }
 
     /// Maximum number of permits of one caller.
@@ -94,10 +98,14 @@ impl Membership {
         Ok(())
     }
 
-    /// Counts the call as waiting, unless `max_waiting` calls of its caller wait already. Returns whether the call may wait.
+    /// Counts the call as waiting, unless `max_waiting` calls of its caller wait already. Returns
+    /// whether the call may wait.
     pub(super) fn begin_waiting(&mut self, max_waiting: usize) -> bool {
         let mut table = self.shares.lock_entries();
-        if let Some(share) = table.get_mut(&self.caller).filter(|share| share.waiting < max_waiting) {
+        if let Some(share) = table
+            .get_mut(&self.caller)
+            .filter(|share| share.waiting < max_waiting)
+        {
             share.waiting += 1;
             self.is_waiting = true;
         }
@@ -116,8 +124,8 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // The permit is released before the entry is removed. In the opposite order, the caller's next call could
-        // create a new entry with all permits free while this permit is still held.
+        // The permit is released before the entry is removed. In the opposite order, the caller's
+        // next call could create a new entry with all permits free while this permit is still held.
         self.permit = None;
         let mut table = self.shares.lock_entries();
         if let Some(share) = table.get_mut(&self.caller) {
@@ -140,7 +148,10 @@ mod tests {
         let ann: Arc<str> = "ann".into();
         let (mut first, mut second) = (shares.join(&ann), shares.join(&ann));
         assert!(first.try_acquire() && !second.try_acquire());
-        assert!(shares.join(&"bob".into()).try_acquire(), "another caller has permits of its own");
+        assert!(
+            shares.join(&"bob".into()).try_acquire(),
+            "another caller has permits of its own"
+        );
         assert_eq!(shares.caller_count(), 1);
         drop(first);
         assert!(second.try_acquire());
@@ -174,7 +185,10 @@ mod tests {
         tokio::task::yield_now().await;
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
-        assert!(shares.join(&ann).begin_waiting(1), "a call that gave up is not counted");
+        assert!(
+            shares.join(&ann).begin_waiting(1),
+            "a call that gave up is not counted"
+        );
         drop(first);
         assert_eq!(shares.caller_count(), 0);
         assert!(shares.join(&ann).try_acquire());

@@ -1,12 +1,13 @@
 //! Refuses calls of a tool for some seconds while its runner is unavailable.
 //!
-//! After five failures of the runner in a row, the circuit opens and calls are refused for five seconds. Then one call
-//! passes as the probe, and its end closes the circuit or opens it again. This layer is below the cache, so stored
-//! results are still served. It is above the bulkhead, so a refused call takes no permit and no unit.
+//! After five failures of the runner in a row, the circuit opens and calls are refused for five
+//! seconds. Then one call passes as the probe, and its end closes the circuit or opens it again.
+//! This layer is below the cache, so stored results are still served. It is above the bulkhead, so
+//! a refused call takes no permit and no unit.
 //!
-//! Only a failure counts that predicts that the next call fails too: the runner could not be reached, or did not answer
-//! in time. Failures that certain arguments cause, and an upstream that asks for fewer calls, show that the runner is
-//! alive.
+//! Only a failure counts that predicts that the next call fails too: the runner could not be
+//! reached, or did not answer in time. Failures that certain arguments cause, and an upstream that
+//! asks for fewer calls, show that the runner is alive.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,8 +72,8 @@ pub struct BreakerStatus {
 /// The breaker of one tool. It survives when the tool's stack is rebuilt around the same runner.
 #[derive(Debug, Default)]
 pub struct Breaker {
-    /// Whether the circuit is not closed, or there were failures. A call of a healthy tool reads only this flag,
-    /// without a lock.
+    /// Whether the circuit is not closed, or there were failures. A call of a healthy tool reads
+    /// only this flag, without a lock.
     has_failures: AtomicBool,
     data: Mutex<CircuitData>,
 }
@@ -82,8 +83,8 @@ struct CircuitData {
     state: CircuitState,
     /// Failures of the runner in a row.
     failures: u32,
-    /// When a probe closed the circuit. Ends of calls that started earlier are ignored: they say how the runner was
-    /// before it recovered.
+    /// When a probe closed the circuit. Ends of calls that started earlier are ignored: they say
+    /// how the runner was before it recovered.
     closed_at: Option<Instant>,
 }
 
@@ -107,17 +108,23 @@ enum Verdict {
     Unknown,
 }
 
-/// Judges the end of a call. `is_operator_deadline`: the deadline that may have ended the call was the operator's, and
-/// not an earlier one of the caller.
+/// Judges the end of a call. `is_operator_deadline`: the deadline that may have ended the call was
+/// the operator's, and not an earlier one of the caller.
 fn judge_outcome(outcome: &Outcome, is_operator_deadline: bool) -> Verdict {
     match outcome {
         Ok(_) => Verdict::Available,
-        Err(CallError::DeadlineExceeded { started: true, .. }) if is_operator_deadline => Verdict::Unavailable,
+        Err(CallError::DeadlineExceeded { started: true, .. }) if is_operator_deadline => {
+            Verdict::Unavailable
+        }
         Err(error) => match error {
             CallError::ToolUnavailable { started: true, .. }
             | CallError::AttemptTimedOut { .. }
-            | CallError::UpstreamFailed { unavailable: true, .. } => Verdict::Unavailable,
-            CallError::UpstreamFailed { unavailable: false, .. }
+            | CallError::UpstreamFailed {
+                unavailable: true, ..
+            } => Verdict::Unavailable,
+            CallError::UpstreamFailed {
+                unavailable: false, ..
+            }
             | CallError::BadOutput(_)
             | CallError::InvalidArguments(_)
             | CallError::InvalidContext(_) => Verdict::Available,
@@ -173,7 +180,11 @@ impl Breaker {
                 remaining => (BreakerState::Open, Some(remaining)),
             },
         };
-        BreakerStatus { state, failures: data.failures, retry_after }
+        BreakerStatus {
+            state,
+            failures: data.failures,
+            retry_after,
+        }
     }
 
     /// Lets a call pass, perhaps as the probe. The error is the time to wait.
@@ -188,7 +199,10 @@ impl Breaker {
             CircuitState::Open { until } => match until.saturating_duration_since(Instant::now()) {
                 Duration::ZERO => {
                     data.state = CircuitState::HalfOpen;
-                    Ok(Some(Probe { breaker: self, is_finished: false }))
+                    Ok(Some(Probe {
+                        breaker: self,
+                        is_finished: false,
+                    }))
                 }
                 remaining => Err(remaining),
             },
@@ -206,9 +220,12 @@ impl Breaker {
             return None;
         }
         let mut data = self.lock_data();
-        // While the circuit is not closed, only the end of the probe counts. Other calls started before it opened.
-        // Without this check, they would delay the probe or close the circuit with old information.
-        if !matches!(data.state, CircuitState::Closed) || data.closed_at.is_some_and(|at| started < at) {
+        // While the circuit is not closed, only the end of the probe counts. Other calls started
+        // before it opened. Without this check, they would delay the probe or close the circuit
+        // with old information.
+        if !matches!(data.state, CircuitState::Closed)
+            || data.closed_at.is_some_and(|at| started < at)
+        {
             return None;
         }
         if verdict == Verdict::Available {
@@ -219,14 +236,18 @@ impl Breaker {
         data.failures += 1;
         self.has_failures.store(true, Ordering::Release);
         (data.failures >= FAILURE_THRESHOLD).then(|| {
-            data.state = CircuitState::Open { until: Instant::now() + OPEN_TIME };
-            Change::Opened { failures: data.failures }
+            data.state = CircuitState::Open {
+                until: Instant::now() + OPEN_TIME,
+            };
+            Change::Opened {
+                failures: data.failures,
+            }
         })
     }
 }
 
-/// The one call that passes a half-open circuit. If it is dropped without a verdict, the next call becomes the probe.
-/// Otherwise the circuit would stay half open for good and refuse all calls.
+/// The one call that passes a half-open circuit. If it is dropped without a verdict, the next call
+/// becomes the probe. Otherwise the circuit would stay half open for good and refuse all calls.
 struct Probe<'a> {
     breaker: &'a Breaker,
     is_finished: bool,
@@ -242,11 +263,16 @@ impl Probe<'_> {
         let now = Instant::now();
         let mut data = self.breaker.lock_data();
         if verdict == Verdict::Unavailable {
-            data.state = CircuitState::Open { until: now + OPEN_TIME };
+            data.state = CircuitState::Open {
+                until: now + OPEN_TIME,
+            };
             data.failures = data.failures.saturating_add(1);
             return Some(Change::Reopened);
         }
-        *data = CircuitData { closed_at: Some(now), ..CircuitData::default() };
+        *data = CircuitData {
+            closed_at: Some(now),
+            ..CircuitData::default()
+        };
         self.breaker.has_failures.store(false, Ordering::Release);
         Some(Change::Closed)
     }
@@ -255,7 +281,9 @@ impl Probe<'_> {
 impl Drop for Probe<'_> {
     fn drop(&mut self) {
         if !self.is_finished {
-            self.breaker.lock_data().state = CircuitState::Open { until: Instant::now() };
+            self.breaker.lock_data().state = CircuitState::Open {
+                until: Instant::now(),
+            };
         }
     }
 }
@@ -278,7 +306,14 @@ impl CircuitBreaker {
         metrics: &ToolMetrics,
     ) -> Option<InterceptorLayer<Self>> {
         let (tool, deadline, metrics) = (tool.clone(), policy.deadline, metrics.clone());
-        breaker.map(|breaker| InterceptorLayer::new(Self { breaker, tool, deadline, metrics }))
+        breaker.map(|breaker| {
+            InterceptorLayer::new(Self {
+                breaker,
+                tool,
+                deadline,
+                metrics,
+            })
+        })
     }
 
     fn report_change(&self, change: Change) {
@@ -296,9 +331,15 @@ impl CircuitBreaker {
             // Logged at `debug`, because a tool that stays unavailable would fill the log.
             Change::Reopened => {
                 self.metrics.record_breaker_opening();
-                tracing::debug!(tool, rest_ms, "the probe of a tool failed: its circuit stays open");
+                tracing::debug!(
+                    tool,
+                    rest_ms,
+                    "the probe of a tool failed: its circuit stays open"
+                );
             }
-            Change::Closed => tracing::info!(tool, "the circuit of a tool closed: its calls run again"),
+            Change::Closed => {
+                tracing::info!(tool, "the circuit of a tool closed: its calls run again")
+            }
         }
     }
 }
@@ -307,8 +348,9 @@ impl Interceptor for CircuitBreaker {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         let started = invocation.started;
         let probe = self.breaker.admit().map_err(circuit_open_error)?;
-        let is_operator_deadline =
-            self.deadline.is_some_and(|deadline| invocation.deadline == Some(started + deadline));
+        let is_operator_deadline = self
+            .deadline
+            .is_some_and(|deadline| invocation.deadline == Some(started + deadline));
         let report = invocation.report.clone();
         let outcome = inner.call(invocation).await;
         let verdict = match judge_outcome(&outcome, is_operator_deadline) {
@@ -328,7 +370,11 @@ impl Interceptor for CircuitBreaker {
 
 fn circuit_open_error(wait: Duration) -> CallError {
     let message = format!("it failed {FAILURE_THRESHOLD} times in a row, so its circuit is open");
-    CallError::ToolUnavailable { message, started: false, retry_after: Some(wait) }
+    CallError::ToolUnavailable {
+        message,
+        started: false,
+        retry_after: Some(wait),
+    }
 }
 
 #[cfg(test)]
@@ -338,8 +384,15 @@ mod tests {
     use super::*;
 
     fn open(until: Instant) -> Breaker {
-        let data = CircuitData { state: CircuitState::Open { until }, failures: FAILURE_THRESHOLD, closed_at: None };
-        Breaker { has_failures: AtomicBool::new(true), data: Mutex::new(data) }
+        let data = CircuitData {
+            state: CircuitState::Open { until },
+            failures: FAILURE_THRESHOLD,
+            closed_at: None,
+        };
+        Breaker {
+            has_failures: AtomicBool::new(true),
+            data: Mutex::new(data),
+        }
     }
 
     #[test]
@@ -356,7 +409,10 @@ mod tests {
             };
             let all: Vec<(bool, bool)> = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..8).map(|_| scope.spawn(enter)).collect();
-                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+                threads
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap())
+                    .collect()
             });
             assert_eq!(all.iter().filter(|(is_probe, _)| *is_probe).count(), 1);
             assert_eq!(all.iter().filter(|(_, is_refused)| *is_refused).count(), 7);
@@ -381,7 +437,10 @@ mod tests {
         assert_eq!(breaker.count_outcome(Verdict::Available, before), None);
         let probe = breaker.admit().unwrap().unwrap();
         assert_eq!(
-            (breaker.count_outcome(Verdict::Available, before), breaker.count_outcome(Verdict::Unavailable, before)),
+            (
+                breaker.count_outcome(Verdict::Available, before),
+                breaker.count_outcome(Verdict::Unavailable, before)
+            ),
             (None, None)
         );
         assert_eq!(breaker.status().failures, FAILURE_THRESHOLD);
@@ -397,7 +456,9 @@ mod tests {
         }
         assert_eq!(
             breaker.count_outcome(Verdict::Unavailable, now),
-            Some(Change::Opened { failures: FAILURE_THRESHOLD })
+            Some(Change::Opened {
+                failures: FAILURE_THRESHOLD
+            })
         );
     }
 }

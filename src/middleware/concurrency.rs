@@ -1,20 +1,23 @@
-//! The bulkhead of a tool: bounds how many of its calls run and how many wait. Further calls are refused on arrival.
+//! The bulkhead of a tool: bounds how many of its calls run and how many wait. Further calls are
+//! refused on arrival.
 //!
-//! This layer is below the cache, because a stored result needs no permit. It is above the usage limit, because a
-//! refused call costs no unit. One permit covers all attempts. tower's `ConcurrencyLimit` waits without bound and its
-//! `LoadShed` never waits; this layer has a short bounded queue instead.
+//! This layer is below the cache, because a stored result needs no permit. It is above the usage
+//! limit, because a refused call costs no unit. One permit covers all attempts. tower's
+//! `ConcurrencyLimit` waits without bound and its `LoadShed` never waits; this layer has a short
+//! bounded queue instead.
 //!
-//! A second bound covers all tools together and protects the machine. It is not divided among the tools. Only a tool's
-//! own `max` keeps a tool that hangs from taking all permits (by default, 16 of 256). `check` warns if a manifest sets
-//! it otherwise.
+//! A second bound covers all tools together and protects the machine. It is not divided among the
+//! tools. Only a tool's own `max` keeps a tool that hangs from taking all permits (by default, 16
+//! of 256). `check` warns if a manifest sets it otherwise.
 //!
-//! With `per_caller`, a caller has a share: it holds at most that many of the tool's permits, and its calls take at
-//! most the same fraction of the queue. Without callers in the manifest, all requests belong to one caller. A call that
-//! joins another call's flight does not reach this layer and needs no permit. The flight counts for the caller that
-//! leads it.
+//! With `per_caller`, a caller has a share: it holds at most that many of the tool's permits, and
+//! its calls take at most the same fraction of the queue. Without callers in the manifest, all
+//! requests belong to one caller. A call that joins another call's flight does not reach this layer
+//! and needs no permit. The flight counts for the caller that leads it.
 //!
-//! A nested call reuses its parent's global permit and, if it targets the same tool, the tool's permit and its caller's
-//! share as well. Otherwise an agent would deadlock waiting for permits that it holds.
+//! A nested call reuses its parent's global permit and, if it targets the same tool, the tool's
+//! permit and its caller's share as well. Otherwise an agent would deadlock waiting for permits
+//! that it holds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,8 +35,8 @@ use crate::metrics::ToolMetrics;
 /// `retry_after` for a call that is refused because permits and queue are full.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The permits of one tool. They survive when the tool is changed at run time. Otherwise a change could let twice as
-/// many calls run.
+/// The permits of one tool. They survive when the tool is changed at run time. Otherwise a change
+/// could let twice as many calls run.
 #[derive(Clone)]
 pub struct ToolPermits {
     tool: Arc<Semaphore>,
@@ -41,7 +44,8 @@ pub struct ToolPermits {
 }
 
 impl ToolPermits {
-    /// Makes the permits of a tool with these settings. Permits of `before` are kept if their number is unchanged.
+    /// Makes the permits of a tool with these settings. Permits of `before` are kept if their
+    /// number is unchanged.
     pub fn new(settings: Concurrency, before: Option<(Concurrency, &Self)>) -> Self {
         let same_max = before.filter(|(before, _)| before.max == settings.max);
         let tool = same_max.map(|(_, permits)| permits.tool.clone());
@@ -51,7 +55,10 @@ impl ToolPermits {
             same_shares.unwrap_or_else(|| Arc::new(CallerShares::new(per_caller)))
         });
         let all_free = || Arc::new(Semaphore::new(settings.max.min(Semaphore::MAX_PERMITS)));
-        Self { tool: tool.unwrap_or_else(all_free), callers }
+        Self {
+            tool: tool.unwrap_or_else(all_free),
+            callers,
+        }
     }
 }
 
@@ -74,8 +81,19 @@ impl ConcurrencyLimit {
         global_permits: Arc<Semaphore>,
         metrics: &ToolMetrics,
     ) -> InterceptorLayer<Self> {
-        let (waiting, caller_queue, metrics) = (AtomicUsize::new(0), settings.queue_per_caller(), metrics.clone());
-        InterceptorLayer::new(Self { permits, global_permits, waiting, caller_queue, settings, metrics })
+        let (waiting, caller_queue, metrics) = (
+            AtomicUsize::new(0),
+            settings.queue_per_caller(),
+            metrics.clone(),
+        );
+        InterceptorLayer::new(Self {
+            permits,
+            global_permits,
+            waiting,
+            caller_queue,
+            settings,
+            metrics,
+        })
     }
 }
 
@@ -87,8 +105,9 @@ impl Interceptor for ConcurrencyLimit {
     }
 }
 
-/// The permits that a call holds. A field is `None` if the call needs no permit of that type. The fields are dropped in
-/// this order: the tool's permit is free before the caller's share, so the caller's next call finds both.
+/// The permits that a call holds. A field is `None` if the call needs no permit of that type. The
+/// fields are dropped in this order: the tool's permit is free before the caller's share, so the
+/// caller's next call finds both.
 #[expect(dead_code, reason = "the permits are held until they are dropped")]
 struct HeldPermits {
     global: Option<OwnedSemaphorePermit>,
@@ -96,11 +115,17 @@ struct HeldPermits {
     share: Option<Membership>,
 }
 
-fn try_acquire_permit(permits: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
-    permits.map(|permits| permits.clone().try_acquire_owned()).transpose()
+fn try_acquire_permit(
+    permits: Option<&Arc<Semaphore>>,
+) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
+    permits
+        .map(|permits| permits.clone().try_acquire_owned())
+        .transpose()
 }
 
-async fn acquire_permit(permits: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>, AcquireError> {
+async fn acquire_permit(
+    permits: Option<&Arc<Semaphore>>,
+) -> Result<Option<OwnedSemaphorePermit>, AcquireError> {
     match permits {
         Some(permits) => permits.clone().acquire_owned().await.map(Some),
         None => Ok(None),
@@ -118,10 +143,16 @@ impl Drop for WaitingGuard<'_> {
 
 impl ConcurrencyLimit {
     async fn acquire_permits(&self, invocation: &Invocation) -> Result<HeldPermits, CallError> {
-        // A call whose deadline is over is refused here. It must not take a permit from a call that can still be
-        // answered.
-        if invocation.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            return Err(CallError::DeadlineExceeded { after: invocation.time_budget(), started: false });
+        // A call whose deadline is over is refused here. It must not take a permit from a call that
+        // can still be answered.
+        if invocation
+            .deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
+        {
+            return Err(CallError::DeadlineExceeded {
+                after: invocation.time_budget(),
+                started: false,
+            });
         }
         let CallChain { parent, .. } = &invocation.call_chain;
         let is_nested_in_tool = invocation.call_chain.includes_tool(&invocation.tool);
@@ -129,18 +160,26 @@ impl ConcurrencyLimit {
         let global_semaphore = parent.is_none().then_some(&self.global_permits);
         let shares = self.permits.callers.as_ref().filter(|_| !is_nested_in_tool);
         let mut share = shares.map(|shares| shares.join(&invocation.caller.name));
-        // First the tool's permit, then the global one. A call without a permit of its tool must not hold a global
-        // permit, even briefly: another call that looks at that moment would be refused or wait without need.
+        // First the tool's permit, then the global one. A call without a permit of its tool must
+        // not hold a global permit, even briefly: another call that looks at that moment would be
+        // refused or wait without need.
         let mut tool = None;
         if share.as_mut().is_none_or(Membership::try_acquire)
             && let Ok(permit) = try_acquire_permit(tool_semaphore)
         {
             match try_acquire_permit(global_semaphore) {
-                Ok(global) => return Ok(HeldPermits { global, tool: permit, share }),
+                Ok(global) => {
+                    return Ok(HeldPermits {
+                        global,
+                        tool: permit,
+                        share,
+                    });
+                }
                 Err(_) => tool = permit,
             }
         }
-        self.wait_for_permits(invocation, share, tool, tool_semaphore, global_semaphore).await
+        self.wait_for_permits(invocation, share, tool, tool_semaphore, global_semaphore)
+            .await
     }
 
     /// Waits for the missing permits, within the limits of the settings and the call's deadline.
@@ -152,19 +191,29 @@ impl ConcurrencyLimit {
         tool_semaphore: Option<&Arc<Semaphore>>,
         global_semaphore: Option<&Arc<Semaphore>>,
     ) -> Result<HeldPermits, CallError> {
-        let share_full_error =
-            || CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: self.settings.per_caller };
-        let tool_full_error = || CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None };
+        let share_full_error = || CallError::Overloaded {
+            retry_after: RETRY_AFTER,
+            per_caller: self.settings.per_caller,
+        };
+        let tool_full_error = || CallError::Overloaded {
+            retry_after: RETRY_AFTER,
+            per_caller: None,
+        };
         if let Some(share) = &mut share
             && !share.begin_waiting(self.caller_queue)
         {
-            // If no call may wait, a call that has a permit of its share is refused because the tool is full, not its
-            // share.
+            // If no call may wait, a call that has a permit of its share is refused because the
+            // tool is full, not its share.
             let is_tool_full = share.has_permit() && self.caller_queue == 0;
-            return Err(if is_tool_full { tool_full_error() } else { share_full_error() });
+            return Err(if is_tool_full {
+                tool_full_error()
+            } else {
+                share_full_error()
+            });
         }
-        // Counted before the check: of two calls that arrive at the same time, only one gets the last slot of the
-        // queue. `_waiting` takes the count back on every way out, also if this future is dropped.
+        // Counted before the check: of two calls that arrive at the same time, only one gets the
+        // last slot of the queue. `_waiting` takes the count back on every way out, also if this
+        // future is dropped.
         let before = self.waiting.fetch_add(1, Ordering::AcqRel);
         let _waiting = WaitingGuard(&self.waiting);
         if before >= self.settings.queue {
@@ -172,12 +221,15 @@ impl ConcurrencyLimit {
         }
         let _counted = self.metrics.count_queued();
         let latest_start = Instant::now() + self.settings.wait;
-        let until = invocation.deadline.map_or(latest_start, |deadline| deadline.min(latest_start));
+        let until = invocation
+            .deadline
+            .map_or(latest_start, |deadline| deadline.min(latest_start));
         let missing = async {
             if let Some(share) = &mut share {
                 share.acquire().await?;
             }
-            // The tool's permit first: a call that waits for its own tool takes nothing from other tools.
+            // The tool's permit first: a call that waits for its own tool takes nothing from other
+            // tools.
             let tool = match tool {
                 Some(tool) => Some(tool),
                 None => acquire_permit(tool_semaphore).await?,
@@ -193,11 +245,22 @@ impl ConcurrencyLimit {
                 if let Some(share) = &mut share {
                     share.end_waiting();
                 }
-                Ok(HeldPermits { global, tool, share })
+                Ok(HeldPermits {
+                    global,
+                    tool,
+                    share,
+                })
             }
             Ok(Err(_)) => Err(CallError::Draining),
-            Err(_) if invocation.deadline.is_some_and(|deadline| deadline <= until) => {
-                Err(CallError::DeadlineExceeded { after: invocation.time_budget(), started: false })
+            Err(_)
+                if invocation
+                    .deadline
+                    .is_some_and(|deadline| deadline <= until) =>
+            {
+                Err(CallError::DeadlineExceeded {
+                    after: invocation.time_budget(),
+                    started: false,
+                })
             }
             Err(_) if share.is_some_and(|share| !share.has_permit()) => Err(share_full_error()),
             Err(_) => Err(tool_full_error()),
@@ -240,25 +303,43 @@ mod tests {
 
     /// Enters at once, or returns the refusal.
     async fn acquire_now(limit: &ConcurrencyLimit, caller: &str) -> Result<HeldPermits, CallError> {
-        limit.acquire_permits(&call(caller)).now_or_never().unwrap_or_else(|| panic!("{caller} waits"))
+        limit
+            .acquire_permits(&call(caller))
+            .now_or_never()
+            .unwrap_or_else(|| panic!("{caller} waits"))
     }
 
     fn refused(error: Result<HeldPermits, CallError>) -> Option<usize> {
         match error.err().unwrap() {
-            CallError::Overloaded { per_caller, retry_after } if retry_after == RETRY_AFTER => per_caller,
+            CallError::Overloaded {
+                per_caller,
+                retry_after,
+            } if retry_after == RETRY_AFTER => per_caller,
             other => panic!("{other}"),
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn caller_share_leaves_permits_to_others() {
-        let limit = limit(Concurrency { max: 3, queue: 3, wait: SECOND, per_caller: Some(2) });
-        let anns = [acquire_now(&limit, "ann").await.unwrap(), acquire_now(&limit, "ann").await.unwrap()];
+        let limit = limit(Concurrency {
+            max: 3,
+            queue: 3,
+            wait: SECOND,
+            per_caller: Some(2),
+        });
+        let anns = [
+            acquire_now(&limit, "ann").await.unwrap(),
+            acquire_now(&limit, "ann").await.unwrap(),
+        ];
         let third = call("ann");
         let mut waits = pin!(limit.acquire_permits(&third));
         assert!(waits.as_mut().now_or_never().is_none());
         let bob = acquire_now(&limit, "bob").await.unwrap();
-        assert_eq!(refused(waits.await), Some(2), "after its wait the third call learns its caller's share");
+        assert_eq!(
+            refused(waits.await),
+            Some(2),
+            "after its wait the third call learns its caller's share"
+        );
         drop(anns);
         assert!(acquire_now(&limit, "ann").await.is_ok());
         drop(bob);
@@ -267,14 +348,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn caller_share_leaves_queue_to_others() {
-        let limit = limit(Concurrency { max: 4, queue: 6, wait: SECOND, per_caller: Some(1) });
+        let limit = limit(Concurrency {
+            max: 4,
+            queue: 6,
+            wait: SECOND,
+            per_caller: Some(1),
+        });
         let runs = acquire_now(&limit, "ann").await.unwrap();
         let calls = [call("ann"), call("ann")];
-        let mut waiting = calls.each_ref().map(|call| Box::pin(limit.acquire_permits(call)));
+        let mut waiting = calls
+            .each_ref()
+            .map(|call| Box::pin(limit.acquire_permits(call)));
         for call in &mut waiting {
             assert!(call.now_or_never().is_none());
         }
-        assert_eq!(refused(acquire_now(&limit, "ann").await), Some(1), "two of six may wait: a quarter, rounded up");
+        assert_eq!(
+            refused(acquire_now(&limit, "ann").await),
+            Some(1),
+            "two of six may wait: a quarter, rounded up"
+        );
         let bob = acquire_now(&limit, "bob").await.unwrap();
         let second = call("bob");
         assert!(limit.acquire_permits(&second).now_or_never().is_none());
@@ -287,7 +379,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn dropped_calls_leave_the_queue() {
-        let limit = limit(Concurrency { max: 2, queue: 2, wait: SECOND, per_caller: Some(1) });
+        let limit = limit(Concurrency {
+            max: 2,
+            queue: 2,
+            wait: SECOND,
+            per_caller: Some(1),
+        });
         let runs = acquire_now(&limit, "ann").await.unwrap();
         for _ in 0..5 {
             let second = call("ann");
@@ -303,23 +400,51 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn full_tool_error_names_no_share() {
-        let limit = limit(Concurrency { max: 2, queue: 2, wait: SECOND, per_caller: Some(1) });
-        let _held = [acquire_now(&limit, "ann").await.unwrap(), acquire_now(&limit, "bob").await.unwrap()];
+        let limit = limit(Concurrency {
+            max: 2,
+            queue: 2,
+            wait: SECOND,
+            per_caller: Some(1),
+        });
+        let _held = [
+            acquire_now(&limit, "ann").await.unwrap(),
+            acquire_now(&limit, "bob").await.unwrap(),
+        ];
         assert_eq!(refused(limit.acquire_permits(&call("carol")).await), None);
         let calls = [call("carol"), call("dave")];
-        let mut waiting = calls.each_ref().map(|call| Box::pin(limit.acquire_permits(call)));
+        let mut waiting = calls
+            .each_ref()
+            .map(|call| Box::pin(limit.acquire_permits(call)));
         assert!(waiting.iter_mut().all(|call| call.now_or_never().is_none()));
-        assert_eq!(refused(acquire_now(&limit, "eve").await), None, "the queue is full with calls of other callers");
+        assert_eq!(
+            refused(acquire_now(&limit, "eve").await),
+            None,
+            "the queue is full with calls of other callers"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn nested_calls_need_no_share() {
-        let limit = limit(Concurrency { max: 2, queue: 0, wait: SECOND, per_caller: Some(1) });
+        let limit = limit(Concurrency {
+            max: 2,
+            queue: 0,
+            wait: SECOND,
+            per_caller: Some(1),
+        });
         let _runs = acquire_now(&limit, "ann").await.unwrap();
         let mut below = call("ann");
-        below.call_chain =
-            CallChain { parent: Some(InvocationId::new()), tools: [tool()].into(), ..CallChain::default() };
-        assert!(limit.acquire_permits(&below).now_or_never().unwrap().is_ok());
+        below.call_chain = CallChain {
+            parent: Some(InvocationId::new()),
+            tools: [tool()].into(),
+            ..CallChain::default()
+        };
+        assert!(
+            limit
+                .acquire_permits(&below)
+                .now_or_never()
+                .unwrap()
+                .is_ok()
+        );
         below.call_chain.tools = [ToolName::parse("other").unwrap()].into();
         assert_eq!(
             refused(limit.acquire_permits(&below).now_or_never().unwrap()),
@@ -330,13 +455,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn expired_calls_take_no_permit() {
-        let limit = limit(Concurrency { max: 1, queue: 0, wait: SECOND, per_caller: Some(1) });
+        let limit = limit(Concurrency {
+            max: 1,
+            queue: 0,
+            wait: SECOND,
+            per_caller: Some(1),
+        });
         let mut late = call("ann");
         late.shorten_deadline(late.started);
         let expired = |outcome: Result<HeldPermits, CallError>| {
-            matches!(outcome, Err(CallError::DeadlineExceeded { started: false, .. }))
+            matches!(
+                outcome,
+                Err(CallError::DeadlineExceeded { started: false, .. })
+            )
         };
-        assert!(expired(limit.acquire_permits(&late).now_or_never().unwrap()), "although a permit is free");
+        assert!(
+            expired(limit.acquire_permits(&late).now_or_never().unwrap()),
+            "although a permit is free"
+        );
         let runs = acquire_now(&limit, "ann").await.unwrap();
         assert!(
             expired(limit.acquire_permits(&late).now_or_never().unwrap()),
@@ -347,16 +483,42 @@ mod tests {
 
     #[tokio::test]
     async fn changed_tools_keep_their_permits() {
-        let before = Concurrency { max: 2, queue: 2, wait: SECOND, per_caller: Some(1) };
+        let before = Concurrency {
+            max: 2,
+            queue: 2,
+            wait: SECOND,
+            per_caller: Some(1),
+        };
         let permits = ToolPermits::new(before, None);
         let changed = |now: Concurrency| {
             let after = ToolPermits::new(now, Some((before, &permits)));
-            let same_share = after.callers.zip(permits.callers.clone()).map(|(now, then)| Arc::ptr_eq(&now, &then));
+            let same_share = after
+                .callers
+                .zip(permits.callers.clone())
+                .map(|(now, then)| Arc::ptr_eq(&now, &then));
             (Arc::ptr_eq(&after.tool, &permits.tool), same_share)
         };
-        assert_eq!(changed(Concurrency { queue: 9, ..before }), (true, Some(true)));
-        assert_eq!(changed(Concurrency { max: 3, ..before }), (false, Some(true)));
-        assert_eq!(changed(Concurrency { per_caller: Some(2), ..before }), (true, Some(false)));
-        assert_eq!(changed(Concurrency { per_caller: None, ..before }), (true, None));
+        assert_eq!(
+            changed(Concurrency { queue: 9, ..before }),
+            (true, Some(true))
+        );
+        assert_eq!(
+            changed(Concurrency { max: 3, ..before }),
+            (false, Some(true))
+        );
+        assert_eq!(
+            changed(Concurrency {
+                per_caller: Some(2),
+                ..before
+            }),
+            (true, Some(false))
+        );
+        assert_eq!(
+            changed(Concurrency {
+                per_caller: None,
+                ..before
+            }),
+            (true, None)
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! Ends a call at its deadline, which covers all attempts.
 //!
-//! This layer is below the usage limit: the deadline drops the work, never the settlement. The deadline is set when the
-//! call starts, by the policy or earlier by the caller. So time in a queue counts as well.
+//! This layer is below the usage limit: the deadline drops the work, never the settlement. The
+//! deadline is set when the call starts, by the policy or earlier by the caller. So time in a queue
+//! counts as well.
 
 use std::sync::Arc;
 
@@ -23,13 +24,21 @@ impl Deadline {
 
 impl Interceptor for Deadline {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        let Some(deadline) = invocation.deadline else { return inner.call(invocation).await };
+        let Some(deadline) = invocation.deadline else {
+            return inner.call(invocation).await;
+        };
         let after = invocation.time_budget();
         // `timeout_at` would poll the call once, so a call whose deadline has passed would start.
         if deadline <= Instant::now() {
-            return Err(CallError::DeadlineExceeded { after, started: false });
+            return Err(CallError::DeadlineExceeded {
+                after,
+                started: false,
+            });
         }
         let call = timeout_at(deadline, inner.call(invocation));
-        call.await.unwrap_or(Err(CallError::DeadlineExceeded { after, started: true }))
+        call.await.unwrap_or(Err(CallError::DeadlineExceeded {
+            after,
+            started: true,
+        }))
     }
 }

@@ -1,7 +1,8 @@
 //! The tower code that all inner layers share.
 //!
-//! A layer implements [`Interceptor::call`], which does its work before and after the inner call. [`InterceptorLayer`] makes a
-//! `tower::Layer` of it, so that `ServiceBuilder` accepts it beside tower's own layers.
+//! A layer implements [`Interceptor::call`], which does its work before and after the inner call.
+//! [`InterceptorLayer`] makes a `tower::Layer` of it, so that `ServiceBuilder` accepts it beside
+//! tower's own layers.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -62,12 +63,15 @@ impl<A, S> Layer<S> for InterceptorLayer<A> {
     type Service = Intercepted<A, S>;
 
     fn layer(&self, inner: S) -> Intercepted<A, S> {
-        Intercepted { interceptor: self.0.clone(), inner: Arc::new(inner) }
+        Intercepted {
+            interceptor: self.0.clone(),
+            inner: Arc::new(inner),
+        }
     }
 }
 
-/// A layer together with its inner service. Both are behind an `Arc`, because a stack is cloned for every call, and
-/// each layer clones the layer below.
+/// A layer together with its inner service. Both are behind an `Arc`, because a stack is cloned for
+/// every call, and each layer clones the layer below.
 pub struct Intercepted<A, S> {
     interceptor: Arc<A>,
     inner: Arc<S>,
@@ -75,7 +79,10 @@ pub struct Intercepted<A, S> {
 
 impl<A, S> Clone for Intercepted<A, S> {
     fn clone(&self) -> Self {
-        Self { interceptor: self.interceptor.clone(), inner: self.inner.clone() }
+        Self {
+            interceptor: self.interceptor.clone(),
+            inner: self.inner.clone(),
+        }
     }
 }
 
@@ -91,7 +98,8 @@ impl<A: Interceptor, S: Inner> Service<Invocation> for Intercepted<A, S> {
     fn call(&mut self, invocation: Invocation) -> CallFuture {
         let (interceptor, mut inner) = (self.interceptor.clone(), S::clone(&self.inner));
         let call = async move {
-            // The clone that is called must be the one that was polled ready (see the documentation of tower-service).
+            // The clone that is called must be the one that was polled ready (see the documentation
+            // of tower-service).
             poll_fn(|cx| inner.poll_ready(cx)).await?;
             interceptor.call(inner, invocation).await
         };

@@ -1,9 +1,12 @@
-//! The layers of a tool's stack; `stack.rs` composes them. A call passes through them in this order:
-//! paginate, record, authorize, replay, validate, repeat_guard, cache, page_guard, circuit_breaker, concurrency, usage_limit, deadline, retry, attempt, run.
+//! The layers of a tool's stack; `stack.rs` composes them. A call passes through them in this
+//! order:
 //!
-//! All layers except the two outermost have the same type of service: `Service<Invocation, Response = Arc<ToolResult>,
-//! Error = CallError>`. So a layer can be moved or added without changes to its neighbors. `interceptor.rs` has the common
-//! code.
+//! paginate, record, authorize, replay, validate, repeat_guard, cache, page_guard, circuit_breaker,
+//! concurrency, usage_limit, deadline, retry, attempt, run.
+//!
+//! All layers except the two outermost have the same type of service:
+//! `Service<Invocation, Response = Arc<ToolResult>, Error = CallError>`. So a layer can be moved or
+//! added without changes to its neighbors. `interceptor.rs` has the common code.
 
 pub mod attempt;
 pub mod authorize;

@@ -21,8 +21,8 @@ impl OutputCheck {
         Self { schema, pool }
     }
 
-    /// The first violation of the schema in a result's structured content, as a message. `None` if there is no
-    /// violation or no structured content.
+    /// The first violation of the schema in a result's structured content, as a message. `None` if
+    /// there is no violation or no structured content.
     ///
     /// # Errors
     /// When the check did not end before `until`.
@@ -31,17 +31,23 @@ impl OutputCheck {
         result: &Arc<ToolResult>,
         until: Instant,
     ) -> Result<Option<String>, ValidationError> {
-        let Some(value) = &result.structured_content else { return Ok(None) };
+        let Some(value) = &result.structured_content else {
+            return Ok(None);
+        };
         if is_small(value)
-            && let Ok(first) = self.schema.first_violation(value, &Meter::new(INLINE_STEPS, None))
+            && let Ok(first) = self
+                .schema
+                .first_violation(value, &Meter::new(INLINE_STEPS, None))
         {
             return Ok(first.map(|first| first.message));
         }
         let (schema, result) = (self.schema.clone(), result.clone());
-        let checked = self.pool.run(until, move |meter| match &result.structured_content {
-            Some(value) => schema.first_violation(value, meter),
-            None => Ok(None),
-        });
+        let checked = self
+            .pool
+            .run(until, move |meter| match &result.structured_content {
+                Some(value) => schema.first_violation(value, meter),
+                None => Ok(None),
+            });
         match checked.await? {
             Ok(first) => Ok(first.map(|first| first.message)),
             Err(StopReason::Cancelled) => Err(ValidationError::TimedOut),

@@ -1,8 +1,8 @@
 //! Selects the part of a long result that an answer shows.
 //!
-//! This layer is above `record`: the ledger, the cache and the idempotency keys hold whole results. Every answer is cut
-//! for the requested page. So a page costs nothing, a repeated request gets the same bytes, and all interfaces (HTTP,
-//! command line, library) show the same.
+//! This layer is above `record`: the ledger, the cache and the idempotency keys hold whole results.
+//! Every answer is cut for the requested page. So a page costs nothing, a repeated request gets the
+//! same bytes, and all interfaces (HTTP, command line, library) show the same.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,12 +16,12 @@ use tower::{Layer, Service};
 use super::output_check::OutputCheck;
 use super::validate::ArgumentRules;
 use crate::call::{
-    Answer, CacheStatus, CallError, CutResult, Detail, Incomplete, Invocation, MAX_TEXT_CHARS, Overflow, Page, Paging,
-    RestHint, Unit, cut_result, may_be_cut,
+    Answer, CacheStatus, CallError, CutResult, Detail, Incomplete, Invocation, MAX_TEXT_CHARS,
+    Overflow, Page, Paging, RestHint, Unit, cut_result, may_be_cut,
 };
 
-/// How long the check of a part against the output schema may take. A part takes no more work than the whole result,
-/// which was checked before.
+/// How long the check of a part against the output schema may take. A part takes no more work than
+/// the whole result, which was checked before.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(5);
 
 /// The [`Layer`] of [`Paginated`].
@@ -42,11 +42,27 @@ struct Paginator {
 }
 
 impl PaginateLayer {
-    /// Shows results of a tool with these rules and this output schema. If the operator raised the maximum length of a
-    /// result, texts up to that length are shown whole. `is_recorded`: the ledger keeps the results in full.
-    pub fn new(paging: Paging, rules: &Arc<ArgumentRules>, output: Option<OutputCheck>, is_recorded: bool) -> Self {
-        let longest = rules.runner.max_output().unwrap_or_default().max(MAX_TEXT_CHARS);
-        Self(Arc::new(Paginator { paging, rules: rules.clone(), output, max_chars: longest, is_recorded }))
+    /// Shows results of a tool with these rules and this output schema. If the operator raised the
+    /// maximum length of a result, texts up to that length are shown whole. `is_recorded`: the
+    /// ledger keeps the results in full.
+    pub fn new(
+        paging: Paging,
+        rules: &Arc<ArgumentRules>,
+        output: Option<OutputCheck>,
+        is_recorded: bool,
+    ) -> Self {
+        let longest = rules
+            .runner
+            .max_output()
+            .unwrap_or_default()
+            .max(MAX_TEXT_CHARS);
+        Self(Arc::new(Paginator {
+            paging,
+            rules: rules.clone(),
+            output,
+            max_chars: longest,
+            is_recorded,
+        }))
     }
 
     /// Maximum length of a text that is shown whole, in characters.
@@ -59,7 +75,10 @@ impl<S> Layer<S> for PaginateLayer {
     type Service = Paginated<S>;
 
     fn layer(&self, inner: S) -> Paginated<S> {
-        Paginated { inner, paginator: self.0.clone() }
+        Paginated {
+            inner,
+            paginator: self.0.clone(),
+        }
     }
 }
 
@@ -87,27 +106,35 @@ where
         if self.paginator.rules.page_fields.is_some() {
             self.paginator.read_page(&mut invocation);
         }
-        let (paginator, page, is_keyed) =
-            (self.paginator.clone(), invocation.page.unwrap_or_default(), invocation.idempotency_key.is_some());
+        let (paginator, page, is_keyed) = (
+            self.paginator.clone(),
+            invocation.page.unwrap_or_default(),
+            invocation.idempotency_key.is_some(),
+        );
         let call = self.inner.call(invocation);
         async move { Ok(paginator.paginate_answer(call.await?, page, is_keyed).await) }.boxed()
     }
 }
 
 impl Paginator {
-    /// Takes the page out of the model's arguments. It takes precedence over the page in the request.
+    /// Takes the page out of the model's arguments. It takes precedence over the page in the
+    /// request.
     fn read_page(&self, invocation: &mut Invocation) {
-        if let Some(page_arguments) = self.rules.take_page(Arc::make_mut(&mut invocation.arguments)) {
+        if let Some(page_arguments) = self
+            .rules
+            .take_page(Arc::make_mut(&mut invocation.arguments))
+        {
             invocation.page = Some(page_arguments.page);
             invocation.page_arguments = Some(Arc::new(page_arguments));
         }
     }
 
     async fn paginate_answer(&self, mut answer: Answer, page: Page, is_keyed: bool) -> Answer {
-        // A short error, such as "there is nothing more to read", is not a part of a result. So it is not cut at the
-        // page's offset.
+        // A short error, such as "there is nothing more to read", is not a part of a result. So it
+        // is not cut at the page's offset.
         let is_short = || !may_be_cut(&answer.result, None, self.max_chars);
-        let page = match self.paging == Paging::PagedReader && answer.result.is_error && is_short() {
+        let page = match self.paging == Paging::PagedReader && answer.result.is_error && is_short()
+        {
             true => Page::default(),
             false => page,
         };
@@ -116,10 +143,9 @@ impl Paginator {
             return answer;
         };
         if let Some(violation) = self.find_violation(&cut).await {
-            answer
-                .meta
-                .warnings
-                .push(format!("the result is not cut: a part of its list would break output_schema ({violation})"));
+            answer.meta.warnings.push(format!(
+                "the result is not cut: a part of its list would break output_schema ({violation})"
+            ));
             answer.meta.overflow = answer.result.source_overflow();
             return answer;
         }
@@ -127,11 +153,21 @@ impl Paginator {
         let mut overflow = match self.model_hint(&cut, page) {
             Some(hint) => {
                 let hint = append_hints(hint, &cut, tool_hint);
-                Overflow { for_model: RestHint::Text(hint.clone()), ..cut.to_overflow(hint) }
+                Overflow {
+                    for_model: RestHint::Text(hint.clone()),
+                    ..cut.to_overflow(hint)
+                }
             }
             None => {
-                let hint = append_hints(self.caller_hint(&cut, page, &answer, is_keyed), &cut, tool_hint);
-                Overflow { for_model: self.rest_hint(&cut, page, tool_hint), ..cut.to_overflow(hint) }
+                let hint = append_hints(
+                    self.caller_hint(&cut, page, &answer, is_keyed),
+                    &cut,
+                    tool_hint,
+                );
+                Overflow {
+                    for_model: self.rest_hint(&cut, page, tool_hint),
+                    ..cut.to_overflow(hint)
+                }
             }
         };
         if is_last_page(&cut, page) {
@@ -142,13 +178,22 @@ impl Paginator {
         answer
     }
 
-    /// The message that tells a model with paging arguments how to read on; `None` if the tool has no such arguments.
+    /// The message that tells a model with paging arguments how to read on; `None` if the tool has
+    /// no such arguments.
     fn model_hint(&self, cut: &CutResult, page: Page) -> Option<String> {
-        let fields = self.rules.page_fields.as_ref().filter(|fields| fields.has_offset())?;
+        let fields = self
+            .rules
+            .page_fields
+            .as_ref()
+            .filter(|fields| fields.has_offset())?;
         if is_last_page(cut, page) {
             return Some(end_message(cut));
         }
-        let detail = if fields.has_detail() { "\"detail_level\": \"full\", " } else { "" };
+        let detail = if fields.has_detail() {
+            "\"detail_level\": \"full\", "
+        } else {
+            ""
+        };
         let limit = page.limit.filter(|_| fields.has_limit());
         let limit = limit.map_or_else(String::new, |limit| format!(", \"limit\": {limit}"));
         let what = match page.detail {
@@ -156,35 +201,49 @@ impl Paginator {
             Detail::Exploring => "the rest",
         };
         let next = next_part_offset(cut, page);
-        Some(format!("For {what} call this tool again with the same arguments and {detail}\"offset\": {next}{limit}."))
+        Some(format!(
+            "For {what} call this tool again with the same arguments and {detail}\"offset\": {next}{limit}."
+        ))
     }
 
     /// How any other model can read the rest.
     fn rest_hint(&self, cut: &CutResult, page: Page, tool_hint: Option<&str>) -> RestHint {
         match (self.is_recorded, tool_hint) {
-            (true, tool_hint) => {
-                RestHint::Recorded { offset: next_part_offset(cut, page), hint: tool_hint.map(str::to_owned) }
-            }
+            (true, tool_hint) => RestHint::Recorded {
+                offset: next_part_offset(cut, page),
+                hint: tool_hint.map(str::to_owned),
+            },
             (false, Some(tool_hint)) => RestHint::Text(tool_hint.to_owned()),
             (false, None) => RestHint::Narrow,
         }
     }
 
-    /// The violation of the output schema in this part. An error result has none. A part that cannot be checked in time
-    /// is shown as it is, because the whole result was checked.
+    /// The violation of the output schema in this part. An error result has none. A part that
+    /// cannot be checked in time is shown as it is, because the whole result was checked.
     async fn find_violation(&self, cut: &CutResult) -> Option<String> {
         let is_part = cut.unit == Unit::Items && !cut.result.is_error;
         let output = self.output.as_ref().filter(|_| is_part)?;
         let part = Arc::new(cut.result.clone());
-        output.find_violation(&part, Instant::now() + MAX_CHECK_TIME).await.unwrap_or_default()
+        output
+            .find_violation(&part, Instant::now() + MAX_CHECK_TIME)
+            .await
+            .unwrap_or_default()
     }
 
     /// The message that tells a program how to get the part that is not shown.
     fn caller_hint(&self, cut: &CutResult, page: Page, answer: &Answer, is_keyed: bool) -> String {
-        let CutResult { shown, total, next_offset, .. } = *cut;
-        let route = self.is_recorded.then(|| format!("GET /invocations/{}/result", answer.invocation));
+        let CutResult {
+            shown,
+            total,
+            next_offset,
+            ..
+        } = *cut;
+        let route = self
+            .is_recorded
+            .then(|| format!("GET /invocations/{}/result", answer.invocation));
         let is_cached = !matches!(answer.meta.cache, CacheStatus::Off | CacheStatus::Bypass);
-        // The next page is available without the tool from a stored result or under the idempotency key.
+        // The next page is available without the tool from a stored result or under the idempotency
+        // key.
         let repeat_call = match (is_keyed, is_cached && !answer.result.is_error) {
             (true, _) => Some("make the same call with its Idempotency-Key and "),
             (false, true) => Some("make the same call with "),
@@ -193,14 +252,23 @@ impl Paginator {
         let alternatives = |paged: String, query: String| {
             let repeat_call = repeat_call.map(|call| format!("{call}{paged}"));
             let route = route.map(|route| format!("{route}{query}"));
-            [repeat_call, route].into_iter().flatten().collect::<Vec<_>>().join(", or ")
+            [repeat_call, route]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(", or ")
         };
         match (page.detail, next_offset) {
             (Detail::Full, Some(next)) => {
-                let limit = page.limit.map_or_else(String::new, |limit| format!(", \"limit\": {limit}"));
-                let paged = format!("\"page\": {{\"detail\": \"full\", \"offset\": {next}{limit}}}");
+                let limit = page
+                    .limit
+                    .map_or_else(String::new, |limit| format!(", \"limit\": {limit}"));
+                let paged =
+                    format!("\"page\": {{\"detail\": \"full\", \"offset\": {next}{limit}}}");
                 match alternatives(paged, format!("?offset={next}&limit={shown}")) {
-                    alternatives if alternatives.is_empty() => "The rest is not kept: ask for less at once.".into(),
+                    alternatives if alternatives.is_empty() => {
+                        "The rest is not kept: ask for less at once.".into()
+                    }
                     alternatives => format!("For the next page {alternatives}."),
                 }
             }
@@ -211,9 +279,14 @@ impl Paginator {
                     Unit::Characters => "These are the beginning and the end",
                 };
                 match alternatives("\"page\": {\"detail\": \"full\"}".into(), String::new()) {
-                    alternatives if alternatives.is_empty() => format!("{what}: ask for less at once."),
+                    alternatives if alternatives.is_empty() => {
+                        format!("{what}: ask for less at once.")
+                    }
                     alternatives => {
-                        format!("{what}: ask for less at once, or for all {total} {} {alternatives}.", cut.unit)
+                        format!(
+                            "{what}: ask for less at once, or for all {total} {} {alternatives}.",
+                            cut.unit
+                        )
                     }
                 }
             }
@@ -226,8 +299,8 @@ fn is_last_page(cut: &CutResult, page: Page) -> bool {
     page.detail == Detail::Full && cut.next_offset.is_none()
 }
 
-/// Offset of the part that was not shown. If the beginning and the end of a text were shown, this is the offset of its
-/// middle.
+/// Offset of the part that was not shown. If the beginning and the end of a text were shown, this
+/// is the offset of its middle.
 fn next_part_offset(cut: &CutResult, page: Page) -> usize {
     match (page.detail, cut.unit) {
         (Detail::Full, _) => cut.next_offset.unwrap_or(cut.total),
@@ -239,7 +312,10 @@ fn next_part_offset(cut: &CutResult, page: Page) -> usize {
 fn end_message(cut: &CutResult) -> String {
     match cut.shown {
         0 if cut.result.incomplete.is_some() => {
-            format!("Beyond the end: the tool returned only the first {} {}.", cut.total, cut.unit)
+            format!(
+                "Beyond the end: the tool returned only the first {} {}.",
+                cut.total, cut.unit
+            )
         }
         0 => format!("Beyond the end: there are {} {}.", cut.total, cut.unit),
         _ => "This is the last page.".into(),

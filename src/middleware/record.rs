@@ -1,9 +1,10 @@
-//! Writes one row in the ledger for each call, however the call ends. A replay has no row of its own. A call that is
-//! refused because the service is draining or the ledger is unavailable has no row. Refused calls may share one.
+//! Writes one row in the ledger for each call, however the call ends. A replay has no row of its
+//! own. A call that is refused because the service is draining or the ledger is unavailable has no
+//! row. Refused calls may share one.
 //!
-//! This layer is above all layers that may refuse a call, so refusals get rows too. If the caller disconnects, the
-//! future of the handler is dropped. The call then continues in a task of its own. That task aborts the tool or lets it
-//! finish, as `on_disconnect` says, and writes the row.
+//! This layer is above all layers that may refuse a call, so refusals get rows too. If the caller
+//! disconnects, the future of the handler is dropped. The call then continues in a task of its own.
+//! That task aborts the tool or lets it finish, as `on_disconnect` says, and writes the row.
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
@@ -20,8 +21,9 @@ use tower::{Layer, Service};
 use super::Outcome;
 use super::replay::ReplayCache;
 use crate::call::{
-    Answer, CallError, CallReport, Charged, DigestKey, ERROR_RESULT_SUMMARY, Effect, Failure, Invocation, InvocationId,
-    JsonObject, KEY_RETENTION, Meta, OnDisconnect, Policy, RecordedArguments, ReplayedFrom, ToolResult,
+    Answer, CallError, CallReport, Charged, DigestKey, ERROR_RESULT_SUMMARY, Effect, Failure,
+    Invocation, InvocationId, JsonObject, KEY_RETENTION, Meta, OnDisconnect, Policy,
+    RecordedArguments, ReplayedFrom, ToolResult,
 };
 use crate::in_flight::{InFlightCalls, InFlightGuard};
 use crate::ledger::{AttemptRow, Ledger, Row, State};
@@ -41,7 +43,8 @@ struct RecordState {
     deadline: Option<std::time::Duration>,
     on_disconnect: OnDisconnect,
     capture_rules: CaptureRules,
-    /// Keeps in memory the answers of which the ledger may hold only digests, for repetitions of their keys.
+    /// Keeps in memory the answers of which the ledger may hold only digests, for repetitions of
+    /// their keys.
     replay_cache: ReplayCache,
     observers: Observers,
 }
@@ -50,7 +53,8 @@ struct RecordState {
 pub struct CaptureRules {
     /// Knows which arguments are `writeOnly` and must not be recorded.
     pub schema: Arc<Schema>,
-    /// Key of the digests that replace arguments and results. `None` if the tool records them in full.
+    /// Key of the digests that replace arguments and results. `None` if the tool records them in
+    /// full.
     pub digest_key: Option<DigestKey>,
     /// Takes secrets of the manifest out of arguments.
     pub redactor: Arc<Redactor>,
@@ -91,7 +95,10 @@ impl<S> Layer<S> for RecordLayer {
     type Service = Record<S>;
 
     fn layer(&self, inner: S) -> Record<S> {
-        Record { inner, shared: self.0.clone() }
+        Record {
+            inner,
+            shared: self.0.clone(),
+        }
     }
 }
 
@@ -121,23 +128,29 @@ where
         let inner = std::mem::replace(&mut self.inner, ready);
         let shared = self.shared.clone();
         Box::pin(async move {
-            shared
-                .ledger
-                .check_health()
-                .map_err(|reason| shared.observe_refusal(&invocation, ledger_unavailable(reason)))?;
+            shared.ledger.check_health().map_err(|reason| {
+                shared.observe_refusal(&invocation, ledger_unavailable(reason))
+            })?;
             if let Some(deadline) = shared.deadline {
                 let end = invocation.started + deadline;
                 invocation.shorten_deadline(end);
             }
             invocation.recorded_arguments = shared.recorded_arguments(&invocation);
             let arguments = std::mem::take(&mut invocation.arguments);
-            let guard = shared.in_flight_calls.start_call(&invocation, shared.effect);
-            let guard = guard.ok_or_else(|| shared.observe_refusal(&invocation, CallError::Draining))?;
+            let guard = shared
+                .in_flight_calls
+                .start_call(&invocation, shared.effect);
+            let guard =
+                guard.ok_or_else(|| shared.observe_refusal(&invocation, CallError::Draining))?;
             let cancels = shared.on_disconnect == OnDisconnect::Cancel;
             let cancelled = cancels.then(|| invocation.cancelled.clone());
             let disconnected = invocation.disconnected.clone();
             DetachOnDrop {
-                call: Some(shared.run_and_record(inner, invocation, arguments, guard).boxed()),
+                call: Some(
+                    shared
+                        .run_and_record(inner, invocation, arguments, guard)
+                        .boxed(),
+                ),
                 disconnected,
                 cancelled,
             }
@@ -146,21 +159,27 @@ where
     }
 }
 
-/// Runs the call until it ends or is cancelled. A panic here comes from a layer: `attempt` catches panics of the tool.
+/// Runs the call until it ends or is cancelled. A panic here comes from a layer: `attempt` catches
+/// panics of the tool.
 async fn run_to_end<S>(mut inner: S, invocation: Invocation) -> Outcome
 where
     S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
 {
-    let (token, report, id) = (invocation.cancelled.clone(), invocation.report.clone(), invocation.id);
+    let (token, report, id) = (
+        invocation.cancelled.clone(),
+        invocation.report.clone(),
+        invocation.id,
+    );
     let cancelled = async {
         token.cancelled().await;
-        // The lock is held while a reservation commits. Without this wait, dropping the call would lose the list of
-        // units that the commit charged, and they could not be refunded.
+        // The lock is held while a reservation commits. Without this wait, dropping the call would
+        // lose the list of units that the commit charged, and they could not be refunded.
         drop(report.reservation_lock.lock().await);
     };
     let call = AssertUnwindSafe(async move { inner.call(invocation).await }).catch_unwind();
     tokio::select! {
-        // `biased`: if the call ends at the moment of its cancellation, the cancellation takes precedence.
+        // `biased`: if the call ends at the moment of its cancellation, the cancellation takes
+        // precedence.
         biased;
         () = cancelled => Err(CallError::Cancelled { started: tool_started(&report) }),
         outcome = call => outcome.unwrap_or_else(|_| {
@@ -170,7 +189,8 @@ where
     }
 }
 
-/// Whether the tool of a cancelled call started. An attempt that only waited for something to run on does not count.
+/// Whether the tool of a cancelled call started. An attempt that only waited for something to run
+/// on does not count.
 fn tool_started(report: &CallReport) -> bool {
     let mut report = report.lock();
     if report.queued {
@@ -182,7 +202,10 @@ fn tool_started(report: &CallReport) -> bool {
 
 impl RecordState {
     fn recorded_arguments(&self, invocation: &Invocation) -> RecordedArguments {
-        let arguments = self.capture_rules.schema.redact_write_only(&invocation.arguments);
+        let arguments = self
+            .capture_rules
+            .schema
+            .redact_write_only(&invocation.arguments);
         let arguments = match &invocation.page_arguments {
             None => arguments,
             Some(page) => {
@@ -192,13 +215,19 @@ impl RecordState {
             }
         };
         match &self.capture_rules.digest_key {
-            None => RecordedArguments::Full(self.capture_rules.redactor.redact_arguments(&arguments).into()),
+            None => RecordedArguments::Full(
+                self.capture_rules
+                    .redactor
+                    .redact_arguments(&arguments)
+                    .into(),
+            ),
             Some(key) => RecordedArguments::Digest(key.digest(&*arguments)),
         }
     }
 
-    /// Runs the call with these arguments, writes its row and returns the answer. A reserved row is settled before the
-    /// answer leaves. Any other row is written after the answer left, unless the ledger is strict.
+    /// Runs the call with these arguments, writes its row and returns the answer. A reserved row is
+    /// settled before the answer leaves. Any other row is written after the answer left, unless the
+    /// ledger is strict.
     async fn run_and_record<S>(
         self: Arc<Self>,
         inner: S,
@@ -210,17 +239,26 @@ impl RecordState {
         S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
     {
         let id = invocation.id;
-        let mut outcome = run_to_end(inner, Invocation { arguments, ..invocation.clone() }).await;
-        // The layers below are dropped or have returned, so no other code changes the report from here on. The order of
-        // the steps that follow matters:
+        let mut outcome = run_to_end(
+            inner,
+            Invocation {
+                arguments,
+                ..invocation.clone()
+            },
+        )
+        .await;
+        // The layers below are dropped or have returned, so no other code changes the report from
+        // here on. The order of the steps that follow matters:
         // 1. A replay ends here: its row exists since the first call.
         // 2. The row gets its state, its key and its refunds.
         // 3. The table of running calls, the log and the metrics see the row.
-        // 4. The row is committed. Only then does the call leave the table, so a caller with an answer always finds its
+        // 4. The row is committed. Only then does the call leave the table, so a caller with an
+        //    answer always finds its
         // call.
         let mut report = std::mem::take(&mut *invocation.report.lock());
         if let (Err(error), Some(started_at)) = (&outcome, report.attempt_started_at) {
-            self.record_dropped_attempt(&invocation, report.meta.attempts, started_at, error).await;
+            self.record_dropped_attempt(&invocation, report.meta.attempts, started_at, error)
+                .await;
         }
         let duration = invocation.started.elapsed();
         if let Some(replayed_from) = report.replayed_from.take() {
@@ -229,21 +267,28 @@ impl RecordState {
             let duration_us = i64::try_from(duration.as_micros()).ok();
             return self.replay_answer(&invocation, outcome, replayed_from, duration_us);
         }
-        // `run` has cleaned the output of the tool. A refusal or a warning may quote what the caller sent.
+        // `run` has cleaned the output of the tool. A refusal or a warning may quote what the
+        // caller sent.
         if let Err(error) = &mut outcome {
             self.capture_rules.redactor.redact_error(error);
         }
-        report.meta.warnings.iter_mut().for_each(|warning| self.capture_rules.redactor.redact_string(warning));
+        report
+            .meta
+            .warnings
+            .iter_mut()
+            .for_each(|warning| self.capture_rules.redactor.redact_string(warning));
         let meta = Meta {
             duration_ms: (duration.as_secs_f64() * 1e6).round() / 1e3,
             usage: report.charged.iter().map(Charged::to_usage).collect(),
             ..report.meta
         };
         let state = final_state(&outcome, self.effect, meta.attempts);
-        // Without an attempt, or after a refusal, no code of the tool ran. Then the charged units are refunded.
+        // Without an attempt, or after a refusal, no code of the tool ran. Then the charged units
+        // are refunded.
         let tool_ran = meta.attempts > 0 && state != State::Refused;
         // With several attempts, an earlier attempt may have had more effect than the last one.
-        let not_delivered = meta.attempts == 1 && outcome.as_ref().is_err_and(CallError::is_not_delivered);
+        let not_delivered =
+            meta.attempts == 1 && outcome.as_ref().is_err_and(CallError::is_not_delivered);
         let keeps_key = !not_delivered
             && report.reserved
             && report.fingerprint.is_some()
@@ -254,18 +299,24 @@ impl RecordState {
             Ok(_) => None,
             Err(error) => Some(error.summary()),
         };
-        detail.iter_mut().for_each(|detail| self.capture_rules.redactor.redact_string(detail));
+        detail
+            .iter_mut()
+            .for_each(|detail| self.capture_rules.redactor.redact_string(detail));
         let outcome = match outcome {
             Err(error) if keeps_key => Err(self.stored_failure(id, &error)),
             outcome => outcome,
         };
-        // A repetition with the same key is answered from the row of this call. So a reserved row must hold the result
-        // itself, not a reference to the call that the cached result comes from.
+        // A repetition with the same key is answered from the row of this call. So a reserved row
+        // must hold the result itself, not a reference to the call that the cached result comes
+        // from.
         let origin = report.origin.filter(|_| !report.reserved);
         let mut row = self.build_row(&invocation, &outcome, state, &meta, origin);
         row.detail = detail.map(Into::into);
         if report.reserved {
-            let end = invocation.started_at.checked_add(duration.saturating_add(KEY_RETENTION)).unwrap_or(Row::FOREVER);
+            let end = invocation
+                .started_at
+                .checked_add(duration.saturating_add(KEY_RETENTION))
+                .unwrap_or(Row::FOREVER);
             row = row.with_claim(report.fingerprint.as_ref(), keeps_key.then_some(end));
         }
         let row = Arc::new(row);
@@ -273,19 +324,34 @@ impl RecordState {
         self.observers.observe_end(&invocation, &row);
         let refunds = if tool_ran { Vec::new() } else { report.charged };
         let tool_use_id = invocation.tool_use_id.clone();
-        let answer = outcome.map(|result| Answer { invocation: id, tool_use_id, result, meta, replayed: false });
-        // This must precede the commit: from then on, a repetition finds the row and looks for its answer here.
+        let answer = outcome.map(|result| Answer {
+            invocation: id,
+            tool_use_id,
+            result,
+            meta,
+            replayed: false,
+        });
+        // This must precede the commit: from then on, a repetition finds the row and looks for its
+        // answer here.
         if self.capture_rules.digest_key.is_some() && row.key_until.is_some() {
-            let failure = answer.as_ref().map_err(|error| Failure::from_error(error, self.effect));
-            self.replay_cache.store_outcome(id, failure.as_ref().copied()).await;
+            let failure = answer
+                .as_ref()
+                .map_err(|error| Failure::from_error(error, self.effect));
+            self.replay_cache
+                .store_outcome(id, failure.as_ref().copied())
+                .await;
         }
-        // Rows that wait for their commit after their answers are bounded in memory. Above that bound, answers wait for
-        // their commit.
+        // Rows that wait for their commit after their answers are bounded in memory. Above that
+        // bound, answers wait for their commit.
         let may_wait = !report.reserved && !self.ledger.is_strict();
-        if let Some(memory_permit) = may_wait.then(|| self.in_flight_calls.reserve_uncommitted(&row)).flatten() {
-            // The guard moves into the ledger's queue: the call stays in the table of running calls until its row is
-            // committed.
-            self.ledger.record_in_background(row, Box::new((guard, memory_permit)));
+        if let Some(memory_permit) = may_wait
+            .then(|| self.in_flight_calls.reserve_uncommitted(&row))
+            .flatten()
+        {
+            // The guard moves into the ledger's queue: the call stays in the table of running calls
+            // until its row is committed.
+            self.ledger
+                .record_in_background(row, Box::new((guard, memory_permit)));
             return answer;
         }
         let committed = match report.reserved {
@@ -308,18 +374,34 @@ impl RecordState {
         replayed_from: ReplayedFrom,
         duration_us: Option<i64>,
     ) -> Result<Answer, CallError> {
-        let ReplayedFrom { invocation: id, tool_use_id, meta } = replayed_from;
+        let ReplayedFrom {
+            invocation: id,
+            tool_use_id,
+            meta,
+        } = replayed_from;
         let state = final_state(&outcome, self.effect, meta.attempts);
         let kind = outcome.as_ref().err().map(CallError::kind);
         let detail = outcome.as_ref().err().map(|error| error.summary().into());
-        let row = Row { id, kind, duration_us, detail, ..Row::from_invocation(invocation, self.effect, state) };
+        let row = Row {
+            id,
+            kind,
+            duration_us,
+            detail,
+            ..Row::from_invocation(invocation, self.effect, state)
+        };
         self.observers.log.log_replayed(invocation, &row);
         self.observers.metrics.record_replay();
-        outcome.map(|result| Answer { invocation: id, tool_use_id, result, meta, replayed: true })
+        outcome.map(|result| Answer {
+            invocation: id,
+            tool_use_id,
+            result,
+            meta,
+            replayed: true,
+        })
     }
 
-    /// Writes the row of an attempt that a deadline or a cancellation dropped, because such an attempt cannot write its
-    /// own row.
+    /// Writes the row of an attempt that a deadline or a cancellation dropped, because such an
+    /// attempt cannot write its own row.
     async fn record_dropped_attempt(
         &self,
         invocation: &Invocation,
@@ -329,17 +411,31 @@ impl RecordState {
     ) {
         let (id, kind, message) = (invocation.id, error.kind(), error.to_string());
         let duration_us = i64::try_from(started_at.elapsed().as_micros()).unwrap_or(i64::MAX);
-        let row = AttemptRow { invocation: id, attempt, kind, message, duration_us };
+        let row = AttemptRow {
+            invocation: id,
+            attempt,
+            kind,
+            message,
+            duration_us,
+        };
         if let Err(error) = self.ledger.record_attempt(row).await {
             tracing::warn!(%id, %error, "an interrupted attempt could not be written");
         }
     }
 
-    /// A failure that is stored under the call's idempotency key. It is not retryable, because each call with that key
-    /// gets the same failure.
+    /// A failure that is stored under the call's idempotency key. It is not retryable, because each
+    /// call with that key gets the same failure.
     fn stored_failure(&self, invocation: InvocationId, error: &CallError) -> CallError {
-        let failure = Failure { retryable: false, retry_after_ms: None, ..Failure::from_error(error, self.effect) };
-        CallError::StoredFailure { failure: Box::new(failure), invocation, replayed: false }
+        let failure = Failure {
+            retryable: false,
+            retry_after_ms: None,
+            ..Failure::from_error(error, self.effect)
+        };
+        CallError::StoredFailure {
+            failure: Box::new(failure),
+            invocation,
+            replayed: false,
+        }
     }
 
     fn build_row(
@@ -354,8 +450,9 @@ impl RecordState {
         row.cache = meta.cache;
         row.attempts = meta.attempts;
         row.duration_us = Some((meta.duration_ms * 1e3) as i64);
-        // The metadata holds coercions and warnings, which may quote arguments that `capture: digest` keeps out of the
-        // record. For a refusal, they may be as long as the arguments.
+        // The metadata holds coercions and warnings, which may quote arguments that
+        // `capture: digest` keeps out of the record. For a refusal, they may be as long as the
+        // arguments.
         let keeps_meta = self.capture_rules.digest_key.is_none() && state != State::Refused;
         row.meta = keeps_meta.then(|| to_json_text(meta)).flatten();
         match outcome {
@@ -368,15 +465,25 @@ impl RecordState {
             }
             Err(error) => {
                 let failure = Failure::from_error(error, self.effect);
-                let failure =
-                    self.capture_rules.digest_key.iter().fold(failure, |failure, key| failure.with_digest(key));
+                let failure = self
+                    .capture_rules
+                    .digest_key
+                    .iter()
+                    .fold(failure, |failure, key| failure.with_digest(key));
                 row.kind = Some(failure.kind);
-                if error.related_invocation().is_some_and(|other| other != invocation.id) {
-                    // The error names another call that holds the key. A search for the key must find that call, not
-                    // this row.
+                if error
+                    .related_invocation()
+                    .is_some_and(|other| other != invocation.id)
+                {
+                    // The error names another call that holds the key. A search for the key must
+                    // find that call, not this row.
                     row.idempotency_key = None;
                 }
-                let failure = if state == State::Refused { failure.shortened() } else { failure };
+                let failure = if state == State::Refused {
+                    failure.shortened()
+                } else {
+                    failure
+                };
                 row.result = to_json_text(&failure);
             }
         }
@@ -394,7 +501,15 @@ impl RecordState {
         let duration_us = i64::try_from(invocation.started.elapsed().as_micros()).ok();
         let row = Row::from_invocation(invocation, self.effect, State::Refused);
         let (kind, detail) = (Some(error.kind()), Some(error.summary().into()));
-        self.observers.observe_end(invocation, &Row { kind, detail, duration_us, ..row });
+        self.observers.observe_end(
+            invocation,
+            &Row {
+                kind,
+                detail,
+                duration_us,
+                ..row
+            },
+        );
         error
     }
 }
@@ -409,12 +524,14 @@ impl Observers {
         };
         let took = row.duration_us.filter(|_| row.state != State::Refused);
         let took = took.map(|us| std::time::Duration::from_micros(us.unsigned_abs()));
-        self.metrics.record_end(outcome, row.cache, took, row.attempts);
+        self.metrics
+            .record_end(outcome, row.cache, took, row.attempts);
     }
 }
 
-/// Whether a call with at least one attempt keeps its idempotency key at its end. A cancelled call that may be repeated
-/// does not keep it: the next call with the key then runs, instead of getting the cancellation again.
+/// Whether a call with at least one attempt keeps its idempotency key at its end. A cancelled call
+/// that may be repeated does not keep it: the next call with the key then runs, instead of getting
+/// the cancellation again.
 fn claims_key(state: State, effect: Effect) -> bool {
     match state {
         State::Refused | State::Reserved | State::Running => false,
@@ -423,27 +540,39 @@ fn claims_key(state: State, effect: Effect) -> bool {
     }
 }
 
-/// The error for a call whose end could not be written. The ledger keeps the row and retries; the caller must not
-/// retry.
+/// The error for a call whose end could not be written. The ledger keeps the row and retries; the
+/// caller must not retry.
 fn settlement_error(error: &crate::ledger::Error, started: bool) -> CallError {
-    CallError::LedgerUnavailable { reason: error.to_string(), started }
+    CallError::LedgerUnavailable {
+        reason: error.to_string(),
+        started,
+    }
 }
 
 fn ledger_unavailable(reason: String) -> CallError {
-    CallError::LedgerUnavailable { reason, started: false }
+    CallError::LedgerUnavailable {
+        reason,
+        started: false,
+    }
 }
 
-/// The state of the call at its end. A write that had an attempt may have had an effect if it was then cancelled, timed
-/// out, or lost its process. Its state is `Unknown`.
+/// The state of the call at its end. A write that had an attempt may have had an effect if it was
+/// then cancelled, timed out, or lost its process. Its state is `Unknown`.
 fn final_state(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
     let in_doubt = effect == Effect::Write && attempts > 0;
     match outcome {
         Ok(result) if result.is_error => State::Failed,
         Ok(_) => State::Succeeded,
         Err(error) if error.is_refusal() => State::Refused,
-        Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) if in_doubt => State::Unknown,
-        Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) => State::TimedOut,
-        Err(CallError::Cancelled { .. } | CallError::ToolUnavailable { started: true, .. }) if in_doubt => {
+        Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) if in_doubt => {
+            State::Unknown
+        }
+        Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) => {
+            State::TimedOut
+        }
+        Err(CallError::Cancelled { .. } | CallError::ToolUnavailable { started: true, .. })
+            if in_doubt =>
+        {
             State::Unknown
         }
         Err(CallError::Cancelled { .. }) => State::Cancelled,
@@ -451,9 +580,9 @@ fn final_state(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
     }
 }
 
-/// A call that runs to its end even if its caller disconnects. It is polled in the task of the caller, which saves a
-/// task and a change of thread. If it is dropped before its end, it cancels the call's tokens and continues in a task
-/// of its own.
+/// A call that runs to its end even if its caller disconnects. It is polled in the task of the
+/// caller, which saves a task and a change of thread. If it is dropped before its end, it cancels
+/// the call's tokens and continues in a task of its own.
 struct DetachOnDrop {
     call: Option<BoxFuture<'static, Result<Answer, CallError>>>,
     disconnected: CancellationToken,
@@ -465,7 +594,9 @@ impl Future for DetachOnDrop {
     type Output = Result<Answer, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(call) = &mut self.call else { return Poll::Ready(Err(CallError::Internal)) };
+        let Some(call) = &mut self.call else {
+            return Poll::Ready(Err(CallError::Internal));
+        };
         let answer = ready!(call.as_mut().poll(cx));
         self.call = None;
         Poll::Ready(answer)

@@ -1,11 +1,12 @@
 //! Refuses a call that repeats the last answered call of its run.
 //!
-//! A model that sends the same call again has not understood the answer, and the same answer would not help. This layer
-//! is below validation, so equal calls are equal. It is above the cache, because a stored result is the same answer
-//! too.
+//! A model that sends the same call again has not understood the answer, and the same answer would
+//! not help. This layer is below validation, so equal calls are equal. It is above the cache,
+//! because a stored result is the same answer too.
 //!
-//! Calls without a run pass, because the call before them is unknown. The calls of an agent's model form a run of their
-//! own. Only a call counts that was answered while its caller was still connected.
+//! Calls without a run pass, because the call before them is unknown. The calls of an agent's model
+//! form a run of their own. Only a call counts that was answered while its caller was still
+//! connected.
 
 use std::sync::Arc;
 
@@ -33,14 +34,24 @@ impl RepeatGuard {
         definition_hash: &str,
         context: &ContextFields,
     ) -> InterceptorLayer<Self> {
-        let (runs, definition_hash, context) = (runs.clone(), definition_hash.to_owned(), context.clone());
-        InterceptorLayer::new(Self { runs, definition_hash, context, repeatable: policy.repeatable })
+        let (runs, definition_hash, context) =
+            (runs.clone(), definition_hash.to_owned(), context.clone());
+        InterceptorLayer::new(Self {
+            runs,
+            definition_hash,
+            context,
+            repeatable: policy.repeatable,
+        })
     }
 
     /// Calls that differ in definition, page or cache mode are not repeats.
     fn call_digest(&self, invocation: &Invocation) -> CallDigest {
-        let options = serde_json::to_vec(&(invocation.page.unwrap_or_default(), invocation.cache)).unwrap_or_default();
-        let (hash, arguments) = (self.definition_hash.as_bytes(), canonical_json(&*invocation.arguments));
+        let options = serde_json::to_vec(&(invocation.page.unwrap_or_default(), invocation.cache))
+            .unwrap_or_default();
+        let (hash, arguments) = (
+            self.definition_hash.as_bytes(),
+            canonical_json(&*invocation.arguments),
+        );
         match self.context.declared_in(&invocation.context) {
             None => hash_parts([hash, &arguments, &options]),
             Some(context) => hash_parts([hash, &arguments, &options, &canonical_json(&context)]),
@@ -48,23 +59,43 @@ impl RepeatGuard {
     }
 }
 
-/// The sequence in which a call can be a repeat: the run that the caller named, or for a nested call one attempt of its parent call.
+/// The sequence in which a call can be a repeat: the run that the caller named, or for a nested
+/// call one attempt of its parent call.
 fn sequence_id(invocation: &Invocation) -> Option<Arc<str>> {
-    let CallChain { parent, parent_attempt, .. } = &invocation.call_chain;
-    let named_run = || invocation.run_id.clone().filter(|_| !invocation.run_is_implied);
-    parent.map_or_else(named_run, |parent| Some(format!("{parent}/{parent_attempt}").into()))
+    let CallChain {
+        parent,
+        parent_attempt,
+        ..
+    } = &invocation.call_chain;
+    let named_run = || {
+        invocation
+            .run_id
+            .clone()
+            .filter(|_| !invocation.run_is_implied)
+    };
+    parent.map_or_else(named_run, |parent| {
+        Some(format!("{parent}/{parent_attempt}").into())
+    })
 }
 
 impl Interceptor for RepeatGuard {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        let Some(run) = sequence_id(&invocation) else { return inner.call(invocation).await };
+        let Some(run) = sequence_id(&invocation) else {
+            return inner.call(invocation).await;
+        };
         let call = self.call_digest(&invocation);
-        let (caller, id, disconnected) =
-            (invocation.caller.name.clone(), invocation.id, invocation.disconnected.clone());
+        let (caller, id, disconnected) = (
+            invocation.caller.name.clone(),
+            invocation.id,
+            invocation.disconnected.clone(),
+        );
         if !self.repeatable
             && let Some(earlier) = self.runs.find_repeated(&caller, &run, &call)
         {
-            return Err(CallError::RepeatedCall { tool: invocation.tool.to_string(), earlier });
+            return Err(CallError::RepeatedCall {
+                tool: invocation.tool.to_string(),
+                earlier,
+            });
         }
         let outcome = inner.call(invocation).await;
         if outcome.is_ok() && !disconnected.is_cancelled() {

@@ -1,9 +1,9 @@
-//! Answers a call whose idempotency key was used before: with the answer of the earlier call, or with the reason why
-//! there is none.
+//! Answers a call whose idempotency key was used before: with the answer of the earlier call, or
+//! with the reason why there is none.
 //!
-//! This layer is above validation and limits, so a repeated call gets the same answer, whatever units were used or
-//! settings changed since. It only reads. `usage_limit.rs` claims the key later, in the transaction that reserves the
-//! call.
+//! This layer is above validation and limits, so a repeated call gets the same answer, whatever
+//! units were used or settings changed since. It only reads. `usage_limit.rs` claims the key later,
+//! in the transaction that reserves the call.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use moka::policy::EvictionPolicy;
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::{
-    Answer, CallError, ContextFields, Digest, DigestKey, Failure, Fingerprint, Idempotency, Invocation, InvocationId,
-    KEY_RETENTION, Meta, Policy, ReplayedFrom, ToolName, ToolResult,
+    Answer, CallError, ContextFields, Digest, DigestKey, Failure, Fingerprint, Idempotency,
+    Invocation, InvocationId, KEY_RETENTION, Meta, Policy, ReplayedFrom, ToolName, ToolResult,
 };
 use crate::ledger::{self, End, Ledger, Row, State, UnreadableRow};
 
@@ -43,8 +43,12 @@ impl Replay {
         replay_cache: &ReplayCache,
     ) -> Option<InterceptorLayer<Self>> {
         let required = policy.idempotency == Idempotency::Required;
-        let (ledger, tool, replay_cache, context) =
-            (ledger.clone(), tool.clone(), replay_cache.clone(), context.clone());
+        let (ledger, tool, replay_cache, context) = (
+            ledger.clone(),
+            tool.clone(),
+            replay_cache.clone(),
+            context.clone(),
+        );
         let definition_hash = definition_hash.to_owned();
         let is_enabled = policy.idempotency != Idempotency::Off;
         is_enabled.then(|| {
@@ -65,20 +69,33 @@ impl Interceptor for Replay {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         let Some(key) = &invocation.idempotency_key else {
             if self.required {
-                return Err(CallError::IdempotencyKeyMissing { tool: self.tool.to_string() });
+                return Err(CallError::IdempotencyKeyMissing {
+                    tool: self.tool.to_string(),
+                });
             }
             return inner.call(invocation).await;
         };
         let context = self.context.declared_in(&invocation.context);
         let fingerprint_key = self.fingerprint_key.as_ref();
-        let fingerprint =
-            Fingerprint::new(&self.definition_hash, &invocation.arguments, context.as_ref(), fingerprint_key);
+        let fingerprint = Fingerprint::new(
+            &self.definition_hash,
+            &invocation.arguments,
+            context.as_ref(),
+            fingerprint_key,
+        );
         let (caller, tool, key) = (&invocation.caller.name, self.tool.as_str(), key.to_arc());
-        let first_call = self.ledger.find_key_holder(caller, tool, &key, invocation.started_at).await;
+        let first_call = self
+            .ledger
+            .find_key_holder(caller, tool, &key, invocation.started_at)
+            .await;
         let first_call = first_call.map_err(|error| match error {
-            // The row of the earlier call is damaged, so its answer is lost. The tool must not run again all the same.
+            // The row of the earlier call is damaged, so its answer is lost. The tool must not run
+            // again all the same.
             ledger::Error::DamagedRow(_) => CallError::Internal,
-            error => CallError::LedgerUnavailable { reason: error.to_string(), started: false },
+            error => CallError::LedgerUnavailable {
+                reason: error.to_string(),
+                started: false,
+            },
         })?;
         match first_call {
             None => {
@@ -91,15 +108,27 @@ impl Interceptor for Replay {
 }
 
 impl Replay {
-    async fn replay_answer(&self, row: Row, fingerprint: &Fingerprint, invocation: &Invocation) -> Outcome {
+    async fn replay_answer(
+        &self,
+        row: Row,
+        fingerprint: &Fingerprint,
+        invocation: &Invocation,
+    ) -> Outcome {
         let id = row.id;
-        if row.fingerprint.as_ref().is_some_and(|stored| !fingerprint.may_match(stored)) {
+        if row
+            .fingerprint
+            .as_ref()
+            .is_some_and(|stored| !fingerprint.may_match(stored))
+        {
             return Err(CallError::IdempotencyMismatch { invocation: id });
         }
         if row.state == State::Reserved {
             return Err(CallError::IdempotencyInProgress { invocation: id });
         }
-        let (outcome, meta) = match row.decode_end(None).map_err(|UnreadableRow| CallError::Internal)? {
+        let (outcome, meta) = match row
+            .decode_end(None)
+            .map_err(|UnreadableRow| CallError::Internal)?
+        {
             End::Open => return Err(CallError::OutcomeUnknown { invocation: id }),
             End::Answered { result, meta } => (Ok(Arc::new(result)), meta),
             End::Failed(failure) if failure.digest.is_none() => (Err(failure), Meta::default()),
@@ -112,7 +141,11 @@ impl Replay {
                 None => digest_only_answer(&row, digest),
             },
         };
-        let replayed_from = ReplayedFrom { invocation: id, tool_use_id: row.tool_use_id, meta };
+        let replayed_from = ReplayedFrom {
+            invocation: id,
+            tool_use_id: row.tool_use_id,
+            meta,
+        };
         invocation.report.lock().replayed_from = Some(replayed_from);
         outcome.map_err(|failure| CallError::StoredFailure {
             failure: Box::new(failure),
@@ -122,17 +155,27 @@ impl Replay {
     }
 }
 
-/// The result in place of an answer of which the ledger keeps only a digest. `is_error` is as in the lost answer, and
-/// the tool does not run again.
+/// The result in place of an answer of which the ledger keeps only a digest. `is_error` is as in
+/// the lost answer, and the tool does not run again.
 fn digest_only_answer(row: &Row, digest: Digest) -> (Result<Arc<ToolResult>, Failure>, Meta) {
     let text = "The tool was called with this key before and answered. Its output is not recorded (capture: digest). Without \
         ledger.digest_key, the service cannot check that the arguments are the same.";
-    let result = ToolResult { is_error: row.is_error_result(), ..ToolResult::text(text) };
-    (Ok(Arc::new(result)), Meta { attempts: row.attempts, result_digest: Some(digest), ..Meta::default() })
+    let result = ToolResult {
+        is_error: row.is_error_result(),
+        ..ToolResult::text(text)
+    };
+    (
+        Ok(Arc::new(result)),
+        Meta {
+            attempts: row.attempts,
+            result_digest: Some(digest),
+            ..Meta::default()
+        },
+    )
 }
 
-/// Keeps in memory how calls ended whose rows hold only digests. An end is kept as long as its idempotency key, or
-/// until the memory is full. Clones share the memory.
+/// Keeps in memory how calls ended whose rows hold only digests. An end is kept as long as its
+/// idempotency key, or until the memory is full. Clones share the memory.
 #[derive(Clone)]
 pub struct ReplayCache(Cache<InvocationId, StoredAnswer>);
 
@@ -154,9 +197,11 @@ impl Default for ReplayCache {
             };
             u32::try_from(bytes + 512).unwrap_or(u32::MAX)
         };
-        // Repetitions come soon after the first call. A policy by frequency of use, moka's default, would not admit new
-        // entries.
-        let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).time_to_live(KEY_RETENTION);
+        // Repetitions come soon after the first call. A policy by frequency of use, moka's default,
+        // would not admit new entries.
+        let cache = Cache::builder()
+            .eviction_policy(EvictionPolicy::lru())
+            .time_to_live(KEY_RETENTION);
         Self(cache.max_capacity(MAX_CACHE_BYTES).weigher(weight).build())
     }
 }
@@ -165,8 +210,14 @@ impl ReplayCache {
     /// Stores the end of a call: its answer or its failure.
     pub async fn store_outcome(&self, invocation: InvocationId, end: Result<&Answer, &Failure>) {
         let stored = match end {
-            Ok(answer) => StoredAnswer { outcome: Ok(answer.result.clone()), meta: answer.meta.clone() },
-            Err(failure) => StoredAnswer { outcome: Err(failure.clone()), meta: Meta::default() },
+            Ok(answer) => StoredAnswer {
+                outcome: Ok(answer.result.clone()),
+                meta: answer.meta.clone(),
+            },
+            Err(failure) => StoredAnswer {
+                outcome: Err(failure.clone()),
+                meta: Meta::default(),
+            },
         };
         self.0.insert(invocation, stored).await;
     }

@@ -1,7 +1,8 @@
-//! Decides which failed attempts are repeated, and when. This is the policy; tower's retry layer repeats the call.
+//! Decides which failed attempts are repeated, and when. This is the policy; tower's retry layer
+//! repeats the call.
 //!
-//! Only tools whose effect permits retries have this layer. A budget (`retry_budget.rs`) keeps retries from multiplying
-//! the load on a backend that is unavailable.
+//! Only tools whose effect permits retries have this layer. A budget (`retry_budget.rs`) keeps
+//! retries from multiplying the load on a backend that is unavailable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +17,28 @@ use super::retry_budget::{RetryBudget, SpentTokens};
 use crate::backoff::Backoff;
 use crate::call::{CallError, Invocation, Policy, ToolResult};
 
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(100),
+    longest: Duration::from_secs(5),
+};
 
-/// The longest `retry_after` of an upstream that a call without a deadline waits for. During the wait the call holds
-/// its permit. Beyond this bound, the call fails and passes the time on to its caller.
+/// The longest `retry_after` of an upstream that a call without a deadline waits for. During the
+/// wait the call holds its permit. Beyond this bound, the call fails and passes the time on to its
+/// caller.
 const MAX_UPSTREAM_WAIT: Duration = Duration::from_secs(10);
 
 /// The retry layer for a tool with this policy; `None` if the policy permits one attempt only.
 pub fn layer(policy: &Policy) -> Option<RetryLayer<RetryTransient>> {
     let attempts = policy.max_attempts();
     let (budget, paid) = (Arc::new(RetryBudget::default()), SpentTokens::default());
-    (attempts > 1).then(|| RetryLayer::new(RetryTransient { attempts, budget, spent: paid, random: fastrand::f64 }))
+    (attempts > 1).then(|| {
+        RetryLayer::new(RetryTransient {
+            attempts,
+            budget,
+            spent: paid,
+            random: fastrand::f64,
+        })
+    })
 }
 
 /// The retry policy of one tool. tower clones it for each call.
@@ -43,7 +55,9 @@ pub struct RetryTransient {
 impl RetryTransient {
     /// How long to wait after this attempt. `retry_after` is the upstream's `retry_after`.
     fn wait_after(&self, attempt: u32, retry_after: Option<Duration>) -> Duration {
-        BACKOFF.wait_after(attempt, (self.random)()).max(retry_after.unwrap_or_default())
+        BACKOFF
+            .wait_after(attempt, (self.random)())
+            .max(retry_after.unwrap_or_default())
     }
 }
 
@@ -65,13 +79,17 @@ impl tower::retry::Policy<Invocation, Arc<ToolResult>, CallError> for RetryTrans
         let wait = self.wait_after(request.attempt, error.retry_after());
         let fits = match request.deadline {
             // A wait beyond the deadline would only replace a clear failure by a deadline error.
-            Some(deadline) => Instant::now().checked_add(wait).is_some_and(|end| end < deadline),
+            Some(deadline) => Instant::now()
+                .checked_add(wait)
+                .is_some_and(|end| end < deadline),
             None => wait <= MAX_UPSTREAM_WAIT,
         };
         if !fits {
             return None;
         }
-        self.spent = self.budget.spend(matches!(error, CallError::AttemptTimedOut { .. }))?;
+        self.spent = self
+            .budget
+            .spend(matches!(error, CallError::AttemptTimedOut { .. }))?;
         request.attempt += 1;
         Some(tokio::time::sleep(wait).boxed())
     }
@@ -93,11 +111,24 @@ mod tests {
     #[test]
     fn backoff_doubles_and_respects_retry_after() {
         let budget = Arc::default();
-        let policy = RetryTransient { attempts: 9, budget, spent: SpentTokens::default(), random: || 1.0 };
-        let waits: Vec<u128> = (1..9).map(|attempt| policy.wait_after(attempt, None).as_millis()).collect();
+        let policy = RetryTransient {
+            attempts: 9,
+            budget,
+            spent: SpentTokens::default(),
+            random: || 1.0,
+        };
+        let waits: Vec<u128> = (1..9)
+            .map(|attempt| policy.wait_after(attempt, None).as_millis())
+            .collect();
         assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-        assert_eq!(policy.wait_after(1, Some(Duration::from_secs(7))), Duration::from_secs(7));
-        let none = RetryTransient { random: || 0.0, ..policy };
+        assert_eq!(
+            policy.wait_after(1, Some(Duration::from_secs(7))),
+            Duration::from_secs(7)
+        );
+        let none = RetryTransient {
+            random: || 0.0,
+            ..policy
+        };
         assert_eq!(none.wait_after(3, None), Duration::ZERO);
     }
 }

@@ -1,8 +1,8 @@
 //! Bounds the retries of one tool.
 //!
-//! A bucket of tokens, with the numbers of the AWS SDKs' standard retry mode (AWS SDKs and Tools Reference Guide,
-//! "Retry behavior"). A tool that is unavailable empties the bucket; from then on each call has one attempt instead of
-//! three. Successful calls fill the bucket again.
+//! A bucket of tokens, with the numbers of the AWS SDKs' standard retry mode (AWS SDKs and Tools
+//! Reference Guide, "Retry behavior"). A tool that is unavailable empties the bucket; from then on
+//! each call has one attempt instead of three. Successful calls fill the bucket again.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const CAPACITY: u32 = 500;
 /// Tokens that a retry costs.
 const RETRY_COST: u32 = 5;
-/// Tokens that a retry costs after an attempt that timed out, because that attempt held a permit for its whole timeout.
+/// Tokens that a retry costs after an attempt that timed out, because that attempt held a permit
+/// for its whole timeout.
 const TIMEOUT_RETRY_COST: u32 = 10;
 /// Tokens that a call returns if its first attempt succeeds.
 const FIRST_SUCCESS_REFUND: u32 = 1;
@@ -32,16 +33,27 @@ pub(super) struct SpentTokens(u32);
 impl RetryBudget {
     /// Pays for a retry; `None` if too few tokens are left.
     pub(super) fn spend(&self, after_timeout: bool) -> Option<SpentTokens> {
-        let cost = if after_timeout { TIMEOUT_RETRY_COST } else { RETRY_COST };
+        let cost = if after_timeout {
+            TIMEOUT_RETRY_COST
+        } else {
+            RETRY_COST
+        };
         let subtract = |tokens: u32| tokens.checked_sub(cost);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract).is_ok().then_some(SpentTokens(cost))
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract)
+            .is_ok()
+            .then_some(SpentTokens(cost))
     }
 
     /// Returns tokens for a call that succeeded after it paid `paid`.
     pub(super) fn refund(&self, paid: SpentTokens) {
         // For most calls the bucket is full. Then no shared memory is written.
-        let more = |tokens: u32| (tokens < CAPACITY).then(|| (tokens + paid.0.max(FIRST_SUCCESS_REFUND)).min(CAPACITY));
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        let more = |tokens: u32| {
+            (tokens < CAPACITY).then(|| (tokens + paid.0.max(FIRST_SUCCESS_REFUND)).min(CAPACITY))
+        };
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 }
 
@@ -76,7 +88,10 @@ mod tests {
         for _ in 0..4 {
             budget.refund(SpentTokens::default());
         }
-        assert!(budget.spend(false).is_none(), "four successes do not pay for a retry");
+        assert!(
+            budget.spend(false).is_none(),
+            "four successes do not pay for a retry"
+        );
         budget.refund(SpentTokens::default());
         assert!(budget.spend(true).is_none() && budget.spend(false).is_some());
     }

@@ -1,8 +1,8 @@
 //! The innermost service: calls the runner and cleans its output.
 //!
-//! It removes control characters and then secrets from each result and failure, before the ledger, the cache or the
-//! caller get them. The order matters: an escape sequence could hide a secret. Then it checks the result against the
-//! output schema of the tool.
+//! It removes control characters and then secrets from each result and failure, before the ledger,
+//! the cache or the caller get them. The order matters: an escape sequence could hide a secret.
+//! Then it checks the result against the output schema of the tool.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,7 +16,8 @@ use super::output_check::OutputCheck;
 use super::validation_pool::ValidationError;
 use super::{CallFuture, Outcome, media};
 use crate::call::{
-    CallError, Invocation, RedactFn, Reporter, ToolContext, ToolError, ToolName, ToolResult, ToolSettings,
+    CallError, Invocation, RedactFn, Reporter, ToolContext, ToolError, ToolName, ToolResult,
+    ToolSettings,
 };
 use crate::sanitize;
 use crate::secrets::Redactor;
@@ -43,7 +44,13 @@ impl Run {
         redactor: Arc<Redactor>,
         timeout: Duration,
     ) -> Self {
-        Self(Arc::new(Inner { runner, settings, output, redactor, timeout }))
+        Self(Arc::new(Inner {
+            runner,
+            settings,
+            output,
+            redactor,
+            timeout,
+        }))
     }
 }
 
@@ -60,7 +67,9 @@ impl Service<Invocation> for Run {
         let inner = self.0.clone();
         async move {
             let end = Instant::now() + inner.timeout;
-            let end = invocation.deadline.map_or(end, |deadline| deadline.min(end));
+            let end = invocation
+                .deadline
+                .map_or(end, |deadline| deadline.min(end));
             let reporter = Reporter::for_invocation(&invocation, || inner.progress_redactor());
             let context = ToolContext::new(&invocation, end, inner.settings.clone())
                 .with_reporter(reporter)
@@ -112,7 +121,9 @@ impl Inner {
             }
             Err(mut error) => {
                 // A host that the arguments select is an argument.
-                if let CallError::UpstreamFailed { cause: Some(cause), .. } = &mut error
+                if let CallError::UpstreamFailed {
+                    cause: Some(cause), ..
+                } = &mut error
                     && !self.runner.has_one_target()
                 {
                     cause.host = None;
@@ -125,7 +136,9 @@ impl Inner {
 
     /// Checks a result against the output schema. An error result needs no structured content.
     async fn check_output(&self, result: Arc<ToolResult>, end: Instant) -> Outcome {
-        let Some(output) = self.output.as_ref().filter(|_| !result.is_error) else { return Ok(result) };
+        let Some(output) = self.output.as_ref().filter(|_| !result.is_error) else {
+            return Ok(result);
+        };
         if result.structured_content.is_none() {
             return Err(CallError::BadOutput(
                 "the tool has an output schema, but returned no structured content".into(),
@@ -133,29 +146,53 @@ impl Inner {
         }
         match output.find_violation(&result, end).await {
             Ok(None) => Ok(result),
-            Ok(Some(first)) => Err(CallError::BadOutput(format!("the output violates the output schema: {first}"))),
+            Ok(Some(first)) => Err(CallError::BadOutput(format!(
+                "the output violates the output schema: {first}"
+            ))),
             Err(ValidationError::ShuttingDown) => Err(CallError::Draining),
             Err(ValidationError::NoFreeSlot | ValidationError::TimedOut) => {
-                Err(CallError::AttemptTimedOut { after: self.timeout })
+                Err(CallError::AttemptTimedOut {
+                    after: self.timeout,
+                })
             }
         }
     }
 }
 
-/// Converts an error of the runner. [`ToolError::ErrorResult`] becomes an error result (`is_error`); any other error
-/// fails the call.
+/// Converts an error of the runner. [`ToolError::ErrorResult`] becomes an error result
+/// (`is_error`); any other error fails the call.
 fn convert_error(error: ToolError, tool: &ToolName) -> Result<ToolResult, CallError> {
     Err(match error {
         ToolError::ErrorResult(text) => return Ok(ToolResult::error(text)),
         ToolError::InvalidArguments(violations) => CallError::InvalidArguments(violations),
         ToolError::InvalidContext(message) => CallError::InvalidContext(message),
-        ToolError::Unavailable { message, started, retry_after } => {
-            CallError::ToolUnavailable { message, started, retry_after }
-        }
-        ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after, cause } => {
-            CallError::UpstreamFailed { message, retryable, unavailable, not_delivered, retry_after, cause }
-        }
+        ToolError::Unavailable {
+            message,
+            started,
+            retry_after,
+        } => CallError::ToolUnavailable {
+            message,
+            started,
+            retry_after,
+        },
+        ToolError::Upstream {
+            message,
+            retryable,
+            unavailable,
+            not_delivered,
+            retry_after,
+            cause,
+        } => CallError::UpstreamFailed {
+            message,
+            retryable,
+            unavailable,
+            not_delivered,
+            retry_after,
+            cause,
+        },
         ToolError::BadOutput(message) => CallError::BadOutput(message),
-        ToolError::DefinitionChanged => CallError::DefinitionChanged { tool: tool.to_string() },
+        ToolError::DefinitionChanged => CallError::DefinitionChanged {
+            tool: tool.to_string(),
+        },
     })
 }

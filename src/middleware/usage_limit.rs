@@ -1,8 +1,9 @@
 //! Reserves a call: commits its row, its units and its idempotency key before the tool runs.
 //!
-//! This layer is below the cache, so a stored result is free. It is above the deadline, so a deadline drops the work
-//! but never the settlement. Only `record` settles, because the call ends there. A read without limit and without key
-//! is not reserved, unless its answer is fetched later (`Prefer: respond-async`): then its row must exist before.
+//! This layer is below the cache, so a stored result is free. It is above the deadline, so a
+//! deadline drops the work but never the settlement. Only `record` settles, because the call ends
+//! there. A read without limit and without key is not reserved, unless its answer is fetched later
+//! (`Prefer: respond-async`): then its row must exist before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use std::time::Duration;
 
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
-use crate::call::{CallError, Charge, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per, ToolName};
+use crate::call::{
+    CallError, Charge, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per, ToolName,
+};
 use crate::ledger::{Ledger, ReserveError, Row, State};
 
 /// The limits that apply to the calls of one tool.
@@ -23,8 +26,16 @@ pub struct ChargeRules {
 
 impl ChargeRules {
     /// Combines the tool's own limits with those that callers have over all tools.
-    pub fn new(tool: &ToolName, limits: &[Limit], caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>) -> Self {
-        Self { tool: tool.clone(), limits: limits.to_vec(), caller_limits }
+    pub fn new(
+        tool: &ToolName,
+        limits: &[Limit],
+        caller_limits: Arc<HashMap<Arc<str>, Vec<Limit>>>,
+    ) -> Self {
+        Self {
+            tool: tool.clone(),
+            limits: limits.to_vec(),
+            caller_limits,
+        }
     }
 
     /// The limits that callers have over all tools.
@@ -35,23 +46,44 @@ impl ChargeRules {
     /// One unit for each limit that counts a call of this caller in this run.
     pub fn charges_for(&self, caller: &Arc<str>, run: Option<&str>) -> Vec<Charge> {
         let of_tool = self.limits.iter().map(|limit| (self.tool.as_str(), limit));
-        let of_caller = self.caller_limits.get(caller).into_iter().flatten().map(|limit| ("", limit));
+        let of_caller = self
+            .caller_limits
+            .get(caller)
+            .into_iter()
+            .flatten()
+            .map(|limit| ("", limit));
         let charge = |(tool, limit): (&str, &Limit)| {
-            let per_caller = tool.is_empty() || limit.scope == LimitScope::Caller || limit.per == Per::Run;
+            let per_caller =
+                tool.is_empty() || limit.scope == LimitScope::Caller || limit.per == Per::Run;
             Charge {
                 tool: tool.to_owned(),
-                caller: if per_caller { caller.to_string() } else { String::new() },
-                run: if limit.per == Per::Run { run.unwrap_or_default().to_owned() } else { String::new() },
+                caller: if per_caller {
+                    caller.to_string()
+                } else {
+                    String::new()
+                },
+                run: if limit.per == Per::Run {
+                    run.unwrap_or_default().to_owned()
+                } else {
+                    String::new()
+                },
                 per: limit.per,
                 limit: limit.calls,
-                scope: if tool.is_empty() { LimitScope::Caller } else { limit.scope },
+                scope: if tool.is_empty() {
+                    LimitScope::Caller
+                } else {
+                    limit.scope
+                },
             }
         };
         let mut charges: Vec<Charge> = Vec::new();
         for charge in of_tool.chain(of_caller).map(charge) {
-            // Two limits that count the same units become one, the lower. A call costs one unit, however many limits
-            // count it.
-            match charges.iter_mut().find(|other| other.shares_counter(&charge)) {
+            // Two limits that count the same units become one, the lower. A call costs one unit,
+            // however many limits count it.
+            match charges
+                .iter_mut()
+                .find(|other| other.shares_counter(&charge))
+            {
                 Some(other) if other.limit <= charge.limit => {}
                 Some(other) => *other = charge,
                 None => charges.push(charge),
@@ -78,19 +110,26 @@ impl UsageLimit {
         clock: &Clock,
     ) -> InterceptorLayer<Self> {
         let (ledger, charge_rules, clock) = (ledger.clone(), charge_rules.clone(), clock.clone());
-        InterceptorLayer::new(Self { ledger, charge_rules, effect, clock })
+        InterceptorLayer::new(Self {
+            ledger,
+            charge_rules,
+            effect,
+            clock,
+        })
     }
 }
 
 impl Interceptor for UsageLimit {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        let charges = self.charge_rules.charges_for(&invocation.caller.name, invocation.run_id.as_deref());
+        let charges = self
+            .charge_rules
+            .charges_for(&invocation.caller.name, invocation.run_id.as_deref());
         let needs_row = invocation.idempotency_key.is_some() || invocation.responds_async;
         if !charges.is_empty() || self.effect != Effect::Read || needs_row {
             self.reserve(&invocation, charges).await?;
         }
-        // The tool has not started. A caller that disconnected or cancelled during the commit does not want it to
-        // start.
+        // The tool has not started. A caller that disconnected or cancelled during the commit does
+        // not want it to start.
         if invocation.disconnected.is_cancelled() || invocation.cancelled.is_cancelled() {
             return Err(CallError::Cancelled { started: false });
         }
@@ -99,9 +138,13 @@ impl Interceptor for UsageLimit {
 }
 
 impl UsageLimit {
-    async fn reserve(&self, invocation: &Invocation, charges: Vec<Charge>) -> Result<(), CallError> {
-        // Held until the report has the charged units. A cancellation waits for it (`record.rs`), so it can refund the
-        // units.
+    async fn reserve(
+        &self,
+        invocation: &Invocation,
+        charges: Vec<Charge>,
+    ) -> Result<(), CallError> {
+        // Held until the report has the charged units. A cancellation waits for it (`record.rs`),
+        // so it can refund the units.
         let _reserving = invocation.report.reservation_lock.lock().await;
         let fingerprint = invocation.report.lock().fingerprint.clone();
         let row = Row::from_invocation(invocation, self.effect, State::Reserved)
@@ -113,12 +156,15 @@ impl UsageLimit {
                 Ok(())
             }
             Err(ReserveError::LimitReached(reached)) => Err(self.limit_error(&reached)),
-            // Between the lookup in `replay` and this commit, another call claimed the key. It still runs, or has ended
-            // by now.
-            Err(ReserveError::KeyClaimed(invocation)) => Err(CallError::IdempotencyInProgress { invocation }),
-            Err(ReserveError::Ledger(error)) => {
-                Err(CallError::LedgerUnavailable { reason: error.to_string(), started: false })
+            // Between the lookup in `replay` and this commit, another call claimed the key. It
+            // still runs, or has ended by now.
+            Err(ReserveError::KeyClaimed(invocation)) => {
+                Err(CallError::IdempotencyInProgress { invocation })
             }
+            Err(ReserveError::Ledger(error)) => Err(CallError::LedgerUnavailable {
+                reason: error.to_string(),
+                started: false,
+            }),
         }
     }
 
@@ -129,7 +175,8 @@ impl UsageLimit {
             limit: reached.charge.limit,
             per: reached.charge.per,
             resets_at,
-            retry_after: wait.map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0))),
+            retry_after: wait
+                .map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0))),
         }
     }
 }
@@ -151,10 +198,15 @@ mod tests {
             limit(2, Per::Lifetime, LimitScope::Tool),
             limit(4, Per::Lifetime, LimitScope::Tool),
         ];
-        let of_caller = HashMap::from([(Arc::from("a"), vec![limit(6, Per::Hour, LimitScope::Tool)])]);
-        let charge_rules = ChargeRules::new(&ToolName::parse("t").unwrap(), &all, Arc::new(of_caller));
+        let of_caller =
+            HashMap::from([(Arc::from("a"), vec![limit(6, Per::Hour, LimitScope::Tool)])]);
+        let charge_rules =
+            ChargeRules::new(&ToolName::parse("t").unwrap(), &all, Arc::new(of_caller));
         let charges = charge_rules.charges_for(&"a".into(), Some("r"));
-        let summary: Vec<_> = charges.iter().map(|c| (&*c.tool, &*c.caller, &*c.run, c.limit, c.scope)).collect();
+        let summary: Vec<_> = charges
+            .iter()
+            .map(|c| (&*c.tool, &*c.caller, &*c.run, c.limit, c.scope))
+            .collect();
         assert_eq!(
             summary,
             [

@@ -1,7 +1,8 @@
 //! Validates arguments against the tool's input schema, which is compiled at registration.
 //!
-//! This layer is above the cache and the limits. So a call that cannot run costs no unit. Equal calls are equal for the
-//! cache, because defaults are filled in and strings that hold JSON are parsed before.
+//! This layer is above the cache and the limits. So a call that cannot run costs no unit. Equal
+//! calls are equal for the cache, because defaults are filled in and strings that hold JSON are
+//! parsed before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use super::validation_pool::{ValidationError, ValidationPool, is_small_object};
 use crate::call::{
-    CallError, Coercion, ContextFields, Invocation, JsonObject, Page, PageArguments, UnreadableArguments,
+    CallError, Coercion, ContextFields, Invocation, JsonObject, Page, PageArguments,
+    UnreadableArguments,
 };
 use crate::schema::{self, FitError, INLINE_STEPS, Meter, PageFields, Schema};
 use crate::tools::{Runner, Values};
@@ -58,7 +60,8 @@ impl ArgumentRules {
         self.page_fields.as_ref()?.extract(arguments, self.strict)
     }
 
-    /// [`ArgumentRules::fit_arguments`] for arguments as a model writes them. The paging parameters are checked and removed.
+    /// [`ArgumentRules::fit_arguments`] for arguments as a model writes them. The paging parameters
+    /// are checked and removed.
     ///
     /// # Errors
     /// As [`ArgumentRules::fit_arguments`].
@@ -70,15 +73,20 @@ impl ArgumentRules {
     ) -> Result<FittedArguments, CallError> {
         match self.take_page(&mut arguments) {
             None => self.fit_arguments(arguments, context, deadline).await,
-            Some(page) => add_page_result(self.fit_arguments(arguments, context, deadline).await, &page),
+            Some(page) => add_page_result(
+                self.fit_arguments(arguments, context, deadline).await,
+                &page,
+            ),
         }
     }
 
-    /// Fits arguments to the schema, or reports all violations. It ends at `deadline`, or without one after the tool's
-    /// timeout. Invalid arguments are dropped on the thread that validated them. `context` is the caller's.
+    /// Fits arguments to the schema, or reports all violations. It ends at `deadline`, or without
+    /// one after the tool's timeout. Invalid arguments are dropped on the thread that validated
+    /// them. `context` is the caller's.
     ///
     /// # Errors
-    /// All violations, or a field of the context that is invalid. Or there was no slot or no time for the validation.
+    /// All violations, or a field of the context that is invalid. Or there was no slot or no time
+    /// for the validation.
     pub async fn fit_arguments(
         &self,
         mut arguments: JsonObject,
@@ -86,24 +94,39 @@ impl ArgumentRules {
         deadline: Option<Instant>,
     ) -> Result<FittedArguments, CallError> {
         if is_small_object(&arguments)
-            && let Some(fitted) = self.fit_with_meter(&mut arguments, context, &Meter::new(INLINE_STEPS, None))
+            && let Some(fitted) =
+                self.fit_with_meter(&mut arguments, context, &Meter::new(INLINE_STEPS, None))
         {
-            return fitted.map(|coercions| FittedArguments { arguments, coercions, page: None });
+            return fitted.map(|coercions| FittedArguments {
+                arguments,
+                coercions,
+                page: None,
+            });
         }
         let (began, rules, context) = (Instant::now(), self.clone(), context.clone());
         let until = deadline.unwrap_or(began + self.timeout);
         let fitted = self.validation_pool.run(until, move |meter| {
             let fitted = rules.fit_with_meter(&mut arguments, &context, meter)?;
-            Some(fitted.map(|coercions| FittedArguments { arguments, coercions, page: None }))
+            Some(fitted.map(|coercions| FittedArguments {
+                arguments,
+                coercions,
+                page: None,
+            }))
         });
         match fitted.await {
             Ok(Some(fitted)) => fitted,
-            Ok(None) => Err(CallError::InvalidArguments(vec![schema::too_costly("the arguments object")])),
-            Err(ValidationError::NoFreeSlot) if deadline.is_none() => {
-                Err(CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None })
-            }
+            Ok(None) => Err(CallError::InvalidArguments(vec![schema::too_costly(
+                "the arguments object",
+            )])),
+            Err(ValidationError::NoFreeSlot) if deadline.is_none() => Err(CallError::Overloaded {
+                retry_after: RETRY_AFTER,
+                per_caller: None,
+            }),
             Err(ValidationError::NoFreeSlot | ValidationError::TimedOut) => {
-                Err(CallError::DeadlineExceeded { after: until - began, started: false })
+                Err(CallError::DeadlineExceeded {
+                    after: until - began,
+                    started: false,
+                })
             }
             Err(ValidationError::ShuttingDown) => Err(CallError::Draining),
         }
@@ -118,10 +141,20 @@ impl ArgumentRules {
     ) -> Option<Result<Vec<Coercion>, CallError>> {
         match self.schema.fit_arguments(arguments, self.strict, meter) {
             Ok(coercions) => {
-                let faults = self.runner.value_faults(Values { arguments, context, credentials: None });
-                Some(if faults.is_empty() { Ok(coercions) } else { Err(faults.into()) })
+                let faults = self.runner.value_faults(Values {
+                    arguments,
+                    context,
+                    credentials: None,
+                });
+                Some(if faults.is_empty() {
+                    Ok(coercions)
+                } else {
+                    Err(faults.into())
+                })
             }
-            Err(FitError::Violations(violations)) => Some(Err(CallError::InvalidArguments(violations))),
+            Err(FitError::Violations(violations)) => {
+                Some(Err(CallError::InvalidArguments(violations)))
+            }
             Err(FitError::Stopped(_)) => None,
         }
     }
@@ -159,26 +192,33 @@ impl Validate {
 
 impl Interceptor for Validate {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, mut invocation: Invocation) -> Outcome {
-        // Nested calls get no warning: they inherit the context of their parent call, and their tool did not choose its
-        // fields.
+        // Nested calls get no warning: they inherit the context of their parent call, and their
+        // tool did not choose its fields.
         if !invocation.context.is_empty()
             && invocation.call_chain.parent.is_none()
-            && let Some(ignored) = self.0.context.ignored_warning(&invocation.context, &self.0.cache_key_fields)
+            && let Some(ignored) = self
+                .0
+                .context
+                .ignored_warning(&invocation.context, &self.0.cache_key_fields)
         {
             invocation.report.lock().meta.warnings.push(ignored);
         }
         if let Some(unreadable_arguments) = &invocation.unreadable_arguments {
-            // The message quotes the arguments. They cannot be parsed, so it is unknown which part of them the schema
-            // marks `writeOnly`.
+            // The message quotes the arguments. They cannot be parsed, so it is unknown which part
+            // of them the schema marks `writeOnly`.
             let quotes = !self.0.schema.has_write_only();
-            let unreadable_arguments = quotes.then(|| UnreadableArguments::clone(unreadable_arguments));
+            let unreadable_arguments =
+                quotes.then(|| UnreadableArguments::clone(unreadable_arguments));
             return Err(CallError::UnreadableArguments(
                 unreadable_arguments.unwrap_or_else(UnreadableArguments::without_quotes),
             ));
         }
         // No layer above keeps a reference, so this moves the arguments and does not copy them.
         let arguments = Arc::unwrap_or_clone(std::mem::take(&mut invocation.arguments));
-        let fitted = self.0.fit_arguments(arguments, &invocation.context, invocation.deadline).await;
+        let fitted = self
+            .0
+            .fit_arguments(arguments, &invocation.context, invocation.deadline)
+            .await;
         let fitted = match &invocation.page_arguments {
             None => fitted,
             Some(page) => add_page_result(fitted, page),
@@ -186,7 +226,10 @@ impl Interceptor for Validate {
         let fitting = fitted.map_err(|error| match error {
             // The duration counts from the start of the call, as in the other layers.
             CallError::DeadlineExceeded { started, .. } if invocation.deadline.is_some() => {
-                CallError::DeadlineExceeded { after: invocation.time_budget(), started }
+                CallError::DeadlineExceeded {
+                    after: invocation.time_budget(),
+                    started,
+                }
             }
             error => error,
         })?;
@@ -248,11 +291,32 @@ mod tests {
     async fn full_pool_waits_until_the_deadline() {
         let rules = rules(0, &Arc::default());
         let began = Instant::now();
-        let error = rules.fit_arguments(large(), &Arc::default(), None).await.unwrap_err();
-        assert!(matches!(error, CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None }), "{error:?}");
+        let error = rules
+            .fit_arguments(large(), &Arc::default(), None)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(
+                error,
+                CallError::Overloaded {
+                    retry_after: RETRY_AFTER,
+                    per_caller: None
+                }
+            ),
+            "{error:?}"
+        );
         assert_eq!(began.elapsed().as_secs(), 1, "the tool's timeout");
-        let error = rules.fit_arguments(large(), &Arc::default(), Some(Instant::now() + 3 * SECOND)).await.unwrap_err();
-        let CallError::DeadlineExceeded { after, started: false } = error else { panic!("{error:?}") };
+        let error = rules
+            .fit_arguments(large(), &Arc::default(), Some(Instant::now() + 3 * SECOND))
+            .await
+            .unwrap_err();
+        let CallError::DeadlineExceeded {
+            after,
+            started: false,
+        } = error
+        else {
+            panic!("{error:?}")
+        };
         assert_eq!((after, began.elapsed().as_secs()), (3 * SECOND, 4));
     }
 
@@ -262,10 +326,23 @@ mod tests {
         let mut rules = rules(1, &lock);
         rules.timeout = Duration::from_millis(1);
         let guard = lock.clone().lock_owned().await;
-        let error = rules.fit_arguments(large(), &Arc::default(), None).await.unwrap_err();
-        assert!(matches!(error, CallError::DeadlineExceeded { started: false, .. }), "{error:?}");
+        let error = rules
+            .fit_arguments(large(), &Arc::default(), None)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, CallError::DeadlineExceeded { started: false, .. }),
+            "{error:?}"
+        );
         drop(guard);
         rules.timeout = 60 * SECOND;
-        assert_eq!(rules.fit_arguments(large(), &Arc::default(), None).await.unwrap().arguments, large());
+        assert_eq!(
+            rules
+                .fit_arguments(large(), &Arc::default(), None)
+                .await
+                .unwrap()
+                .arguments,
+            large()
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! Decides where values are validated: small ones in place, large ones in a bounded pool of blocking threads.
+//! Decides where values are validated: small ones in place, large ones in a bounded pool of
+//! blocking threads.
 //!
-//! A running validation cannot be interrupted; it can only be told to end. So it holds its slot until it has ended,
-//! even if its call is over by then.
+//! A running validation cannot be interrupted; it can only be told to end. So it holds its slot
+//! until it has ended, even if its call is over by then.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use crate::blocking;
 use crate::call::JsonObject;
 use crate::schema::{MAX_STEPS, Meter, value_weight};
 
-/// Bound for validation in place. Each value counts 1, and each 16 bytes of text count 1. So the bound is a text of 16
-/// KiB or a list of 1,000 numbers.
+/// Bound for validation in place. Each value counts 1, and each 16 bytes of text count 1. So the
+/// bound is a text of 16 KiB or a list of 1,000 numbers.
 const SMALL_WEIGHT: u64 = 1024;
 
 /// Whether a value is validated in place.
@@ -45,7 +46,8 @@ pub enum ValidationError {
     ShuttingDown,
 }
 
-/// Bounds how many large values are validated at the same time, over all tools. Clones share the bound.
+/// Bounds how many large values are validated at the same time, over all tools. Clones share the
+/// bound.
 #[derive(Debug, Clone)]
 pub struct ValidationPool {
     slots: Arc<Semaphore>,
@@ -55,7 +57,9 @@ impl Default for ValidationPool {
     /// As many slots as the machine has cores, less one for all other work, but at least one.
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Self { slots: Arc::new(Semaphore::new(cores.saturating_sub(1).max(1))) }
+        Self {
+            slots: Arc::new(Semaphore::new(cores.saturating_sub(1).max(1))),
+        }
     }
 }
 
@@ -63,7 +67,9 @@ impl ValidationPool {
     /// A pool with this many slots.
     #[cfg(test)]
     pub(super) fn with_slots(slots: usize) -> Self {
-        Self { slots: Arc::new(Semaphore::new(slots)) }
+        Self {
+            slots: Arc::new(Semaphore::new(slots)),
+        }
     }
 
     /// Runs `work` on a thread of the pool, until `until` at the latest.
@@ -77,7 +83,8 @@ impl ValidationPool {
             Ok(Err(_)) => return Err(ValidationError::ShuttingDown),
             Err(_) => return Err(ValidationError::NoFreeSlot),
         };
-        // Dropped with this future, for whatever reason: the validation then ends soon and frees its slot.
+        // Dropped with this future, for whatever reason: the validation then ends soon and frees
+        // its slot.
         let cancel = CancelOnDrop(Arc::new(AtomicBool::new(false)));
         let cancelled = cancel.0.clone();
         let job = blocking::run_blocking(move || {
@@ -128,7 +135,10 @@ mod tests {
     #[tokio::test]
     async fn timed_out_validation_frees_its_slot() {
         let pool = ValidationPool::with_slots(1);
-        assert_eq!(pool.run(after(5), endless).await, Err(ValidationError::TimedOut));
+        assert_eq!(
+            pool.run(after(5), endless).await,
+            Err(ValidationError::TimedOut)
+        );
         // The slot is free once the validation has noticed.
         assert_eq!(pool.run(after(60_000), |_| 7).await, Ok(7));
     }
@@ -139,7 +149,10 @@ mod tests {
         let (release, hold) = std::sync::mpsc::sync_channel::<()>(1);
         let running = pool.run(after(5), move |_| hold.recv().is_ok());
         assert_eq!(running.await, Err(ValidationError::TimedOut));
-        assert_eq!(pool.run(after(5), |_| 7).await, Err(ValidationError::NoFreeSlot));
+        assert_eq!(
+            pool.run(after(5), |_| 7).await,
+            Err(ValidationError::NoFreeSlot)
+        );
         release.send(()).unwrap();
         assert_eq!(pool.run(after(60_000), |_| 7).await, Ok(7));
     }
@@ -152,7 +165,10 @@ mod tests {
         assert!(!is_small(json!({"b": "x".repeat(20_000)})));
         assert!(!is_small(json!({"x".repeat(20_000): 1})));
         assert!(is_small(json!({"x".repeat(10_000): 1})));
-        assert!(super::is_small(&json!("x".repeat(10_000))) && !super::is_small(&json!("x".repeat(20_000))));
+        assert!(
+            super::is_small(&json!("x".repeat(10_000)))
+                && !super::is_small(&json!("x".repeat(20_000)))
+        );
         assert!(super::is_small(&json!(vec![1; 1023])) && !super::is_small(&json!(vec![1; 1024])));
     }
 }

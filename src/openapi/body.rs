@@ -32,13 +32,27 @@ pub(super) struct Body<'d> {
 ///
 /// # Errors
 /// A sentence, if a reference cannot be followed.
-pub(super) fn read_body<'d>(document: &'d Document, operation: &'d JsonObject) -> Result<Option<Body<'d>>, String> {
-    let Some(written) = operation.get("requestBody") else { return Ok(None) };
+pub(super) fn read_body<'d>(
+    document: &'d Document,
+    operation: &'d JsonObject,
+) -> Result<Option<Body<'d>>, String> {
+    let Some(written) = operation.get("requestBody") else {
+        return Ok(None);
+    };
     let written = document.resolve(written)?;
-    let Some(content) = written.get("content").and_then(Value::as_object) else { return Ok(None) };
-    let best = content.iter().min_by_key(|(media_type, _)| rank_media_type(media_type));
-    let Some((media_type, entry)) = best else { return Ok(None) };
-    if entry.get("schema").is_some_and(|schema| allows_only_empty_object(document, schema)) {
+    let Some(content) = written.get("content").and_then(Value::as_object) else {
+        return Ok(None);
+    };
+    let best = content
+        .iter()
+        .min_by_key(|(media_type, _)| rank_media_type(media_type));
+    let Some((media_type, entry)) = best else {
+        return Ok(None);
+    };
+    if entry
+        .get("schema")
+        .is_some_and(|schema| allows_only_empty_object(document, schema))
+    {
         return Ok(None);
     }
     Ok(Some(Body {
@@ -73,7 +87,8 @@ fn read_body_format(media_type: &str) -> BodyFormat {
     }
 }
 
-/// How well a model can write a media type, best first. A JSON Patch is a list of changes, and harder than an object.
+/// How well a model can write a media type, best first. A JSON Patch is a list of changes, and
+/// harder than an object.
 fn rank_media_type(media_type: &str) -> u8 {
     match read_body_format(media_type) {
         BodyFormat::Json if is_plain_json(media_type) => 0,
@@ -89,14 +104,19 @@ fn rank_media_type(media_type: &str) -> u8 {
 /// Whether the request needs no header for this media type of a JSON body.
 pub(super) fn is_plain_json(media_type: &str) -> bool {
     let media_type = media_type.to_ascii_lowercase();
-    media_type == "application/json" || media_type == "application/json; charset=utf-8" || media_type.contains('*')
+    media_type == "application/json"
+        || media_type == "application/json; charset=utf-8"
+        || media_type.contains('*')
 }
 
 /// The properties of an object body, if each can be an argument of its own.
 ///
-/// `allOf` of objects is one object. Alternatives and further properties are not, because they restrict the object as a
-/// whole.
-pub(super) fn find_properties<'d>(document: &'d Document, schema: &'d Value) -> Result<Option<Properties<'d>>, String> {
+/// `allOf` of objects is one object. Alternatives and further properties are not, because they
+/// restrict the object as a whole.
+pub(super) fn find_properties<'d>(
+    document: &'d Document,
+    schema: &'d Value,
+) -> Result<Option<Properties<'d>>, String> {
     let mut found = Properties::default();
     let is_object = collect_properties(document, schema, &mut found, 0)?;
     Ok((is_object && !found.properties.is_empty()).then_some(found))
@@ -113,9 +133,16 @@ pub(super) struct Properties<'d> {
 
 /// Whether `{}` is the only value of a schema.
 fn allows_only_empty_object(document: &Document, schema: &Value) -> bool {
-    let Ok(Value::Object(fields)) = document.resolve(schema) else { return false };
-    let has_properties = fields.get("properties").and_then(Value::as_object).is_some_and(|all| !all.is_empty());
-    !has_properties && fields.get("additionalProperties") == Some(&Value::Bool(false)) && !fields.contains_key("allOf")
+    let Ok(Value::Object(fields)) = document.resolve(schema) else {
+        return false;
+    };
+    let has_properties = fields
+        .get("properties")
+        .and_then(Value::as_object)
+        .is_some_and(|all| !all.is_empty());
+    !has_properties
+        && fields.get("additionalProperties") == Some(&Value::Bool(false))
+        && !fields.contains_key("allOf")
 }
 
 fn collect_properties<'d>(
@@ -125,34 +152,60 @@ fn collect_properties<'d>(
     depth: usize,
 ) -> Result<bool, String> {
     let schema = document.resolve(schema)?;
-    let Some(fields) = schema.as_object().filter(|_| depth < 16) else { return Ok(false) };
+    let Some(fields) = schema.as_object().filter(|_| depth < 16) else {
+        return Ok(false);
+    };
     let is_open = match fields.get("additionalProperties") {
         None | Some(Value::Bool(_)) => false,
         Some(schema) => schema.as_object().is_some_and(|schema| !schema.is_empty()),
     };
-    let restricts =
-        ["anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "dependentRequired", "minProperties"];
+    let restricts = [
+        "anyOf",
+        "oneOf",
+        "not",
+        "if",
+        "patternProperties",
+        "dependentSchemas",
+        "dependentRequired",
+        "minProperties",
+    ];
     if is_open || restricts.iter().any(|word| fields.contains_key(*word)) {
         return Ok(false);
     }
-    if fields
-        .get("type")
-        .is_some_and(|name| *name != "object" && !name.as_array().is_some_and(|all| all.contains(&"object".into())))
-    {
+    if fields.get("type").is_some_and(|name| {
+        *name != "object"
+            && !name
+                .as_array()
+                .is_some_and(|all| all.contains(&"object".into()))
+    }) {
         return Ok(false);
     }
-    for part in fields.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+    for part in fields
+        .get("allOf")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
         if !collect_properties(document, part, found, depth + 1)? {
             return Ok(false);
         }
     }
-    for (name, schema) in fields.get("properties").and_then(Value::as_object).into_iter().flatten() {
+    for (name, schema) in fields
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
         match found.properties.iter_mut().find(|(other, _)| other == name) {
             Some(other) => other.1 = schema,
             None => found.properties.push((name, schema)),
         }
     }
-    let required = fields.get("required").and_then(Value::as_array).into_iter().flatten();
+    let required = fields
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
     found.required.extend(required.filter_map(Value::as_str));
     Ok(true)
 }
@@ -170,13 +223,22 @@ impl Body<'_> {
     }
 
     /// The value of one property in the request.
-    pub(super) fn write_property(&self, document: &Document, name: &str, schema: &Value, argument: &str) -> Value {
-        let encoding = self.encoding.and_then(|encoding| encoding.get(name)?.as_object());
+    pub(super) fn write_property(
+        &self,
+        document: &Document,
+        name: &str,
+        schema: &Value,
+        argument: &str,
+    ) -> Value {
+        let encoding = self
+            .encoding
+            .and_then(|encoding| encoding.get(name)?.as_object());
         match self.format {
             BodyFormat::Json => write_placeholder(argument, None).into(),
             BodyFormat::Urlencoded => {
                 let shape = Shape::from_schema(document, Some(schema));
-                let media_type = encoding.and_then(|encoding| encoding.get("contentType")?.as_str());
+                let media_type =
+                    encoding.and_then(|encoding| encoding.get("contentType")?.as_str());
                 let style = match encoding {
                     _ if media_type.is_some_and(|name| name.contains("json")) => Some(Style::Json),
                     Some(encoding) => read_style(encoding, Location::Query, shape),
@@ -187,11 +249,15 @@ impl Body<'_> {
                 write_placeholder(argument, style).into()
             }
             BodyFormat::Multipart => {
-                let media_type = encoding.and_then(|encoding| encoding.get("contentType")?.as_str());
+                let media_type =
+                    encoding.and_then(|encoding| encoding.get("contentType")?.as_str());
                 match is_file(document, schema) {
                     true => {
-                        let mut part = json!({"base64": write_placeholder(argument, None), "filename": name});
-                        if let Some(media_type) = media_type.filter(|name| !name.contains([',', '*'])) {
+                        let mut part =
+                            json!({"base64": write_placeholder(argument, None), "filename": name});
+                        if let Some(media_type) =
+                            media_type.filter(|name| !name.contains([',', '*']))
+                        {
                             part["type"] = media_type.into();
                         }
                         part
@@ -206,7 +272,9 @@ impl Body<'_> {
 
 /// Whether a schema describes the bytes of a file.
 pub(super) fn is_file(document: &Document, schema: &Value) -> bool {
-    let Ok(schema) = document.resolve(schema) else { return false };
+    let Ok(schema) = document.resolve(schema) else {
+        return false;
+    };
     let text = |key: &str| schema.get(key).and_then(Value::as_str);
     text("format") == Some("binary")
         || text("contentEncoding") == Some("base64")

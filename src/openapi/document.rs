@@ -26,7 +26,8 @@ impl Document {
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim_start_matches('\u{feff}');
         let root: Value = match text.trim_start().starts_with('{') {
-            true => serde_json::from_str(text).map_err(|error| format!("line {}: not JSON: {error}", error.line()))?,
+            true => serde_json::from_str(text)
+                .map_err(|error| format!("line {}: not JSON: {error}", error.line()))?,
             false => yaml::parse(text)?,
         };
         let version = root.get("openapi").map(|version| match version {
@@ -57,10 +58,14 @@ impl Document {
     /// A sentence: the target is in another document, or does not exist.
     pub(super) fn target(&self, reference: &str) -> Result<&Value, String> {
         let Some(fragment) = reference.strip_prefix('#') else {
-            return Err(format!("`{reference}` is in another document; bundle the documents into one"));
+            return Err(format!(
+                "`{reference}` is in another document; bundle the documents into one"
+            ));
         };
         let pointer = percent_decode_str(fragment).decode_utf8_lossy();
-        self.root.pointer(&pointer).ok_or_else(|| format!("`{reference}` does not exist"))
+        self.root
+            .pointer(&pointer)
+            .ok_or_else(|| format!("`{reference}` does not exist"))
     }
 
     /// The object itself, or the target of its `$ref`. For objects that are not schemas.

@@ -18,14 +18,21 @@ pub fn import(document: &Document, options: &Options) -> Import {
     for (path, item) in paths.into_iter().flatten() {
         let item = document.resolve(item).ok().and_then(Value::as_object);
         for (method, written) in item.into_iter().flatten() {
-            let (Some(item), Some(fields)) = (item, written.as_object()) else { continue };
+            let (Some(item), Some(fields)) = (item, written.as_object()) else {
+                continue;
+            };
             if !METHODS.contains(&method.as_str()) {
                 continue;
             }
             import.found += 1;
             let id = fields.get("operationId").and_then(Value::as_str);
-            let tags: Vec<&str> =
-                fields.get("tags").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+            let tags: Vec<&str> = fields
+                .get("tags")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .collect();
             let matches = |selector: &Selector| selector.matches(method, path, id, &tags);
             unused.retain(|selector| !matches(selector));
             let is_wanted = options.include.is_empty() || options.include.iter().any(matches);
@@ -33,7 +40,8 @@ pub fn import(document: &Document, options: &Options) -> Import {
                 continue;
             }
             let name = names::make_distinct(names::name_operation(id, method, path), &mut names);
-            match operation::build_operation(document, options, &name, (method, path), item, fields) {
+            match operation::build_operation(document, options, &name, (method, path), item, fields)
+            {
                 Ok(operation) => {
                     imported.push(fields);
                     import.operations.push(operation);
@@ -46,7 +54,13 @@ pub fn import(document: &Document, options: &Options) -> Import {
             }
         }
     }
-    import.warnings.extend(unused.iter().map(|selector| format!("`{}` matches no operation", selector.as_str())));
-    import.warnings.extend(security::missing_credentials(document, &imported, options));
+    import.warnings.extend(
+        unused
+            .iter()
+            .map(|selector| format!("`{}` matches no operation", selector.as_str())),
+    );
+    import
+        .warnings
+        .extend(security::missing_credentials(document, &imported, options));
     import
 }

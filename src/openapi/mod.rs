@@ -1,9 +1,11 @@
-//! Reads OpenAPI documents: each operation becomes the definition and the request of an `http` tool.
+//! Reads OpenAPI documents: each operation becomes the definition and the request of an `http`
+//! tool.
 //!
 //! - `document`: the document and its references, `yaml`: YAML as JSON;
 //! - `select`: which operations are wanted;
 //! - `names`: names of tools and arguments;
-//! - `parameters`, `body`: what of an argument goes where in the request, `style`: how it becomes text;
+//! - `parameters`, `body`: what of an argument goes where in the request, `style`: how it becomes
+//!   text;
 //! - `schema`: schemas of OpenAPI as JSON Schema, `sentences`: their descriptions;
 //! - `servers`, `security`: the base URL and the credentials;
 //! - `operation`: one operation, `import`: all of them.

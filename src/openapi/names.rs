@@ -29,7 +29,11 @@ pub(super) fn make_distinct(name: String, taken: &mut HashSet<String>) -> String
 /// The name of an argument for a parameter or property with this name.
 pub(super) fn name_argument(name: &str) -> String {
     let name = shorten(keep_plain(name));
-    if name.is_empty() { "value".into() } else { name }
+    if name.is_empty() {
+        "value".into()
+    } else {
+        name
+    }
 }
 
 /// Letters, digits, `-` and `_` stay; anything else becomes one `_`.

@@ -14,7 +14,8 @@ use crate::call::{Effect, JsonObject};
 
 /// The longest description, in characters. Longer ones are cut: OpenAI refuses more.
 const LONGEST_DESCRIPTION: usize = 1024;
-/// The longest output schema, as JSON. It is only a description, and models read it with every list of tools.
+/// The longest output schema, as JSON. It is only a description, and models read it with every list
+/// of tools.
 const LONGEST_OUTPUT: usize = 24 * 1024;
 
 /// One operation as a tool of kind `http`.
@@ -67,7 +68,9 @@ pub(super) fn build_operation(
             taken: HashSet::new(),
             request: JsonObject::new(),
         };
-        builder.request.insert("method".into(), method.to_ascii_uppercase().into());
+        builder
+            .request
+            .insert("method".into(), method.to_ascii_uppercase().into());
         builder.add_url(&base, path, &parameters)?;
         builder.add_parameters(&parameters)?;
         if let Some(body) = &body {
@@ -83,7 +86,11 @@ pub(super) fn build_operation(
         Failure::TooLarge => "its schema is too large".into(),
         Failure::Reference(sentence) => sentence,
     })?;
-    let tags = fields.get("tags").and_then(Value::as_array).into_iter().flatten();
+    let tags = fields
+        .get("tags")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
     Ok(Operation {
         name: name.into(),
         method: method.into(),
@@ -97,14 +104,20 @@ pub(super) fn build_operation(
             "put" | "delete" => Effect::Idempotent,
             _ => Effect::Write,
         },
-        tags: tags.filter_map(Value::as_str).map(ToOwned::to_owned).collect(),
+        tags: tags
+            .filter_map(Value::as_str)
+            .map(ToOwned::to_owned)
+            .collect(),
     })
 }
 
 /// Summary and description, cut to a length that all providers accept.
 fn write_description(fields: &JsonObject, item: &JsonObject, method: &str, path: &str) -> String {
     let text = |key: &str| {
-        let own = fields.get(key).or_else(|| item.get(key)).and_then(Value::as_str);
+        let own = fields
+            .get(key)
+            .or_else(|| item.get(key))
+            .and_then(Value::as_str);
         own.map(str::trim).filter(|text| !text.is_empty())
     };
     let mut description = match (text("summary"), text("description")) {
@@ -120,7 +133,10 @@ fn write_description(fields: &JsonObject, item: &JsonObject, method: &str, path:
     }
     if description.chars().count() > LONGEST_DESCRIPTION {
         let cut: String = description.chars().take(LONGEST_DESCRIPTION - 1).collect();
-        let end = cut.rfind(char::is_whitespace).filter(|end| *end > LONGEST_DESCRIPTION / 2).unwrap_or(cut.len());
+        let end = cut
+            .rfind(char::is_whitespace)
+            .filter(|end| *end > LONGEST_DESCRIPTION / 2)
+            .unwrap_or(cut.len());
         description = format!("{}…", cut[..end].trim_end());
     }
     description
@@ -129,12 +145,17 @@ fn write_description(fields: &JsonObject, item: &JsonObject, method: &str, path:
 /// The relaxed schema of the first successful answer in JSON, if it describes an object.
 fn convert_output_schema(document: &Document, fields: &JsonObject) -> Option<Value> {
     let responses = fields.get("responses")?.as_object()?;
-    let mut successes: Vec<(&String, &Value)> =
-        responses.iter().filter(|(status, _)| status.starts_with('2')).collect();
+    let mut successes: Vec<(&String, &Value)> = responses
+        .iter()
+        .filter(|(status, _)| status.starts_with('2'))
+        .collect();
     successes.sort_by_key(|(status, _)| *status);
-    let content =
-        successes.iter().find_map(|(_, response)| document.resolve(response).ok()?.get("content")?.as_object())?;
-    let (_, entry) = content.iter().find(|(media_type, _)| media_type.to_ascii_lowercase().contains("json"))?;
+    let content = successes
+        .iter()
+        .find_map(|(_, response)| document.resolve(response).ok()?.get("content")?.as_object())?;
+    let (_, entry) = content
+        .iter()
+        .find(|(media_type, _)| media_type.to_ascii_lowercase().contains("json"))?;
     let schema = entry.get("schema")?;
     if Shape::from_schema(document, Some(schema)) != Shape::Object {
         return None;
@@ -190,7 +211,12 @@ impl<'d> Builder<'d, '_> {
     }
 
     /// The URL and the arguments in its path.
-    fn add_url(&mut self, base: &str, path: &'d str, parameters: &[Parameter<'d>]) -> Result<(), Failure> {
+    fn add_url(
+        &mut self,
+        base: &str,
+        path: &'d str,
+        parameters: &[Parameter<'d>],
+    ) -> Result<(), Failure> {
         let mut url = base.to_owned();
         let mut rest = path;
         while let Some((before, after)) = rest.split_once('{') {
@@ -199,8 +225,9 @@ impl<'d> Builder<'d, '_> {
                 rest = after;
                 continue;
             };
-            let declared =
-                parameters.iter().find(|parameter| parameter.location == Location::Path && parameter.name == name);
+            let declared = parameters
+                .iter()
+                .find(|parameter| parameter.location == Location::Path && parameter.name == name);
             let placeholder = match declared {
                 Some(parameter) => {
                     let schema = self.convert_parameter(parameter)?;
@@ -209,7 +236,11 @@ impl<'d> Builder<'d, '_> {
                 }
                 // Many documents do not declare all parameters of their paths.
                 None => {
-                    let argument = self.add_argument(names::name_argument(name), json!({"type": "string"}), true);
+                    let argument = self.add_argument(
+                        names::name_argument(name),
+                        json!({"type": "string"}),
+                        true,
+                    );
                     format!("{{{{ {argument} }}}}")
                 }
             };
@@ -223,16 +254,23 @@ impl<'d> Builder<'d, '_> {
 
     /// The arguments of query, header and cookies.
     fn add_parameters(&mut self, parameters: &[Parameter<'d>]) -> Result<(), Failure> {
-        for (location, key) in
-            [(Location::Query, "query"), (Location::Header, "headers"), (Location::Cookie, "cookies")]
-        {
+        for (location, key) in [
+            (Location::Query, "query"),
+            (Location::Header, "headers"),
+            (Location::Cookie, "cookies"),
+        ] {
             let mut entries = Map::new();
-            for parameter in parameters.iter().filter(|parameter| parameter.location == location) {
+            for parameter in parameters
+                .iter()
+                .filter(|parameter| parameter.location == location)
+            {
                 let given = match location {
                     Location::Query => self.options.query.iter().any(|name| name == parameter.name),
-                    Location::Header => {
-                        self.options.headers.iter().any(|name| name.eq_ignore_ascii_case(parameter.name))
-                    }
+                    Location::Header => self
+                        .options
+                        .headers
+                        .iter()
+                        .any(|name| name.eq_ignore_ascii_case(parameter.name)),
                     Location::Path | Location::Cookie => false,
                 };
                 if given {
@@ -244,7 +282,10 @@ impl<'d> Builder<'d, '_> {
                     wanted = format!("{wanted}_{key}");
                 }
                 let argument = self.add_argument(wanted, schema, parameter.required);
-                entries.insert(parameter.name.into(), write_placeholder(&argument, parameter.style).into());
+                entries.insert(
+                    parameter.name.into(),
+                    write_placeholder(&argument, parameter.style).into(),
+                );
             }
             if !entries.is_empty() {
                 self.request.insert(key.into(), entries.into());
@@ -259,11 +300,22 @@ impl<'d> Builder<'d, '_> {
             None => json!({}),
         };
         if let Value::Object(fields) = &mut schema {
-            let own = fields.get("description").and_then(Value::as_str).unwrap_or_default();
-            let default = own.rsplit_once("Default: ").map(|(_, default)| format!("Default: {default}"));
-            if let Some(text) = parameter.description.map(str::trim).filter(|text| !text.is_empty()) {
+            let own = fields
+                .get("description")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let default = own
+                .rsplit_once("Default: ")
+                .map(|(_, default)| format!("Default: {default}"));
+            if let Some(text) = parameter
+                .description
+                .map(str::trim)
+                .filter(|text| !text.is_empty())
+            {
                 let text = match default {
-                    Some(default) if !text.to_lowercase().contains("default") => append_sentence(text, &default),
+                    Some(default) if !text.to_lowercase().contains("default") => {
+                        append_sentence(text, &default)
+                    }
                     _ => text.to_owned(),
                 };
                 fields.insert("description".into(), text.into());
@@ -272,7 +324,10 @@ impl<'d> Builder<'d, '_> {
                 fields.insert("examples".into(), json!([example]));
             }
             if parameter.is_deprecated {
-                let text = fields.get("description").and_then(Value::as_str).unwrap_or_default();
+                let text = fields
+                    .get("description")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default();
                 let text = format!("Deprecated. {text}").trim_end().to_owned();
                 fields.insert("description".into(), text.into());
             }
@@ -284,36 +339,57 @@ impl<'d> Builder<'d, '_> {
     fn add_body(&mut self, body: &Body<'d>) -> Result<(), Failure> {
         let properties = match body.schema {
             Some(schema)
-                if matches!(body.format, BodyFormat::Json | BodyFormat::Urlencoded | BodyFormat::Multipart) =>
+                if matches!(
+                    body.format,
+                    BodyFormat::Json | BodyFormat::Urlencoded | BodyFormat::Multipart
+                ) =>
             {
                 body::find_properties(self.document, schema).map_err(Failure::Reference)?
             }
             _ => None,
         };
-        let properties = properties.map(|body::Properties { properties, required }| {
-            let shown: Vec<_> =
-                properties.into_iter().filter(|(_, schema)| !self.converter.is_hidden(schema)).collect();
-            (shown, required)
-        });
+        let properties = properties.map(
+            |body::Properties {
+                 properties,
+                 required,
+             }| {
+                let shown: Vec<_> = properties
+                    .into_iter()
+                    .filter(|(_, schema)| !self.converter.is_hidden(schema))
+                    .collect();
+                (shown, required)
+            },
+        );
         match properties {
             Some((properties, required)) if self.has_room_for(&properties) => {
                 let mut entries = Map::new();
                 for (name, schema) in properties {
                     let mut converted = self.converter.convert(schema)?;
-                    if body.format == BodyFormat::Multipart && body::is_file(self.document, schema) {
+                    if body.format == BodyFormat::Multipart && body::is_file(self.document, schema)
+                    {
                         describe_base64(&mut converted);
                     }
-                    let argument = self.add_argument(names::name_argument(name), converted, required.contains(&name));
-                    entries.insert(name.into(), body.write_property(self.document, name, schema, &argument));
+                    let argument = self.add_argument(
+                        names::name_argument(name),
+                        converted,
+                        required.contains(&name),
+                    );
+                    entries.insert(
+                        name.into(),
+                        body.write_property(self.document, name, schema, &argument),
+                    );
                 }
-                self.request.insert(body.request_key().into(), entries.into());
+                self.request
+                    .insert(body.request_key().into(), entries.into());
             }
             _ => self.add_whole_body(body)?,
         }
         let is_default = match body.format {
             BodyFormat::Json => body::is_plain_json(body.media_type),
             BodyFormat::Urlencoded | BodyFormat::Multipart => true,
-            BodyFormat::Text => body.media_type.starts_with("text/plain") || body.media_type.contains('*'),
+            BodyFormat::Text => {
+                body.media_type.starts_with("text/plain") || body.media_type.contains('*')
+            }
             BodyFormat::Bytes => body.media_type.contains('*'),
         };
         if !is_default {
@@ -326,16 +402,20 @@ impl<'d> Builder<'d, '_> {
     /// Whether no property of the body has the name of another argument.
     fn has_room_for(&self, properties: &[(&str, &Value)]) -> bool {
         let mut taken = self.taken.clone();
-        properties.iter().all(|(name, _)| taken.insert(names::name_argument(name)))
+        properties
+            .iter()
+            .all(|(name, _)| taken.insert(names::name_argument(name)))
     }
 
     /// The whole body as the argument `body`.
     fn add_whole_body(&mut self, body: &Body<'d>) -> Result<(), Failure> {
         let mut schema = match body.format {
-            BodyFormat::Json | BodyFormat::Urlencoded | BodyFormat::Multipart => match body.schema {
-                Some(schema) => self.converter.convert(schema)?,
-                None => json!({}),
-            },
+            BodyFormat::Json | BodyFormat::Urlencoded | BodyFormat::Multipart => {
+                match body.schema {
+                    Some(schema) => self.converter.convert(schema)?,
+                    None => json!({}),
+                }
+            }
             BodyFormat::Text => json!({"type": "string"}),
             BodyFormat::Bytes => json!({"type": "string", "contentEncoding": "base64"}),
         };
@@ -348,7 +428,10 @@ impl<'d> Builder<'d, '_> {
             (BodyFormat::Bytes, Some(text)) => append_sentence(text.trim(), "As base64."),
             (BodyFormat::Bytes, None) => "The bytes of the body, as base64.".into(),
             (BodyFormat::Text, text) if !body.media_type.starts_with("text/plain") => {
-                append_sentence(text.unwrap_or("The body.").trim(), &format!("As {}.", body.media_type))
+                append_sentence(
+                    text.unwrap_or("The body.").trim(),
+                    &format!("As {}.", body.media_type),
+                )
             }
             (_, Some(text)) => text.trim().to_owned(),
             (_, None) => String::new(),
@@ -356,7 +439,11 @@ impl<'d> Builder<'d, '_> {
         if let (Value::Object(fields), false) = (&mut schema, text.is_empty()) {
             fields.insert("description".into(), text.into());
         }
-        let wanted = if self.taken.contains("body") { "request_body" } else { "body" };
+        let wanted = if self.taken.contains("body") {
+            "request_body"
+        } else {
+            "body"
+        };
         let argument = self.add_argument(wanted.into(), schema, body.required);
         let value = match body.format {
             BodyFormat::Urlencoded => json!(format!("{{{{ {argument} | deep }}}}")),
@@ -369,7 +456,8 @@ impl<'d> Builder<'d, '_> {
     /// The input schema and the request.
     fn finish(mut self) -> Result<(Value, JsonObject), Failure> {
         let parts = self.converter.take_parts()?;
-        let mut schema = json!({"type": "object", "properties": self.properties, "additionalProperties": false});
+        let mut schema =
+            json!({"type": "object", "properties": self.properties, "additionalProperties": false});
         if !self.required.is_empty() {
             schema["required"] = self.required.into();
         }
@@ -382,8 +470,14 @@ impl<'d> Builder<'d, '_> {
 
 /// A schema for the bytes of a file: base64, with a word about it for the model.
 fn describe_base64(schema: &mut Value) {
-    let Value::Object(fields) = schema else { return };
-    let text = fields.get("description").and_then(Value::as_str).unwrap_or_default().trim();
+    let Value::Object(fields) = schema else {
+        return;
+    };
+    let text = fields
+        .get("description")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .trim();
     let text = append_sentence(text, "As base64.");
     fields.insert("type".into(), "string".into());
     fields.insert("contentEncoding".into(), "base64".into());

@@ -36,19 +36,26 @@ pub(super) fn write_placeholder(argument: &str, style: Option<Style>) -> String 
     }
 }
 
-/// The style for `style` and `explode` as written, at this location and for this shape of value. `None`: a single value,
-/// or an array of a query as repeated parameters.
+/// The style for `style` and `explode` as written, at this location and for this shape of value.
+/// `None`: a single value, or an array of a query as repeated parameters.
 pub(super) fn read_style(written: &JsonObject, location: Location, shape: Shape) -> Option<Style> {
     let default = match location {
         Location::Path | Location::Header => "simple",
         Location::Query | Location::Cookie => "form",
     };
-    let style = written.get("style").and_then(Value::as_str).unwrap_or(default);
-    let explode =
-        written.get("explode").and_then(Value::as_bool).unwrap_or(matches!(style, "form" | "deepObject" | "cookie"));
+    let style = written
+        .get("style")
+        .and_then(Value::as_str)
+        .unwrap_or(default);
+    let explode = written
+        .get("explode")
+        .and_then(Value::as_bool)
+        .unwrap_or(matches!(style, "form" | "deepObject" | "cookie"));
     let is_cookie = location == Location::Cookie;
     match (style, shape) {
-        ("label", Shape::Array | Shape::Object | Shape::Any) if explode => Some(Style::LabelExploded),
+        ("label", Shape::Array | Shape::Object | Shape::Any) if explode => {
+            Some(Style::LabelExploded)
+        }
         ("label", _) => Some(Style::Label),
         ("matrix", _) if explode => Some(Style::MatrixExploded),
         ("matrix", _) => Some(Style::Matrix),
@@ -82,19 +89,25 @@ impl Shape {
     }
 
     fn from_nested_schema(document: &Document, schema: Option<&Value>, depth: usize) -> Self {
-        let Some(schema) = schema.and_then(|schema| document.resolve(schema).ok()) else { return Self::Any };
+        let Some(schema) = schema.and_then(|schema| document.resolve(schema).ok()) else {
+            return Self::Any;
+        };
         let types: Vec<&str> = match schema.get("type") {
             Some(Value::String(name)) => vec![name],
-            Some(Value::Array(names)) => {
-                names.iter().filter_map(Value::as_str).filter(|name| *name != "null").collect()
-            }
+            Some(Value::Array(names)) => names
+                .iter()
+                .filter_map(Value::as_str)
+                .filter(|name| *name != "null")
+                .collect(),
             _ => Vec::new(),
         };
         match types.as_slice() {
             ["array"] => return Self::Array,
             ["object"] => return Self::Object,
             [] => {}
-            names if !names.contains(&"array") && !names.contains(&"object") => return Self::Single,
+            names if !names.contains(&"array") && !names.contains(&"object") => {
+                return Self::Single;
+            }
             _ => return Self::Any,
         }
         if schema.get("properties").is_some() {
@@ -110,7 +123,9 @@ impl Shape {
             return Self::Any;
         }
         for word in ["allOf", "anyOf", "oneOf"] {
-            let Some(schemas) = schema.get(word).and_then(Value::as_array) else { continue };
+            let Some(schemas) = schema.get(word).and_then(Value::as_array) else {
+                continue;
+            };
             let shapes: Vec<Self> = schemas
                 .iter()
                 .filter(|schema| schema.get("type") != Some(&json!("null")))
@@ -141,9 +156,16 @@ pub(super) fn read_parameters<'d>(
 ) -> Result<Vec<Parameter<'d>>, String> {
     let mut parameters: Vec<Parameter<'d>> = Vec::new();
     for owner in [path_item, operation] {
-        for written in owner.get("parameters").and_then(Value::as_array).into_iter().flatten() {
+        for written in owner
+            .get("parameters")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
             let written = document.resolve(written)?;
-            let Some(parameter) = read_parameter(document, written)? else { continue };
+            let Some(parameter) = read_parameter(document, written)? else {
+                continue;
+            };
             match parameters
                 .iter_mut()
                 .find(|other| other.name == parameter.name && other.location == parameter.location)
@@ -156,25 +178,39 @@ pub(super) fn read_parameters<'d>(
     Ok(parameters)
 }
 
-fn read_parameter<'d>(document: &'d Document, written: &'d Value) -> Result<Option<Parameter<'d>>, String> {
+fn read_parameter<'d>(
+    document: &'d Document,
+    written: &'d Value,
+) -> Result<Option<Parameter<'d>>, String> {
     let fields = written.as_object().ok_or("a parameter is not an object")?;
-    let name = fields.get("name").and_then(Value::as_str).ok_or("a parameter has no name")?;
+    let name = fields
+        .get("name")
+        .and_then(Value::as_str)
+        .ok_or("a parameter has no name")?;
     let location = match fields.get("in").and_then(Value::as_str) {
         Some("path") => Location::Path,
         Some("query") => Location::Query,
         Some("header") => Location::Header,
         Some("cookie") => Location::Cookie,
         Some(other) => {
-            return Err(format!("the parameter `{name}` is in `{other}`, which is not path, query, header or cookie"));
+            return Err(format!(
+                "the parameter `{name}` is in `{other}`, which is not path, query, header or cookie"
+            ));
         }
         None => return Err(format!("the parameter `{name}` has no `in`")),
     };
     if location == Location::Header && IGNORED.contains(&name.to_ascii_lowercase().as_str()) {
         return Ok(None);
     }
-    let content = fields.get("content").and_then(Value::as_object).and_then(|content| content.iter().next());
+    let content = fields
+        .get("content")
+        .and_then(Value::as_object)
+        .and_then(|content| content.iter().next());
     let (schema, style) = match (fields.get("schema"), content) {
-        (Some(schema), _) => (Some(schema), read_style(fields, location, Shape::from_schema(document, Some(schema)))),
+        (Some(schema), _) => (
+            Some(schema),
+            read_style(fields, location, Shape::from_schema(document, Some(schema))),
+        ),
         (None, Some((media_type, content))) => {
             let schema = content.get("schema");
             let style = match Shape::from_schema(document, schema) {
@@ -185,7 +221,10 @@ fn read_parameter<'d>(document: &'d Document, written: &'d Value) -> Result<Opti
         }
         (None, None) => (None, None),
     };
-    let examples = fields.get("examples").and_then(Value::as_object).and_then(|all| all.values().next());
+    let examples = fields
+        .get("examples")
+        .and_then(Value::as_object)
+        .and_then(|all| all.values().next());
     Ok(Some(Parameter {
         name,
         location,

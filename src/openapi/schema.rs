@@ -1,7 +1,8 @@
 //! Turns a schema of an OpenAPI document into a JSON Schema of its own (2020-12).
 //!
-//! References are replaced by what they refer to, because many models read no references. A schema that contains
-//! itself keeps its reference, to a part in `$defs`. If the result would be very large, all references are kept.
+//! References are replaced by what they refer to, because many models read no references. A schema
+//! that contains itself keeps its reference, to a part in `$defs`. If the result would be very
+//! large, all references are kept.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::PoisonError;
@@ -73,12 +74,13 @@ const PLAIN: [&str; 24] = [
 pub(super) enum Side {
     /// Arguments. Properties that are `readOnly` are left out.
     Input,
-    /// A result. Properties that are `writeOnly` are left out. The result of a real API often differs from its document
-    /// in detail, so only types and names are kept.
+    /// A result. Properties that are `writeOnly` are left out. The result of a real API often
+    /// differs from its document in detail, so only types and names are kept.
     Output,
 }
 
-/// Converts the schemas of one operation. Parts that several schemas refer to are collected in `parts`.
+/// Converts the schemas of one operation. Parts that several schemas refer to are collected in
+/// `parts`.
 pub(super) struct Converter<'d> {
     document: &'d Document,
     side: Side,
@@ -102,14 +104,25 @@ pub(super) enum Failure {
 
 impl<'d> Converter<'d> {
     pub(super) fn new(document: &'d Document, side: Side, inlines: bool) -> Self {
-        Self { document, side, inlines, names: BTreeMap::new(), open: Vec::new(), count: 0, depth: 0 }
+        Self {
+            document,
+            side,
+            inlines,
+            names: BTreeMap::new(),
+            open: Vec::new(),
+            count: 0,
+            depth: 0,
+        }
     }
 
     /// The `$defs` for all schemas that were converted so far; empty if no reference is kept.
     pub(super) fn take_parts(&mut self) -> Result<JsonObject, Failure> {
         let mut parts = JsonObject::new();
         while let Some(reference) = self.open.pop() {
-            let target = self.document.target(reference).map_err(Failure::Reference)?;
+            let target = self
+                .document
+                .target(reference)
+                .map_err(Failure::Reference)?;
             let schema = self.convert(target)?;
             if let Some(name) = self.names.get(reference) {
                 parts.insert(name.clone(), schema);
@@ -131,7 +144,11 @@ impl<'d> Converter<'d> {
             return Err(Failure::TooLarge);
         }
         let Some(fields) = schema.as_object() else {
-            return Ok(if schema.is_boolean() { schema.clone() } else { json!({}) });
+            return Ok(if schema.is_boolean() {
+                schema.clone()
+            } else {
+                json!({})
+            });
         };
         self.depth += 1;
         let converted = match fields.get("$ref").and_then(Value::as_str) {
@@ -143,15 +160,23 @@ impl<'d> Converter<'d> {
     }
 
     /// A reference and the keywords beside it.
-    fn convert_reference(&mut self, reference: &'d str, fields: &'d JsonObject) -> Result<Value, Failure> {
-        let target = self.document.target(reference).map_err(Failure::Reference)?;
+    fn convert_reference(
+        &mut self,
+        reference: &'d str,
+        fields: &'d JsonObject,
+    ) -> Result<Value, Failure> {
+        let target = self
+            .document
+            .target(reference)
+            .map_err(Failure::Reference)?;
         let mut converted = if self.inlines && !self.is_recursive(reference, target)? {
             self.convert(target)?
         } else {
             let name = self.name_part(reference);
             json!({"$ref": format!("#/$defs/{name}")})
         };
-        // OpenAPI 3.0 ignores keywords beside a reference. Authors write these all the same, and mean them.
+        // OpenAPI 3.0 ignores keywords beside a reference. Authors write these all the same, and
+        // mean them.
         for word in ["description", "title"] {
             if let (Some(text), Value::Object(converted)) = (fields.get(word), &mut converted) {
                 converted.insert(word.into(), text.clone());
@@ -161,7 +186,9 @@ impl<'d> Converter<'d> {
             converted = or_null(converted);
         }
         let handled = ["$ref", "description", "title", "nullable"];
-        let has_constraint = fields.keys().any(|key| !handled.contains(&key.as_str()) && is_constraint(key));
+        let has_constraint = fields
+            .keys()
+            .any(|key| !handled.contains(&key.as_str()) && is_constraint(key));
         if !self.document.is_30 && has_constraint {
             let own = self.convert_fields(fields, &handled)?;
             return Ok(json!({"allOf": [converted, own]}));
@@ -171,7 +198,12 @@ impl<'d> Converter<'d> {
 
     /// Whether the target of a reference contains a reference to itself.
     fn is_recursive(&self, reference: &'d str, target: &'d Value) -> Result<bool, Failure> {
-        let lock = || self.document.recursive.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || {
+            self.document
+                .recursive
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
         if let Some(known) = lock().get(reference) {
             return Ok(*known);
         }
@@ -188,9 +220,15 @@ impl<'d> Converter<'d> {
                             open.push(self.document.target(other).map_err(Failure::Reference)?);
                         }
                     }
-                    let is_schema_like =
-                        |key: &str| !["example", "examples", "default", "enum", "const"].contains(&key);
-                    open.extend(fields.iter().filter(|(key, _)| is_schema_like(key)).map(|(_, value)| value));
+                    let is_schema_like = |key: &str| {
+                        !["example", "examples", "default", "enum", "const"].contains(&key)
+                    };
+                    open.extend(
+                        fields
+                            .iter()
+                            .filter(|(key, _)| is_schema_like(key))
+                            .map(|(_, value)| value),
+                    );
                 }
                 _ => {}
             }
@@ -208,7 +246,10 @@ impl<'d> Converter<'d> {
             return name.clone();
         }
         let last = reference.rsplit('/').next().unwrap_or_default();
-        let plain: String = last.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let plain: String = last
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+            .collect();
         let mut name = plain.clone();
         for number in 2.. {
             if !self.names.values().any(|taken| *taken == name) {
@@ -221,16 +262,25 @@ impl<'d> Converter<'d> {
         name
     }
 
-    fn convert_fields(&mut self, fields: &'d JsonObject, without: &[&str]) -> Result<Value, Failure> {
+    fn convert_fields(
+        &mut self,
+        fields: &'d JsonObject,
+        without: &[&str],
+    ) -> Result<Value, Failure> {
         let mut converted = Map::new();
         let mut hidden: Vec<&str> = Vec::new();
-        for (key, value) in fields.iter().filter(|(key, _)| !without.contains(&key.as_str())) {
+        for (key, value) in fields
+            .iter()
+            .filter(|(key, _)| !without.contains(&key.as_str()))
+        {
             let key = key.as_str();
             if self.side == Side::Output && !describes_only(key, value) {
                 continue;
             }
             if MAPS.contains(&key) {
-                let Some(entries) = value.as_object() else { continue };
+                let Some(entries) = value.as_object() else {
+                    continue;
+                };
                 let mut schemas = Map::new();
                 for (name, schema) in entries {
                     if key == "properties" && self.is_hidden(schema) {
@@ -241,8 +291,13 @@ impl<'d> Converter<'d> {
                 }
                 converted.insert(key.into(), schemas.into());
             } else if LISTS.contains(&key) || (key == "items" && value.is_array()) {
-                let Some(items) = value.as_array().filter(|items| !items.is_empty()) else { continue };
-                let schemas: Vec<Value> = items.iter().map(|schema| self.convert(schema)).collect::<Result<_, _>>()?;
+                let Some(items) = value.as_array().filter(|items| !items.is_empty()) else {
+                    continue;
+                };
+                let schemas: Vec<Value> = items
+                    .iter()
+                    .map(|schema| self.convert(schema))
+                    .collect::<Result<_, _>>()?;
                 let key = match key {
                     "items" => "prefixItems",
                     // Relaxed alternatives overlap, so exactly one of them is too strict.
@@ -270,7 +325,10 @@ impl<'d> Converter<'d> {
             describe_default(&mut converted, fields);
             if let Some(example) = fields.get("example") {
                 converted.insert("examples".into(), json!([example]));
-            } else if let Some(examples) = fields.get("examples").filter(|examples| examples.is_array()) {
+            } else if let Some(examples) = fields
+                .get("examples")
+                .filter(|examples| examples.is_array())
+            {
                 converted.insert("examples".into(), examples.clone());
             }
             if fields.get("writeOnly") == Some(&Value::Bool(true)) {
@@ -278,44 +336,65 @@ impl<'d> Converter<'d> {
             }
         }
         normalize(&mut converted, fields);
-        let is_nullable = fields.get("nullable") == Some(&Value::Bool(true)) || self.side == Side::Output;
-        Ok(if is_nullable { or_null(converted.into()) } else { converted.into() })
+        let is_nullable =
+            fields.get("nullable") == Some(&Value::Bool(true)) || self.side == Side::Output;
+        Ok(if is_nullable {
+            or_null(converted.into())
+        } else {
+            converted.into()
+        })
     }
 
     /// Whether a property does not exist on this side.
     pub(super) fn is_hidden(&self, schema: &Value) -> bool {
-        let word = if self.side == Side::Input { "readOnly" } else { "writeOnly" };
+        let word = if self.side == Side::Input {
+            "readOnly"
+        } else {
+            "writeOnly"
+        };
         let is_marked = |schema: &Value| schema.get(word) == Some(&Value::Bool(true));
         is_marked(schema) || self.document.resolve(schema).is_ok_and(is_marked)
     }
 }
 
-/// Keywords that a relaxed schema keeps: those that say what a value is. `additionalProperties: false` is not one of them:
-/// APIs add fields.
+/// Keywords that a relaxed schema keeps: those that say what a value is.
+/// `additionalProperties: false` is not one of them: APIs add fields.
 fn describes_only(key: &str, value: &Value) -> bool {
     match key {
         "additionalProperties" => value.is_object(),
-        "type" | "title" | "description" | "properties" | "items" | "prefixItems" | "anyOf" | "oneOf" | "allOf" => true,
+        "type" | "title" | "description" | "properties" | "items" | "prefixItems" | "anyOf"
+        | "oneOf" | "allOf" => true,
         _ => false,
     }
 }
 
 /// Whether a keyword beside a reference restricts the value.
 fn is_constraint(key: &str) -> bool {
-    SCHEMA.contains(&key) || LISTS.contains(&key) || MAPS.contains(&key) || PLAIN.contains(&key) || key == "required"
+    SCHEMA.contains(&key)
+        || LISTS.contains(&key)
+        || MAPS.contains(&key)
+        || PLAIN.contains(&key)
+        || key == "required"
 }
 
-/// Puts a default into the description. As a `default` it would be sent with every call, and some APIs refuse
-/// parameters together although each has a default.
+/// Puts a default into the description. As a `default` it would be sent with every call, and some
+/// APIs refuse parameters together although each has a default.
 fn describe_default(converted: &mut JsonObject, fields: &JsonObject) {
-    let Some(default) = fields.get("default").filter(|default| !default.is_null() && !default.is_object()) else {
+    let Some(default) = fields
+        .get("default")
+        .filter(|default| !default.is_null() && !default.is_object())
+    else {
         return;
     };
     let text = plain_text(default);
     if text.is_empty() {
         return;
     }
-    let description = converted.get("description").and_then(Value::as_str).unwrap_or_default().trim_end();
+    let description = converted
+        .get("description")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .trim_end();
     if description.to_lowercase().contains("default") {
         return;
     }
@@ -323,9 +402,13 @@ fn describe_default(converted: &mut JsonObject, fields: &JsonObject) {
     converted.insert("description".into(), text.into());
 }
 
-/// Replaces what OpenAPI 3.0 writes in another way than JSON Schema, and what is no JSON Schema at all.
+/// Replaces what OpenAPI 3.0 writes in another way than JSON Schema, and what is no JSON Schema at
+/// all.
 fn normalize(converted: &mut JsonObject, fields: &JsonObject) {
-    for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
+    for (exclusive, bound) in [
+        ("exclusiveMinimum", "minimum"),
+        ("exclusiveMaximum", "maximum"),
+    ] {
         match converted.get(exclusive) {
             Some(Value::Bool(true)) => match converted.shift_remove(bound) {
                 Some(value) => drop(converted.insert(exclusive.into(), value)),
@@ -358,14 +441,20 @@ fn normalize(converted: &mut JsonObject, fields: &JsonObject) {
         // Some documents write `type: file`, `type: any` or `type: date`.
         converted.shift_remove("type");
     }
-    if fields.get("format").and_then(Value::as_str) == Some("binary") && fields.get("contentEncoding").is_none() {
+    if fields.get("format").and_then(Value::as_str) == Some("binary")
+        && fields.get("contentEncoding").is_none()
+    {
         converted.insert("contentEncoding".into(), "base64".into());
         converted.shift_remove("format");
     }
     converted.retain(|key, value| match key.as_str() {
         "enum" => value.as_array().is_some_and(|options| !options.is_empty()),
-        "title" | "description" | "format" | "pattern" | "contentEncoding" | "contentMediaType" => value.is_string(),
-        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => value.is_number(),
+        "title" | "description" | "format" | "pattern" | "contentEncoding" | "contentMediaType" => {
+            value.is_string()
+        }
+        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
+            value.is_number()
+        }
         word if word.starts_with("min") || word.starts_with("max") => value.is_u64(),
         "uniqueItems" => value.is_boolean(),
         _ => true,
@@ -373,12 +462,17 @@ fn normalize(converted: &mut JsonObject, fields: &JsonObject) {
 }
 
 fn is_type_name(name: &str) -> bool {
-    ["null", "boolean", "object", "array", "number", "string", "integer"].contains(&name)
+    [
+        "null", "boolean", "object", "array", "number", "string", "integer",
+    ]
+    .contains(&name)
 }
 
 /// The schema, or null.
 fn or_null(schema: Value) -> Value {
-    let Value::Object(mut fields) = schema else { return schema };
+    let Value::Object(mut fields) = schema else {
+        return schema;
+    };
     if let Some(Value::Array(options)) = fields.get_mut("enum")
         && !options.contains(&Value::Null)
     {
@@ -387,7 +481,9 @@ fn or_null(schema: Value) -> Value {
     match fields.get("type").cloned() {
         Some(Value::String(name)) if name != "null" => {
             fields.insert("type".into(), json!([name, "null"]));
-            let is_combined = ["allOf", "anyOf", "oneOf", "const"].iter().any(|key| fields.contains_key(*key));
+            let is_combined = ["allOf", "anyOf", "oneOf", "const"]
+                .iter()
+                .any(|key| fields.contains_key(*key));
             if !is_combined {
                 return fields.into();
             }
@@ -403,7 +499,9 @@ fn or_null(schema: Value) -> Value {
         Some(_) => return fields.into(),
         None => {}
     }
-    let combines = ["$ref", "allOf", "anyOf", "oneOf", "not", "const"].iter().any(|key| fields.contains_key(*key));
+    let combines = ["$ref", "allOf", "anyOf", "oneOf", "not", "const"]
+        .iter()
+        .any(|key| fields.contains_key(*key));
     if !combines {
         return fields.into();
     }

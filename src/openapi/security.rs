@@ -12,11 +12,23 @@ use crate::call::JsonObject;
 type Scopes<'d> = BTreeMap<&'d str, BTreeSet<&'d str>>;
 
 /// A sentence for each set of credentials that operations need and the operator does not give.
-pub(super) fn missing_credentials(document: &Document, operations: &[&JsonObject], options: &Options) -> Vec<String> {
+pub(super) fn missing_credentials(
+    document: &Document,
+    operations: &[&JsonObject],
+    options: &Options,
+) -> Vec<String> {
     let requirements = |operation| requirements(document, operation);
     let mut scopes = Scopes::new();
-    for (name, required) in operations.iter().flat_map(|operation| requirements(operation)).flatten() {
-        let required = required.as_array().into_iter().flatten().filter_map(Value::as_str);
+    for (name, required) in operations
+        .iter()
+        .flat_map(|operation| requirements(operation))
+        .flatten()
+    {
+        let required = required
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         scopes.entry(name).or_default().extend(required);
     }
     let mut missing: BTreeMap<String, usize> = BTreeMap::new();
@@ -26,7 +38,11 @@ pub(super) fn missing_credentials(document: &Document, operations: &[&JsonObject
         }
     }
     let with_count = |(sentence, count)| {
-        let operations = if count == 1 { "1 operation needs".into() } else { format!("{count} operations need") };
+        let operations = if count == 1 {
+            "1 operation needs".into()
+        } else {
+            format!("{count} operations need")
+        };
         format!("{operations} credentials that are not given: {sentence}")
     };
     missing.into_iter().map(with_count).collect()
@@ -34,8 +50,15 @@ pub(super) fn missing_credentials(document: &Document, operations: &[&JsonObject
 
 /// The ways to satisfy the operation's security. Each requires all its schemes.
 fn requirements<'d>(document: &'d Document, operation: &'d JsonObject) -> Vec<&'d JsonObject> {
-    let declared = operation.get("security").or_else(|| document.get("security")).and_then(Value::as_array);
-    declared.into_iter().flatten().filter_map(Value::as_object).collect()
+    let declared = operation
+        .get("security")
+        .or_else(|| document.get("security"))
+        .and_then(Value::as_array);
+    declared
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object)
+        .collect()
 }
 
 /// What is missing for each way. `None` if one of the ways is satisfied.
@@ -47,8 +70,10 @@ fn missing_way(
 ) -> Option<String> {
     let mut ways = Vec::new();
     for requirement in requirements {
-        let missing: Vec<String> =
-            requirement.keys().filter_map(|name| missing_scheme(document, name, scopes, options)).collect();
+        let missing: Vec<String> = requirement
+            .keys()
+            .filter_map(|name| missing_scheme(document, name, scopes, options))
+            .collect();
         if missing.is_empty() {
             return None;
         }
@@ -59,7 +84,12 @@ fn missing_way(
 }
 
 /// What must be written for a scheme; `None` if it is there.
-fn missing_scheme(document: &Document, name: &str, scopes: &Scopes<'_>, options: &Options) -> Option<String> {
+fn missing_scheme(
+    document: &Document,
+    name: &str,
+    scopes: &Scopes<'_>,
+    options: &Options,
+) -> Option<String> {
     let scheme = document
         .get("components")
         .and_then(|components| components.get("securitySchemes")?.get(name))
@@ -67,38 +97,69 @@ fn missing_scheme(document: &Document, name: &str, scopes: &Scopes<'_>, options:
     let text = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
     let variable: String = format!("{name}_SECRET")
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
         .collect();
-    let has_header = |header: &str| options.headers.iter().any(|given| given.eq_ignore_ascii_case(header));
+    let has_header = |header: &str| {
+        options
+            .headers
+            .iter()
+            .any(|given| given.eq_ignore_ascii_case(header))
+    };
     match (text("type"), text("in")) {
         ("apiKey", "header") if has_header(text("name")) => None,
         ("apiKey", "query") if options.query.iter().any(|given| given == text("name")) => None,
         ("apiKey", "cookie") if has_header("cookie") => None,
-        ("http" | "oauth2" | "openIdConnect", _) if has_header("authorization") || options.has_auth => None,
+        ("http" | "oauth2" | "openIdConnect", _)
+            if has_header("authorization") || options.has_auth =>
+        {
+            None
+        }
         ("mutualTLS", _) => None,
-        ("apiKey", "query") => Some(format!("`{name}`: write `query: {{{}: \"${{env:{variable}}}\"}}`", text("name"))),
-        ("apiKey", "cookie") => {
-            Some(format!("`{name}`: write `headers: {{cookie: \"{}=${{env:{variable}}}\"}}`", text("name")))
-        }
-        ("apiKey", _) => Some(format!("`{name}`: write `headers: {{{}: \"${{env:{variable}}}\"}}`", text("name"))),
-        ("http", _) if text("scheme").eq_ignore_ascii_case("basic") => {
-            Some(format!("`{name}`: write `auth: {{basic: {{username: …, password: \"${{env:{variable}}}\"}}}}`"))
-        }
+        ("apiKey", "query") => Some(format!(
+            "`{name}`: write `query: {{{}: \"${{env:{variable}}}\"}}`",
+            text("name")
+        )),
+        ("apiKey", "cookie") => Some(format!(
+            "`{name}`: write `headers: {{cookie: \"{}=${{env:{variable}}}\"}}`",
+            text("name")
+        )),
+        ("apiKey", _) => Some(format!(
+            "`{name}`: write `headers: {{{}: \"${{env:{variable}}}\"}}`",
+            text("name")
+        )),
+        ("http", _) if text("scheme").eq_ignore_ascii_case("basic") => Some(format!(
+            "`{name}`: write `auth: {{basic: {{username: …, password: \"${{env:{variable}}}\"}}}}`"
+        )),
         ("oauth2", _) if scheme.pointer("/flows/clientCredentials").is_some() => {
-            let url = scheme.pointer("/flows/clientCredentials/tokenUrl").and_then(Value::as_str).unwrap_or_default();
+            let url = scheme
+                .pointer("/flows/clientCredentials/tokenUrl")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             let url = resolve_url(document, url, options);
             let scopes: Vec<&str> = scopes.get(name).into_iter().flatten().copied().collect();
-            let scopes = if scopes.is_empty() { String::new() } else { format!(", scopes: [{}]", scopes.join(", ")) };
+            let scopes = if scopes.is_empty() {
+                String::new()
+            } else {
+                format!(", scopes: [{}]", scopes.join(", "))
+            };
             Some(format!(
                 "`{name}`: write `auth: {{oauth: {{token_url: \"{url}\", client_id: …, client_secret: \"${{env:{variable}}}\"{scopes}}}}}`"
             ))
         }
-        _ => Some(format!("`{name}`: write `headers: {{authorization: \"Bearer ${{env:{variable}}}\"}}`")),
+        _ => Some(format!(
+            "`{name}`: write `headers: {{authorization: \"Bearer ${{env:{variable}}}\"}}`"
+        )),
     }
 }
 
-/// The URL of a token endpoint, which may be relative to the server. The operator copies it into the manifest: a document
-/// cannot choose where credentials go.
+/// The URL of a token endpoint, which may be relative to the server. The operator copies it into
+/// the manifest: a document cannot choose where credentials go.
 fn resolve_url(document: &Document, url: &str, options: &Options) -> String {
     let nothing = JsonObject::new();
     let base = servers::find_base_url(document, &nothing, &nothing, options).ok();

@@ -2,9 +2,12 @@
 
 use wildmatch::WildMatch;
 
-const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
+const METHODS: [&str; 8] = [
+    "get", "put", "post", "delete", "options", "head", "patch", "trace",
+];
 
-/// An entry that names operations: a method and a path, a path, an `operationId` or a tag. `*` stands for any text.
+/// An entry that names operations: a method and a path, a path, an `operationId` or a tag. `*`
+/// stands for any text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selector {
     text: String,
@@ -26,24 +29,46 @@ impl Selector {
         if let Some(method) = &method
             && !METHODS.contains(&method.as_str())
         {
-            return Err(format!("`{method}` is not an HTTP method; write for example `GET /orders*`"));
+            return Err(format!(
+                "`{method}` is not an HTTP method; write for example `GET /orders*`"
+            ));
         }
         let is_path = rest.starts_with('/');
         if rest.is_empty() || (method.is_some() && !is_path && !rest.starts_with('*')) {
-            return Err("write a method and a path (`GET /orders*`), an operationId or a tag".into());
+            return Err(
+                "write a method and a path (`GET /orders*`), an operationId or a tag".into(),
+            );
         }
         let is_path = is_path || method.is_some();
-        Ok(Self { text: text.into(), method, pattern: WildMatch::new(rest), is_path })
+        Ok(Self {
+            text: text.into(),
+            method,
+            pattern: WildMatch::new(rest),
+            is_path,
+        })
     }
 
     /// Whether the operation is one of those.
-    pub(super) fn matches(&self, method: &str, path: &str, id: Option<&str>, tags: &[&str]) -> bool {
-        if self.method.as_deref().is_some_and(|wanted| wanted != method) {
+    pub(super) fn matches(
+        &self,
+        method: &str,
+        path: &str,
+        id: Option<&str>,
+        tags: &[&str],
+    ) -> bool {
+        if self
+            .method
+            .as_deref()
+            .is_some_and(|wanted| wanted != method)
+        {
             return false;
         }
         match self.is_path {
             true => self.pattern.matches(path),
-            false => id.into_iter().chain(tags.iter().copied()).any(|name| self.pattern.matches(name)),
+            false => id
+                .into_iter()
+                .chain(tags.iter().copied())
+                .any(|name| self.pattern.matches(name)),
         }
     }
 

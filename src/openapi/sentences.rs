@@ -9,7 +9,9 @@ pub(super) fn end_sentence(text: &str) -> String {
 
 /// The text and a sentence after it.
 pub fn append_sentence(text: &str, sentence: &str) -> String {
-    format!("{} {sentence}", end_sentence(text)).trim_start().to_owned()
+    format!("{} {sentence}", end_sentence(text))
+        .trim_start()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -18,7 +20,11 @@ mod tests {
 
     #[test]
     fn sentences_are_kept_apart() {
-        for (text, expected) in [("Photo", "Photo. As base64."), ("Photo: ", "Photo: As base64."), ("", "As base64.")] {
+        for (text, expected) in [
+            ("Photo", "Photo. As base64."),
+            ("Photo: ", "Photo: As base64."),
+            ("", "As base64."),
+        ] {
             assert_eq!(append_sentence(text, "As base64."), expected);
         }
     }

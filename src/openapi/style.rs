@@ -1,7 +1,8 @@
-//! How arrays and objects become text in a request: the styles of parameters in OpenAPI 3.1, which follow RFC 6570.
+//! How arrays and objects become text in a request: the styles of parameters in OpenAPI 3.1, which
+//! follow RFC 6570.
 //!
-//! A placeholder names its style: `{{ ids | comma }}`. Each item is encoded for its position; the signs between the
-//! items are not, so that a server can tell them from the signs within an item.
+//! A placeholder names its style: `{{ ids | comma }}`. Each item is encoded for its position; the
+//! signs between the items are not, so that a server can tell them from the signs within an item.
 
 use serde_json::Value;
 
@@ -52,12 +53,18 @@ const WORDS: [(&str, Style); 11] = [
 impl Style {
     /// The style of this name.
     pub fn parse(word: &str) -> Option<Self> {
-        WORDS.iter().find(|(known, _)| *known == word).map(|(_, style)| *style)
+        WORDS
+            .iter()
+            .find(|(known, _)| *known == word)
+            .map(|(_, style)| *style)
     }
 
     /// The word in a placeholder.
     pub(super) fn word(self) -> &'static str {
-        WORDS.iter().find(|(_, style)| *style == self).map_or("", |(word, _)| word)
+        WORDS
+            .iter()
+            .find(|(_, style)| *style == self)
+            .map_or("", |(word, _)| word)
     }
 
     /// The names of all styles.
@@ -83,10 +90,17 @@ impl Style {
             Self::MatrixExploded => ";".into(),
             _ => ",".into(),
         };
-        let explodes = matches!(self, Self::Pairs | Self::LabelExploded | Self::MatrixExploded | Self::Spread);
+        let explodes = matches!(
+            self,
+            Self::Pairs | Self::LabelExploded | Self::MatrixExploded | Self::Spread
+        );
         let items: Vec<String> = match value {
             Value::Array(items) => {
-                let key = if self == Self::MatrixExploded { format!("{}=", encode(name)) } else { String::new() };
+                let key = if self == Self::MatrixExploded {
+                    format!("{}=", encode(name))
+                } else {
+                    String::new()
+                };
                 items
                     .iter()
                     .filter(|item| !item.is_null())
@@ -96,9 +110,15 @@ impl Style {
             Value::Object(entries) => {
                 let sign = if explodes { "=" } else { separator.as_str() };
                 let shown = entries.iter().filter(|(_, value)| !value.is_null());
-                shown.map(|(key, value)| format!("{}{sign}{}", encode(key), encode(&plain_text(value)))).collect()
+                shown
+                    .map(|(key, value)| {
+                        format!("{}{sign}{}", encode(key), encode(&plain_text(value)))
+                    })
+                    .collect()
             }
-            single if self == Self::MatrixExploded => vec![format!("{}={}", encode(name), encode(&plain_text(single)))],
+            single if self == Self::MatrixExploded => {
+                vec![format!("{}={}", encode(name), encode(&plain_text(single)))]
+            }
             single => vec![encode(&plain_text(single))],
         };
         let joined = items.join(&separator);
@@ -115,7 +135,9 @@ impl Style {
         let mut parameters = Vec::new();
         match (self, value) {
             (Self::Spread, Value::Object(entries)) => {
-                entries.iter().for_each(|(key, value)| repeat(key, value, &mut parameters));
+                entries
+                    .iter()
+                    .for_each(|(key, value)| repeat(key, value, &mut parameters));
             }
             (Self::Deep, value) => nest(name, value, &mut parameters),
             (_, value) => repeat(name, value, &mut parameters),
@@ -141,10 +163,15 @@ fn nest(name: &str, value: &Value, parameters: &mut Vec<(String, String)>) {
     match value {
         Value::Null => {}
         Value::Object(entries) => {
-            entries.iter().for_each(|(key, value)| nest(&format!("{name}[{key}]"), value, parameters));
+            entries
+                .iter()
+                .for_each(|(key, value)| nest(&format!("{name}[{key}]"), value, parameters));
         }
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(at, item)| nest(&format!("{name}[{at}]"), item, parameters));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(at, item)| nest(&format!("{name}[{at}]"), item, parameters));
         }
         value => parameters.push((name.into(), plain_text(value))),
     }
@@ -158,7 +185,11 @@ mod tests {
 
     #[test]
     fn styles_write_values_as_rfc_6570_does() {
-        let (single, array, object) = (json!("blue"), json!(["blue", "a,b"]), json!({"R": 100, "G": 200}));
+        let (single, array, object) = (
+            json!("blue"),
+            json!(["blue", "a,b"]),
+            json!({"R": 100, "G": 200}),
+        );
         for (style, of_single, of_array, of_object) in [
             (Style::Comma, "blue", "blue,a%2Cb", "R,100,G,200"),
             (Style::Pairs, "blue", "blue,a%2Cb", "R=100,G=200"),
@@ -166,15 +197,36 @@ mod tests {
             (Style::Pipe, "blue", "blue%7Ca%2Cb", "R%7C100%7CG%7C200"),
             (Style::Label, ".blue", ".blue,a%2Cb", ".R,100,G,200"),
             (Style::LabelExploded, ".blue", ".blue.a%2Cb", ".R=100.G=200"),
-            (Style::Matrix, ";color=blue", ";color=blue,a%2Cb", ";color=R,100,G,200"),
-            (Style::MatrixExploded, ";color=blue", ";color=blue;color=a%2Cb", ";R=100;G=200"),
+            (
+                Style::Matrix,
+                ";color=blue",
+                ";color=blue,a%2Cb",
+                ";color=R,100,G,200",
+            ),
+            (
+                Style::MatrixExploded,
+                ";color=blue",
+                ";color=blue;color=a%2Cb",
+                ";R=100;G=200",
+            ),
         ] {
             let text = |value: &Value| {
-                style.text("color", value, |text| text.replace(',', "%2C").replace(' ', "%20").replace('|', "%7C"))
+                style.text("color", value, |text| {
+                    text.replace(',', "%2C")
+                        .replace(' ', "%20")
+                        .replace('|', "%7C")
+                })
             };
-            assert_eq!([text(&single), text(&array), text(&object)], [of_single, of_array, of_object], "{style:?}");
+            assert_eq!(
+                [text(&single), text(&array), text(&object)],
+                [of_single, of_array, of_object],
+                "{style:?}"
+            );
         }
-        assert_eq!(Style::Json.text("x", &array, str::to_owned), r#"["blue","a,b"]"#);
+        assert_eq!(
+            Style::Json.text("x", &array, str::to_owned),
+            r#"["blue","a,b"]"#
+        );
         assert_eq!(Style::Pipe.text("x", &array, str::to_owned), "blue|a,b");
     }
 
@@ -183,10 +235,20 @@ mod tests {
         let value = json!({"a": 1, "b": {"c": ["x", "y"]}, "d": null});
         let pairs = |style: Style, value: &Value| {
             let pairs = style.parameters("f", value);
-            pairs.into_iter().map(|(name, text)| format!("{name}={text}")).collect::<Vec<_>>().join("&")
+            pairs
+                .into_iter()
+                .map(|(name, text)| format!("{name}={text}"))
+                .collect::<Vec<_>>()
+                .join("&")
         };
-        assert_eq!(pairs(Style::Deep, &value), "f[a]=1&f[b][c][0]=x&f[b][c][1]=y");
-        assert_eq!(pairs(Style::Spread, &json!({"a": 1, "b": [2, 3]})), "a=1&b=2&b=3");
+        assert_eq!(
+            pairs(Style::Deep, &value),
+            "f[a]=1&f[b][c][0]=x&f[b][c][1]=y"
+        );
+        assert_eq!(
+            pairs(Style::Spread, &json!({"a": 1, "b": [2, 3]})),
+            "a=1&b=2&b=3"
+        );
         assert_eq!(pairs(Style::Deep, &json!("x")), "f=x");
     }
 }

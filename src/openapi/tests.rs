@@ -55,9 +55,16 @@ fn operation_becomes_a_tool() {
     );
     assert_eq!(
         (operation.name.as_str(), operation.effect, &*operation.tags),
-        ("order_update", Effect::Idempotent, &["orders".to_owned()][..])
+        (
+            "order_update",
+            Effect::Idempotent,
+            &["orders".to_owned()][..]
+        )
     );
-    assert_eq!(operation.description, "Changes an order.\n\nOnly open orders.");
+    assert_eq!(
+        operation.description,
+        "Changes an order.\n\nOnly open orders."
+    );
     assert_eq!(
         operation.input_schema,
         json!({
@@ -80,16 +87,22 @@ fn operation_becomes_a_tool() {
     );
     assert_eq!(
         operation.output_schema,
-        Some(json!({"type": "object", "properties": {"status": {}, "number": {"type": ["string", "null"]}}}))
+        Some(
+            json!({"type": "object", "properties": {"status": {}, "number": {"type": ["string", "null"]}}})
+        )
     );
 }
 
 #[test]
 fn method_decides_the_effect() {
-    let paths = json!({"/x": {"get": {}, "head": {}, "put": {}, "delete": {}, "post": {}, "patch": {}}});
+    let paths =
+        json!({"/x": {"get": {}, "head": {}, "put": {}, "delete": {}, "post": {}, "patch": {}}});
     let import = read(document(paths, json!({})), &Options::default());
-    let effects: Vec<_> =
-        import.operations.iter().map(|operation| (operation.name.as_str(), operation.effect)).collect();
+    let effects: Vec<_> = import
+        .operations
+        .iter()
+        .map(|operation| (operation.name.as_str(), operation.effect))
+        .collect();
     use Effect::{Idempotent, Read, Write};
     assert_eq!(
         effects,
@@ -112,9 +125,23 @@ fn names_come_from_ids_or_paths() {
         "/long": {"get": {"operationId": "x".repeat(80)}}
     });
     let import = read(document(paths, json!({})), &Options::default());
-    let names: Vec<_> = import.operations.iter().map(|operation| operation.name.as_str()).collect();
-    assert_eq!(names[..3], ["get_orders_id_items", "repos_list-for-user", "get_orders_id_items_2"]);
-    assert_eq!((names[3].len(), &names[3][..55]), (64, "x".repeat(55).as_str()));
+    let names: Vec<_> = import
+        .operations
+        .iter()
+        .map(|operation| operation.name.as_str())
+        .collect();
+    assert_eq!(
+        names[..3],
+        [
+            "get_orders_id_items",
+            "repos_list-for-user",
+            "get_orders_id_items_2"
+        ]
+    );
+    assert_eq!(
+        (names[3].len(), &names[3][..55]),
+        (64, "x".repeat(55).as_str())
+    );
 }
 
 #[test]
@@ -122,19 +149,49 @@ fn styles_of_parameters_become_placeholders() {
     let array = json!({"type": "array", "items": {"type": "string"}});
     let object = json!({"type": "object", "properties": {"a": {}}});
     for (parameter, placeholder) in [
-        (json!({"in": "query", "schema": {"type": "string"}}), "{{ p }}"),
+        (
+            json!({"in": "query", "schema": {"type": "string"}}),
+            "{{ p }}",
+        ),
         (json!({"in": "query", "schema": array}), "{{ p }}"),
-        (json!({"in": "query", "schema": array, "explode": false}), "{{ p | comma }}"),
-        (json!({"in": "query", "schema": array, "style": "spaceDelimited", "explode": false}), "{{ p | space }}"),
-        (json!({"in": "query", "schema": array, "style": "pipeDelimited", "explode": false}), "{{ p | pipe }}"),
+        (
+            json!({"in": "query", "schema": array, "explode": false}),
+            "{{ p | comma }}",
+        ),
+        (
+            json!({"in": "query", "schema": array, "style": "spaceDelimited", "explode": false}),
+            "{{ p | space }}",
+        ),
+        (
+            json!({"in": "query", "schema": array, "style": "pipeDelimited", "explode": false}),
+            "{{ p | pipe }}",
+        ),
         (json!({"in": "query", "schema": object}), "{{ p | spread }}"),
-        (json!({"in": "query", "schema": object, "explode": false}), "{{ p | comma }}"),
-        (json!({"in": "query", "schema": object, "style": "deepObject"}), "{{ p | deep }}"),
-        (json!({"in": "query", "schema": array, "style": "deepObject"}), "{{ p | deep }}"),
-        (json!({"in": "query", "content": {"application/json": {"schema": object}}}), "{{ p | json }}"),
+        (
+            json!({"in": "query", "schema": object, "explode": false}),
+            "{{ p | comma }}",
+        ),
+        (
+            json!({"in": "query", "schema": object, "style": "deepObject"}),
+            "{{ p | deep }}",
+        ),
+        (
+            json!({"in": "query", "schema": array, "style": "deepObject"}),
+            "{{ p | deep }}",
+        ),
+        (
+            json!({"in": "query", "content": {"application/json": {"schema": object}}}),
+            "{{ p | json }}",
+        ),
         (json!({"in": "header", "schema": array}), "{{ p | comma }}"),
-        (json!({"in": "header", "schema": object, "explode": true}), "{{ p | pairs }}"),
-        (json!({"in": "cookie", "schema": {"type": "string"}}), "{{ p }}"),
+        (
+            json!({"in": "header", "schema": object, "explode": true}),
+            "{{ p | pairs }}",
+        ),
+        (
+            json!({"in": "cookie", "schema": {"type": "string"}}),
+            "{{ p }}",
+        ),
     ] {
         let location = parameter["in"].as_str().unwrap().to_owned();
         let mut parameter = parameter;
@@ -150,16 +207,38 @@ fn styles_of_parameters_become_placeholders() {
     for (parameter, placeholder) in [
         (json!({"schema": {"type": "string"}}), "{{ p }}"),
         (json!({"schema": array}), "{{ p | comma }}"),
-        (json!({"schema": object, "explode": true}), "{{ p | pairs }}"),
-        (json!({"schema": array, "style": "label"}), "{{ p | label }}"),
-        (json!({"schema": array, "style": "label", "explode": true}), "{{ p | label_exploded }}"),
-        (json!({"schema": {"type": "string"}, "style": "matrix"}), "{{ p | matrix }}"),
-        (json!({"schema": object, "style": "matrix", "explode": true}), "{{ p | matrix_exploded }}"),
+        (
+            json!({"schema": object, "explode": true}),
+            "{{ p | pairs }}",
+        ),
+        (
+            json!({"schema": array, "style": "label"}),
+            "{{ p | label }}",
+        ),
+        (
+            json!({"schema": array, "style": "label", "explode": true}),
+            "{{ p | label_exploded }}",
+        ),
+        (
+            json!({"schema": {"type": "string"}, "style": "matrix"}),
+            "{{ p | matrix }}",
+        ),
+        (
+            json!({"schema": object, "style": "matrix", "explode": true}),
+            "{{ p | matrix_exploded }}",
+        ),
     ] {
         let mut parameter = parameter;
         (parameter["name"], parameter["in"]) = ("p".into(), "path".into());
-        let operation = only(json!({"/x/{p}": {"get": {"parameters": [parameter.clone()]}}}), json!({}));
-        assert_eq!(operation.request["url"], format!("https://shop.example/v1/x/{placeholder}"), "{parameter}");
+        let operation = only(
+            json!({"/x/{p}": {"get": {"parameters": [parameter.clone()]}}}),
+            json!({}),
+        );
+        assert_eq!(
+            operation.request["url"],
+            format!("https://shop.example/v1/x/{placeholder}"),
+            "{parameter}"
+        );
     }
 }
 
@@ -176,7 +255,10 @@ fn names_that_are_not_arguments_are_replaced() {
         operation.request["query"],
         json!({"filter[status]": "{{ filter_status }}", "$top": "{{ top }}", "id": "{{ id }}"})
     );
-    assert_eq!(operation.request["headers"], json!({"id": "{{ id_headers }}"}));
+    assert_eq!(
+        operation.request["headers"],
+        json!({"id": "{{ id_headers }}"})
+    );
 }
 
 #[test]
@@ -193,16 +275,24 @@ fn body_is_one_argument_when_it_cannot_be_merged() {
     for paths in [clash, array, alternatives, map] {
         let operation = only(paths.clone(), json!({}));
         assert_eq!(operation.request["json"], "{{ body }}", "{paths}");
-        assert!(operation.input_schema["properties"]["body"].is_object(), "{paths}");
+        assert!(
+            operation.input_schema["properties"]["body"].is_object(),
+            "{paths}"
+        );
     }
 }
 
 #[test]
 fn all_of_is_merged() {
     let schema = json!({"allOf": [{"$ref": "#/components/schemas/Base"}, {"type": "object", "required": ["b"], "properties": {"b": {"type": "string"}}}]});
-    let operation =
-        only(post(schema), json!({"schemas": {"Base": {"type": "object", "properties": {"a": {"type": "integer"}}}}}));
-    assert_eq!(operation.request["json"], json!({"a": "{{ a }}", "b": "{{ b }}"}));
+    let operation = only(
+        post(schema),
+        json!({"schemas": {"Base": {"type": "object", "properties": {"a": {"type": "integer"}}}}}),
+    );
+    assert_eq!(
+        operation.request["json"],
+        json!({"a": "{{ a }}", "b": "{{ b }}"})
+    );
     assert_eq!(operation.input_schema["required"], json!(["b"]));
 }
 
@@ -210,7 +300,10 @@ fn all_of_is_merged() {
 fn forms_and_files_are_sent() {
     let form = json!({"type": "object", "properties": {"name": {"type": "string"}, "address": {"type": "object", "properties": {"city": {}}}}});
     let operation = only(body("application/x-www-form-urlencoded", form), json!({}));
-    assert_eq!(operation.request["form"], json!({"name": "{{ name }}", "address": "{{ address | deep }}"}));
+    assert_eq!(
+        operation.request["form"],
+        json!({"name": "{{ name }}", "address": "{{ address | deep }}"})
+    );
     let upload = json!({"type": "object", "properties": {"title": {"type": "string"}, "file": {"type": "string", "format": "binary"}}});
     let operation = only(body("multipart/form-data", upload), json!({}));
     assert_eq!(
@@ -223,19 +316,32 @@ fn forms_and_files_are_sent() {
     );
     let operation = only(body("application/pdf", json!({})), json!({}));
     assert_eq!(
-        (&operation.request["body_base64"], &operation.request["headers"]),
-        (&json!("{{ body }}"), &json!({"content-type": "application/pdf"}))
+        (
+            &operation.request["body_base64"],
+            &operation.request["headers"]
+        ),
+        (
+            &json!("{{ body }}"),
+            &json!({"content-type": "application/pdf"})
+        )
     );
-    let operation = only(body("application/xml", json!({"type": "object"})), json!({}));
+    let operation = only(
+        body("application/xml", json!({"type": "object"})),
+        json!({}),
+    );
     assert_eq!(
         (&operation.request["body"], &operation.request["headers"]),
-        (&json!("{{ body }}"), &json!({"content-type": "application/xml"}))
+        (
+            &json!("{{ body }}"),
+            &json!({"content-type": "application/xml"})
+        )
     );
 }
 
 #[test]
 fn habits_of_published_documents_are_understood() {
-    // A server without a scheme, a `#` that keeps paths apart, a body that is always empty, and items' values at the array.
+    // A server without a scheme, a `#` that keeps paths apart, a body that is always empty, and
+    // items' values at the array.
     let mut document = document(
         json!({"/a#one": {"post": {"operationId": "one", "requestBody": {"content": {
             "application/json-patch+json": {"schema": {"type": "array"}},
@@ -250,26 +356,39 @@ fn habits_of_published_documents_are_understood() {
     );
     document["servers"] = json!([{"url": "//shop.example/v1"}]);
     let import = read(document, &Options::default());
-    let [one, two] = import.operations.as_slice() else { panic!("{:?}", import.left_out) };
+    let [one, two] = import.operations.as_slice() else {
+        panic!("{:?}", import.left_out)
+    };
     assert_eq!(one.request["url"], "https://shop.example/v1/a");
-    assert_eq!(one.request["headers"], json!({"content-type": "application/merge-patch+json"}));
+    assert_eq!(
+        one.request["headers"],
+        json!({"content-type": "application/merge-patch+json"})
+    );
     assert_eq!(
         one.input_schema["properties"]["kinds"],
         json!({"type": "array", "items": {"type": "string", "enum": ["x"]}})
     );
     assert_eq!(two.request.keys().collect::<Vec<_>>(), ["method", "url"]);
     let output = two.output_schema.as_ref().unwrap();
-    assert_eq!((&output["type"], output["allOf"].is_array()), (&json!("object"), true));
+    assert_eq!(
+        (&output["type"], output["allOf"].is_array()),
+        (&json!("object"), true)
+    );
 }
 
 #[test]
 fn recursive_schemas_keep_their_references() {
     let tree = json!({"type": "object", "properties": {"name": {"type": "string"}, "children": {"type": "array", "items": {"$ref": "#/components/schemas/Tree"}}}});
     let operation = only(
-        post(json!({"type": "object", "properties": {"root": {"$ref": "#/components/schemas/Tree"}}})),
+        post(
+            json!({"type": "object", "properties": {"root": {"$ref": "#/components/schemas/Tree"}}}),
+        ),
         json!({"schemas": {"Tree": tree}}),
     );
-    assert_eq!(operation.input_schema["properties"]["root"], json!({"$ref": "#/$defs/Tree"}));
+    assert_eq!(
+        operation.input_schema["properties"]["root"],
+        json!({"$ref": "#/$defs/Tree"})
+    );
     assert_eq!(
         operation.input_schema["$defs"]["Tree"],
         json!({"type": "object", "properties": {"name": {"type": "string"}, "children": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}}})
@@ -280,7 +399,10 @@ fn recursive_schemas_keep_their_references() {
 fn schemas_of_version_3_0_become_json_schema() {
     let parameter = |schema: Value| json!({"name": "p", "in": "query", "schema": schema});
     for (written, expected) in [
-        (json!({"type": "string", "nullable": true}), json!({"type": ["string", "null"]})),
+        (
+            json!({"type": "string", "nullable": true}),
+            json!({"type": ["string", "null"]}),
+        ),
         (
             json!({"type": "string", "enum": ["a"], "nullable": true}),
             json!({"type": ["string", "null"], "enum": ["a", null]}),
@@ -299,10 +421,16 @@ fn schemas_of_version_3_0_become_json_schema() {
         ),
         (json!({"type": "any"}), json!({})),
     ] {
-        let mut document = document(get(json!({"parameters": [parameter(written.clone())]})), json!({}));
+        let mut document = document(
+            get(json!({"parameters": [parameter(written.clone())]})),
+            json!({}),
+        );
         document["openapi"] = "3.0.3".into();
         let import = read(document, &Options::default());
-        assert_eq!(import.operations[0].input_schema["properties"]["p"], expected, "{written}");
+        assert_eq!(
+            import.operations[0].input_schema["properties"]["p"], expected,
+            "{written}"
+        );
     }
 }
 
@@ -313,10 +441,23 @@ fn selectors_choose_operations() {
         "/users": {"get": {"operationId": "listUsers", "tags": ["admin"]}}
     });
     let chosen = |include: &[&str], exclude: &[&str]| {
-        let selectors = |texts: &[&str]| texts.iter().map(|text| Selector::parse(text).unwrap()).collect();
-        let options = Options { include: selectors(include), exclude: selectors(exclude), ..Options::default() };
+        let selectors = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|text| Selector::parse(text).unwrap())
+                .collect()
+        };
+        let options = Options {
+            include: selectors(include),
+            exclude: selectors(exclude),
+            ..Options::default()
+        };
         let import = read(document(paths.clone(), json!({})), &options);
-        let names: Vec<String> = import.operations.into_iter().map(|operation| operation.name).collect();
+        let names: Vec<String> = import
+            .operations
+            .into_iter()
+            .map(|operation| operation.name)
+            .collect();
         (names.join(" "), import.warnings)
     };
     assert_eq!(chosen(&[], &[]).0, "listOrders createOrder listUsers");
@@ -324,8 +465,15 @@ fn selectors_choose_operations() {
     assert_eq!(chosen(&["/orders"], &["POST *"]).0, "listOrders");
     assert_eq!(chosen(&["list*"], &[]).0, "listOrders listUsers");
     assert_eq!(chosen(&["orders"], &["createOrder"]).0, "listOrders");
-    assert_eq!(chosen(&["orders", "nothing"], &[]).1, ["`nothing` matches no operation"]);
-    assert!(Selector::parse("FETCH /x").unwrap_err().contains("`fetch` is not an HTTP method"));
+    assert_eq!(
+        chosen(&["orders", "nothing"], &[]).1,
+        ["`nothing` matches no operation"]
+    );
+    assert!(
+        Selector::parse("FETCH /x")
+            .unwrap_err()
+            .contains("`fetch` is not an HTTP method")
+    );
 }
 
 #[test]
@@ -346,14 +494,16 @@ fn missing_credentials_are_named() {
             "1 operation needs credentials that are not given: `token`: write `headers: {authorization: \"Bearer ${env:TOKEN_SECRET}\"}`"
         ]
     );
-    let given = Options { headers: vec!["x-key".into(), "Authorization".into()], ..Options::default() };
+    let given = Options {
+        headers: vec!["x-key".into(), "Authorization".into()],
+        ..Options::default()
+    };
     assert_eq!(warnings(&given), Vec::<String>::new());
 }
 
 #[test]
 fn oauth_and_basic_are_asked_for_by_key() {
-    let flow =
-        json!({"clientCredentials": {"tokenUrl": "oauth/token", "scopes": {"read": "", "write": "", "other": ""}}});
+    let flow = json!({"clientCredentials": {"tokenUrl": "oauth/token", "scopes": {"read": "", "write": "", "other": ""}}});
     let components = json!({"securitySchemes": {
         "login": {"type": "oauth2", "flows": flow}, "user": {"type": "http", "scheme": "basic"}
     }});
@@ -361,7 +511,10 @@ fn oauth_and_basic_are_asked_for_by_key() {
         "/a": {"get": {"security": [{"login": ["read"]}]}}, "/b": {"get": {"security": [{"login": ["write", "read"]}]}},
         "/c": {"get": {"security": [{"user": []}]}}
     });
-    let options = Options { base_url: Some("https://shop.example/v1/".into()), ..Options::default() };
+    let options = Options {
+        base_url: Some("https://shop.example/v1/".into()),
+        ..Options::default()
+    };
     assert_eq!(
         read(document(paths.clone(), components.clone()), &options).warnings,
         [
@@ -372,35 +525,62 @@ fn oauth_and_basic_are_asked_for_by_key() {
              \"${env:USER_SECRET}\"}}`"
         ]
     );
-    let given = Options { has_auth: true, ..options };
-    assert_eq!(read(document(paths, components), &given).warnings, Vec::<String>::new());
+    let given = Options {
+        has_auth: true,
+        ..options
+    };
+    assert_eq!(
+        read(document(paths, components), &given).warnings,
+        Vec::<String>::new()
+    );
 }
 
 #[test]
 fn document_does_not_choose_another_host() {
-    let paths = json!({"/a": {"get": {"servers": [{"url": "https://other.example"}]}}, "/b": {"get": {}}});
+    let paths =
+        json!({"/a": {"get": {"servers": [{"url": "https://other.example"}]}}, "/b": {"get": {}}});
     let import = read(document(paths.clone(), json!({})), &Options::default());
     assert_eq!(
         import.left_out[0].reason,
         "it has a server of its own, `other.example`: write this host in `allow_hosts`"
     );
-    let options = Options { allow_hosts: vec!["other.example".into()], ..Options::default() };
-    assert_eq!(read(document(paths, json!({})), &options).operations[0].request["url"], "https://other.example/a");
+    let options = Options {
+        allow_hosts: vec!["other.example".into()],
+        ..Options::default()
+    };
+    assert_eq!(
+        read(document(paths, json!({})), &options).operations[0].request["url"],
+        "https://other.example/a"
+    );
 }
 
 #[test]
 fn fetched_document_does_not_choose_another_host() {
     let document = document(json!({"/a": {"get": {}}}), json!({}));
-    let at = |url: &str| Options { document_url: Some(url.parse().unwrap()), ..Options::default() };
+    let at = |url: &str| Options {
+        document_url: Some(url.parse().unwrap()),
+        ..Options::default()
+    };
     let import = read(document.clone(), &at("https://docs.example/api.json"));
     assert_eq!(
         import.left_out[0].reason,
         "the document's server is `shop.example`, which is not the document's own host: write `base_url`"
     );
-    assert_eq!(read(document.clone(), &at("https://shop.example/api.json")).operations.len(), 1);
+    assert_eq!(
+        read(document.clone(), &at("https://shop.example/api.json"))
+            .operations
+            .len(),
+        1
+    );
     let base_url = Some("https://shop.example/v1".to_owned());
-    let options = Options { base_url, ..at("https://docs.example/api.json") };
-    assert_eq!(read(document, &options).operations[0].request["url"], "https://shop.example/v1/a");
+    let options = Options {
+        base_url,
+        ..at("https://docs.example/api.json")
+    };
+    assert_eq!(
+        read(document, &options).operations[0].request["url"],
+        "https://shop.example/v1/a"
+    );
 }
 
 #[test]
@@ -412,7 +592,11 @@ fn broken_operations_are_left_out_alone() {
     });
     let import = read(document(paths, json!({})), &Options::default());
     assert_eq!((import.found, import.operations.len()), (3, 1));
-    let reasons: Vec<&str> = import.left_out.iter().map(|left_out| left_out.reason.as_str()).collect();
+    let reasons: Vec<&str> = import
+        .left_out
+        .iter()
+        .map(|left_out| left_out.reason.as_str())
+        .collect();
     assert_eq!(
         reasons,
         [
@@ -444,12 +628,25 @@ fn yaml_aliases_are_bounded() {
         let items = vec![format!("*a{}", level - 1); 10].join(", ");
         text += &format!("a{level}: &a{level} [{items}]\n");
     }
-    assert!(Document::parse(&text).unwrap_err().contains("too many values"));
+    assert!(
+        Document::parse(&text)
+            .unwrap_err()
+            .contains("too many values")
+    );
     let merged = Document::parse("openapi: 3.1.0\nx: &x {a: 1, b: 2}\ny: {<<: *x, b: 3}").unwrap();
     assert_eq!(merged.get("y"), Some(&json!({"b": 3, "a": 1})));
-    let document = Document::parse("openapi: 3.1.0\nx: &x {a: 1}\npaths: {/a: {get: {responses: {200: *x}}}}").unwrap();
+    let document =
+        Document::parse("openapi: 3.1.0\nx: &x {a: 1}\npaths: {/a: {get: {responses: {200: *x}}}}")
+            .unwrap();
     assert_eq!(
-        import(&document, &Options { base_url: Some("https://x.example".into()), ..Options::default() }).found,
+        import(
+            &document,
+            &Options {
+                base_url: Some("https://x.example".into()),
+                ..Options::default()
+            }
+        )
+        .found,
         1
     );
 }

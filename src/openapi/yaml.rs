@@ -8,10 +8,11 @@ use serde_json::{Map, Number, Value};
 
 /// The most values of a document, aliases expanded. GitHub's description has about 900,000.
 const MOST_VALUES: usize = 4_000_000;
-/// The most values that come from aliases. Each alias is a copy, so a few bytes could take much memory.
+/// The most values that come from aliases. Each alias is a copy, so a few bytes could take much
+/// memory.
 const MOST_ALIASED: usize = 200_000;
-/// The deepest nesting. Values are converted and dropped by recursion, so a deeper one could overflow the stack. serde_json
-/// has the same bound.
+/// The deepest nesting. Values are converted and dropped by recursion, so a deeper one could
+/// overflow the stack. serde_json has the same bound.
 const DEEPEST: usize = 128;
 
 /// A list or map that is not closed yet.
@@ -54,7 +55,9 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
                 (value, anchor, count)
             }
             Event::Alias(anchor) => {
-                let (value, size) = anchors.get(&anchor).ok_or_else(|| at("an alias within its own anchor"))?;
+                let (value, size) = anchors
+                    .get(&anchor)
+                    .ok_or_else(|| at("an alias within its own anchor"))?;
                 aliased += size;
                 if aliased > MOST_ALIASED {
                     return Err(at("too many values by aliases"));
@@ -63,22 +66,39 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
                 (value.clone(), 0, count)
             }
             Event::SequenceStart(anchor, _) => {
-                open.push(Open { anchor, before: count, container: Container::List(Vec::new()) });
+                open.push(Open {
+                    anchor,
+                    before: count,
+                    container: Container::List(Vec::new()),
+                });
                 continue;
             }
             Event::MappingStart(anchor, _) => {
-                open.push(Open { anchor, before: count, container: Container::Map(Map::new(), None) });
+                open.push(Open {
+                    anchor,
+                    before: count,
+                    container: Container::Map(Map::new(), None),
+                });
                 continue;
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                let Some(Open { anchor, before, container }) = open.pop() else { continue };
+                let Some(Open {
+                    anchor,
+                    before,
+                    container,
+                }) = open.pop()
+                else {
+                    continue;
+                };
                 let value = match container {
                     Container::List(items) => Value::Array(items),
                     Container::Map(entries, _) => Value::Object(merged(entries)),
                 };
                 (value, anchor, before)
             }
-            Event::DocumentStart(_) if document.is_some() => return Err(at("a second YAML document")),
+            Event::DocumentStart(_) if document.is_some() => {
+                return Err(at("a second YAML document"));
+            }
             _ => continue,
         };
         count += 1;
@@ -132,7 +152,9 @@ fn plain(text: &str) -> Value {
         Scalar::Null => Value::Null,
         Scalar::Boolean(value) => Value::Bool(value),
         Scalar::Integer(value) => value.into(),
-        Scalar::FloatingPoint(value) => Number::from_f64(value.into_inner()).map_or_else(|| text.into(), Value::Number),
+        Scalar::FloatingPoint(value) => {
+            Number::from_f64(value.into_inner()).map_or_else(|| text.into(), Value::Number)
+        }
         Scalar::String(text) => Value::String(text.into_owned()),
     }
 }
@@ -143,16 +165,31 @@ mod tests {
 
     #[test]
     fn deep_documents_are_refused() {
-        for text in [format!("x:\n {}a", "- ".repeat(20_000)), format!("x: {}", "[".repeat(200))] {
-            assert!(parse(&text).is_err_and(|message| message.starts_with("line ")), "{}", &text[..20]);
+        for text in [
+            format!("x:\n {}a", "- ".repeat(20_000)),
+            format!("x: {}", "[".repeat(200)),
+        ] {
+            assert!(
+                parse(&text).is_err_and(|message| message.starts_with("line ")),
+                "{}",
+                &text[..20]
+            );
         }
         assert!(parse(&format!("x:\n {}a", "- ".repeat(100))).is_ok());
     }
 
     #[test]
     fn aliases_cannot_multiply() {
-        let levels = (1..8).map(|n| format!("b{n}: &b{n} [{}]\n", vec![format!("*b{}", n - 1); 10].join(", ")));
+        let levels = (1..8).map(|n| {
+            format!(
+                "b{n}: &b{n} [{}]\n",
+                vec![format!("*b{}", n - 1); 10].join(", ")
+            )
+        });
         let bomb = format!("b0: &b0 [1]\n{}", levels.collect::<String>());
-        assert_eq!(parse(&bomb), Err("line 6: too many values by aliases".into()));
+        assert_eq!(
+            parse(&bomb),
+            Err("line 6: too many values by aliases".into())
+        );
     }
 }

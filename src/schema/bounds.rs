@@ -1,8 +1,9 @@
 //! Bounds the size of a schema. The size is measured when a tool is registered.
 //!
-//! A few lines can describe an enormous schema, because each reference stands for everything that it refers to. The
-//! measure visits each written subschema once, and counts the subschemas that it stands for. A recursive subschema is
-//! counted once: it is only as deep as the value, and values are bounded.
+//! A few lines can describe an enormous schema, because each reference stands for everything that
+//! it refers to. The measure visits each written subschema once, and counts the subschemas that it
+//! stands for. A recursive subschema is counted once: it is only as deep as the value, and values
+//! are bounded.
 
 use std::collections::HashMap;
 
@@ -12,8 +13,8 @@ use super::SchemaFault;
 use super::graph::{Edge, Graph, GraphError};
 use super::patterns::{self, PatternCost};
 
-/// Maximum size of a schema as JSON, in bytes. The schema of a Kubernetes `Deployment` with all descriptions has
-/// about 600 KB.
+/// Maximum size of a schema as JSON, in bytes. The schema of a Kubernetes `Deployment` with all
+/// descriptions has about 600 KB.
 const MAX_BYTES: usize = 2 << 20;
 /// Maximum number of values in a schema, of any kind: keywords, names, constants.
 const MAX_VALUES: usize = 200_000;
@@ -23,7 +24,8 @@ const MAX_NESTING: usize = 128;
 pub(super) const MAX_SUBSCHEMAS: u64 = 50_000;
 /// Maximum number of subschemas in a chain for the same value. Each of them takes some stack.
 const MAX_CHAIN: u32 = 100;
-/// Maximum size of one pattern, in bytes. Parsing takes up to 2 KB of memory for each byte of the pattern.
+/// Maximum size of one pattern, in bytes. Parsing takes up to 2 KB of memory for each byte of the
+/// pattern.
 const MAX_PATTERN: usize = 8 << 10;
 /// Maximum number of states of all patterns together: about 10 MB when compiled.
 const MAX_STATES: u64 = 200_000;
@@ -44,7 +46,9 @@ pub(super) struct Weights {
 pub(super) fn measure_schema(schema: &Value) -> Result<Weights, SchemaFault> {
     let bytes = json_size(schema);
     if bytes > MAX_BYTES {
-        let message = format!("the schema has {bytes} bytes; at most {MAX_BYTES} are allowed: describe less of it");
+        let message = format!(
+            "the schema has {bytes} bytes; at most {MAX_BYTES} are allowed: describe less of it"
+        );
         return Err(SchemaFault::too_large(String::new(), message));
     }
     let graph = Graph::build(schema, MAX_VALUES, MAX_NESTING).map_err(|fault| {
@@ -92,7 +96,11 @@ struct Frame {
 
 impl Frame {
     fn new(graph: &Graph<'_>, node: usize) -> Self {
-        Self { node, edges: graph.edges(node), next: 0 }
+        Self {
+            node,
+            edges: graph.edges(node),
+            next: 0,
+        }
     }
 
     fn next_edge(&mut self) -> Option<Edge> {
@@ -111,13 +119,13 @@ enum SearchState {
     Done(u64),
 }
 
-/// Counts the subschemas that each subschema reachable from the root stands for. Returns the reachable subschemas.
-/// Subschemas that refer to each other form one component. In its count, each member and each reference between
-/// members counts once.
+/// Counts the subschemas that each subschema reachable from the root stands for. Returns the
+/// reachable subschemas. Subschemas that refer to each other form one component. In its count, each
+/// member and each reference between members counts once.
 fn count_subschemas(graph: &Graph<'_>) -> Result<Vec<usize>, SchemaFault> {
-    // This is Tarjan's algorithm with an explicit stack, because recursion could overflow on a deep schema. A component
-    // is complete at the member whose lowest reachable number is its own. The components that it refers to are complete
-    // before, so their counts are known.
+    // This is Tarjan's algorithm with an explicit stack, because recursion could overflow on a deep
+    // schema. A component is complete at the member whose lowest reachable number is its own. The
+    // components that it refers to are complete before, so their counts are known.
     let mut found: HashMap<usize, SearchState> = HashMap::new();
     let (mut all, mut open) = (Vec::new(), Vec::new());
     let mut stack = vec![Frame::new(graph, graph.root())];
@@ -141,20 +149,31 @@ fn count_subschemas(graph: &Graph<'_>) -> Result<Vec<usize>, SchemaFault> {
             continue;
         }
         stack.pop();
-        let Some(&SearchState::Open { own, low }) = found.get(&node) else { continue };
+        let Some(&SearchState::Open { own, low }) = found.get(&node) else {
+            continue;
+        };
         if let Some(above) = stack.last() {
             lower_reach(&mut found, above.node, low);
         }
         if low != own {
             continue;
         }
-        let from = open.iter().rposition(|other| *other == node).unwrap_or_default();
+        let from = open
+            .iter()
+            .rposition(|other| *other == node)
+            .unwrap_or_default();
         let members = open.split_off(from);
         let outside = |edge: &Edge| match found.get(&edge.to) {
             Some(SearchState::Done(count)) => *count,
             _ => 1,
         };
-        let of = |member: &usize| graph.edges(*member).iter().map(outside).fold(1, u64::saturating_add);
+        let of = |member: &usize| {
+            graph
+                .edges(*member)
+                .iter()
+                .map(outside)
+                .fold(1, u64::saturating_add)
+        };
         let count = members.iter().map(of).fold(0, u64::saturating_add);
         check_subschema_count(graph, node, count)?;
         for member in members {
@@ -170,8 +189,8 @@ fn lower_reach(found: &mut HashMap<usize, SearchState>, node: usize, to: usize) 
     }
 }
 
-/// For each subschema, counts the subschemas that apply to one and the same value, and the length of their longest
-/// chain.
+/// For each subschema, counts the subschemas that apply to one and the same value, and the length
+/// of their longest chain.
 fn count_applied_subschemas(graph: &Graph<'_>, all: &[usize]) -> Result<(), SchemaFault> {
     // `None` marks a subschema that is still on the stack.
     let mut counted: HashMap<usize, Option<(u64, u32)>> = HashMap::new();
@@ -213,7 +232,11 @@ fn count_applied_subschemas(graph: &Graph<'_>, all: &[usize]) -> Result<(), Sche
             }
         }
     }
-    if has_loop { check_loops(graph, all) } else { Ok(()) }
+    if has_loop {
+        check_loops(graph, all)
+    } else {
+        Ok(())
+    }
 }
 
 fn check_subschema_count(graph: &Graph<'_>, node: usize, count: u64) -> Result<(), SchemaFault> {
@@ -227,8 +250,9 @@ fn check_subschema_count(graph: &Graph<'_>, node: usize, count: u64) -> Result<(
     Err(SchemaFault::too_large(graph.pointer(node), message))
 }
 
-/// Bounds the cycles that apply to one and the same value. The validator stops at a subschema that it is already in,
-/// but it walks every path up to there. So this function walks every such path too, with a bound on their number.
+/// Bounds the cycles that apply to one and the same value. The validator stops at a subschema that
+/// it is already in, but it walks every path up to there. So this function walks every such path
+/// too, with a bound on their number.
 fn check_loops(graph: &Graph<'_>, entries: &[usize]) -> Result<(), SchemaFault> {
     let mut remaining = MAX_SUBSCHEMAS;
     for &entry in entries {
@@ -264,15 +288,33 @@ fn measure_patterns(graph: &Graph<'_>) -> Result<Weights, SchemaFault> {
         has_names |= value.get("propertyNames").is_some();
         let mut of_names = 0_u64;
         let all = pattern.into_iter().map(|text| (text, false));
-        for (text, is_name) in all.chain(names.into_iter().flatten().map(|(text, _)| (text.as_str(), true))) {
-            let keyword = if is_name { "patternProperties" } else { "pattern" };
-            let fault = |message| SchemaFault::too_large(format!("{}/{keyword}", graph.pointer(node)), message);
+        for (text, is_name) in all.chain(
+            names
+                .into_iter()
+                .flatten()
+                .map(|(text, _)| (text.as_str(), true)),
+        ) {
+            let keyword = if is_name {
+                "patternProperties"
+            } else {
+                "pattern"
+            };
+            let fault = |message| {
+                SchemaFault::too_large(format!("{}/{keyword}", graph.pointer(node)), message)
+            };
             if text.len() > MAX_PATTERN {
                 let bytes = text.len();
-                return Err(fault(format!("the pattern has {bytes} bytes; at most {MAX_PATTERN} are allowed")));
+                return Err(fault(format!(
+                    "the pattern has {bytes} bytes; at most {MAX_PATTERN} are allowed"
+                )));
             }
             let is_new = !known.contains_key(text);
-            let Some(cost) = *known.entry(text).or_insert_with(|| patterns::estimate_cost(text)) else { continue };
+            let Some(cost) = *known
+                .entry(text)
+                .or_insert_with(|| patterns::estimate_cost(text))
+            else {
+                continue;
+            };
             if is_new {
                 states = states.saturating_add(cost.states);
             }
@@ -310,11 +352,20 @@ mod tests {
     #[test]
     fn json_size_is_close_to_the_text() {
         let fields: serde_json::Map<String, Value> = (0..50)
-            .map(|n| (format!("field_{n}"), json!({"type": ["string", "null"], "title": "A field", "x-y": n, "z": {}})))
+            .map(|n| {
+                (
+                    format!("field_{n}"),
+                    json!({"type": ["string", "null"], "title": "A field", "x-y": n, "z": {}}),
+                )
+            })
             .collect();
         let schema = json!({"type": "object", "properties": fields});
         let json = schema.to_string().len();
-        assert!((json..json + json / 5).contains(&json_size(&schema)), "{} for {json}", json_size(&schema));
+        assert!(
+            (json..json + json / 5).contains(&json_size(&schema)),
+            "{} for {json}",
+            json_size(&schema)
+        );
     }
 
     #[test]
@@ -325,15 +376,29 @@ mod tests {
         // The root, its list, and the items of the list.
         let values = |more: usize| json!({"enum": vec![1; MAX_VALUES - 2 + more]});
         assert_eq!(fault_text(&values(0)), None);
-        assert!(fault_text(&values(1)).unwrap().contains("more than 200000 values"));
+        assert!(
+            fault_text(&values(1))
+                .unwrap()
+                .contains("more than 200000 values")
+        );
         let nested = |levels: usize| json!({"default": (1..levels).fold(json!(1), |inner, _| json!([inner]))});
         assert_eq!(fault_text(&nested(MAX_NESTING)), None);
-        assert!(fault_text(&nested(MAX_NESTING + 1)).unwrap().contains("more than 128 levels"));
+        assert!(
+            fault_text(&nested(MAX_NESTING + 1))
+                .unwrap()
+                .contains("more than 128 levels")
+        );
     }
 
     /// A chain of definitions, each of which refers to the next.
     fn chain(length: usize) -> serde_json::Map<String, Value> {
-        let link = |n: usize| if n + 1 < length { json!({"$ref": format!("#/$defs/d{}", n + 1)}) } else { json!({}) };
+        let link = |n: usize| {
+            if n + 1 < length {
+                json!({"$ref": format!("#/$defs/d{}", n + 1)})
+            } else {
+                json!({})
+            }
+        };
         (0..length).map(|n| (format!("d{n}"), link(n))).collect()
     }
 
@@ -341,50 +406,87 @@ mod tests {
     fn chains_have_an_exact_bound() {
         let straight = |length: usize| json!({"$ref": "#/$defs/d0", "$defs": chain(length - 1)});
         assert_eq!(fault_text(&straight(100)), None);
-        assert!(fault_text(&straight(101)).unwrap().contains("more than 100 subschemas"));
+        assert!(
+            fault_text(&straight(101))
+                .unwrap()
+                .contains("more than 100 subschemas")
+        );
         // The chain is already counted when the longer path to it is walked.
         let twice = |length: usize| {
             let first = json!({"$ref": "#/$defs/d0"});
             json!({"allOf": [first, {"allOf": [{"allOf": [first]}]}], "$defs": chain(length - 4)})
         };
         assert_eq!(fault_text(&twice(100)), None);
-        assert!(fault_text(&twice(101)).unwrap().contains("more than 100 subschemas"));
+        assert!(
+            fault_text(&twice(101))
+                .unwrap()
+                .contains("more than 100 subschemas")
+        );
     }
 
     #[test]
     fn cyclic_paths_are_bounded() {
         let each_other = |count: usize| {
-            let others: Vec<Value> = (0..count).map(|n| json!({"$ref": format!("#/$defs/n{n}")})).collect();
-            let defs: serde_json::Map<String, Value> =
-                (0..count).map(|n| (format!("n{n}"), json!({"allOf": others}))).collect();
+            let others: Vec<Value> = (0..count)
+                .map(|n| json!({"$ref": format!("#/$defs/n{n}")}))
+                .collect();
+            let defs: serde_json::Map<String, Value> = (0..count)
+                .map(|n| (format!("n{n}"), json!({"allOf": others})))
+                .collect();
             json!({"$ref": "#/$defs/n0", "$defs": defs})
         };
         assert_eq!(fault_text(&each_other(4)), None);
-        assert!(fault_text(&each_other(8)).unwrap().contains("too many cycles"));
+        assert!(
+            fault_text(&each_other(8))
+                .unwrap()
+                .contains("too many cycles")
+        );
     }
 
     #[test]
     fn patterns_have_exact_bounds() {
         let of_length = |length: usize| json!({"pattern": "a".repeat(length)});
         assert_eq!(fault_text(&of_length(MAX_PATTERN)), None);
-        assert!(fault_text(&of_length(MAX_PATTERN + 1)).unwrap().contains("has 8193 bytes"));
+        assert!(
+            fault_text(&of_length(MAX_PATTERN + 1))
+                .unwrap()
+                .contains("has 8193 bytes")
+        );
         // One state for each character. The texts must differ, because an equal text counts once.
-        let mut all: Vec<Value> =
-            ('a'..='y').map(|letter| json!({"pattern": letter.to_string().repeat(8000)})).collect();
+        let mut all: Vec<Value> = ('a'..='y')
+            .map(|letter| json!({"pattern": letter.to_string().repeat(8000)}))
+            .collect();
         all.push(all[0].clone());
         assert_eq!(fault_text(&json!({"anyOf": all})), None);
         all.push(json!({"pattern": "z"}));
-        assert!(fault_text(&json!({"anyOf": all})).unwrap().contains("more than 200000 states"));
+        assert!(
+            fault_text(&json!({"anyOf": all}))
+                .unwrap()
+                .contains("more than 200000 states")
+        );
     }
 
     #[test]
     fn name_weight_depends_on_patterns() {
-        let weights = |schema: Value| measure_schema(&schema).map(|weights| (weights.text, weights.name)).unwrap();
+        let weights = |schema: Value| {
+            measure_schema(&schema)
+                .map(|weights| (weights.text, weights.name))
+                .unwrap()
+        };
         let (text, _) = weights(json!({"pattern": "a{9}"}));
         assert!(text > 1);
-        assert_eq!(weights(json!({"propertyNames": {"pattern": "a{9}"}})), (text, text));
-        assert_eq!(weights(json!({"patternProperties": {"a{9}": {}, "b{9}": {}}})), (1, 2 * text));
-        assert_eq!(weights(json!({"allOf": [{"propertyNames": {}}, {"title": ""}]})), (1, 1));
+        assert_eq!(
+            weights(json!({"propertyNames": {"pattern": "a{9}"}})),
+            (text, text)
+        );
+        assert_eq!(
+            weights(json!({"patternProperties": {"a{9}": {}, "b{9}": {}}})),
+            (1, 2 * text)
+        );
+        assert_eq!(
+            weights(json!({"allOf": [{"propertyNames": {}}, {"title": ""}]})),
+            (1, 1)
+        );
     }
 
     #[test]
@@ -393,9 +495,15 @@ mod tests {
         let defs: serde_json::Map<String, Value> = (0..300)
             .map(|n| {
                 let next = json!({"$ref": format!("n{}", (n + 1) % 300)});
-                (format!("d{n}"), json!({"$id": format!("https://example.com/n{n}"), "properties": {"a": next}}))
+                (
+                    format!("d{n}"),
+                    json!({"$id": format!("https://example.com/n{n}"), "properties": {"a": next}}),
+                )
             })
             .collect();
-        assert_eq!(fault_text(&json!({"$id": "https://example.com/root", "$ref": "n0", "$defs": defs})), None);
+        assert_eq!(
+            fault_text(&json!({"$id": "https://example.com/root", "$ref": "n0", "$defs": defs})),
+            None
+        );
     }
 }

@@ -17,9 +17,11 @@ use super::references::{find_endless_reference, find_outside_reference};
 use super::write_only::WriteOnly;
 use crate::call::{Coercion, JsonObject, Violation, json};
 
-/// Maximum number of violations that are reported. A list of a million bad items is one mistake, not a million.
+/// Maximum number of violations that are reported. A list of a million bad items is one mistake,
+/// not a million.
 const MAX_VIOLATIONS: usize = 50;
-/// Memory for the errors from which violations are made. Each branch of a combination has its own errors.
+/// Memory for the errors from which violations are made. Each branch of a combination has its own
+/// errors.
 const ERROR_BYTES: usize = 4 << 20;
 /// Memory for the errors if only the first violation is needed.
 const FIRST_ERROR_BYTES: usize = 64 << 10;
@@ -55,8 +57,8 @@ pub enum FitError {
 }
 
 impl Schema {
-    /// Compiles a schema. References are never fetched, patterns run in linear time, and the cost of validation is
-    /// bounded.
+    /// Compiles a schema. References are never fetched, patterns run in linear time, and the cost
+    /// of validation is bounded.
     ///
     /// # Errors
     /// The fault in the schema, and its position.
@@ -82,7 +84,11 @@ impl Schema {
         let defaults = properties
             .into_iter()
             .flatten()
-            .filter_map(|(name, property)| property.get("default").map(|default| (name.clone(), default.clone())));
+            .filter_map(|(name, property)| {
+                property
+                    .get("default")
+                    .map(|default| (name.clone(), default.clone()))
+            });
         Ok(Self {
             defaults: defaults.collect(),
             write_only: WriteOnly::from_schema(&schema),
@@ -92,7 +98,8 @@ impl Schema {
         })
     }
 
-    /// All faults of a schema of draft 2020-12. Empty if compilation finds other faults only, or for another draft.
+    /// All faults of a schema of draft 2020-12. Empty if compilation finds other faults only, or
+    /// for another draft.
     pub fn definition_faults(schema: &Value) -> Vec<SchemaFault> {
         find_definition_faults(schema)
     }
@@ -109,15 +116,19 @@ impl Schema {
     pub fn compile_input(schema: Arc<Value>) -> Result<Self, SchemaFault> {
         match schema.get("type") {
             Some(Value::String(root)) if root == "object" => Self::compile(schema),
-            _ => Err(SchemaFault::new("", "the root must be `type: object`: arguments are always an object")),
+            _ => Err(SchemaFault::new(
+                "",
+                "the root must be `type: object`: arguments are always an object",
+            )),
         }
     }
 
-    /// Fits arguments to the schema. It fills in defaults. Unless `strict`, it also converts strings that contain
-    /// JSON where the schema requires another type. It spends at most the steps of `meter`.
+    /// Fits arguments to the schema. It fills in defaults. Unless `strict`, it also converts
+    /// strings that contain JSON where the schema requires another type. It spends at most the
+    /// steps of `meter`.
     ///
-    /// The arguments are changed in place, because a copy of large arguments takes fifty times the memory of their
-    /// text. If validation ends early, only defaults have been added.
+    /// The arguments are changed in place, because a copy of large arguments takes fifty times the
+    /// memory of their text. If validation ends early, only defaults have been added.
     ///
     /// # Errors
     /// The violations, or the reason why validation ended early.
@@ -140,20 +151,33 @@ impl Schema {
         coercions
     }
 
-    fn fit_value(&self, value: &mut Value, strict: bool, meter: &Meter<'_>) -> Result<Vec<Coercion>, FitError> {
+    fn fit_value(
+        &self,
+        value: &mut Value,
+        strict: bool,
+        meter: &Meter<'_>,
+    ) -> Result<Vec<Coercion>, FitError> {
         if self.is_valid(value, meter)? {
             return Ok(Vec::new());
         }
-        // Conversions are kept only if the whole value then fits. Otherwise the caller gets violations that refer to
-        // the converted value, and the value itself is restored.
-        let coerced = if strict { Coerced::default() } else { coerce::coerce_strings(self, value, meter)? };
+        // Conversions are kept only if the whole value then fits. Otherwise the caller gets
+        // violations that refer to the converted value, and the value itself is restored.
+        let coerced = if strict {
+            Coerced::default()
+        } else {
+            coerce::coerce_strings(self, value, meter)?
+        };
         let outcome = match coerced.is_empty() {
             true => Ok(false),
             false => self.is_valid(value, meter),
         };
         let outcome = outcome.and_then(|is_valid| match is_valid {
             true => Ok(()),
-            false => Err(FitError::Violations(self.explain_violations(value, meter, MAX_VIOLATIONS)?)),
+            false => Err(FitError::Violations(self.explain_violations(
+                value,
+                meter,
+                MAX_VIOLATIONS,
+            )?)),
         });
         match outcome {
             Ok(()) => Ok(coerced.coercions(value)),
@@ -168,7 +192,11 @@ impl Schema {
     ///
     /// # Errors
     /// The reason why validation ended early.
-    pub fn first_violation(&self, value: &Value, meter: &Meter<'_>) -> Result<Option<Violation>, StopReason> {
+    pub fn first_violation(
+        &self,
+        value: &Value,
+        meter: &Meter<'_>,
+    ) -> Result<Option<Violation>, StopReason> {
         match self.is_valid(value, meter) {
             Ok(true) => Ok(None),
             Ok(false) => match self.explain_violations(value, meter, 1) {
@@ -181,7 +209,8 @@ impl Schema {
         }
     }
 
-    /// Parameters whose default does not fit, and the reason. Every call without such a parameter would be refused.
+    /// Parameters whose default does not fit, and the reason. Every call without such a parameter
+    /// would be refused.
     pub fn misfit_defaults(&self) -> Vec<(String, String)> {
         let violations = self.violations(&Value::Object(self.defaults.clone()));
         let of = |name: &str, violation: &Violation| {
@@ -190,7 +219,10 @@ impl Schema {
         };
         let misfit = |name: &String| {
             let found = violations.iter().find(|violation| of(name, violation))?;
-            Some((name.clone(), format!("the default does not fit: {}", found.message)))
+            Some((
+                name.clone(),
+                format!("the default does not fit: {}", found.message),
+            ))
         };
         self.defaults.keys().filter_map(misfit).collect()
     }
@@ -202,7 +234,9 @@ impl Schema {
 
     /// The arguments for the record, without values that the schema marks `writeOnly`.
     pub fn redact_write_only<'a>(&self, arguments: &'a JsonObject) -> Cow<'a, JsonObject> {
-        let Some(write_only) = &self.write_only else { return Cow::Borrowed(arguments) };
+        let Some(write_only) = &self.write_only else {
+            return Cow::Borrowed(arguments);
+        };
         let mut value = Value::Object(arguments.clone());
         write_only.redact(&self.schema, &mut value);
         match value {
@@ -211,8 +245,8 @@ impl Schema {
         }
     }
 
-    /// The first violations of a value, at most fifty. It is for values that do not come from a caller. Values that
-    /// are marked `writeOnly` are not quoted.
+    /// The first violations of a value, at most fifty. It is for values that do not come from a
+    /// caller. Values that are marked `writeOnly` are not quoted.
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
         let meter = Meter::new(MAX_STEPS, None);
         let found = match self.is_valid(value, &meter) {
@@ -225,31 +259,48 @@ impl Schema {
 
     fn is_valid(&self, value: &Value, meter: &Meter<'_>) -> Result<bool, FitError> {
         let is_valid = self.validator.is_valid(self.begin_pass(value, meter, 0));
-        meter.stop_reason().map_or(Ok(is_valid), |stop| Err(FitError::Stopped(stop)))
+        meter
+            .stop_reason()
+            .map_or(Ok(is_valid), |stop| Err(FitError::Stopped(stop)))
     }
 
     /// Prepares a value for one validation, which may keep errors of `error_bytes` bytes.
-    fn begin_pass<'v>(&self, value: &'v Value, meter: &'v Meter<'v>, error_bytes: usize) -> MeteredValue<'v> {
+    fn begin_pass<'v>(
+        &self,
+        value: &'v Value,
+        meter: &'v Meter<'v>,
+        error_bytes: usize,
+    ) -> MeteredValue<'v> {
         meter.begin_pass(error_bytes);
         meter.text_weight.set(self.weights.text);
         meter.name_weight.set(self.weights.name);
         MeteredValue::new(value, meter)
     }
 
-    /// The errors of a value, as far as memory allows. Errors made after the end of validation are not genuine
-    /// (`is_examined`).
+    /// The errors of a value, as far as memory allows. Errors made after the end of validation are
+    /// not genuine (`is_examined`).
     pub(super) fn iter_errors<'v>(
         &'v self,
         value: &'v Value,
         meter: &'v Meter<'v>,
         error_bytes: usize,
     ) -> impl Iterator<Item = ValidationError<'v>> {
-        self.validator.iter_errors(self.begin_pass(value, meter, error_bytes))
+        self.validator
+            .iter_errors(self.begin_pass(value, meter, error_bytes))
     }
 
     /// Makes at most `most` violations of a value that does not fit.
-    fn explain_violations(&self, value: &Value, meter: &Meter<'_>, most: usize) -> Result<Vec<Violation>, FitError> {
-        let error_bytes = if most == 1 { FIRST_ERROR_BYTES } else { ERROR_BYTES };
+    fn explain_violations(
+        &self,
+        value: &Value,
+        meter: &Meter<'_>,
+        most: usize,
+    ) -> Result<Vec<Violation>, FitError> {
+        let error_bytes = if most == 1 {
+            FIRST_ERROR_BYTES
+        } else {
+            ERROR_BYTES
+        };
         let mut shown = None;
         let mut shows = |write_only: &WriteOnly, error: &ValidationError<'_>| {
             let shown = shown.get_or_insert_with(|| {
@@ -265,18 +316,24 @@ impl Schema {
                 break;
             }
             if !is_examined(error.instance()) {
-                // Validation ended inside the branches of this combination. The combination itself is known to fail,
-                // so it is reported.
+                // Validation ended inside the branches of this combination. The combination itself
+                // is known to fail, so it is reported.
                 let is_combination = matches!(
                     error.kind(),
                     ValidationErrorKind::AnyOf { .. } | ValidationErrorKind::OneOfNotValid { .. }
                 );
-                if collector.is_empty() && is_combination && meter.stop_reason() == Some(StopReason::Errors) {
+                if collector.is_empty()
+                    && is_combination
+                    && meter.stop_reason() == Some(StopReason::Errors)
+                {
                     collector.add_error(&error, false);
                 }
                 break;
             }
-            let quotes = self.write_only.as_ref().is_none_or(|write_only| shows(write_only, &error));
+            let quotes = self
+                .write_only
+                .as_ref()
+                .is_none_or(|write_only| shows(write_only, &error));
             collector.add_error(&error, quotes);
         }
         match (collector.into_violations(), meter.stop_reason()) {
@@ -289,10 +346,18 @@ impl Schema {
 
 impl SchemaFault {
     pub(super) fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), message: message.into(), is_too_large: false }
+        Self {
+            pointer: pointer.into(),
+            message: message.into(),
+            is_too_large: false,
+        }
     }
 
     pub(super) fn too_large(pointer: String, message: String) -> Self {
-        Self { pointer, message, is_too_large: true }
+        Self {
+            pointer,
+            message,
+            is_too_large: true,
+        }
     }
 }

@@ -1,9 +1,11 @@
-//! Rewrites a schema for other readers. Either it becomes parts of a larger document (OpenAPI 3.1), where `#` is no
-//! longer its own root. Or it becomes a single schema that the APIs of model providers accept.
+//! Rewrites a schema for other readers. Either it becomes parts of a larger document (OpenAPI 3.1),
+//! where `#` is no longer its own root. Or it becomes a single schema that the APIs of model
+//! providers accept.
 //!
-//! Every target of a reference becomes a part with its own name, because client generators follow only such
-//! references. Readers expect JSON Schema 2020-12, so keywords of older drafts are replaced. Keywords are recognized
-//! only where a schema may be: a property, a constant or an example may be named `$ref`.
+//! Every target of a reference becomes a part with its own name, because client generators follow
+//! only such references. Readers expect JSON Schema 2020-12, so keywords of older drafts are
+//! replaced. Keywords are recognized only where a schema may be: a property, a constant or an
+//! example may be named `$ref`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -43,14 +45,17 @@ impl Audience {
         }
     }
 
-    /// Whether a keyword is left out of a part. A document leaves out keywords with another meaning in OpenAPI, and
-    /// titles: generators make class names of titles, and two tools may have the same title. For a provider,
-    /// descriptive keywords beside a reference are left out ("If a schema node has $ref set, then only description
-    /// and default can be set alongside it", error text of Gemini).
+    /// Whether a keyword is left out of a part. A document leaves out keywords with another meaning
+    /// in OpenAPI, and titles: generators make class names of titles, and two tools may have the
+    /// same title. For a provider, descriptive keywords beside a reference are left out ("If a
+    /// schema node has $ref set, then only description and default can be set alongside it", error
+    /// text of Gemini).
     fn omits(self, word: &str, beside_reference: bool) -> bool {
         let also: &[&str] = match self {
             Self::Document => &["discriminator", "xml", "externalDocs", "title"],
-            Self::Provider if beside_reference => &["title", "examples", "deprecated", "readOnly", "writeOnly"],
+            Self::Provider if beside_reference => {
+                &["title", "examples", "deprecated", "readOnly", "writeOnly"]
+            }
             Self::Provider => &[],
         };
         ROOT_KEYWORDS.contains(&word) || also.contains(&word)
@@ -85,15 +90,15 @@ fn keyword_kind(keyword: &str, value: &Value) -> KeywordKind {
         "items" if value.is_array() => KeywordKind::List,
         "items" => KeywordKind::Schema,
         "allOf" | "anyOf" | "oneOf" | "prefixItems" => KeywordKind::List,
-        "$defs" | "definitions" | "dependencies" | "dependentSchemas" | "patternProperties" | "properties" => {
-            KeywordKind::ByName
-        }
+        "$defs" | "definitions" | "dependencies" | "dependentSchemas" | "patternProperties"
+        | "properties" => KeywordKind::ByName,
         _ => KeywordKind::Data,
     }
 }
 
-/// The root of the schema and every target of a reference, each with its name in the document. The root is named
-/// `root`. The name of another part is `prefix_` and the last token of its pointer; `claim` makes the name unique.
+/// The root of the schema and every target of a reference, each with its name in the document. The
+/// root is named `root`. The name of another part is `prefix_` and the last token of its pointer;
+/// `claim` makes the name unique.
 ///
 /// `None` if some reference cannot be carried over (a nested `$id`, a relative reference).
 pub fn split_components(
@@ -102,11 +107,13 @@ pub fn split_components(
     prefix: &str,
     mut claim: impl FnMut(&str) -> String,
 ) -> Option<Vec<(String, Value)>> {
-    collect_parts(schema, Audience::Document, root, |word| claim(&format!("{prefix}_{}", to_identifier(word))))
+    collect_parts(schema, Audience::Document, root, |word| {
+        claim(&format!("{prefix}_{}", to_identifier(word)))
+    })
 }
 
-/// The same schema in basic keywords of 2020-12, for readers that accept no others. References point to its own
-/// `$defs`, boolean schemas become objects, and every array has `items`.
+/// The same schema in basic keywords of 2020-12, for readers that accept no others. References
+/// point to its own `$defs`, boolean schemas become objects, and every array has `items`.
 ///
 /// `None` in the same cases as [`split_components`].
 pub fn to_standalone(schema: &Value) -> Option<Value> {
@@ -116,7 +123,11 @@ pub fn to_standalone(schema: &Value) -> Option<Value> {
         let word = to_identifier(word);
         let number = next.entry(word.clone()).or_insert(1);
         loop {
-            let name = if *number == 1 { word.clone() } else { format!("{word}_{number}") };
+            let name = if *number == 1 {
+                word.clone()
+            } else {
+                format!("{word}_{number}")
+            };
             *number += 1;
             if taken.insert(name.clone()) {
                 return name;
@@ -127,7 +138,8 @@ pub fn to_standalone(schema: &Value) -> Option<Value> {
     let (_, mut root) = parts.next()?;
     let definitions: Map<String, Value> = parts.collect();
     if !definitions.is_empty() {
-        root.as_object_mut()?.insert("$defs".into(), definitions.into());
+        root.as_object_mut()?
+            .insert("$defs".into(), definitions.into());
     }
     Some(root)
 }
@@ -139,11 +151,21 @@ fn collect_parts(
     root: &str,
     mut name: impl FnMut(&str) -> String,
 ) -> Option<Vec<(String, Value)>> {
-    let base = schema.get("$id").and_then(Value::as_str).unwrap_or_default();
-    let mut found = KnownReferences { schema, audience, base, anchors: HashMap::new(), names: BTreeMap::new() };
+    let base = schema
+        .get("$id")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let mut found = KnownReferences {
+        schema,
+        audience,
+        base,
+        anchors: HashMap::new(),
+        names: BTreeMap::new(),
+    };
     found.collect_anchors(schema, &mut String::new())?;
 
-    // If the root only refers to a part (as pydantic writes a recursive model), that part is the root.
+    // If the root only refers to a part (as pydantic writes a recursive model), that part is the
+    // root.
     let start = found.final_pointer("#")?;
     found.names.insert(start.clone(), root.to_owned());
     let (mut open, mut seen) = (vec![start], HashSet::new());
@@ -170,19 +192,26 @@ fn collect_parts(
 
 /// The text with `_` in place of every character that an identifier cannot contain.
 pub fn to_identifier(text: &str) -> String {
-    text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+    text.chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect()
 }
 
 /// The target of a schema that contains only a reference.
 fn sole_reference(schema: &Value) -> Option<&str> {
     let object = schema.as_object()?;
     let silent = |word: &String| word == "$ref" || Audience::Document.omits(word, true);
-    object.get("$ref")?.as_str().filter(|_| object.keys().all(silent))
+    object
+        .get("$ref")?
+        .as_str()
+        .filter(|_| object.keys().all(silent))
 }
 
 fn may_be_array(schema: &Map<String, Value>) -> bool {
     let is_array = |word: &Value| word == "array";
-    schema.get("type").is_some_and(|word| is_array(word) || word.as_array().is_some_and(|all| all.iter().any(is_array)))
+    schema.get("type").is_some_and(|word| {
+        is_array(word) || word.as_array().is_some_and(|all| all.iter().any(is_array))
+    })
 }
 
 /// The direct subschemas of a schema, each with its pointer relative to the schema.
@@ -192,25 +221,36 @@ fn subschemas(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
         let at = format!("/{}", escape_pointer_token(keyword));
         let found: Vec<(String, &Value)> = match (keyword_kind(keyword, value), value) {
             (KeywordKind::Schema, _) => vec![(at, value)],
-            (KeywordKind::List, Value::Array(list)) => {
-                list.iter().enumerate().map(|(index, one)| (format!("{at}/{index}"), one)).collect()
-            }
-            (KeywordKind::ByName, Value::Object(by_name)) => {
-                by_name.iter().map(|(name, one)| (format!("{at}/{}", escape_pointer_token(name)), one)).collect()
-            }
+            (KeywordKind::List, Value::Array(list)) => list
+                .iter()
+                .enumerate()
+                .map(|(index, one)| (format!("{at}/{index}"), one))
+                .collect(),
+            (KeywordKind::ByName, Value::Object(by_name)) => by_name
+                .iter()
+                .map(|(name, one)| (format!("{at}/{}", escape_pointer_token(name)), one))
+                .collect(),
             _ => Vec::new(),
         };
         found
     })
 }
 
-/// Collects every reference of a part. Definitions without a reference to them do not belong to the part. Schemas in
-/// `seen` were visited as parts of another part and are skipped.
-fn collect_references<'a>(schema: &'a Value, targets: &mut Vec<&'a str>, seen: &mut HashSet<*const Value>) {
+/// Collects every reference of a part. Definitions without a reference to them do not belong to the
+/// part. Schemas in `seen` were visited as parts of another part and are skipped.
+fn collect_references<'a>(
+    schema: &'a Value,
+    targets: &mut Vec<&'a str>,
+    seen: &mut HashSet<*const Value>,
+) {
     if !seen.insert(std::ptr::from_ref(schema)) {
         return;
     }
-    targets.extend(REFERENCES.iter().filter_map(|word| schema.get(word)?.as_str()));
+    targets.extend(
+        REFERENCES
+            .iter()
+            .filter_map(|word| schema.get(word)?.as_str()),
+    );
     for (pointer, subschema) in subschemas(schema) {
         if !pointer.starts_with("/$defs/") && !pointer.starts_with("/definitions/") {
             collect_references(subschema, targets, seen);
@@ -231,7 +271,8 @@ struct KnownReferences<'a> {
 }
 
 impl<'a> KnownReferences<'a> {
-    /// Collects plain names. `None` at a nested `$id`, because references below it have another base.
+    /// Collects plain names. `None` at a nested `$id`, because references below it have another
+    /// base.
     fn collect_anchors(&mut self, schema: &'a Value, pointer: &mut String) -> Option<()> {
         for word in ["$anchor", "$dynamicAnchor"] {
             if let Some(name) = schema.get(word).and_then(Value::as_str) {
@@ -262,7 +303,10 @@ impl<'a> KnownReferences<'a> {
             _ => reference,
         };
         let fragment = match local.strip_prefix('#') {
-            Some(fragment) => percent_decode_str(fragment).decode_utf8().ok()?.into_owned(),
+            Some(fragment) => percent_decode_str(fragment)
+                .decode_utf8()
+                .ok()?
+                .into_owned(),
             None if local.is_empty() => String::new(),
             None => return None,
         };
@@ -288,7 +332,11 @@ impl<'a> KnownReferences<'a> {
 
     fn reference_to(&self, pointer: &str) -> Option<Value> {
         let name = self.names.get(pointer)?;
-        Some(if name.is_empty() { "#".into() } else { format!("{}{name}", self.audience.reference_prefix()).into() })
+        Some(if name.is_empty() {
+            "#".into()
+        } else {
+            format!("{}{name}", self.audience.reference_prefix()).into()
+        })
     }
 
     /// A part in the form for its reader.
@@ -307,15 +355,21 @@ impl<'a> KnownReferences<'a> {
             let keyword = keyword.as_str();
             let (word, value) = match keyword {
                 word if self.audience.omits(word, beside_reference) => continue,
-                word if REFERENCES.contains(&word) => {
-                    ("$ref", self.reference_to(&self.final_pointer(value.as_str()?)?)?)
-                }
+                word if REFERENCES.contains(&word) => (
+                    "$ref",
+                    self.reference_to(&self.final_pointer(value.as_str()?)?)?,
+                ),
                 "dependencies" => {
                     self.split_dependencies(value, pointer, &mut part)?;
                     continue;
                 }
-                "items" if tuple => ("prefixItems", self.rewrite_keyword(keyword, value, pointer)?),
-                "additionalItems" if tuple => ("items", self.rewrite_keyword(keyword, value, pointer)?),
+                "items" if tuple => (
+                    "prefixItems",
+                    self.rewrite_keyword(keyword, value, pointer)?,
+                ),
+                "additionalItems" if tuple => {
+                    ("items", self.rewrite_keyword(keyword, value, pointer)?)
+                }
                 "additionalItems" => continue,
                 // Draft 4 has a flag beside the bound.
                 "exclusiveMinimum" | "exclusiveMaximum" if value.is_boolean() => continue,
@@ -326,7 +380,8 @@ impl<'a> KnownReferences<'a> {
             part.insert(word.to_owned(), value);
         }
         // Error text of OpenAI: "array schema missing items". It also applies beside `prefixItems`.
-        if self.audience == Audience::Provider && may_be_array(&part) && !part.contains_key("items") {
+        if self.audience == Audience::Provider && may_be_array(&part) && !part.contains_key("items")
+        {
             part.insert("items".into(), json!({}));
         }
         Some(Value::Object(part))
@@ -344,7 +399,9 @@ impl<'a> KnownReferences<'a> {
         let pointer = format!("{pointer}/{}", escape_pointer_token(keyword));
         match (keyword_kind(keyword, value), value) {
             // Every reader accepts booleans for these keywords, because they are common here.
-            (KeywordKind::Schema, Value::Bool(_)) if keyword.ends_with("Properties") => Some(value.clone()),
+            (KeywordKind::Schema, Value::Bool(_)) if keyword.ends_with("Properties") => {
+                Some(value.clone())
+            }
             (KeywordKind::Schema, _) => self.rewrite_subschema(value, &pointer),
             (KeywordKind::List, Value::Array(list)) => {
                 let rewritten = list
@@ -357,17 +414,27 @@ impl<'a> KnownReferences<'a> {
                 let rewritten = by_name.iter().map(|(name, one)| {
                     Some((
                         name.clone(),
-                        self.rewrite_subschema(one, &format!("{pointer}/{}", escape_pointer_token(name)))?,
+                        self.rewrite_subschema(
+                            one,
+                            &format!("{pointer}/{}", escape_pointer_token(name)),
+                        )?,
                     ))
                 });
-                rewritten.collect::<Option<Map<String, Value>>>().map(Value::Object)
+                rewritten
+                    .collect::<Option<Map<String, Value>>>()
+                    .map(Value::Object)
             }
             _ => Some(value.clone()),
         }
     }
 
     /// Splits `dependencies` of draft 7 and earlier into its two successors.
-    fn split_dependencies(&self, value: &Value, pointer: &str, part: &mut Map<String, Value>) -> Option<()> {
+    fn split_dependencies(
+        &self,
+        value: &Value,
+        pointer: &str,
+        part: &mut Map<String, Value>,
+    ) -> Option<()> {
         let (mut required, mut schemas) = (Map::new(), Map::new());
         for (name, one) in value.as_object()? {
             let pointer = format!("{pointer}/dependencies/{}", escape_pointer_token(name));
@@ -376,8 +443,16 @@ impl<'a> KnownReferences<'a> {
                 _ => drop(schemas.insert(name.clone(), self.rewrite_subschema(one, &pointer)?)),
             }
         }
-        let split = [("dependentRequired", required), ("dependentSchemas", schemas)];
-        part.extend(split.into_iter().filter(|(_, map)| !map.is_empty()).map(|(word, map)| (word.into(), map.into())));
+        let split = [
+            ("dependentRequired", required),
+            ("dependentSchemas", schemas),
+        ];
+        part.extend(
+            split
+                .into_iter()
+                .filter(|(_, map)| !map.is_empty())
+                .map(|(word, map)| (word.into(), map.into())),
+        );
         Some(())
     }
 }
@@ -390,15 +465,22 @@ mod tests {
     fn parts_by_name(schema: &Value) -> BTreeMap<String, Value> {
         let mut taken = Vec::new();
         let claim = |wanted: &str| {
-            let name = if taken.contains(&wanted.to_owned()) { format!("{wanted}_2") } else { wanted.to_owned() };
+            let name = if taken.contains(&wanted.to_owned()) {
+                format!("{wanted}_2")
+            } else {
+                wanted.to_owned()
+            };
             taken.push(name.clone());
             name
         };
-        split_components(schema, "t_arguments", "t", claim).unwrap().into_iter().collect()
+        split_components(schema, "t_arguments", "t", claim)
+            .unwrap()
+            .into_iter()
+            .collect()
     }
 
-    /// Checks that the document and the standalone schema judge these values like the original schema: `fit` is
-    /// valid, `misfit` is not.
+    /// Checks that the document and the standalone schema judge these values like the original
+    /// schema: `fit` is valid, `misfit` is not.
     fn assert_equivalent(schema: &Value, fit: &[Value], misfit: &[Value]) {
         let document = json!({
             "$ref": "#/components/schemas/t_arguments",
@@ -429,12 +511,22 @@ mod tests {
             },
         });
         let found = parts_by_name(&schema);
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["t_a_node", "t_arguments", "t_n"]);
-        assert_eq!(found["t_arguments"]["properties"]["n"], json!({"$ref": "#/components/schemas/t_n"}));
+        assert_eq!(
+            found.keys().collect::<Vec<_>>(),
+            ["t_a_node", "t_arguments", "t_n"]
+        );
+        assert_eq!(
+            found["t_arguments"]["properties"]["n"],
+            json!({"$ref": "#/components/schemas/t_n"})
+        );
         assert_equivalent(
             &schema,
             &[json!({"tree": {"value": 1, "kids": [{"kids": []}]}, "self": {"again": 1}})],
-            &[json!({"tree": {"kids": [{"value": "x"}]}}), json!({"self": {"n": "x"}}), json!({"again": "x"})],
+            &[
+                json!({"tree": {"kids": [{"value": "x"}]}}),
+                json!({"self": {"n": "x"}}),
+                json!({"again": "x"}),
+            ],
         );
     }
 
@@ -459,7 +551,10 @@ mod tests {
             "default": {"$ref": "#/nowhere"},
         });
         let part = &parts_by_name(&schema)["t_arguments"];
-        assert_eq!(part["properties"]["$id"]["const"], json!({"$ref": "#/nowhere", "$defs": 1}));
+        assert_eq!(
+            part["properties"]["$id"]["const"],
+            json!({"$ref": "#/nowhere", "$defs": 1})
+        );
         assert_eq!(part["properties"]["$defs"], json!({}));
         assert_eq!(part["default"], schema["default"]);
         assert_equivalent(
@@ -503,8 +598,15 @@ mod tests {
             "$ref": "#node", "title": "Node",
             "$defs": {"Alias": {"$ref": "#node"}, "Node": {"$anchor": "node", "type": "object", "properties": {"next": {"$dynamicRef": "#/$defs/Alias"}}}},
         });
-        assert_eq!(parts_by_name(&schema).keys().collect::<Vec<_>>(), ["t_arguments"]);
-        assert_equivalent(&schema, &[json!({"next": {"next": {}}})], &[json!({"next": {"next": 1}}), json!(1)]);
+        assert_eq!(
+            parts_by_name(&schema).keys().collect::<Vec<_>>(),
+            ["t_arguments"]
+        );
+        assert_equivalent(
+            &schema,
+            &[json!({"next": {"next": {}}})],
+            &[json!({"next": {"next": 1}}), json!(1)],
+        );
     }
 
     #[test]
@@ -514,7 +616,11 @@ mod tests {
         let nowhere = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/missing"}}});
         let endless = json!({"$ref": "#"});
         for schema in [nested, relative, nowhere, endless] {
-            assert_eq!(split_components(&schema, "r", "p", str::to_owned), None, "{schema}");
+            assert_eq!(
+                split_components(&schema, "r", "p", str::to_owned),
+                None,
+                "{schema}"
+            );
             assert_eq!(to_standalone(&schema), None, "{schema}");
         }
     }
@@ -536,27 +642,53 @@ mod tests {
             "unevaluatedItems",
             "unevaluatedProperties",
         ] {
-            let rewritten = to_standalone(&json!({keyword: to, "definitions": {"a": {"type": "string"}}})).unwrap();
-            assert_eq!(rewritten, json!({keyword: moved, "$defs": {"a": {"type": "string"}}}));
+            let rewritten =
+                to_standalone(&json!({keyword: to, "definitions": {"a": {"type": "string"}}}))
+                    .unwrap();
+            assert_eq!(
+                rewritten,
+                json!({keyword: moved, "$defs": {"a": {"type": "string"}}})
+            );
         }
         for keyword in ["allOf", "anyOf", "oneOf", "prefixItems"] {
-            let rewritten = to_standalone(&json!({keyword: [to, true], "definitions": {"a": {}}})).unwrap();
+            let rewritten =
+                to_standalone(&json!({keyword: [to, true], "definitions": {"a": {}}})).unwrap();
             assert_eq!(rewritten, json!({keyword: [moved, {}], "$defs": {"a": {}}}));
         }
         for keyword in ["dependentSchemas", "patternProperties", "properties"] {
-            let rewritten = to_standalone(&json!({keyword: {"x": to, "y": false}, "definitions": {"a": {}}})).unwrap();
-            assert_eq!(rewritten, json!({keyword: {"x": moved, "y": {"not": {}}}, "$defs": {"a": {}}}));
+            let rewritten =
+                to_standalone(&json!({keyword: {"x": to, "y": false}, "definitions": {"a": {}}}))
+                    .unwrap();
+            assert_eq!(
+                rewritten,
+                json!({keyword: {"x": moved, "y": {"not": {}}}, "$defs": {"a": {}}})
+            );
         }
     }
 
     #[test]
     fn older_keywords_are_replaced_by_meaning() {
         for (schema, rewritten) in [
-            (json!({"additionalProperties": false, "not": true}), json!({"additionalProperties": false, "not": {}})),
-            (json!({"items": {}, "additionalItems": {"type": "null"}}), json!({"items": {}})),
-            (json!({"maximum": 3, "exclusiveMaximum": true}), json!({"exclusiveMaximum": 3})),
-            (json!({"minimum": 3, "exclusiveMinimum": false}), json!({"minimum": 3})),
-            (json!({"minimum": 3, "maximum": 4}), json!({"minimum": 3, "maximum": 4})),
+            (
+                json!({"additionalProperties": false, "not": true}),
+                json!({"additionalProperties": false, "not": {}}),
+            ),
+            (
+                json!({"items": {}, "additionalItems": {"type": "null"}}),
+                json!({"items": {}}),
+            ),
+            (
+                json!({"maximum": 3, "exclusiveMaximum": true}),
+                json!({"exclusiveMaximum": 3}),
+            ),
+            (
+                json!({"minimum": 3, "exclusiveMinimum": false}),
+                json!({"minimum": 3}),
+            ),
+            (
+                json!({"minimum": 3, "maximum": 4}),
+                json!({"minimum": 3, "maximum": 4}),
+            ),
             (
                 json!({"exclusiveMinimum": 3, "exclusiveMaximum": 4}),
                 json!({"exclusiveMinimum": 3, "exclusiveMaximum": 4}),
@@ -569,7 +701,9 @@ mod tests {
             assert_eq!(to_standalone(&schema), Some(rewritten));
         }
         assert_eq!(
-            to_standalone(&json!({"properties": {"a": {"$id": "https://example.com/a", "type": "string"}}})),
+            to_standalone(
+                &json!({"properties": {"a": {"$id": "https://example.com/a", "type": "string"}}})
+            ),
             None
         );
     }
@@ -609,6 +743,10 @@ mod tests {
             "$defs": {"a_word": {"type": "string"}, "a_word_2": {"type": "integer", "title": "Deep"}},
         });
         assert_eq!(to_standalone(&schema), Some(rewritten.clone()));
-        assert_eq!(to_standalone(&rewritten), Some(rewritten), "what is plain already stays as it is");
+        assert_eq!(
+            to_standalone(&rewritten),
+            Some(rewritten),
+            "what is plain already stays as it is"
+        );
     }
 }

@@ -12,7 +12,9 @@ use crate::suggest;
 /// Maximum number of faults of one schema.
 const MAX_FAULTS: usize = 50;
 /// The types of JSON Schema.
-const TYPES: [&str; 7] = ["string", "integer", "number", "boolean", "array", "object", "null"];
+const TYPES: [&str; 7] = [
+    "string", "integer", "number", "boolean", "array", "object", "null",
+];
 /// Names of types elsewhere, and what to write.
 const OTHER_TYPES: [(&str, &str); 19] = [
     ("int", "did you mean integer?"),
@@ -36,7 +38,8 @@ const OTHER_TYPES: [(&str, &str); 19] = [
     ("any", "leave `type` out to allow any value"),
 ];
 
-/// All faults of a schema of draft 2020-12 without `$schema`. An empty list: the schema has no fault, or another draft.
+/// All faults of a schema of draft 2020-12 without `$schema`. An empty list: the schema has no
+/// fault, or another draft.
 pub(super) fn find_definition_faults(schema: &Value) -> Vec<SchemaFault> {
     if schema.get("$schema").is_some() || bounds::measure_schema(schema).is_err() {
         return Vec::new();
@@ -59,15 +62,22 @@ pub(super) fn find_definition_faults(schema: &Value) -> Vec<SchemaFault> {
 /// One fault of a schema.
 pub(super) fn describe_fault(error: &ValidationError<'_>) -> SchemaFault {
     let pointer = error.instance_path().as_str();
-    let keyword = pointer.rsplit('/').find(|token| token.parse::<usize>().is_err()).unwrap_or_default();
+    let keyword = pointer
+        .rsplit('/')
+        .find(|token| token.parse::<usize>().is_err())
+        .unwrap_or_default();
     let value: &Value = error.instance();
     let message = match error.kind() {
         ValidationErrorKind::AnyOf { .. } if keyword == "type" => describe_type(value),
         ValidationErrorKind::Enum { .. } if keyword == "type" => describe_type(value),
         ValidationErrorKind::Type { kind } => describe_wrong_type(kind, keyword, value),
         ValidationErrorKind::Minimum { limit } => format!("{limit} or more is expected here"),
-        ValidationErrorKind::ExclusiveMinimum { limit } => format!("more than {limit} is expected here"),
-        ValidationErrorKind::MinItems { .. } => "the list is empty: write at least one item, or leave it out".into(),
+        ValidationErrorKind::ExclusiveMinimum { limit } => {
+            format!("more than {limit} is expected here")
+        }
+        ValidationErrorKind::MinItems { .. } => {
+            "the list is empty: write at least one item, or leave it out".into()
+        }
         ValidationErrorKind::UniqueItems => "the list has an item twice".into(),
         ValidationErrorKind::Format { format } if format == "regex" => {
             format!("{} is not a regular expression", to_flow(value))
@@ -90,10 +100,17 @@ fn describe_type(value: &Value) -> String {
         return format!("a type is expected here, one of {}", TYPES.join(", "));
     };
     let lower = word.to_lowercase();
-    let other = OTHER_TYPES.iter().find(|(name, _)| *name == lower).map(|(_, advice)| (*advice).to_owned());
-    let near =
-        || suggest::closest_name(&lower, TYPES, suggest::MIN_HINT_RATIO).map(|near| format!("did you mean {near}?"));
-    let advice = other.or_else(near).unwrap_or_else(|| format!("there are {}", TYPES.join(", ")));
+    let other = OTHER_TYPES
+        .iter()
+        .find(|(name, _)| *name == lower)
+        .map(|(_, advice)| (*advice).to_owned());
+    let near = || {
+        suggest::closest_name(&lower, TYPES, suggest::MIN_HINT_RATIO)
+            .map(|near| format!("did you mean {near}?"))
+    };
+    let advice = other
+        .or_else(near)
+        .unwrap_or_else(|| format!("there are {}", TYPES.join(", ")));
     format!("there is no type `{word}`; {advice}")
 }
 
@@ -104,8 +121,14 @@ fn describe_wrong_type(kind: &TypeKind, keyword: &str, value: &Value) -> String 
     };
     let keyed = |value: &Value| format!("{keyword}: {}", to_flow(value));
     if expects(JsonType::Object) && expects(JsonType::Boolean) {
-        let right = value.as_str().filter(|word| TYPES.contains(word)).unwrap_or("string");
-        return format!("a schema is expected here, e.g. `{}`", keyed(&json!({"type": right})));
+        let right = value
+            .as_str()
+            .filter(|word| TYPES.contains(word))
+            .unwrap_or("string");
+        return format!(
+            "a schema is expected here, e.g. `{}`",
+            keyed(&json!({"type": right}))
+        );
     }
     if expects(JsonType::Array) {
         return match value {
@@ -113,7 +136,10 @@ fn describe_wrong_type(kind: &TypeKind, keyword: &str, value: &Value) -> String 
             item => format!("a list is expected here: write `{}`", keyed(&json!([item]))),
         };
     }
-    let number = value.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()).filter(Value::is_number);
+    let number = value
+        .as_str()
+        .and_then(|text| serde_json::from_str::<Value>(text).ok())
+        .filter(Value::is_number);
     let noun = if expects(JsonType::Integer) {
         "a whole number"
     } else if expects(JsonType::Number) {

@@ -1,4 +1,5 @@
-//! Explains violations so that a model can correct them: the position, the expected value, and the actual value.
+//! Explains violations so that a model can correct them: the position, the expected value, and the
+//! actual value.
 
 use jsonschema::error::{TypeKind, ValidationError, ValidationErrorKind as Kind};
 use serde_json::Value;
@@ -26,7 +27,12 @@ pub(super) struct ViolationCollector<'a> {
 impl<'a> ViolationCollector<'a> {
     /// Collects at most `most` violations of `schema`.
     pub(super) fn new(schema: &'a Value, most: usize) -> Self {
-        Self { schema, violations: Vec::new(), most, bytes: 0 }
+        Self {
+            schema,
+            violations: Vec::new(),
+            most,
+            bytes: 0,
+        }
     }
 
     /// Whether no further violation is accepted.
@@ -47,8 +53,8 @@ impl<'a> ViolationCollector<'a> {
         self.violations.push(violation);
     }
 
-    /// Adds the violations of one error. Each unexpected property is one violation. `quotes`: the value may be
-    /// quoted.
+    /// Adds the violations of one error. Each unexpected property is one violation. `quotes`: the
+    /// value may be quoted.
     pub(super) fn add_error(&mut self, error: &ValidationError<'_>, quotes: bool) {
         let schema = self.schema;
         let at = error.instance_path().to_string();
@@ -62,28 +68,44 @@ impl<'a> ViolationCollector<'a> {
             Kind::Required { property } => {
                 let name = property.as_str().unwrap_or_default();
                 let pointer = format!("{at}/{}", json::escape_pointer_token(name));
-                let message =
-                    format!("{} is required{}.", describe_position(&pointer), describe_property(error, schema, name));
+                let message = format!(
+                    "{} is required{}.",
+                    describe_position(&pointer),
+                    describe_property(error, schema, name)
+                );
                 self.push(violation(pointer, message));
             }
-            Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
+            Kind::AdditionalProperties { unexpected }
+            | Kind::UnevaluatedProperties { unexpected } => {
                 let known = known_properties(error, schema);
                 for name in unexpected {
                     if self.is_full() {
                         break;
                     }
                     let pointer = format!("{at}/{}", json::escape_pointer_token(name));
-                    let hint = match suggest::closest_name(name, known.iter().copied(), suggest::MIN_HINT_RATIO) {
+                    let hint = match suggest::closest_name(
+                        name,
+                        known.iter().copied(),
+                        suggest::MIN_HINT_RATIO,
+                    ) {
                         Some(near) => format!("; did you mean `{near}`?"),
                         None if known.is_empty() => "; it takes none.".into(),
-                        None => format!("; there are: {}.", list_first(known.iter().map(|name| (*name).to_owned()))),
+                        None => format!(
+                            "; there are: {}.",
+                            list_first(known.iter().map(|name| (*name).to_owned()))
+                        ),
                     };
-                    let message = format!("{} is not a parameter{hint}", describe_position(&pointer));
+                    let message =
+                        format!("{} is not a parameter{hint}", describe_position(&pointer));
                     self.push(violation(pointer, message));
                 }
             }
             _ => {
-                let message = format!("{} {}.", describe_position(&at), describe_demand(error, quotes));
+                let message = format!(
+                    "{} {}.",
+                    describe_position(&at),
+                    describe_demand(error, quotes)
+                );
                 self.push(violation(at, message));
             }
         }
@@ -105,13 +127,19 @@ pub fn too_costly(what: &str) -> Violation {
     Violation {
         pointer: String::new(),
         keyword: String::new(),
-        message: format!("{what} takes too much work to check against the schema; send less at once."),
+        message: format!(
+            "{what} takes too much work to check against the schema; send less at once."
+        ),
         schema_pointer: String::new(),
     }
 }
 
 fn count_properties(number: u64) -> String {
-    if number == 1 { "1 property".to_owned() } else { format!("{number} properties") }
+    if number == 1 {
+        "1 property".to_owned()
+    } else {
+        format!("{number} properties")
+    }
 }
 
 /// The first entries of a list as text, and the number of all entries.
@@ -148,21 +176,42 @@ fn describe_demand(error: &ValidationError<'_>, quotes: bool) -> String {
     match error.kind() {
         Kind::Type { kind } => format!("must be {}, not {is}", describe_types(kind)),
         Kind::Enum { options } => format!("must be one of {}, not {is}", describe_options(options)),
-        Kind::Constant { expected_value } => format!("must be {}, not {is}", abbreviate(&expected_value.to_string())),
+        Kind::Constant { expected_value } => format!(
+            "must be {}, not {is}",
+            abbreviate(&expected_value.to_string())
+        ),
         Kind::Minimum { limit } => format!("must be at least {limit}, not {is}"),
         Kind::Maximum { limit } => format!("must be at most {limit}, not {is}"),
         Kind::ExclusiveMinimum { limit } => format!("must be more than {limit}, not {is}"),
         Kind::ExclusiveMaximum { limit } => format!("must be less than {limit}, not {is}"),
-        Kind::MultipleOf { multiple_of } => format!("must be a multiple of {multiple_of}, not {is}"),
+        Kind::MultipleOf { multiple_of } => {
+            format!("must be a multiple of {multiple_of}, not {is}")
+        }
         Kind::MinLength { limit } => format!("must have at least {}", Count(*limit, "character")),
         Kind::MaxLength { limit } => format!("must have at most {}", Count(*limit, "character")),
-        Kind::MinItems { limit } => format!("must have at least {}, not {}", Count(*limit, "item"), part_count(found)),
-        Kind::MaxItems { limit } => format!("must have at most {}, not {}", Count(*limit, "item"), part_count(found)),
+        Kind::MinItems { limit } => format!(
+            "must have at least {}, not {}",
+            Count(*limit, "item"),
+            part_count(found)
+        ),
+        Kind::MaxItems { limit } => format!(
+            "must have at most {}, not {}",
+            Count(*limit, "item"),
+            part_count(found)
+        ),
         Kind::MinProperties { limit } => {
-            format!("must have at least {}, not {}", count_properties(*limit), part_count(found))
+            format!(
+                "must have at least {}, not {}",
+                count_properties(*limit),
+                part_count(found)
+            )
         }
         Kind::MaxProperties { limit } => {
-            format!("must have at most {}, not {}", count_properties(*limit), part_count(found))
+            format!(
+                "must have at most {}, not {}",
+                count_properties(*limit),
+                part_count(found)
+            )
         }
         Kind::UniqueItems => "must not hold the same item twice".into(),
         Kind::Pattern { pattern } => format!("must match the pattern {}", abbreviate(pattern)),
@@ -172,13 +221,17 @@ fn describe_demand(error: &ValidationError<'_>, quotes: bool) -> String {
         Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
             let first = context.iter().take(3).filter_map(|branch| branch.first());
             let first = first.filter(|error| is_examined(error.instance()));
-            let forms: Vec<String> = first.map(|error| format!("it {}", describe_demand(error, quotes))).collect();
+            let forms: Vec<String> = first
+                .map(|error| format!("it {}", describe_demand(error, quotes)))
+                .collect();
             match forms.join("; or ") {
                 forms if forms.is_empty() => "fits none of the allowed forms".into(),
                 forms => format!("fits none of the allowed forms ({forms})"),
             }
         }
-        Kind::OneOfMultipleValid { .. } => "fits more than one of the allowed forms; it must fit exactly one".into(),
+        Kind::OneOfMultipleValid { .. } => {
+            "fits more than one of the allowed forms; it must fit exactly one".into()
+        }
         // The other kinds are rare. The library's message is good, and it masks the value.
         _ => error.masked().to_string(),
     }
@@ -192,12 +245,16 @@ fn describe_types(kind: &TypeKind) -> String {
     };
     match kind {
         TypeKind::Single(one) => article(&one.to_string()),
-        TypeKind::Multiple(many) => many.iter().map(|one| article(&one.to_string())).collect::<Vec<_>>().join(" or "),
+        TypeKind::Multiple(many) => many
+            .iter()
+            .map(|one| article(&one.to_string()))
+            .collect::<Vec<_>>()
+            .join(" or "),
     }
 }
 
-/// Numbers, booleans and null are quoted, because that helps. Strings are never quoted, because they may contain
-/// anything.
+/// Numbers, booleans and null are quoted, because that helps. Strings are never quoted, because
+/// they may contain anything.
 fn describe_value(value: &Value, quotes: bool) -> String {
     match value {
         Value::Number(_) if !quotes => "this number".into(),
@@ -230,18 +287,29 @@ fn parent_schema<'a>(error: &ValidationError<'_>, schema: &'a Value) -> Option<&
 }
 
 fn known_properties<'a>(error: &ValidationError<'_>, schema: &'a Value) -> Vec<&'a str> {
-    let properties =
-        parent_schema(error, schema).and_then(|holder| holder.get("properties")).and_then(Value::as_object);
-    properties.map(|properties| properties.keys().map(String::as_str).collect()).unwrap_or_default()
+    let properties = parent_schema(error, schema)
+        .and_then(|holder| holder.get("properties"))
+        .and_then(Value::as_object);
+    properties
+        .map(|properties| properties.keys().map(String::as_str).collect())
+        .unwrap_or_default()
 }
 
 /// The type and description of a missing property.
 fn describe_property(error: &ValidationError<'_>, schema: &Value, name: &str) -> String {
-    let property = parent_schema(error, schema).and_then(|holder| holder.get("properties")).and_then(|p| p.get(name));
-    let kind = property.and_then(|property| property.get("type")).and_then(Value::as_str);
-    let description = property.and_then(|property| property.get("description")).and_then(Value::as_str);
+    let property = parent_schema(error, schema)
+        .and_then(|holder| holder.get("properties"))
+        .and_then(|p| p.get(name));
+    let kind = property
+        .and_then(|property| property.get("type"))
+        .and_then(Value::as_str);
+    let description = property
+        .and_then(|property| property.get("description"))
+        .and_then(Value::as_str);
     match (kind, description) {
-        (Some(kind), Some(text)) => format!(" ({kind}: {})", abbreviate(text.trim_end_matches('.'))),
+        (Some(kind), Some(text)) => {
+            format!(" ({kind}: {})", abbreviate(text.trim_end_matches('.')))
+        }
         (Some(kind), None) => format!(" ({kind})"),
         (None, Some(text)) => format!(" ({})", abbreviate(text.trim_end_matches('.'))),
         (None, None) => String::new(),

@@ -43,8 +43,8 @@ enum Token<'a> {
 pub(super) struct Graph<'a> {
     nodes: Vec<Node<'a>>,
     by_address: HashMap<usize, usize>,
-    /// Nodes with an `$id`, by the last segment of its path. A reference is resolved in every node with its last
-    /// segment. So it may count one subschema too many, but never one too few.
+    /// Nodes with an `$id`, by the last segment of its path. A reference is resolved in every node
+    /// with its last segment. So it may count one subschema too many, but never one too few.
     resources: HashMap<&'a str, Vec<usize>>,
     anchors: HashMap<&'a str, Vec<usize>>,
 }
@@ -53,18 +53,39 @@ const ROOT: usize = 0;
 
 impl<'a> Graph<'a> {
     /// Visits every value once.
-    pub(super) fn build(schema: &'a Value, most: usize, deepest: usize) -> Result<Self, GraphError> {
-        let first = Node { value: schema, parent: ROOT, token: Token::Index(0), depth: 0, resource: ROOT };
-        let mut graph =
-            Self { nodes: vec![first], by_address: HashMap::new(), resources: HashMap::new(), anchors: HashMap::new() };
+    pub(super) fn build(
+        schema: &'a Value,
+        most: usize,
+        deepest: usize,
+    ) -> Result<Self, GraphError> {
+        let first = Node {
+            value: schema,
+            parent: ROOT,
+            token: Token::Index(0),
+            depth: 0,
+            resource: ROOT,
+        };
+        let mut graph = Self {
+            nodes: vec![first],
+            by_address: HashMap::new(),
+            resources: HashMap::new(),
+            anchors: HashMap::new(),
+        };
         let mut at = ROOT;
         while let Some(node) = graph.nodes.get(at) {
             let (value, depth) = (node.value, node.depth);
             graph.by_address.insert(address_of(value), at);
             graph.register_names(at, value);
             let resource = graph.nodes.get(at).map_or(ROOT, |node| node.resource);
-            let mut add =
-                |token, value| graph.nodes.push(Node { value, parent: at, token, depth: depth + 1, resource });
+            let mut add = |token, value| {
+                graph.nodes.push(Node {
+                    value,
+                    parent: at,
+                    token,
+                    depth: depth + 1,
+                    resource,
+                })
+            };
             match value {
                 Value::Array(items) => {
                     for (index, item) in items.iter().enumerate() {
@@ -96,13 +117,18 @@ impl<'a> Graph<'a> {
             }
         }
         for word in ["$id", "id"] {
-            let Some(id) = value.get(word).and_then(Value::as_str) else { continue };
+            let Some(id) = value.get(word).and_then(Value::as_str) else {
+                continue;
+            };
             let (path, anchor) = id.split_once('#').unwrap_or((id, ""));
             if !anchor.is_empty() {
                 self.anchors.entry(anchor).or_default().push(at);
             }
             if !path.is_empty() {
-                self.resources.entry(last_segment(path)).or_default().push(at);
+                self.resources
+                    .entry(last_segment(path))
+                    .or_default()
+                    .push(at);
                 if let Some(node) = self.nodes.get_mut(at) {
                     node.resource = at;
                 }
@@ -117,7 +143,11 @@ impl<'a> Graph<'a> {
 
     /// Every object that may be a subschema, including some that are not.
     pub(super) fn objects(&self) -> impl Iterator<Item = (usize, &'a Value)> {
-        self.nodes.iter().enumerate().map(|(at, node)| (at, node.value)).filter(|(_, value)| value.is_object())
+        self.nodes
+            .iter()
+            .enumerate()
+            .map(|(at, node)| (at, node.value))
+            .filter(|(_, value)| value.is_object())
     }
 
     /// The JSON Pointer of a node.
@@ -136,20 +166,24 @@ impl<'a> Graph<'a> {
     /// The links of a subschema, one entry for each occurrence.
     pub(super) fn edges(&self, at: usize) -> Vec<Edge> {
         let mut edges = Vec::new();
-        let Some(Value::Object(schema)) = self.nodes.get(at).map(|node| node.value) else { return edges };
+        let Some(Value::Object(schema)) = self.nodes.get(at).map(|node| node.value) else {
+            return edges;
+        };
         for (keyword, value) in schema {
             let same_value = match keyword.as_str() {
                 "$ref" | "$dynamicRef" | "$recursiveRef" => {
                     if let Some(reference) = value.as_str() {
-                        edges.extend(
-                            self.reference_targets(at, reference).into_iter().map(|to| Edge { to, same_value: true }),
-                        );
+                        edges.extend(self.reference_targets(at, reference).into_iter().map(|to| {
+                            Edge {
+                                to,
+                                same_value: true,
+                            }
+                        }));
                     }
                     continue;
                 }
-                "allOf" | "anyOf" | "oneOf" | "not" | "if" | "then" | "else" | "dependentSchemas" | "dependencies" => {
-                    true
-                }
+                "allOf" | "anyOf" | "oneOf" | "not" | "if" | "then" | "else"
+                | "dependentSchemas" | "dependencies" => true,
                 "properties"
                 | "patternProperties"
                 | "additionalProperties"
@@ -163,12 +197,22 @@ impl<'a> Graph<'a> {
                 | "contentSchema" => false,
                 _ => continue,
             };
-            let by_name =
-                matches!(keyword.as_str(), "dependentSchemas" | "dependencies" | "properties" | "patternProperties");
+            let by_name = matches!(
+                keyword.as_str(),
+                "dependentSchemas" | "dependencies" | "properties" | "patternProperties"
+            );
             match value {
-                Value::Array(items) => edges.extend(items.iter().filter_map(|item| self.edge_to(item, same_value))),
+                Value::Array(items) => edges.extend(
+                    items
+                        .iter()
+                        .filter_map(|item| self.edge_to(item, same_value)),
+                ),
                 Value::Object(members) if by_name => {
-                    edges.extend(members.values().filter_map(|member| self.edge_to(member, same_value)));
+                    edges.extend(
+                        members
+                            .values()
+                            .filter_map(|member| self.edge_to(member, same_value)),
+                    );
                 }
                 _ => edges.extend(self.edge_to(value, same_value)),
             }
@@ -178,7 +222,10 @@ impl<'a> Graph<'a> {
 
     fn edge_to(&self, value: &Value, same_value: bool) -> Option<Edge> {
         let is_schema = value.is_object() || value.is_boolean();
-        self.by_address.get(&address_of(value)).filter(|_| is_schema).map(|&to| Edge { to, same_value })
+        self.by_address
+            .get(&address_of(value))
+            .filter(|_| is_schema)
+            .map(|&to| Edge { to, same_value })
     }
 
     /// The possible targets of a reference.
@@ -187,12 +234,18 @@ impl<'a> Graph<'a> {
         let own = self.nodes.get(at).map_or(ROOT, |node| node.resource);
         let mut resources = match path {
             "" => vec![own],
-            path => self.resources.get(last_segment(path)).cloned().unwrap_or_default(),
+            path => self
+                .resources
+                .get(last_segment(path))
+                .cloned()
+                .unwrap_or_default(),
         };
         // In older drafts an `$id` beside a reference is ignored, so the root is a candidate, too.
         resources.push(ROOT);
         resources.dedup();
-        let Ok(fragment) = percent_decode_str(fragment).decode_utf8() else { return Vec::new() };
+        let Ok(fragment) = percent_decode_str(fragment).decode_utf8() else {
+            return Vec::new();
+        };
         if !fragment.is_empty() && !fragment.starts_with('/') {
             return self.anchors.get(&*fragment).cloned().unwrap_or_default();
         }
@@ -209,5 +262,8 @@ fn address_of(value: &Value) -> usize {
 }
 
 fn last_segment(path: &str) -> &str {
-    path.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or(path)
+    path.trim_end_matches('/')
+        .rsplit(['/', ':'])
+        .next()
+        .unwrap_or(path)
 }

@@ -11,7 +11,8 @@ use crate::call::Coercion;
 fn doubling(levels: usize, link: impl Fn(Value) -> Value) -> Value {
     let mut schema = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}});
     for level in 0..levels {
-        schema["$defs"][format!("d{level}")] = link(json!({"$ref": format!("#/$defs/d{}", level + 1)}));
+        schema["$defs"][format!("d{level}")] =
+            link(json!({"$ref": format!("#/$defs/d{}", level + 1)}));
     }
     schema["$defs"][format!("d{levels}")] = json!({"type": "integer"});
     schema
@@ -28,7 +29,11 @@ fn compiled(schema: Value) -> Schema {
 }
 
 /// The result of fitting arguments, and the steps that it took.
-fn fit_counting(schema: &Schema, arguments: &Value, steps: u64) -> (Result<Vec<Coercion>, FitError>, u64) {
+fn fit_counting(
+    schema: &Schema,
+    arguments: &Value,
+    steps: u64,
+) -> (Result<Vec<Coercion>, FitError>, u64) {
     let meter = Meter::new(steps, None);
     let fitted = schema.fit_arguments(&mut arguments.as_object().unwrap().clone(), false, &meter);
     (fitted, steps - meter.remaining())
@@ -55,7 +60,10 @@ fn doubling_schemas_are_refused() {
     ];
     for link in links {
         let message = compile_error(doubling(25, link));
-        assert!(message.starts_with("/$defs/d") && message.contains("50000 subschemas"), "{message}");
+        assert!(
+            message.starts_with("/$defs/d") && message.contains("50000 subschemas"),
+            "{message}"
+        );
         assert!(Schema::compile_input(Arc::new(doubling(10, link))).is_ok());
     }
 }
@@ -96,12 +104,14 @@ fn doubling_through_anchors_is_refused() {
 fn recursion_counts_once() {
     let mut schema = json!({"type": "object", "properties": {"node": {"$ref": "#/$defs/n0"}}});
     for node in 0..40 {
-        let kinds: Vec<Value> = (0..40).map(|other| json!({"$ref": format!("#/$defs/n{other}")})).collect();
+        let kinds: Vec<Value> = (0..40)
+            .map(|other| json!({"$ref": format!("#/$defs/n{other}")}))
+            .collect();
         schema["$defs"][format!("n{node}")] = json!({"type": "object", "required": [format!("k{node}")],
             "properties": {format!("k{node}"): {"type": "array", "items": {"anyOf": kinds}}}});
     }
-    // Forty kinds of nodes that may contain each other. The order in which they are visited decides how each is
-    // counted.
+    // Forty kinds of nodes that may contain each other. The order in which they are visited decides
+    // how each is counted.
     if let Err(fault) = Schema::compile_input(Arc::new(schema)) {
         panic!("{fault}");
     }
@@ -109,13 +119,14 @@ fn recursion_counts_once() {
 
 #[test]
 fn large_flat_schemas_pass() {
-    let leaf =
-        |n: usize| json!({"type": ["string", "null"], "description": "Says what this field is for.".repeat(n % 9)});
+    let leaf = |n: usize| json!({"type": ["string", "null"], "description": "Says what this field is for.".repeat(n % 9)});
     let group = |_: usize| -> Value {
-        let fields: serde_json::Map<String, Value> = (0..100).map(|n| (format!("field_{n}"), leaf(n))).collect();
+        let fields: serde_json::Map<String, Value> =
+            (0..100).map(|n| (format!("field_{n}"), leaf(n))).collect();
         json!({"type": "object", "properties": fields, "additionalProperties": false})
     };
-    let groups: serde_json::Map<String, Value> = (0..60).map(|n| (format!("group_{n}"), group(n))).collect();
+    let groups: serde_json::Map<String, Value> =
+        (0..60).map(|n| (format!("group_{n}"), group(n))).collect();
     let schema = compiled(json!({"type": "object", "properties": groups}));
     let found = violations(&schema, &json!({"group_3": {"field_7": 1}}), INLINE_STEPS);
     assert_eq!(found[0].pointer, "/group_3/field_7");
@@ -125,7 +136,9 @@ fn large_flat_schemas_pass() {
 fn loops_for_one_value_are_refused() {
     let mut schema = json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/n0"}}});
     for node in 0..14 {
-        let others: Vec<Value> = (0..14).map(|other| json!({"$ref": format!("#/$defs/n{other}")})).collect();
+        let others: Vec<Value> = (0..14)
+            .map(|other| json!({"$ref": format!("#/$defs/n{other}")}))
+            .collect();
         schema["$defs"][format!("n{node}")] = json!({"allOf": others});
     }
     compile_error(schema);
@@ -136,7 +149,8 @@ fn long_chains_are_refused_or_harmless() {
     let chain = |links: usize, link: fn(Value) -> Value| {
         let mut schema = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}});
         for level in 0..links {
-            schema["$defs"][format!("d{level}")] = link(json!({"$ref": format!("#/$defs/d{}", level + 1)}));
+            schema["$defs"][format!("d{level}")] =
+                link(json!({"$ref": format!("#/$defs/d{}", level + 1)}));
         }
         schema["$defs"][format!("d{links}")] = json!({"type": "integer"});
         schema
@@ -149,7 +163,10 @@ fn long_chains_are_refused_or_harmless() {
     }
     assert!(fit_counting(&schema, &value, INLINE_STEPS).0.is_ok());
     let schema = compiled(chain(45, |next| json!({"allOf": [next]})));
-    assert_eq!(violations(&schema, &json!({"a": "x"}), INLINE_STEPS).len(), 1);
+    assert_eq!(
+        violations(&schema, &json!({"a": "x"}), INLINE_STEPS).len(),
+        1
+    );
 }
 
 #[test]
@@ -170,7 +187,10 @@ fn deep_recursion_does_not_overflow() {
         .unwrap()
         .join()
         .unwrap();
-    assert!(matches!(fitted, Ok(_) | Err(FitError::Stopped(StopReason::Work))), "{fitted:?}");
+    assert!(
+        matches!(fitted, Ok(_) | Err(FitError::Stopped(StopReason::Work))),
+        "{fitted:?}"
+    );
 }
 
 fn forms() -> Schema {
@@ -178,8 +198,10 @@ fn forms() -> Schema {
         json!({"type": "object", "required": names, "additionalProperties": false,
             "properties": {names[0]: {"type": "integer"}, names[1]: {"type": "string"}}})
     };
-    compiled(json!({"type": "object", "properties": {"items": {"type": "array",
-        "items": {"anyOf": [form(["a", "b"]), form(["c", "d"]), {"type": "null"}]}}}}))
+    compiled(
+        json!({"type": "object", "properties": {"items": {"type": "array",
+        "items": {"anyOf": [form(["a", "b"]), form(["c", "d"]), {"type": "null"}]}}}}),
+    )
 }
 
 #[test]
@@ -188,7 +210,9 @@ fn validation_stops_after_enough_violations() {
     let few = violations(&schema, &json!({"items": [{}, null, {}]}), INLINE_STEPS);
     let many = json!({"items": vec![json!({}); 300_000]});
     let (found, steps) = fit_counting(&schema, &many, MAX_STEPS);
-    let Err(FitError::Violations(found)) = found else { panic!("{found:?}") };
+    let Err(FitError::Violations(found)) = found else {
+        panic!("{found:?}")
+    };
     assert_eq!((found.len(), &found[0]), (50, &few[0]));
     assert_eq!(found[49].pointer, "/items/49");
     assert!(steps < 400_000, "{steps}");
@@ -196,35 +220,65 @@ fn validation_stops_after_enough_violations() {
 
 #[test]
 fn unknown_names_are_bounded() {
-    let schema = compiled(json!({"type": "object", "additionalProperties": false, "properties": {"city": {}}}));
-    let names: serde_json::Map<String, Value> = (0..70_000).map(|n| (format!("cit{n}"), json!(1))).collect();
+    let schema = compiled(
+        json!({"type": "object", "additionalProperties": false, "properties": {"city": {}}}),
+    );
+    let names: serde_json::Map<String, Value> =
+        (0..70_000).map(|n| (format!("cit{n}"), json!(1))).collect();
     let found = violations(&schema, &Value::Object(names), MAX_STEPS);
     assert_eq!((found.len(), found[0].pointer.as_str()), (50, "/cit0"));
 }
 
 #[test]
 fn errors_below_long_names_are_bounded() {
-    let schema = compiled(json!({"type": "object", "additionalProperties": {"items": {"type": "integer"}}}));
-    let found = violations(&schema, &json!({"k".repeat(100_000): vec![json!("x"); 20_000]}), MAX_STEPS);
-    let bytes: usize = found.iter().map(|violation| violation.pointer.len() + violation.message.len()).sum();
-    assert!((1..50).contains(&found.len()) && bytes < 300_000, "{} {bytes}", found.len());
+    let schema =
+        compiled(json!({"type": "object", "additionalProperties": {"items": {"type": "integer"}}}));
+    let found = violations(
+        &schema,
+        &json!({"k".repeat(100_000): vec![json!("x"); 20_000]}),
+        MAX_STEPS,
+    );
+    let bytes: usize = found
+        .iter()
+        .map(|violation| violation.pointer.len() + violation.message.len())
+        .sum();
+    assert!(
+        (1..50).contains(&found.len()) && bytes < 300_000,
+        "{} {bytes}",
+        found.len()
+    );
 }
 
 #[test]
 fn combination_over_long_list_is_one_violation() {
     let list = |kind: &str| json!({"type": "array", "items": {"type": kind}});
-    let schema = compiled(json!({"type": "object", "properties": {"n": {"anyOf": [list("integer"), list("null")]}}}));
+    let schema = compiled(
+        json!({"type": "object", "properties": {"n": {"anyOf": [list("integer"), list("null")]}}}),
+    );
     let found = violations(&schema, &json!({"n": vec![json!({}); 200_000]}), MAX_STEPS);
-    assert_eq!((found.len(), found[0].pointer.as_str(), found[0].keyword.as_str()), (1, "/n", "anyOf"));
-    assert!(found[0].message.starts_with("`n` fits none of the allowed forms (it must be an integer"), "{found:?}");
+    assert_eq!(
+        (
+            found.len(),
+            found[0].pointer.as_str(),
+            found[0].keyword.as_str()
+        ),
+        (1, "/n", "anyOf")
+    );
+    assert!(
+        found[0]
+            .message
+            .starts_with("`n` fits none of the allowed forms (it must be an integer"),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn converging_branches_stop_in_time() {
     let branch = json!({"properties": {"a": {"$ref": "#/$defs/n"}}});
-    let schema =
-        compiled(json!({"type": "object", "properties": {"bad": {"type": "integer"}, "a": {"$ref": "#/$defs/n"}},
-        "$defs": {"n": {"allOf": [branch, branch]}}}));
+    let schema = compiled(
+        json!({"type": "object", "properties": {"bad": {"type": "integer"}, "a": {"$ref": "#/$defs/n"}},
+        "$defs": {"n": {"allOf": [branch, branch]}}}),
+    );
     let mut value = json!({});
     for _ in 0..100 {
         value = json!({"a": value});
@@ -258,29 +312,63 @@ fn unique_items_take_linear_time() {
     let mut shapes: Vec<Value> = (0..40_000).map(shape).collect();
     shapes.sort_by_cached_key(Value::to_string);
     shapes.dedup();
-    assert!(shapes.len() > 1000 && fit_counting(&schema, &json!({"l": shapes}), MAX_STEPS).0.is_ok());
+    assert!(
+        shapes.len() > 1000
+            && fit_counting(&schema, &json!({"l": shapes}), MAX_STEPS)
+                .0
+                .is_ok()
+    );
     shapes.push(shapes[500].clone());
-    assert_eq!(violations(&schema, &json!({"l": shapes}), MAX_STEPS)[0].keyword, "uniqueItems");
+    assert_eq!(
+        violations(&schema, &json!({"l": shapes}), MAX_STEPS)[0].keyword,
+        "uniqueItems"
+    );
     for (list, is_unique) in [
         (json!([1, 1.0]), false),
         (json!([0.0, -0.0]), false),
-        (json!([18_446_744_073_709_551_615_u64, 18_446_744_073_709_551_614_u64]), true),
+        (
+            json!([
+                18_446_744_073_709_551_615_u64,
+                18_446_744_073_709_551_614_u64
+            ]),
+            true,
+        ),
         (json!([{"a": 1, "b": 2}, {"b": 2, "a": 1.0}]), false),
         (json!([[1, [2]], [[1], 2], [1, 2]]), true),
         (json!(["1", 1, true, null]), true),
     ] {
-        assert_eq!(fit_counting(&schema, &json!({"l": list}), INLINE_STEPS).0.is_ok(), is_unique, "{list}");
+        assert_eq!(
+            fit_counting(&schema, &json!({"l": list}), INLINE_STEPS)
+                .0
+                .is_ok(),
+            is_unique,
+            "{list}"
+        );
     }
 }
 
 #[test]
 fn wide_patterns_and_long_texts_are_stopped() {
-    let schema = compiled(json!({"type": "object", "properties": {"t": {"pattern": "^(a|b)*a(a|b){2000}c"}}}));
+    let schema = compiled(
+        json!({"type": "object", "properties": {"t": {"pattern": "^(a|b)*a(a|b){2000}c"}}}),
+    );
     let (found, _) = fit_counting(&schema, &json!({"t": "ab".repeat(400_000)}), MAX_STEPS);
-    assert!(matches!(found, Err(FitError::Stopped(StopReason::Work))), "{found:?}");
-    assert_eq!(violations(&schema, &json!({"t": "abc"}), INLINE_STEPS)[0].keyword, "pattern");
-    let plain = compiled(json!({"type": "object", "properties": {"t": {"pattern": "^[a-z ]*$", "minLength": 3}}}));
-    assert!(fit_counting(&plain, &json!({"t": "ab ".repeat(300_000)}), MAX_STEPS).0.is_ok());
+    assert!(
+        matches!(found, Err(FitError::Stopped(StopReason::Work))),
+        "{found:?}"
+    );
+    assert_eq!(
+        violations(&schema, &json!({"t": "abc"}), INLINE_STEPS)[0].keyword,
+        "pattern"
+    );
+    let plain = compiled(
+        json!({"type": "object", "properties": {"t": {"pattern": "^[a-z ]*$", "minLength": 3}}}),
+    );
+    assert!(
+        fit_counting(&plain, &json!({"t": "ab ".repeat(300_000)}), MAX_STEPS)
+            .0
+            .is_ok()
+    );
 }
 
 #[test]

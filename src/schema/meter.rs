@@ -1,22 +1,24 @@
 //! Bounds the work of one validation.
 //!
-//! The validator has no bound of its own: it collects all errors before it returns the first, and a schema may apply
-//! to the same part of a value many times. So each access to a value spends a step. When no steps remain, every
-//! container appears empty, and the validation ends at once. Its verdict is then invalid.
+//! The validator has no bound of its own: it collects all errors before it returns the first, and a
+//! schema may apply to the same part of a value many times. So each access to a value spends a
+//! step. When no steps remain, every container appears empty, and the validation ends at once. Its
+//! verdict is then invalid.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Steps between two checks of the cancellation flag: well under a millisecond.
 const STEPS_BETWEEN_CHECKS: u64 = 16 * 1024;
-/// Stack that one validation may use, in bytes. Threads have 2 MiB, and the futures of a call are below it on the
-/// stack.
+/// Stack that one validation may use, in bytes. Threads have 2 MiB, and the futures of a call are
+/// below it on the stack.
 const MAX_STACK: usize = 640 * 1024;
-/// Assumed memory of one error without its pointer into the value, in bytes. It covers the fields of the library's
-/// error.
+/// Assumed memory of one error without its pointer into the value, in bytes. It covers the fields
+/// of the library's error.
 const ERROR_BYTES: usize = 512;
 
-/// Steps of a validation on a runtime thread: about a millisecond. A longer validation moves to another thread.
+/// Steps of a validation on a runtime thread: about a millisecond. A longer validation moves to
+/// another thread.
 pub const INLINE_STEPS: u64 = 50_000;
 /// Steps of a validation on a thread that may block: about a second of one core in a release build.
 pub const MAX_STEPS: u64 = 100_000_000;
@@ -92,8 +94,8 @@ impl<'a> Meter<'a> {
         self.passes.get()
     }
 
-    /// Begins a pass that may keep errors of `error_bytes` bytes. A stop because of errors applied only to the pass
-    /// before.
+    /// Begins a pass that may keep errors of `error_bytes` bytes. A stop because of errors applied
+    /// only to the pass before.
     pub(super) fn begin_pass(&self, error_bytes: usize) {
         #[cfg(test)]
         self.passes.set(self.passes.get() + 1);
@@ -122,10 +124,15 @@ impl<'a> Meter<'a> {
         if self.stopped.get().is_some() {
             return false;
         }
-        if self.cancelled.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+        if self
+            .cancelled
+            .is_some_and(|flag| flag.load(Ordering::Relaxed))
+        {
             return self.stop(StopReason::Cancelled);
         }
-        let Some(left) = (self.until_check.get() + self.after_check.get()).checked_sub(steps).filter(|left| *left > 0)
+        let Some(left) = (self.until_check.get() + self.after_check.get())
+            .checked_sub(steps)
+            .filter(|left| *left > 0)
         else {
             return self.stop(StopReason::Work);
         };
@@ -145,7 +152,8 @@ impl<'a> Meter<'a> {
         self.spend(1)
     }
 
-    /// Reserves memory for an error whose pointer has `pointer` bytes. Returns `false` if no memory remains.
+    /// Reserves memory for an error whose pointer has `pointer` bytes. Returns `false` if no memory
+    /// remains.
     pub(super) fn reserve_error(&self, pointer: usize) -> bool {
         if !self.spend(8) {
             return false;
@@ -165,7 +173,8 @@ impl<'a> Meter<'a> {
     fn stop(&self, reason: StopReason) -> bool {
         if reason == StopReason::Errors {
             // The remaining steps are available to the next pass.
-            self.after_check.set(self.after_check.get() + self.until_check.get());
+            self.after_check
+                .set(self.after_check.get() + self.until_check.get());
         }
         self.until_check.set(0);
         self.stopped.set(Some(reason));
@@ -184,7 +193,11 @@ mod tests {
             assert_eq!(meter.spend(steps), may, "{steps}");
             assert_eq!(
                 (meter.stop_reason(), meter.remaining()),
-                if may { (None, 1) } else { (Some(StopReason::Work), 0) }
+                if may {
+                    (None, 1)
+                } else {
+                    (Some(StopReason::Work), 0)
+                }
             );
             assert_eq!(meter.spend(0), may, "once it has ended, it has ended");
         }
@@ -205,12 +218,21 @@ mod tests {
         let meter = Meter::new(1000, None);
         meter.begin_pass(2 * ERROR_BYTES);
         assert!(meter.reserve_error(0) && meter.reserve_error(0) && !meter.reserve_error(0));
-        assert_eq!((meter.stop_reason(), meter.remaining(), meter.spend(1)), (Some(StopReason::Errors), 976, false));
+        assert_eq!(
+            (meter.stop_reason(), meter.remaining(), meter.spend(1)),
+            (Some(StopReason::Errors), 976, false)
+        );
         meter.begin_pass(ERROR_BYTES);
-        assert_eq!((meter.stop_reason(), meter.spend(1), meter.remaining()), (None, true, 975));
+        assert_eq!(
+            (meter.stop_reason(), meter.spend(1), meter.remaining()),
+            (None, true, 975)
+        );
         meter.spend(2000);
         meter.begin_pass(ERROR_BYTES);
-        assert_eq!((meter.stop_reason(), meter.spend(1)), (Some(StopReason::Work), false));
+        assert_eq!(
+            (meter.stop_reason(), meter.spend(1)),
+            (Some(StopReason::Work), false)
+        );
     }
 
     #[test]
@@ -221,6 +243,9 @@ mod tests {
             assert!(meter.reserve_error(9999) && !meter.reserve_error(0));
         }
         meter.begin_pass(2 * ERROR_BYTES);
-        assert!(meter.reserve_error(1) && !meter.reserve_error(0), "a pointer takes memory too");
+        assert!(
+            meter.reserve_error(1) && !meter.reserve_error(0),
+            "a pointer takes memory too"
+        );
     }
 }

@@ -9,7 +9,8 @@ use serde_json::{Map, Number, Value};
 
 use super::meter::Meter;
 
-/// The instance of errors that are built after the end of the validation. It is not part of any value.
+/// The instance of errors that are built after the end of the validation. It is not part of any
+/// value.
 static PLACEHOLDER: Value = Value::Null;
 
 /// Whether an error is about a value that was really examined.
@@ -32,7 +33,11 @@ pub(super) struct MeteredValue<'a> {
 
 impl<'a> MeteredValue<'a> {
     pub(super) fn new(value: &'a Value, meter: &'a Meter<'a>) -> Self {
-        Self { value, meter: Some(meter), pointer: 0 }
+        Self {
+            value,
+            meter: Some(meter),
+            pointer: 0,
+        }
     }
 
     #[inline]
@@ -46,7 +51,11 @@ impl<'a> MeteredValue<'a> {
     }
 
     fn child(&self, value: &'a Value, pointer: usize) -> Self {
-        Self { value, pointer: self.pointer + 1 + pointer, ..*self }
+        Self {
+            value,
+            pointer: self.pointer + 1 + pointer,
+            ..*self
+        }
     }
 }
 
@@ -62,9 +71,17 @@ impl Json for Metered {
         key.to_owned()
     }
 
-    fn with_string_node<T>(buffer: &mut Value, string: &str, f: impl FnOnce(MeteredValue<'_>) -> T) -> T {
+    fn with_string_node<T>(
+        buffer: &mut Value,
+        string: &str,
+        f: impl FnOnce(MeteredValue<'_>) -> T,
+    ) -> T {
         *buffer = Value::String(string.to_owned());
-        f(MeteredValue { value: buffer, meter: None, pointer: 0 })
+        f(MeteredValue {
+            value: buffer,
+            meter: None,
+            pointer: 0,
+        })
     }
 }
 
@@ -75,19 +92,31 @@ impl<'a> Node<'a, Metered> for MeteredValue<'a> {
 
     #[inline]
     fn as_object(&self) -> Option<Members<'a>> {
-        let Value::Object(members) = self.value else { return None };
-        Some(Members { members: self.descend().then_some(members), of: *self })
+        let Value::Object(members) = self.value else {
+            return None;
+        };
+        Some(Members {
+            members: self.descend().then_some(members),
+            of: *self,
+        })
     }
 
     #[inline]
     fn as_array(&self) -> Option<Elements<'a>> {
-        let Value::Array(items) = self.value else { return None };
-        Some(Elements { items: if self.descend() { items } else { &[] }, of: *self })
+        let Value::Array(items) = self.value else {
+            return None;
+        };
+        Some(Elements {
+            items: if self.descend() { items } else { &[] },
+            of: *self,
+        })
     }
 
     #[inline]
     fn as_string(&self) -> Option<Cow<'a, str>> {
-        let Value::String(text) = self.value else { return None };
+        let Value::String(text) = self.value else {
+            return None;
+        };
         let weight = self.meter.map_or(0, |meter| meter.text_weight.get());
         let may = self.spend((text.len() as u64).saturating_mul(weight).saturating_add(1));
         Some(Cow::Borrowed(if may { text } else { "" }))
@@ -134,8 +163,12 @@ impl<'a> Node<'a, Metered> for MeteredValue<'a> {
     }
 
     fn string_length(&self) -> Option<u64> {
-        let Value::String(text) = self.value else { return None };
-        self.spend(text.len() as u64 / 8 + 1).then(|| text.chars().count() as u64).or(Some(0))
+        let Value::String(text) = self.value else {
+            return None;
+        };
+        self.spend(text.len() as u64 / 8 + 1)
+            .then(|| text.chars().count() as u64)
+            .or(Some(0))
     }
 
     fn equals_value(&self, expected: &Value) -> bool {
@@ -152,7 +185,9 @@ impl<'a> Node<'a, Metered> for MeteredValue<'a> {
 
     /// The library calls this only for errors. All other operations are implemented in this type.
     fn to_value(&self) -> Cow<'a, Value> {
-        let may = self.meter.is_none_or(|meter| meter.reserve_error(self.pointer));
+        let may = self
+            .meter
+            .is_none_or(|meter| meter.reserve_error(self.pointer));
         Cow::Borrowed(if may { self.value } else { &PLACEHOLDER })
     }
 
@@ -185,7 +220,10 @@ impl<'a> Object<'a, Metered> for Members<'a> {
     }
 
     fn members(&self) -> EachMember<'a> {
-        EachMember { members: self.members.map(Map::iter), of: self.of }
+        EachMember {
+            members: self.members.map(Map::iter),
+            of: self.of,
+        }
     }
 }
 
@@ -202,7 +240,9 @@ impl<'a> Iterator for EachMember<'a> {
         let (name, value) = self.members.as_mut()?.next()?;
         let weight = self.of.meter.map_or(0, |meter| meter.name_weight.get());
         let steps = (name.len() as u64).saturating_mul(weight).saturating_add(1);
-        self.of.spend(steps).then(|| (name.as_str(), self.of.child(value, name.len())))
+        self.of
+            .spend(steps)
+            .then(|| (name.as_str(), self.of.child(value, name.len())))
     }
 }
 
@@ -221,19 +261,30 @@ impl<'a> Array<'a, Metered> for Elements<'a> {
     }
 
     fn elements(&self) -> EachElement<'a> {
-        EachElement { items: self.items.iter(), of: self.of }
+        EachElement {
+            items: self.items.iter(),
+            of: self.of,
+        }
     }
 
-    /// With the library's own hashes, lists that differ only in their nesting collide, which takes quadratic time.
+    /// With the library's own hashes, lists that differ only in their nesting collide, which takes
+    /// quadratic time.
     fn is_unique(&self) -> bool {
         if let [] | [_] = self.items {
             return true;
         }
-        let steps = self.items.iter().map(|item| value_weight(item, u64::MAX)).sum::<u64>();
+        let steps = self
+            .items
+            .iter()
+            .map(|item| value_weight(item, u64::MAX))
+            .sum::<u64>();
         if !self.of.spend(steps.saturating_mul(4)) {
             return true;
         }
-        let (state, mut seen) = (RandomState::new(), std::collections::HashMap::<u64, Vec<&Value>>::new());
+        let (state, mut seen) = (
+            RandomState::new(),
+            std::collections::HashMap::<u64, Vec<&Value>>::new(),
+        );
         self.items.iter().all(|item| {
             let same_hash = seen.entry(hash_value(&state, item)).or_default();
             let is_new = same_hash.iter().all(|other| !cmp::equal(item, other));
@@ -258,7 +309,8 @@ impl<'a> Iterator for EachElement<'a> {
     }
 }
 
-/// The number of values in a value, plus a share of the bytes of its texts. It stops counting above `most`.
+/// The number of values in a value, plus a share of the bytes of its texts. It stops counting above
+/// `most`.
 pub fn value_weight(value: &Value, most: u64) -> u64 {
     let mut sum = 1;
     match value {
@@ -284,8 +336,8 @@ pub fn value_weight(value: &Value, most: u64) -> u64 {
     sum
 }
 
-/// A hash that is equal for values that are equal in JSON Schema, where 1 is 1.0. The keys of `state` are secret, so
-/// a caller cannot construct collisions.
+/// A hash that is equal for values that are equal in JSON Schema, where 1 is 1.0. The keys of
+/// `state` are secret, so a caller cannot construct collisions.
 fn hash_value(state: &RandomState, value: &Value) -> u64 {
     let mut hasher = state.build_hasher();
     hash_into(state, value, &mut hasher);
@@ -297,7 +349,12 @@ fn hash_into(state: &RandomState, value: &Value, hasher: &mut impl Hasher) {
         Value::Null => hasher.write_u8(0),
         Value::Bool(flag) => (1_u8, flag).hash(hasher),
         Value::Number(number) => {
-            (2_u8, as_integer(number), number.as_f64().map(|float| (float + 0.0).to_bits())).hash(hasher);
+            (
+                2_u8,
+                as_integer(number),
+                number.as_f64().map(|float| (float + 0.0).to_bits()),
+            )
+                .hash(hasher);
         }
         Value::String(text) => (3_u8, text).hash(hasher),
         Value::Array(items) => {
@@ -305,7 +362,8 @@ fn hash_into(state: &RandomState, value: &Value, hasher: &mut impl Hasher) {
             items.iter().for_each(|item| hash_into(state, item, hasher));
         }
         Value::Object(members) => {
-            // The order of members does not matter: a map may keep the order in which its members were written.
+            // The order of members does not matter: a map may keep the order in which its members
+            // were written.
             let each = members.iter().map(|(name, member)| {
                 let mut hasher = state.build_hasher();
                 name.hash(&mut hasher);
@@ -319,9 +377,19 @@ fn hash_into(state: &RandomState, value: &Value, hasher: &mut impl Hasher) {
 
 /// The value as an integer, if it is a whole number of 64 bits.
 fn as_integer(number: &Number) -> Option<i128> {
-    let whole = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 2_f64.powi(64));
-    let exact = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
-    #[expect(clippy::cast_possible_truncation, reason = "it is whole and below 2^64")]
+    let whole = || {
+        number
+            .as_f64()
+            .filter(|float| float.fract() == 0.0 && float.abs() < 2_f64.powi(64))
+    };
+    let exact = number
+        .as_i64()
+        .map(i128::from)
+        .or_else(|| number.as_u64().map(i128::from));
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "it is whole and below 2^64"
+    )]
     exact.or_else(|| whole().map(|float| float as i128))
 }
 
@@ -338,7 +406,10 @@ mod tests {
             (json!("x".repeat(15)), 1),
             (json!("x".repeat(160)), 11),
             (json!([1, null, [true]]), 5),
-            (json!({"a": 1, "k".repeat(32): "x".repeat(32)}), 1 + 1 + 2 + 3),
+            (
+                json!({"a": 1, "k".repeat(32): "x".repeat(32)}),
+                1 + 1 + 2 + 3,
+            ),
         ] {
             assert_eq!(value_weight(&value, u64::MAX), counted, "{value}");
         }
@@ -348,7 +419,12 @@ mod tests {
     fn weight_stops_above_the_bound() {
         let many = vec![1; 100];
         let members: Map<String, Value> = (0..100).map(|n| (format!("m{n}"), json!(1))).collect();
-        for value in [json!(many), json!(members), json!([many, many]), json!({"a": members, "b": members})] {
+        for value in [
+            json!(many),
+            json!(members),
+            json!([many, many]),
+            json!({"a": members, "b": members}),
+        ] {
             assert_eq!(value_weight(&value, 10), 11, "{value}");
         }
     }

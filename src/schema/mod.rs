@@ -1,6 +1,6 @@
-//! Compiles schemas when a tool is registered: to check arguments, repair them, and explain violations. It also
-//! rewrites schemas for other readers: as parts of an OpenAPI document, or in the basic keywords that providers
-//! accept.
+//! Compiles schemas when a tool is registered: to check arguments, repair them, and explain
+//! violations. It also rewrites schemas for other readers: as parts of an OpenAPI document, or in
+//! the basic keywords that providers accept.
 
 mod bounds;
 mod coerce;

@@ -1,5 +1,5 @@
-//! The parameters with which a model requests a part of a long result. They are shown beside the tool's own
-//! parameters and read here. A tool that does not declare them never gets them.
+//! The parameters with which a model requests a part of a long result. They are shown beside the
+//! tool's own parameters and read here. A tool that does not declare them never gets them.
 
 use serde_json::{Map, Value, json};
 
@@ -30,9 +30,10 @@ pub struct PageFields {
 }
 
 impl PageFields {
-    /// The parameters for a tool with this input schema. `None` if the model does not request parts. A parameter of
-    /// the tool's own is used as the same parameter if it has the same meaning. `detail_level` must accept exactly
-    /// the same two values; the others must accept integers.
+    /// The parameters for a tool with this input schema. `None` if the model does not request
+    /// parts. A parameter of the tool's own is used as the same parameter if it has the same
+    /// meaning. `detail_level` must accept exactly the same two values; the others must accept
+    /// integers.
     ///
     /// # Errors
     /// The tool has a parameter with the same name and another meaning.
@@ -40,7 +41,9 @@ impl PageFields {
         if paging == Paging::Caller {
             return Ok(None);
         }
-        let own = |name: &str, expected_type: &str| match find_property(schema, schema, name, MAX_DEPTH) {
+        let own = |name: &str, expected_type: &str| match find_property(
+            schema, schema, name, MAX_DEPTH,
+        ) {
             None => Ok(false),
             Some(property) if may_have_type(schema, property, expected_type, MAX_DEPTH) => Ok(true),
             Some(_) => Err(SchemaFault::new(
@@ -53,7 +56,8 @@ impl PageFields {
         };
         let own_detail = paging != Paging::PagedReader && own(DETAIL, "string")?;
         if own_detail
-            && !find_property(schema, schema, DETAIL, MAX_DEPTH).is_some_and(|one| accepts_detail_levels(schema, one))
+            && !find_property(schema, schema, DETAIL, MAX_DEPTH)
+                .is_some_and(|one| accepts_detail_levels(schema, one))
         {
             return Err(SchemaFault::new(
                 format!("/properties/{DETAIL}"),
@@ -63,16 +67,22 @@ impl PageFields {
                 ),
             ));
         }
-        Ok(Some(Self { paging, own_detail, own_offset: own(OFFSET, "integer")?, own_limit: own(LIMIT, "integer")? }))
+        Ok(Some(Self {
+            paging,
+            own_detail,
+            own_offset: own(OFFSET, "integer")?,
+            own_limit: own(LIMIT, "integer")?,
+        }))
     }
 
-    /// Whether the model can request a page after the first one. It cannot if `offset` is the tool's own parameter.
+    /// Whether the model can request a page after the first one. It cannot if `offset` is the
+    /// tool's own parameter.
     pub fn has_offset(&self) -> bool {
         !self.own_offset
     }
 
-    /// Whether the model names the level of detail for a further page. If that is the tool's own parameter, another
-    /// value would make another call. The offset alone is then enough.
+    /// Whether the model names the level of detail for a further page. If that is the tool's own
+    /// parameter, another value would make another call. The offset alone is then enough.
     pub fn has_detail(&self) -> bool {
         self.paging != Paging::PagedReader && !self.own_detail
     }
@@ -85,8 +95,14 @@ impl PageFields {
     /// The schema that a model sees.
     pub fn add_to_schema(&self, schema: &Value) -> Value {
         let mut shown = schema.clone();
-        let Some(root) = shown.as_object_mut() else { return shown };
-        let Some(properties) = root.entry("properties").or_insert_with(|| json!({})).as_object_mut() else {
+        let Some(root) = shown.as_object_mut() else {
+            return shown;
+        };
+        let Some(properties) = root
+            .entry("properties")
+            .or_insert_with(|| json!({}))
+            .as_object_mut()
+        else {
             return shown;
         };
         let mut add = |name: &str, property: Value| {
@@ -112,7 +128,11 @@ impl PageFields {
             );
         }
         if !self.own_limit {
-            let default = if self.paging == Paging::PagedReader { "50" } else { "200, with full 50" };
+            let default = if self.paging == Paging::PagedReader {
+                "50"
+            } else {
+                "200, with full 50"
+            };
             add(
                 LIMIT,
                 json!({
@@ -124,8 +144,8 @@ impl PageFields {
         shown
     }
 
-    /// Takes the parameters out of a call's arguments, except the tool's own. `None` if the model did not request a
-    /// part.
+    /// Takes the parameters out of a call's arguments, except the tool's own. `None` if the model
+    /// did not request a part.
     pub fn extract(&self, arguments: &mut JsonObject, strict: bool) -> Option<PageArguments> {
         let mut request = PageArguments::default();
         let mut found = self.paging == Paging::PagedReader;
@@ -145,7 +165,11 @@ impl PageFields {
                 Some(Value::String(_) | Value::Null) | None => {}
                 // The tool's own schema checks this value.
                 Some(_) if self.own_detail => {}
-                Some(_) => request.violations.push(page_violation(DETAIL, "type", "must be \"exploring\" or \"full\"")),
+                Some(_) => request.violations.push(page_violation(
+                    DETAIL,
+                    "type",
+                    "must be \"exploring\" or \"full\"",
+                )),
             }
         }
         if !self.own_offset
@@ -154,7 +178,8 @@ impl PageFields {
             found = true;
             if let Some(offset) = read_integer(OFFSET, &value, 0, u64::MAX, strict, &mut request) {
                 request.page.offset = usize::try_from(offset).unwrap_or(usize::MAX);
-                // A model that gives an offset wants the content at that offset. It has seen the beginning already.
+                // A model that gives an offset wants the content at that offset. It has seen the
+                // beginning already.
                 if offset > 0 {
                     request.page.detail = Detail::Full;
                 }
@@ -182,7 +207,10 @@ fn read_integer(
     strict: bool,
     request: &mut PageArguments,
 ) -> Option<u64> {
-    let text = value.as_str().map(str::trim).filter(|text| !strict && text.len() <= MAX_DIGITS);
+    let text = value
+        .as_str()
+        .map(str::trim)
+        .filter(|text| !strict && text.len() <= MAX_DIGITS);
     let read = match (value, text) {
         (Value::Null, _) => return None,
         (_, Some(text)) => text.parse().ok(),
@@ -193,13 +221,23 @@ fn read_integer(
         most => format!("must be a whole number from {least} to {most}"),
     };
     match read {
-        None => request.violations.push(page_violation(name, "type", &bounds)),
-        Some(number) if number < least => request.violations.push(page_violation(name, "minimum", &bounds)),
-        Some(number) if number > most => request.violations.push(page_violation(name, "maximum", &bounds)),
+        None => request
+            .violations
+            .push(page_violation(name, "type", &bounds)),
+        Some(number) if number < least => request
+            .violations
+            .push(page_violation(name, "minimum", &bounds)),
+        Some(number) if number > most => request
+            .violations
+            .push(page_violation(name, "maximum", &bounds)),
         Some(number) => {
             if text.is_some() {
                 let (from, to) = ("string".to_owned(), "integer".to_owned());
-                request.coercions.push(Coercion { pointer: format!("/{name}"), from, to });
+                request.coercions.push(Coercion {
+                    pointer: format!("/{name}"),
+                    from,
+                    to,
+                });
             }
             return Some(number);
         }
@@ -217,31 +255,63 @@ fn page_violation(name: &str, keyword: &str, demand: &str) -> Violation {
 }
 
 /// The subschema of this property in an object's schema.
-fn find_property<'s>(root: &'s Value, at: &'s Value, name: &str, depth: usize) -> Option<&'s Value> {
+fn find_property<'s>(
+    root: &'s Value,
+    at: &'s Value,
+    name: &str,
+    depth: usize,
+) -> Option<&'s Value> {
     let depth = depth.checked_sub(1)?;
     let at = at.as_object()?;
-    if let Some(property) = at.get("properties").and_then(|properties| properties.get(name)) {
+    if let Some(property) = at
+        .get("properties")
+        .and_then(|properties| properties.get(name))
+    {
         return Some(property);
     }
     // A parameter that is only listed in `required` accepts any value.
     let required = at.get("required").and_then(Value::as_array);
     let below = applied_schemas(root, at).find_map(|part| find_property(root, part, name, depth));
-    below.or_else(|| required.is_some_and(|names| names.iter().any(|one| one == name)).then_some(&Value::Bool(true)))
+    below.or_else(|| {
+        required
+            .is_some_and(|names| names.iter().any(|one| one == name))
+            .then_some(&Value::Bool(true))
+    })
 }
 
 /// The schemas that apply to the same value.
-fn applied_schemas<'s>(root: &'s Value, at: &'s Map<String, Value>) -> impl Iterator<Item = &'s Value> {
-    let target = at.get("$ref").and_then(Value::as_str).and_then(|target| target.strip_prefix('#'));
-    let lists = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|list| at.get(list)?.as_array()).flatten();
-    let others = ["if", "then", "else"].into_iter().filter_map(|word| at.get(word));
-    target.and_then(|pointer| root.pointer(pointer)).into_iter().chain(lists).chain(others)
+fn applied_schemas<'s>(
+    root: &'s Value,
+    at: &'s Map<String, Value>,
+) -> impl Iterator<Item = &'s Value> {
+    let target = at
+        .get("$ref")
+        .and_then(Value::as_str)
+        .and_then(|target| target.strip_prefix('#'));
+    let lists = ["allOf", "anyOf", "oneOf"]
+        .into_iter()
+        .filter_map(|list| at.get(list)?.as_array())
+        .flatten();
+    let others = ["if", "then", "else"]
+        .into_iter()
+        .filter_map(|word| at.get(word));
+    target
+        .and_then(|pointer| root.pointer(pointer))
+        .into_iter()
+        .chain(lists)
+        .chain(others)
 }
 
 /// Whether a value of this type may fit a schema, judged by `type` alone.
 fn may_have_type(root: &Value, at: &Value, expected_type: &str, depth: usize) -> bool {
-    let Some(depth) = depth.checked_sub(1) else { return true };
-    let Some(object) = at.as_object() else { return at != &Value::Bool(false) };
-    let fits = |kind: &Value| kind == expected_type || (expected_type == "integer" && kind == "number");
+    let Some(depth) = depth.checked_sub(1) else {
+        return true;
+    };
+    let Some(object) = at.as_object() else {
+        return at != &Value::Bool(false);
+    };
+    let fits =
+        |kind: &Value| kind == expected_type || (expected_type == "integer" && kind == "number");
     let own = match object.get("type") {
         None => true,
         Some(Value::Array(kinds)) => kinds.iter().any(fits),
@@ -249,14 +319,24 @@ fn may_have_type(root: &Value, at: &Value, expected_type: &str, depth: usize) ->
     };
     let any = |word: &str| {
         let branches = object.get(word).and_then(Value::as_array);
-        branches.is_none_or(|branches| branches.iter().any(|branch| may_have_type(root, branch, expected_type, depth)))
+        branches.is_none_or(|branches| {
+            branches
+                .iter()
+                .any(|branch| may_have_type(root, branch, expected_type, depth))
+        })
     };
-    let target = object.get("$ref").and_then(Value::as_str).and_then(|target| target.strip_prefix('#'));
+    let target = object
+        .get("$ref")
+        .and_then(Value::as_str)
+        .and_then(|target| target.strip_prefix('#'));
     let target = target.and_then(|pointer| root.pointer(pointer));
-    own && any("anyOf") && any("oneOf") && target.is_none_or(|target| may_have_type(root, target, expected_type, depth))
+    own && any("anyOf")
+        && any("oneOf")
+        && target.is_none_or(|target| may_have_type(root, target, expected_type, depth))
 }
 
-/// Whether a schema accepts exactly the two values of `detail_level`, judged by its lists of values.
+/// Whether a schema accepts exactly the two values of `detail_level`, judged by its lists of
+/// values.
 fn accepts_detail_levels(root: &Value, at: &Value) -> bool {
     let mut words = listed_texts(root, at, MAX_DEPTH).unwrap_or_default();
     words.sort_unstable();
@@ -278,8 +358,14 @@ fn listed_texts<'s>(root: &'s Value, at: &'s Value, depth: usize) -> Option<Vec<
     if object.get("type").is_some_and(|kind| kind == "null") {
         return Some(Vec::new());
     }
-    let target = object.get("$ref").and_then(Value::as_str).and_then(|target| target.strip_prefix('#'));
-    if let Some(words) = target.and_then(|pointer| root.pointer(pointer)).and_then(|at| listed_texts(root, at, depth)) {
+    let target = object
+        .get("$ref")
+        .and_then(Value::as_str)
+        .and_then(|target| target.strip_prefix('#'));
+    if let Some(words) = target
+        .and_then(|pointer| root.pointer(pointer))
+        .and_then(|at| listed_texts(root, at, depth))
+    {
         return Some(words);
     }
     if let Some(words) = object
@@ -289,8 +375,13 @@ fn listed_texts<'s>(root: &'s Value, at: &'s Value, depth: usize) -> Option<Vec<
     {
         return Some(words);
     }
-    let branches = ["anyOf", "oneOf"].into_iter().find_map(|word| object.get(word)?.as_array())?;
-    let words: Option<Vec<Vec<&str>>> = branches.iter().map(|branch| listed_texts(root, branch, depth)).collect();
+    let branches = ["anyOf", "oneOf"]
+        .into_iter()
+        .find_map(|word| object.get(word)?.as_array())?;
+    let words: Option<Vec<Vec<&str>>> = branches
+        .iter()
+        .map(|branch| listed_texts(root, branch, depth))
+        .collect();
     Some(words?.concat())
 }
 
@@ -299,11 +390,15 @@ mod tests {
     use super::*;
 
     fn fields(schema: &Value) -> PageFields {
-        PageFields::for_schema(Paging::Model, schema).unwrap().unwrap()
+        PageFields::for_schema(Paging::Model, schema)
+            .unwrap()
+            .unwrap()
     }
 
     fn extract_from(schema: &Value, arguments: Value) -> (Value, Option<PageArguments>) {
-        let Value::Object(mut arguments) = arguments else { panic!("no object") };
+        let Value::Object(mut arguments) = arguments else {
+            panic!("no object")
+        };
         let request = fields(schema).extract(&mut arguments, false);
         (Value::Object(arguments), request)
     }
@@ -314,15 +409,35 @@ mod tests {
 
     #[test]
     fn schema_gains_three_parameters() {
-        assert!(PageFields::for_schema(Paging::Caller, &plain()).unwrap().is_none());
+        assert!(
+            PageFields::for_schema(Paging::Caller, &plain())
+                .unwrap()
+                .is_none()
+        );
         let shown = fields(&plain()).add_to_schema(&plain());
         let names: Vec<&String> = shown["properties"].as_object().unwrap().keys().collect();
         assert_eq!(names, ["q", "detail_level", "offset", "limit"]);
-        assert_eq!((&shown["required"], &shown["additionalProperties"]), (&json!(["q"]), &json!(false)));
-        let pages = PageFields::for_schema(Paging::PagedReader, &plain()).unwrap().unwrap().add_to_schema(&plain());
-        assert_eq!(pages["properties"].as_object().unwrap().len(), 3, "no detail_level: {pages}");
+        assert_eq!(
+            (&shown["required"], &shown["additionalProperties"]),
+            (&json!(["q"]), &json!(false))
+        );
+        let pages = PageFields::for_schema(Paging::PagedReader, &plain())
+            .unwrap()
+            .unwrap()
+            .add_to_schema(&plain());
+        assert_eq!(
+            pages["properties"].as_object().unwrap().len(),
+            3,
+            "no detail_level: {pages}"
+        );
         let open = json!({"type": "object"});
-        assert_eq!(fields(&open).add_to_schema(&open)["properties"].as_object().unwrap().len(), 3);
+        assert_eq!(
+            fields(&open).add_to_schema(&open)["properties"]
+                .as_object()
+                .unwrap()
+                .len(),
+            3
+        );
     }
 
     #[test]
@@ -331,7 +446,10 @@ mod tests {
             ("offset", json!({"type": "string"})),
             ("limit", json!({"type": ["boolean", "null"]})),
             ("detail_level", json!({"type": "integer"})),
-            ("limit", json!({"anyOf": [{"type": "string"}, {"type": "null"}]})),
+            (
+                "limit",
+                json!({"anyOf": [{"type": "string"}, {"type": "null"}]}),
+            ),
             ("limit", json!({"$ref": "#/$defs/text"})),
             ("limit", json!(false)),
         ] {
@@ -360,8 +478,18 @@ mod tests {
             let schema = json!({"type": "object", "properties": {"limit": limit}});
             let (remaining, request) = extract_from(&schema, json!({"limit": 7, "offset": 10}));
             assert_eq!(remaining, json!({"limit": 7}));
-            assert_eq!(request.unwrap().page, Page { detail: Detail::Full, offset: 10, limit: None });
-            assert_eq!(fields(&schema).add_to_schema(&schema)["properties"]["limit"], limit);
+            assert_eq!(
+                request.unwrap().page,
+                Page {
+                    detail: Detail::Full,
+                    offset: 10,
+                    limit: None
+                }
+            );
+            assert_eq!(
+                fields(&schema).add_to_schema(&schema)["properties"]["limit"],
+                limit
+            );
         }
         let words = json!({"type": "string", "enum": ["full", "exploring"]});
         for detail in [
@@ -374,9 +502,21 @@ mod tests {
             let schema = json!({
                 "type": "object", "allOf": [{"properties": {"detail_level": detail}}], "$defs": {"words": words}
             });
-            let (remaining, request) = extract_from(&schema, json!({"detail_level": "full", "limit": 3}));
-            assert_eq!(remaining, json!({"detail_level": "full"}), "the tool and the page both see it");
-            assert_eq!(request.unwrap().page, Page { detail: Detail::Full, offset: 0, limit: Some(3) });
+            let (remaining, request) =
+                extract_from(&schema, json!({"detail_level": "full", "limit": 3}));
+            assert_eq!(
+                remaining,
+                json!({"detail_level": "full"}),
+                "the tool and the page both see it"
+            );
+            assert_eq!(
+                request.unwrap().page,
+                Page {
+                    detail: Detail::Full,
+                    offset: 0,
+                    limit: Some(3)
+                }
+            );
             assert!(!fields(&schema).has_detail() && fields(&plain()).has_detail());
         }
     }
@@ -394,21 +534,44 @@ mod tests {
             let schema = json!({"type": "object", "properties": {"detail_level": detail}});
             let fault = PageFields::for_schema(Paging::Model, &schema).unwrap_err();
             assert_eq!(fault.pointer, "/properties/detail_level");
-            assert!(fault.message.contains("with other values: rename"), "{}", fault.message);
-            assert!(PageFields::for_schema(Paging::PagedReader, &schema).is_ok(), "it has no such parameter");
+            assert!(
+                fault.message.contains("with other values: rename"),
+                "{}",
+                fault.message
+            );
+            assert!(
+                PageFields::for_schema(Paging::PagedReader, &schema).is_ok(),
+                "it has no such parameter"
+            );
         }
     }
 
     #[test]
     fn page_arguments_are_read_leniently() {
-        let full = |offset, limit| Page { detail: Detail::Full, offset, limit };
+        let full = |offset, limit| Page {
+            detail: Detail::Full,
+            offset,
+            limit,
+        };
         for (arguments, page) in [
             (json!({"q": "x", "detail_level": "full"}), full(0, None)),
             (json!({"q": "x", "offset": 50}), full(50, None)),
-            (json!({"q": "x", "detail_level": "full", "offset": "100", "limit": 5.0}), full(100, Some(5))),
-            (json!({"q": "x", "detail_level": "exploring", "limit": 9}), Page { limit: Some(9), ..Page::default() }),
+            (
+                json!({"q": "x", "detail_level": "full", "offset": "100", "limit": 5.0}),
+                full(100, Some(5)),
+            ),
+            (
+                json!({"q": "x", "detail_level": "exploring", "limit": 9}),
+                Page {
+                    limit: Some(9),
+                    ..Page::default()
+                },
+            ),
             (json!({"q": "x", "detail_level": "FULL"}), Page::default()),
-            (json!({"q": "x", "detail_level": null, "offset": null, "limit": null}), Page::default()),
+            (
+                json!({"q": "x", "detail_level": null, "offset": null, "limit": null}),
+                Page::default(),
+            ),
         ] {
             let (remaining, request) = extract_from(&plain(), arguments.clone());
             let request = request.unwrap();
@@ -427,18 +590,46 @@ mod tests {
     #[test]
     fn violations_name_parameter_and_bounds() {
         for (arguments, expected) in [
-            (json!({"detail_level": 5}), "`detail_level` must be \"exploring\" or \"full\"."),
-            (json!({"offset": -1}), "`offset` must be a whole number of at least 0."),
-            (json!({"offset": "ten"}), "`offset` must be a whole number of at least 0."),
-            (json!({"limit": 0}), "`limit` must be a whole number from 1 to 100000."),
-            (json!({"limit": "100001"}), "`limit` must be a whole number from 1 to 100000."),
-            (json!({"limit": [1]}), "`limit` must be a whole number from 1 to 100000."),
+            (
+                json!({"detail_level": 5}),
+                "`detail_level` must be \"exploring\" or \"full\".",
+            ),
+            (
+                json!({"offset": -1}),
+                "`offset` must be a whole number of at least 0.",
+            ),
+            (
+                json!({"offset": "ten"}),
+                "`offset` must be a whole number of at least 0.",
+            ),
+            (
+                json!({"limit": 0}),
+                "`limit` must be a whole number from 1 to 100000.",
+            ),
+            (
+                json!({"limit": "100001"}),
+                "`limit` must be a whole number from 1 to 100000.",
+            ),
+            (
+                json!({"limit": [1]}),
+                "`limit` must be a whole number from 1 to 100000.",
+            ),
         ] {
-            let faults = extract_from(&plain(), arguments.clone()).1.unwrap().violations;
+            let faults = extract_from(&plain(), arguments.clone())
+                .1
+                .unwrap()
+                .violations;
             let messages: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
             assert_eq!(messages, [expected], "{arguments}");
         }
         let mut strict = json!({"offset": "10"}).as_object().unwrap().clone();
-        assert_eq!(fields(&plain()).extract(&mut strict, true).unwrap().violations.len(), 1);
+        assert_eq!(
+            fields(&plain())
+                .extract(&mut strict, true)
+                .unwrap()
+                .violations
+                .len(),
+            1
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Estimates the cost of a pattern: memory after compilation, and time for each character of a text.
+//! Estimates the cost of a pattern: memory after compilation, and time for each character of a
+//! text.
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
@@ -7,8 +8,8 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look};
 pub(super) struct PatternCost {
     /// States of its automaton.
     pub(super) states: u64,
-    /// The maximum number of states that are active for one character. A counted repetition has one active state,
-    /// unless its prefix may end at many positions.
+    /// The maximum number of states that are active for one character. A counted repetition has one
+    /// active state, unless its prefix may end at many positions.
     pub(super) width: u64,
 }
 
@@ -17,12 +18,19 @@ pub(super) fn estimate_cost(pattern: &str) -> Option<PatternCost> {
     let translated = jsonschema_regex::to_rust_regex(pattern).ok()?;
     let hir = regex_syntax::Parser::new().parse(&translated).ok()?;
     let is_anchored = hir.properties().look_set_prefix().contains(Look::Start);
-    let walk = WidthSearch { has_many_starts: !is_anchored, width: 0 }.visit(&hir, true);
-    Some(PatternCost { states: count_states(&hir), width: walk.width.max(1) })
+    let walk = WidthSearch {
+        has_many_starts: !is_anchored,
+        width: 0,
+    }
+    .visit(&hir, true);
+    Some(PatternCost {
+        states: count_states(&hir),
+        width: walk.width.max(1),
+    })
 }
 
-/// Counts states in the translation of regex-syntax. A Unicode class takes about two states for each of its ranges in
-/// UTF-8.
+/// Counts states in the translation of regex-syntax. A Unicode class takes about two states for
+/// each of its ranges in UTF-8.
 fn count_states(hir: &Hir) -> u64 {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 1,
@@ -31,11 +39,15 @@ fn count_states(hir: &Hir) -> u64 {
         HirKind::Class(Class::Unicode(class)) if class.is_ascii() => 1,
         HirKind::Class(Class::Unicode(class)) => 8 + class.ranges().len() as u64,
         HirKind::Capture(capture) => 2 + count_states(&capture.sub),
-        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
-            parts.iter().map(count_states).fold(parts.len() as u64, u64::saturating_add)
-        }
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts
+            .iter()
+            .map(count_states)
+            .fold(parts.len() as u64, u64::saturating_add),
         HirKind::Repetition(repetition) => {
-            let times = repetition.max.unwrap_or(repetition.min.saturating_add(1)).max(1);
+            let times = repetition
+                .max
+                .unwrap_or(repetition.min.saturating_add(1))
+                .max(1);
             (count_states(&repetition.sub) + 1).saturating_mul(times.into())
         }
     }
@@ -51,23 +63,38 @@ struct WidthSearch {
 impl WidthSearch {
     /// Visits a part. `is_last`: the match is complete after this part.
     fn visit(self, hir: &Hir, is_last: bool) -> Self {
-        let Self { has_many_starts: many, width } = self;
+        let Self {
+            has_many_starts: many,
+            width,
+        } = self;
         match hir.kind() {
             HirKind::Empty | HirKind::Look(_) => self,
-            HirKind::Literal(literal) => {
-                Self { has_many_starts: many, width: width + if many { literal.0.len() as u64 } else { 1 } }
-            }
-            HirKind::Class(_) => Self { has_many_starts: many, width: width + 1 },
+            HirKind::Literal(literal) => Self {
+                has_many_starts: many,
+                width: width + if many { literal.0.len() as u64 } else { 1 },
+            },
+            HirKind::Class(_) => Self {
+                has_many_starts: many,
+                width: width + 1,
+            },
             HirKind::Capture(capture) => self.visit(&capture.sub, is_last),
             HirKind::Concat(parts) => {
                 let last = parts.len();
                 let each = parts.iter().enumerate();
-                each.fold(self, |walk, (at, part)| walk.visit(part, is_last && at + 1 == last))
+                each.fold(self, |walk, (at, part)| {
+                    walk.visit(part, is_last && at + 1 == last)
+                })
             }
             HirKind::Alternation(parts) => parts.iter().fold(self, |walk, part| {
-                let over = Self { has_many_starts: many, width: walk.width }.visit(part, is_last);
+                let over = Self {
+                    has_many_starts: many,
+                    width: walk.width,
+                }
+                .visit(part, is_last);
                 Self {
-                    has_many_starts: walk.has_many_starts || over.has_many_starts || fixed_length(hir).is_none(),
+                    has_many_starts: walk.has_many_starts
+                        || over.has_many_starts
+                        || fixed_length(hir).is_none(),
                     width: over.width,
                 }
             }),
@@ -75,10 +102,21 @@ impl WidthSearch {
                 let (min, max) = (repetition.min, repetition.max);
                 let max = if is_last { Some(min.max(1)) } else { max };
                 let fixed = fixed_length(&repetition.sub).is_some();
-                let times = if many || !fixed { max.unwrap_or(min.saturating_add(1)).max(1) } else { 1 };
-                let inner = Self { has_many_starts: many || !fixed, width: 0 }.visit(&repetition.sub, false);
+                let times = if many || !fixed {
+                    max.unwrap_or(min.saturating_add(1)).max(1)
+                } else {
+                    1
+                };
+                let inner = Self {
+                    has_many_starts: many || !fixed,
+                    width: 0,
+                }
+                .visit(&repetition.sub, false);
                 let width = width.saturating_add((inner.width + 1).saturating_mul(times.into()));
-                Self { has_many_starts: many || !fixed || Some(min) != max, width }
+                Self {
+                    has_many_starts: many || !fixed || Some(min) != max,
+                    width,
+                }
             }
         }
     }
@@ -88,7 +126,9 @@ impl WidthSearch {
 fn fixed_length(hir: &Hir) -> Option<u64> {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => Some(0),
-        HirKind::Literal(literal) => Some(String::from_utf8_lossy(&literal.0).chars().count() as u64),
+        HirKind::Literal(literal) => {
+            Some(String::from_utf8_lossy(&literal.0).chars().count() as u64)
+        }
         HirKind::Class(_) => Some(1),
         HirKind::Capture(capture) => fixed_length(&capture.sub),
         HirKind::Concat(parts) => parts.iter().map(fixed_length).sum(),
@@ -114,14 +154,25 @@ mod tests {
 
     #[test]
     fn counted_repetition_costs_little_when_anchored() {
-        for cheap in ["^[a-z]{1,500}$", "^.{0,5000}$", "^[0-9]{4}-[0-9]{2}$", "^(.|\\n){0,5000}$", "[\\s\\S]{1,2000}"] {
+        for cheap in [
+            "^[a-z]{1,500}$",
+            "^.{0,5000}$",
+            "^[0-9]{4}-[0-9]{2}$",
+            "^(.|\\n){0,5000}$",
+            "[\\s\\S]{1,2000}",
+        ] {
             assert!(width(cheap) < 10, "{cheap}: {}", width(cheap));
         }
     }
 
     #[test]
     fn overlapping_repetition_costs_its_length() {
-        for dear in ["^(a|b)*a(a|b){500}c", "[a-z]{500}x", "^(a{1,100}){1,100}b$", "^(a+){500}$"] {
+        for dear in [
+            "^(a|b)*a(a|b){500}c",
+            "[a-z]{500}x",
+            "^(a{1,100}){1,100}b$",
+            "^(a+){500}$",
+        ] {
             assert!(width(dear) >= 400, "{dear}: {}", width(dear));
         }
     }
@@ -146,7 +197,11 @@ mod tests {
             ("^a{5}b{7}c", 30, 5),
             ("^(a{2}|bc){7}d", 82, 5),
         ] {
-            assert_eq!(estimate_cost(pattern), Some(PatternCost { states, width }), "{pattern}");
+            assert_eq!(
+                estimate_cost(pattern),
+                Some(PatternCost { states, width }),
+                "{pattern}"
+            );
         }
     }
 
@@ -154,7 +209,12 @@ mod tests {
     fn states_multiply_where_repetitions_nest() {
         assert!(estimate_cost("(a{1,100}){1,100}").unwrap().states >= 10_000);
         assert!(estimate_cost("(a{1000}){1000}{1000}").unwrap().states >= 1_000_000_000);
-        assert!(estimate_cost("^[\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]{0,256}$").unwrap().states < 400_000);
+        assert!(
+            estimate_cost("^[\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]{0,256}$")
+                .unwrap()
+                .states
+                < 400_000
+        );
         assert_eq!(estimate_cost("("), None);
     }
 }

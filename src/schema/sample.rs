@@ -1,5 +1,5 @@
-//! Makes a value that fits a schema, as an example for people. It states no facts: a better example comes from the
-//! tool's author.
+//! Makes a value that fits a schema, as an example for people. It states no facts: a better example
+//! comes from the tool's author.
 
 use std::cell::Cell;
 
@@ -14,10 +14,15 @@ const MAX_LENGTH: u64 = 64;
 /// Maximum number of values in a sample. What a schema requires beyond that is left out.
 const MAX_VALUES: usize = 500;
 
-/// A value with the required properties of the schema. Constants, examples and defaults of the schema take precedence.
-/// The value may violate the schema where keywords of the schema depend on each other.
+/// A value with the required properties of the schema. Constants, examples and defaults of the
+/// schema take precedence. The value may violate the schema where keywords of the schema depend on
+/// each other.
 pub fn sample_value(schema: &Value) -> Value {
-    Sampler { root: schema, values_left: Cell::new(MAX_VALUES) }.sample(schema, MAX_DEPTH)
+    Sampler {
+        root: schema,
+        values_left: Cell::new(MAX_VALUES),
+    }
+    .sample(schema, MAX_DEPTH)
 }
 
 struct Sampler<'s> {
@@ -27,10 +32,23 @@ struct Sampler<'s> {
 
 impl Sampler<'_> {
     fn sample(&self, schema: &Value, depth: usize) -> Value {
-        let Some(keywords) = schema.as_object() else { return json!("text") };
-        let first = |name: &str| keywords.get(name).and_then(Value::as_array).and_then(|values| values.first());
-        let stated = keywords.get("const").or_else(|| first("examples")).or_else(|| keywords.get("example"));
-        if let Some(value) = stated.or_else(|| keywords.get("default")).or_else(|| first("enum")) {
+        let Some(keywords) = schema.as_object() else {
+            return json!("text");
+        };
+        let first = |name: &str| {
+            keywords
+                .get(name)
+                .and_then(Value::as_array)
+                .and_then(|values| values.first())
+        };
+        let stated = keywords
+            .get("const")
+            .or_else(|| first("examples"))
+            .or_else(|| keywords.get("example"));
+        if let Some(value) = stated
+            .or_else(|| keywords.get("default"))
+            .or_else(|| first("enum"))
+        {
             return value.clone();
         }
         let left = self.values_left.get();
@@ -44,11 +62,18 @@ impl Sampler<'_> {
         match type_of(keywords) {
             Some("object") => self.sample_object(schema, depth),
             Some("array") => {
-                let count = number(keywords, "minItems").unwrap_or(1.0).clamp(0.0, MAX_LENGTH as f64) as usize;
-                let prefix = keywords.get("prefixItems").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+                let count = number(keywords, "minItems")
+                    .unwrap_or(1.0)
+                    .clamp(0.0, MAX_LENGTH as f64) as usize;
+                let prefix = keywords
+                    .get("prefixItems")
+                    .and_then(Value::as_array)
+                    .map_or(&[][..], Vec::as_slice);
                 let items = keywords.get("items").unwrap_or(&Value::Null);
                 let count = count.max(prefix.len()).min(self.values_left.get());
-                (0..count).map(|at| self.sample(prefix.get(at).unwrap_or(items), depth - 1)).collect()
+                (0..count)
+                    .map(|at| self.sample(prefix.get(at).unwrap_or(items), depth - 1))
+                    .collect()
             }
             Some("integer") => sample_number(keywords, true),
             Some("number") => sample_number(keywords, false),
@@ -64,26 +89,41 @@ impl Sampler<'_> {
     }
 
     fn follow_reference(&self, schema: &Value) -> Option<&Value> {
-        self.root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
+        self.root
+            .pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
     }
 
-    /// The required properties, also those that `allOf` and the first branch of an alternative require.
+    /// The required properties, also those that `allOf` and the first branch of an alternative
+    /// require.
     fn sample_object(&self, schema: &Value, depth: usize) -> Value {
         let mut object = Map::new();
-        let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let required = schema["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         for name in required.take(self.values_left.get()) {
-            object.insert(name.to_owned(), self.sample(&schema["properties"][name], depth - 1));
+            object.insert(
+                name.to_owned(),
+                self.sample(&schema["properties"][name], depth - 1),
+            );
         }
         if depth == 1 {
             return Value::Object(object);
         }
         let all = schema["allOf"].as_array().into_iter().flatten();
-        let one = ["oneOf", "anyOf"].into_iter().filter_map(|keyword| schema[keyword].as_array()?.first());
+        let one = ["oneOf", "anyOf"]
+            .into_iter()
+            .filter_map(|keyword| schema[keyword].as_array()?.first());
         for part in all.chain(one).take(self.values_left.get()) {
             let mut part = self.follow_reference(part).unwrap_or(part).clone();
             // A branch often requires properties that the schema around it describes.
-            if let (Some(part), Some(outer)) = (part.as_object_mut(), schema["properties"].as_object())
-                && let Some(own) = part.entry("properties").or_insert_with(|| json!({})).as_object_mut()
+            if let (Some(part), Some(outer)) =
+                (part.as_object_mut(), schema["properties"].as_object())
+                && let Some(own) = part
+                    .entry("properties")
+                    .or_insert_with(|| json!({}))
+                    .as_object_mut()
             {
                 for (name, property) in outer {
                     own.entry(name).or_insert_with(|| property.clone());
@@ -105,7 +145,10 @@ fn type_of(keywords: &Map<String, Value>) -> Option<&str> {
         Some(Value::String(name)) => Some(name),
         Some(Value::Array(names)) => {
             let mut names = names.iter().filter_map(Value::as_str);
-            names.clone().find(|name| *name != "null").or_else(|| names.next())
+            names
+                .clone()
+                .find(|name| *name != "null")
+                .or_else(|| names.next())
         }
         _ if keywords.contains_key("properties") => Some("object"),
         _ => None,
@@ -119,11 +162,23 @@ fn number(keywords: &Map<String, Value>, name: &str) -> Option<f64> {
 fn sample_number(keywords: &Map<String, Value>, is_integer: bool) -> Value {
     let above = number(keywords, "exclusiveMinimum");
     let below = number(keywords, "exclusiveMaximum");
-    let least =
-        number(keywords, "minimum").or(above.map(|bound| if is_integer { bound.floor() + 1.0 } else { bound + 0.5 }));
-    let most =
-        number(keywords, "maximum").or(below.map(|bound| if is_integer { bound.ceil() - 1.0 } else { bound - 0.5 }));
-    let wanted = 1.0_f64.max(least.unwrap_or(1.0)).min(most.unwrap_or(f64::MAX));
+    let least = number(keywords, "minimum").or(above.map(|bound| {
+        if is_integer {
+            bound.floor() + 1.0
+        } else {
+            bound + 0.5
+        }
+    }));
+    let most = number(keywords, "maximum").or(below.map(|bound| {
+        if is_integer {
+            bound.ceil() - 1.0
+        } else {
+            bound - 0.5
+        }
+    }));
+    let wanted = 1.0_f64
+        .max(least.unwrap_or(1.0))
+        .min(most.unwrap_or(f64::MAX));
     let value = match number(keywords, "multipleOf").filter(|step| *step > 0.0) {
         Some(step) if wanted % step != 0.0 => (wanted / step).ceil() * step,
         _ => wanted,
@@ -136,7 +191,11 @@ fn sample_number(keywords: &Map<String, Value>, is_integer: bool) -> Value {
 }
 
 fn sample_text(keywords: &Map<String, Value>) -> String {
-    if let Some(text) = keywords.get("pattern").and_then(Value::as_str).and_then(text_for_pattern) {
+    if let Some(text) = keywords
+        .get("pattern")
+        .and_then(Value::as_str)
+        .and_then(text_for_pattern)
+    {
         return text;
     }
     let text = match keywords.get("format").and_then(Value::as_str) {
@@ -152,14 +211,20 @@ fn sample_text(keywords: &Map<String, Value>) -> String {
         Some("uuid") => "0192f2b4-7c1a-7000-8000-000000000001",
         _ => "text",
     };
-    let bound = |name: &str| number(keywords, name).map(|length| length.clamp(0.0, MAX_LENGTH as f64) as usize);
+    let bound = |name: &str| {
+        number(keywords, name).map(|length| length.clamp(0.0, MAX_LENGTH as f64) as usize)
+    };
     let most = bound("maxLength").unwrap_or(usize::MAX);
-    let text: String =
-        text.chars().chain(std::iter::repeat('x')).take(text.len().max(bound("minLength").unwrap_or(0))).collect();
+    let text: String = text
+        .chars()
+        .chain(std::iter::repeat('x'))
+        .take(text.len().max(bound("minLength").unwrap_or(0)))
+        .collect();
     text.chars().take(most).collect()
 }
 
-/// The shortest text that a pattern describes. `None` for a pattern with features beyond regular expressions.
+/// The shortest text that a pattern describes. `None` for a pattern with features beyond regular
+/// expressions.
 fn text_for_pattern(pattern: &str) -> Option<String> {
     let mut text = String::new();
     let hir = regex_syntax::Parser::new().parse(pattern).ok()?;
@@ -175,9 +240,12 @@ fn write_match(hir: &Hir, text: &mut String) -> Option<()> {
         HirKind::Empty | HirKind::Look(_) => {}
         HirKind::Literal(literal) => text.push_str(std::str::from_utf8(&literal.0).ok()?),
         HirKind::Class(Class::Unicode(class)) => {
-            // A letter or digit reads better than a control character, with which many classes begin.
+            // A letter or digit reads better than a control character, with which many classes
+            // begin.
             let ranges = || class.iter().map(|range| (range.start(), range.end()));
-            let plain = ['a', 'A', '0'].into_iter().find(|one| ranges().any(|(from, to)| (from..=to).contains(one)));
+            let plain = ['a', 'A', '0']
+                .into_iter()
+                .find(|one| ranges().any(|(from, to)| (from..=to).contains(one)));
             text.push(plain.or_else(|| ranges().next().map(|(from, _)| from))?);
         }
         HirKind::Class(Class::Bytes(class)) => text.push(char::from(class.iter().next()?.start())),
@@ -231,7 +299,8 @@ mod tests {
             json!({"type": "object", "properties": {"optional": {"type": "integer"}}}),
         ] {
             let value = sample_value(&schema);
-            let compiled = Schema::compile(Arc::new(schema.clone())).unwrap_or_else(|fault| panic!("{fault:?}"));
+            let compiled = Schema::compile(Arc::new(schema.clone()))
+                .unwrap_or_else(|fault| panic!("{fault:?}"));
             assert!(compiled.violations(&value).is_empty(), "{schema}: {value}");
         }
     }
@@ -249,7 +318,10 @@ mod tests {
             "properties": {"next": {"$ref": "#/$defs/Node"}, "all": {"type": "array", "minItems": 2, "items": {"$ref": "#/$defs/Node"}}}}}});
         assert!(sample_value(&schema).to_string().len() < 20_000);
         let names: Vec<String> = (0..90).map(|n| format!("p{n}")).collect();
-        let properties: Map<String, Value> = names.iter().map(|name| (name.clone(), json!({"$ref": "#"}))).collect();
+        let properties: Map<String, Value> = names
+            .iter()
+            .map(|name| (name.clone(), json!({"$ref": "#"})))
+            .collect();
         let wide = json!({"type": "object", "required": names, "properties": properties});
         assert!(sample_value(&wide).to_string().len() < 20_000);
         for odd in [

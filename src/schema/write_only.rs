@@ -1,7 +1,7 @@
 //! Leaves values that the schema marks `writeOnly` out of the record. The tool itself gets them.
 //!
-//! When in doubt, a value is left out. Every branch of a combination counts. A string is left out completely where a
-//! marked value could be inside it (an object sent as JSON text).
+//! When in doubt, a value is left out. Every branch of a combination counts. A string is left out
+//! completely where a marked value could be inside it (an object sent as JSON text).
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::secrets::REDACTED;
 
-/// Bounds on the number of schemas visited for one call, and on their depth. A recursive schema has no end, and each
-/// level uses stack. Values beyond these bounds are left out too.
+/// Bounds on the number of schemas visited for one call, and on their depth. A recursive schema has
+/// no end, and each level uses stack. Values beyond these bounds are left out too.
 const MAX_STEPS: usize = 20_000;
 const MAX_DEPTH: usize = 256;
 /// Keywords with one schema for the same value.
@@ -18,7 +18,13 @@ const SAME_PLACE: [&str; 4] = ["if", "then", "else", "not"];
 /// Keywords with a list of schemas for the same value.
 const COMBINATIONS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// Keywords with a schema for the parts of an object or a list.
-const OF_PARTS: [&str; 5] = ["additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems", "contains"];
+const OF_PARTS: [&str; 5] = [
+    "additionalProperties",
+    "unevaluatedProperties",
+    "items",
+    "unevaluatedItems",
+    "contains",
+];
 
 /// The parts of one schema that lead to a `writeOnly` mark. They are computed once.
 pub(super) struct WriteOnly {
@@ -29,15 +35,22 @@ pub(super) struct WriteOnly {
 impl WriteOnly {
     /// `None` if nothing is marked.
     pub(super) fn from_schema(schema: &Value) -> Option<Self> {
-        // The reverse links: from a part to its container, and from a target to the part that refers to it.
-        let (mut led_by, mut marked): (HashMap<usize, Vec<usize>>, Vec<usize>) = (HashMap::new(), Vec::new());
+        // The reverse links: from a part to its container, and from a target to the part that
+        // refers to it.
+        let (mut led_by, mut marked): (HashMap<usize, Vec<usize>>, Vec<usize>) =
+            (HashMap::new(), Vec::new());
         let mut open = vec![schema];
         while let Some(part) = open.pop() {
             let at = std::ptr::from_ref(part).addr();
             if is_marked(part) {
                 marked.push(at);
             }
-            let mut lead = |to: &Value| led_by.entry(std::ptr::from_ref(to).addr()).or_default().push(at);
+            let mut lead = |to: &Value| {
+                led_by
+                    .entry(std::ptr::from_ref(to).addr())
+                    .or_default()
+                    .push(at)
+            };
             if let Some(target) = reference_target(schema, part) {
                 lead(target);
             }
@@ -59,7 +72,9 @@ impl WriteOnly {
                 marked.extend(led_by.get(&at).into_iter().flatten());
             }
         }
-        (!leads.is_empty()).then_some(Self { marked_paths: leads })
+        (!leads.is_empty()).then_some(Self {
+            marked_paths: leads,
+        })
     }
 
     /// Replaces every marked value by the redaction text.
@@ -67,8 +82,18 @@ impl WriteOnly {
         self.redact_value(schema, schema, value, &mut { MAX_STEPS }, 0);
     }
 
-    fn redact_value(&self, root: &Value, schema: &Value, value: &mut Value, steps: &mut usize, depth: usize) {
-        if !self.marked_paths.contains(&std::ptr::from_ref(schema).addr()) {
+    fn redact_value(
+        &self,
+        root: &Value,
+        schema: &Value,
+        value: &mut Value,
+        steps: &mut usize,
+        depth: usize,
+    ) {
+        if !self
+            .marked_paths
+            .contains(&std::ptr::from_ref(schema).addr())
+        {
             return;
         }
         if *steps == 0 || depth > MAX_DEPTH {
@@ -86,24 +111,39 @@ impl WriteOnly {
         for same in SAME_PLACE.iter().filter_map(|keyword| schema.get(keyword)) {
             self.redact_value(root, same, value, steps, depth + 1);
         }
-        for branch in COMBINATIONS.iter().filter_map(|keyword| schema.get(keyword)?.as_array()).flatten() {
+        for branch in COMBINATIONS
+            .iter()
+            .filter_map(|keyword| schema.get(keyword)?.as_array())
+            .flatten()
+        {
             self.redact_value(root, branch, value, steps, depth + 1);
         }
-        for dependent in
-            schema.get("dependentSchemas").and_then(Value::as_object).into_iter().flat_map(|map| map.values())
+        for dependent in schema
+            .get("dependentSchemas")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flat_map(|map| map.values())
         {
             self.redact_value(root, dependent, value, steps, depth + 1);
         }
         match value {
             Value::Object(object) => {
                 for (name, inner) in object {
-                    if let Some(property) = schema.get("properties").and_then(|properties| properties.get(name)) {
+                    if let Some(property) = schema
+                        .get("properties")
+                        .and_then(|properties| properties.get(name))
+                    {
                         self.redact_value(root, property, inner, steps, depth + 1);
                     }
                     let patterns = schema.get("patternProperties").and_then(Value::as_object);
                     let any = patterns.into_iter().flat_map(|map| map.values());
-                    for part in any.chain(OF_PARTS.iter().filter_map(|keyword| schema.get(keyword))) {
-                        if schema.get("properties").and_then(|properties| properties.get(name)).is_none() {
+                    for part in any.chain(OF_PARTS.iter().filter_map(|keyword| schema.get(keyword)))
+                    {
+                        if schema
+                            .get("properties")
+                            .and_then(|properties| properties.get(name))
+                            .is_none()
+                        {
                             self.redact_value(root, part, inner, steps, depth + 1);
                         }
                     }
@@ -141,13 +181,18 @@ mod tests {
     use super::*;
 
     fn hidden(schema: &Value, mut value: Value) -> Value {
-        WriteOnly::from_schema(schema).unwrap().redact(schema, &mut value);
+        WriteOnly::from_schema(schema)
+            .unwrap()
+            .redact(schema, &mut value);
         value
     }
 
     /// A schema `levels` levels below `outer`. One level further down, `pin` is marked.
     fn nested(levels: usize, outer: fn(Value) -> Value) -> Value {
-        (0..levels).fold(json!({"properties": {"pin": {"writeOnly": true}}}), |inner, _| outer(inner))
+        (0..levels).fold(
+            json!({"properties": {"pin": {"writeOnly": true}}}),
+            |inner, _| outer(inner),
+        )
     }
 
     #[test]
@@ -161,12 +206,28 @@ mod tests {
         ];
         for outer in outers {
             let value = json!({"pin": 1, "x": 2});
-            assert_eq!(hidden(&nested(MAX_DEPTH - 1, outer), value.clone()), json!({"pin": REDACTED, "x": 2}));
-            assert_eq!(hidden(&nested(MAX_DEPTH, outer), value.clone()), json!({"pin": REDACTED, "x": 2}));
-            assert_eq!(hidden(&nested(MAX_DEPTH + 1, outer), value), json!(REDACTED));
+            assert_eq!(
+                hidden(&nested(MAX_DEPTH - 1, outer), value.clone()),
+                json!({"pin": REDACTED, "x": 2})
+            );
+            assert_eq!(
+                hidden(&nested(MAX_DEPTH, outer), value.clone()),
+                json!({"pin": REDACTED, "x": 2})
+            );
+            assert_eq!(
+                hidden(&nested(MAX_DEPTH + 1, outer), value),
+                json!(REDACTED)
+            );
         }
         let mut schema = nested(0, |inner| inner);
-        schema["$defs"] = (0..300).map(|n| (format!("d{n}"), json!({"$ref": format!("#/$defs/d{}", n + 1)}))).collect();
+        schema["$defs"] = (0..300)
+            .map(|n| {
+                (
+                    format!("d{n}"),
+                    json!({"$ref": format!("#/$defs/d{}", n + 1)}),
+                )
+            })
+            .collect();
         schema["$defs"]["d300"] = json!({"properties": {"pin": {"writeOnly": true}}});
         schema["$ref"] = json!("#/$defs/d0");
         assert_eq!(hidden(&schema, json!({"pin": 1, "x": 2})), json!(REDACTED));
@@ -176,16 +237,38 @@ mod tests {
     fn too_deep_values_are_redacted() {
         type Wrap = fn(Value) -> Value;
         let parts: [(Wrap, Wrap, &str); 5] = [
-            (|inner| json!({"properties": {"a": inner}}), |inner| json!({"a": inner}), "/a"),
-            (|inner| json!({"additionalProperties": inner}), |inner| json!({"a": inner}), "/a"),
-            (|inner| json!({"patternProperties": {"^a": inner}}), |inner| json!({"a": inner}), "/a"),
-            (|inner| json!({"items": inner}), |inner| json!([inner]), "/0"),
-            (|inner| json!({"prefixItems": [inner]}), |inner| json!([inner]), "/0"),
+            (
+                |inner| json!({"properties": {"a": inner}}),
+                |inner| json!({"a": inner}),
+                "/a",
+            ),
+            (
+                |inner| json!({"additionalProperties": inner}),
+                |inner| json!({"a": inner}),
+                "/a",
+            ),
+            (
+                |inner| json!({"patternProperties": {"^a": inner}}),
+                |inner| json!({"a": inner}),
+                "/a",
+            ),
+            (
+                |inner| json!({"items": inner}),
+                |inner| json!([inner]),
+                "/0",
+            ),
+            (
+                |inner| json!({"prefixItems": [inner]}),
+                |inner| json!([inner]),
+                "/0",
+            ),
         ];
         for (schema, value, token) in parts {
             let deep = |levels: usize| {
                 let value = (0..levels).fold(json!({"pin": 1, "x": 2}), |inner, _| value(inner));
-                hidden(&nested(levels, schema), value).pointer(&token.repeat(levels)).cloned()
+                hidden(&nested(levels, schema), value)
+                    .pointer(&token.repeat(levels))
+                    .cloned()
             };
             assert_eq!(deep(MAX_DEPTH - 1), Some(json!({"pin": REDACTED, "x": 2})));
             assert_eq!(deep(MAX_DEPTH + 1), Some(json!(REDACTED)), "{token}");

@@ -1,18 +1,20 @@
-//! A text without the characters that writers insert into a value: line breaks, invisible characters, escapes of
-//! quoted-printable.
+//! A text without the characters that writers insert into a value: line breaks, invisible
+//! characters, escapes of quoted-printable.
 //!
-//! Only regions that may contain a form are condensed and searched: see [`Grams`]. So ordinary text, which also has
-//! line breaks, costs one lookup at each break.
+//! Only regions that may contain a form are condensed and searched: see [`Grams`]. So ordinary
+//! text, which also has line breaks, costs one lookup at each break.
 
 use std::ops::Range;
 
 /// Number of consecutive bytes that are looked up around an insertion.
 const GRAM_LENGTH: usize = 4;
-/// Maximum number of backslashes before an escaped character. A text that was escaped three times has seven.
+/// Maximum number of backslashes before an escaped character. A text that was escaped three times
+/// has seven.
 const MAX_BACKSLASHES: usize = 8;
 /// Number of bytes that are examined together.
 const CHUNK_SIZE: usize = 32;
-/// Bits for each gram of a form. With them, one gram in 1,000 of other text is mistaken for a gram of a form.
+/// Bits for each gram of a form. With them, one gram in 1,000 of other text is mistaken for a gram
+/// of a form.
 const BITS_PER_GRAM: usize = 64;
 /// Maximum number of bits.
 const MAX_BITS: usize = 1 << 24;
@@ -20,9 +22,9 @@ const MAX_BITS: usize = 1 << 24;
 /// Which characters count as inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
-    /// Line breaks with the following indentation, also as escapes of JSON, and invisible characters. MIME (RFC 2045,
-    /// section 6.8) and PEM (RFC 7468) break base64 into lines. `\/` is read as `/`, because some writers of JSON
-    /// escape the slash.
+    /// Line breaks with the following indentation, also as escapes of JSON, and invisible
+    /// characters. MIME (RFC 2045, section 6.8) and PEM (RFC 7468) break base64 into lines. `\/` is
+    /// read as `/`, because some writers of JSON escape the slash.
     LinesJoined,
     /// Additionally the escapes and soft line breaks of quoted-printable (RFC 2045, section 6.7).
     QuotedPrintableDecoded,
@@ -38,11 +40,13 @@ struct Token {
 /// The condensed value for each view, where it differs from the value.
 pub(super) fn condense_value(value: &str) -> impl Iterator<Item = String> + '_ {
     let views = [View::LinesJoined, View::QuotedPrintableDecoded].into_iter();
-    views.filter_map(|view| Some(String::from_utf8_lossy(&condense(value.as_bytes(), view, false)?).into_owned()))
+    views.filter_map(|view| {
+        Some(String::from_utf8_lossy(&condense(value.as_bytes(), view, false)?).into_owned())
+    })
 }
 
-/// The regions of a text in which a form with insertions may be. Each has `reach` bytes on both sides. They are
-/// sorted and do not overlap.
+/// The regions of a text in which a form with insertions may be. Each has `reach` bytes on both
+/// sides. They are sorted and do not overlap.
 pub(super) fn candidate_windows(
     text: &[u8],
     view: View,
@@ -50,8 +54,8 @@ pub(super) fn candidate_windows(
     reach: usize,
     grams: &Grams,
 ) -> Vec<Range<usize>> {
-    // A form with an insertion has at least one gram that crosses the insertion. So a token needs a window only if a
-    // gram across it is one of a form. Adjacent windows are merged.
+    // A form with an insertion has at least one gram that crosses the insertion. So a token needs a
+    // window only if a gram across it is one of a form. Adjacent windows are merged.
     let mut windows: Vec<Range<usize>> = Vec::new();
     let mut following = match view {
         View::QuotedPrintableDecoded if !has_quoted_printable(text, is_cut) => None,
@@ -62,15 +66,20 @@ pub(super) fn candidate_windows(
     while let Some(token) = following {
         let Range { start, end } = token.range.clone();
         let tail = &text[from.max(start.saturating_sub(GRAM_LENGTH))..start];
-        last = tail.iter().fold(last, |last, byte| last << 8 | u32::from(*byte));
+        last = tail
+            .iter()
+            .fold(last, |last, byte| last << 8 | u32::from(*byte));
         let mut may_hold = false;
         if let Some(byte) = token.byte {
             last = last << 8 | u32::from(byte);
             may_hold |= grams.may_contain(last);
         }
         following = next_token(text, end, view, is_cut);
-        let stop = following.as_ref().map_or(text.len(), |token| token.range.start);
-        // Looks up all grams across this token, up to the next token. Later grams cross that token too.
+        let stop = following
+            .as_ref()
+            .map_or(text.len(), |token| token.range.start);
+        // Looks up all grams across this token, up to the next token. Later grams cross that token
+        // too.
         let mut across = last;
         for byte in &text[end..stop.min(end + GRAM_LENGTH - 1)] {
             across = across << 8 | u32::from(*byte);
@@ -100,8 +109,8 @@ fn has_quoted_printable(text: &[u8], is_cut: bool) -> bool {
     false
 }
 
-/// The condensed text in this view, if it differs from the text. `is_cut`: the text continues after the end. An
-/// escape that is cut off there is left out.
+/// The condensed text in this view, if it differs from the text. `is_cut`: the text continues after
+/// the end. An escape that is cut off there is left out.
 pub(super) fn condense(text: &[u8], view: View, is_cut: bool) -> Option<Vec<u8>> {
     let mut token = next_token(text, 0, view, is_cut)?;
     let mut condensed = Vec::with_capacity(text.len());
@@ -110,7 +119,9 @@ pub(super) fn condense(text: &[u8], view: View, is_cut: bool) -> Option<Vec<u8>>
         condensed.extend(token.byte);
         let from = token.range.end;
         let following = next_token(text, from, view, is_cut);
-        let end = following.as_ref().map_or(text.len(), |token| token.range.start);
+        let end = following
+            .as_ref()
+            .map_or(text.len(), |token| token.range.start);
         condensed.extend_from_slice(&text[from..end]);
         match following {
             Some(following) => token = following,
@@ -137,20 +148,34 @@ pub(super) fn map_to_original(text: &[u8], view: View, is_cut: bool, ranges: &mu
         let span = position..position + (end - from);
         while let Some((at, range, is_start)) = positions.next_if(|(at, ..)| *at < span.end) {
             let offset = from + (at - span.start);
-            if is_start { ranges[range].start = offset } else { ranges[range].end = offset + 1 }
+            if is_start {
+                ranges[range].start = offset
+            } else {
+                ranges[range].end = offset + 1
+            }
         }
-        let Some(Token { range: token, byte }) = token else { break };
+        let Some(Token { range: token, byte }) = token else {
+            break;
+        };
         position = span.end;
         if byte.is_some() {
             while let Some((_, range, is_start)) = positions.next_if(|(at, ..)| *at == position) {
-                if is_start { ranges[range].start = token.start } else { ranges[range].end = token.end }
+                if is_start {
+                    ranges[range].start = token.start
+                } else {
+                    ranges[range].end = token.end
+                }
             }
             position += 1;
         }
         from = token.end;
     }
     for (_, range, is_start) in positions {
-        if is_start { ranges[range].start = text.len() } else { ranges[range].end = text.len() }
+        if is_start {
+            ranges[range].start = text.len()
+        } else {
+            ranges[range].end = text.len()
+        }
     }
 }
 
@@ -159,7 +184,9 @@ fn next_token(text: &[u8], from: usize, view: View, is_cut: bool) -> Option<Toke
     let is_quoted = view == View::QuotedPrintableDecoded;
     // Without branches, so that the compiler can use vector instructions.
     let is_plain = |chunk: &[u8]| {
-        let starts = |byte: u8| (byte < 14) | (byte == b'\\') | (byte >= 0x80) | (is_quoted & (byte == b'='));
+        let starts = |byte: u8| {
+            (byte < 14) | (byte == b'\\') | (byte >= 0x80) | (is_quoted & (byte == b'='))
+        };
         !chunk.iter().fold(false, |any, byte| any | starts(*byte))
     };
     let mut at = from;
@@ -167,9 +194,14 @@ fn next_token(text: &[u8], from: usize, view: View, is_cut: bool) -> Option<Toke
         while text.get(at..at + CHUNK_SIZE).is_some_and(is_plain) {
             at += CHUNK_SIZE;
         }
-        at += text[at..].iter().position(|byte| TOKEN_STARTS[usize::from(*byte)])?;
+        at += text[at..]
+            .iter()
+            .position(|byte| TOKEN_STARTS[usize::from(*byte)])?;
         if let Some((length, byte)) = read_token(&text[at..], view, is_cut) {
-            return Some(Token { range: at..at + length, byte });
+            return Some(Token {
+                range: at..at + length,
+                byte,
+            });
         }
         at += 1;
     }
@@ -194,7 +226,9 @@ fn read_token(text: &[u8], view: View, is_cut: bool) -> Option<(usize, Option<u8
             read_quoted_printable(&text[1..], is_cut).map(|(length, byte)| (length + 1, byte))
         }
         b'=' => None,
-        b'\\' if is_cut && text.len() < MAX_BACKSLASHES && text.iter().all(|byte| *byte == b'\\') => {
+        b'\\'
+            if is_cut && text.len() < MAX_BACKSLASHES && text.iter().all(|byte| *byte == b'\\') =>
+        {
             Some((text.len(), None))
         }
         b'\\' => match read_json_escape(text) {
@@ -203,12 +237,20 @@ fn read_token(text: &[u8], view: View, is_cut: bool) -> Option<(usize, Option<u8
             None => None,
         },
         b'\r' | b'\n' => {
-            let length = text.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+            let length = text
+                .iter()
+                .take_while(|byte| matches!(byte, b'\r' | b'\n'))
+                .count();
             Some((length + line_indentation(&text[length..], is_cut), None))
         }
         _ => {
             // No character has more than four bytes.
-            let character = text[..text.len().min(4)].utf8_chunks().next()?.valid().chars().next()?;
+            let character = text[..text.len().min(4)]
+                .utf8_chunks()
+                .next()?
+                .valid()
+                .chars()
+                .next()?;
             is_inserted(character).then(|| (character.len_utf8(), None))
         }
     }
@@ -223,7 +265,8 @@ fn read_quoted_printable(rest: &[u8], is_cut: bool) -> Option<(usize, Option<u8>
         Some(b'\r') if rest.get(spaces + 1) == Some(&b'\n') => Some((spaces + 2, None)),
         Some(b'\r' | b'\n') => Some((spaces + 1, None)),
         Some(b'\\') => {
-            let (first, byte) = read_json_escape(&rest[spaces..]).filter(|(_, byte)| byte.is_none())?;
+            let (first, byte) =
+                read_json_escape(&rest[spaces..]).filter(|(_, byte)| byte.is_none())?;
             let second = rest[spaces + first..].strip_prefix(b"\\n").map_or(0, |_| 2);
             Some((spaces + first + second, byte))
         }
@@ -234,16 +277,22 @@ fn read_quoted_printable(rest: &[u8], is_cut: bool) -> Option<(usize, Option<u8>
     }
 }
 
-/// Reads an escape of JSON, also in a text that was escaped several times. It stands for nothing or for a slash.
+/// Reads an escape of JSON, also in a text that was escaped several times. It stands for nothing or
+/// for a slash.
 fn read_json_escape(text: &[u8]) -> Option<(usize, Option<u8>)> {
-    let slashes = text.iter().take(MAX_BACKSLASHES).take_while(|byte| **byte == b'\\').count();
+    let slashes = text
+        .iter()
+        .take(MAX_BACKSLASHES)
+        .take_while(|byte| **byte == b'\\')
+        .count();
     match text.get(slashes)? {
         b'n' | b'r' => Some((slashes + 1, None)),
         b'/' => Some((slashes + 1, Some(b'/'))),
         b'u' => {
             let digits = std::str::from_utf8(text.get(slashes + 1..slashes + 5)?).ok()?;
             let character = char::from_u32(u32::from_str_radix(digits, 16).ok()?)?;
-            (is_inserted(character) || matches!(character, '\r' | '\n')).then_some((slashes + 5, None))
+            (is_inserted(character) || matches!(character, '\r' | '\n'))
+                .then_some((slashes + 5, None))
         }
         _ => None,
     }
@@ -253,7 +302,8 @@ fn is_inserted(character: char) -> bool {
     !character.is_ascii() && crate::sanitize::is_invisible(character)
 }
 
-/// The length of the indentation. A single space may belong to the value, unless the text is cut right after it.
+/// The length of the indentation. A single space may belong to the value, unless the text is cut
+/// right after it.
 fn line_indentation(text: &[u8], is_cut: bool) -> usize {
     match count_spaces(text) {
         1 if text[0] == b' ' && !(is_cut && text.len() == 1) => 0,
@@ -262,11 +312,13 @@ fn line_indentation(text: &[u8], is_cut: bool) -> usize {
 }
 
 fn count_spaces(text: &[u8]) -> usize {
-    text.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count()
+    text.iter()
+        .take_while(|byte| matches!(byte, b' ' | b'\t'))
+        .count()
 }
 
-/// The set of all grams (four consecutive bytes) of the forms. It may contain a few others (a Bloom filter with two
-/// hashes).
+/// The set of all grams (four consecutive bytes) of the forms. It may contain a few others (a Bloom
+/// filter with two hashes).
 pub(super) struct Grams {
     bits: Box<[u64]>,
     shift: u32,
@@ -275,11 +327,21 @@ pub(super) struct Grams {
 impl Grams {
     /// The grams of these forms.
     pub(super) fn from_forms<'a>(forms: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
-        let count: usize = forms.clone().map(|form| form.len().saturating_sub(GRAM_LENGTH - 1)).sum();
-        let size = (count * BITS_PER_GRAM).clamp(1 << 10, MAX_BITS).next_power_of_two();
-        let mut grams = Self { bits: vec![0; size / 64].into(), shift: 64 - size.ilog2() };
+        let count: usize = forms
+            .clone()
+            .map(|form| form.len().saturating_sub(GRAM_LENGTH - 1))
+            .sum();
+        let size = (count * BITS_PER_GRAM)
+            .clamp(1 << 10, MAX_BITS)
+            .next_power_of_two();
+        let mut grams = Self {
+            bits: vec![0; size / 64].into(),
+            shift: 64 - size.ilog2(),
+        };
         for gram in forms.flat_map(|form| form.windows(GRAM_LENGTH)) {
-            let gram = gram.iter().fold(0, |gram, byte| gram << 8 | u32::from(*byte));
+            let gram = gram
+                .iter()
+                .fold(0, |gram, byte| gram << 8 | u32::from(*byte));
             for bit in grams.bit_positions(gram) {
                 grams.bits[bit / 64] |= 1 << (bit % 64);
             }
@@ -289,14 +351,17 @@ impl Grams {
 
     /// Whether a form may contain these bytes. The last byte is in the lowest bits.
     fn may_contain(&self, gram: u32) -> bool {
-        self.bit_positions(gram).iter().all(|bit| self.bits[bit / 64] & (1 << (bit % 64)) != 0)
+        self.bit_positions(gram)
+            .iter()
+            .all(|bit| self.bits[bit / 64] & (1 << (bit % 64)) != 0)
     }
 
     fn bit_positions(&self, gram: u32) -> [usize; 2] {
-        // Multiplicative hashing: the upper bits of products with odd numbers (2^64 divided by the golden ratio, and
-        // a prime).
-        [0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F]
-            .map(|factor: u64| usize::try_from(u64::from(gram).wrapping_mul(factor) >> self.shift).unwrap_or_default())
+        // Multiplicative hashing: the upper bits of products with odd numbers (2^64 divided by the
+        // golden ratio, and a prime).
+        [0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F].map(|factor: u64| {
+            usize::try_from(u64::from(gram).wrapping_mul(factor) >> self.shift).unwrap_or_default()
+        })
     }
 }
 
@@ -305,8 +370,10 @@ mod tests {
     use super::*;
 
     fn condensed(text: &str, view: View) -> String {
-        condense(text.as_bytes(), view, false)
-            .map_or_else(|| text.to_owned(), |bytes| String::from_utf8(bytes).unwrap())
+        condense(text.as_bytes(), view, false).map_or_else(
+            || text.to_owned(),
+            |bytes| String::from_utf8(bytes).unwrap(),
+        )
     }
 
     #[test]
@@ -322,26 +389,48 @@ mod tests {
             (r"a\tb\u0041\xe2 C:\dir", None),
             ("a=3Db =\tc", None),
         ] {
-            assert_eq!(condensed(text, View::LinesJoined), unbroken.unwrap_or(text), "{text:?}");
+            assert_eq!(
+                condensed(text, View::LinesJoined),
+                unbroken.unwrap_or(text),
+                "{text:?}"
+            );
         }
         for (text, unquoted) in [
-            ("a=3Db=c3=B8 =\r\n c= \t\nd=\\r\\ne", "a=bø c de".replace(" c d", "  cd")),
+            (
+                "a=3Db=c3=B8 =\r\n c= \t\nd=\\r\\ne",
+                "a=bø c de".replace(" c d", "  cd"),
+            ),
             ("a==b=x=1", "a==b=x=1".to_owned()),
         ] {
-            assert_eq!(condensed(text, View::QuotedPrintableDecoded), unquoted, "{text:?}");
+            assert_eq!(
+                condensed(text, View::QuotedPrintableDecoded),
+                unquoted,
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn ranges_map_back_to_the_text() {
         let text = "..a\r\nb\u{ad}c=3Dd..";
-        let condensed_text = condense(text.as_bytes(), View::QuotedPrintableDecoded, false).unwrap();
+        let condensed_text =
+            condense(text.as_bytes(), View::QuotedPrintableDecoded, false).unwrap();
         assert_eq!(condensed_text, b"..abc=d..");
-        for (range, expected) in
-            [(2..3, "a"), (2..4, "a\r\nb"), (3..5, "b\u{ad}c"), (5..6, "=3D"), (4..7, "c=3Dd"), (0..9, text)]
-        {
+        for (range, expected) in [
+            (2..3, "a"),
+            (2..4, "a\r\nb"),
+            (3..5, "b\u{ad}c"),
+            (5..6, "=3D"),
+            (4..7, "c=3Dd"),
+            (0..9, text),
+        ] {
             let mut ranges = vec![range.clone()];
-            map_to_original(text.as_bytes(), View::QuotedPrintableDecoded, false, &mut ranges);
+            map_to_original(
+                text.as_bytes(),
+                View::QuotedPrintableDecoded,
+                false,
+                &mut ranges,
+            );
             assert_eq!(&text[ranges[0].clone()], expected, "{range:?}");
         }
     }
@@ -351,23 +440,50 @@ mod tests {
         let grams = Grams::from_forms([&b"abcd"[..]].into_iter());
         let around = |text: &str, view| candidate_windows(text.as_bytes(), view, false, 10, &grams);
         let dots = ".".repeat(50);
-        for middle in ["ab\ncd", "abc\n\nd", "a\r\nbcd", "a\nb\nc\nd", "ab\u{200b}cd", r"ab\ncd"] {
+        for middle in [
+            "ab\ncd",
+            "abc\n\nd",
+            "a\r\nbcd",
+            "a\nb\nc\nd",
+            "ab\u{200b}cd",
+            r"ab\ncd",
+        ] {
             let text = format!("{dots}{middle}{}{dots}", ".\n".repeat(50));
             let found = around(&text, View::LinesJoined);
-            assert!(found.len() == 1 && found[0].start < 50 && found[0].end >= 60, "{middle:?}: {found:?}");
+            assert!(
+                found.len() == 1 && found[0].start < 50 && found[0].end >= 60,
+                "{middle:?}: {found:?}"
+            );
         }
         assert!(around(&format!("{dots}ab\nxd{dots}abcd{dots}"), View::LinesJoined).is_empty());
-        assert_eq!(around(&format!("{dots}ab=63d{dots}"), View::QuotedPrintableDecoded), vec![42..65]);
+        assert_eq!(
+            around(&format!("{dots}ab=63d{dots}"), View::QuotedPrintableDecoded),
+            vec![42..65]
+        );
         assert!(
-            around(&format!("{dots}ab\ncd=x{dots}"), View::QuotedPrintableDecoded).is_empty(),
+            around(
+                &format!("{dots}ab\ncd=x{dots}"),
+                View::QuotedPrintableDecoded
+            )
+            .is_empty(),
             "the other view finds it"
         );
-        assert_eq!(around(&"ab\ncd".repeat(50), View::LinesJoined).len(), 1, "no byte is searched twice");
+        assert_eq!(
+            around(&"ab\ncd".repeat(50), View::LinesJoined).len(),
+            1,
+            "no byte is searched twice"
+        );
     }
 
     #[test]
     fn condense_drops_cut_escapes() {
-        for (text, left) in [("ab=", "ab"), ("ab=3", "ab"), ("ab\\", "ab"), ("ab\\\\", "ab"), ("ab= ", "ab")] {
+        for (text, left) in [
+            ("ab=", "ab"),
+            ("ab=3", "ab"),
+            ("ab\\", "ab"),
+            ("ab\\\\", "ab"),
+            ("ab= ", "ab"),
+        ] {
             assert_eq!(
                 condense(text.as_bytes(), View::QuotedPrintableDecoded, true).unwrap(),
                 left.as_bytes(),
@@ -378,12 +494,17 @@ mod tests {
 
     #[test]
     fn repetitive_text_needs_one_pass() {
-        for part in ["\\", "=", "= ", "\n", "a\n", "\u{2019}", "\\u00", "=\\", "\u{200b}"] {
+        for part in [
+            "\\", "=", "= ", "\n", "a\n", "\u{2019}", "\\u00", "=\\", "\u{200b}",
+        ] {
             let text = part.repeat((1 << 20) / part.len());
             for view in [View::LinesJoined, View::QuotedPrintableDecoded] {
                 let grams = Grams::from_forms([&b"aaaa"[..]].into_iter());
                 assert!(candidate_windows(text.as_bytes(), view, true, 100, &grams).len() <= 1);
-                assert!(condense(text.as_bytes(), view, true).is_none_or(|bytes| bytes.len() <= text.len()));
+                assert!(
+                    condense(text.as_bytes(), view, true)
+                        .is_none_or(|bytes| bytes.len() <= text.len())
+                );
             }
         }
     }

@@ -11,22 +11,32 @@ use url::form_urlencoded;
 use super::condensed;
 
 /// RFC 3986: characters that need no encoding are not encoded.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 /// The same for a path, as in Python's `urllib.parse.quote`.
 const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
 /// `application/x-www-form-urlencoded`, as in the URL standard.
-const FORM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*');
+const FORM: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'*');
 /// RFC 4648, section 4.
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 /// RFC 4648, section 6.
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-/// Values of at least this many bytes are also searched in upper and lower case. A shorter value may be an ordinary
-/// word in another case.
+/// Values of at least this many bytes are also searched in upper and lower case. A shorter value
+/// may be an ordinary word in another case.
 const MIN_CASELESS_LENGTH: usize = 16;
-/// Minimum number of characters of an encoding. Fewer characters would also be found in ordinary text.
+/// Minimum number of characters of an encoding. Fewer characters would also be found in ordinary
+/// text.
 const MIN_ENCODED_LENGTH: usize = 8;
 
-/// Whether the characters beside an encoded value contain some of its bits: one before it, one after it.
+/// Whether the characters beside an encoded value contain some of its bits: one before it, one
+/// after it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct NeighborBits {
     pub(super) before: bool,
@@ -50,7 +60,8 @@ impl Forms {
             self.insert_plain(&secret.to_uppercase());
         }
         self.insert_base64(secret);
-        // OAuth encodes a secret as a form field before it is part of basic authentication (RFC 6749, 2.3.1).
+        // OAuth encodes a secret as a form field before it is part of basic authentication (RFC
+        // 6749, 2.3.1).
         let form_field: String = form_urlencoded::byte_serialize(secret.as_bytes()).collect();
         if form_field != secret {
             self.insert_bit_encoding(form_field.as_bytes(), 6, BASE64);
@@ -60,8 +71,18 @@ impl Forms {
         self.insert_plain(&hex::encode_upper(secret));
         self.insert_utf_16(secret);
         self.insert_percent_encoding(secret);
-        self.insert_plain(&secret.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>());
-        self.insert_plain(&secret.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>());
+        self.insert_plain(
+            &secret
+                .bytes()
+                .map(|byte| format!("%{byte:02X}"))
+                .collect::<String>(),
+        );
+        self.insert_plain(
+            &secret
+                .bytes()
+                .map(|byte| format!("%{byte:02x}"))
+                .collect::<String>(),
+        );
         self.insert_json_escapes(secret);
         self.insert_html_escapes(secret);
     }
@@ -78,16 +99,22 @@ impl Forms {
     fn insert(&mut self, form: &[u8], neighbors: NeighborBits) {
         if !form.is_empty() {
             let known = self.0.entry(form.into()).or_default();
-            *known = NeighborBits { before: known.before || neighbors.before, after: known.after || neighbors.after };
+            *known = NeighborBits {
+                before: known.before || neighbors.before,
+                after: known.after || neighbors.after,
+            };
         }
     }
 
-    /// Adds base64 in both alphabets, of the value alone or within a longer text. It also adds base64 of that base64.
-    /// Container registries write `auth` in their settings as base64, and a Kubernetes secret encodes those settings
-    /// again.
+    /// Adds base64 in both alphabets, of the value alone or within a longer text. It also adds
+    /// base64 of that base64. Container registries write `auth` in their settings as base64, and a
+    /// Kubernetes secret encodes those settings again.
     fn insert_base64(&mut self, secret: &str) {
         if secret.len() < MIN_ENCODED_LENGTH {
-            for form in [BASE64_STANDARD.encode(secret), BASE64_URL_SAFE.encode(secret)] {
+            for form in [
+                BASE64_STANDARD.encode(secret),
+                BASE64_URL_SAFE.encode(secret),
+            ] {
                 self.insert_plain(form.trim_end_matches('='));
                 self.insert_plain(&form);
             }
@@ -98,25 +125,36 @@ impl Forms {
         }
     }
 
-    /// Adds the encodings of the value within longer data, for each position at which it may begin in a group of
-    /// bytes. A form consists of the characters that depend on the value alone, in both alphabets of base64 or both
-    /// cases of base32.
+    /// Adds the encodings of the value within longer data, for each position at which it may begin
+    /// in a group of bytes. A form consists of the characters that depend on the value alone, in
+    /// both alphabets of base64 or both cases of base32.
     fn insert_bit_encoding(&mut self, value: &[u8], width: usize, alphabet: &[u8]) -> Vec<String> {
         let mut found = Vec::new();
-        // A group is the smallest number of bytes that makes whole characters: 3 for base64, 5 for base32.
+        // A group is the smallest number of bytes that makes whole characters: 3 for base64, 5 for
+        // base32.
         for shift in 0..(if width == 6 { 3 } else { width }) {
             let (begin, end) = (shift * 8, (shift + value.len()) * 8);
             let bit = |at: usize| (value[at / 8 - shift] >> (7 - at % 8)) & 1;
             let character = |at: usize| {
-                let index = (at * width..(at + 1) * width).fold(0, |index, at| (index << 1) | usize::from(bit(at)));
+                let index = (at * width..(at + 1) * width)
+                    .fold(0, |index, at| (index << 1) | usize::from(bit(at)));
                 char::from(alphabet[index])
             };
-            let form: String = (begin.div_ceil(width)..end / width).map(character).collect();
+            let form: String = (begin.div_ceil(width)..end / width)
+                .map(character)
+                .collect();
             if form.len() < MIN_ENCODED_LENGTH {
                 continue;
             }
-            let neighbors = NeighborBits { before: !begin.is_multiple_of(width), after: !end.is_multiple_of(width) };
-            let other = if width == 6 { form.replace('+', "-").replace('/', "_") } else { form.to_lowercase() };
+            let neighbors = NeighborBits {
+                before: !begin.is_multiple_of(width),
+                after: !end.is_multiple_of(width),
+            };
+            let other = if width == 6 {
+                form.replace('+', "-").replace('/', "_")
+            } else {
+                form.to_lowercase()
+            };
             for form in [other, form] {
                 self.insert(form.as_bytes(), neighbors);
                 if !found.contains(&form) {
@@ -145,38 +183,67 @@ impl Forms {
         }
     }
 
-    /// Adds the content of a JSON string as different writers escape it, and of such a string within another one.
+    /// Adds the content of a JSON string as different writers escape it, and of such a string
+    /// within another one.
     fn insert_json_escapes(&mut self, secret: &str) {
         let plain = escape_json(secret);
         let ascii = |upper: bool, only: fn(char) -> bool| -> String {
-            plain.chars().map(|c| if only(c) { unicode_escape(c, upper) } else { c.into() }).collect()
+            plain
+                .chars()
+                .map(|c| {
+                    if only(c) {
+                        unicode_escape(c, upper)
+                    } else {
+                        c.into()
+                    }
+                })
+                .collect()
         };
         for upper in [false, true] {
             self.insert_plain(&ascii(upper, |c| !c.is_ascii()));
-            self.insert_plain(&ascii(upper, |c| !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'')));
+            self.insert_plain(&ascii(upper, |c| {
+                !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'')
+            }));
             // .NET escapes these characters by default.
-            self.insert_plain(&ascii(upper, |c| !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'' | '+' | '`')));
-            self.insert_plain(&secret.chars().map(|c| unicode_escape(c, upper)).collect::<String>());
+            self.insert_plain(&ascii(upper, |c| {
+                !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'' | '+' | '`')
+            }));
+            self.insert_plain(
+                &secret
+                    .chars()
+                    .map(|c| unicode_escape(c, upper))
+                    .collect::<String>(),
+            );
         }
         self.insert_plain(&plain.replace('/', "\\/"));
         self.insert_plain(&escape_json(&plain));
         self.insert_plain(&plain);
     }
 
-    /// Adds the usual escapes of HTML and XML, and numeric references of some or all characters, each also inside a
-    /// JSON string.
+    /// Adds the usual escapes of HTML and XML, and numeric references of some or all characters,
+    /// each also inside a JSON string.
     fn insert_html_escapes(&mut self, secret: &str) {
-        let minimal = secret.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let minimal = secret
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;");
         let double = minimal.replace('"', "&quot;");
-        let mut forms: Vec<String> =
-            ["&#39;", "&#039;", "&#x27;", "&apos;"].map(|single| double.replace('\'', single)).into();
+        let mut forms: Vec<String> = ["&#39;", "&#039;", "&#x27;", "&apos;"]
+            .map(|single| double.replace('\'', single))
+            .into();
         let numeric = minimal.replace('"', "&#34;").replace('\'', "&#39;");
         // Go's templates also write this one.
         forms.extend([numeric.replace('+', "&#43;"), numeric, minimal, double]);
         let always: fn(char) -> bool = |_| true;
         for is_written in [always, |c| !c.is_ascii_alphanumeric()] {
             let references = |reference: fn(u32) -> String| -> String {
-                let written = |c: char| if is_written(c) { reference(c.into()) } else { c.into() };
+                let written = |c: char| {
+                    if is_written(c) {
+                        reference(c.into())
+                    } else {
+                        c.into()
+                    }
+                };
                 secret.chars().map(written).collect()
             };
             forms.push(references(|number| format!("&#{number};")));
@@ -199,7 +266,15 @@ fn escape_json(text: &str) -> String {
 fn unicode_escape(character: char, upper: bool) -> String {
     let mut units = [0; 2];
     let units = character.encode_utf16(&mut units).iter();
-    units.map(|unit| if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") }).collect()
+    units
+        .map(|unit| {
+            if upper {
+                format!("\\u{unit:04X}")
+            } else {
+                format!("\\u{unit:04x}")
+            }
+        })
+        .collect()
 }
 
 /// The same text with its percent escapes in lower case.

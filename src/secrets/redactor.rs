@@ -11,11 +11,13 @@ use serde_json::Value;
 
 use super::finder::{Finder, MIN_CUT_LENGTH};
 use super::{MIN_SECRET_LENGTH, REDACTED};
-use crate::call::{CallError, Content, CutEnds, JsonObject, Redact, ToolResult, Violation, shorten_text};
+use crate::call::{
+    CallError, Content, CutEnds, JsonObject, Redact, ToolResult, Violation, shorten_text,
+};
 use crate::sanitize;
 
-/// Number of remembered values. Rotated values stay, because an upstream may still echo them. The oldest are dropped
-/// first.
+/// Number of remembered values. Rotated values stay, because an upstream may still echo them. The
+/// oldest are dropped first.
 const MAX_VALUES: usize = 1024;
 /// Number of bytes of a file that are examined together.
 const BLOCK_SIZE: usize = 64 << 10;
@@ -45,21 +47,34 @@ impl Redactor {
         Self::with_min_length(MIN_SECRET_LENGTH, secrets)
     }
 
-    /// A redactor that also finds values as short as `min_length` bytes, for texts in which a false match does little
-    /// harm.
-    pub fn with_min_length<'a>(min_length: usize, secrets: impl IntoIterator<Item = &'a str>) -> Self {
-        let redactor = Self { min_length, ..Self::default() };
+    /// A redactor that also finds values as short as `min_length` bytes, for texts in which a false
+    /// match does little harm.
+    pub fn with_min_length<'a>(
+        min_length: usize,
+        secrets: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let redactor = Self {
+            min_length,
+            ..Self::default()
+        };
         redactor.add_secrets(secrets);
         redactor
     }
 
-    /// Adds values, with effect also on calls in flight. Values that were added before are still removed.
+    /// Adds values, with effect also on calls in flight. Values that were added before are still
+    /// removed.
     pub fn add_secrets<'a>(&self, secrets: impl IntoIterator<Item = &'a str>) {
-        let secrets: BTreeSet<&str> =
-            secrets.into_iter().map(str::trim).filter(|secret| secret.len() >= self.min_length.max(1)).collect();
+        let secrets: BTreeSet<&str> = secrets
+            .into_iter()
+            .map(str::trim)
+            .filter(|secret| secret.len() >= self.min_length.max(1))
+            .collect();
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         let lasting = &mut values.lasting;
-        if secrets.iter().all(|secret| lasting.iter().any(|value| value == secret)) {
+        if secrets
+            .iter()
+            .all(|secret| lasting.iter().any(|value| value == secret))
+        {
             return;
         }
         lasting.retain(|value| !secrets.contains(value.as_str()));
@@ -69,8 +84,8 @@ impl Redactor {
         self.build_finders(&values);
     }
 
-    /// Replaces temporary values, with effect also on calls in flight. A value that was added twice must be removed
-    /// twice.
+    /// Replaces temporary values, with effect also on calls in flight. A value that was added twice
+    /// must be removed twice.
     pub fn replace_temporary_secrets(&self, removed: &[String], added: &[String]) {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         for value in removed {
@@ -84,12 +99,23 @@ impl Redactor {
 
     fn build_finders(&self, values: &Values) {
         let is_long = |value: &&str| value.len() >= self.min_length.max(1);
-        let values = || values.lasting.iter().chain(&values.temporary).map(String::as_str).filter(is_long);
+        let values = || {
+            values
+                .lasting
+                .iter()
+                .chain(&values.temporary)
+                .map(String::as_str)
+                .filter(is_long)
+        };
         self.finder.store(Finder::new(values()).map(Arc::new));
         let is_end = |c| matches!(c, '\n' | '\r');
-        let lines = values().filter(|secret| secret.contains(is_end)).flat_map(|secret| secret.split(is_end));
+        let lines = values()
+            .filter(|secret| secret.contains(is_end))
+            .flat_map(|secret| secret.split(is_end));
         // The first and last line of a PEM file are not secret, and neither is a short word.
-        let lines = lines.map(str::trim).filter(|line| line.len() >= MIN_SECRET_LENGTH && !line.starts_with("-----"));
+        let lines = lines
+            .map(str::trim)
+            .filter(|line| line.len() >= MIN_SECRET_LENGTH && !line.starts_with("-----"));
         self.line_finder.store(Finder::new(lines).map(Arc::new));
     }
 
@@ -122,7 +148,10 @@ impl Redactor {
         };
         let (mut block, mut is_found) = (Vec::new(), false);
         loop {
-            let read = bytes.by_ref().take(BLOCK_SIZE as u64).read_to_end(&mut block)?;
+            let read = bytes
+                .by_ref()
+                .take(BLOCK_SIZE as u64)
+                .read_to_end(&mut block)?;
             if read == 0 {
                 return Ok(is_found);
             }
@@ -132,14 +161,16 @@ impl Redactor {
         }
     }
 
-    /// Removes secrets from progress data, schemas and annotations. A program sends its output line by line, so a
-    /// secret of several lines never appears as a whole. So each of its lines is searched for.
+    /// Removes secrets from progress data, schemas and annotations. A program sends its output line
+    /// by line, so a secret of several lines never appears as a whole. So each of its lines is
+    /// searched for.
     pub fn redact_json(&self, data: &mut Value) {
         redact_value(&self.finder, data);
         redact_value(&self.line_finder, data);
     }
 
-    /// The JSON of these arguments without secrets, for the record: a model may have learned one from a tool that it calls.
+    /// The JSON of these arguments without secrets, for the record: a model may have learned one
+    /// from a tool that it calls.
     pub fn redact_arguments(&self, arguments: &JsonObject) -> String {
         let to_json = |arguments: &JsonObject| serde_json::to_string(arguments).unwrap_or_default();
         let text = to_json(arguments);
@@ -161,10 +192,16 @@ impl Redactor {
         for block in &mut result.content {
             match block {
                 Content::Text { text } => self.redact_string(text),
-                Content::Image { mime_type, .. } | Content::Audio { mime_type, .. } => self.redact_string(mime_type),
+                Content::Image { mime_type, .. } | Content::Audio { mime_type, .. } => {
+                    self.redact_string(mime_type)
+                }
                 Content::Resource { resource } => {
                     self.redact_string(&mut resource.uri);
-                    resource.mime_type.iter_mut().chain(&mut resource.text).for_each(|field| self.redact_string(field));
+                    resource
+                        .mime_type
+                        .iter_mut()
+                        .chain(&mut resource.text)
+                        .for_each(|field| self.redact_string(field));
                 }
             }
         }
@@ -176,7 +213,8 @@ impl Redactor {
         }
     }
 
-    /// All ranges of a text that must be hidden, in order. `min_length`: see [`Finder::find_ranges`].
+    /// All ranges of a text that must be hidden, in order. `min_length`: see
+    /// [`Finder::find_ranges`].
     fn secret_ranges(&self, text: &str, cut: CutEnds, min_length: usize) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         for finder in [&self.finder, &self.line_finder] {
@@ -199,8 +237,16 @@ impl Redactor {
                 self.redact_string(&mut unreadable.correction);
             }
             CallError::InvalidArguments(violations) => {
-                for Violation { pointer, keyword, message, schema_pointer } in violations {
-                    [pointer, keyword, message, schema_pointer].into_iter().for_each(|part| self.redact_string(part));
+                for Violation {
+                    pointer,
+                    keyword,
+                    message,
+                    schema_pointer,
+                } in violations
+                {
+                    [pointer, keyword, message, schema_pointer]
+                        .into_iter()
+                        .for_each(|part| self.redact_string(part));
                 }
             }
             CallError::Forbidden { .. }
@@ -232,7 +278,13 @@ impl Redact for Redactor {
         self.excerpt_between("", text, "", cut)
     }
 
-    fn excerpt_between<'t>(&self, before: &str, text: &'t str, after: &str, cut: CutEnds) -> Cow<'t, str> {
+    fn excerpt_between<'t>(
+        &self,
+        before: &str,
+        text: &'t str,
+        after: &str,
+        cut: CutEnds,
+    ) -> Cow<'t, str> {
         let text = sanitize::clean_text(text);
         let (before, after) = (sanitize::clean_text(before), sanitize::clean_text(after));
         let with_context = match before.is_empty() && after.is_empty() {
@@ -245,9 +297,13 @@ impl Redact for Redactor {
         if hidden.is_empty() {
             return text;
         }
-        // The part of a form at a cut may be no part of a secret. So it is removed, and no mark replaces it.
+        // The part of a form at a cut may be no part of a secret. So it is removed, and no mark
+        // replaces it.
         hidden.retain(|range| {
-            let (at_start, at_end) = (cut.start && range.start == 0, cut.end && range.end == with_context.len());
+            let (at_start, at_end) = (
+                cut.start && range.start == 0,
+                cut.end && range.end == with_context.len(),
+            );
             if at_start {
                 shown.start = shown.start.max(range.end);
             }
@@ -259,7 +315,8 @@ impl Redact for Redactor {
         if shown.start >= shown.end {
             return Cow::Borrowed("");
         }
-        // A form that extends beyond the shown part is only partly in it, so its range is limited to that part.
+        // A form that extends beyond the shown part is only partly in it, so its range is limited
+        // to that part.
         for range in &mut hidden {
             *range = range.start.max(shown.start)..range.end.min(shown.end);
         }
@@ -267,8 +324,12 @@ impl Redact for Redactor {
     }
 
     fn max_secret_len(&self) -> usize {
-        let length =
-            |finder: &ArcSwapOption<Finder>| finder.load().as_ref().map_or(0, |finder| finder.max_match_length());
+        let length = |finder: &ArcSwapOption<Finder>| {
+            finder
+                .load()
+                .as_ref()
+                .map_or(0, |finder| finder.max_match_length())
+        };
         // A form also covers one character beside it and up to three of padding.
         match length(&self.finder).max(length(&self.line_finder)) {
             0 => 0,
@@ -278,16 +339,24 @@ impl Redact for Redactor {
 
     fn safe_split(&self, text: &str, end: usize) -> usize {
         let end = exclude_cut_escape(text, end);
-        // If the first bytes of a secret were sent now, the remaining bytes could not be recognized later.
+        // If the first bytes of a secret were sent now, the remaining bytes could not be recognized
+        // later.
         let hidden = self.secret_ranges(text, CutEnds::END, 1);
-        let across = |range: &&Range<usize>| range.start < end && (end < range.end || range.end == text.len());
+        let across = |range: &&Range<usize>| {
+            range.start < end && (end < range.end || range.end == text.len())
+        };
         hidden.iter().find(across).map_or(end, |range| range.start)
     }
 }
 
-/// The start of an escape of quoted-printable (`=3D`) that `end` divides. An incomplete escape has no meaning yet.
+/// The start of an escape of quoted-printable (`=3D`) that `end` divides. An incomplete escape has
+/// no meaning yet.
 fn exclude_cut_escape(text: &str, end: usize) -> usize {
-    let escape = text.as_bytes()[..end].iter().rev().take(2).position(|byte| *byte == b'=');
+    let escape = text.as_bytes()[..end]
+        .iter()
+        .rev()
+        .take(2)
+        .position(|byte| *byte == b'=');
     escape.map_or(end, |back| end - back - 1)
 }
 
@@ -298,7 +367,11 @@ fn redact_with<'t>(finder: &ArcSwapOption<Finder>, text: &'t str) -> Cow<'t, str
     }
     match found.is_empty() {
         true => Cow::Borrowed(text),
-        false => Cow::Owned(replace_ranges(text, 0..text.len(), &merge_ranges(text, found))),
+        false => Cow::Owned(replace_ranges(
+            text,
+            0..text.len(),
+            &merge_ranges(text, found),
+        )),
     }
 }
 
@@ -339,14 +412,25 @@ fn redact_value(finder: &ArcSwapOption<Finder>, value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(|item| redact_value(finder, item)),
         Value::Object(object) => {
-            object.values_mut().for_each(|inner| redact_value(finder, inner));
-            if object.keys().any(|key| matches!(redact_with(finder, key), Cow::Owned(_))) {
+            object
+                .values_mut()
+                .for_each(|inner| redact_value(finder, inner));
+            if object
+                .keys()
+                .any(|key| matches!(redact_with(finder, key), Cow::Owned(_)))
+            {
                 let old = std::mem::take(object);
-                object.extend(old.into_iter().map(|(key, value)| (redact_with(finder, &key).into_owned(), value)));
+                object.extend(
+                    old.into_iter()
+                        .map(|(key, value)| (redact_with(finder, &key).into_owned(), value)),
+                );
             }
         }
         Value::Number(number) => {
-            if finder.load().as_ref().is_some_and(|finder| finder.has_numbers())
+            if finder
+                .load()
+                .as_ref()
+                .is_some_and(|finder| finder.has_numbers())
                 && let Cow::Owned(clean) = redact_with(finder, &number.to_string())
             {
                 *value = Value::String(clean);
@@ -375,7 +459,10 @@ mod tests {
         }));
         redactor.redact_result(&mut result);
         let json = serde_json::to_string(&result).unwrap();
-        assert!(!json.contains("word") && !json.contains(&hex::encode_upper("word")), "{json}");
+        assert!(
+            !json.contains("word") && !json.contains(&hex::encode_upper("word")),
+            "{json}"
+        );
         assert!(json.contains("key=[redacted];"), "{json}");
     }
 
@@ -390,14 +477,18 @@ mod tests {
         let rotated: Vec<String> = (0..MAX_VALUES).map(|n| format!("rotated-{n:08}")).collect();
         redactor.add_secrets(rotated.iter().map(String::as_str));
         redactor.add_secrets(["another-secret"]);
-        assert_eq!(redactor.redact_text("first-secret another-secret"), "first-secret [redacted]");
+        assert_eq!(
+            redactor.redact_text("first-secret another-secret"),
+            "first-secret [redacted]"
+        );
         assert_eq!(redactor.redact_text("rotated-00000000"), "[redacted]");
     }
 
     #[test]
     fn progress_redacts_single_lines_of_a_secret() {
-        let redactor =
-            Redactor::new(["-----BEGIN KEY-----\nMIIEvQIBADANBg\n  kqhkiG9w0BAQEF\nAA==\n-----END KEY-----"]);
+        let redactor = Redactor::new([
+            "-----BEGIN KEY-----\nMIIEvQIBADANBg\n  kqhkiG9w0BAQEF\nAA==\n-----END KEY-----",
+        ]);
         let mut progress = serde_json::json!({"stderr": "KEY=MIIEvQIBADANBg", "lines": ["-----BEGIN KEY-----", "kqhkiG9w0BAQEF", "AA=="]});
         redactor.redact_json(&mut progress);
         let clean = serde_json::json!({"stderr": "KEY=[redacted]", "lines": ["-----BEGIN KEY-----", REDACTED, "AA=="]});
@@ -418,16 +509,25 @@ mod tests {
     fn learn_adds_new_values_beside_known_ones() {
         let redactor = Redactor::new(["first-secret"]);
         redactor.add_secrets(["first-secret", "second-secret"]);
-        assert_eq!(redactor.redact_text("first-secret second-secret"), "[redacted] [redacted]");
+        assert_eq!(
+            redactor.redact_text("first-secret second-secret"),
+            "[redacted] [redacted]"
+        );
         redactor.add_secrets(["second-secret", "third-secret"]);
-        assert_eq!(redactor.redact_text("first-secret second-secret third-secret"), "[redacted] [redacted] [redacted]");
+        assert_eq!(
+            redactor.redact_text("first-secret second-secret third-secret"),
+            "[redacted] [redacted] [redacted]"
+        );
     }
 
     #[test]
     fn overlapping_secrets_get_one_mark() {
         let redactor = Redactor::new(["abcdefgh", "ghijklmnop", "12345678", "12345678ABCDEFGH"]);
         assert_eq!(redactor.redact_text("<abcdefghijklmnop>"), "<[redacted]>");
-        assert_eq!(redactor.redact_text("<12345678ABCDEFGH> <12345678ABC>"), "<[redacted]> <[redacted]ABC>");
+        assert_eq!(
+            redactor.redact_text("<12345678ABCDEFGH> <12345678ABC>"),
+            "<[redacted]> <[redacted]ABC>"
+        );
         // Half of the second secret follows the end of the first, across a cut.
         assert_eq!(redactor.excerpt("<abcdefghijkl", CutEnds::END), "<");
         assert_eq!(redactor.excerpt("defghijklmnop>", CutEnds::START), ">");
@@ -437,7 +537,10 @@ mod tests {
     #[test]
     fn adjacent_secrets_get_separate_marks() {
         let redactor = Redactor::new(["abcdefgh", "ijklmnop"]);
-        assert_eq!(redactor.redact_text("abcdefghijklmnop"), "[redacted][redacted]");
+        assert_eq!(
+            redactor.redact_text("abcdefghijklmnop"),
+            "[redacted][redacted]"
+        );
     }
 
     #[test]
@@ -476,8 +579,12 @@ mod tests {
     #[test]
     fn shorten_redacts_before_it_cuts() {
         let redactor = Redactor::new(["abcdefgh"]);
-        let shown = redactor.redact_and_shorten(&format!("1\u{1b}[0m abcdefgh {}", "x".repeat(99)), 24);
-        assert!(shown.starts_with("1") && shown.contains(" [redacted] x") && !shown.contains('\u{1b}'), "{shown}");
+        let shown =
+            redactor.redact_and_shorten(&format!("1\u{1b}[0m abcdefgh {}", "x".repeat(99)), 24);
+        assert!(
+            shown.starts_with("1") && shown.contains(" [redacted] x") && !shown.contains('\u{1b}'),
+            "{shown}"
+        );
         assert!(!shown.contains(&"x".repeat(24)), "{shown}");
         assert_eq!(redactor.redact_and_shorten("abcdefgh", 99), REDACTED);
     }
@@ -485,8 +592,16 @@ mod tests {
     #[test]
     fn prefix_of_a_secret_is_not_redacted() {
         let redactor = Redactor::new(["0123456789-0123456789-0123456789"]);
-        assert!(!redactor.is_secret_in(&b"0123456789-0123456789-012345678."[..]).unwrap());
-        assert!(redactor.is_secret_in(&b"0123456789-0123456789-0123456789."[..]).unwrap());
+        assert!(
+            !redactor
+                .is_secret_in(&b"0123456789-0123456789-012345678."[..])
+                .unwrap()
+        );
+        assert!(
+            redactor
+                .is_secret_in(&b"0123456789-0123456789-0123456789."[..])
+                .unwrap()
+        );
     }
 
     #[test]
@@ -499,7 +614,10 @@ mod tests {
                 assert!(shown.contains(REDACTED), "{before}: {shown}");
                 // The remaining text does not show where the value begins or ends.
                 let (left, right) = shown.split_once(REDACTED).unwrap();
-                assert!(left.len() <= before.len() * 4 / 3 && right.len() <= 10, "{before}: {shown}");
+                assert!(
+                    left.len() <= before.len() * 4 / 3 && right.len() <= 10,
+                    "{before}: {shown}"
+                );
             }
         }
     }
@@ -524,7 +642,10 @@ mod tests {
         assert!(redactor.is_secret_in(&*utf_16).unwrap());
         let mut result = ToolResult::json(serde_json::json!({"n": [31_415_926_535_u64, 3]}));
         redactor.redact_result(&mut result);
-        assert_eq!(result.structured_content, Some(serde_json::json!({"n": [REDACTED, 3]})));
+        assert_eq!(
+            result.structured_content,
+            Some(serde_json::json!({"n": [REDACTED, 3]}))
+        );
     }
 
     #[test]
@@ -535,8 +656,12 @@ mod tests {
             message: format!("`{text}` is no city"),
             schema_pointer: format!("/properties/{text}"),
         };
-        let mut error = CallError::InvalidArguments(vec![violation("first-secret"), violation("first-secret")]);
+        let mut error =
+            CallError::InvalidArguments(vec![violation("first-secret"), violation("first-secret")]);
         Redactor::new(["first-secret"]).redact_error(&mut error);
-        assert_eq!(error, CallError::InvalidArguments(vec![violation(REDACTED), violation(REDACTED)]));
+        assert_eq!(
+            error,
+            CallError::InvalidArguments(vec![violation(REDACTED), violation(REDACTED)])
+        );
     }
 }

@@ -1,8 +1,11 @@
-//! Sends random secrets in random encodings through all code that cuts texts. No part of a secret may remain.
+//! Sends random secrets in random encodings through all code that cuts texts. No part of a secret
+//! may remain.
 
 use axum::http::Response;
 use base64::Engine as _;
-use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD};
+use base64::prelude::{
+    BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD,
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -48,7 +51,12 @@ pub(crate) fn encode_secret(secret: &str, encoding: usize) -> String {
         6 => json[1..json.len() - 1].to_owned(),
         7 => secret
             .chars()
-            .flat_map(|c| c.encode_utf16(&mut [0; 2]).iter().map(|u| format!("\\u{u:04x}")).collect::<Vec<_>>())
+            .flat_map(|c| {
+                c.encode_utf16(&mut [0; 2])
+                    .iter()
+                    .map(|u| format!("\\u{u:04x}"))
+                    .collect::<Vec<_>>()
+            })
             .collect(),
         8 => secret
             .replace('&', "&amp;")
@@ -62,7 +70,12 @@ pub(crate) fn encode_secret(secret: &str, encoding: usize) -> String {
         15 => BASE64_STANDARD_NO_PAD.encode(BASE64_URL_SAFE.encode(format!(".{secret}"))),
         16 => secret.bytes().map(|byte| format!("%{byte:02X}")).collect(),
         17 => {
-            const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+            const PATH: &AsciiSet = &NON_ALPHANUMERIC
+                .remove(b'/')
+                .remove(b'-')
+                .remove(b'.')
+                .remove(b'_')
+                .remove(b'~');
             utf8_percent_encode(secret, PATH).to_string()
         }
         18 => secret
@@ -74,9 +87,20 @@ pub(crate) fn encode_secret(secret: &str, encoding: usize) -> String {
             .replace('+', "&#43;"),
         19 => secret
             .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c.to_string() } else { format!("&#x{:X};", u32::from(c)) })
+            .map(|c| {
+                if c.is_ascii_alphanumeric() {
+                    c.to_string()
+                } else {
+                    format!("&#x{:X};", u32::from(c))
+                }
+            })
             .collect(),
-        20 => BASE64_STANDARD.encode(secret.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>()),
+        20 => BASE64_STANDARD.encode(
+            secret
+                .encode_utf16()
+                .flat_map(u16::to_le_bytes)
+                .collect::<Vec<u8>>(),
+        ),
         21 => break_lines(&BASE64_STANDARD.encode(secret), 19, "\n"),
         22 => break_lines(&BASE64_STANDARD.encode(secret), 19, "\r\n"),
         23 => break_lines(&BASE64_URL_SAFE.encode(secret), 19, "\\r\\n"),
@@ -93,7 +117,11 @@ const ENCODINGS_WITHOUT_INSERTIONS: usize = 21;
 
 fn break_lines(text: &str, width: usize, end: &str) -> String {
     let characters: Vec<char> = text.chars().collect();
-    characters.chunks(width).map(|line| line.iter().collect::<String>()).collect::<Vec<_>>().join(end)
+    characters
+        .chunks(width)
+        .map(|line| line.iter().collect::<String>())
+        .collect::<Vec<_>>()
+        .join(end)
 }
 
 /// RFC 2045, section 6.7, with short lines.
@@ -103,7 +131,11 @@ fn encode_quoted_printable(text: &str) -> String {
         _ => format!("={byte:02X}"),
     };
     let encoded: Vec<String> = text.bytes().map(encoded).collect();
-    encoded.chunks(11).map(<[String]>::concat).collect::<Vec<_>>().join("=\r\n")
+    encoded
+        .chunks(11)
+        .map(<[String]>::concat)
+        .collect::<Vec<_>>()
+        .join("=\r\n")
 }
 
 /// The text without the escapes of quoted-printable.
@@ -112,7 +144,10 @@ fn decode_quoted_printable(text: &str) -> String {
     let mut parts = text.split('=');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
     for part in parts {
-        match part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+        match part
+            .get(..2)
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok())
+        {
             Some(byte) => bytes.extend([&[byte], &part.as_bytes()[2..]].concat()),
             None => bytes.extend([b"=", part.as_bytes()].concat()),
         }
@@ -120,15 +155,15 @@ fn decode_quoted_printable(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The first run of characters of the secret that is in the text, in this encoding. The first and last characters of
-/// base64 also depend on the text around the secret, so they are ignored.
+/// The first run of characters of the secret that is in the text, in this encoding. The first and
+/// last characters of base64 also depend on the text around the secret, so they are ignored.
 pub(crate) fn find_leak(shown: &str, secret: &str, encoding: usize) -> Option<String> {
     // Inserted characters are not part of the secret.
     let bare = |text: &str| match encoding < ENCODINGS_WITHOUT_INSERTIONS {
         true => text.to_owned(),
-        false => {
-            decode_quoted_printable(text).replace("\\r\\n", "").replace(|c: char| "\r\n \u{200b}\u{ad}".contains(c), "")
-        }
+        false => decode_quoted_printable(text)
+            .replace("\\r\\n", "")
+            .replace(|c: char| "\r\n \u{200b}\u{ad}".contains(c), ""),
     };
     let text = encode_secret(secret, encoding);
     let text = bare(&crate::sanitize::clean_text(&text));
@@ -154,11 +189,24 @@ fn redacted_text(result: Result<ToolResult, ToolError>, redactor: &Redactor) -> 
     result.as_text()
 }
 
-async fn read_redacted_response(status: u16, body: String, redactor: &std::sync::Arc<Redactor>) -> String {
-    let response = Response::builder().status(status).header("content-type", "text/plain").body(body).unwrap();
+async fn read_redacted_response(
+    status: u16,
+    body: String,
+    redactor: &std::sync::Arc<Redactor>,
+) -> String {
+    let response = Response::builder()
+        .status(status)
+        .header("content-type", "text/plain")
+        .body(body)
+        .unwrap();
     let (context, _call) = test_context();
     let reading = ResponseReader::with_cap(6000, "max_output");
-    redacted_text(reading.read_result(response.into(), &context.with_redactor(redactor.clone())).await, redactor)
+    redacted_text(
+        reading
+            .read_result(response.into(), &context.with_redactor(redactor.clone()))
+            .await,
+        redactor,
+    )
 }
 
 #[tokio::test]
@@ -166,9 +214,17 @@ async fn cut_body_keeps_a_harmless_prefix() {
     let redactor = std::sync::Arc::new(Redactor::new(["sk-scripted-0123456789abcdef"]));
     for (status, max_bytes) in [(404, 4096), (200, 6000)] {
         let body = format!("{}sk-scripted-", ".".repeat(max_bytes - 12));
-        let text =
-            read_redacted_response(status, format!("{body} is how a key begins{}", ".".repeat(200)), &redactor).await;
-        assert!(text.ends_with("..sk-scripted-"), "{}", &text[text.len() - 30..]);
+        let text = read_redacted_response(
+            status,
+            format!("{body} is how a key begins{}", ".".repeat(200)),
+            &redactor,
+        )
+        .await;
+        assert!(
+            text.ends_with("..sk-scripted-"),
+            "{}",
+            &text[text.len() - 30..]
+        );
     }
 }
 
@@ -181,18 +237,32 @@ async fn cut_body_contains_no_partial_secret() {
             let body = format!("{}{secret}{}", ".".repeat(before), ".".repeat(5000));
             let text = read_redacted_response(status, body, &redactor).await;
             let dots = text.chars().filter(|c| *c == '.').count();
-            assert!(!text.contains("c4") && !text.contains("ABCDEFG"), "{before}: {}", &text[text.len() - 60..]);
-            assert!(dots >= before.min(max_bytes) && text.len() < max_bytes + 40, "{before}");
+            assert!(
+                !text.contains("c4") && !text.contains("ABCDEFG"),
+                "{before}: {}",
+                &text[text.len() - 60..]
+            );
+            assert!(
+                dots >= before.min(max_bytes) && text.len() < max_bytes + 40,
+                "{before}"
+            );
         }
     }
 }
 
 /// Base32 (RFC 4648, section 6) without padding.
 fn base32(bytes: &[u8]) -> String {
-    let bit = |at: usize| bytes.get(at / 8).map_or(0, |byte| (byte >> (7 - at % 8)) & 1);
-    let character = |at: usize| (at * 5..at * 5 + 5).fold(0, |index, at| index << 1 | usize::from(bit(at)));
+    let bit = |at: usize| {
+        bytes
+            .get(at / 8)
+            .map_or(0, |byte| (byte >> (7 - at % 8)) & 1)
+    };
+    let character =
+        |at: usize| (at * 5..at * 5 + 5).fold(0, |index, at| index << 1 | usize::from(bit(at)));
     let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-    (0..(bytes.len() * 8).div_ceil(5)).map(|at| char::from(alphabet[character(at)])).collect()
+    (0..(bytes.len() * 8).div_ceil(5))
+        .map(|at| char::from(alphabet[character(at)]))
+        .collect()
 }
 
 #[test]
@@ -201,24 +271,45 @@ fn neighbors_of_an_encoded_secret_are_redacted() {
     let redactor = Redactor::new([secret]);
     for before in ["", "1", "12", "123", "1234", "12345"] {
         let text = format!("{before}{secret}");
-        for form in [BASE64_STANDARD.encode(&text), BASE64_URL_SAFE.encode(&text), BASE64_STANDARD_NO_PAD.encode(&text)]
-        {
+        for form in [
+            BASE64_STANDARD.encode(&text),
+            BASE64_URL_SAFE.encode(&text),
+            BASE64_STANDARD_NO_PAD.encode(&text),
+        ] {
             let left = &form[..before.len() * 8 / 6];
-            assert_eq!(redactor.redact_text(&form), format!("{left}{REDACTED}"), "{form}");
-            assert_eq!(redactor.redact_text(&format!("{form}.==")), format!("{left}{REDACTED}.=="), "{form}");
+            assert_eq!(
+                redactor.redact_text(&form),
+                format!("{left}{REDACTED}"),
+                "{form}"
+            );
+            assert_eq!(
+                redactor.redact_text(&format!("{form}.==")),
+                format!("{left}{REDACTED}.=="),
+                "{form}"
+            );
         }
         let longer = BASE64_STANDARD.encode(format!("{text}12345"));
         let right = &longer[(text.len() * 8).div_ceil(6)..];
         let left = &longer[..before.len() * 8 / 6];
-        assert_eq!(redactor.redact_text(&longer), format!("{left}{REDACTED}{right}"));
+        assert_eq!(
+            redactor.redact_text(&longer),
+            format!("{left}{REDACTED}{right}")
+        );
         let form = base32(text.as_bytes());
         for form in [form.to_lowercase(), form] {
-            assert_eq!(redactor.redact_text(&form), format!("{}{REDACTED}", &form[..before.len() * 8 / 5]), "{form}");
+            assert_eq!(
+                redactor.redact_text(&form),
+                format!("{}{REDACTED}", &form[..before.len() * 8 / 5]),
+                "{form}"
+            );
         }
     }
     // The character with bits of the text before the secret is cut off.
     let form = &BASE64_STANDARD.encode(format!("1{secret}"))[2..];
-    assert_eq!(redactor.redact_text(&format!(".{form}")), format!(".{REDACTED}"));
+    assert_eq!(
+        redactor.redact_text(&format!(".{form}")),
+        format!(".{REDACTED}")
+    );
 }
 
 #[test]
@@ -227,12 +318,26 @@ fn secret_broken_into_lines_is_found() {
     let redactor = Redactor::new([secret, other]);
     for before in 0..100 {
         let text = format!("{}{secret}{}", "x".repeat(before), "y".repeat(60));
-        for (width, end) in [(76, "\r\n"), (76, "\n"), (64, "\n"), (64, "\\n"), (60, "\\r\\n"), (70, "\n    ")] {
+        for (width, end) in [
+            (76, "\r\n"),
+            (76, "\n"),
+            (64, "\n"),
+            (64, "\\n"),
+            (60, "\\r\\n"),
+            (70, "\n    "),
+        ] {
             let form = break_lines(&BASE64_STANDARD.encode(&text), width, end);
             let shown = redactor.redact_text(&form);
-            assert_eq!(shown.matches(REDACTED).count(), 1, "{before} {width} {end:?}: {shown}");
+            assert_eq!(
+                shown.matches(REDACTED).count(),
+                1,
+                "{before} {width} {end:?}: {shown}"
+            );
             let unbroken = redactor.redact_text(&BASE64_STANDARD.encode(&text)).len();
-            assert!(shown.len() <= unbroken + shown.matches(end).count() * end.len() + 2, "{shown}");
+            assert!(
+                shown.len() <= unbroken + shown.matches(end).count() * end.len() + 2,
+                "{shown}"
+            );
             assert!(redactor.is_secret_in(form.as_bytes()).unwrap());
         }
     }
@@ -247,7 +352,10 @@ fn secret_broken_into_lines_is_found() {
         "\u{feff}p\u{200d}@ss=w0rd/with+sign\u{2060}s",
     ] {
         let shown = redactor.redact_text(form);
-        assert!(shown.contains(REDACTED) && !shown.contains("ss") && !shown.contains("ith"), "{form:?}: {shown:?}");
+        assert!(
+            shown.contains(REDACTED) && !shown.contains("ss") && !shown.contains("ith"),
+            "{form:?}: {shown:?}"
+        );
     }
 }
 
@@ -256,7 +364,11 @@ fn multiline_secret_with_other_breaks_is_found() {
     let secret = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\nAASCBKcwggSjAgEAAoIBAQ==\n-----END KEY-----";
     let redactor = Redactor::new([secret]);
     for end in ["\r\n", "\n  ", "\\n", "\\r\\n", "\r\n\r\n", ""] {
-        assert_eq!(redactor.redact_text(&secret.replace('\n', end)), REDACTED, "{end:?}");
+        assert_eq!(
+            redactor.redact_text(&secret.replace('\n', end)),
+            REDACTED,
+            "{end:?}"
+        );
     }
 }
 
@@ -264,17 +376,29 @@ fn multiline_secret_with_other_breaks_is_found() {
 fn ordinary_lines_are_not_redacted() {
     let redactor = Redactor::new(["correct-horse-battery", "0123456789abcdef"]);
     let text = "correct\n-horse\nbattery=3D\n0123\n4567\n89ab\r\ncde=\ng\\nf \u{ad}horse-battery";
-    assert!(matches!(redactor.redact_text(text), std::borrow::Cow::Borrowed(_)));
+    assert!(matches!(
+        redactor.redact_text(text),
+        std::borrow::Cow::Borrowed(_)
+    ));
 }
 
 #[test]
 fn short_secret_is_found_in_long_encodings() {
     let redactor = Redactor::with_min_length(3, ["abcde", "fghijk", "lmnopqrs"]);
-    assert_eq!(redactor.redact_text(&BASE64_STANDARD.encode("abcde")), REDACTED);
-    assert_eq!(redactor.redact_text(&BASE64_STANDARD_NO_PAD.encode("abcde")), REDACTED);
-    assert_eq!(redactor.redact_text(&BASE64_STANDARD.encode("fghijk")), REDACTED);
-    // Within a longer text, fewer than eight characters of a value reveal too little. Its complete encoding is found,
-    // though.
+    assert_eq!(
+        redactor.redact_text(&BASE64_STANDARD.encode("abcde")),
+        REDACTED
+    );
+    assert_eq!(
+        redactor.redact_text(&BASE64_STANDARD_NO_PAD.encode("abcde")),
+        REDACTED
+    );
+    assert_eq!(
+        redactor.redact_text(&BASE64_STANDARD.encode("fghijk")),
+        REDACTED
+    );
+    // Within a longer text, fewer than eight characters of a value reveal too little. Its complete
+    // encoding is found, though.
     for (text, is_found) in [
         ("1abcde", false),
         ("12abcde", false),
@@ -286,7 +410,11 @@ fn short_secret_is_found_in_long_encodings() {
         ("12lmnopqrs", true),
     ] {
         let form = BASE64_STANDARD_NO_PAD.encode(text);
-        assert_eq!(redactor.redact_text(&form).contains(REDACTED), is_found, "{text}: {form}");
+        assert_eq!(
+            redactor.redact_text(&form).contains(REDACTED),
+            is_found,
+            "{text}: {form}"
+        );
     }
 }
 
@@ -407,6 +535,9 @@ fn form_encoded_secret_is_found_in_basic_authentication() {
     for id in ["c", "cl", "cli", "client"] {
         let pair = BASE64_STANDARD.encode(format!("{id}:{encoded}"));
         let shown = redactor.redact_text(&pair).into_owned();
-        assert!(shown.contains("[redacted]") && shown.len() < id.len() + 24, "{shown}");
+        assert!(
+            shown.contains("[redacted]") && shown.len() < id.len() + 24,
+            "{shown}"
+        );
     }
 }

@@ -14,8 +14,10 @@ pub(crate) fn to_flow(value: &Value) -> String {
             format!("[{}]", items.join(", "))
         }
         Value::Object(entries) => {
-            let entries: Vec<String> =
-                entries.iter().map(|(key, value)| format!("{}: {}", quote_text(key), to_flow(value))).collect();
+            let entries: Vec<String> = entries
+                .iter()
+                .map(|(key, value)| format!("{}: {}", quote_text(key), to_flow(value)))
+                .collect();
             format!("{{{}}}", entries.join(", "))
         }
         other => other.to_string(),
@@ -26,7 +28,10 @@ pub(crate) fn to_flow(value: &Value) -> String {
 pub(super) fn abbreviate(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| to_flow(value), str::to_owned);
     match text.chars().count() > MAX_SHOWN_CHARS {
-        true => format!("{}…", text.chars().take(MAX_SHOWN_CHARS - 1).collect::<String>()),
+        true => format!(
+            "{}…",
+            text.chars().take(MAX_SHOWN_CHARS - 1).collect::<String>()
+        ),
         false => text,
     }
 }
@@ -37,13 +42,21 @@ fn quote_text(text: &str) -> String {
     let starts_plain = text.starts_with(|c: char| c.is_alphanumeric() || "_./".contains(c))
         || (text.starts_with('-') && text.len() > 1 && !text.starts_with("- "));
     let is_url = text.split_once("://").is_some_and(|(scheme, rest)| {
-        scheme.chars().all(char::is_alphanumeric) && rest.chars().all(|c| is_plain_char(c) || ":?&%".contains(c))
+        scheme.chars().all(char::is_alphanumeric)
+            && rest.chars().all(|c| is_plain_char(c) || ":?&%".contains(c))
     });
-    let is_address = text.chars().all(|c| is_plain_char(c) || c == ':') && !text.contains(": ") && !text.ends_with(':');
-    let is_word = !["true", "false", "yes", "no", "on", "off", "null", "~"].contains(&text.to_lowercase().as_str())
+    let is_address = text.chars().all(|c| is_plain_char(c) || c == ':')
+        && !text.contains(": ")
+        && !text.ends_with(':');
+    let is_word = !["true", "false", "yes", "no", "on", "off", "null", "~"]
+        .contains(&text.to_lowercase().as_str())
         && text.parse::<f64>().is_err();
     let is_plain = starts_plain && text.trim() == text && is_word && (is_address || is_url);
-    if is_plain { text.to_owned() } else { Value::from(text).to_string() }
+    if is_plain {
+        text.to_owned()
+    } else {
+        Value::from(text).to_string()
+    }
 }
 
 #[cfg(test)]
@@ -57,7 +70,10 @@ mod tests {
         for (value, expected) in [
             (json!({"attempts": 3}), "{attempts: 3}"),
             (json!(["wc", "-w"]), "[wc, -w]"),
-            (json!("https://a.example/{{ id }}"), "\"https://a.example/{{ id }}\""),
+            (
+                json!("https://a.example/{{ id }}"),
+                "\"https://a.example/{{ id }}\"",
+            ),
             (json!("https://a.example/v1"), "https://a.example/v1"),
             (json!("127.0.0.1:7411"), "127.0.0.1:7411"),
             (json!("5"), "\"5\""),

@@ -1,7 +1,8 @@
 //! Decodes settings, and explains each value that does not fit.
 //!
-//! The JSON Schema of a settings type is made from the type itself, and editors complete keys with it. Here the same
-//! schema finds all faults of a value at once, in words for people, with an example of the right form.
+//! The JSON Schema of a settings type is made from the type itself, and editors complete keys with
+//! it. Here the same schema finds all faults of a value at once, in words for people, with an
+//! example of the right form.
 //!
 //! - `shape.rs` compares a value with the schema.
 //! - `unknown_key.rs` has the words about keys that are not known.
@@ -46,15 +47,21 @@ pub(crate) enum SettingFaultKind {
 ///
 /// # Errors
 /// All faults, in the order of the value.
-pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(value: &Value) -> Result<T, Vec<SettingFault>> {
+pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(
+    value: &Value,
+) -> Result<T, Vec<SettingFault>> {
     let decoded = serde_path_to_error::deserialize(value);
-    // serde reads a list as a map whose keys are left out, so the shape of a list is checked in any case.
+    // serde reads a list as a map whose keys are left out, so the shape of a list is checked in any
+    // case.
     if !value.is_array()
         && let Ok(decoded) = decoded
     {
         return Ok(decoded);
     }
-    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value();
+    let schema = SchemaSettings::draft2020_12()
+        .into_generator()
+        .into_root_schema_for::<T>()
+        .to_value();
     let faults = shape::find_faults(&schema, value);
     if !faults.is_empty() {
         return Err(faults);
@@ -69,10 +76,15 @@ pub(crate) fn decode<T: DeserializeOwned + JsonSchema>(value: &Value) -> Result<
         serde_path_to_error::Segment::Map { key } => Some(key.clone()),
         _ => None,
     });
-    Err(vec![SettingFault { path: path.collect(), message: own_message(error.inner()), kind: SettingFaultKind::Value }])
+    Err(vec![SettingFault {
+        path: path.collect(),
+        message: own_message(error.inner()),
+        kind: SettingFaultKind::Value,
+    }])
 }
 
-/// The message of a reader. Messages of serde itself name types of the program, so they are not shown.
+/// The message of a reader. Messages of serde itself name types of the program, so they are not
+/// shown.
 fn own_message(error: &serde_json::Error) -> String {
     const OF_SERDE: [&str; 7] = [
         "invalid type",

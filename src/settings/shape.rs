@@ -1,7 +1,7 @@
 //! Compares a value with the JSON Schema of a settings type.
 //!
-//! This reads what schemars makes of a type, not every schema. A keyword that it does not know allows every value: the
-//! reader of the type decides then.
+//! This reads what schemars makes of a type, not every schema. A keyword that it does not know
+//! allows every value: the reader of the type decides then.
 
 use serde_json::{Map, Value};
 
@@ -21,7 +21,11 @@ const OWN_READERS: [&str; 3] = ["Duration", "Size", "CommandItem"];
 
 /// All faults of a value, in its order.
 pub(super) fn find_faults(schema: &Value, value: &Value) -> Vec<SettingFault> {
-    let mut check = Check { root: schema, path: Vec::new(), faults: Vec::new() };
+    let mut check = Check {
+        root: schema,
+        path: Vec::new(),
+        faults: Vec::new(),
+    };
     check.value(&Expected::new(schema, schema), value);
     check.faults
 }
@@ -45,10 +49,22 @@ struct Alternative<'s> {
 
 impl<'s> Expected<'s> {
     fn new(root: &'s Value, schema: &'s Value) -> Self {
-        let mut expected = Self { options: Vec::new(), allows_null: false, example: None };
+        let mut expected = Self {
+            options: Vec::new(),
+            allows_null: false,
+            example: None,
+        };
         expected.add(root, schema, "", 0);
-        let own = schema.get("examples").and_then(|examples| examples.get(0)).cloned();
-        expected.example = own.or_else(|| expected.options.first().and_then(|option| option.example(root)));
+        let own = schema
+            .get("examples")
+            .and_then(|examples| examples.get(0))
+            .cloned();
+        expected.example = own.or_else(|| {
+            expected
+                .options
+                .first()
+                .and_then(|option| option.example(root))
+        });
         expected
     }
 
@@ -57,19 +73,31 @@ impl<'s> Expected<'s> {
             return;
         }
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-            let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
+            let target = reference
+                .strip_prefix('#')
+                .and_then(|pointer| root.pointer(pointer));
             let name = reference.rsplit('/').next().unwrap_or_default();
             if OWN_READERS.contains(&name) {
-                return self.options.extend(target.map(|schema| Alternative { name, schema }));
+                return self
+                    .options
+                    .extend(target.map(|schema| Alternative { name, schema }));
             }
-            return target.into_iter().for_each(|target| self.add(root, target, name, depth + 1));
+            return target
+                .into_iter()
+                .for_each(|target| self.add(root, target, name, depth + 1));
         }
-        match (schema.get("anyOf").and_then(Value::as_array), schema.get("type")) {
-            (Some(options), _) => options.iter().for_each(|option| self.add(root, option, "", depth + 1)),
+        match (
+            schema.get("anyOf").and_then(Value::as_array),
+            schema.get("type"),
+        ) {
+            (Some(options), _) => options
+                .iter()
+                .for_each(|option| self.add(root, option, "", depth + 1)),
             (None, Some(Value::String(word))) if word == "null" => self.allows_null = true,
             (None, kinds) => {
                 let kinds = kinds.and_then(Value::as_array);
-                self.allows_null |= kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "null"));
+                self.allows_null |=
+                    kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "null"));
                 self.options.push(Alternative { name, schema });
             }
         }
@@ -80,7 +108,10 @@ impl<'s> Alternative<'s> {
     /// Its JSON type; `None` if it allows every type.
     fn kind(&self) -> Option<&'s str> {
         match self.schema.get("type") {
-            Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null"),
+            Some(Value::Array(kinds)) => kinds
+                .iter()
+                .filter_map(Value::as_str)
+                .find(|kind| *kind != "null"),
             kind => kind.and_then(Value::as_str),
         }
     }
@@ -91,7 +122,10 @@ impl<'s> Alternative<'s> {
             return Some(words.iter().filter_map(Value::as_str).collect());
         }
         let options = self.schema.get("oneOf")?.as_array()?;
-        let words: Vec<&str> = options.iter().filter_map(|option| option.get("const")?.as_str()).collect();
+        let words: Vec<&str> = options
+            .iter()
+            .filter_map(|option| option.get("const")?.as_str())
+            .collect();
         Some(words).filter(|words| !words.is_empty())
     }
 
@@ -100,7 +134,13 @@ impl<'s> Alternative<'s> {
     }
 
     fn required(&self) -> Vec<&'s str> {
-        self.schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+        self.schema
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect()
     }
 
     fn takes_type_of(&self, value: &Value) -> bool {
@@ -123,9 +163,21 @@ impl<'s> Alternative<'s> {
         }
         let properties = self.properties()?;
         let (required, first) = (self.required(), properties.keys().next()?.as_str());
-        let keys = if required.is_empty() { vec![first] } else { required };
-        let entry = |key: &str| Some((key.to_owned(), Expected::new(root, properties.get(key)?).example?));
-        keys.into_iter().map(entry).collect::<Option<Map<_, _>>>().map(Value::Object)
+        let keys = if required.is_empty() {
+            vec![first]
+        } else {
+            required
+        };
+        let entry = |key: &str| {
+            Some((
+                key.to_owned(),
+                Expected::new(root, properties.get(key)?).example?,
+            ))
+        };
+        keys.into_iter()
+            .map(entry)
+            .collect::<Option<Map<_, _>>>()
+            .map(Value::Object)
     }
 }
 
@@ -139,7 +191,11 @@ impl<'s> Check<'s> {
     fn fault(&mut self, message: impl Into<String>) {
         if self.faults.len() < MAX_FAULTS {
             let (path, message) = (self.path.clone(), message.into());
-            self.faults.push(SettingFault { path, message, kind: SettingFaultKind::Value });
+            self.faults.push(SettingFault {
+                path,
+                message,
+                kind: SettingFaultKind::Value,
+            });
         }
     }
 
@@ -156,8 +212,13 @@ impl<'s> Check<'s> {
         if value.is_null() && expected.allows_null {
             return;
         }
-        let fitting = expected.options.iter().find(|option| option.takes_type_of(value));
-        let Some(option) = fitting.or(expected.options.first()) else { return };
+        let fitting = expected
+            .options
+            .iter()
+            .find(|option| option.takes_type_of(value));
+        let Some(option) = fitting.or(expected.options.first()) else {
+            return;
+        };
         // A reader of its own has the better words, also for values of other types.
         match option.name {
             "Duration" => return self.scalar(value, |text| HumanDuration::parse(text).err()),
@@ -173,7 +234,9 @@ impl<'s> Check<'s> {
             (Some(words), Value::String(word)) => self.word(word, &words),
             (_, Value::Object(entries)) => self.entries(option, entries),
             (_, Value::Array(items)) => {
-                let Some(schema) = option.schema.get("items") else { return };
+                let Some(schema) = option.schema.get("items") else {
+                    return;
+                };
                 for (at, item) in items.iter().enumerate() {
                     self.below(at.to_string(), &Expected::new(self.root, schema), item);
                 }
@@ -185,31 +248,46 @@ impl<'s> Check<'s> {
 
     fn scalar(&mut self, value: &Value, parse: impl FnOnce(&str) -> Option<String>) {
         let text = value.as_str().map_or_else(|| to_flow(value), str::to_owned);
-        parse(&text).into_iter().for_each(|message| self.fault(message));
+        parse(&text)
+            .into_iter()
+            .for_each(|message| self.fault(message));
     }
 
     fn word(&mut self, word: &str, words: &[&str]) {
         if words.contains(&word) {
             return;
         }
-        let message = match suggest::closest_name(word, words.iter().copied(), suggest::MIN_HINT_RATIO) {
-            Some(near) => format!("`{word}` is not known here, did you mean {near}?"),
-            None => format!("`{word}` is not known here; there are {}", words.join(", ")),
-        };
+        let message =
+            match suggest::closest_name(word, words.iter().copied(), suggest::MIN_HINT_RATIO) {
+                Some(near) => format!("`{word}` is not known here, did you mean {near}?"),
+                None => format!("`{word}` is not known here; there are {}", words.join(", ")),
+            };
         self.fault(message);
     }
 
     fn entries(&mut self, option: &Alternative<'s>, entries: &Map<String, Value>) {
         let properties = option.properties();
         let others = option.schema.get("additionalProperties");
-        let known: Vec<&str> = properties.into_iter().flat_map(|map| map.keys().map(String::as_str)).collect();
+        let known: Vec<&str> = properties
+            .into_iter()
+            .flat_map(|map| map.keys().map(String::as_str))
+            .collect();
         for (key, value) in entries {
-            match (properties.and_then(|properties| properties.get(key)), others) {
-                (Some(schema), _) => self.below(key.clone(), &Expected::new(self.root, schema), value),
+            match (
+                properties.and_then(|properties| properties.get(key)),
+                others,
+            ) {
+                (Some(schema), _) => {
+                    self.below(key.clone(), &Expected::new(self.root, schema), value)
+                }
                 (None, Some(Value::Bool(false))) if self.faults.len() < MAX_FAULTS => {
                     let path = self.path.iter().chain([key]).cloned().collect();
                     let message = unknown_key_message(key, &known);
-                    self.faults.push(SettingFault { path, message, kind: SettingFaultKind::UnknownKey });
+                    self.faults.push(SettingFault {
+                        path,
+                        message,
+                        kind: SettingFaultKind::UnknownKey,
+                    });
                 }
                 (None, Some(schema @ Value::Object(_))) => {
                     self.below(key.clone(), &Expected::new(self.root, schema), value);
@@ -219,21 +297,35 @@ impl<'s> Check<'s> {
         }
         // A key that is there under another name is reported already.
         let unknown = entries.keys().filter(|key| !known.contains(&key.as_str()));
-        let advice: Vec<String> = unknown.map(|key| unknown_key_message(key, &known)).collect();
-        let is_absent =
-            |key: &&str| !entries.contains_key(*key) && !advice.iter().any(|message| suggests_key(message, key));
+        let advice: Vec<String> = unknown
+            .map(|key| unknown_key_message(key, &known))
+            .collect();
+        let is_absent = |key: &&str| {
+            !entries.contains_key(*key) && !advice.iter().any(|message| suggests_key(message, key))
+        };
         for key in option.required().into_iter().filter(is_absent) {
-            let example = properties.and_then(|map| Expected::new(self.root, map.get(key)?).example);
-            let example = example.map(|example| format!(", e.g. `{key}: {}`", to_flow(&example))).unwrap_or_default();
+            let example =
+                properties.and_then(|map| Expected::new(self.root, map.get(key)?).example);
+            let example = example
+                .map(|example| format!(", e.g. `{key}: {}`", to_flow(&example)))
+                .unwrap_or_default();
             self.path.push(key.to_owned());
             self.fault(format!("is missing{example}"));
             self.path.pop();
-            self.faults.iter_mut().last().into_iter().for_each(|fault| fault.kind = SettingFaultKind::MissingKey);
+            self.faults
+                .iter_mut()
+                .last()
+                .into_iter()
+                .for_each(|fault| fault.kind = SettingFaultKind::MissingKey);
         }
     }
 
     fn number(&mut self, expected: &Expected<'_>, option: &Alternative<'_>, value: &Value) {
-        let format = option.schema.get("format").and_then(Value::as_str).unwrap_or_default();
+        let format = option
+            .schema
+            .get("format")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         let least = option.schema.get("minimum").and_then(Value::as_f64);
         let is_whole = value.is_i64() || value.is_u64();
         if option.kind() == Some("integer") && !is_whole {
@@ -243,13 +335,22 @@ impl<'s> Check<'s> {
             && number < least
         {
             self.fault(format!("{least} or more is expected here"));
-        } else if format == "uint32" && value.as_u64().is_none_or(|number| number > u64::from(u32::MAX)) {
+        } else if format == "uint32"
+            && value
+                .as_u64()
+                .is_none_or(|number| number > u64::from(u32::MAX))
+        {
             self.fault(format!("{} or less is expected here", u32::MAX));
         }
     }
 
     /// What is expected in place of a value of another type, and how to write this value.
-    fn wrong_type_message(&self, expected: &Expected<'s>, option: &Alternative<'s>, value: &Value) -> String {
+    fn wrong_type_message(
+        &self,
+        expected: &Expected<'s>,
+        option: &Alternative<'s>,
+        value: &Value,
+    ) -> String {
         let kind = option.kind().unwrap_or("string");
         let noun = match kind {
             "object" => "a map",
@@ -263,16 +364,26 @@ impl<'s> Check<'s> {
         match self.corrected(option, kind, value) {
             // The value may be a secret, so it is not shown.
             Some(Value::String(_)) => format!("{noun} is expected here: put the value in quotes"),
-            Some(right) if value.is_object() && self.path.last().is_some_and(|key| key == "env") => {
+            Some(right)
+                if value.is_object() && self.path.last().is_some_and(|key| key == "env") =>
+            {
                 let right = self.with_key(&right);
-                format!("{noun} is expected here: write `{right}`; `environment` sets variables of a program")
+                format!(
+                    "{noun} is expected here: write `{right}`; `environment` sets variables of a program"
+                )
             }
             Some(right) => format!("{noun} is expected here: write `{}`", self.with_key(&right)),
             None if value.is_null() => {
-                format!("the value is missing: {noun} is expected here{}", self.keyed_example(expected))
+                format!(
+                    "the value is missing: {noun} is expected here{}",
+                    self.keyed_example(expected)
+                )
             }
             None if kind == "object" && value.as_str().is_some_and(is_missing_space) => {
-                format!("{noun} is expected here; a space is missing after the `:` in `{}`", abbreviate(value))
+                format!(
+                    "{noun} is expected here; a space is missing after the `:` in `{}`",
+                    abbreviate(value)
+                )
             }
             None => format!("{noun} is expected here{}", self.keyed_example(expected)),
         }
@@ -281,22 +392,32 @@ impl<'s> Check<'s> {
     /// The value in the right form, if it is obvious.
     fn corrected(&self, option: &Alternative<'s>, kind: &str, value: &Value) -> Option<Value> {
         let fits = |schema: &'s Value, value: &Value| {
-            let mut check = Check { root: self.root, path: Vec::new(), faults: Vec::new() };
+            let mut check = Check {
+                root: self.root,
+                path: Vec::new(),
+                faults: Vec::new(),
+            };
             check.value(&Expected::new(self.root, schema), value);
             check.faults.is_empty()
         };
         match (kind, value) {
-            ("string", Value::Number(_) | Value::Bool(_)) if option.words().is_none() => Some(value.to_string().into()),
+            ("string", Value::Number(_) | Value::Bool(_)) if option.words().is_none() => {
+                Some(value.to_string().into())
+            }
             ("boolean", Value::String(word)) => match word.to_lowercase().as_str() {
                 "yes" | "on" | "true" | "1" => Some(true.into()),
                 "no" | "off" | "false" | "0" => Some(false.into()),
                 _ => None,
             },
             ("integer" | "number", Value::String(text)) => {
-                let number: Value = serde_json::from_str(text.trim()).ok().filter(Value::is_number)?;
+                let number: Value = serde_json::from_str(text.trim())
+                    .ok()
+                    .filter(Value::is_number)?;
                 (kind == "number" || number.is_u64()).then_some(number)
             }
-            ("array", Value::String(line)) if self.path.last().is_some_and(|key| key == "command") => {
+            ("array", Value::String(line))
+                if self.path.last().is_some_and(|key| key == "command") =>
+            {
                 Some(line.split_whitespace().map(Value::from).collect())
             }
             ("array", Value::Object(map)) if self.path.last().is_some_and(|key| key == "env") => {
@@ -311,7 +432,8 @@ impl<'s> Check<'s> {
                 }
                 // A name in place of a map that needs only a name.
                 let (option, kind) = (Expected::new(self.root, item).options.pop()?, "object");
-                self.corrected(&option, kind, value).map(|item| vec![item].into())
+                self.corrected(&option, kind, value)
+                    .map(|item| vec![item].into())
             }
             ("object", Value::Null | Value::Object(_)) => None,
             ("object", Value::Array(pairs)) if option.properties().is_none() => {
@@ -323,7 +445,9 @@ impl<'s> Check<'s> {
                 pairs.filter(|pairs| !pairs.is_empty()).map(Value::Object)
             }
             ("object", _) if !value.as_str().is_some_and(is_missing_space) => {
-                let [key] = option.required()[..] else { return None };
+                let [key] = option.required()[..] else {
+                    return None;
+                };
                 let schema = option.properties()?.get(key)?;
                 fits(schema, value).then(|| serde_json::json!({key: value}))
             }
@@ -341,18 +465,28 @@ impl<'s> Check<'s> {
 
     fn keyed_example(&self, expected: &Expected<'_>) -> String {
         let example = expected.example.as_ref();
-        example.map(|example| format!(", e.g. `{}`", self.with_key(example))).unwrap_or_default()
+        example
+            .map(|example| format!(", e.g. `{}`", self.with_key(example)))
+            .unwrap_or_default()
     }
 }
 
 fn example_text(expected: &Expected<'_>) -> String {
-    expected.example.as_ref().map(|example| format!(", e.g. {}", to_flow(example))).unwrap_or_default()
+    expected
+        .example
+        .as_ref()
+        .map(|example| format!(", e.g. {}", to_flow(example)))
+        .unwrap_or_default()
 }
 
 /// Whether a text was meant as a map: `kind:http` is a text, because a map needs a space after `:`.
 pub(crate) fn is_missing_space(text: &str) -> bool {
-    let word = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let word =
+        |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     text.split_once(':').is_some_and(|(key, rest)| {
-        word(key) && !rest.is_empty() && !rest.starts_with("//") && !rest.starts_with(char::is_whitespace)
+        word(key)
+            && !rest.is_empty()
+            && !rest.starts_with("//")
+            && !rest.starts_with(char::is_whitespace)
     })
 }

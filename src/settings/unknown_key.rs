@@ -2,39 +2,119 @@
 
 use crate::suggest;
 
-/// Keys that other programs have, or that belong elsewhere: the key, a known key of the place where it is not known, and
-/// what to write.
+/// Keys that other programs have, or that belong elsewhere: the key, a known key of the place where
+/// it is not known, and what to write.
 const ADVICE: &[(&str, &str, &str)] = &[
     ("optional", "minLength", "write `required: false`"),
     ("values", "minLength", "write `enum: [a, b]`"),
     ("choices", "minLength", "write `enum: [a, b]`"),
-    ("url", "request", "it belongs below `request`: `request: {url: …}`"),
-    ("method", "request", "it belongs below `request`: `request: {method: …, url: …}`"),
-    ("headers", "request", "it belongs below `request`: `request: {url: …, headers: …}`"),
-    ("query", "request", "it belongs below `request`: `request: {url: …, query: …}`"),
-    ("body", "request", "it belongs below `request`: `request: {url: …, body: …}`"),
-    ("json", "request", "it belongs below `request`: `request: {url: …, json: …}`"),
-    ("form", "request", "it belongs below `request`: `request: {url: …, form: …}`"),
-    ("allow_private", "request", "it belongs below `request`: `request: {url: …, allow_private: true}`"),
-    ("pick", "request", "it belongs below `response`: `response: {pick: …}`"),
-    ("error_when", "request", "it belongs below `response`: `response: {error_when: …}`"),
-    ("args", "command", "write the arguments in `command`, after the program: `command: [wc, -w]`"),
-    ("arguments", "command", "write the arguments in `command`, after the program: `command: [wc, -w]`"),
+    (
+        "url",
+        "request",
+        "it belongs below `request`: `request: {url: …}`",
+    ),
+    (
+        "method",
+        "request",
+        "it belongs below `request`: `request: {method: …, url: …}`",
+    ),
+    (
+        "headers",
+        "request",
+        "it belongs below `request`: `request: {url: …, headers: …}`",
+    ),
+    (
+        "query",
+        "request",
+        "it belongs below `request`: `request: {url: …, query: …}`",
+    ),
+    (
+        "body",
+        "request",
+        "it belongs below `request`: `request: {url: …, body: …}`",
+    ),
+    (
+        "json",
+        "request",
+        "it belongs below `request`: `request: {url: …, json: …}`",
+    ),
+    (
+        "form",
+        "request",
+        "it belongs below `request`: `request: {url: …, form: …}`",
+    ),
+    (
+        "allow_private",
+        "request",
+        "it belongs below `request`: `request: {url: …, allow_private: true}`",
+    ),
+    (
+        "pick",
+        "request",
+        "it belongs below `response`: `response: {pick: …}`",
+    ),
+    (
+        "error_when",
+        "request",
+        "it belongs below `response`: `response: {error_when: …}`",
+    ),
+    (
+        "args",
+        "command",
+        "write the arguments in `command`, after the program: `command: [wc, -w]`",
+    ),
+    (
+        "arguments",
+        "command",
+        "write the arguments in `command`, after the program: `command: [wc, -w]`",
+    ),
     ("cwd", "workdir", "write `workdir`"),
-    ("cwd", "command", "the working folder is the manifest's folder"),
-    ("cwd", "module", "the working folder is the manifest's folder"),
-    ("type", "trust_hints", "leave it out: `url` or `command` says how the server is reached"),
-    ("transport", "trust_hints", "leave it out: `url` or `command` says how the server is reached"),
+    (
+        "cwd",
+        "command",
+        "the working folder is the manifest's folder",
+    ),
+    (
+        "cwd",
+        "module",
+        "the working folder is the manifest's folder",
+    ),
+    (
+        "type",
+        "trust_hints",
+        "leave it out: `url` or `command` says how the server is reached",
+    ),
+    (
+        "transport",
+        "trust_hints",
+        "leave it out: `url` or `command` says how the server is reached",
+    ),
     ("query", "statement", "write `statement`"),
     ("sql", "statement", "write `statement`"),
-    ("url", "statement", "write `database`, e.g. `database: sqlite://shop.db`"),
-    ("url", "document", "write `document` for the OpenAPI document, `base_url` for the address of the API"),
+    (
+        "url",
+        "statement",
+        "write `database`, e.g. `database: sqlite://shop.db`",
+    ),
+    (
+        "url",
+        "document",
+        "write `document` for the OpenAPI document, `base_url` for the address of the API",
+    ),
     ("file", "document", "write `document`"),
     ("spec", "document", "write `document`"),
     ("file", "functions", "write `module`"),
     ("path", "functions", "write `module`"),
-    ("port", "listen", "it is part of `listen`: `listen: 127.0.0.1:7411`"),
-    ("host", "listen", "it is part of `listen`: `listen: 127.0.0.1:7411`"),
+    (
+        "port",
+        "listen",
+        "it is part of `listen`: `listen: 127.0.0.1:7411`",
+    ),
+    (
+        "host",
+        "listen",
+        "it is part of `listen`: `listen: 127.0.0.1:7411`",
+    ),
     ("cors", "allowed_origins", "write `allowed_origins`"),
     ("path", "durability", "write `url: sqlite://FILE`"),
     ("file", "durability", "write `url: sqlite://FILE`"),
@@ -46,18 +126,32 @@ const ADVICE: &[(&str, &str, &str)] = &[
     ("api_key", "base_url", "write `key`"),
     ("url", "base_url", "write `base_url`"),
     ("model", "base_url", "write `name`"),
-    ("sandbox", "command", "this version runs programs without a sandbox"),
-    ("<<", "", "YAML's merge keys are not supported: write the keys of the other map here"),
+    (
+        "sandbox",
+        "command",
+        "this version runs programs without a sandbox",
+    ),
+    (
+        "<<",
+        "",
+        "YAML's merge keys are not supported: write the keys of the other map here",
+    ),
 ];
 
 /// What to write in place of a key that is not among `known`.
 pub(crate) fn unknown_key_message<S: AsRef<str>>(key: &str, known: &[S]) -> String {
     let is_known = |name: &str| known.iter().any(|known| known.as_ref() == name);
-    let advice = ADVICE.iter().find(|(slip, beside, _)| *slip == key && (beside.is_empty() || is_known(beside)));
+    let advice = ADVICE
+        .iter()
+        .find(|(slip, beside, _)| *slip == key && (beside.is_empty() || is_known(beside)));
     if let Some((.., advice)) = advice {
         return format!("unknown key; {advice}");
     }
-    match suggest::closest_name(key, known.iter().map(AsRef::as_ref), suggest::MIN_HINT_RATIO) {
+    match suggest::closest_name(
+        key,
+        known.iter().map(AsRef::as_ref),
+        suggest::MIN_HINT_RATIO,
+    ) {
         Some(near) => format!("unknown key, did you mean {near}?"),
         None => {
             let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();

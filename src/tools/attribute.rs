@@ -56,14 +56,17 @@ pub struct Conversion<R> {
     convert: fn(R) -> Result<ToolResult, ToolError>,
 }
 
-/// The return type of a function. It chooses the conversion by method resolution. A `Result` has an inherent method;
-/// any other type has the method of [`Plain`]. This also works for an alias of a `Result`, which a macro cannot
-/// recognize.
+/// The return type of a function. It chooses the conversion by method resolution. A `Result` has an
+/// inherent method; any other type has the method of [`Plain`]. This also works for an alias of a
+/// `Result`, which a macro cannot recognize.
 pub struct Returned<R>(PhantomData<fn() -> R>);
 
 impl<R> Returned<R> {
     /// A marker for the type.
-    #[expect(clippy::new_without_default, reason = "it stands for a type and has no value of its own")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "it stands for a type and has no value of its own"
+    )]
     pub fn new() -> Self {
         Self(PhantomData)
     }
@@ -76,7 +79,10 @@ impl<T, E> Returned<Result<T, E>> {
         T: ToolOutput,
         E: Into<ToolError>,
     {
-        Conversion { schema: T::schema, convert: |returned| returned.map_err(Into::into)?.into_result() }
+        Conversion {
+            schema: T::schema,
+            convert: |returned| returned.map_err(Into::into)?.into_result(),
+        }
     }
 }
 
@@ -88,7 +94,10 @@ pub trait Plain<R> {
         Self: Sized,
         R: ToolOutput,
     {
-        Conversion { schema: R::schema, convert: R::into_result }
+        Conversion {
+            schema: R::schema,
+            convert: R::into_result,
+        }
     }
 }
 
@@ -100,7 +109,12 @@ pub fn json(value: impl Into<Value>) -> Value {
 }
 
 /// Sets an async function as the tool's runner, with the schemas of its types.
-pub fn call<A, R, F, Fut>(tool: Tool<()>, conversion: Conversion<R>, takes_context: bool, function: F) -> Tool
+pub fn call<A, R, F, Fut>(
+    tool: Tool<()>,
+    conversion: Conversion<R>,
+    takes_context: bool,
+    function: F,
+) -> Tool
 where
     A: DeserializeOwned + JsonSchema + Send + 'static,
     R: 'static,
@@ -115,15 +129,21 @@ where
 }
 
 /// Sets a function that may block as the tool's runner, with the schemas of its types.
-pub fn call_blocking<A, R, F>(tool: Tool<()>, conversion: Conversion<R>, takes_context: bool, function: F) -> Tool
+pub fn call_blocking<A, R, F>(
+    tool: Tool<()>,
+    conversion: Conversion<R>,
+    takes_context: bool,
+    function: F,
+) -> Tool
 where
     A: DeserializeOwned + JsonSchema + Send + 'static,
     R: 'static,
     F: Fn(A, ToolContext) -> R + Send + Sync + 'static,
 {
     let Conversion { schema, convert } = conversion;
-    with_schemas::<A>(tool, schema())
-        .run_blocking(takes_context, move |arguments, context| convert(function(decode_arguments(arguments)?, context)))
+    with_schemas::<A>(tool, schema()).run_blocking(takes_context, move |arguments, context| {
+        convert(function(decode_arguments(arguments)?, context))
+    })
 }
 
 fn with_schemas<A: JsonSchema>(tool: Tool<()>, output_schema: Option<Value>) -> Tool<()> {

@@ -3,8 +3,8 @@
 use crate::blocking;
 use crate::call::ToolError;
 
-/// Runs `work` on a blocking thread. A panic continues in the caller, and the attempt layer catches it like any panic
-/// of a tool.
+/// Runs `work` on a blocking thread. A panic continues in the caller, and the attempt layer catches
+/// it like any panic of a tool.
 pub(super) async fn run_on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {

@@ -1,5 +1,5 @@
-//! The interface between the manifest and the kinds of tools: what a kind gets for building a runner, and the faults
-//! that it reports.
+//! The interface between the manifest and the kinds of tools: what a kind gets for building a
+//! runner, and the faults that it reports.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,8 @@ use crate::suggest::{MIN_HINT_RATIO, closest_name};
 /// A setting of a tool in the manifest that cannot work, or probably not as intended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFault {
-    /// The keys from the tool's entry to the setting, e.g. `["request", "url"]`. List positions are numbers.
+    /// The keys from the tool's entry to the setting, e.g. `["request", "url"]`. List positions are
+    /// numbers.
     pub path: Vec<String>,
     /// A sentence: what is wrong, and what would be right.
     pub message: String,
@@ -51,12 +52,20 @@ impl ConfigFault {
     /// A fault that prevents the tool from running.
     pub fn error(path: &[&str], message: impl Into<String>) -> Self {
         let path = path.iter().map(|&key| key.to_owned()).collect();
-        Self { path, message: message.into(), warning: false, rule: FaultRule::default() }
+        Self {
+            path,
+            message: message.into(),
+            warning: false,
+            rule: FaultRule::default(),
+        }
     }
 
     /// A fault with which the tool can run, but probably not as intended.
     pub fn warning(path: &[&str], message: impl Into<String>) -> Self {
-        Self { warning: true, ..Self::error(path, message) }
+        Self {
+            warning: true,
+            ..Self::error(path, message)
+        }
     }
 
     /// The same fault under another rule.
@@ -76,8 +85,8 @@ pub struct BuildContext<'a> {
     pub context_fields: &'a [String],
     /// The effect that the tool is declared to have.
     pub effect: Effect,
-    /// Whether the operator's manifest declares the tool. Then a literal address that the tool may not reach is only
-    /// a warning, otherwise an error.
+    /// Whether the operator's manifest declares the tool. Then a literal address that the tool may
+    /// not reach is only a warning, otherwise an error.
     pub trusted: bool,
     /// The HTTP clients that tools share.
     pub clients: &'a HttpClients,
@@ -91,36 +100,55 @@ impl BuildContext<'_> {
         let schema = self.input_schema.get("properties")?.get(name)?;
         let required = self.input_schema.get("required").and_then(Value::as_array);
         let required = required.is_some_and(|list| list.iter().any(|item| item == name));
-        Some(ParameterUse { always_present: required || schema.get("default").is_some() })
+        Some(ParameterUse {
+            always_present: required || schema.get("default").is_some(),
+        })
     }
 
-    /// Warnings about names in one brace, as in OpenAPI: `/orders/{id}`. They stay as they are. In a URL every name is
-    /// meant to be a placeholder, elsewhere only the name of a parameter.
+    /// Warnings about names in one brace, as in OpenAPI: `/orders/{id}`. They stay as they are. In
+    /// a URL every name is meant to be a placeholder, elsewhere only the name of a parameter.
     pub fn single_braces(&self, template: &Template, path: &[&str]) -> Vec<ConfigFault> {
-        let is_meant = |name: &&str| path.last() == Some(&"url") || self.parameter_use(name).is_some();
+        let is_meant =
+            |name: &&str| path.last() == Some(&"url") || self.parameter_use(name).is_some();
         let names: BTreeSet<&str> = names_in_single_braces(template).filter(is_meant).collect();
         let warning = |name: &str| {
-            let message = format!("`{{{name}}}` stays as it is: a placeholder is `{{{{ {name} }}}}`");
+            let message =
+                format!("`{{{name}}}` stays as it is: a placeholder is `{{{{ {name} }}}}`");
             ConfigFault::warning(path, message).with_rule(FaultRule::SingleBrace)
         };
         names.into_iter().map(warning).collect()
     }
 
-    /// Warnings about parameters that no placeholder names. `keys` are those where a placeholder may stand.
+    /// Warnings about parameters that no placeholder names. `keys` are those where a placeholder
+    /// may stand.
     pub fn unused_parameters(&self, used: &BTreeSet<String>, keys: &str) -> Vec<ConfigFault> {
-        let names = self.input_schema.get("properties").and_then(Value::as_object).into_iter().flatten();
-        let unused = names.map(|(name, _)| name).filter(|name| !used.contains(*name));
+        let names = self
+            .input_schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten();
+        let unused = names
+            .map(|(name, _)| name)
+            .filter(|name| !used.contains(*name));
         unused
             .map(|name| {
-                let message = format!("the parameter is not used: write `{{{{ {name} }}}}` in {keys}, or leave it out");
-                ConfigFault::warning(&["parameters", name], message).with_rule(FaultRule::UnusedParameter)
+                let message = format!(
+                    "the parameter is not used: write `{{{{ {name} }}}}` in {keys}, or leave it out"
+                );
+                ConfigFault::warning(&["parameters", name], message)
+                    .with_rule(FaultRule::UnusedParameter)
             })
             .collect()
     }
 
-    /// What the name in a placeholder stands for: a declared field of the context, or else an argument.
+    /// What the name in a placeholder stands for: a declared field of the context, or else an
+    /// argument.
     pub fn resolve_placeholder(&self, name: &str) -> Placeholder {
-        match name.strip_prefix(CONTEXT_PREFIX).filter(|field| self.declares_field(field)) {
+        match name
+            .strip_prefix(CONTEXT_PREFIX)
+            .filter(|field| self.declares_field(field))
+        {
             Some(field) => Placeholder::Context(field.to_owned()),
             None => Placeholder::Argument(name.to_owned()),
         }
@@ -138,7 +166,9 @@ impl BuildContext<'_> {
     pub fn parse_template(&self, text: &str) -> Result<Template, String> {
         let template = self.parse_styled_template(text)?;
         if template.styles().next().is_some() {
-            return Err("a style such as `| comma` is only for requests of tools of kind http".into());
+            return Err(
+                "a style such as `| comma` is only for requests of tools of kind http".into(),
+            );
         }
         Ok(template)
     }
@@ -155,12 +185,16 @@ impl BuildContext<'_> {
     pub fn unknown_placeholders(&self, template: &Template, path: &[&str]) -> Vec<ConfigFault> {
         let unknown = template.placeholders().filter_map(|placeholder| {
             let reason = self.unknown_name_message(placeholder)?;
-            Some(ConfigFault::error(path, format!("`{{{{ {placeholder} }}}}`: {reason}")))
+            Some(ConfigFault::error(
+                path,
+                format!("`{{{{ {placeholder} }}}}`: {reason}"),
+            ))
         });
         unknown.collect()
     }
 
-    /// Why a placeholder names nothing that the tool has; `None` if it names a parameter or a declared field.
+    /// Why a placeholder names nothing that the tool has; `None` if it names a parameter or a
+    /// declared field.
     pub fn unknown_name_message(&self, placeholder: &Placeholder) -> Option<String> {
         match placeholder {
             Placeholder::Argument(name) if self.parameter_use(name).is_none() => {
@@ -177,7 +211,9 @@ impl BuildContext<'_> {
     pub fn undeclared_field_message(&self, field: &str) -> String {
         match field.split_once('.') {
             Some((first, _)) => {
-                format!("a context field is a single name, not a path; `{CONTEXT_PREFIX}{first}` is all of it")
+                format!(
+                    "a context field is a single name, not a path; `{CONTEXT_PREFIX}{first}` is all of it"
+                )
             }
             None if is_field_name(field) => {
                 let declared = self.context_fields.iter().map(String::as_str);
@@ -186,8 +222,16 @@ impl BuildContext<'_> {
                         "the tool does not take this field of the context, did you mean `{CONTEXT_PREFIX}{suggestion}`?"
                     );
                 }
-                let fields: Vec<&str> = self.context_fields.iter().map(String::as_str).chain([field]).collect();
-                format!("the tool does not take this field of the context; write `context: [{}]`", fields.join(", "))
+                let fields: Vec<&str> = self
+                    .context_fields
+                    .iter()
+                    .map(String::as_str)
+                    .chain([field])
+                    .collect();
+                format!(
+                    "the tool does not take this field of the context; write `context: [{}]`",
+                    fields.join(", ")
+                )
             }
             None => "this is not a valid name of a context field".into(),
         }
@@ -200,10 +244,13 @@ pub(super) fn names_in_single_braces(template: &Template) -> impl Iterator<Item 
         Part::Text(text) => Some(text.as_str()),
         Part::Value(_) | Part::Styled(..) => None,
     });
-    let names =
-        literals.flat_map(|text| text.split('{').skip(1)).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name);
+    let names = literals
+        .flat_map(|text| text.split('{').skip(1))
+        .filter_map(|rest| rest.split_once('}'))
+        .map(|(name, _)| name);
     let is_name_char = |c: char| c.is_alphanumeric() || "_-.".contains(c);
-    names.filter(move |name| name.starts_with(char::is_alphabetic) && name.chars().all(is_name_char))
+    names
+        .filter(move |name| name.starts_with(char::is_alphabetic) && name.chars().all(is_name_char))
 }
 
 /// How a parameter is declared.

@@ -42,17 +42,20 @@ const DEFAULT_PATTERNS: [&str; 32] = [
 /// The most patterns in a list. A longer list probably names files one by one.
 const MAX_PATTERNS: usize = 256;
 /// Patterns ignore case, because on many file systems `.ENV` is `.env`. A `*` does not match a `/`.
-const MATCH_OPTIONS: MatchOptions =
-    MatchOptions { case_sensitive: false, require_literal_separator: true, require_literal_leading_dot: false };
+const MATCH_OPTIONS: MatchOptions = MatchOptions {
+    case_sensitive: false,
+    require_literal_separator: true,
+    require_literal_leading_dot: false,
+};
 
 /// The patterns of denied files.
 #[derive(Debug, Clone)]
 pub(super) struct DeniedFiles(Vec<Pattern>);
 
 impl DeniedFiles {
-    /// The patterns of `with.deny`, or the default list. A pattern without `/` is compared with each name on the
-    /// path. So it also denies everything in a matching folder. A pattern with `/` is compared with the whole path
-    /// and with the paths of the folders above it.
+    /// The patterns of `with.deny`, or the default list. A pattern without `/` is compared with
+    /// each name on the path. So it also denies everything in a matching folder. A pattern with `/`
+    /// is compared with the whole path and with the paths of the folders above it.
     pub(super) fn new(patterns: Option<Vec<String>>) -> Result<Self, ConfigFault> {
         let fault = |message: String| ConfigFault::error(&["with", "deny"], message);
         let patterns = patterns.unwrap_or_else(|| DEFAULT_PATTERNS.map(str::to_owned).to_vec());
@@ -62,31 +65,59 @@ impl DeniedFiles {
         let parse = |text: &String| {
             let text = text.trim().trim_start_matches("./").trim_matches('/');
             if text.is_empty() {
-                return Err(fault("a pattern such as .env* or secrets/** is expected; [] denies nothing".into()));
+                return Err(fault(
+                    "a pattern such as .env* or secrets/** is expected; [] denies nothing".into(),
+                ));
             }
-            Pattern::new(text).map_err(|error| fault(format!("`{text}` is not a valid pattern: {}", error.msg)))
+            Pattern::new(text)
+                .map_err(|error| fault(format!("`{text}` is not a valid pattern: {}", error.msg)))
         };
-        patterns.iter().map(parse).collect::<Result<_, _>>().map(Self)
+        patterns
+            .iter()
+            .map(parse)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// Whether the file with this path below the folder is denied.
     pub(super) fn is_denied(&self, path: &str) -> bool {
-        let names: Vec<&str> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+        let names: Vec<&str> = path
+            .split('/')
+            .filter(|name| !matches!(*name, "" | "."))
+            .collect();
         let mut paths: Vec<String> = Vec::new();
         for name in &names {
-            paths.push(paths.last().map_or_else(|| (*name).to_owned(), |above| format!("{above}/{name}")));
+            paths.push(
+                paths
+                    .last()
+                    .map_or_else(|| (*name).to_owned(), |above| format!("{above}/{name}")),
+            );
         }
-        self.0.iter().any(|pattern| match pattern.as_str().contains('/') {
-            true => paths.iter().any(|path| pattern.matches_with(path, MATCH_OPTIONS)),
-            false => names.iter().any(|name| pattern.matches_with(name, MATCH_OPTIONS)),
-        })
+        self.0
+            .iter()
+            .any(|pattern| match pattern.as_str().contains('/') {
+                true => paths
+                    .iter()
+                    .any(|path| pattern.matches_with(path, MATCH_OPTIONS)),
+                false => names
+                    .iter()
+                    .any(|name| pattern.matches_with(name, MATCH_OPTIONS)),
+            })
     }
 
     /// A sentence for the tool's description; empty if no file is denied.
     pub(super) fn description_sentence(&self) -> String {
-        match self.0.iter().map(Pattern::as_str).collect::<Vec<_>>().join(", ") {
+        match self
+            .0
+            .iter()
+            .map(Pattern::as_str)
+            .collect::<Vec<_>>()
+            .join(", ")
+        {
             patterns if patterns.is_empty() => String::new(),
-            patterns => format!(" Files and folders that match one of these patterns are not read: {patterns}."),
+            patterns => format!(
+                " Files and folders that match one of these patterns are not read: {patterns}."
+            ),
         }
     }
 }
@@ -96,8 +127,10 @@ mod tests {
     use super::*;
 
     fn denied(patterns: &[&str]) -> DeniedFiles {
-        DeniedFiles::new(Some(patterns.iter().map(|text| (*text).to_owned()).collect()))
-            .unwrap_or_else(|fault| panic!("{fault:?}"))
+        DeniedFiles::new(Some(
+            patterns.iter().map(|text| (*text).to_owned()).collect(),
+        ))
+        .unwrap_or_else(|fault| panic!("{fault:?}"))
     }
 
     #[test]
@@ -149,21 +182,38 @@ mod tests {
     #[test]
     fn patterns_replace_the_default() {
         let files = denied(&["secrets/**", "/top.txt", "*.bak"]);
-        for path in ["secrets/a", "secrets/a/b", "top.txt", "sub/x.BAK", "old.bak/inside"] {
+        for path in [
+            "secrets/a",
+            "secrets/a/b",
+            "top.txt",
+            "sub/x.BAK",
+            "old.bak/inside",
+        ] {
             assert!(files.is_denied(path), "{path}");
         }
         for path in [".env", "sub/secrets", "other/secrets/a"] {
             assert!(!files.is_denied(path), "{path}");
         }
-        assert!(denied(&["secrets/keys"]).is_denied("secrets/keys/one"), "what is in a denied folder");
+        assert!(
+            denied(&["secrets/keys"]).is_denied("secrets/keys/one"),
+            "what is in a denied folder"
+        );
         let nothing = denied(&[]);
         assert!(!nothing.is_denied(".env") && nothing.description_sentence().is_empty());
     }
 
     #[test]
     fn invalid_patterns_are_rejected() {
-        for patterns in [vec![String::new()], vec!["/".into()], vec!["a[".into()], vec!["x".into(); MAX_PATTERNS + 1]] {
-            assert!(DeniedFiles::new(Some(patterns.clone())).is_err(), "{patterns:?}");
+        for patterns in [
+            vec![String::new()],
+            vec!["/".into()],
+            vec!["a[".into()],
+            vec!["x".into(); MAX_PATTERNS + 1],
+        ] {
+            assert!(
+                DeniedFiles::new(Some(patterns.clone())).is_err(),
+                "{patterns:?}"
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Reads files below one folder, for tools whose arguments name files.
 //!
-//! The folder is opened once, when the tool is built, and cap-std resolves every path inside it. No `..`, symlink or
-//! absolute path leads out, even if files are renamed meanwhile. Only regular files are opened. Opening never blocks,
-//! so a FIFO or a device cannot stall a call.
+//! The folder is opened once, when the tool is built, and cap-std resolves every path inside it. No
+//! `..`, symlink or absolute path leads out, even if files are renamed meanwhile. Only regular
+//! files are opened. Opening never blocks, so a FIFO or a device cannot stall a call.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -33,9 +33,13 @@ impl Folder {
     pub(super) fn open(root: &Path, base: &Path) -> Result<Self, ConfigFault> {
         let root = base.join(root);
         Self::open_path(&root).map_err(|error| {
-            // Without the `.` components, for the message: `.` and `./notes` are joined to `././notes`.
+            // Without the `.` components, for the message: `.` and `./notes` are joined to
+            // `././notes`.
             let shown: PathBuf = root.components().collect();
-            ConfigFault::error(&["with", "root"], format!("cannot open the folder {}: {error}", shown.display()))
+            ConfigFault::error(
+                &["with", "root"],
+                format!("cannot open the folder {}: {error}", shown.display()),
+            )
         })
     }
 
@@ -44,30 +48,46 @@ impl Folder {
         Dir::open_ambient_dir(path, ambient_authority()).map(|dir| Self(Arc::new(dir)))
     }
 
-    /// Opens the regular file at `path`, unless it is denied. Both the given path and the path to which links lead
-    /// are checked, each relative to the folder.
+    /// Opens the regular file at `path`, unless it is denied. Both the given path and the path to
+    /// which links lead are checked, each relative to the folder.
     pub(super) fn open_unless_denied<'a>(
         &self,
         path: &'a str,
         denied: impl Fn(&str) -> bool,
         context: &'a ToolContext,
     ) -> Result<OpenedFile<'a>, ToolError> {
-        let denied_error = || file_error(path, "is not read: the operator has denied files of this kind");
-        // Checked before any access to the folder: the error must not show whether a denied file exists.
+        let denied_error = || {
+            file_error(
+                path,
+                "is not read: the operator has denied files of this kind",
+            )
+        };
+        // Checked before any access to the folder: the error must not show whether a denied file
+        // exists.
         if denied(path) {
             return Err(denied_error());
         }
-        let resolve = || self.0.canonicalize(path).map_err(|error| io_error(path, &error));
+        let resolve = || {
+            self.0
+                .canonicalize(path)
+                .map_err(|error| io_error(path, &error))
+        };
         let resolved = resolve()?;
         if denied(&resolved.to_string_lossy()) {
             return Err(denied_error());
         }
-        // A link may be changed between the check and the opening. So two conditions must hold after the opening. The
-        // checked path leads to the opened file (same device and inode), and `path` still resolves to the checked
-        // path. Otherwise a denied file could be read.
+        // A link may be changed between the check and the opening. So two conditions must hold
+        // after the opening. The checked path leads to the opened file (same device and inode), and
+        // `path` still resolves to the checked path. Otherwise a denied file could be read.
         let opened = self.open_regular_file(path, context)?;
-        let checked = self.0.symlink_metadata(&resolved).map_err(|error| io_error(path, &error))?;
-        let open = opened.file.metadata().map_err(|error| io_error(path, &error))?;
+        let checked = self
+            .0
+            .symlink_metadata(&resolved)
+            .map_err(|error| io_error(path, &error))?;
+        let open = opened
+            .file
+            .metadata()
+            .map_err(|error| io_error(path, &error))?;
         let is_same_file = (checked.dev(), checked.ino()) == (open.dev(), open.ino());
         if is_same_file && resolve()? == resolved {
             Ok(opened)
@@ -77,34 +97,62 @@ impl Folder {
     }
 
     /// Opens the file at `path` if it is a regular file.
-    fn open_regular_file<'a>(&self, path: &'a str, context: &'a ToolContext) -> Result<OpenedFile<'a>, ToolError> {
-        let not_a_file =
-            |is_dir| file_error(path, if is_dir { "is a folder, not a file" } else { "is not a regular file" });
+    fn open_regular_file<'a>(
+        &self,
+        path: &'a str,
+        context: &'a ToolContext,
+    ) -> Result<OpenedFile<'a>, ToolError> {
+        let not_a_file = |is_dir| {
+            file_error(
+                path,
+                if is_dir {
+                    "is a folder, not a file"
+                } else {
+                    "is not a regular file"
+                },
+            )
+        };
         let failed = |error| io_error(path, &error);
         let metadata = self.0.metadata(path).map_err(failed)?;
         if !metadata.is_file() {
             return Err(not_a_file(metadata.is_dir()));
         }
         let mut options = OpenOptions::new();
-        options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        options
+            .read(true)
+            .custom_flags(OFlags::NONBLOCK.bits().cast_signed());
         let file = self.0.open_with(path, &options).map_err(failed)?;
         // Another file may have replaced it since the check.
         match file.metadata().map_err(failed)? {
-            opened if opened.is_file() => Ok(OpenedFile { path, file, context }),
+            opened if opened.is_file() => Ok(OpenedFile {
+                path,
+                file,
+                context,
+            }),
             opened => Err(not_a_file(opened.is_dir())),
         }
     }
 }
 
 impl OpenedFile<'_> {
-    /// The remaining bytes of the file, after `head`. More than `max_bytes` bytes in total are an error, because a part
-    /// would be useless. The error names `key`, the setting of the bound.
-    pub(super) fn read_all(self, head: Vec<u8>, max_bytes: usize, key: &str) -> Result<Vec<u8>, ToolError> {
+    /// The remaining bytes of the file, after `head`. More than `max_bytes` bytes in total are an
+    /// error, because a part would be useless. The error names `key`, the setting of the bound.
+    pub(super) fn read_all(
+        self,
+        head: Vec<u8>,
+        max_bytes: usize,
+        key: &str,
+    ) -> Result<Vec<u8>, ToolError> {
         let (path, mut bytes) = (self.path, head);
         let room = (max_bytes + 1).saturating_sub(bytes.len()) as u64;
-        self.take(room).read_to_end(&mut bytes).map_err(|error| io_error(path, &error))?;
+        self.take(room)
+            .read_to_end(&mut bytes)
+            .map_err(|error| io_error(path, &error))?;
         if bytes.len() > max_bytes {
-            return Err(file_error(path, &format!("is longer than {} (`{key}`)", ByteSize(max_bytes as u64))));
+            return Err(file_error(
+                path,
+                &format!("is longer than {} (`{key}`)", ByteSize(max_bytes as u64)),
+            ));
         }
         Ok(bytes)
     }
@@ -113,33 +161,42 @@ impl OpenedFile<'_> {
 /// A read fails after the call is cancelled or its deadline has passed, because a file may be long.
 impl Read for OpenedFile<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.context.cancelled.is_cancelled() || tokio::time::Instant::now() > self.context.deadline {
+        if self.context.cancelled.is_cancelled()
+            || tokio::time::Instant::now() > self.context.deadline
+        {
             return Err(io::ErrorKind::TimedOut.into());
         }
         self.file.read(into)
     }
 }
 
-/// A URI for a file below the folder. It shows the folder as the root, so that the real path stays hidden.
+/// A URI for a file below the folder. It shows the folder as the root, so that the real path stays
+/// hidden.
 pub(super) fn file_uri(path: &str) -> String {
-    let Ok(mut url) = Url::parse("file:///") else { return String::new() };
+    let Ok(mut url) = Url::parse("file:///") else {
+        return String::new();
+    };
     if let Ok(mut segments) = url.path_segments_mut() {
-        segments.pop_if_empty().extend(path.split('/').filter(|segment| !segment.is_empty()));
+        segments
+            .pop_if_empty()
+            .extend(path.split('/').filter(|segment| !segment.is_empty()));
     }
     url.into()
 }
 
-/// The error for a failed file operation. It never contains the system's message, which may hold a path outside of
-/// the folder.
+/// The error for a failed file operation. It never contains the system's message, which may hold a
+/// path outside of the folder.
 pub(super) fn io_error(path: &str, error: &io::Error) -> ToolError {
     match error.kind() {
-        io::ErrorKind::NotFound => {
-            file_error(path, "does not exist: paths are relative to the folder that this tool reads")
-        }
+        io::ErrorKind::NotFound => file_error(
+            path,
+            "does not exist: paths are relative to the folder that this tool reads",
+        ),
         // Without a number of the operating system, this is the refusal of cap-std.
-        io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => {
-            file_error(path, "leads out of the folder that this tool reads: use a path relative to it")
-        }
+        io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => file_error(
+            path,
+            "leads out of the folder that this tool reads: use a path relative to it",
+        ),
         kind => file_error(path, &format!("cannot be read: {kind}")),
     }
 }

@@ -15,15 +15,23 @@ use crate::settings::{self, SettingFault, SettingFaultKind};
 pub type BuildResult = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
 
 /// The kinds that an entry of `tools:` may have. The other kinds have sections of their own.
-pub const MANIFEST_KINDS: [Kind; 5] = [Kind::Native, Kind::Command, Kind::Http, Kind::Sql, Kind::Agent];
+pub const MANIFEST_KINDS: [Kind; 5] = [
+    Kind::Native,
+    Kind::Command,
+    Kind::Http,
+    Kind::Sql,
+    Kind::Agent,
+];
 
 /// The kind with this name, if an entry of `tools:` may have it.
 pub fn parse_manifest_kind(word: &str) -> Option<Kind> {
-    MANIFEST_KINDS.into_iter().find(|kind| kind.as_str() == word)
+    MANIFEST_KINDS
+        .into_iter()
+        .find(|kind| kind.as_str() == word)
 }
 
-/// A tool of this kind with the defaults of the kind. An agent has the parameters of a task. A statement only reads
-/// (its database enforces that).
+/// A tool of this kind with the defaults of the kind. An agent has the parameters of a task. A
+/// statement only reads (its database enforces that).
 pub fn tool_with_defaults(kind: Kind, name: &str) -> Tool<()> {
     let mut tool = Tool::new(name, "");
     tool.kind = kind;
@@ -57,18 +65,26 @@ pub fn manifest_schema(kind: Kind, generator: &mut SchemaGenerator) -> schemars:
     }
 }
 
-/// Builds the runner from the kind's own keys. `None` for kinds that are not built from an entry: native, Python and
-/// MCP tools.
+/// Builds the runner from the kind's own keys. `None` for kinds that are not built from an entry:
+/// native, Python and MCP tools.
 pub fn build_runner(kind: Kind, config: Value, context: &BuildContext<'_>) -> Option<BuildResult> {
     match kind {
         Kind::Native | Kind::Python | Kind::Mcp => None,
-        Kind::Command => Some(decode_settings(&config, &[]).and_then(|config| command::build(config, context))),
-        Kind::Http => Some(decode_settings(&config, &[]).and_then(|config| match http::build(config, context) {
-            (Some(runner), faults) => Ok((runner, faults)),
-            (None, faults) => Err(faults),
+        Kind::Command => {
+            Some(decode_settings(&config, &[]).and_then(|config| command::build(config, context)))
+        }
+        Kind::Http => Some(decode_settings(&config, &[]).and_then(|config| {
+            match http::build(config, context) {
+                (Some(runner), faults) => Ok((runner, faults)),
+                (None, faults) => Err(faults),
+            }
         })),
-        Kind::Sql => Some(decode_settings(&config, &[]).and_then(|config| sql::build(config, context))),
-        Kind::Agent => Some(decode_settings(&config, &[]).and_then(|config| agent::build(config, context))),
+        Kind::Sql => {
+            Some(decode_settings(&config, &[]).and_then(|config| sql::build(config, context)))
+        }
+        Kind::Agent => {
+            Some(decode_settings(&config, &[]).and_then(|config| agent::build(config, context)))
+        }
     }
 }
 
@@ -83,8 +99,16 @@ pub(super) fn decode_settings<T: DeserializeOwned + JsonSchema>(
             SettingFaultKind::UnknownKey => FaultRule::UnknownKey,
             SettingFaultKind::MissingKey => FaultRule::MissingKey,
         };
-        let path = prefix.iter().map(|&key| key.to_owned()).chain(fault.path).collect();
-        ConfigFault { path, rule, ..ConfigFault::error(&[], fault.message) }
+        let path = prefix
+            .iter()
+            .map(|&key| key.to_owned())
+            .chain(fault.path)
+            .collect();
+        ConfigFault {
+            path,
+            rule,
+            ..ConfigFault::error(&[], fault.message)
+        }
     };
     settings::decode(config).map_err(|faults| faults.into_iter().map(fault).collect())
 }

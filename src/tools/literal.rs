@@ -1,9 +1,9 @@
 //! Marks text that came by reference, so that it stays text.
 //!
-//! A template is parsed after its references are replaced, because a reference may hold a whole URL. A referenced
-//! value must not add placeholders. So each character of a value that could start a placeholder is replaced by a
-//! noncharacter. Unicode reserves these for use inside a program (The Unicode Standard, 23.7). The parsers restore
-//! the character.
+//! A template is parsed after its references are replaced, because a reference may hold a whole
+//! URL. A referenced value must not add placeholders. So each character of a value that could start
+//! a placeholder is replaced by a noncharacter. Unicode reserves these for use inside a program
+//! (The Unicode Standard, 23.7). The parsers restore the character.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,8 @@ use std::borrow::Cow;
 const BRACE_MARK: char = '\u{fdd0}';
 /// Replaces a `:` of a value in a statement.
 pub(super) const COLON_MARK: char = '\u{fdd1}';
-/// Marks the start of a value in a statement, if the text before it may be an incomplete placeholder.
+/// Marks the start of a value in a statement, if the text before it may be an incomplete
+/// placeholder.
 pub(super) const EDGE_MARK: char = '\u{fdd2}';
 
 /// Stand around the name of a caller's credential that a text refers to.
@@ -84,7 +85,10 @@ pub(crate) fn unescape(text: &str) -> Cow<'_, str> {
         EDGE_MARK => None,
         other => Some(other),
     };
-    text.chars().filter_map(character).collect::<String>().into()
+    text.chars()
+        .filter_map(character)
+        .collect::<String>()
+        .into()
 }
 
 /// Restores the original characters in all texts of a JSON value.
@@ -104,7 +108,9 @@ pub(crate) fn unescape_json(value: &mut serde_json::Value) {
 
 fn replace_char(value: &str, character: char, mark: char) -> Cow<'_, str> {
     match value.contains(character) {
-        true => value.replace(character, mark.encode_utf8(&mut [0; 4])).into(),
+        true => value
+            .replace(character, mark.encode_utf8(&mut [0; 4]))
+            .into(),
         false => Cow::Borrowed(value),
     }
 }
@@ -120,7 +126,10 @@ mod tests {
         for value in ["{{ x }}", "{", "a:b::c", "plain", "{{:x}}"] {
             assert!(!escape_for_template(value).contains('{'), "{value}");
             assert_eq!(unescape(&escape_for_template(value)), value);
-            assert!(!escape_for_statement("a = :", value).contains(':'), "{value}");
+            assert!(
+                !escape_for_statement("a = :", value).contains(':'),
+                "{value}"
+            );
             assert_eq!(unescape(&escape_for_statement("a = :", value)), value);
         }
         let mut nested = json!({"a": [escape_for_template("{{ x }}"), 1, null]});
@@ -131,7 +140,12 @@ mod tests {
     #[test]
     fn caller_references_are_split_off() {
         let text = format!("a{}{}b", caller_reference("X"), caller_reference("Y"));
-        let expected = [Piece::Text("a"), Piece::Credential("X"), Piece::Credential("Y"), Piece::Text("b")];
+        let expected = [
+            Piece::Text("a"),
+            Piece::Credential("X"),
+            Piece::Credential("Y"),
+            Piece::Text("b"),
+        ];
         assert_eq!(split_caller_references(&text), expected);
         assert_eq!(remove_caller_references(&text), "aXYb");
         assert!(has_caller_reference(&text) && !has_caller_reference("${caller:X}"));
@@ -141,7 +155,10 @@ mod tests {
     #[test]
     fn value_never_extends_a_parameter_name() {
         for before in ["a = :", "a = :ci", "x:"] {
-            assert!(escape_for_statement(before, "ty").starts_with(EDGE_MARK), "{before}");
+            assert!(
+                escape_for_statement(before, "ty").starts_with(EDGE_MARK),
+                "{before}"
+            );
         }
         for before in ["", "select * from ", "a: b"] {
             assert_eq!(escape_for_statement(before, "ty"), "ty", "{before}");

@@ -1,4 +1,5 @@
-//! Tools of a listing that cannot be decoded. Each of them is left out by name, and the other tools are served.
+//! Tools of a listing that cannot be decoded. Each of them is left out by name, and the other tools
+//! are served.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -1,5 +1,5 @@
-//! Runs tools. Each kind of tool is a [`Runner`] in a file or folder of its own; [`kinds`] is the only module that
-//! knows all of them.
+//! Runs tools. Each kind of tool is a [`Runner`] in a file or folder of its own; [`kinds`] is the
+//! only module that knows all of them.
 
 pub mod agent;
 pub(crate) mod agent_directory;
@@ -40,8 +40,8 @@ pub use placeholder::{Placeholder, ValueFault, Values};
 pub use process_env::{ProcessEnv, ShutdownGuard};
 pub use runner::Runner;
 pub use source::{
-    DefinitionFingerprint, DiscoveredTool, Operations, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
-    ToolDefinitionSnapshot,
+    DefinitionFingerprint, DiscoveredTool, Operations, Source, SourceFault, SourceListing,
+    SourceStatus, StatusFn, ToolDefinitionSnapshot,
 };
 pub use sources::{SourceKind, SourceSettings};
 pub use sql::Databases;

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytesize::ByteSize;
-use reqwest::header::{ETAG, HeaderMap, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
+use reqwest::header::{
+    ETAG, HeaderMap, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
@@ -19,14 +21,16 @@ use super::http::{self, AuthConfig, Config, HttpClients};
 use super::literal::{escape_for_template, remove_caller_references};
 use super::process_env::ProcessEnv;
 use super::source::{
-    DefinitionFingerprint, DiscoveredTool, Operations, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
-    ToolDefinitionSnapshot,
+    DefinitionFingerprint, DiscoveredTool, Operations, Source, SourceFault, SourceListing,
+    SourceStatus, StatusFn, ToolDefinitionSnapshot,
 };
 use super::{BuildContext, Databases};
 use crate::blocking::run_blocking;
 use crate::call::JsonObject;
 use crate::call::units::Size;
-use crate::openapi::{Document, Import, LeftOut, Operation, Options, Selector, append_sentence, import};
+use crate::openapi::{
+    Document, Import, LeftOut, Operation, Options, Selector, append_sentence, import,
+};
 use crate::schema::Schema;
 
 /// The largest document.
@@ -131,14 +135,19 @@ impl Api {
                 let path = file.clone();
                 let read = run_blocking(move || std::fs::read_to_string(&path)).await;
                 let read = read.ok_or("the service is stopping")?;
-                let text = read.map_err(|error| format!("the document {} cannot be read: {error}", file.display()))?;
+                let text = read.map_err(|error| {
+                    format!("the document {} cannot be read: {error}", file.display())
+                })?;
                 Ok(Reading::Document(text, Validators::default()))
             }
             DocumentLocation::Url(url) => {
                 let wait = self.settings.start_timeout;
                 let fetched = timeout(wait, self.fetch(url, known)).await;
                 fetched.unwrap_or_else(|_| {
-                    Err(format!("`{}` did not send the document within {wait:?}", host_and_port(url)))
+                    Err(format!(
+                        "`{}` did not send the document within {wait:?}",
+                        host_and_port(url)
+                    ))
                 })
             }
         }
@@ -149,17 +158,28 @@ impl Api {
         let mut request = reqwest::Request::new(reqwest::Method::GET, url.clone());
         known.add_conditions(request.headers_mut());
         let host = host_and_port(url);
-        let mut response = client.send(request).await.map_err(|error| error.to_string())?;
+        let mut response = client
+            .send(request)
+            .await
+            .map_err(|error| error.to_string())?;
         let status = response.status();
         if status.as_u16() == NOT_MODIFIED && known.has_any() {
             return Ok(Reading::NotModified);
         }
         if status.is_redirection() {
-            let target = response.headers().get("location").and_then(|target| target.to_str().ok()).unwrap_or_default();
-            return Err(format!("`{host}` redirects to {target}: write the URL of the document itself"));
+            let target = response
+                .headers()
+                .get("location")
+                .and_then(|target| target.to_str().ok())
+                .unwrap_or_default();
+            return Err(format!(
+                "`{host}` redirects to {target}: write the URL of the document itself"
+            ));
         }
         if !status.is_success() {
-            return Err(format!("`{host}` answered {status} instead of the document"));
+            return Err(format!(
+                "`{host}` answered {status} instead of the document"
+            ));
         }
         let validators = Validators::from_headers(response.headers());
         let mut bytes = Vec::new();
@@ -167,7 +187,10 @@ impl Api {
         while let Some(chunk) = response.chunk().await.map_err(broken)? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() > MAX_DOCUMENT_BYTES {
-                return Err(format!("the document is larger than {}", ByteSize(MAX_DOCUMENT_BYTES as u64)));
+                return Err(format!(
+                    "the document is larger than {}",
+                    ByteSize(MAX_DOCUMENT_BYTES as u64)
+                ));
             }
         }
         let text = String::from_utf8(bytes).map_err(|_| "the document is not UTF-8")?;
@@ -175,7 +198,9 @@ impl Api {
     }
 
     async fn try_list(&self) -> Result<SourceListing, String> {
-        let Reading::Document(text, validators) = self.read_document(&Validators::default()).await? else {
+        let Reading::Document(text, validators) =
+            self.read_document(&Validators::default()).await?
+        else {
             return Err("the server did not send the document".into());
         };
         let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
@@ -186,14 +211,23 @@ impl Api {
             tool.redact_secrets(&self.process_env.redactor);
         }
         let operations = operations.into();
-        *self.state() = State { is_up: true, fault: None, listed: Some(hash), validators, operations };
+        *self.state() = State {
+            is_up: true,
+            fault: None,
+            listed: Some(hash),
+            validators,
+            operations,
+        };
         Ok(listing)
     }
 }
 
 impl Validators {
     fn from_headers(headers: &HeaderMap) -> Self {
-        Self { etag: headers.get(ETAG).cloned(), last_modified: headers.get(LAST_MODIFIED).cloned() }
+        Self {
+            etag: headers.get(ETAG).cloned(),
+            last_modified: headers.get(LAST_MODIFIED).cloned(),
+        }
     }
 
     fn has_any(&self) -> bool {
@@ -202,7 +236,10 @@ impl Validators {
 
     /// Asks for the document only if it is another version.
     fn add_conditions(&self, headers: &mut HeaderMap) {
-        for (name, value) in [(IF_NONE_MATCH, &self.etag), (IF_MODIFIED_SINCE, &self.last_modified)] {
+        for (name, value) in [
+            (IF_NONE_MATCH, &self.etag),
+            (IF_MODIFIED_SINCE, &self.last_modified),
+        ] {
             headers.extend(value.clone().map(|value| (name, value)));
         }
     }
@@ -218,10 +255,21 @@ impl Source for Api {
     }
 
     fn status(&self) -> SourceStatus {
-        let State { is_up, fault, operations, .. } = &*self.state();
+        let State {
+            is_up,
+            fault,
+            operations,
+            ..
+        } = &*self.state();
         let (fault, fault_at) = fault.clone().unzip();
         let operations = Some(operations.clone());
-        SourceStatus { is_up: *is_up, fault, fault_at, operations, ..SourceStatus::default() }
+        SourceStatus {
+            is_up: *is_up,
+            fault,
+            fault_at,
+            operations,
+            ..SourceStatus::default()
+        }
     }
 
     /// Ends when the document at a URL has changed. A file is watched with the manifest.
@@ -233,7 +281,9 @@ impl Source for Api {
             tokio::time::sleep(self.poll_interval).await;
             let known = self.state().validators.clone();
             // A document that cannot be read now does not remove tools that work.
-            let Ok(Reading::Document(text, validators)) = self.read_document(&known).await else { continue };
+            let Ok(Reading::Document(text, validators)) = self.read_document(&known).await else {
+                continue;
+            };
             let mut state = self.state();
             if state.listed != Some(Sha256::digest(text.as_bytes()).into()) {
                 return;
@@ -248,7 +298,8 @@ impl Source for Api {
 /// # Errors
 /// A sentence: the text is not a document that can be used.
 pub fn read_document(settings: &ApiSettings, text: &str) -> Result<Import, String> {
-    let document = Document::parse(text).map_err(|fault| format!("the document cannot be used: {fault}"))?;
+    let document =
+        Document::parse(text).map_err(|fault| format!("the document cannot be used: {fault}"))?;
     let options = Options {
         base_url: settings.base_url.clone(),
         document_url: match &settings.document {
@@ -270,37 +321,64 @@ fn build_tools(
     clients: &HttpClients,
     text: &str,
 ) -> Result<(SourceListing, Operations), String> {
-    let Import { found, operations, mut left_out, warnings } = read_document(settings, text)?;
-    let mut listing = SourceListing { warnings, ..SourceListing::default() };
+    let Import {
+        found,
+        operations,
+        mut left_out,
+        warnings,
+    } = read_document(settings, text)?;
+    let mut listing = SourceListing {
+        warnings,
+        ..SourceListing::default()
+    };
     for operation in operations {
         match build_tool(settings, clients, &operation) {
             Ok((tool, warnings)) => {
                 listing.tools.push(tool);
                 // A private base address is the same warning for every operation.
                 listing.warnings.extend(
-                    warnings.into_iter().filter(|warning| !listing.warnings.contains(warning)).collect::<Vec<_>>(),
+                    warnings
+                        .into_iter()
+                        .filter(|warning| !listing.warnings.contains(warning))
+                        .collect::<Vec<_>>(),
                 );
             }
             Err(reason) => left_out.push(LeftOut {
                 name: operation.name,
-                operation: format!("{} {}", operation.method.to_ascii_uppercase(), operation.path),
+                operation: format!(
+                    "{} {}",
+                    operation.method.to_ascii_uppercase(),
+                    operation.path
+                ),
                 reason,
             }),
         }
     }
     if listing.tools.is_empty() {
-        let reason =
-            left_out.first().map(|first| format!(": {}: {}", first.operation, first.reason)).unwrap_or_default();
+        let reason = left_out
+            .first()
+            .map(|first| format!(": {}: {}", first.operation, first.reason))
+            .unwrap_or_default();
         return Err(format!("none of its {found} operations is a tool{reason}"));
     }
-    for LeftOut { name, operation, reason } in &left_out {
-        listing.warnings.push(format!("the operation {operation} is left out: {reason}"));
+    for LeftOut {
+        name,
+        operation,
+        reason,
+    } in &left_out
+    {
+        listing
+            .warnings
+            .push(format!("the operation {operation} is left out: {reason}"));
         listing.skipped_names.push(name.clone());
     }
     let operations = Operations {
         found,
         imported: listing.tools.len(),
-        left_out: left_out.into_iter().map(|left_out| (left_out.operation, left_out.reason)).collect(),
+        left_out: left_out
+            .into_iter()
+            .map(|left_out| (left_out.operation, left_out.reason))
+            .collect(),
     };
     Ok((listing, operations))
 }
@@ -312,15 +390,19 @@ fn build_tool(
 ) -> Result<(DiscoveredTool, Vec<String>), String> {
     let input_schema = compilable_schema(&operation.input_schema)?;
     let output_schema = operation.output_schema.clone();
-    let output_schema = output_schema.filter(|schema| Schema::compile(Arc::new(schema.clone())).is_ok());
+    let output_schema =
+        output_schema.filter(|schema| Schema::compile(Arc::new(schema.clone())).is_ok());
     let is_at_url = matches!(settings.document, DocumentLocation::Url(_));
     let mut request = operation.request.clone();
-    remove_foreign_references(&mut request, settings.base_url.as_deref().unwrap_or_default());
+    remove_foreign_references(
+        &mut request,
+        settings.base_url.as_deref().unwrap_or_default(),
+    );
     add_entries(&mut request, "headers", &settings.headers);
     add_entries(&mut request, "query", &settings.query);
     request.insert("allow_private".into(), settings.allow_private.into());
-    let mut config: Config =
-        serde_json::from_value(json!({"request": request})).map_err(|error| format!("its request: {error}"))?;
+    let mut config: Config = serde_json::from_value(json!({"request": request}))
+        .map_err(|error| format!("its request: {error}"))?;
     config.max_output = settings.max_output;
     config.auth.clone_from(&settings.auth);
     let context = BuildContext {
@@ -334,8 +416,11 @@ fn build_tool(
     };
     let (runner, faults) = http::build(config, &context);
     let Some(runner) = runner else {
-        let errors: Vec<String> =
-            faults.into_iter().filter(|fault| !fault.warning).map(|fault| fault.message).collect();
+        let errors: Vec<String> = faults
+            .into_iter()
+            .filter(|fault| !fault.warning)
+            .map(|fault| fault.message)
+            .collect();
         return Err(errors.join("; "));
     };
     let tool = DiscoveredTool {
@@ -350,17 +435,23 @@ fn build_tool(
         max_calls: None,
         env: Vec::new(),
         snapshot: is_at_url.then(|| ToolDefinitionSnapshot {
-            fingerprint: Arc::new(fingerprint_operation(operation, settings.base_url.as_deref())),
+            fingerprint: Arc::new(fingerprint_operation(
+                operation,
+                settings.base_url.as_deref(),
+            )),
             // It sends the request of this listing, whatever the document says later.
             runner: runner.clone(),
         }),
         runner,
     };
-    Ok((tool, faults.into_iter().map(|fault| fault.message).collect()))
+    Ok((
+        tool,
+        faults.into_iter().map(|fault| fault.message).collect(),
+    ))
 }
 
-/// The schema of arguments as the service can compile it. Documents have patterns in the syntax of other languages; a
-/// model can follow such a pattern as a text.
+/// The schema of arguments as the service can compile it. Documents have patterns in the syntax of
+/// other languages; a model can follow such a pattern as a text.
 ///
 /// # Errors
 /// A sentence: the schema cannot be used.
@@ -374,8 +465,9 @@ pub fn compilable_schema(schema: &Value) -> Result<Value, String> {
     Ok(schema)
 }
 
-/// The fingerprint of an operation: what models read of it, and the request that it makes. The manifest's base URL is not
-/// part of it, because it may hold a secret, and the pins cover it as written.
+/// The fingerprint of an operation: what models read of it, and the request that it makes. The
+/// manifest's base URL is not part of it, because it may hold a secret, and the pins cover it as
+/// written.
 fn fingerprint_operation(operation: &Operation, base_url: Option<&str>) -> DefinitionFingerprint {
     let mut request = operation.request.clone();
     if let (Some(Value::String(url)), Some(base)) = (request.get_mut("url"), base_url)
@@ -401,7 +493,10 @@ fn describe_patterns(schema: &mut Value) {
             if matches!(fields.get("pattern"), Some(Value::String(_)))
                 && let Some(Value::String(pattern)) = fields.shift_remove("pattern")
             {
-                let description = fields.get("description").and_then(Value::as_str).unwrap_or_default();
+                let description = fields
+                    .get("description")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default();
                 let text = append_sentence(description, &format!("Pattern: {pattern}"));
                 fields.insert("description".into(), text.into());
             }
@@ -412,14 +507,17 @@ fn describe_patterns(schema: &mut Value) {
     }
 }
 
-/// Makes sure that only the operator's texts refer to credentials of callers: headers and query parameters, which are
-/// not in the request yet, and the base URL.
+/// Makes sure that only the operator's texts refer to credentials of callers: headers and query
+/// parameters, which are not in the request yet, and the base URL.
 fn remove_foreign_references(request: &mut JsonObject, base_url: &str) {
     let base_url = base_url.trim_end_matches('/');
     for (key, part) in request {
         match part {
             Value::String(url) if key == "url" && url.starts_with(base_url) => {
-                *url = format!("{base_url}{}", remove_caller_references(&url[base_url.len()..]));
+                *url = format!(
+                    "{base_url}{}",
+                    remove_caller_references(&url[base_url.len()..])
+                );
             }
             part => remove_references(part),
         }
@@ -472,7 +570,9 @@ mod tests {
 
     async fn serve_document(etag: &'static str) -> DocumentServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/openapi.json", listener.local_addr().unwrap()).parse().unwrap();
+        let url = format!("http://{}/openapi.json", listener.local_addr().unwrap())
+            .parse()
+            .unwrap();
         let (served, current) = watch::channel((etag, "/one"));
         let (sent, not_modified) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let counts = (sent.clone(), not_modified.clone());
@@ -480,12 +580,16 @@ mod tests {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut request = Vec::new();
                 while !request.ends_with(b"\r\n\r\n") {
-                    let Ok(byte) = stream.read_u8().await else { break };
+                    let Ok(byte) = stream.read_u8().await else {
+                        break;
+                    };
                     request.push(byte);
                 }
                 let (etag, path) = *current.borrow();
                 let request = String::from_utf8_lossy(&request).to_lowercase();
-                let answer = if !etag.is_empty() && request.contains(&format!("if-none-match: \"{etag}\"\r\n")) {
+                let answer = if !etag.is_empty()
+                    && request.contains(&format!("if-none-match: \"{etag}\"\r\n"))
+                {
                     counts.1.fetch_add(1, Ordering::SeqCst);
                     "HTTP/1.1 304 Not Modified\r\nconnection: close\r\n\r\n".to_owned()
                 } else {
@@ -495,13 +599,22 @@ mod tests {
                         "paths": {path: {"get": {"operationId": "look", "summary": "Looks at one thing."}}},
                     })
                     .to_string();
-                    let etag = if etag.is_empty() { String::new() } else { format!("etag: \"{etag}\"\r\n") };
+                    let etag = if etag.is_empty() {
+                        String::new()
+                    } else {
+                        format!("etag: \"{etag}\"\r\n")
+                    };
                     format!("HTTP/1.1 200 OK\r\n{etag}connection: close\r\n\r\n{document}")
                 };
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         });
-        DocumentServer { url, served, sent, not_modified }
+        DocumentServer {
+            url,
+            served,
+            sent,
+            not_modified,
+        }
     }
 
     fn api(server: &DocumentServer) -> Api {
@@ -519,13 +632,22 @@ mod tests {
             max_output: None,
             start_timeout: Duration::from_secs(30),
         };
-        let environment = ProcessEnv::new(Arc::new(Redactor::default()), &Environment::from_process());
-        Api { poll_interval: Duration::from_millis(5), ..Api::new(settings, &environment) }
+        let environment =
+            ProcessEnv::new(Arc::new(Redactor::default()), &Environment::from_process());
+        Api {
+            poll_interval: Duration::from_millis(5),
+            ..Api::new(settings, &environment)
+        }
     }
 
     async fn fingerprint(api: &Api) -> Arc<DefinitionFingerprint> {
         let listing = api.list(&|_| {}).await.unwrap();
-        listing.tools[0].snapshot.as_ref().unwrap().fingerprint.clone()
+        listing.tools[0]
+            .snapshot
+            .as_ref()
+            .unwrap()
+            .fingerprint
+            .clone()
     }
 
     async fn wait_for(count: &AtomicUsize, least: usize) {
@@ -544,11 +666,20 @@ mod tests {
                 let api = api.clone();
                 async move { api.changed().await }
             });
-            let polls = if etag.is_empty() { &server.sent } else { &server.not_modified };
+            let polls = if etag.is_empty() {
+                &server.sent
+            } else {
+                &server.not_modified
+            };
             wait_for(polls, 3).await;
             assert!(!changed.is_finished(), "the document is the same");
-            server.served.send_replace((if etag.is_empty() { "" } else { "v2" }, "/two"));
-            tokio::time::timeout(Duration::from_secs(30), changed).await.unwrap().unwrap();
+            server
+                .served
+                .send_replace((if etag.is_empty() { "" } else { "v2" }, "/two"));
+            tokio::time::timeout(Duration::from_secs(30), changed)
+                .await
+                .unwrap()
+                .unwrap();
             let after = fingerprint(&api).await;
             let mut parts = before.part_hashes.clone();
             parts.retain(|part, hash| after.part_hashes.get(part) != Some(hash));

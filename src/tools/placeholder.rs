@@ -10,8 +10,8 @@ use crate::call::{CallError, CallerCredentials, JsonObject, ToolContext, ToolErr
 /// The prefix of a placeholder's name for a field of the caller's context.
 pub(super) const CONTEXT_PREFIX: &str = "context.";
 
-/// What a placeholder stands for. This is decided when the tool is built, so that an argument can never replace a
-/// field of the context.
+/// What a placeholder stands for. This is decided when the tool is built, so that an argument can
+/// never replace a field of the context.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Placeholder {
     /// The argument of this name.
@@ -47,7 +47,8 @@ impl Placeholder {
         match self {
             Self::Argument(name) => {
                 let token = escape_pointer_token(name);
-                let (pointer, schema_pointer) = (format!("/{token}"), format!("/properties/{token}"));
+                let (pointer, schema_pointer) =
+                    (format!("/{token}"), format!("/properties/{token}"));
                 ValueFault::Argument(Violation {
                     pointer,
                     keyword: keyword.into(),
@@ -67,14 +68,19 @@ pub struct Values<'a> {
     pub arguments: &'a JsonObject,
     /// The caller's context.
     pub context: &'a JsonObject,
-    /// The caller's credentials. `None` while arguments are checked, which does not concern credentials.
+    /// The caller's credentials. `None` while arguments are checked, which does not concern
+    /// credentials.
     pub credentials: Option<&'a CallerCredentials>,
 }
 
 impl<'a> Values<'a> {
     /// The values of a call with this context.
     pub fn for_call(arguments: &'a JsonObject, context: &'a ToolContext) -> Self {
-        Self { arguments, context: &context.context, credentials: Some(&context.caller.credentials) }
+        Self {
+            arguments,
+            context: &context.context,
+            credentials: Some(&context.caller.credentials),
+        }
     }
 
     /// The value of a placeholder; `None` if the call has no value for it.
@@ -117,12 +123,16 @@ impl ValueFault {
 impl<'a> Values<'a> {
     /// The values of a call without a context.
     pub(crate) fn from_arguments(arguments: &'a JsonObject) -> Self {
-        Self { arguments, context: Box::leak(Box::default()), credentials: None }
+        Self {
+            arguments,
+            context: Box::leak(Box::default()),
+            credentials: None,
+        }
     }
 }
 
-/// The model's faults, or the caller's faults as one text. The caller's come first, because other arguments would not
-/// help against them.
+/// The model's faults, or the caller's faults as one text. The caller's come first, because other
+/// arguments would not help against them.
 fn split_faults(faults: Vec<ValueFault>) -> Result<Vec<Violation>, String> {
     let (mut violations, mut sentences) = (Vec::new(), Vec::new());
     for fault in faults {
@@ -131,7 +141,11 @@ fn split_faults(faults: Vec<ValueFault>) -> Result<Vec<Violation>, String> {
             ValueFault::Context(sentence) => sentences.push(sentence),
         }
     }
-    if sentences.is_empty() { Ok(violations) } else { Err(sentences.join(" ")) }
+    if sentences.is_empty() {
+        Ok(violations)
+    } else {
+        Err(sentences.join(" "))
+    }
 }
 
 impl From<Vec<ValueFault>> for ToolError {
@@ -161,18 +175,34 @@ mod tests {
             context: context.as_object().unwrap(),
             credentials: None,
         };
-        assert_eq!(values.get(&Placeholder::Context("tenant".into())), Some(&json!("acme")));
-        assert_eq!(values.get(&Placeholder::Argument("context.tenant".into())), Some(&json!("other")));
+        assert_eq!(
+            values.get(&Placeholder::Context("tenant".into())),
+            Some(&json!("acme"))
+        );
+        assert_eq!(
+            values.get(&Placeholder::Argument("context.tenant".into())),
+            Some(&json!("other"))
+        );
         assert_eq!(values.get(&Placeholder::Context("user".into())), None);
     }
 
     #[test]
     fn context_faults_take_precedence() {
         let argument = Placeholder::Argument("a/b".into()).fault("format", "wrong");
-        let field = Placeholder::Context("tenant".into()).fault("format", "`context.tenant` is wrong.");
-        let CallError::InvalidArguments(violations) = CallError::from(vec![argument.clone()]) else { panic!("of it") };
-        assert_eq!((&*violations[0].pointer, &*violations[0].schema_pointer), ("/a~1b", "/properties/a~1b"));
+        let field =
+            Placeholder::Context("tenant".into()).fault("format", "`context.tenant` is wrong.");
+        let CallError::InvalidArguments(violations) = CallError::from(vec![argument.clone()])
+        else {
+            panic!("of it")
+        };
+        assert_eq!(
+            (&*violations[0].pointer, &*violations[0].schema_pointer),
+            ("/a~1b", "/properties/a~1b")
+        );
         let both = CallError::from(vec![argument, field]);
-        assert_eq!(both, CallError::InvalidContext("`context.tenant` is wrong.".into()));
+        assert_eq!(
+            both,
+            CallError::InvalidContext("`context.tenant` is wrong.".into())
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Decides when a worker or connection that died is replaced. After several early deaths there is a pause before the
-//! next start.
+//! Decides when a worker or connection that died is replaced. After several early deaths there is a
+//! pause before the next start.
 
 use std::time::Duration;
 
@@ -11,7 +11,10 @@ use crate::backoff::Backoff;
 const EARLY_DEATHS_BEFORE_PAUSE: u32 = 3;
 /// A worker that lived this long did not die of its start.
 const MIN_HEALTHY_LIFETIME: Duration = Duration::from_secs(10);
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    longest: Duration::from_secs(30),
+};
 
 /// The history of the workers of one role, or of the connections to one server.
 #[derive(Default)]
@@ -31,8 +34,14 @@ pub(in crate::tools) struct RestartHistory {
 }
 
 impl RestartHistory {
-    /// Records that a worker has ended by itself. `has_answered` is whether it ever answered a call.
-    pub(in crate::tools) fn record_death(&mut self, started_at: Instant, has_answered: bool, reason: &str) {
+    /// Records that a worker has ended by itself. `has_answered` is whether it ever answered a
+    /// call.
+    pub(in crate::tools) fn record_death(
+        &mut self,
+        started_at: Instant,
+        has_answered: bool,
+        reason: &str,
+    ) {
         if has_answered || started_at.elapsed() >= MIN_HEALTHY_LIFETIME {
             self.reset_early_deaths();
         } else {
@@ -41,7 +50,8 @@ impl RestartHistory {
         self.set_fault(reason);
     }
 
-    /// Records that a worker could not be started. `attempted_at` is the time when the start was attempted.
+    /// Records that a worker could not be started. `attempted_at` is the time when the start was
+    /// attempted.
     pub(in crate::tools) fn record_failed_start(&mut self, attempted_at: Instant, reason: &str) {
         self.count_early_death(attempted_at);
         self.set_fault(reason);
@@ -56,15 +66,19 @@ impl RestartHistory {
         (self.fault, self.fault_at) = (Some(reason.to_owned()), Some(Instant::now()));
     }
 
-    /// Records the end of a worker that did not die of its start: it had worked, or it was ended on purpose.
+    /// Records the end of a worker that did not die of its start: it had worked, or it was ended on
+    /// purpose.
     pub(in crate::tools) fn reset_early_deaths(&mut self) {
         self.early_deaths = 0;
     }
 
-    /// Counts an early death. Workers that were already running, or starting, at the last counted death share its
-    /// cause and are not counted. So eight workers that die at once count as one.
+    /// Counts an early death. Workers that were already running, or starting, at the last counted
+    /// death share its cause and are not counted. So eight workers that die at once count as one.
     fn count_early_death(&mut self, attempted_at: Instant) {
-        if self.last_counted_at.is_none_or(|counted| attempted_at >= counted) {
+        if self
+            .last_counted_at
+            .is_none_or(|counted| attempted_at >= counted)
+        {
             self.early_deaths = self.early_deaths.saturating_add(1);
             self.last_counted_at = Some(Instant::now());
         }
@@ -88,7 +102,10 @@ impl RestartHistory {
 
     /// The time until the next start, at least one second, for the caller's `Retry-After`.
     pub(in crate::tools) fn retry_after(&self) -> Duration {
-        let remaining = self.next_start.map(|next| next.saturating_duration_since(Instant::now())).unwrap_or_default();
+        let remaining = self
+            .next_start
+            .map(|next| next.saturating_duration_since(Instant::now()))
+            .unwrap_or_default();
         remaining.max(Duration::from_secs(1))
     }
 }
@@ -105,9 +122,18 @@ mod tests {
             restart_history.record_failed_start(Instant::now(), "no");
             pauses.push(restart_history.next_pause(1.0).as_millis());
         }
-        assert_eq!(pauses, [0, 0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000]);
+        assert_eq!(
+            pauses,
+            [
+                0, 0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000
+            ]
+        );
         assert_eq!(restart_history.retry_after(), BACKOFF.longest);
-        assert_eq!(restart_history.next_pause(0.25), BACKOFF.longest / 4, "full jitter");
+        assert_eq!(
+            restart_history.next_pause(0.25),
+            BACKOFF.longest / 4,
+            "full jitter"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -121,10 +147,22 @@ mod tests {
         let started_at = Instant::now();
         tokio::time::advance(MIN_HEALTHY_LIFETIME).await;
         restart_history.record_death(started_at, false, "late");
-        assert_eq!((restart_history.is_failing(), restart_history.next_pause(1.0)), (false, Duration::ZERO));
+        assert_eq!(
+            (
+                restart_history.is_failing(),
+                restart_history.next_pause(1.0)
+            ),
+            (false, Duration::ZERO)
+        );
         early(&mut restart_history);
         restart_history.record_death(Instant::now(), true, "in its second call");
-        assert_eq!((restart_history.is_failing(), restart_history.next_pause(1.0)), (false, Duration::ZERO));
+        assert_eq!(
+            (
+                restart_history.is_failing(),
+                restart_history.next_pause(1.0)
+            ),
+            (false, Duration::ZERO)
+        );
         early(&mut restart_history);
         restart_history.reset_early_deaths();
         assert!(!restart_history.is_failing());
@@ -134,7 +172,8 @@ mod tests {
     async fn simultaneous_deaths_count_once() {
         let (mut restart_history, started_at) = (RestartHistory::default(), Instant::now());
         tokio::time::advance(Duration::from_secs(1)).await;
-        (0..8).for_each(|_| restart_history.record_death(started_at, false, "the database is gone"));
+        (0..8)
+            .for_each(|_| restart_history.record_death(started_at, false, "the database is gone"));
         assert!(!restart_history.is_failing());
         for _ in 0..2 {
             tokio::time::advance(Duration::from_secs(1)).await;

@@ -12,19 +12,25 @@ use crate::call::{Definition, JsonObject, ToolContext, ToolError, ToolResult};
 #[async_trait]
 pub trait Runner: Send + Sync + 'static {
     /// Makes one attempt. Dropping the future must stop everything that it has started.
-    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError>;
+    async fn call(
+        &self,
+        arguments: Arc<JsonObject>,
+        context: ToolContext,
+    ) -> Result<ToolResult, ToolError>;
 
     /// Faults of values that a JSON Schema cannot express. Checked before the call costs anything.
     fn value_faults(&self, _values: Values<'_>) -> Vec<ValueFault> {
         Vec::new()
     }
 
-    /// Whether all calls have the same target. Otherwise one bad target must not open the circuit for the others.
+    /// Whether all calls have the same target. Otherwise one bad target must not open the circuit
+    /// for the others.
     fn has_one_target(&self) -> bool {
         true
     }
 
-    /// The longest result in bytes, if the operator raised it. Texts of that length are then shown in full.
+    /// The longest result in bytes, if the operator raised it. Texts of that length are then shown
+    /// in full.
     fn max_output(&self) -> Option<usize> {
         None
     }
@@ -34,7 +40,8 @@ pub trait Runner: Send + Sync + 'static {
         true
     }
 
-    /// Whether a call gets the caller's whole `context` if the tool declares no fields. It is cached by named fields only.
+    /// Whether a call gets the caller's whole `context` if the tool declares no fields. It is
+    /// cached by named fields only.
     fn takes_context(&self) -> bool {
         false
     }
@@ -44,7 +51,8 @@ pub trait Runner: Send + Sync + 'static {
         self.takes_context()
     }
 
-    /// The names of the credentials that calls send for their caller. A caller without one of them is refused.
+    /// The names of the credentials that calls send for their caller. A caller without one of them
+    /// is refused.
     fn caller_credentials(&self) -> &[String] {
         &[]
     }
@@ -54,12 +62,14 @@ pub trait Runner: Send + Sync + 'static {
         self.takes_context()
     }
 
-    /// Whether it calls other tools. Then its results may depend on the tools that the request denies.
+    /// Whether it calls other tools. Then its results may depend on the tools that the request
+    /// denies.
     fn calls_tools(&self) -> bool {
         false
     }
 
-    /// Whether a model can hand work to this agent with it. Then its description names the agent and its purpose.
+    /// Whether a model can hand work to this agent with it. Then its description names the agent
+    /// and its purpose.
     fn delegates_to(&self, _agent: &Definition) -> bool {
         false
     }
@@ -74,7 +84,8 @@ pub trait Runner: Send + Sync + 'static {
         false
     }
 
-    /// Whether results may be cached. A part of another cached result must not be: it would outlive the original.
+    /// Whether results may be cached. A part of another cached result must not be: it would outlive
+    /// the original.
     fn is_cacheable(&self) -> bool {
         true
     }

@@ -1,4 +1,5 @@
-//! The interface of sources: parties that provide tools, how their tools are listed, and what a listing contains.
+//! The interface of sources: parties that provide tools, how their tools are listed, and what a
+//! listing contains.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,20 +15,20 @@ use crate::call::canonical::canonical_json;
 use crate::call::{Effect, EnvVar, JsonObject};
 use crate::secrets::Redactor;
 
-/// A party that brings tools of its own, such as a Python module or an MCP server. Dropping the source and its
-/// runners ends everything that it has started.
+/// A party that brings tools of its own, such as a Python module or an MCP server. Dropping the
+/// source and its runners ends everything that it has started.
 #[async_trait]
 pub trait Source: Send + Sync + 'static {
-    /// Starts the source and lists its tools. `report` receives progress messages for slow steps. Called again after a
-    /// failure, and after [`Source::changed`] has ended. The runners of an earlier listing must keep working then.
-    /// Dropping the future stops what it has started.
+    /// Starts the source and lists its tools. `report` receives progress messages for slow steps.
+    /// Called again after a failure, and after [`Source::changed`] has ended. The runners of an
+    /// earlier listing must keep working then. Dropping the future stops what it has started.
     async fn list(&self, report: &StatusFn) -> Result<SourceListing, SourceFault>;
 
     /// The current state of the source.
     fn status(&self) -> SourceStatus;
 
-    /// Ends when the tools may differ from the last listing, so that the source should be listed again. Never ends if
-    /// the source cannot detect that.
+    /// Ends when the tools may differ from the last listing, so that the source should be listed
+    /// again. Never ends if the source cannot detect that.
     async fn changed(&self) {
         std::future::pending::<()>().await;
     }
@@ -41,7 +42,8 @@ pub type StatusFn = dyn Fn(String) + Send + Sync;
 pub struct SourceListing {
     /// The tools, in the source's order and under the source's names.
     pub tools: Vec<DiscoveredTool>,
-    /// Sentences about tools that could not be offered, and about other problems. Each names the position.
+    /// Sentences about tools that could not be offered, and about other problems. Each names the
+    /// position.
     pub warnings: Vec<String>,
     /// The source's names of tools that cannot be offered. The warnings give the reasons.
     pub skipped_names: Vec<String>,
@@ -82,7 +84,8 @@ pub struct DiscoveredTool {
     pub env: Vec<EnvVar>,
     /// The runner of the tool.
     pub runner: Arc<dyn Runner>,
-    /// For a tool that another party defines: its definition, so that an operator can approve (pin) it.
+    /// For a tool that another party defines: its definition, so that an operator can approve (pin)
+    /// it.
     pub snapshot: Option<ToolDefinitionSnapshot>,
 }
 
@@ -91,8 +94,8 @@ pub struct DiscoveredTool {
 pub struct ToolDefinitionSnapshot {
     /// The hashes of the definition, before anything was removed from it.
     pub fingerprint: Arc<DefinitionFingerprint>,
-    /// Runs the tool while the source defines it exactly so. If the definition changes, calls fail with
-    /// [`ToolError::DefinitionChanged`](crate::call::ToolError).
+    /// Runs the tool while the source defines it exactly so. If the definition changes, calls fail
+    /// with [`ToolError::DefinitionChanged`](crate::call::ToolError).
     pub runner: Arc<dyn Runner>,
 }
 
@@ -108,23 +111,35 @@ pub struct DefinitionFingerprint {
 impl DefinitionFingerprint {
     /// The hashes of a tool with this name. Parts without a value are left out.
     pub fn new(name: &str, parts: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Self {
-        let parts: BTreeMap<&str, Value> = parts.into_iter().filter_map(|(part, value)| Some((part, value?))).collect();
+        let parts: BTreeMap<&str, Value> = parts
+            .into_iter()
+            .filter_map(|(part, value)| Some((part, value?)))
+            .collect();
         let hash = |bytes: Vec<u8>| -> [u8; 32] { Sha256::digest(bytes).into() };
-        let named_parts: BTreeMap<&str, Value> =
-            parts.clone().into_iter().chain([("name", Value::from(name))]).collect();
+        let named_parts: BTreeMap<&str, Value> = parts
+            .clone()
+            .into_iter()
+            .chain([("name", Value::from(name))])
+            .collect();
         Self {
             full_hash: hash(canonical_json(&named_parts)),
-            part_hashes: parts.iter().map(|(part, value)| (*part, hash(canonical_json(value)))).collect(),
+            part_hashes: parts
+                .iter()
+                .map(|(part, value)| (*part, hash(canonical_json(value))))
+                .collect(),
         }
     }
 }
 
 impl DiscoveredTool {
-    /// Removes secrets from what callers and models see. A default that contains a secret is removed completely: its
-    /// redacted text would be filled in as a value. The source applies the original default itself.
+    /// Removes secrets from what callers and models see. A default that contains a secret is
+    /// removed completely: its redacted text would be filled in as a value. The source applies the
+    /// original default itself.
     pub(crate) fn redact_secrets(&mut self, redactor: &Redactor) {
         redactor.redact_string(&mut self.description);
-        self.annotations.values_mut().for_each(|value| redactor.redact_json(value));
+        self.annotations
+            .values_mut()
+            .for_each(|value| redactor.redact_json(value));
         let schemas = std::iter::once(&mut self.input_schema).chain(&mut self.output_schema);
         for schema in schemas {
             drop_secret_defaults(schema, redactor);
@@ -144,9 +159,13 @@ fn drop_secret_defaults(schema: &mut Value, redactor: &Redactor) {
             if fields.get("default").is_some_and(is_secret) {
                 fields.shift_remove("default");
             }
-            fields.values_mut().for_each(|value| drop_secret_defaults(value, redactor));
+            fields
+                .values_mut()
+                .for_each(|value| drop_secret_defaults(value, redactor));
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| drop_secret_defaults(item, redactor)),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| drop_secret_defaults(item, redactor)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -205,9 +224,18 @@ mod tests {
             snapshot: None,
         };
         tool.redact_secrets(&Redactor::new(["very-secret"]));
-        let all = format!("{} {} {:?}", tool.description, tool.input_schema, tool.annotations);
+        let all = format!(
+            "{} {} {:?}",
+            tool.description, tool.input_schema, tool.annotations
+        );
         assert!(!all.contains("very-secret"), "{all}");
         let properties = &tool.input_schema["properties"];
-        assert_eq!((properties["key"].get("default"), &properties["n"]["default"]), (None, &json!(1)));
+        assert_eq!(
+            (
+                properties["key"].get("default"),
+                &properties["n"]["default"]
+            ),
+            (None, &json!(1))
+        );
     }
 }

@@ -93,8 +93,8 @@ impl SourceSettings {
         }
     }
 
-    /// Whether another party defines the tools while the service runs. Declared effects are then trusted only if they
-    /// demand more caution.
+    /// Whether another party defines the tools while the service runs. Declared effects are then
+    /// trusted only if they demand more caution.
     pub fn is_foreign(&self) -> bool {
         match self {
             Self::Mcp(_) => true,
@@ -102,7 +102,8 @@ impl SourceSettings {
         }
     }
 
-    /// Whether another party may change the definitions of the tools, so that the operator can pin them.
+    /// Whether another party may change the definitions of the tools, so that the operator can pin
+    /// them.
     pub fn can_be_pinned(&self) -> bool {
         match self {
             Self::Mcp(_) => true,
@@ -123,7 +124,11 @@ impl SourceSettings {
     pub fn source_files(&self) -> Vec<&Path> {
         match self {
             Self::Python(settings) => {
-                let ModuleSettings { module, interpreter, .. } = &**settings;
+                let ModuleSettings {
+                    module,
+                    interpreter,
+                    ..
+                } = &**settings;
                 let module = match module {
                     ModulePath::File(file) => Some(file.as_path()),
                     ModulePath::Name(_) => None,
@@ -142,7 +147,8 @@ impl SourceSettings {
         }
     }
 
-    /// Sets the folder for virtual environments. Only the code that starts the service knows a writable folder.
+    /// Sets the folder for virtual environments. Only the code that starts the service knows a
+    /// writable folder.
     pub fn set_venv_dir(&mut self, folder: &Path) {
         match self {
             Self::Python(module) => folder.clone_into(&mut module.venvs),
@@ -153,7 +159,9 @@ impl SourceSettings {
     /// Builds the source without starting it.
     pub fn build(&self, process_env: &ProcessEnv) -> Arc<dyn Source> {
         match self {
-            Self::Python(module) => Arc::new(Module::new(ModuleSettings::clone(module), process_env)),
+            Self::Python(module) => {
+                Arc::new(Module::new(ModuleSettings::clone(module), process_env))
+            }
             Self::Mcp(server) => Arc::new(Server::new(ServerSettings::clone(server), process_env)),
             Self::Openapi(api) => Arc::new(Api::new(ApiSettings::clone(api), process_env)),
             Self::Program { source, .. } => source.clone(),
@@ -167,9 +175,16 @@ impl PartialEq for SourceSettings {
             (Self::Python(one), Self::Python(other)) => one == other,
             (Self::Mcp(one), Self::Mcp(other)) => one == other,
             (Self::Openapi(one), Self::Openapi(other)) => one == other,
-            (Self::Program { name: a, source: one }, Self::Program { name: b, source: other }) => {
-                a == b && Arc::ptr_eq(one, other)
-            }
+            (
+                Self::Program {
+                    name: a,
+                    source: one,
+                },
+                Self::Program {
+                    name: b,
+                    source: other,
+                },
+            ) => a == b && Arc::ptr_eq(one, other),
             _ => false,
         }
     }

@@ -1,7 +1,8 @@
 //! Parses texts with `{{ name }}` placeholders, once when the tool is built.
 //!
-//! This is deliberately not a template language. A placeholder stands for one argument or one field of the caller's
-//! context. Each kind encodes the value for its position. So no value can escape from its position.
+//! This is deliberately not a template language. A placeholder stands for one argument or one field
+//! of the caller's context. Each kind encodes the value for its position. So no value can escape
+//! from its position.
 
 use serde_json::Value;
 
@@ -25,11 +26,12 @@ pub enum Part {
 }
 
 impl Template {
-    /// Parses a text. `resolve` decides what the name in a placeholder stands for. Text that came by reference stays
-    /// text, whatever it contains (see `literal.rs`).
+    /// Parses a text. `resolve` decides what the name in a placeholder stands for. Text that came
+    /// by reference stays text, whatever it contains (see `literal.rs`).
     ///
     /// # Errors
-    /// A sentence, if a placeholder is not closed, or contains neither a plain name nor a name and a style.
+    /// A sentence, if a placeholder is not closed, or contains neither a plain name nor a name and
+    /// a style.
     pub fn parse(text: &str, resolve: impl Fn(&str) -> Placeholder) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -129,7 +131,8 @@ impl Template {
         Self(self.0.into_iter().map(part).collect())
     }
 
-    /// The text with all values filled in, encoded by `encode`. A missing value becomes an empty text.
+    /// The text with all values filled in, encoded by `encode`. A missing value becomes an empty
+    /// text.
     pub fn render(&self, values: Values<'_>, mut encode: impl FnMut(&Value) -> String) -> String {
         let mut out = String::new();
         for part in &self.0 {
@@ -165,7 +168,10 @@ fn push_text(parts: &mut Vec<Part>, text: &str) {
 fn parse_style(content: &str, word: &str) -> Result<Style, String> {
     Style::parse(word).ok_or_else(|| {
         let known: Vec<&str> = Style::words().collect();
-        format!("`{{{{ {content} }}}}`: there is no style `{word}`; the styles are {}", known.join(", "))
+        format!(
+            "`{{{{ {content} }}}}`: there is no style `{word}`; the styles are {}",
+            known.join(", ")
+        )
     })
 }
 
@@ -195,11 +201,17 @@ mod tests {
 
     #[test]
     fn placeholders_are_parsed_and_rendered() {
-        assert_eq!(rendered("a/{{ x }}/{{y}}?", &json!({"x": "1 2", "y": 3})), "a/1 2/3?");
+        assert_eq!(
+            rendered("a/{{ x }}/{{y}}?", &json!({"x": "1 2", "y": 3})),
+            "a/1 2/3?"
+        );
         let template = parse("a/{{ x }}/{{context.y}}?").unwrap();
         let names: Vec<String> = template.placeholders().map(ToString::to_string).collect();
         assert_eq!(names, ["x", "context.y"]);
-        assert_eq!(parse("{{ x }}").unwrap().single_placeholder(), Some(&Placeholder::Argument("x".into())));
+        assert_eq!(
+            parse("{{ x }}").unwrap().single_placeholder(),
+            Some(&Placeholder::Argument("x".into()))
+        );
         assert_eq!(template.single_placeholder(), None);
         assert!(parse("a").unwrap().is_literal() && !template.is_literal());
     }
@@ -207,21 +219,37 @@ mod tests {
     #[test]
     fn context_fields_ignore_arguments() {
         let arguments = json!({"context.tenant": "other", "tenant": "other"});
-        assert_eq!(rendered("{{ context.tenant }}/{{ context.user }}", &arguments), "acme/");
+        assert_eq!(
+            rendered("{{ context.tenant }}/{{ context.user }}", &arguments),
+            "acme/"
+        );
     }
 
     #[test]
     fn values_are_never_parsed_as_templates() {
-        assert_eq!(rendered("{{ x }}", &json!({"x": "{{ y }}", "y": "secret"})), "{{ y }}");
-        assert_eq!(rendered("{{ x }}", &json!({"x": "{{ context.tenant }}"})), "{{ context.tenant }}");
+        assert_eq!(
+            rendered("{{ x }}", &json!({"x": "{{ y }}", "y": "secret"})),
+            "{{ y }}"
+        );
+        assert_eq!(
+            rendered("{{ x }}", &json!({"x": "{{ context.tenant }}"})),
+            "{{ context.tenant }}"
+        );
     }
 
     #[test]
     fn referenced_values_stay_text() {
         use crate::tools::literal::escape_for_template;
-        let text = format!("{} {{{{ x }}}} {{{}", escape_for_template("{{ x }}"), escape_for_template("{ x }}"));
+        let text = format!(
+            "{} {{{{ x }}}} {{{}",
+            escape_for_template("{{ x }}"),
+            escape_for_template("{ x }}")
+        );
         assert_eq!(rendered(&text, &json!({"x": "7"})), "{{ x }} 7 {{ x }}");
-        assert_eq!(parse(&escape_for_template("{{ x }}")).unwrap().as_literal(), Some("{{ x }}"));
+        assert_eq!(
+            parse(&escape_for_template("{{ x }}")).unwrap().as_literal(),
+            Some("{{ x }}")
+        );
         assert_eq!(parse("{{ x }}").unwrap().as_literal(), None);
         assert_eq!(parse("").unwrap().as_literal(), Some(""));
     }

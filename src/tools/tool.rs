@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::Runner;
 use crate::call::{
-    CachePolicy, CacheScope, CacheWhen, Capture, Concurrency, ContextFields, Definition, Effect, EnvVar, Idempotency,
-    JsonObject, Kind, Limit, NameError, OnDisconnect, Origin, Paging, Policy, RetryPolicy, Services, ToolName,
-    ToolResult, ToolSettings,
+    CachePolicy, CacheScope, CacheWhen, Capture, Concurrency, ContextFields, Definition, Effect,
+    EnvVar, Idempotency, JsonObject, Kind, Limit, NameError, OnDisconnect, Origin, Paging, Policy,
+    RetryPolicy, Services, ToolName, ToolResult, ToolSettings,
 };
 use crate::environment::Environment;
 use crate::sanitize;
@@ -28,7 +28,8 @@ pub struct Tool<R = Arc<dyn Runner>> {
     pub(crate) origin: Origin,
     pub(crate) policy: Policy,
     pub(crate) settings: DeclaredSettings,
-    /// Whether the tool is quarantined: its definition differs from the approved one, and no call reaches the runner.
+    /// Whether the tool is quarantined: its definition differs from the approved one, and no call
+    /// reaches the runner.
     pub(crate) quarantined: bool,
     /// The first fault of the builder's settings. It is reported when the tool is registered.
     pub(crate) fault: Option<BuildError>,
@@ -43,14 +44,14 @@ pub(crate) struct DeclaredSettings {
     pub(crate) env: HashMap<String, String>,
     /// Secrets besides the values of variables.
     pub(crate) secrets: Vec<String>,
-    /// A part of the definition hash: anything that changes what the tool does without showing in its definition,
-    /// such as a URL.
+    /// A part of the definition hash: anything that changes what the tool does without showing in
+    /// its definition, such as a URL.
     pub(crate) implementation: Option<Value>,
-    /// A hash of the same with its references replaced. It is used only in cache keys, because its input may contain
-    /// secrets.
+    /// A hash of the same with its references replaced. It is used only in cache keys, because its
+    /// input may contain secrets.
     pub(crate) generation: [u8; 32],
-    /// The folder at which relative paths of the manifest's entry start. `None` if the runner is the program's own,
-    /// because then these settings do not determine what it does.
+    /// The folder at which relative paths of the manifest's entry start. `None` if the runner is
+    /// the program's own, because then these settings do not determine what it does.
     pub(crate) base_dir: Option<PathBuf>,
 }
 
@@ -111,7 +112,10 @@ impl Tool<()> {
         let text = name.into();
         let (name, fault) = match ToolName::parse(&text) {
             Ok(name) => (name, None),
-            Err(error) => (ToolName::placeholder(), Some(BuildError::InvalidName(text, error))),
+            Err(error) => (
+                ToolName::placeholder(),
+                Some(BuildError::InvalidName(text, error)),
+            ),
         };
         Self {
             definition: Definition {
@@ -165,14 +169,27 @@ impl Tool {
     /// [`BuildError::MissingEnv`] if a required variable is not set and has no default.
     pub(crate) fn with_env_values(mut self, environment: &Environment) -> Result<Self, BuildError> {
         let missing = |var: &&EnvVar| !self.settings.env.contains_key(&var.name);
-        let declared: Vec<EnvVar> = self.definition.env.iter().filter(missing).cloned().collect();
+        let declared: Vec<EnvVar> = self
+            .definition
+            .env
+            .iter()
+            .filter(missing)
+            .cloned()
+            .collect();
         for var in declared {
-            match environment.get_text(&var.name).map(str::to_owned).or_else(|| var.default.clone()) {
+            match environment
+                .get_text(&var.name)
+                .map(str::to_owned)
+                .or_else(|| var.default.clone())
+            {
                 Some(value) => {
                     self.settings.env.insert(var.name, value);
                 }
                 None if var.is_required() => {
-                    return Err(BuildError::MissingEnv { tool: self.name().to_owned(), name: var.name });
+                    return Err(BuildError::MissingEnv {
+                        tool: self.name().to_owned(),
+                        name: var.name,
+                    });
                 }
                 None => {}
             }
@@ -180,61 +197,84 @@ impl Tool {
         Ok(self)
     }
 
-    /// The tool, if it can be served as built. Faults of the manifest and of sources are reported elsewhere.
+    /// The tool, if it can be served as built. Faults of the manifest and of sources are reported
+    /// elsewhere.
     ///
     /// # Errors
     /// The fault of the builder, or an empty description of a tool of the program.
     pub(crate) fn validate(self) -> Result<Self, BuildError> {
         match self.fault {
             Some(fault) => Err(fault),
-            None if self.origin == Origin::Program && sanitize::is_blank(&self.definition.description) => {
+            None if self.origin == Origin::Program
+                && sanitize::is_blank(&self.definition.description) =>
+            {
                 Err(BuildError::EmptyDescription(self.name().to_owned()))
             }
             None => Ok(self),
         }
     }
 
-    /// Values that may be secrets. A default is not a secret: it is visible in the program or the manifest.
+    /// Values that may be secrets. A default is not a secret: it is visible in the program or the
+    /// manifest.
     pub(crate) fn secret_values(&self) -> impl Iterator<Item = &str> {
         let is_default = |name: &str, value: &str| {
             let vars = &self.definition.env;
-            vars.iter().any(|var| var.name == name && var.default.as_deref() == Some(value))
+            vars.iter()
+                .any(|var| var.name == name && var.default.as_deref() == Some(value))
         };
-        let values = self.settings.env.iter().filter(move |(name, value)| !is_default(name, value));
-        values.map(|(_, value)| value).chain(&self.settings.secrets).map(String::as_str)
+        let values = self
+            .settings
+            .env
+            .iter()
+            .filter(move |(name, value)| !is_default(name, value));
+        values
+            .map(|(_, value)| value)
+            .chain(&self.settings.secrets)
+            .map(String::as_str)
     }
 
-    /// Adds the parameters for pages to the schema that callers see. Returns how to read these parameters; `None` if
-    /// there are none.
+    /// Adds the parameters for pages to the schema that callers see. Returns how to read these
+    /// parameters; `None` if there are none.
     ///
     /// # Errors
     /// [`BuildError::InvalidSchema`] if the tool uses one of these names for another parameter.
     pub(crate) fn add_page_parameters(&mut self) -> Result<Option<PageFields>, BuildError> {
-        let Definition { paging, input_schema, .. } = &mut self.definition;
-        let pages = PageFields::for_schema(*paging, input_schema).map_err(|fault| BuildError::InvalidSchema {
-            tool: self.definition.name.to_string(),
-            schema: "input_schema",
-            message: fault.to_string(),
+        let Definition {
+            paging,
+            input_schema,
+            ..
+        } = &mut self.definition;
+        let pages = PageFields::for_schema(*paging, input_schema).map_err(|fault| {
+            BuildError::InvalidSchema {
+                tool: self.definition.name.to_string(),
+                schema: "input_schema",
+                message: fault.to_string(),
+            }
         })?;
         if let Some(pages) = &pages {
-            self.definition.input_schema = Arc::new(pages.add_to_schema(&self.definition.input_schema));
+            self.definition.input_schema =
+                Arc::new(pages.add_to_schema(&self.definition.input_schema));
         }
         Ok(pages)
     }
 
-    /// The fields of the caller's context that reach the runner. A runner that takes fields gets the declared ones.
-    /// Without a declaration it gets the whole context, or nothing if it does not take the context.
+    /// The fields of the caller's context that reach the runner. A runner that takes fields gets
+    /// the declared ones. Without a declaration it gets the whole context, or nothing if it does
+    /// not take the context.
     pub(crate) fn context_fields(&self) -> ContextFields {
         match &self.definition.context {
-            Some(fields) if self.runner.takes_context_fields() => ContextFields::Named(fields.as_slice().into()),
+            Some(fields) if self.runner.takes_context_fields() => {
+                ContextFields::Named(fields.as_slice().into())
+            }
             None if self.runner.takes_context() => ContextFields::All,
             Some(_) | None => ContextFields::none(),
         }
     }
 
-    /// The tool, with its cached results separated by all declared fields of the context, unless the cache policy
-    /// names fields. The reason is that a result may depend on every field that the tool gets. If calls send credentials
-    /// of their caller, results are also separated by caller.
+    /// The tool, with its cached results separated by all declared fields of the context, unless
+    /// the cache policy names fields. The reason is that a result may depend on every field that
+    /// the tool gets. If calls send credentials of their caller, results are also separated by
+    /// caller.
     pub(crate) fn separate_cached_results(mut self) -> Self {
         self.separate_callers();
         let is_declared = self.definition.context.is_some();
@@ -248,12 +288,16 @@ impl Tool {
 
     /// Separates cached results by caller, if calls send credentials of their caller.
     pub(crate) fn separate_callers(&mut self) {
-        if let (false, Some(cache)) = (self.runner.caller_credentials().is_empty(), &mut self.policy.cache) {
+        if let (false, Some(cache)) = (
+            self.runner.caller_credentials().is_empty(),
+            &mut self.policy.cache,
+        ) {
             cache.scope = CacheScope::Caller;
         }
     }
 
-    /// Whether a call can be attempted: the tool is enabled and approved, and its runner is available.
+    /// Whether a call can be attempted: the tool is enabled and approved, and its runner is
+    /// available.
     pub(crate) fn is_available(&self) -> bool {
         self.policy.enabled && !self.quarantined && self.runner.is_available()
     }
@@ -262,40 +306,82 @@ impl Tool {
 impl<R> Tool<R> {
     /// Separates the runner from the tool.
     pub(super) fn split_runner(self) -> (Tool<()>, R) {
-        let Self { definition, kind, origin, policy, settings, quarantined, fault, runner } = self;
-        (Tool { definition, kind, origin, policy, settings, quarantined, fault, runner: () }, runner)
+        let Self {
+            definition,
+            kind,
+            origin,
+            policy,
+            settings,
+            quarantined,
+            fault,
+            runner,
+        } = self;
+        (
+            Tool {
+                definition,
+                kind,
+                origin,
+                policy,
+                settings,
+                quarantined,
+                fault,
+                runner: (),
+            },
+            runner,
+        )
     }
 
     /// Adds a required parameter; `json_type` is a JSON Schema type such as `string` or `integer`.
     pub fn param(self, name: &str, json_type: &str, description: &str) -> Self {
-        self.add_property(name, json!({"type": json_type, "description": description}), true)
+        self.add_property(
+            name,
+            json!({"type": json_type, "description": description}),
+            true,
+        )
     }
 
     /// Adds an optional parameter.
     pub fn param_opt(self, name: &str, json_type: &str, description: &str) -> Self {
-        self.add_property(name, json!({"type": json_type, "description": description}), false)
+        self.add_property(
+            name,
+            json!({"type": json_type, "description": description}),
+            false,
+        )
     }
 
     fn add_property(mut self, name: &str, schema: Value, required: bool) -> Self {
         let root = Arc::make_mut(&mut self.definition.input_schema);
         // A schema that is not an object is refused when the tool is registered.
-        let Some(root) = root.as_object_mut() else { return self };
-        if let Some(properties) = root.entry("properties").or_insert_with(|| json!({})).as_object_mut() {
+        let Some(root) = root.as_object_mut() else {
+            return self;
+        };
+        if let Some(properties) = root
+            .entry("properties")
+            .or_insert_with(|| json!({}))
+            .as_object_mut()
+        {
             properties.insert(name.into(), schema);
         }
-        if required && let Some(list) = root.entry("required").or_insert_with(|| json!([])).as_array_mut() {
+        if required
+            && let Some(list) = root
+                .entry("required")
+                .or_insert_with(|| json!([]))
+                .as_array_mut()
+        {
             list.push(name.into());
         }
         self
     }
 
-    /// Replaces the whole input schema (JSON Schema, draft 2020-12 unless `$schema` says otherwise).
+    /// Replaces the whole input schema (JSON Schema, draft 2020-12 unless `$schema` says
+    /// otherwise).
     pub fn input_schema(mut self, schema: Value) -> Self {
         self.definition.input_schema = Arc::new(schema);
         self
     }
 
-    /// Declares the shape of `structured_content`. A result of another shape is the error `bad_output`.
+    /// Declares the shape of `structured_content`. A result of another shape is the error
+    /// `bad_output`.
     pub fn output_schema(mut self, schema: Value) -> Self {
         self.definition.output_schema = Some(Arc::new(schema));
         self
@@ -331,11 +417,15 @@ impl<R> Tool<R> {
         self
     }
 
-    /// Caches results for `ttl`, per caller. `context` names the fields of the caller's context on which results
-    /// depend. It is empty if the function does not use the context.
+    /// Caches results for `ttl`, per caller. `context` names the fields of the caller's context on
+    /// which results depend. It is empty if the function does not use the context.
     pub fn cache(mut self, ttl: Duration, context: &[&str]) -> Self {
         let context = Some(context.iter().map(|&field| field.to_owned()).collect());
-        self.policy.cache = Some(CachePolicy { ttl, scope: CacheScope::Caller, context });
+        self.policy.cache = Some(CachePolicy {
+            ttl,
+            scope: CacheScope::Caller,
+            context,
+        });
         self
     }
 
@@ -347,9 +437,9 @@ impl<R> Tool<R> {
         self
     }
 
-    /// Decides which results to cache, from the arguments that the tool got and its result. The function is called
-    /// once for each result that would be cached, so it should be quick. It has no effect without a cache. If it
-    /// panics, the result is not cached.
+    /// Decides which results to cache, from the arguments that the tool got and its result. The
+    /// function is called once for each result that would be cached, so it should be quick. It has
+    /// no effect without a cache. If it panics, the result is not cached.
     pub fn should_cache(
         mut self,
         predicate: impl Fn(&JsonObject, &ToolResult) -> bool + Send + Sync + 'static,
@@ -358,7 +448,8 @@ impl<R> Tool<R> {
         self
     }
 
-    /// What the ledger keeps of arguments and results. Default: `ledger.capture` of the manifest, or else everything.
+    /// What the ledger keeps of arguments and results. Default: `ledger.capture` of the manifest,
+    /// or else everything.
     pub fn capture(mut self, capture: Capture) -> Self {
         self.policy.capture = Some(capture);
         self
@@ -382,8 +473,8 @@ impl<R> Tool<R> {
         self
     }
 
-    /// Permits the same call twice in a row within a run. For tools whose result changes by itself, and for tools
-    /// that are polled until something has happened.
+    /// Permits the same call twice in a row within a run. For tools whose result changes by itself,
+    /// and for tools that are polled until something has happened.
     pub fn repeatable(mut self) -> Self {
         self.policy.repeatable = true;
         self
@@ -401,16 +492,16 @@ impl<R> Tool<R> {
         self
     }
 
-    /// Sets who requests the parts of long results. With [`Paging::Model`], the schema that a model sees has
-    /// `detail_level`, `offset` and `limit` beside the tool's own parameters. The tool does not get them, unless it
-    /// declares them itself. Default: the program that makes the call.
+    /// Sets who requests the parts of long results. With [`Paging::Model`], the schema that a model
+    /// sees has `detail_level`, `offset` and `limit` beside the tool's own parameters. The tool
+    /// does not get them, unless it declares them itself. Default: the program that makes the call.
     pub fn paging(mut self, paging: Paging) -> Self {
         self.definition.paging = paging;
         self
     }
 
-    /// The folder in which the tool works: `ToolContext::workdir`. A shared service can set another folder for each
-    /// call, as [`ToolContext::service`](crate::ToolContext::service) shows.
+    /// The folder in which the tool works: `ToolContext::workdir`. A shared service can set another
+    /// folder for each call, as [`ToolContext::service`](crate::ToolContext::service) shows.
     pub fn workdir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.settings.workdir = Some(folder.into());
         self
@@ -418,7 +509,12 @@ impl<R> Tool<R> {
 
     /// Declares a required environment variable. The service does not start without it.
     pub fn env(self, name: &str, description: &str) -> Self {
-        self.env_var(EnvVar { name: name.into(), description: description.into(), required: true, default: None })
+        self.env_var(EnvVar {
+            name: name.into(),
+            description: description.into(),
+            required: true,
+            default: None,
+        })
     }
 
     /// Declares an environment variable with all its settings.
@@ -427,17 +523,18 @@ impl<R> Tool<R> {
         self
     }
 
-    /// Declares the fields of the caller's `context` that the tool takes. It gets only these. Cached results are
-    /// separated by them, unless [`Tool::cache`] names other fields. Without this declaration, a function gets the
-    /// whole context.
+    /// Declares the fields of the caller's `context` that the tool takes. It gets only these.
+    /// Cached results are separated by them, unless [`Tool::cache`] names other fields. Without
+    /// this declaration, a function gets the whole context.
     ///
-    /// A name has 1 to 64 characters of `A-Z a-z 0-9 _ -`, and starts with a letter or `_`. There are at most 32
-    /// names.
+    /// A name has 1 to 64 characters of `A-Z a-z 0-9 _ -`, and starts with a letter or `_`. There
+    /// are at most 32 names.
     pub fn context(mut self, fields: &[&str]) -> Self {
         let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
         if let Err((_, message)) = ContextFields::validate_names(&fields) {
             let tool = self.name().to_owned();
-            self.fault.get_or_insert(BuildError::InvalidContext { tool, message });
+            self.fault
+                .get_or_insert(BuildError::InvalidContext { tool, message });
         }
         self.definition.context = Some(fields);
         self
@@ -454,7 +551,8 @@ impl<R> Tool<R> {
         match ToolName::parse(name) {
             Ok(alias) => self.definition.aliases.push(alias),
             Err(error) => {
-                self.fault.get_or_insert(BuildError::InvalidName(name.into(), error));
+                self.fault
+                    .get_or_insert(BuildError::InvalidName(name.into(), error));
             }
         }
         self
@@ -466,10 +564,19 @@ impl<R> Tool<R> {
         self
     }
 
-    /// A tool works without its output schema. So a schema that is too large must not remove the tool.
+    /// A tool works without its output schema. So a schema that is too large must not remove the
+    /// tool.
     pub(crate) fn without_large_output_schema(mut self) -> Self {
-        if let Some(fault) = self.definition.output_schema.as_deref().and_then(Schema::check_size) {
-            tracing::warn!(tool = self.name(), "served without its output schema, which is too large: {fault}");
+        if let Some(fault) = self
+            .definition
+            .output_schema
+            .as_deref()
+            .and_then(Schema::check_size)
+        {
+            tracing::warn!(
+                tool = self.name(),
+                "served without its output schema, which is too large: {fault}"
+            );
             self.definition.output_schema = None;
         }
         self
@@ -483,7 +590,12 @@ impl<R> Tool<R> {
 
 impl DeclaredSettings {
     /// The settings that a running tool gets.
-    pub(crate) fn to_tool_settings(&self, services: &Services, effect: Effect, context: ContextFields) -> ToolSettings {
+    pub(crate) fn to_tool_settings(
+        &self,
+        services: &Services,
+        effect: Effect,
+        context: ContextFields,
+    ) -> ToolSettings {
         ToolSettings {
             effect,
             context,

@@ -11,11 +11,13 @@ use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 /// A runner that refuses every call with the current reason.
 pub struct UnavailableTool(Box<UnavailableReason>);
 
-/// Gives the current reason why a runner is missing: a sentence, and how long to wait if that is known.
+/// Gives the current reason why a runner is missing: a sentence, and how long to wait if that is
+/// known.
 pub type UnavailableReason = dyn Fn() -> (String, Option<Duration>) + Send + Sync;
 
 impl UnavailableTool {
-    /// A stand-in that calls `reason` for each call: a sentence, and how long to wait if that is known.
+    /// A stand-in that calls `reason` for each call: a sentence, and how long to wait if that is
+    /// known.
     pub fn new(reason: impl Fn() -> (String, Option<Duration>) + Send + Sync + 'static) -> Self {
         Self(Box::new(reason))
     }

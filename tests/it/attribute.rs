@@ -67,9 +67,20 @@ async fn find_notes(
     #[tool(default)] exact: bool,
 ) -> Result<Found, ToolError> {
     let notes = context.service::<Notes>().ok_or("no notes are shared")?;
-    let fits =
-        |title: &&&str| if exact { **title == word } else { title.to_lowercase().contains(&word.to_lowercase()) };
-    let mut titles: Vec<String> = notes.0.iter().filter(fits).take(most).map(|title| (*title).to_owned()).collect();
+    let fits = |title: &&&str| {
+        if exact {
+            **title == word
+        } else {
+            title.to_lowercase().contains(&word.to_lowercase())
+        }
+    };
+    let mut titles: Vec<String> = notes
+        .0
+        .iter()
+        .filter(fits)
+        .take(most)
+        .map(|title| (*title).to_owned())
+        .collect();
     if let Some(Order::Newest) = order {
         titles.reverse();
     }
@@ -77,7 +88,10 @@ async fn find_notes(
 }
 
 fn has_titles(_: &JsonObject, result: &ToolResult) -> bool {
-    result.structured_content.as_ref().is_some_and(|found| found["titles"] != json!([]))
+    result
+        .structured_content
+        .as_ref()
+        .is_some_and(|found| found["titles"] != json!([]))
 }
 
 async fn notes() -> TestApp {
@@ -89,18 +103,35 @@ async fn notes() -> TestApp {
 async fn attribute_reads_the_definition_from_the_function() {
     let (status, shown) = notes().await.get("/tools/find_notes").await;
     assert_eq!(status, 200);
-    assert_eq!(shown["description"], "Finds notes by a word in their title.\n\nCase does not matter.");
+    assert_eq!(
+        shown["description"],
+        "Finds notes by a word in their title.\n\nCase does not matter."
+    );
     let input = &shown["input_schema"];
     assert_eq!(input["required"], json!(["word"]));
     assert_eq!(input["additionalProperties"], false);
     let properties = &input["properties"];
-    assert_eq!(properties.as_object().unwrap().len(), 7, "four, three of paging, and no context: {properties}");
-    assert_eq!(properties["word"], json!({"type": "string", "description": "A word of the title"}));
+    assert_eq!(
+        properties.as_object().unwrap().len(),
+        7,
+        "four, three of paging, and no context: {properties}"
+    );
+    assert_eq!(
+        properties["word"],
+        json!({"type": "string", "description": "A word of the title"})
+    );
     let most = &properties["most"];
-    assert_eq!((&most["default"], &most["minimum"], &most["maximum"]), (&json!(10), &json!(1), &json!(50)), "{most}");
+    assert_eq!(
+        (&most["default"], &most["minimum"], &most["maximum"]),
+        (&json!(10), &json!(1), &json!(50)),
+        "{most}"
+    );
     assert_eq!(most["description"], "At most so many");
     assert_eq!(properties["exact"]["default"], false);
-    assert_eq!(shown["output_schema"]["properties"]["titles"]["description"], "Titles that were found");
+    assert_eq!(
+        shown["output_schema"]["properties"]["titles"]["description"],
+        "Titles that were found"
+    );
     assert_eq!(shown["output_schema"]["type"], "object");
 }
 
@@ -121,7 +152,10 @@ async fn attribute_settings_reach_the_tool() {
         })
     );
     assert_eq!(shown["name"], "find_notes");
-    assert_eq!((&shown["result_as_answer"], &shown["tags"]), (&json!(true), &json!(["notes", "search"])));
+    assert_eq!(
+        (&shown["result_as_answer"], &shown["tags"]),
+        (&json!(true), &json!(["notes", "search"]))
+    );
     assert_eq!(shown["annotations"]["title"], "Notes");
     assert_eq!(shown["annotations"]["openWorldHint"], false);
     assert_eq!(shown["env"][0]["name"], "TOOLCRIB_TEST_NOT_SET");
@@ -131,15 +165,32 @@ async fn attribute_settings_reach_the_tool() {
 async fn attribute_passes_arguments_defaults_and_services() {
     let app = notes().await;
     let titles = |reply: (_, Value)| reply.1["structured_content"]["titles"].clone();
-    assert_eq!(titles(app.invoke("find_notes", json!({"word": "PLANT"})).await), json!(["Plants", "Eggplant recipe"]));
-    let newest = json!({"word": "plant", "order": "newest", "most": 2});
-    assert_eq!(titles(app.invoke("find_notes", newest).await), json!(["Eggplant recipe", "Plants"]));
     assert_eq!(
-        titles(app.invoke("find_notes", json!({"word": "plant", "exact": true, "order": null})).await),
+        titles(app.invoke("find_notes", json!({"word": "PLANT"})).await),
+        json!(["Plants", "Eggplant recipe"])
+    );
+    let newest = json!({"word": "plant", "order": "newest", "most": 2});
+    assert_eq!(
+        titles(app.invoke("find_notes", newest).await),
+        json!(["Eggplant recipe", "Plants"])
+    );
+    assert_eq!(
+        titles(
+            app.invoke(
+                "find_notes",
+                json!({"word": "plant", "exact": true, "order": null})
+            )
+            .await
+        ),
         json!([])
     );
-    let (status, problem) = app.invoke("find_notes", json!({"word": "plant", "most": 51})).await;
-    assert_eq!((status.as_u16(), &problem["violations"][0]["pointer"]), (422, &json!("/most")));
+    let (status, problem) = app
+        .invoke("find_notes", json!({"word": "plant", "most": 51}))
+        .await;
+    assert_eq!(
+        (status.as_u16(), &problem["violations"][0]["pointer"]),
+        (422, &json!("/most"))
+    );
 }
 
 /// Adds two whole numbers.
@@ -161,11 +212,20 @@ async fn tool_without_context_is_cached_by_arguments() {
     let app = TestApp::new([add::tool()]).await;
     for cache in ["miss", "hit"] {
         let reply = app.invoke("add", json!({"one": 2})).await;
-        assert_eq!((first_text(&reply), &reply.1["meta"]["cache"]), ("3", &json!(cache)));
+        assert_eq!(
+            (first_text(&reply), &reply.1["meta"]["cache"]),
+            ("3", &json!(cache))
+        );
         assert_eq!(reply.1["structured_content"], Value::Null);
     }
     let (_, shown) = app.get("/tools/add").await;
-    assert_eq!((&shown["output_schema"], &shown["policy"]["cache"]["context"]), (&Value::Null, &json!([])));
+    assert_eq!(
+        (
+            &shown["output_schema"],
+            &shown["policy"]["cache"]["context"]
+        ),
+        (&Value::Null, &json!([]))
+    );
 }
 
 /// Says for whom it was called.
@@ -178,9 +238,15 @@ fn for_whom(context: ToolContext) -> String {
 async fn function_gets_only_its_declared_fields() {
     let app = TestApp::new([for_whom::tool()]).await;
     let body = json!({"arguments": {}, "context": {"tenant": "acme", "user": "ann"}});
-    assert_eq!(first_text(&app.post("/tools/for_whom/invoke", body).await), r#"["tenant"]"#);
+    assert_eq!(
+        first_text(&app.post("/tools/for_whom/invoke", body).await),
+        r#"["tenant"]"#
+    );
     let (_, shown) = app.get("/tools/for_whom").await;
-    assert_eq!((&shown["context"], &shown["policy"]["cache"]["context"]), (&json!(["tenant"]), &json!(["tenant"])));
+    assert_eq!(
+        (&shown["context"], &shown["policy"]["cache"]["context"]),
+        (&json!(["tenant"]), &json!(["tenant"]))
+    );
 }
 
 type Outcome<T> = Result<T, std::io::Error>;
@@ -203,7 +269,12 @@ fn joined(context: String, arguments: String, tool: String) -> String {
 #[tokio::test]
 async fn parameters_may_have_any_name() {
     let app = TestApp::new([joined::tool()]).await;
-    let reply = app.invoke("joined", json!({"context": "a", "arguments": "b", "tool": "c"})).await;
+    let reply = app
+        .invoke(
+            "joined",
+            json!({"context": "a", "arguments": "b", "tool": "c"}),
+        )
+        .await;
     assert_eq!(first_text(&reply), "a b c");
 }
 
@@ -231,15 +302,33 @@ async fn fall() -> Option<Found> {
 
 #[tokio::test]
 async fn every_result_type_is_an_answer() {
-    let app = TestApp::new([read_text::tool(), refuse::tool(), nothing::tool(), fall::tool()]).await;
+    let app = TestApp::new([
+        read_text::tool(),
+        refuse::tool(),
+        nothing::tool(),
+        fall::tool(),
+    ])
+    .await;
     let reply = app.invoke("read-text", json!({"type": "text"})).await;
-    assert_eq!((first_text(&reply), &reply.1["is_error"]), ("a text", &json!(false)));
+    assert_eq!(
+        (first_text(&reply), &reply.1["is_error"]),
+        ("a text", &json!(false))
+    );
     let reply = app.invoke("read-text", json!({"type": "picture"})).await;
-    assert_eq!((first_text(&reply), &reply.1["is_error"]), ("there is no picture", &json!(true)));
+    assert_eq!(
+        (first_text(&reply), &reply.1["is_error"]),
+        ("there is no picture", &json!(true))
+    );
     let reply = app.invoke("refuse", json!({})).await;
-    assert_eq!((first_text(&reply), &reply.1["is_error"]), ("not today", &json!(true)));
+    assert_eq!(
+        (first_text(&reply), &reply.1["is_error"]),
+        ("not today", &json!(true))
+    );
     let (status, answer) = app.invoke("nothing", json!({})).await;
-    assert_eq!((status.as_u16(), &answer["content"], &answer["is_error"]), (200, &json!([]), &json!(false)));
+    assert_eq!(
+        (status.as_u16(), &answer["content"], &answer["is_error"]),
+        (200, &json!([]), &json!(false))
+    );
     assert_eq!(app.invoke("fall", json!({})).await.1["is_error"], true);
 }
 
@@ -249,12 +338,18 @@ async fn blocking_function_leaves_the_async_threads() {
     let reply = app.invoke("thread", json!({})).await;
     // The tests' runtime has one thread, this one.
     assert!(first_text(&reply).starts_with("ThreadId("), "{}", reply.1);
-    assert_ne!(first_text(&reply), format!("{:?}", std::thread::current().id()));
+    assert_ne!(
+        first_text(&reply),
+        format!("{:?}", std::thread::current().id())
+    );
 }
 
 #[tokio::test]
 async fn builder_extends_the_attribute() {
     let slow = add::tool().timeout(Duration::from_secs(90)).tag("sums");
     let (_, shown) = TestApp::new([slow]).await.get("/tools/add").await;
-    assert_eq!((&shown["policy"]["timeout"], &shown["tags"]), (&json!("1m 30s"), &json!(["sums"])));
+    assert_eq!(
+        (&shown["policy"]["timeout"], &shown["tags"]),
+        (&json!("1m 30s"), &json!(["sums"]))
+    );
 }

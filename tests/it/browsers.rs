@@ -6,15 +6,22 @@ use toolcrib::{Effect, Tool};
 use crate::support::{TestApp, request};
 
 fn word_tool() -> Tool {
-    Tool::new("say", "Says a word.").effect(Effect::Write).call(|_, _| async { Ok("word") })
+    Tool::new("say", "Says a word.")
+        .effect(Effect::Write)
+        .call(|_, _| async { Ok("word") })
 }
 
 const ALLOWED: &str = "server: {allowed_origins: [\"https://console.example\"]}\n";
 
 /// A request with these headers, which may stand there more than once.
-fn with_headers(mut request: Request<Body>, headers: &[(&'static str, &'static str)]) -> Request<Body> {
+fn with_headers(
+    mut request: Request<Body>,
+    headers: &[(&'static str, &'static str)],
+) -> Request<Body> {
     for (name, value) in headers {
-        request.headers_mut().append(HeaderName::from_static(name), value.parse().unwrap());
+        request
+            .headers_mut()
+            .append(HeaderName::from_static(name), value.parse().unwrap());
     }
     request
 }
@@ -39,23 +46,67 @@ async fn foreign_pages_are_refused() {
             &[("sec-fetch-site", "cross-site")][..],
             &[("sec-fetch-site", "same-site")],
             &[("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")],
-            &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "image")],
-            &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")],
-            &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-mode", "cors")],
+            &[
+                ("sec-fetch-site", "cross-site"),
+                ("sec-fetch-mode", "no-cors"),
+                ("sec-fetch-dest", "image"),
+            ],
+            &[
+                ("sec-fetch-site", "cross-site"),
+                ("sec-fetch-mode", "navigate"),
+                ("sec-fetch-dest", "iframe"),
+            ],
+            &[
+                ("sec-fetch-site", "cross-site"),
+                ("sec-fetch-mode", "navigate"),
+                ("sec-fetch-mode", "cors"),
+            ],
         ] {
-            let (status, problem) = app.send(with_headers(request(method, path, None, None), headers)).await;
-            assert_eq!((status.as_u16(), &problem["kind"]), (403, &json!("forbidden")), "{method} {path} {headers:?}");
+            let (status, problem) = app
+                .send(with_headers(request(method, path, None, None), headers))
+                .await;
+            assert_eq!(
+                (status.as_u16(), &problem["kind"]),
+                (403, &json!("forbidden")),
+                "{method} {path} {headers:?}"
+            );
         }
     }
     let calls = async |headers: &[(&'static str, &'static str)]| {
         let body = r#"[TOOL_CALL]{"tool_name": "say", "arguments": {}}[/TOOL_CALL]"#;
-        let request = Request::post("/calls").header("host", "localhost").header("content-type", "text/plain");
-        app.send(with_headers(request.body(Body::from(body)).unwrap(), headers)).await
+        let request = Request::post("/calls")
+            .header("host", "localhost")
+            .header("content-type", "text/plain");
+        app.send(with_headers(
+            request.body(Body::from(body)).unwrap(),
+            headers,
+        ))
+        .await
     };
-    assert_eq!(calls(&[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]).await.0, 403);
-    let form = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
-    assert_eq!(calls(&form).await.0, 403, "a form that is sent leads to a page, but not with GET");
-    assert_eq!(app.get("/invocations").await.1["invocations"], json!([]), "nothing ran");
+    assert_eq!(
+        calls(&[
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "no-cors")
+        ])
+        .await
+        .0,
+        403
+    );
+    let form = [
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-mode", "navigate"),
+        ("sec-fetch-dest", "document"),
+    ];
+    assert_eq!(
+        calls(&form).await.0,
+        403,
+        "a form that is sent leads to a page, but not with GET"
+    );
+    assert_eq!(
+        app.get("/invocations").await.1["invocations"],
+        json!([]),
+        "nothing ran"
+    );
     assert_eq!(calls(&[]).await.0, 200);
 }
 
@@ -63,15 +114,27 @@ async fn foreign_pages_are_refused() {
 async fn foreign_links_work() {
     let app = TestApp::new([word_tool()]).await;
     for headers in [
-        &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")][..],
-        &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")],
-        &[("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "cors")],
+        &[
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+        ][..],
+        &[
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+        ],
+        &[
+            ("sec-fetch-site", "same-origin"),
+            ("sec-fetch-mode", "cors"),
+        ],
         &[("sec-fetch-site", "none"), ("sec-fetch-mode", "navigate")],
         &[("sec-fetch-mode", "cors")],
         &[("sec-fetch-site", "a word of the future")],
     ] {
         for method in ["GET", "HEAD"] {
-            let response = app.respond(with_headers(request(method, "/docs", None, None), headers)).await;
+            let response = app
+                .respond(with_headers(request(method, "/docs", None, None), headers))
+                .await;
             assert_eq!(response.status(), 200, "{method} {headers:?}");
         }
     }
@@ -81,16 +144,51 @@ async fn foreign_links_work() {
 async fn allowed_origins_pass_from_any_site() {
     let app = TestApp::with_manifest(ALLOWED, [word_tool()]).await;
     let ask = async |headers: &[(&'static str, &'static str)]| {
-        let request = request("POST", "/tools/say/invoke", None, Some(json!({"arguments": {}})));
+        let request = request(
+            "POST",
+            "/tools/say/invoke",
+            None,
+            Some(json!({"arguments": {}})),
+        );
         app.send(with_headers(request, headers)).await
     };
-    assert_eq!(ask(&[("origin", "https://console.example"), ("sec-fetch-site", "cross-site")]).await.0, 200);
-    assert_eq!(ask(&[("origin", "http://localhost"), ("sec-fetch-site", "same-origin")]).await.0, 200);
-    assert_eq!(ask(&[("origin", "https://evil.example"), ("sec-fetch-site", "same-origin")]).await.0, 403);
+    assert_eq!(
+        ask(&[
+            ("origin", "https://console.example"),
+            ("sec-fetch-site", "cross-site")
+        ])
+        .await
+        .0,
+        200
+    );
+    assert_eq!(
+        ask(&[
+            ("origin", "http://localhost"),
+            ("sec-fetch-site", "same-origin")
+        ])
+        .await
+        .0,
+        200
+    );
+    assert_eq!(
+        ask(&[
+            ("origin", "https://evil.example"),
+            ("sec-fetch-site", "same-origin")
+        ])
+        .await
+        .0,
+        403
+    );
     for two in [
-        [("origin", "https://console.example"), ("origin", "https://evil.example")],
+        [
+            ("origin", "https://console.example"),
+            ("origin", "https://evil.example"),
+        ],
         [("origin", "http://localhost"), ("origin", "null")],
-        [("origin", "http://localhost"), ("origin", "http://localhost")],
+        [
+            ("origin", "http://localhost"),
+            ("origin", "http://localhost"),
+        ],
     ] {
         assert_eq!(ask(&two).await.0, 403, "{two:?}");
     }
@@ -99,8 +197,15 @@ async fn allowed_origins_pass_from_any_site() {
 #[tokio::test]
 async fn duplicate_content_types_are_refused() {
     let app = TestApp::new([word_tool()]).await;
-    let request = request("POST", "/tools/say/invoke", None, Some(json!({"arguments": {}})));
-    let (status, problem): (_, Value) = app.send(with_headers(request, &[("content-type", "text/plain")])).await;
+    let request = request(
+        "POST",
+        "/tools/say/invoke",
+        None,
+        Some(json!({"arguments": {}})),
+    );
+    let (status, problem): (_, Value) = app
+        .send(with_headers(request, &[("content-type", "text/plain")]))
+        .await;
     assert_eq!(status.as_u16(), 415, "{problem}");
 }
 
@@ -109,18 +214,44 @@ async fn every_answer_restricts_browsers() {
     let app = TestApp::new([word_tool()]).await;
     let is_restricted = |response: &axum::response::Response| {
         let headers = response.headers();
-        let only = |name: &str| headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
-        only("x-content-type-options") == ["nosniff"] && only("cross-origin-resource-policy") == ["same-origin"]
+        let only = |name: &str| {
+            headers
+                .get_all(name)
+                .iter()
+                .map(|value| value.to_str().unwrap())
+                .collect::<Vec<_>>()
+        };
+        only("x-content-type-options") == ["nosniff"]
+            && only("cross-origin-resource-policy") == ["same-origin"]
     };
     for (method, path) in ROUTES {
         let response = app.respond(request(method, path, None, None)).await;
-        assert!(is_restricted(&response), "{method} {path}: {:?}", response.headers());
-        let refused = with_headers(request(method, path, None, None), &[("origin", "https://evil.example")]);
-        assert!(is_restricted(&app.respond(refused).await), "{method} {path} from elsewhere");
+        assert!(
+            is_restricted(&response),
+            "{method} {path}: {:?}",
+            response.headers()
+        );
+        let refused = with_headers(
+            request(method, path, None, None),
+            &[("origin", "https://evil.example")],
+        );
+        assert!(
+            is_restricted(&app.respond(refused).await),
+            "{method} {path} from elsewhere"
+        );
     }
-    let invoke = || request("POST", "/tools/say/invoke", None, Some(json!({"arguments": {}})));
+    let invoke = || {
+        request(
+            "POST",
+            "/tools/say/invoke",
+            None,
+            Some(json!({"arguments": {}})),
+        )
+    };
     assert!(is_restricted(&app.respond(invoke()).await));
-    let stream = app.respond(with_headers(invoke(), &[("accept", "text/event-stream")])).await;
+    let stream = app
+        .respond(with_headers(invoke(), &[("accept", "text/event-stream")]))
+        .await;
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     assert!(is_restricted(&stream));
 }
@@ -137,7 +268,10 @@ async fn docs_files_have_their_types() {
         ("/swagger-ui-bundle.js", "text/javascript"),
     ] {
         let headers = app.headers(&format!("/docs{file}")).await;
-        assert!(headers["content-type"].to_str().unwrap().starts_with(kind), "{file}: {headers:?}");
+        assert!(
+            headers["content-type"].to_str().unwrap().starts_with(kind),
+            "{file}: {headers:?}"
+        );
     }
 }
 
@@ -146,58 +280,148 @@ async fn allowed_origins_get_cors_headers() {
     let app = TestApp::with_manifest(ALLOWED, [word_tool()]).await;
     let origin = ("origin", "https://console.example");
     let preflight = |path: &str, headers: &[(&'static str, &'static str)]| {
-        let asked = [("access-control-request-method", "POST"), ("access-control-request-headers", "x-api-key")];
-        with_headers(request("OPTIONS", path, None, None), &[headers, &asked].concat())
+        let asked = [
+            ("access-control-request-method", "POST"),
+            ("access-control-request-headers", "x-api-key"),
+        ];
+        with_headers(
+            request("OPTIONS", path, None, None),
+            &[headers, &asked].concat(),
+        )
     };
     for path in ["/tools/say/invoke", "/calls", "/mcp", "/tools", "/nowhere"] {
         let response = app.respond(preflight(path, &[origin])).await;
         let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
         assert_eq!(response.status(), 200, "{path}");
-        assert_eq!(header("access-control-allow-origin"), "https://console.example");
+        assert_eq!(
+            header("access-control-allow-origin"),
+            "https://console.example"
+        );
         assert!(header("access-control-allow-methods").contains("DELETE"));
         let allowed = header("access-control-allow-headers");
-        for name in
-            ["authorization", "content-type", "x-api-key", "idempotency-key", "toolcrib-run-id", "mcp-session-id"]
-        {
+        for name in [
+            "authorization",
+            "content-type",
+            "x-api-key",
+            "idempotency-key",
+            "toolcrib-run-id",
+            "mcp-session-id",
+        ] {
             assert!(allowed.contains(name), "{name}: {allowed}");
         }
     }
-    let invoke = || request("POST", "/tools/say/invoke", None, Some(json!({"arguments": {}})));
-    let answer = app.respond(with_headers(invoke(), &[origin, ("sec-fetch-site", "cross-site")])).await;
-    assert_eq!(answer.headers()["access-control-allow-origin"], "https://console.example");
-    let exposed = answer.headers()["access-control-expose-headers"].to_str().unwrap();
-    for name in ["x-request-id", "mcp-session-id", "retry-after", "location", "etag"] {
+    let invoke = || {
+        request(
+            "POST",
+            "/tools/say/invoke",
+            None,
+            Some(json!({"arguments": {}})),
+        )
+    };
+    let answer = app
+        .respond(with_headers(
+            invoke(),
+            &[origin, ("sec-fetch-site", "cross-site")],
+        ))
+        .await;
+    assert_eq!(
+        answer.headers()["access-control-allow-origin"],
+        "https://console.example"
+    );
+    let exposed = answer.headers()["access-control-expose-headers"]
+        .to_str()
+        .unwrap();
+    for name in [
+        "x-request-id",
+        "mcp-session-id",
+        "retry-after",
+        "location",
+        "etag",
+    ] {
         assert!(exposed.contains(name), "{name}: {exposed}");
     }
-    assert!(!answer.headers().contains_key("access-control-allow-credentials"));
+    assert!(
+        !answer
+            .headers()
+            .contains_key("access-control-allow-credentials")
+    );
 }
 
 #[tokio::test]
 async fn others_get_no_cors_headers() {
     let app = TestApp::with_manifest(ALLOWED, [word_tool()]).await;
-    let has_cors = |response: &axum::response::Response| response.headers().contains_key("access-control-allow-origin");
-    let evil = [("origin", "https://evil.example"), ("access-control-request-method", "POST")];
-    for (method, path) in [("OPTIONS", "/tools/say/invoke"), ("GET", "/tools"), ("POST", "/calls")] {
-        let response = app.respond(with_headers(request(method, path, None, None), &evil)).await;
-        assert_eq!((response.status().as_u16(), has_cors(&response)), (403, false), "{method} {path}");
+    let has_cors = |response: &axum::response::Response| {
+        response
+            .headers()
+            .contains_key("access-control-allow-origin")
+    };
+    let evil = [
+        ("origin", "https://evil.example"),
+        ("access-control-request-method", "POST"),
+    ];
+    for (method, path) in [
+        ("OPTIONS", "/tools/say/invoke"),
+        ("GET", "/tools"),
+        ("POST", "/calls"),
+    ] {
+        let response = app
+            .respond(with_headers(request(method, path, None, None), &evil))
+            .await;
+        assert_eq!(
+            (response.status().as_u16(), has_cors(&response)),
+            (403, false),
+            "{method} {path}"
+        );
     }
     let plain = app.respond(request("GET", "/tools", None, None)).await;
     assert!(!has_cors(&plain), "no origin");
     let console = [("origin", "https://console.example")];
-    let metrics = app.respond(with_headers(request("GET", "/metrics", None, None), &console)).await;
-    assert_eq!((metrics.status().as_u16(), has_cors(&metrics)), (200, false));
+    let metrics = app
+        .respond(with_headers(
+            request("GET", "/metrics", None, None),
+            &console,
+        ))
+        .await;
+    assert_eq!(
+        (metrics.status().as_u16(), has_cors(&metrics)),
+        (200, false)
+    );
     let closed = TestApp::new([word_tool()]).await;
-    let response = closed.respond(with_headers(request("OPTIONS", "/tools", None, None), &console)).await;
-    assert_eq!((response.status().as_u16(), has_cors(&response)), (403, false), "no origin is allowed");
+    let response = closed
+        .respond(with_headers(
+            request("OPTIONS", "/tools", None, None),
+            &console,
+        ))
+        .await;
+    assert_eq!(
+        (response.status().as_u16(), has_cors(&response)),
+        (403, false),
+        "no origin is allowed"
+    );
 }
 
 #[tokio::test]
 async fn root_leads_browsers_to_the_page() {
     let app = TestApp::new([word_tool()]).await;
     let html = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
-    let response = app.respond(with_headers(request("GET", "/", None, None), &html)).await;
-    assert_eq!((response.status().as_u16(), response.headers()["location"].to_str().unwrap()), (307, "/docs"));
+    let response = app
+        .respond(with_headers(request("GET", "/", None, None), &html))
+        .await;
+    assert_eq!(
+        (
+            response.status().as_u16(),
+            response.headers()["location"].to_str().unwrap()
+        ),
+        (307, "/docs")
+    );
     let (status, index) = app.get("/").await;
-    assert_eq!((status.as_u16(), &index["tools"], &index["docs"]), (200, &json!("/tools"), &json!("/docs")));
-    assert_eq!(app.get("/docs/index.html").await.0, 404, "the page of the library is not served");
+    assert_eq!(
+        (status.as_u16(), &index["tools"], &index["docs"]),
+        (200, &json!("/tools"), &json!("/docs"))
+    );
+    assert_eq!(
+        app.get("/docs/index.html").await.0,
+        404,
+        "the page of the library is not served"
+    );
 }

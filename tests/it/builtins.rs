@@ -45,10 +45,16 @@ async fn read_stored(app: &TestApp, key: Option<&str>, what: &str) -> Result<Val
 #[tokio::test]
 async fn stored_result_is_read_without_a_call() {
     let app = TestApp::with_manifest(CACHED, []).await;
-    let nothing = read_stored(&app, None, r#"tool:word|input:{"word": "a"}"#).await.unwrap_err();
-    assert!(nothing.starts_with("nothing is stored for this call of `word`"), "{nothing}");
+    let nothing = read_stored(&app, None, r#"tool:word|input:{"word": "a"}"#)
+        .await
+        .unwrap_err();
+    assert!(
+        nothing.starts_with("nothing is stored for this call of `word`"),
+        "{nothing}"
+    );
     let first = invoke_as(&app, None, "word", json!({"word": "a"})).await["content"].clone();
-    // However the arguments are written: order, defaults, numbers in texts, crewAI's form, an alias of the tool.
+    // However the arguments are written: order, defaults, numbers in texts, crewAI's form, an alias
+    // of the tool.
     for key in [
         r#"tool:word|input:{"word": "a"}"#,
         r#"tool:word|input:{ "times": 1, "word": "a" }"#,
@@ -58,22 +64,48 @@ async fn stored_result_is_read_without_a_call() {
         "tool:words|input:times=1, word=a",
         "tool:functions.Word|input:word=a",
     ] {
-        assert_eq!(read_stored(&app, None, key).await, Ok(first.clone()), "{key}");
+        assert_eq!(
+            read_stored(&app, None, key).await,
+            Ok(first.clone()),
+            "{key}"
+        );
     }
     for (key, why) in [
-        (r#"tool:word|input:{"word": "b"}"#, "nothing is stored for this call of `word`"),
-        (r#"tool:word|input:{"word": "a", "times": 2}"#, "nothing is stored"),
-        (r#"tool:word|input:{"wort": "a"}"#, "no call of `word` can have had this input: `wort` is not a parameter"),
-        ("tool:wordd|input:word=a", "there is no tool `wordd`; did you mean word?"),
-        ("tool:read_cache|input:key=x", "the answers of `read_cache` are never stored"),
+        (
+            r#"tool:word|input:{"word": "b"}"#,
+            "nothing is stored for this call of `word`",
+        ),
+        (
+            r#"tool:word|input:{"word": "a", "times": 2}"#,
+            "nothing is stored",
+        ),
+        (
+            r#"tool:word|input:{"wort": "a"}"#,
+            "no call of `word` can have had this input: `wort` is not a parameter",
+        ),
+        (
+            "tool:wordd|input:word=a",
+            "there is no tool `wordd`; did you mean word?",
+        ),
+        (
+            "tool:read_cache|input:key=x",
+            "the answers of `read_cache` are never stored",
+        ),
     ] {
         let error_text = read_stored(&app, None, key).await.unwrap_err();
         assert!(error_text.contains(why), "{key}: {error_text}");
     }
     let (_, listed) = app.get("/invocations?tool=word").await;
-    assert_eq!(listed["invocations"].as_array().unwrap().len(), 1, "only the first call ran the tool");
+    assert_eq!(
+        listed["invocations"].as_array().unwrap().len(),
+        1,
+        "only the first call ran the tool"
+    );
     let (status, problem) = app.invoke("read_cache", json!({"key": "word a"})).await;
-    assert_eq!((status.as_u16(), &problem["violations"][0]["pointer"]), (422, &json!("/key")));
+    assert_eq!(
+        (status.as_u16(), &problem["violations"][0]["pointer"]),
+        (422, &json!("/key"))
+    );
 }
 
 #[tokio::test]
@@ -84,10 +116,18 @@ async fn stored_results_survive_restarts_until_purged() {
     let app = app.restart([]).await;
     assert_eq!(read_stored(&app, None, key).await, Ok(first));
     app.post("/tools/word/disable", json!({})).await;
-    assert_eq!(read_stored(&app, None, key).await, Err("`word` is disabled".into()));
+    assert_eq!(
+        read_stored(&app, None, key).await,
+        Err("`word` is disabled".into())
+    );
     app.post("/tools/word/enable", json!({})).await;
     app.delete("/tools/word/cache").await;
-    assert!(read_stored(&app, None, key).await.unwrap_err().starts_with("nothing is stored"));
+    assert!(
+        read_stored(&app, None, key)
+            .await
+            .unwrap_err()
+            .starts_with("nothing is stored")
+    );
 }
 
 #[tokio::test]
@@ -105,11 +145,19 @@ async fn stored_results_expire() {
     );
     let (app, hand) = TestApp::with_clock([native, reader.unwrap().unwrap()]).await;
     app.invoke("now", json!({})).await;
-    assert_eq!(read_stored(&app, None, "tool:now|input:").await, Ok(json!([{"type": "text", "text": "tick"}])));
+    assert_eq!(
+        read_stored(&app, None, "tool:now|input:").await,
+        Ok(json!([{"type": "text", "text": "tick"}]))
+    );
     hand.fetch_add(59_999, Ordering::SeqCst);
     assert!(read_stored(&app, None, "tool:now|input:{}").await.is_ok());
     hand.fetch_add(1, Ordering::SeqCst);
-    assert!(read_stored(&app, None, "tool:now|input:").await.unwrap_err().starts_with("nothing is stored"));
+    assert!(
+        read_stored(&app, None, "tool:now|input:")
+            .await
+            .unwrap_err()
+            .starts_with("nothing is stored")
+    );
 }
 
 #[tokio::test]
@@ -121,52 +169,100 @@ async fn callers_read_their_own_and_shared_results() {
          - {{name: root, key: key-of-root-012345678, admin: true}}\n"
     );
     let app = TestApp::with_manifest(&manifest, []).await;
-    let [ann, bob, root] = ["key-of-ann-0123456789", "key-of-bob-0123456789", "key-of-root-012345678"].map(Some);
+    let [ann, bob, root] = [
+        "key-of-ann-0123456789",
+        "key-of-bob-0123456789",
+        "key-of-root-012345678",
+    ]
+    .map(Some);
     let own = invoke_as(&app, ann, "word", json!({"word": "a"})).await["content"].clone();
     let all = invoke_as(&app, ann, "shared", json!({})).await["content"].clone();
     invoke_as(&app, ann, "hidden", json!({"expression": "6*7"})).await;
-    assert_eq!(read_stored(&app, ann, "tool:word|input:word=a").await, Ok(own));
+    assert_eq!(
+        read_stored(&app, ann, "tool:word|input:word=a").await,
+        Ok(own)
+    );
     for key in [ann, bob, root] {
-        assert_eq!(read_stored(&app, key, "tool:shared|input:").await, Ok(all.clone()));
+        assert_eq!(
+            read_stored(&app, key, "tool:shared|input:").await,
+            Ok(all.clone())
+        );
     }
-    // A key does not name a caller, so an admin also reads its own results; those of others are in the ledger.
+    // A key does not name a caller, so an admin also reads its own results; those of others are in
+    // the ledger.
     for key in [bob, root] {
-        assert!(read_stored(&app, key, "tool:word|input:word=a").await.unwrap_err().starts_with("nothing is stored"));
+        assert!(
+            read_stored(&app, key, "tool:word|input:word=a")
+                .await
+                .unwrap_err()
+                .starts_with("nothing is stored")
+        );
     }
     let hidden = "tool:hidden|input:expression=6*7";
     assert!(read_stored(&app, ann, hidden).await.is_ok());
-    assert_eq!(read_stored(&app, bob, hidden).await, Err("there is no tool `hidden`".into()));
-    assert_eq!(read_stored(&app, bob, "tool:hiddn|input:").await, Err("there is no tool `hiddn`".into()));
+    assert_eq!(
+        read_stored(&app, bob, hidden).await,
+        Err("there is no tool `hidden`".into())
+    );
+    assert_eq!(
+        read_stored(&app, bob, "tool:hiddn|input:").await,
+        Err("there is no tool `hiddn`".into())
+    );
 }
 
 #[tokio::test]
 async fn stored_result_needs_its_context() {
     let app = TestApp::with_manifest(CACHED, []).await;
     let send = async |tool: &str, arguments: Value, context: Value| {
-        app.post(&format!("/tools/{tool}/invoke"), json!({"arguments": arguments, "context": context})).await
+        app.post(
+            &format!("/tools/{tool}/invoke"),
+            json!({"arguments": arguments, "context": context}),
+        )
+        .await
     };
     let acme = json!({"tenant": "acme", "trace": 1});
     let (_, answer) = send("word", json!({"word": "a"}), acme).await;
     let key = json!({"key": "tool:word|input:word=a"});
-    let (_, read) = send("read_cache", key.clone(), json!({"tenant": "acme", "trace": 2})).await;
-    assert_eq!((&read["content"], &read["is_error"]), (&answer["content"], &json!(false)));
+    let (_, read) = send(
+        "read_cache",
+        key.clone(),
+        json!({"tenant": "acme", "trace": 2}),
+    )
+    .await;
+    assert_eq!(
+        (&read["content"], &read["is_error"]),
+        (&answer["content"], &json!(false))
+    );
     for other in [json!({}), json!({"tenant": "other"})] {
         let read = send("read_cache", key.clone(), other).await;
-        assert!(first_text(&read).starts_with("nothing is stored"), "{read:?}");
+        assert!(
+            first_text(&read).starts_with("nothing is stored"),
+            "{read:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn digest_results_need_an_unrecorded_reader() {
-    let manifest = CACHED.replace("    effect: read\n", "    effect: read\n    capture: digest\n")
-        + "  quiet: {kind: native, use: read_cache, capture: digest, cache: {ttl: 60s, scope: shared, context: []}}\n";
+    let manifest = CACHED.replace(
+        "    effect: read\n",
+        "    effect: read\n    capture: digest\n",
+    ) + "  quiet: {kind: native, use: read_cache, capture: digest, cache: {ttl: 60s, scope: shared, context: []}}\n";
     let app = TestApp::with_manifest(&manifest, []).await;
     let first = invoke_as(&app, None, "word", json!({"word": "a"})).await["content"].clone();
     let key = "tool:word|input:word=a";
-    assert!(read_stored(&app, None, key).await.unwrap_err().contains("not kept in the ledger"));
+    assert!(
+        read_stored(&app, None, key)
+            .await
+            .unwrap_err()
+            .contains("not kept in the ledger")
+    );
     // A tool whose own results are not recorded may return it.
     let quiet = invoke_as(&app, None, "quiet", json!({"key": key})).await;
-    assert_eq!((&quiet["content"], &quiet["meta"]["cache"]), (&first, &json!("off")));
+    assert_eq!(
+        (&quiet["content"], &quiet["meta"]["cache"]),
+        (&first, &json!("off"))
+    );
     assert_eq!(app.newest_invocation().await["result"], Value::Null);
 }
 
@@ -174,14 +270,29 @@ async fn digest_results_need_an_unrecorded_reader() {
 async fn picture_in_arguments_is_returned() {
     let app = TestApp::with_manifest("tools: {add_image: {kind: native}}\n", []).await;
     let gif = "R0lGODlhAQABAAAAACw=";
-    let answer = invoke_as(&app, None, "add_image", json!({"source": format!("data:image/png;base64,{gif}")})).await;
-    assert_eq!(answer["content"][0], json!({"type": "image", "data": gif, "mimeType": "image/gif"}));
-    assert_eq!(answer["content"][1]["text"], "the picture in the data: URI: image/gif, 1x1 pixels, 14 B");
+    let answer = invoke_as(
+        &app,
+        None,
+        "add_image",
+        json!({"source": format!("data:image/png;base64,{gif}")}),
+    )
+    .await;
+    assert_eq!(
+        answer["content"][0],
+        json!({"type": "image", "data": gif, "mimeType": "image/gif"})
+    );
+    assert_eq!(
+        answer["content"][1]["text"],
+        "the picture in the data: URI: image/gif, 1x1 pixels, 14 B"
+    );
     assert_eq!(
         app.newest_invocation().await["result"]["content"],
         answer["content"],
         "the record has it as it was said"
     );
     let (status, problem) = app.invoke("add_image", json!({"source": "a.png"})).await;
-    assert_eq!((status.as_u16(), &problem["violations"][0]["pointer"]), (422, &json!("/source")));
+    assert_eq!(
+        (status.as_u16(), &problem["violations"][0]["pointer"]),
+        (422, &json!("/source"))
+    );
 }

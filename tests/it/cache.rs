@@ -31,7 +31,13 @@ fn open_gate() -> (Arc<AtomicUsize>, Arc<Semaphore>) {
 
 async fn invoke_cache_status(app: &TestApp, body: Value) -> (String, Value) {
     let (_, answer) = app.post("/tools/count/invoke", body).await;
-    (answer["meta"]["cache"].as_str().unwrap_or_default().to_owned(), answer["structured_content"]["run"].clone())
+    (
+        answer["meta"]["cache"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        answer["structured_content"]["run"].clone(),
+    )
 }
 
 #[tokio::test]
@@ -49,17 +55,27 @@ async fn stored_result_depends_on_ttl_and_context() {
         (plain.clone(), "miss", 1),
         (plain.clone(), "hit", 1),
         (acme.clone(), "miss", 2),
-        (json!({"arguments": {}, "context": {"tenant": "acme", "trace": 2}}), "hit", 2),
+        (
+            json!({"arguments": {}, "context": {"tenant": "acme", "trace": 2}}),
+            "hit",
+            2,
+        ),
         (of(&plain, "bypass"), "bypass", 3),
         (plain.clone(), "hit", 1),
         (of(&plain, "refresh"), "refresh", 4),
         (plain.clone(), "hit", 4),
     ];
     for (body, cache, run) in expect {
-        assert_eq!(invoke_cache_status(&app, body).await, (cache.to_owned(), json!(run)));
+        assert_eq!(
+            invoke_cache_status(&app, body).await,
+            (cache.to_owned(), json!(run))
+        );
     }
     hand.fetch_add(60_000, Ordering::SeqCst);
-    assert_eq!(invoke_cache_status(&app, plain).await, ("miss".to_owned(), json!(5)));
+    assert_eq!(
+        invoke_cache_status(&app, plain).await,
+        ("miss".to_owned(), json!(5))
+    );
 }
 
 #[tokio::test]
@@ -69,7 +85,10 @@ async fn hit_row_has_the_stored_result() {
     let (_, first) = app.invoke("count", json!({})).await;
     app.invoke("count", json!({})).await;
     let row = app.newest_invocation().await;
-    assert_eq!((&row["cache"], &row["attempts"]), (&json!("hit"), &json!(0)));
+    assert_eq!(
+        (&row["cache"], &row["attempts"]),
+        (&json!("hit"), &json!(0))
+    );
     assert_eq!(row["result"]["content"], first["content"]);
     assert_eq!(row["result"]["invocation_id"], row["invocation_id"]);
 }
@@ -81,7 +100,11 @@ async fn equal_parallel_calls_run_once() {
     let calls: Vec<_> = (0..20)
         .map(|_| {
             let app = app.clone();
-            tokio::spawn(async move { invoke_cache_status(&app, json!({"arguments": {"key": "x"}})).await.0 })
+            tokio::spawn(async move {
+                invoke_cache_status(&app, json!({"arguments": {"key": "x"}}))
+                    .await
+                    .0
+            })
         })
         .collect();
     while app.registry().shared().in_flight_calls.len() < 20 {
@@ -93,7 +116,14 @@ async fn equal_parallel_calls_run_once() {
         statuses.push(call.await.unwrap());
     }
     statuses.sort();
-    assert_eq!((statuses[18].as_str(), statuses[19].as_str(), runs.load(Ordering::SeqCst)), ("joined", "miss", 1));
+    assert_eq!(
+        (
+            statuses[18].as_str(),
+            statuses[19].as_str(),
+            runs.load(Ordering::SeqCst)
+        ),
+        ("joined", "miss", 1)
+    );
 }
 
 #[tokio::test]
@@ -114,7 +144,10 @@ async fn follower_keeps_its_own_deadline() {
         tokio::task::yield_now().await;
     }
     gate.add_permits(2);
-    assert_eq!(patient.await.unwrap().1["structured_content"], json!({"run": 2}));
+    assert_eq!(
+        patient.await.unwrap().1["structured_content"],
+        json!({"run": 2})
+    );
 }
 
 #[tokio::test]
@@ -123,16 +156,37 @@ async fn hits_are_free_and_errors_not_stored() {
         .param("ok", "boolean", "Whether to say yes")
         .effect(Effect::Read)
         .cache(Duration::from_secs(60), &[])
-        .limit(Limit { calls: 3, per: Per::Lifetime, scope: LimitScope::Tool })
-        .call(|arguments, _| async move { if arguments["ok"] == true { Ok("yes") } else { Err("no".into()) } });
+        .limit(Limit {
+            calls: 3,
+            per: Per::Lifetime,
+            scope: LimitScope::Tool,
+        })
+        .call(|arguments, _| async move {
+            if arguments["ok"] == true {
+                Ok("yes")
+            } else {
+                Err("no".into())
+            }
+        });
     let app = TestApp::new([limited]).await;
-    for (ok, cache, used) in [(true, "miss", 1), (true, "hit", 1), (false, "miss", 2), (false, "miss", 3)] {
+    for (ok, cache, used) in [
+        (true, "miss", 1),
+        (true, "hit", 1),
+        (false, "miss", 2),
+        (false, "miss", 3),
+    ] {
         let (status, answer) = app.invoke("limited", json!({"ok": ok})).await;
-        assert_eq!((status.as_u16(), &answer["meta"]["cache"]), (200, &json!(cache)));
+        assert_eq!(
+            (status.as_u16(), &answer["meta"]["cache"]),
+            (200, &json!(cache))
+        );
         assert_eq!(app.get("/tools/limited").await.1["usage"][0]["used"], used);
     }
     assert_eq!(app.invoke("limited", json!({"ok": false})).await.0, 429);
-    assert_eq!(app.invoke("limited", json!({"ok": true})).await.1["meta"]["cache"], "hit");
+    assert_eq!(
+        app.invoke("limited", json!({"ok": true})).await.1["meta"]["cache"],
+        "hit"
+    );
 }
 
 #[tokio::test]
@@ -150,14 +204,19 @@ async fn purge_covers_running_calls() {
     assert_eq!(app.send(purge).await.0, 200);
     gate.add_permits(2);
     assert_eq!(running.await.unwrap(), ("miss".to_owned(), json!(1)));
-    assert_eq!(invoke_cache_status(&app, json!({"arguments": {}})).await, ("miss".to_owned(), json!(2)));
+    assert_eq!(
+        invoke_cache_status(&app, json!({"arguments": {}})).await,
+        ("miss".to_owned(), json!(2))
+    );
 }
 
 #[tokio::test]
 async fn context_tools_are_cached_by_named_fields() {
     let manifest = "tools:\n  own: {kind: native, cache: {ttl: 1m}}\n  named: {kind: native, use: own, \
                     cache: {ttl: 1m, context: []}}\n";
-    let own = Tool::new("own", "…").effect(Effect::Read).call(|_, _| async { Ok("x") });
+    let own = Tool::new("own", "…")
+        .effect(Effect::Read)
+        .call(|_, _| async { Ok("x") });
     let app = TestApp::with_manifest(manifest, [own]).await;
     for (tool, cache) in [("own", "off"), ("named", "miss")] {
         assert_eq!(app.invoke(tool, json!({})).await.1["meta"]["cache"], cache);
@@ -167,7 +226,9 @@ async fn context_tools_are_cached_by_named_fields() {
 /// A read that returns its argument and counts its runs.
 fn echo_tools(name: &str, runs: &Arc<AtomicUsize>) -> (Tool<()>, impl Fn(Tool<()>) -> Tool) {
     let runs = runs.clone();
-    let tool = Tool::new(name, "Says it again.").param("say", "object", "What").effect(Effect::Read);
+    let tool = Tool::new(name, "Says it again.")
+        .param("say", "object", "What")
+        .effect(Effect::Read);
     let finish = move |tool: Tool<()>| {
         let runs = runs.clone();
         tool.call(move |mut arguments, _| {
@@ -184,7 +245,10 @@ async fn invoke_twice(app: &TestApp, tool: &str, say: Value) -> [String; 2] {
     for status in &mut taken {
         let (code, answer) = app.invoke(tool, json!({"say": say})).await;
         assert_eq!(code, 200, "{answer}");
-        *status = answer["meta"]["cache"].as_str().unwrap_or_default().to_owned();
+        *status = answer["meta"]["cache"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
     }
     taken
 }
@@ -195,7 +259,10 @@ async fn predicate_decides_what_is_stored() {
     let (tool, finish) = echo_tools("own", &runs);
     let keep = |arguments: &toolcrib::call::JsonObject, result: &toolcrib::ToolResult| {
         assert!(arguments["say"] != json!({"panic": true}), "caught");
-        result.structured_content.as_ref().is_some_and(|value| value["temperature"].is_number())
+        result
+            .structured_content
+            .as_ref()
+            .is_some_and(|value| value["temperature"].is_number())
     };
     let own = finish(tool.cache(Duration::from_secs(60), &[]).should_cache(keep));
     let manifest = "tools:\n  own: {kind: native}\n  asked:\n    kind: native\n    use: own\n    \
@@ -215,11 +282,21 @@ async fn predicate_decides_what_is_stored() {
         ("other", json!({"temperature": 3}), ["miss", "hit"]),
         ("other", json!({"error": "none"}), ["miss", "miss"]),
     ] {
-        assert_eq!(invoke_twice(&app, tool, say.clone()).await, taken, "{tool} {say}");
+        assert_eq!(
+            invoke_twice(&app, tool, say.clone()).await,
+            taken,
+            "{tool} {say}"
+        );
     }
     let shown = app.get("/tools/asked").await.1["policy"]["cache"]["when"].clone();
-    assert_eq!(shown, "result.temperature > 0 and args.say.temperature|abs < 50");
-    assert_eq!(app.get("/tools/own").await.1["policy"]["cache"]["when"], "a function");
+    assert_eq!(
+        shown,
+        "result.temperature > 0 and args.say.temperature|abs < 50"
+    );
+    assert_eq!(
+        app.get("/tools/own").await.1["policy"]["cache"]["when"],
+        "a function"
+    );
 }
 
 #[tokio::test]
@@ -252,6 +329,15 @@ async fn follower_gets_an_unstored_result() {
         taken.push(call.await.unwrap());
     }
     taken.sort_by(|a, b| a.0.cmp(&b.0));
-    assert_eq!(taken, [("joined".to_owned(), json!(1)), ("miss".to_owned(), json!(1))]);
-    assert_eq!(invoke_cache_status(&app, json!({"arguments": {}})).await, ("miss".to_owned(), json!(2)));
+    assert_eq!(
+        taken,
+        [
+            ("joined".to_owned(), json!(1)),
+            ("miss".to_owned(), json!(1))
+        ]
+    );
+    assert_eq!(
+        invoke_cache_status(&app, json!({"arguments": {}})).await,
+        ("miss".to_owned(), json!(2))
+    );
 }

@@ -15,18 +15,29 @@ fn waiting_tool(effect: Effect) -> (Tool, Arc<Notify>, Arc<Notify>, Arc<AtomicBo
             self.0.store(true, Ordering::SeqCst);
         }
     }
-    let (started, go, dropped) = (Arc::new(Notify::new()), Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+    let (started, go, dropped) = (
+        Arc::new(Notify::new()),
+        Arc::new(Notify::new()),
+        Arc::new(AtomicBool::new(false)),
+    );
     let (tell, wait, drops) = (started.clone(), go.clone(), dropped.clone());
-    let limit = Limit { calls: 10, per: Per::Lifetime, scope: LimitScope::Tool };
-    let tool = Tool::new("wait", "Waits.").effect(effect).limit(limit).call(move |_, _| {
-        let (tell, wait, guard) = (tell.clone(), wait.clone(), Dropped(drops.clone()));
-        async move {
-            let _guard = guard;
-            tell.notify_one();
-            wait.notified().await;
-            Ok("done")
-        }
-    });
+    let limit = Limit {
+        calls: 10,
+        per: Per::Lifetime,
+        scope: LimitScope::Tool,
+    };
+    let tool = Tool::new("wait", "Waits.")
+        .effect(effect)
+        .limit(limit)
+        .call(move |_, _| {
+            let (tell, wait, guard) = (tell.clone(), wait.clone(), Dropped(drops.clone()));
+            async move {
+                let _guard = guard;
+                tell.notify_one();
+                wait.notified().await;
+                Ok("done")
+            }
+        });
     (tool, started, go, dropped)
 }
 
@@ -47,7 +58,10 @@ async fn read_is_cancelled_and_charged_on_disconnect() {
     let app = Arc::new(TestApp::new([tool]).await);
     disconnect_during_call(&app, &started).await;
     let row = app.wait_for_newest_state("cancelled").await;
-    assert_eq!((&row["kind"], &row["attempts"]), (&json!("cancelled"), &json!(1)));
+    assert_eq!(
+        (&row["kind"], &row["attempts"]),
+        (&json!("cancelled"), &json!(1))
+    );
     assert!(dropped.load(Ordering::SeqCst));
     assert_eq!(app.get("/tools/wait").await.1["usage"][0]["used"], 1);
 }
@@ -65,14 +79,20 @@ async fn started_write_finishes_and_is_recorded() {
 
 #[tokio::test]
 async fn only_the_list_truncates_arguments() {
-    let tool = Tool::new("t", "…").param("text", "string", "…").effect(Effect::Read).call(|_, _| async { Ok("x") });
+    let tool = Tool::new("t", "…")
+        .param("text", "string", "…")
+        .effect(Effect::Read)
+        .call(|_, _| async { Ok("x") });
     let app = TestApp::new([tool]).await;
     let text = "x".repeat(20_000);
     app.invoke("t", json!({"text": text})).await;
     app.registry().shared().ledger.flush().await.unwrap();
     let (_, page) = app.get("/invocations").await;
     assert_eq!(page["invocations"][0]["arguments"], json!(null));
-    assert_eq!(app.newest_invocation().await["arguments"]["text"], text.as_str());
+    assert_eq!(
+        app.newest_invocation().await["arguments"]["text"],
+        text.as_str()
+    );
 }
 
 #[tokio::test]
@@ -86,7 +106,10 @@ async fn running_call_is_listed_at_once() {
     started.notified().await;
     let (_, page) = app.get("/invocations?state=running&tool=wait").await;
     assert_eq!(
-        (page["invocations"].as_array().unwrap().len(), &page["invocations"][0]["duration_ms"]),
+        (
+            page["invocations"].as_array().unwrap().len(),
+            &page["invocations"][0]["duration_ms"]
+        ),
         (1, &json!(null))
     );
     assert_eq!(app.newest_invocation().await["result"], json!(null));
@@ -98,7 +121,11 @@ async fn running_call_is_listed_at_once() {
 type RunningCall = tokio::task::JoinHandle<crate::support::Reply>;
 
 /// Starts a call and waits until the tool runs; its id and what its caller will get.
-async fn start_call(app: &Arc<TestApp>, started: &Notify, key: Option<&'static str>) -> (String, RunningCall) {
+async fn start_call(
+    app: &Arc<TestApp>,
+    started: &Notify,
+    key: Option<&'static str>,
+) -> (String, RunningCall) {
     let call = tokio::spawn({
         let app = app.clone();
         let body = json!({"arguments": {}});
@@ -114,13 +141,24 @@ async fn start_call(app: &Arc<TestApp>, started: &Notify, key: Option<&'static s
 }
 
 fn newest_id(app: &TestApp) -> String {
-    app.registry().shared().in_flight_calls.list().iter().map(|row| row.id).max().unwrap().to_string()
+    app.registry()
+        .shared()
+        .in_flight_calls
+        .list()
+        .iter()
+        .map(|row| row.id)
+        .max()
+        .unwrap()
+        .to_string()
 }
 
 #[tokio::test]
 async fn cancelled_call_is_answered_and_recorded() {
-    for (effect, state) in [(Effect::Read, "cancelled"), (Effect::Idempotent, "cancelled"), (Effect::Write, "unknown")]
-    {
+    for (effect, state) in [
+        (Effect::Read, "cancelled"),
+        (Effect::Idempotent, "cancelled"),
+        (Effect::Write, "unknown"),
+    ] {
         let (tool, started, _go, dropped) = waiting_tool(effect);
         let app = Arc::new(TestApp::new([tool]).await);
         let (id, call) = start_call(&app, &started, None).await;
@@ -141,12 +179,19 @@ async fn cancelled_call_is_answered_and_recorded() {
         );
         assert_eq!(problem["invocation_id"], id.as_str());
         let error_text = problem["content"][0]["text"].as_str().unwrap();
-        assert_eq!(error_text.contains("may have had an effect"), effect == Effect::Write, "{error_text}");
+        assert_eq!(
+            error_text.contains("may have had an effect"),
+            effect == Effect::Write,
+            "{error_text}"
+        );
         assert_eq!(cancelled["result"], problem);
         // Tried, so charged.
         assert_eq!(app.get("/tools/wait").await.1["usage"][0]["used"], 1);
         // A second request gets the same answer.
-        assert_eq!(app.delete(&path).await, (axum::http::StatusCode::OK, cancelled));
+        assert_eq!(
+            app.delete(&path).await,
+            (axum::http::StatusCode::OK, cancelled)
+        );
     }
 }
 
@@ -156,21 +201,38 @@ async fn disconnected_call_can_still_be_cancelled() {
     let app = Arc::new(TestApp::new([tool]).await);
     disconnect_during_call(&app, &started).await;
     assert!(!dropped.load(Ordering::SeqCst));
-    let (status, cancelled) = app.delete(&format!("/invocations/{}", newest_id(&app))).await;
-    assert_eq!((status.as_u16(), &cancelled["state"]), (200, &json!("unknown")));
+    let (status, cancelled) = app
+        .delete(&format!("/invocations/{}", newest_id(&app)))
+        .await;
+    assert_eq!(
+        (status.as_u16(), &cancelled["state"]),
+        (200, &json!("unknown"))
+    );
     assert!(dropped.load(Ordering::SeqCst));
 }
 
 #[tokio::test]
 async fn ended_call_is_not_cancelled() {
     let app = TestApp::new([Tool::new("t", "…").call(|_, _| async { Ok("yes") })]).await;
-    let id = app.invoke("t", json!({})).await.1["invocation_id"].as_str().unwrap().to_owned();
+    let id = app.invoke("t", json!({})).await.1["invocation_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let (status, problem) = app.delete(&format!("/invocations/{id}")).await;
-    assert_eq!((status.as_u16(), &problem["kind"]), (409, &json!("invalid_request")));
-    assert!(problem["detail"].as_str().unwrap().contains("`succeeded`"), "{problem}");
+    assert_eq!(
+        (status.as_u16(), &problem["kind"]),
+        (409, &json!("invalid_request"))
+    );
+    assert!(
+        problem["detail"].as_str().unwrap().contains("`succeeded`"),
+        "{problem}"
+    );
     for unknown in ["01990000-0000-7000-8000-000000000000", "nonsense"] {
         let (status, problem) = app.delete(&format!("/invocations/{unknown}")).await;
-        assert_eq!((status.as_u16(), &problem["kind"]), (404, &json!("invalid_request")));
+        assert_eq!(
+            (status.as_u16(), &problem["kind"]),
+            (404, &json!("invalid_request"))
+        );
     }
 }
 
@@ -185,8 +247,17 @@ async fn callers_cancel_their_own_and_admins_all() {
         let (id, call) = start_call(&app, &started, Some("ann-key-0123456789")).await;
         let path = format!("/invocations/{id}");
         let not_mine = app.delete_as("bob-key-0123456789", &path).await;
-        let not_there = app.delete_as("bob-key-0123456789", "/invocations/01990000-0000-7000-8000-000000000000").await;
-        assert_eq!((not_mine.0.as_u16(), &not_mine), (404, &not_there), "somebody else's is not there at all");
+        let not_there = app
+            .delete_as(
+                "bob-key-0123456789",
+                "/invocations/01990000-0000-7000-8000-000000000000",
+            )
+            .await;
+        assert_eq!(
+            (not_mine.0.as_u16(), &not_mine),
+            (404, &not_there),
+            "somebody else's is not there at all"
+        );
         assert_eq!(app.delete(&path).await.0, 401);
         assert!(!dropped.load(Ordering::SeqCst));
         assert_eq!(app.delete_as(by, &path).await.1["state"], "cancelled");
@@ -199,7 +270,8 @@ async fn callers_cancel_their_own_and_admins_all() {
 #[tokio::test]
 async fn queued_call_is_cancelled_at_no_cost() {
     let (tool, started, go, _) = waiting_tool(Effect::Write);
-    let manifest = "defaults: {concurrency: {max: 1, queue: 8, wait: 1m}}\ntools: {wait: {kind: native}}";
+    let manifest =
+        "defaults: {concurrency: {max: 1, queue: 8, wait: 1m}}\ntools: {wait: {kind: native}}";
     let app = Arc::new(TestApp::with_manifest(manifest, [tool]).await);
     let (first, call) = start_call(&app, &started, None).await;
     let queued = tokio::spawn({
@@ -212,22 +284,36 @@ async fn queued_call_is_cancelled_at_no_cost() {
     let id = newest_id(&app);
     assert_ne!(id, first);
     let (status, cancelled) = app.delete(&format!("/invocations/{id}")).await;
-    assert_eq!((status.as_u16(), &cancelled["state"], &cancelled["attempts"]), (200, &json!("cancelled"), &json!(0)));
+    assert_eq!(
+        (status.as_u16(), &cancelled["state"], &cancelled["attempts"]),
+        (200, &json!("cancelled"), &json!(0))
+    );
     let (status, problem) = queued.await.unwrap();
     assert_eq!(status.as_u16(), 499);
-    assert!(problem["content"][0]["text"].as_str().unwrap().contains("did not run"), "{problem}");
+    assert!(
+        problem["content"][0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("did not run"),
+        "{problem}"
+    );
     go.notify_one();
     assert_eq!(call.await.unwrap().0, 200);
     assert_eq!(app.get("/tools/wait").await.1["usage"][0]["used"], 1);
-    assert_eq!(app.samples("toolcrib_queued{").await, [r#"toolcrib_queued{tool="wait"} 0"#]);
+    assert_eq!(
+        app.samples("toolcrib_queued{").await,
+        [r#"toolcrib_queued{tool="wait"} 0"#]
+    );
 }
 
 #[tokio::test]
 async fn followers_and_leaders_are_cancelled_alone() {
     let (started, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (tell, wait) = (started.clone(), go.clone());
-    let tool =
-        Tool::new("wait", "…").effect(Effect::Read).cache(std::time::Duration::from_secs(60), &[]).call(move |_, _| {
+    let tool = Tool::new("wait", "…")
+        .effect(Effect::Read)
+        .cache(std::time::Duration::from_secs(60), &[])
+        .call(move |_, _| {
             let (tell, wait) = (tell.clone(), wait.clone());
             async move {
                 tell.notify_one();
@@ -244,22 +330,38 @@ async fn followers_and_leaders_are_cancelled_alone() {
             let app = app.clone();
             async move { app.invoke("wait", json!({})).await }
         });
-        let joins = || app.registry().shared().in_flight_calls.list().iter().any(|row| row.cache.as_str() == "joined");
+        let joins = || {
+            app.registry()
+                .shared()
+                .in_flight_calls
+                .list()
+                .iter()
+                .any(|row| row.cache.as_str() == "joined")
+        };
         while app.registry().shared().in_flight_calls.list().len() == known || !joins() {
             tokio::task::yield_now().await;
         }
         (newest_id(&app), joined)
     };
     let (id, joined) = join().await;
-    assert_eq!(app.delete(&format!("/invocations/{id}")).await.1["state"], "cancelled");
+    assert_eq!(
+        app.delete(&format!("/invocations/{id}")).await.1["state"],
+        "cancelled"
+    );
     assert_eq!(joined.await.unwrap().0.as_u16(), 499);
     assert!(!leader.is_finished(), "the one that leads goes on");
     // Now the leader: the next follower runs instead.
     let (_, next) = join().await;
-    assert_eq!(app.delete(&format!("/invocations/{leads}")).await.1["state"], "cancelled");
+    assert_eq!(
+        app.delete(&format!("/invocations/{leads}")).await.1["state"],
+        "cancelled"
+    );
     assert_eq!(leader.await.unwrap().0.as_u16(), 499);
     started.notified().await;
     go.notify_one();
     let (status, answer) = next.await.unwrap();
-    assert_eq!((status.as_u16(), &answer["content"][0]["text"]), (200, &json!("done")));
+    assert_eq!(
+        (status.as_u16(), &answer["content"][0]["text"]),
+        (200, &json!("done"))
+    );
 }

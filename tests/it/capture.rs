@@ -13,19 +13,31 @@ fn assert_no_secret(shown: &Value) {
 /// Tools that get a name and repeat it in every way.
 fn tools() -> Vec<Tool> {
     let tool = |name: &str| {
-        Tool::new(name, "…").param("name", "string", "Of a person").param_opt("n", "integer", "…").effect(Effect::Read)
+        Tool::new(name, "…")
+            .param("name", "string", "Of a person")
+            .param_opt("n", "integer", "…")
+            .effect(Effect::Read)
     };
     vec![
         tool("says").call(|arguments, _| async move { Ok(arguments) }),
-        tool("cached").cache(Duration::from_secs(60), &[]).call(|arguments, _| async move { Ok(arguments) }),
+        tool("cached")
+            .cache(Duration::from_secs(60), &[])
+            .call(|arguments, _| async move { Ok(arguments) }),
         tool("fails").attempts(2).call(|arguments, _| async move {
             Err::<String, _>(ToolError::upstream(format!("no {}", arguments["name"])))
         }),
         tool("panics").call(|arguments, _| async move {
-            if arguments["name"] != "x" { panic!("at {}", arguments["name"]) } else { Ok("") }
+            if arguments["name"] != "x" {
+                panic!("at {}", arguments["name"])
+            } else {
+                Ok("")
+            }
         }),
-        tool("waits").call(|_, _| async { std::future::pending::<Result<String, ToolError>>().await }),
-        tool("open").capture(Capture::Full).call(|arguments, _| async move { Ok(arguments) }),
+        tool("waits")
+            .call(|_, _| async { std::future::pending::<Result<String, ToolError>>().await }),
+        tool("open")
+            .capture(Capture::Full)
+            .call(|arguments, _| async move { Ok(arguments) }),
     ]
 }
 
@@ -46,8 +58,17 @@ async fn digest_ledger_reveals_only_equality() {
             (&row["state"], &row["arguments"], &row["result"]),
             (&json!("succeeded"), &Value::Null, &Value::Null)
         );
-        assert_eq!(row["arguments_digest"]["bytes"], r#"{"n":1,"name":"Ann"}"#.len());
-        assert_eq!(row["arguments_digest"]["hmac_sha256"].as_str().unwrap().len(), 64);
+        assert_eq!(
+            row["arguments_digest"]["bytes"],
+            r#"{"n":1,"name":"Ann"}"#.len()
+        );
+        assert_eq!(
+            row["arguments_digest"]["hmac_sha256"]
+                .as_str()
+                .unwrap()
+                .len(),
+            64
+        );
     }
     for field in ["arguments_digest", "result_digest"] {
         assert_eq!(rows[0][field], rows[1][field]);
@@ -56,12 +77,21 @@ async fn digest_ledger_reveals_only_equality() {
     // Another process has another key: a comparison reveals nothing.
     let other = TestApp::with_manifest(DIGESTS, tools()).await;
     other.invoke("says", json!({"name": "Ann", "n": 1})).await;
-    assert_ne!(other.newest_invocation().await["arguments_digest"], rows[0]["arguments_digest"]);
+    assert_ne!(
+        other.newest_invocation().await["arguments_digest"],
+        rows[0]["arguments_digest"]
+    );
     // A tool's own word wins.
     app.invoke("open", json!({"name": "Ann"})).await;
     let row = app.newest_invocation().await;
-    assert_eq!((&row["arguments"]["name"], &row["arguments_digest"]), (&json!("Ann"), &Value::Null));
-    assert_eq!(app.get("/tools/says").await.1["policy"]["capture"], "digest");
+    assert_eq!(
+        (&row["arguments"]["name"], &row["arguments_digest"]),
+        (&json!("Ann"), &Value::Null)
+    );
+    assert_eq!(
+        app.get("/tools/says").await.1["policy"]["capture"],
+        "digest"
+    );
     assert_eq!(app.get("/tools/open").await.1["policy"]["capture"], "full");
 }
 
@@ -69,26 +99,46 @@ async fn digest_ledger_reveals_only_equality() {
 async fn failures_keep_their_kind_without_text() {
     let app = TestApp::with_manifest(DIGESTS, tools()).await;
     let (status, problem) = app.invoke("fails", json!({"name": "Ann"})).await;
-    assert!(status == 502 && problem["detail"].as_str().unwrap().contains("Ann"), "the caller hears all of it");
+    assert!(
+        status == 502 && problem["detail"].as_str().unwrap().contains("Ann"),
+        "the caller hears all of it"
+    );
     let row = app.newest_invocation().await;
     assert_no_secret(&row);
-    assert_eq!((&row["state"], &row["kind"]), (&json!("failed"), &json!("upstream_failed")));
-    assert_eq!((&row["result"]["kind"], &row["result"]["status"]), (&json!("upstream_failed"), &json!(502)));
+    assert_eq!(
+        (&row["state"], &row["kind"]),
+        (&json!("failed"), &json!("upstream_failed"))
+    );
+    assert_eq!(
+        (&row["result"]["kind"], &row["result"]["status"]),
+        (&json!("upstream_failed"), &json!(502))
+    );
     assert_eq!(row["result"]["retryable"], true);
     assert!(row["result_digest"]["bytes"].as_u64().unwrap() > 0);
     let tries = row["attempt_errors"].as_array().unwrap();
-    assert_eq!((tries.len(), &tries[1]["kind"]), (2, &json!("upstream_failed")));
+    assert_eq!(
+        (tries.len(), &tries[1]["kind"]),
+        (2, &json!("upstream_failed"))
+    );
 
-    let (status, problem) = app.invoke("says", json!({"name": "Ann", "n": "Ann", "Anna": 1})).await;
+    let (status, problem) = app
+        .invoke("says", json!({"name": "Ann", "n": "Ann", "Anna": 1}))
+        .await;
     assert!(status == 422 && problem["violations"].as_array().unwrap().len() == 2);
     let row = app.newest_invocation().await;
     assert_no_secret(&row);
-    assert_eq!((&row["state"], &row["result"]["status"]), (&json!("refused"), &json!(422)));
+    assert_eq!(
+        (&row["state"], &row["result"]["status"]),
+        (&json!("refused"), &json!(422))
+    );
 
     app.invoke("panics", json!({"name": "Ann"})).await;
     let row = app.newest_invocation().await;
     assert_no_secret(&row);
-    assert_eq!((&row["state"], &row["kind"], &row["result"]), (&json!("failed"), &Value::Null, &Value::Null));
+    assert_eq!(
+        (&row["state"], &row["kind"], &row["result"]),
+        (&json!("failed"), &Value::Null, &Value::Null)
+    );
 }
 
 #[tokio::test]
@@ -97,7 +147,13 @@ async fn running_and_cached_calls_show_digests() {
     let mut digests = Vec::new();
     for cache in ["miss", "hit"] {
         let (_, answer) = app.invoke("cached", json!({"name": "Ann"})).await;
-        assert_eq!((&answer["meta"]["cache"], &answer["structured_content"]["name"]), (&json!(cache), &json!("Ann")));
+        assert_eq!(
+            (
+                &answer["meta"]["cache"],
+                &answer["structured_content"]["name"]
+            ),
+            (&json!(cache), &json!("Ann"))
+        );
         let row = app.newest_invocation().await;
         assert_no_secret(&row);
         digests.push(row["result_digest"].clone());
@@ -105,7 +161,10 @@ async fn running_and_cached_calls_show_digests() {
     assert!(digests[0] == digests[1] && digests[0].is_object());
     // What is in the ledger is all of it.
     app.registry().shared().ledger.flush().await.unwrap();
-    let purged = app.send(crate::support::request("DELETE", "/cache", None, None)).await.1;
+    let purged = app
+        .send(crate::support::request("DELETE", "/cache", None, None))
+        .await
+        .1;
     assert_eq!(purged["purged"], 0, "the result was in memory only");
 
     let waiting = tokio::spawn({
@@ -144,21 +203,44 @@ async fn write_only_data_is_never_stored() {
         .call(|_, _| async { Ok("in") });
     let app = TestApp::new([login]).await;
     for pin in [json!(4711), json!("4711")] {
-        let (status, problem) = app.invoke("login", json!({"user": -7, "pin": pin, "code": 9321})).await;
-        assert_eq!((status.as_u16(), problem["violations"].as_array().unwrap().len()), (422, 3));
+        let (status, problem) = app
+            .invoke("login", json!({"user": -7, "pin": pin, "code": 9321}))
+            .await;
+        assert_eq!(
+            (
+                status.as_u16(),
+                problem["violations"].as_array().unwrap().len()
+            ),
+            (422, 3)
+        );
         let row = app.newest_invocation().await;
         for shown in [&problem, &row] {
             let shown = shown.to_string();
-            assert!(shown.contains("must be at least 1, not -7"), "others are quoted: {shown}");
-            assert!(!shown.contains("4711") && !shown.contains("9321"), "{shown}");
+            assert!(
+                shown.contains("must be at least 1, not -7"),
+                "others are quoted: {shown}"
+            );
+            assert!(
+                !shown.contains("4711") && !shown.contains("9321"),
+                "{shown}"
+            );
         }
     }
     for cache in ["miss", "hit"] {
         let (_, answer) = app.invoke("login", json!({"pin": "123456"})).await;
         assert_eq!(answer["meta"]["cache"], cache);
-        assert_eq!(answer["meta"]["coercions"][0], json!({"pointer": "/pin", "from": "string", "to": "integer"}));
+        assert_eq!(
+            answer["meta"]["coercions"][0],
+            json!({"pointer": "/pin", "from": "string", "to": "integer"})
+        );
         assert!(!app.newest_invocation().await.to_string().contains("123456"));
     }
-    let purged = app.send(crate::support::request("DELETE", "/cache", None, None)).await.1;
-    assert_eq!(purged["purged"], 0, "a hash of a short secret, as the key of a stored result, would give it away");
+    let purged = app
+        .send(crate::support::request("DELETE", "/cache", None, None))
+        .await
+        .1;
+    assert_eq!(
+        purged["purged"], 0,
+        "a hash of a short secret, as the key of a stored result, would give it away"
+    );
 }

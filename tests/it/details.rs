@@ -1,4 +1,5 @@
-//! Why a call failed, in lists of calls: a sentence of the service, without arguments, results and texts of others.
+//! Why a call failed, in lists of calls: a sentence of the service, without arguments, results and
+//! texts of others.
 
 use std::time::Duration;
 
@@ -12,28 +13,43 @@ const QUOTED: &str = "quoted-by-the-tool";
 
 async fn newest_detail(app: &TestApp) -> Value {
     let row = app.newest_invocation().await;
-    let (_, one) = app.get(&format!("/invocations/{}", row["invocation_id"].as_str().unwrap())).await;
+    let (_, one) = app
+        .get(&format!(
+            "/invocations/{}",
+            row["invocation_id"].as_str().unwrap()
+        ))
+        .await;
     assert_eq!(one["detail"], row["detail"]);
     row["detail"].clone()
 }
 
 fn tool(name: &str) -> Tool<()> {
-    Tool::new(name, "For tests.").param("word", "string", "A word").effect(Effect::Read)
+    Tool::new(name, "For tests.")
+        .param("word", "string", "A word")
+        .effect(Effect::Read)
 }
 
 #[tokio::test]
 async fn rows_state_why_a_call_failed() {
-    let limit = Limit { calls: 1, per: Per::Day, scope: LimitScope::Tool };
+    let limit = Limit {
+        calls: 1,
+        per: Per::Day,
+        scope: LimitScope::Tool,
+    };
     let app = TestApp::new([
         tool("fine").call(|_, _| async { Ok("word") }),
         tool("refuses").call(|_, _| async { Err::<&str, _>(QUOTED.into()) }),
         tool("fails").call(|_, _| async { Err::<&str, _>(ToolError::upstream_permanent(QUOTED)) }),
         tool("garbles").call(|_, _| async { Err::<&str, _>(ToolError::BadOutput(QUOTED.into())) }),
-        tool("slow").timeout(Duration::from_millis(20)).call(|_, _| async {
-            tokio::time::sleep(Duration::from_secs(3600)).await;
-            Ok("never")
-        }),
-        tool("limited").limit(limit).call(|_, _| async { Ok("word") }),
+        tool("slow")
+            .timeout(Duration::from_millis(20))
+            .call(|_, _| async {
+                tokio::time::sleep(Duration::from_secs(3600)).await;
+                Ok("never")
+            }),
+        tool("limited")
+            .limit(limit)
+            .call(|_, _| async { Ok("word") }),
     ])
     .await;
     app.invoke("limited", json!({"word": QUOTED})).await;
@@ -50,13 +66,21 @@ async fn rows_state_why_a_call_failed() {
     }
     app.invoke("fine", json!({"word": 7, QUOTED: QUOTED})).await;
     let detail = newest_detail(&app).await;
-    assert!(detail.as_str().unwrap().starts_with("the arguments have "), "{detail}");
+    assert!(
+        detail.as_str().unwrap().starts_with("the arguments have "),
+        "{detail}"
+    );
     assert!(!detail.as_str().unwrap().contains(QUOTED), "{detail}");
 }
 
 #[tokio::test]
 async fn backend_is_named_unless_an_argument_selects_it() {
-    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let port = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let manifest = format!(
         "defaults: {{effect: read}}\ntools:\n\
          \x20 fixed: {{kind: http, description: A service., request: {{url: \"http://127.0.0.1:{port}/x\", allow_private: true}}}}\n\
@@ -65,7 +89,13 @@ async fn backend_is_named_unless_an_argument_selects_it() {
     );
     let app = TestApp::with_manifest(&manifest, []).await;
     app.invoke("fixed", json!({})).await;
-    assert_eq!(newest_detail(&app).await, format!("127.0.0.1:{port} refused the connection"));
+    assert_eq!(
+        newest_detail(&app).await,
+        format!("127.0.0.1:{port} refused the connection")
+    );
     app.invoke("chosen", json!({"host": "127.0.0.1"})).await;
-    assert_eq!(newest_detail(&app).await, "the tool's backend refused the connection");
+    assert_eq!(
+        newest_detail(&app).await,
+        "the tool's backend refused the connection"
+    );
 }

@@ -15,7 +15,9 @@ struct Examples;
 
 impl ManifestInput for Examples {
     fn env_var(&self, name: &str) -> Option<String> {
-        ["WEATHER_KEY", "RESEARCH_KEY", "OPERATOR_KEY"].contains(&name).then(|| format!("value-of-{name}"))
+        ["WEATHER_KEY", "RESEARCH_KEY", "OPERATOR_KEY"]
+            .contains(&name)
+            .then(|| format!("value-of-{name}"))
     }
 
     fn read_text(&self, path: &Path) -> std::io::Result<String> {
@@ -34,7 +36,10 @@ fn examples_pass_check_without_findings() {
     assert_eq!(findings_of(&root.join("examples/toolcrib.yaml")), [""; 0]);
 
     let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let block = readme.split("```yaml\n").find(|block| block.starts_with("tools:")).unwrap();
+    let block = readme
+        .split("```yaml\n")
+        .find(|block| block.starts_with("tools:"))
+        .unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("toolcrib.yaml");
     std::fs::write(&file, block.split("```").next().unwrap()).unwrap();
@@ -52,7 +57,11 @@ async fn example_manifest_loads_and_its_tools_run() {
 
     let folder = tempfile::tempdir().unwrap();
     let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
-    let app = loaded.tools.into_iter().fold(App::builder(), toolcrib::AppBuilder::tool).ledger(ledger);
+    let app = loaded
+        .tools
+        .into_iter()
+        .fold(App::builder(), toolcrib::AppBuilder::tool)
+        .ledger(ledger);
     let app = app.build().await.unwrap();
     for (tool, arguments, says) in [
         ("calculator", json!({"expression": "6*7"}), "42"),
@@ -60,13 +69,30 @@ async fn example_manifest_loads_and_its_tools_run() {
         ("top_customers", json!({"year": 2025}), "Di"),
         ("word_count", json!({"text": "one two three"}), "3"),
         ("sort_lines", json!({"text": "b\na\nb\n"}), "a\nb"),
-        ("current_time", json!({"timezone": "Europe/Oslo"}), "Europe/Oslo"),
+        (
+            "current_time",
+            json!({"timezone": "Europe/Oslo"}),
+            "Europe/Oslo",
+        ),
     ] {
         let path = format!("/tools/{tool}/invoke");
-        let sent = app.router().oneshot(request("POST", &path, None, Some(json!({"arguments": arguments}))));
-        let bytes: axum::body::Bytes =
-            BodyExt::collect(Body::new(sent.await.unwrap().into_body())).await.unwrap().to_bytes();
+        let sent = app.router().oneshot(request(
+            "POST",
+            &path,
+            None,
+            Some(json!({"arguments": arguments})),
+        ));
+        let bytes: axum::body::Bytes = BodyExt::collect(Body::new(sent.await.unwrap().into_body()))
+            .await
+            .unwrap()
+            .to_bytes();
         let answer: Value = serde_json::from_slice(&bytes).unwrap();
-        assert!(answer["content"][0]["text"].as_str().unwrap().contains(says), "{tool}: {answer}");
+        assert!(
+            answer["content"][0]["text"]
+                .as_str()
+                .unwrap()
+                .contains(says),
+            "{tool}: {answer}"
+        );
     }
 }

@@ -6,31 +6,57 @@ use toolcrib::{Effect, Tool};
 use crate::support::{TestApp, first_text};
 
 fn tool(name: &str) -> Tool {
-    Tool::new(name, "…").effect(Effect::Read).call(|_, _| async { Ok("ran") })
+    Tool::new(name, "…")
+        .effect(Effect::Read)
+        .call(|_, _| async { Ok("ran") })
 }
 
-const TOOLS: &str = "tools:\n  send_mail: {kind: native, aliases: [mailer]}\n  calculate: {kind: native}\n";
+const TOOLS: &str =
+    "tools:\n  send_mail: {kind: native, aliases: [mailer]}\n  calculate: {kind: native}\n";
 
 async fn app_with_grants(lists: &str) -> TestApp {
     let callers = format!(
         "callers:\n  - {{name: root, key: key-of-root, admin: true}}\n  - {{name: ann, key: key-of-ann, {lists}}}\n"
     );
-    TestApp::with_manifest(&format!("{TOOLS}{callers}"), [tool("send_mail"), tool("calculate")]).await
+    TestApp::with_manifest(
+        &format!("{TOOLS}{callers}"),
+        [tool("send_mail"), tool("calculate")],
+    )
+    .await
 }
 
 async fn invoke(app: &TestApp, name: &str) -> (u16, Value) {
-    let (status, answer) = app.post_as("key-of-ann", &format!("/tools/{name}/invoke"), json!({"arguments": {}})).await;
+    let (status, answer) = app
+        .post_as(
+            "key-of-ann",
+            &format!("/tools/{name}/invoke"),
+            json!({"arguments": {}}),
+        )
+        .await;
     (status.as_u16(), answer)
 }
 
 async fn listed_names(app: &TestApp) -> Vec<String> {
     let (_, answer) = app.get_as("key-of-ann", "/tools").await;
-    answer["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    answer["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test]
 async fn denials_cover_aliases_and_spellings() {
-    for entry in ["send_mail", "mailer", "Send_Mail", "MAILER", "functions.send-mail", "'mail*'", "'Send-*'"] {
+    for entry in [
+        "send_mail",
+        "mailer",
+        "Send_Mail",
+        "MAILER",
+        "functions.send-mail",
+        "'mail*'",
+        "'Send-*'",
+    ] {
         let app = app_with_grants(&format!("deny: [{entry}]")).await;
         for name in ["send_mail", "mailer"] {
             assert_eq!(invoke(&app, name).await.0, 403, "{entry} {name}");
@@ -50,7 +76,11 @@ async fn grants_cover_aliases_and_spellings() {
         ("'Send-*'", &[]),
         ("calculator", &[]),
     ] {
-        assert_eq!(listed_names(&app_with_grants(&format!("allow: [{entry}]")).await).await, names, "{entry}");
+        assert_eq!(
+            listed_names(&app_with_grants(&format!("allow: [{entry}]")).await).await,
+            names,
+            "{entry}"
+        );
     }
 }
 
@@ -70,8 +100,19 @@ async fn request_denials_reveal_no_hidden_tool() {
         assert_eq!(status, 200, "{answer}");
         answer["warnings"].as_array().map_or(0, Vec::len)
     };
-    for hidden in ["s*", "send_mail", "mailer", "Send-Mail", "functions.mailer", "*mail*"] {
-        assert_eq!(warnings(&[hidden]).await, warnings(&["frobnicate"]).await, "{hidden}");
+    for hidden in [
+        "s*",
+        "send_mail",
+        "mailer",
+        "Send-Mail",
+        "functions.mailer",
+        "*mail*",
+    ] {
+        assert_eq!(
+            warnings(&[hidden]).await,
+            warnings(&["frobnicate"]).await,
+            "{hidden}"
+        );
         assert_eq!(warnings(&[hidden]).await, 1, "{hidden}");
     }
     assert_eq!(warnings(&["calc*"]).await, 0);
@@ -83,7 +124,9 @@ async fn refusals_repeat_the_requested_name() {
     let (status, refused) = invoke(&app, "mailer").await;
     assert_eq!(status, 403);
     let body = json!({"arguments": {}});
-    let validated = app.post_as("key-of-ann", "/tools/mailer/validate", body).await;
+    let validated = app
+        .post_as("key-of-ann", "/tools/mailer/validate", body)
+        .await;
     let detail = app.get_as("key-of-ann", "/tools/mailer").await;
     let message = json!({"message": {"tool_name": "mailer", "arguments": {}}});
     let called = app.post_as("key-of-ann", "/calls", message).await;
@@ -96,7 +139,10 @@ async fn refusals_repeat_the_requested_name() {
     };
     for answer in [&refused, &validated.1, &detail.1, &called.1, &rows.1] {
         let text = answer.to_string();
-        assert!(text.contains("mailer") && !text.contains("send_mail"), "{text}");
+        assert!(
+            text.contains("mailer") && !text.contains("send_mail"),
+            "{text}"
+        );
     }
     assert!(first_text(&detail).contains("`mailer`"));
 }

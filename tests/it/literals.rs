@@ -6,7 +6,8 @@ use serde_json::json;
 
 use crate::support::{TestApp, first_text};
 
-/// A manifest in which `${file:…}` leads to these files. The value is short enough not to be taken out of answers.
+/// A manifest in which `${file:…}` leads to these files. The value is short enough not to be taken
+/// out of answers.
 async fn app(manifest: &str) -> TestApp {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in [("key.txt", "{{q}}"), ("half.txt", "{q}}")] {
@@ -21,10 +22,20 @@ async fn start_upstream() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let echo = |uri: Uri, headers: HeaderMap, body: String| async move {
-        let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
-        Json(json!({"uri": uri.to_string(), "lone": header("x-lone"), "beside": header("x-beside"), "body": body}))
+        let header = |name: &str| {
+            headers
+                .get(name)
+                .map(|value| value.to_str().unwrap().to_owned())
+        };
+        Json(
+            json!({"uri": uri.to_string(), "lone": header("x-lone"), "beside": header("x-beside"), "body": body}),
+        )
     };
-    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(echo)).await.unwrap() });
+    tokio::spawn(async move {
+        axum::serve(listener, Router::new().fallback(echo))
+            .await
+            .unwrap()
+    });
     format!("http://{address}")
 }
 
@@ -44,13 +55,23 @@ async fn requests_hold_references_as_text() {
         entry("body: \"${file:key.txt} {{ q }}\"")
     );
     let app = app(&manifest).await;
-    for (tool, body) in [("json", r#"{"lone":"{{q}}","list":["{{q}} 7"]}"#), ("text", "{{q}} 7")] {
+    for (tool, body) in [
+        ("json", r#"{"lone":"{{q}}","list":["{{q}} 7"]}"#),
+        ("text", "{{q}} 7"),
+    ] {
         let (status, reply) = app.invoke(tool, json!({"q": "7"})).await;
         assert_eq!(status, 200, "{reply}");
         let got = &reply["structured_content"];
         let literal = "%7B%7Bq%7D%7D";
-        assert_eq!(got["uri"], format!("/{literal}/7?k={{{{q}}}}&a={literal}&b=7{literal}"), "{got}");
-        assert_eq!((&got["lone"], &got["beside"]), (&json!("{{q}}"), &json!("{{q}} 7 {{q}}")));
+        assert_eq!(
+            got["uri"],
+            format!("/{literal}/7?k={{{{q}}}}&a={literal}&b=7{literal}"),
+            "{got}"
+        );
+        assert_eq!(
+            (&got["lone"], &got["beside"]),
+            (&json!("{{q}}"), &json!("{{q}} 7 {{q}}"))
+        );
         assert_eq!(got["body"], body);
     }
 }
@@ -80,6 +101,10 @@ async fn recorded_arguments_contain_no_secret() {
         let (_, answer) = app.invoke("show", arguments).await;
         let id = answer["invocation_id"].as_str().unwrap().to_owned();
         let (_, row) = app.get(&format!("/invocations/{id}")).await;
-        assert!(!row.to_string().contains(secret) && row["arguments"].to_string().contains("[redacted]"), "{row}");
+        assert!(
+            !row.to_string().contains(secret)
+                && row["arguments"].to_string().contains("[redacted]"),
+            "{row}"
+        );
     }
 }

@@ -17,7 +17,8 @@ use crate::support::{TestApp, request};
 /// One event: its level and its fields.
 type Event = (String, BTreeMap<String, String>);
 
-/// A program's own subscriber. The other tests' calls reach it as well: those looked for carry a run of their own.
+/// A program's own subscriber. The other tests' calls reach it as well: those looked for carry a
+/// run of their own.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<Event>>>);
 
@@ -25,7 +26,10 @@ struct Fields<'a>(&'a mut BTreeMap<String, String>);
 
 impl Visit for Fields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.insert(field.name().to_owned(), format!("{value:?}").trim_matches('"').to_owned());
+        self.0.insert(
+            field.name().to_owned(),
+            format!("{value:?}").trim_matches('"').to_owned(),
+        );
     }
 }
 
@@ -45,7 +49,10 @@ impl tracing::Subscriber for Collector {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut fields = BTreeMap::new();
         event.record(&mut Fields(&mut fields));
-        self.0.lock().unwrap().push((event.metadata().level().to_string(), fields));
+        self.0
+            .lock()
+            .unwrap()
+            .push((event.metadata().level().to_string(), fields));
     }
 
     fn enter(&self, _: &span::Id) {}
@@ -56,7 +63,9 @@ impl tracing::Subscriber for Collector {
 fn tools() -> [Tool; 3] {
     let read = |name: &str| Tool::<()>::new(name, "…").effect(Effect::Read);
     [
-        read("yes").param_opt("word", "string", "…").call(|_, _| async { Ok("a-result") }),
+        read("yes")
+            .param_opt("word", "string", "…")
+            .call(|_, _| async { Ok("a-result") }),
         read("no").call(|_, _| async { Err::<String, _>("no".into()) }),
         read("down").call(|_, _| async { Err::<String, _>(ToolError::upstream_permanent("down")) }),
     ]
@@ -66,7 +75,10 @@ fn invoke_request(run: &str, tool: &str, arguments: Value, request_id: &[&[u8]])
     let body = json!({"arguments": arguments, "run_id": run, "tool_use_id": "use-1"});
     let mut request = request("POST", &format!("/tools/{tool}/invoke"), None, Some(body));
     for id in request_id {
-        request.headers_mut().append("x-request-id", axum::http::HeaderValue::from_bytes(id).unwrap());
+        request.headers_mut().append(
+            "x-request-id",
+            axum::http::HeaderValue::from_bytes(id).unwrap(),
+        );
     }
     request
 }
@@ -83,13 +95,20 @@ async fn embedding_program_gets_one_event_per_call() {
         ("down", json!({})),
         ("nobody_knows", json!({})),
     ] {
-        app.send(invoke_request("run-of-log", tool, arguments, &[b"abc-1"])).await;
+        app.send(invoke_request("run-of-log", tool, arguments, &[b"abc-1"]))
+            .await;
     }
     let mut events = collector.0.lock().unwrap().clone();
     events.retain(|(_, fields)| fields.get("run_id").is_some_and(|run| run == "run-of-log"));
     let short: Vec<_> = events
         .iter()
-        .map(|(level, fields)| (level.as_str(), fields["tool"].as_str(), fields["state"].as_str()))
+        .map(|(level, fields)| {
+            (
+                level.as_str(),
+                fields["tool"].as_str(),
+                fields["state"].as_str(),
+            )
+        })
         .collect();
     assert_eq!(
         short,
@@ -102,21 +121,36 @@ async fn embedding_program_gets_one_event_per_call() {
     );
     let last = &events[3].1;
     assert_eq!(last["kind"], "upstream_failed");
-    assert_eq!((last["request_id"].as_str(), last["tool_use_id"].as_str()), ("abc-1", "use-1"));
+    assert_eq!(
+        (last["request_id"].as_str(), last["tool_use_id"].as_str()),
+        ("abc-1", "use-1")
+    );
     assert_eq!(last["caller"], "anonymous");
-    assert_eq!((last["cache"].as_str(), last["attempts"].as_str()), ("off", "1"));
+    assert_eq!(
+        (last["cache"].as_str(), last["attempts"].as_str()),
+        ("off", "1")
+    );
     let row = app.newest_invocation().await;
     assert_eq!(row["invocation_id"], last["invocation_id"].as_str());
     let all = format!("{events:?}");
-    assert!(!all.contains("an-argument") && !all.contains("a-result"), "{all}");
+    assert!(
+        !all.contains("an-argument") && !all.contains("a-result"),
+        "{all}"
+    );
 }
 
 #[tokio::test]
 async fn request_id_is_returned_or_replaced() {
     let app = TestApp::new(tools()).await;
     let ids = async |tool: &str, sent: &[&[u8]]| {
-        let response = app.respond(invoke_request("run", tool, json!({}), sent)).await;
-        let all = response.headers().get_all("x-request-id").iter().map(|id| id.to_str().unwrap().to_owned());
+        let response = app
+            .respond(invoke_request("run", tool, json!({}), sent))
+            .await;
+        let all = response
+            .headers()
+            .get_all("x-request-id")
+            .iter()
+            .map(|id| id.to_str().unwrap().to_owned());
         all.collect::<Vec<_>>()
     };
     let longest = "x".repeat(128);
@@ -125,8 +159,15 @@ async fn request_id_is_returned_or_replaced() {
         assert_eq!(ids(tool, &[longest.as_bytes()]).await, [longest.as_str()]);
     }
     let too_long = "x".repeat(129);
-    let unfit: [&[&[u8]]; 7] =
-        [&[], &[b""], &[b"a b"], &[b"a\tb"], &["é".as_bytes()], &[too_long.as_bytes()], &[b"one", b"two"]];
+    let unfit: [&[&[u8]]; 7] = [
+        &[],
+        &[b""],
+        &[b"a b"],
+        &[b"a\tb"],
+        &["é".as_bytes()],
+        &[too_long.as_bytes()],
+        &[b"one", b"two"],
+    ];
     let mut made = Vec::new();
     for sent in unfit {
         let ids = ids("down", sent).await;
@@ -136,10 +177,17 @@ async fn request_id_is_returned_or_replaced() {
     }
     made.sort();
     made.dedup();
-    assert_eq!(made.len(), unfit.len(), "every request has an id of its own");
+    assert_eq!(
+        made.len(),
+        unfit.len(),
+        "every request has an id of its own"
+    );
     // Requests that never become calls have one too.
-    let response = app.respond(request("GET", "/no/such/route", None, None)).await;
+    let response = app
+        .respond(request("GET", "/no/such/route", None, None))
+        .await;
     assert!(response.headers().contains_key("x-request-id"));
-    let problem: Value = serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
+    let problem: Value =
+        serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
     assert_eq!(problem["status"], 404);
 }

@@ -26,7 +26,10 @@ const EVENTS: (&str, &str) = ("accept", "text/event-stream");
 const ASYNC: (&str, &str) = ("prefer", "respond-async");
 
 fn header_value<'a>(response: &'a Response, name: &str) -> &'a str {
-    response.headers().get(name).map_or("", |value| value.to_str().unwrap())
+    response
+        .headers()
+        .get(name)
+        .map_or("", |value| value.to_str().unwrap())
 }
 
 /// An open stream of events.
@@ -38,25 +41,48 @@ struct Stream {
 impl Stream {
     async fn open(app: &TestApp, tool: &str, body: Value) -> Self {
         let response = app.respond(invoke_request(tool, body, &[EVENTS])).await;
-        assert_eq!((response.status().as_u16(), header_value(&response, "content-type")), (200, "text/event-stream"));
+        assert_eq!(
+            (
+                response.status().as_u16(),
+                header_value(&response, "content-type")
+            ),
+            (200, "text/event-stream")
+        );
         Self::from_response(response)
     }
 
     fn from_response(response: Response) -> Self {
-        Self { body: response.into_body(), text: String::new() }
+        Self {
+            body: response.into_body(),
+            text: String::new(),
+        }
     }
 
     /// The next block: `(event, data)`, or a comment; `None` at the end.
     async fn next_block(&mut self) -> Option<(String, String)> {
         loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {
-                let line = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").to_owned();
-                let found = (line("event: "), line(if block.starts_with(':') { ": " } else { "data: " }));
+                let line = |name: &str| {
+                    block
+                        .lines()
+                        .find_map(|line| line.strip_prefix(name))
+                        .unwrap_or("")
+                        .to_owned()
+                };
+                let found = (
+                    line("event: "),
+                    line(if block.starts_with(':') {
+                        ": "
+                    } else {
+                        "data: "
+                    }),
+                );
                 self.text = rest.to_owned();
                 return Some(found);
             }
             let frame = self.body.frame().await?.unwrap();
-            self.text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+            self.text
+                .push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
         }
     }
 
@@ -93,8 +119,10 @@ fn counting_tool(effect: Effect) -> (Tool, Arc<Notify>, Arc<AtomicBool>) {
     }
     let (go, dropped) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
     let (wait, drops) = (go.clone(), dropped.clone());
-    let tool = Tool::new("count", "Counts.").effect(effect).timeout(Duration::from_secs(100)).call(
-        move |_, context: ToolContext| {
+    let tool = Tool::new("count", "Counts.")
+        .effect(effect)
+        .timeout(Duration::from_secs(100))
+        .call(move |_, context: ToolContext| {
             let (wait, guard) = (wait.clone(), Dropped(drops.clone()));
             async move {
                 let _guard = guard;
@@ -104,8 +132,7 @@ fn counting_tool(effect: Effect) -> (Tool, Arc<Notify>, Arc<AtomicBool>) {
                 }
                 Ok("counted")
             }
-        },
-    );
+        });
     (tool, go, dropped)
 }
 
@@ -113,8 +140,13 @@ fn counting_tool(effect: Effect) -> (Tool, Arc<Notify>, Arc<AtomicBool>) {
 async fn call_streams_progress_then_its_result() {
     let (tool, go, _) = counting_tool(Effect::Read);
     let app = TestApp::new([tool]).await;
-    let response =
-        app.respond(invoke_request("count", json!({"arguments": {}, "tool_use_id": "call_1"}), &[EVENTS])).await;
+    let response = app
+        .respond(invoke_request(
+            "count",
+            json!({"arguments": {}, "tool_use_id": "call_1"}),
+            &[EVENTS],
+        ))
+        .await;
     assert_eq!(response.status().as_u16(), 200);
     assert_eq!(header_value(&response, "content-type"), "text/event-stream");
     assert_eq!(header_value(&response, "cache-control"), "no-cache");
@@ -122,7 +154,8 @@ async fn call_streams_progress_then_its_result() {
     let mut stream = Stream::from_response(response);
     let (event, first) = stream.next_event().await;
     let id = app.newest_invocation().await["invocation_id"].clone();
-    let steps = json!({"invocation_id": id, "tool_use_id": "call_1", "tool": "count", "data": {"step": 1}});
+    let steps =
+        json!({"invocation_id": id, "tool_use_id": "call_1", "tool": "count", "data": {"step": 1}});
     assert_eq!((event.as_str(), first), ("progress", steps));
     go.notify_one();
     assert_eq!(stream.next_event().await.1["data"], json!({"step": 2}));
@@ -131,41 +164,82 @@ async fn call_streams_progress_then_its_result() {
     let (event, result) = stream.next_event().await;
     assert_eq!(event, "result");
     assert_eq!(stream.next_block().await, None);
-    assert_eq!((&result["invocation_id"], &result["tool_use_id"]), (&id, &json!("call_1")));
-    assert_eq!(app.newest_invocation().await["result"], result, "nothing of the progress is on record");
+    assert_eq!(
+        (&result["invocation_id"], &result["tool_use_id"]),
+        (&id, &json!("call_1"))
+    );
+    assert_eq!(
+        app.newest_invocation().await["result"],
+        result,
+        "nothing of the progress is on record"
+    );
 }
 
 #[tokio::test]
 async fn plain_call_reports_no_progress() {
-    let tool = Tool::new("t", "…").effect(Effect::Read).call(|_, context: ToolContext| async move {
-        context.progress("to nobody");
-        Ok(json!({"watched": context.has_listener()}))
-    });
+    let tool =
+        Tool::new("t", "…")
+            .effect(Effect::Read)
+            .call(|_, context: ToolContext| async move {
+                context.progress("to nobody");
+                Ok(json!({"watched": context.has_listener()}))
+            });
     let app = TestApp::new([tool]).await;
-    assert_eq!(app.invoke("t", json!({})).await.1["structured_content"]["watched"], false);
+    assert_eq!(
+        app.invoke("t", json!({})).await.1["structured_content"]["watched"],
+        false
+    );
     let response = app.respond(invoke_request(
         "t",
         json!({"arguments": {}}),
         &[("accept", "application/json, text/event-stream")],
     ));
-    assert_eq!(header_value(&response.await, "content-type"), "application/json");
-    let (steps, result) = Stream::open(&app, "t", json!({"arguments": {}})).await.read_to_end().await;
-    assert_eq!((steps, &result["structured_content"]["watched"]), (vec![json!("to nobody")], &json!(true)));
+    assert_eq!(
+        header_value(&response.await, "content-type"),
+        "application/json"
+    );
+    let (steps, result) = Stream::open(&app, "t", json!({"arguments": {}}))
+        .await
+        .read_to_end()
+        .await;
+    assert_eq!(
+        (steps, &result["structured_content"]["watched"]),
+        (vec![json!("to nobody")], &json!(true))
+    );
 }
 
 #[tokio::test]
 async fn every_attempt_is_streamed_without_secrets() {
     let tries = Arc::new(AtomicU32::new(0));
-    let tool = Tool::new("t", "…").effect(Effect::Read).attempts(2).call_blocking(move |_, context: ToolContext| {
-        let attempt = tries.fetch_add(1, Ordering::SeqCst) + 1;
-        context.progress(json!({"attempt": attempt, "key": ["key=top-secret-value!"]}));
-        if attempt == 1 { Err(ToolError::upstream("down")) } else { Ok("up") }
-    });
+    let tool = Tool::new("t", "…")
+        .effect(Effect::Read)
+        .attempts(2)
+        .call_blocking(move |_, context: ToolContext| {
+            let attempt = tries.fetch_add(1, Ordering::SeqCst) + 1;
+            context.progress(json!({"attempt": attempt, "key": ["key=top-secret-value!"]}));
+            if attempt == 1 {
+                Err(ToolError::upstream("down"))
+            } else {
+                Ok("up")
+            }
+        });
     let app = TestApp::new([tool]).await;
-    app.registry().shared().redactor.add_secrets(["top-secret-value"]);
-    let (steps, result) = Stream::open(&app, "t", json!({"arguments": {}})).await.read_to_end().await;
+    app.registry()
+        .shared()
+        .redactor
+        .add_secrets(["top-secret-value"]);
+    let (steps, result) = Stream::open(&app, "t", json!({"arguments": {}}))
+        .await
+        .read_to_end()
+        .await;
     let key = json!(["key=[redacted]!"]);
-    assert_eq!(steps, [json!({"attempt": 1, "key": key}), json!({"attempt": 2, "key": key})]);
+    assert_eq!(
+        steps,
+        [
+            json!({"attempt": 1, "key": key}),
+            json!({"attempt": 2, "key": key})
+        ]
+    );
     assert_eq!(result["meta"]["attempts"], 2);
 }
 
@@ -181,8 +255,14 @@ tools:
     effect: read
 "#;
     let app = TestApp::with_manifest(manifest, []).await;
-    let (steps, result) = Stream::open(&app, "build", json!({"arguments": {}})).await.read_to_end().await;
-    assert_eq!(steps, ["one", "10%", "20%", "last"].map(|line| json!({"stderr": line})));
+    let (steps, result) = Stream::open(&app, "build", json!({"arguments": {}}))
+        .await
+        .read_to_end()
+        .await;
+    assert_eq!(
+        steps,
+        ["one", "10%", "20%", "last"].map(|line| json!({"stderr": line}))
+    );
     assert_eq!(result["content"][0]["text"], "built");
 }
 
@@ -195,7 +275,10 @@ async fn heartbeat_fills_silence_every_15_seconds() {
     tokio::time::pause();
     for _ in 0..2 {
         let began = tokio::time::Instant::now();
-        assert_eq!(stream.next_block().await, Some((String::new(), "heartbeat".into())));
+        assert_eq!(
+            stream.next_block().await,
+            Some((String::new(), "heartbeat".into()))
+        );
         let waited = began.elapsed();
         assert!((15.0..15.1).contains(&waited.as_secs_f64()), "{waited:?}");
     }
@@ -206,40 +289,63 @@ async fn heartbeat_fills_silence_every_15_seconds() {
 }
 
 fn limit_of(calls: u64) -> Limit {
-    Limit { calls, per: Per::Lifetime, scope: LimitScope::Tool }
+    Limit {
+        calls,
+        per: Per::Lifetime,
+        scope: LimitScope::Tool,
+    }
 }
 
 #[tokio::test]
 async fn early_refusal_is_a_plain_problem() {
-    let plain = Tool::new("t", "…").param("n", "integer", "…").limit(limit_of(1)).call(|_, _| async { Ok("ran") });
+    let plain = Tool::new("t", "…")
+        .param("n", "integer", "…")
+        .limit(limit_of(1))
+        .call(|_, _| async { Ok("ran") });
     let app = TestApp::new([plain]).await;
     let fits = json!({"arguments": {"n": 1}});
     for way in [EVENTS, ASYNC] {
         let ask = async |tool: &str, body: &Value| {
-            let response = app.respond(invoke_request(tool, body.clone(), &[way])).await;
+            let response = app
+                .respond(invoke_request(tool, body.clone(), &[way]))
+                .await;
             let problem = header_value(&response, "content-type") == "application/problem+json";
             (response.status().as_u16(), problem)
         };
         assert_eq!(ask("nobody", &fits).await, (404, true));
         assert_eq!(ask("t", &json!({"n": 1})).await, (400, true));
-        assert_eq!(ask("t", &json!({"arguments": {"n": "x"}})).await, (422, true));
+        assert_eq!(
+            ask("t", &json!({"arguments": {"n": "x"}})).await,
+            (422, true)
+        );
         app.post("/tools/t/disable", json!({})).await;
         assert_eq!(ask("t", &fits).await, (403, true));
         app.post("/tools/t/enable", json!({})).await;
         if way == EVENTS {
             assert_eq!(ask("t", &fits).await, (200, false));
         }
-        assert_eq!(ask("t", &fits).await, (429, true), "the limit of one is used up");
+        assert_eq!(
+            ask("t", &fits).await,
+            (429, true),
+            "the limit of one is used up"
+        );
     }
 }
 
 #[tokio::test]
 async fn late_failure_is_result_with_its_status() {
-    let tool = Tool::new("t", "…").call(|_, _| async { Err::<&str, _>(ToolError::upstream_permanent("no luck")) });
+    let tool = Tool::new("t", "…")
+        .call(|_, _| async { Err::<&str, _>(ToolError::upstream_permanent("no luck")) });
     let app = TestApp::new([tool]).await;
-    let (steps, problem) = Stream::open(&app, "t", json!({"arguments": {}})).await.read_to_end().await;
+    let (steps, problem) = Stream::open(&app, "t", json!({"arguments": {}}))
+        .await
+        .read_to_end()
+        .await;
     assert!(steps.is_empty());
-    assert_eq!((&problem["status"], &problem["kind"]), (&json!(502), &json!("upstream_failed")));
+    assert_eq!(
+        (&problem["status"], &problem["kind"]),
+        (&json!(502), &json!("upstream_failed"))
+    );
     assert_eq!(app.newest_invocation().await["result"], problem);
 }
 
@@ -268,13 +374,16 @@ async fn closing_the_stream_is_a_disconnect() {
 
 #[tokio::test]
 async fn slow_listener_delays_nothing() {
-    let tool = Tool::new("t", "…").effect(Effect::Read).call(|_, context: ToolContext| async move {
-        for n in 0..1000 {
-            context.progress(n);
-            tokio::task::yield_now().await;
-        }
-        Ok("done")
-    });
+    let tool =
+        Tool::new("t", "…")
+            .effect(Effect::Read)
+            .call(|_, context: ToolContext| async move {
+                for n in 0..1000 {
+                    context.progress(n);
+                    tokio::task::yield_now().await;
+                }
+                Ok("done")
+            });
     let app = TestApp::new([tool]).await;
     let stream = Stream::open(&app, "t", json!({"arguments": {}})).await;
     let row = app.wait_for_newest_state("succeeded").await;
@@ -287,25 +396,37 @@ async fn slow_listener_delays_nothing() {
 #[tokio::test]
 async fn replayed_answer_streams_the_same_bytes() {
     let tool = Tool::new("t", "…").call(|_, _| async { Ok(json!({"b": 1, "a": 2})) });
-    let sad = Tool::new("sad", "…").call(|_, _| async { Err::<&str, _>(ToolError::upstream_permanent("no luck")) });
+    let sad = Tool::new("sad", "…")
+        .call(|_, _| async { Err::<&str, _>(ToolError::upstream_permanent("no luck")) });
     let app = TestApp::new([tool, sad]).await;
     let ask = async |tool: &str, headers: &[(&'static str, &str)]| {
-        let response = app.respond(invoke_request(tool, json!({"arguments": {}}), headers)).await;
-        let (status, replayed) =
-            (response.status().as_u16(), header_value(&response, "idempotent-replayed").to_owned());
+        let response = app
+            .respond(invoke_request(tool, json!({"arguments": {}}), headers))
+            .await;
+        let (status, replayed) = (
+            response.status().as_u16(),
+            header_value(&response, "idempotent-replayed").to_owned(),
+        );
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, replayed, String::from_utf8(bytes.to_vec()).unwrap())
     };
     let key = ("idempotency-key", "k-1");
     let (_, first, plain) = ask("t", &[key]).await;
     let (status, replayed, events) = ask("t", &[key, EVENTS]).await;
-    assert_eq!((status, first.as_str(), replayed.as_str()), (200, "", "true"));
+    assert_eq!(
+        (status, first.as_str(), replayed.as_str()),
+        (200, "", "true")
+    );
     assert_eq!(events, format!("event: result\ndata: {plain}\n\n"));
     assert_eq!(ask("t", &[key, ASYNC]).await, (200, "true".into(), plain));
 
     let (_, _, events) = ask("sad", &[key, EVENTS]).await;
     let (status, replayed, plain) = ask("sad", &[key, EVENTS]).await;
-    assert_eq!((status, replayed.as_str()), (502, "true"), "nothing runs, so there is nothing to stream");
+    assert_eq!(
+        (status, replayed.as_str()),
+        (502, "true"),
+        "nothing runs, so there is nothing to stream"
+    );
     assert_eq!(events, format!("event: result\ndata: {plain}\n\n"));
 }
 
@@ -321,23 +442,38 @@ async fn follower_gets_result_and_leader_progress() {
     assert_eq!(leader.next_event().await.1["data"]["step"], 2);
     go.notify_one();
     let (event, result) = joined.next_event().await;
-    assert_eq!((event.as_str(), &result["meta"]["cache"]), ("result", &json!("joined")));
+    assert_eq!(
+        (event.as_str(), &result["meta"]["cache"]),
+        ("result", &json!("joined"))
+    );
     assert_eq!(leader.next_event().await.0, "result");
 }
 
 #[tokio::test]
 async fn queued_call_streams_and_may_be_refused() {
     let (tool, go, _) = counting_tool(Effect::Read);
-    let tool = tool.concurrency(Concurrency { max: 1, queue: 1, wait: Duration::from_secs(5), per_caller: None });
+    let tool = tool.concurrency(Concurrency {
+        max: 1,
+        queue: 1,
+        wait: Duration::from_secs(5),
+        per_caller: None,
+    });
     let app = TestApp::new([tool]).await;
     let mut first = Stream::open(&app, "count", json!({"arguments": {}})).await;
     first.next_event().await;
     tokio::time::pause();
     let began = tokio::time::Instant::now();
     let second = Stream::open(&app, "count", json!({"arguments": {}})).await;
-    assert_eq!(began.elapsed().as_secs(), 2, "it is answered before it has a place");
+    assert_eq!(
+        began.elapsed().as_secs(),
+        2,
+        "it is answered before it has a place"
+    );
     let (steps, problem) = second.read_to_end().await;
-    assert_eq!((steps.len(), &problem["status"], &problem["kind"]), (0, &json!(503), &json!("overloaded")));
+    assert_eq!(
+        (steps.len(), &problem["status"], &problem["kind"]),
+        (0, &json!(503), &json!("overloaded"))
+    );
     go.notify_one();
     go.notify_one();
 }
@@ -348,7 +484,10 @@ async fn accept_async(app: &TestApp, headers: &[(&'static str, &str)]) -> String
     let response = app.respond(invoke_request("count", body, headers)).await;
     assert_eq!(response.status().as_u16(), 202);
     assert_eq!(
-        (header_value(&response, "preference-applied"), header_value(&response, "retry-after")),
+        (
+            header_value(&response, "preference-applied"),
+            header_value(&response, "retry-after")
+        ),
         ("respond-async", "1")
     );
     let place = header_value(&response, "location").to_owned();
@@ -356,7 +495,10 @@ async fn accept_async(app: &TestApp, headers: &[(&'static str, &str)]) -> String
     let accepted: Value = serde_json::from_slice(&bytes).unwrap();
     let id = accepted["invocation_id"].as_str().unwrap();
     assert_eq!(place, format!("/invocations/{id}"));
-    assert_eq!(accepted, json!({"invocation_id": id, "tool": "count", "tool_use_id": "call_1", "state": "running"}));
+    assert_eq!(
+        accepted,
+        json!({"invocation_id": id, "tool": "count", "tool_use_id": "call_1", "state": "running"})
+    );
     place
 }
 
@@ -366,17 +508,34 @@ async fn async_call_is_found_by_its_id() {
     let app = TestApp::new([tool.idempotency(Idempotency::Off)]).await;
     let place = accept_async(&app, &[ASYNC]).await;
     let (status, row) = app.get(&place).await;
-    assert_eq!((status.as_u16(), &row["state"], &row["result"]), (200, &json!("running"), &Value::Null));
+    assert_eq!(
+        (status.as_u16(), &row["state"], &row["result"]),
+        (200, &json!("running"), &Value::Null)
+    );
     let id = place.rsplit('/').next().unwrap().parse().unwrap();
-    let stored = app.registry().shared().ledger.get(id).await.unwrap().unwrap();
-    assert_eq!(stored.row.state, State::Reserved, "on record before it ran, though it is a read without limit and key");
+    let stored = app
+        .registry()
+        .shared()
+        .ledger
+        .get(id)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        stored.row.state,
+        State::Reserved,
+        "on record before it ran, though it is a read without limit and key"
+    );
     go.notify_one();
     while app.get(&place).await.1["state"] == "running" {
         go.notify_one();
         tokio::task::yield_now().await;
     }
     let (_, row) = app.get(&place).await;
-    assert_eq!((&row["state"], &row["result"]["tool_use_id"]), (&json!("succeeded"), &json!("call_1")));
+    assert_eq!(
+        (&row["state"], &row["result"]["tool_use_id"]),
+        (&json!("succeeded"), &json!("call_1"))
+    );
     assert_eq!(row["result"]["content"][0]["text"], "counted");
 }
 
@@ -387,8 +546,12 @@ async fn async_call_survives_disconnect_and_is_cancelled() {
     let pending = tokio::spawn({
         let app = app.clone();
         async move {
-            app.respond(invoke_request("count", json!({"arguments": {}}), &[("prefer", "respond-async, wait=60")]))
-                .await
+            app.respond(invoke_request(
+                "count",
+                json!({"arguments": {}}),
+                &[("prefer", "respond-async, wait=60")],
+            ))
+            .await
         }
     });
     let row = app.wait_for_newest_with("state=running").await;
@@ -401,9 +564,15 @@ async fn async_call_survives_disconnect_and_is_cancelled() {
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
-    assert!(!dropped.load(Ordering::SeqCst), "though it is a read, and its asker has left before it was told anything");
+    assert!(
+        !dropped.load(Ordering::SeqCst),
+        "though it is a read, and its asker has left before it was told anything"
+    );
     let (status, cancelled) = app.delete(&path).await;
-    assert_eq!((status.as_u16(), &cancelled["state"]), (200, &json!("cancelled")));
+    assert_eq!(
+        (status.as_u16(), &cancelled["state"]),
+        (200, &json!("cancelled"))
+    );
     assert!(dropped.load(Ordering::SeqCst));
     assert_eq!(app.get(&path).await.1, cancelled);
 }
@@ -413,17 +582,32 @@ async fn fast_async_call_is_answered_directly() {
     let (tool, go, _) = counting_tool(Effect::Read);
     let quick = Tool::new("quick", "…").call(|_, _| async { Ok("at once") });
     let app = Arc::new(TestApp::new([tool, quick]).await);
-    // The service waits 50 ms for a call that ends at once. On a busy machine one call may take longer than that.
+    // The service waits 50 ms for a call that ends at once. On a busy machine one call may take
+    // longer than that.
     let mut states = Vec::new();
     while states.last() != Some(&json!("succeeded")) && states.len() < 50 {
-        let reply = app.send(invoke_request("quick", json!({"arguments": {}}), &[ASYNC])).await;
-        assert_eq!(reply.0.as_u16(), 202, "a client that does not wait always gets 202");
+        let reply = app
+            .send(invoke_request("quick", json!({"arguments": {}}), &[ASYNC]))
+            .await;
+        assert_eq!(
+            reply.0.as_u16(),
+            202,
+            "a client that does not wait always gets 202"
+        );
         states.push(reply.1["state"].clone());
     }
     assert_eq!(states.last(), Some(&json!("succeeded")));
     let wait = [("prefer", "respond-async, wait=1")];
-    let response = app.respond(invoke_request("quick", json!({"arguments": {}}), &wait)).await;
-    assert_eq!((response.status().as_u16(), header_value(&response, "preference-applied")), (200, ""));
+    let response = app
+        .respond(invoke_request("quick", json!({"arguments": {}}), &wait))
+        .await;
+    assert_eq!(
+        (
+            response.status().as_u16(),
+            header_value(&response, "preference-applied")
+        ),
+        (200, "")
+    );
 
     let waiting = tokio::spawn({
         let app = app.clone();
@@ -467,16 +651,37 @@ async fn async_key_is_in_progress_then_replayed() {
     let key = ("idempotency-key", "k-1");
     let place = accept_async(&app, &[ASYNC, key]).await;
     for way in [ASYNC, EVENTS] {
-        let (status, problem) = app.send(invoke_request("count", json!({"arguments": {}}), &[way, key])).await;
-        assert_eq!((status.as_u16(), &problem["kind"]), (409, &json!("idempotency_in_progress")));
+        let (status, problem) = app
+            .send(invoke_request(
+                "count",
+                json!({"arguments": {}}),
+                &[way, key],
+            ))
+            .await;
+        assert_eq!(
+            (status.as_u16(), &problem["kind"]),
+            (409, &json!("idempotency_in_progress"))
+        );
         assert!(place.ends_with(problem["invocation_id"].as_str().unwrap()));
     }
     while app.get(&place).await.1["state"] == "running" {
         go.notify_one();
         tokio::task::yield_now().await;
     }
-    let response = app.respond(invoke_request("count", json!({"arguments": {}}), &[ASYNC, key])).await;
-    assert_eq!((response.status().as_u16(), header_value(&response, "idempotent-replayed")), (200, "true"));
+    let response = app
+        .respond(invoke_request(
+            "count",
+            json!({"arguments": {}}),
+            &[ASYNC, key],
+        ))
+        .await;
+    assert_eq!(
+        (
+            response.status().as_u16(),
+            header_value(&response, "idempotent-replayed")
+        ),
+        (200, "true")
+    );
 }
 
 #[tokio::test]
@@ -485,7 +690,10 @@ async fn unstored_async_result_is_waited_for() {
     let app = Arc::new(TestApp::new([tool.capture(toolcrib::Capture::Digest)]).await);
     let waiting = tokio::spawn({
         let app = app.clone();
-        async move { app.respond(invoke_request("count", json!({"arguments": {}}), &[ASYNC])).await }
+        async move {
+            app.respond(invoke_request("count", json!({"arguments": {}}), &[ASYNC]))
+                .await
+        }
     });
     app.wait_for_newest_with("state=running").await;
     while !waiting.is_finished() {
@@ -493,7 +701,13 @@ async fn unstored_async_result_is_waited_for() {
         tokio::task::yield_now().await;
     }
     let response = waiting.await.unwrap();
-    assert_eq!((response.status().as_u16(), header_value(&response, "preference-applied")), (200, ""));
+    assert_eq!(
+        (
+            response.status().as_u16(),
+            header_value(&response, "preference-applied")
+        ),
+        (200, "")
+    );
     // With a key the call can be repeated.
     accept_async(&app, &[ASYNC, ("idempotency-key", "k-1")]).await;
 }
@@ -502,8 +716,20 @@ async fn unstored_async_result_is_waited_for() {
 async fn event_stream_takes_precedence_over_respond_async() {
     let (tool, go, _) = counting_tool(Effect::Read);
     let app = TestApp::new([tool]).await;
-    let response = app.respond(invoke_request("count", json!({"arguments": {}}), &[EVENTS, ASYNC])).await;
-    assert_eq!((response.status().as_u16(), header_value(&response, "preference-applied")), (200, ""));
+    let response = app
+        .respond(invoke_request(
+            "count",
+            json!({"arguments": {}}),
+            &[EVENTS, ASYNC],
+        ))
+        .await;
+    assert_eq!(
+        (
+            response.status().as_u16(),
+            header_value(&response, "preference-applied")
+        ),
+        (200, "")
+    );
     let mut stream = Stream::from_response(response);
     stream.next_event().await;
     go.notify_one();

@@ -1,7 +1,14 @@
 //! Behaviour, through HTTP. One binary, so that it links once.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise, its helpers too")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test may stop at the first surprise, its helpers too"
+)]
 #![allow(missing_docs, reason = "tests say in their names what they hold")]
-#![allow(clippy::allow_attributes, reason = "only some builds of the tests need the line above")]
+#![allow(
+    clippy::allow_attributes,
+    reason = "only some builds of the tests need the line above"
+)]
 
 mod support;
 

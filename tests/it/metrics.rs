@@ -21,18 +21,33 @@ fn flaky_tool() -> Tool {
     let tries = AtomicU32::new(0);
     read_tool("flaky").attempts(3).call(move |_, _| {
         let fails = tries.fetch_add(1, Ordering::SeqCst) % 3 != 2;
-        async move { if fails { Err(ToolError::upstream("not now")) } else { Ok("yes") } }
+        async move {
+            if fails {
+                Err(ToolError::upstream("not now"))
+            } else {
+                Ok("yes")
+            }
+        }
     })
 }
 
 #[tokio::test]
 async fn calls_are_counted_by_outcome_and_cache() {
-    let limit = Limit { calls: 2, per: Per::Day, scope: LimitScope::Tool };
+    let limit = Limit {
+        calls: 2,
+        per: Per::Day,
+        scope: LimitScope::Tool,
+    };
     let app = TestApp::new([
-        read_tool("yes").param("n", "integer", "…").call(|_, _| async { Ok("yes") }),
+        read_tool("yes")
+            .param("n", "integer", "…")
+            .call(|_, _| async { Ok("yes") }),
         read_tool("no").call(|_, _| async { Err::<String, _>("no".into()) }),
-        read_tool("down").call(|_, _| async { Err::<String, _>(ToolError::upstream_permanent("down")) }),
-        read_tool("limited").limit(limit).call(|_, _| async { Ok("yes") }),
+        read_tool("down")
+            .call(|_, _| async { Err::<String, _>(ToolError::upstream_permanent("down")) }),
+        read_tool("limited")
+            .limit(limit)
+            .call(|_, _| async { Ok("yes") }),
         flaky_tool(),
     ])
     .await;
@@ -43,7 +58,10 @@ async fn calls_are_counted_by_outcome_and_cache() {
         app.invoke("down", json!({})).await;
         app.invoke("limited", json!({})).await;
     }
-    assert_eq!(app.invoke("flaky", json!({})).await.1["meta"]["attempts"], 3);
+    assert_eq!(
+        app.invoke("flaky", json!({})).await.1["meta"]["attempts"],
+        3
+    );
     app.post("/tools/yes/disable", json!({})).await;
     app.invoke("yes", json!({"n": 1})).await;
     assert_eq!(
@@ -63,12 +81,30 @@ async fn calls_are_counted_by_outcome_and_cache() {
     );
     let of = |tool: &str| format!("{{tool=\"{tool}\"}}");
     let retries = app.samples("toolcrib_retries_total").await;
-    assert!(retries.contains(&format!("toolcrib_retries_total{} 2", of("flaky"))), "{retries:?}");
-    assert!(retries.contains(&format!("toolcrib_retries_total{} 0", of("down"))), "{retries:?}");
+    assert!(
+        retries.contains(&format!("toolcrib_retries_total{} 2", of("flaky"))),
+        "{retries:?}"
+    );
+    assert!(
+        retries.contains(&format!("toolcrib_retries_total{} 0", of("down"))),
+        "{retries:?}"
+    );
     // Refused calls have no duration worth counting.
     let counts = app.samples("toolcrib_call_duration_seconds_count").await;
-    for (tool, count) in [("yes", 3), ("no", 3), ("down", 3), ("limited", 2), ("flaky", 1)] {
-        assert!(counts.contains(&format!("toolcrib_call_duration_seconds_count{} {count}", of(tool))), "{counts:?}");
+    for (tool, count) in [
+        ("yes", 3),
+        ("no", 3),
+        ("down", 3),
+        ("limited", 2),
+        ("flaky", 1),
+    ] {
+        assert!(
+            counts.contains(&format!(
+                "toolcrib_call_duration_seconds_count{} {count}",
+                of(tool)
+            )),
+            "{counts:?}"
+        );
     }
 }
 
@@ -82,12 +118,19 @@ async fn cached_running_and_queued_calls_are_counted() {
             let (wait, enter) = (wait.clone(), enter.clone());
             async move {
                 enter.add_permits(1);
-                wait.acquire().await.map(|_| ()).map_err(|error| error.to_string())?;
+                wait.acquire()
+                    .await
+                    .map(|_| ())
+                    .map_err(|error| error.to_string())?;
                 Ok("done")
             }
         })
     };
-    let cached = slow(read_tool("cached").param("n", "integer", "…").cache(Duration::from_secs(60), &[]));
+    let cached = slow(
+        read_tool("cached")
+            .param("n", "integer", "…")
+            .cache(Duration::from_secs(60), &[]),
+    );
     let app = Arc::new(
         TestApp::with_manifest(
             "defaults: {concurrency: {max: 1, queue: 8, wait: 1m}}\ntools: {cached: {kind: native}}",
@@ -97,7 +140,9 @@ async fn cached_running_and_queued_calls_are_counted() {
     );
     let call = |n: u32| {
         let app = app.clone();
-        tokio::spawn(async move { app.invoke("cached", json!({"n": n})).await.1["meta"]["cache"].clone() })
+        tokio::spawn(async move {
+            app.invoke("cached", json!({"n": n})).await.1["meta"]["cache"].clone()
+        })
     };
     let first = call(1);
     entered.acquire().await.unwrap().forget();
@@ -123,8 +168,16 @@ async fn cached_running_and_queued_calls_are_counted() {
     for _ in 0..5 {
         app.invoke("cached", json!({"n": 1})).await;
     }
-    app.post("/tools/cached/invoke", json!({"arguments": {"n": 1}, "cache": "refresh"})).await;
-    app.post("/tools/cached/invoke", json!({"arguments": {"n": 1}, "cache": "bypass"})).await;
+    app.post(
+        "/tools/cached/invoke",
+        json!({"arguments": {"n": 1}, "cache": "refresh"}),
+    )
+    .await;
+    app.post(
+        "/tools/cached/invoke",
+        json!({"arguments": {"n": 1}, "cache": "bypass"}),
+    )
+    .await;
     assert_eq!(
         app.samples("toolcrib_calls_total").await,
         [
@@ -135,9 +188,18 @@ async fn cached_running_and_queued_calls_are_counted() {
             r#"toolcrib_calls_total{cache="refresh",outcome="ok",tool="cached"} 1"#,
         ]
     );
-    assert_eq!(app.samples("toolcrib_cache_entries").await, ["toolcrib_cache_entries 2"]);
-    assert_eq!(app.samples("toolcrib_in_flight").await, ["toolcrib_in_flight{tool=\"cached\"} 0"]);
-    assert_eq!(app.samples("toolcrib_queued").await, ["toolcrib_queued{tool=\"cached\"} 0"]);
+    assert_eq!(
+        app.samples("toolcrib_cache_entries").await,
+        ["toolcrib_cache_entries 2"]
+    );
+    assert_eq!(
+        app.samples("toolcrib_in_flight").await,
+        ["toolcrib_in_flight{tool=\"cached\"} 0"]
+    );
+    assert_eq!(
+        app.samples("toolcrib_queued").await,
+        ["toolcrib_queued{tool=\"cached\"} 0"]
+    );
 }
 
 #[tokio::test]
@@ -148,11 +210,21 @@ async fn unknown_names_never_become_labels() {
     for n in 0..1000 {
         app.invoke(&format!("made_up_{n}"), json!({})).await;
         app.get(&format!("/made/up/{n}")).await;
-        app.post("/tools/known/invoke", json!({"arguments": {}, "run_id": format!("made_up_{n}")})).await;
+        app.post(
+            "/tools/known/invoke",
+            json!({"arguments": {}, "run_id": format!("made_up_{n}")}),
+        )
+        .await;
     }
     let after = app.samples("toolcrib_").await;
-    assert!(!after.iter().any(|sample| sample.contains("made")), "{after:?}");
-    let requests: Vec<_> = after.iter().filter(|sample| sample.starts_with("toolcrib_http_requests_total")).collect();
+    assert!(
+        !after.iter().any(|sample| sample.contains("made")),
+        "{after:?}"
+    );
+    let requests: Vec<_> = after
+        .iter()
+        .filter(|sample| sample.starts_with("toolcrib_http_requests_total"))
+        .collect();
     assert_eq!(
         requests,
         [
@@ -170,21 +242,47 @@ async fn unknown_names_never_become_labels() {
 async fn metrics_need_a_key_unlike_health() {
     let manifest = "callers:\n  - {name: agent, key: agent-key-0123456789}\n  \
                     - {name: prometheus, key: scrape-key-0123456789, metrics: true, allow: []}\n";
-    let app = TestApp::with_manifest(manifest, [read_tool("t").call(|_, _| async { Ok("yes") })]).await;
-    let status = async |key| app.respond(request("GET", "/metrics", key, None)).await.status();
+    let app =
+        TestApp::with_manifest(manifest, [read_tool("t").call(|_, _| async { Ok("yes") })]).await;
+    let status = async |key| {
+        app.respond(request("GET", "/metrics", key, None))
+            .await
+            .status()
+    };
     assert_eq!(status(None).await, StatusCode::UNAUTHORIZED);
-    assert_eq!(status(Some("agent-key-0123456789")).await, StatusCode::FORBIDDEN);
+    assert_eq!(
+        status(Some("agent-key-0123456789")).await,
+        StatusCode::FORBIDDEN
+    );
     assert_eq!(status(Some("scrape-key-0123456789")).await, StatusCode::OK);
     // As docs/operate/metrics.md advises: a key that reads metrics and runs nothing.
-    let (refused, _) = app.post_as("scrape-key-0123456789", "/tools/t/invoke", json!({"arguments": {}})).await;
+    let (refused, _) = app
+        .post_as(
+            "scrape-key-0123456789",
+            "/tools/t/invoke",
+            json!({"arguments": {}}),
+        )
+        .await;
     assert_eq!(refused, StatusCode::FORBIDDEN);
-    let (refused, _) = app.post_as("scrape-key-0123456789", "/tools/t/disable", json!({})).await;
+    let (refused, _) = app
+        .post_as("scrape-key-0123456789", "/tools/t/disable", json!({}))
+        .await;
     assert_eq!(refused, StatusCode::FORBIDDEN);
     for probe in ["/livez", "/readyz"] {
         assert_eq!(app.get(probe).await.0, StatusCode::OK);
     }
-    let response = app.respond(request("GET", "/metrics", Some("scrape-key-0123456789"), None)).await;
-    assert_eq!(response.headers()["content-type"], "text/plain; version=0.0.4");
+    let response = app
+        .respond(request(
+            "GET",
+            "/metrics",
+            Some("scrape-key-0123456789"),
+            None,
+        ))
+        .await;
+    assert_eq!(
+        response.headers()["content-type"],
+        "text/plain; version=0.0.4"
+    );
     let text = response.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8(text.to_vec()).unwrap();
     let refused = r#"toolcrib_calls_total{cache="off",outcome="forbidden",tool="t"} 1"#;
@@ -203,6 +301,9 @@ async fn metrics_page_lists_every_family() {
     app.samples("").await;
     for line in app.samples("# TYPE toolcrib_").await {
         let family = line.split(' ').nth(2).unwrap();
-        assert!(page.contains(&format!("`{family}`")), "the page lacks {family}");
+        assert!(
+            page.contains(&format!("`{family}`")),
+            "the page lacks {family}"
+        );
     }
 }

@@ -11,20 +11,33 @@ use crate::support::{TestApp, request};
 /// A tool that lists `n` rows and returns its arguments; it counts its runs.
 fn listing_tool(name: &str, runs: &Arc<AtomicUsize>) -> Tool {
     let runs = runs.clone();
-    Tool::new(name, "Lists rows").param("n", "integer", "How many").call(move |arguments, _| {
-        runs.fetch_add(1, Ordering::SeqCst);
-        let rows: Value = (0..arguments["n"].as_u64().unwrap_or_default()).map(|id| json!({"id": id})).collect();
-        async move { Ok(json!({"rows": rows, "had": arguments})) }
-    })
+    Tool::new(name, "Lists rows")
+        .param("n", "integer", "How many")
+        .call(move |arguments, _| {
+            runs.fetch_add(1, Ordering::SeqCst);
+            let rows: Value = (0..arguments["n"].as_u64().unwrap_or_default())
+                .map(|id| json!({"id": id}))
+                .collect();
+            async move { Ok(json!({"rows": rows, "had": arguments})) }
+        })
 }
 
 /// One call in a message of a model. Returns the text for the model.
-async fn model_text(app: &TestApp, key: Option<&str>, path: &str, tool: &str, arguments: Value) -> String {
+async fn model_text(
+    app: &TestApp,
+    key: Option<&str>,
+    path: &str,
+    tool: &str,
+    arguments: Value,
+) -> String {
     let call = json!({"id": "c1", "type": "function", "function": {"name": tool, "arguments": arguments.to_string()}});
     let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
     let (status, answer) = app.send(request("POST", path, key, Some(message))).await;
     assert_eq!(status, 200, "{answer}");
-    answer["messages"][0]["content"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    answer["messages"][0]["content"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{answer}"))
+        .to_owned()
 }
 
 /// The words at the end.
@@ -47,15 +60,29 @@ fn row_ids(answer_text: &str) -> Vec<u64> {
 }
 
 fn merge(mut arguments: Value, more: &Value) -> Value {
-    arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    arguments
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     arguments
 }
 
 #[tokio::test]
 async fn every_format_shows_the_page_parameters() {
     let runs = Arc::default();
-    let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model), listing_tool("plain", &runs)]).await;
-    let names = |schema: &Value| schema["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let app = TestApp::new([
+        listing_tool("paged", &runs).paging(Paging::Model),
+        listing_tool("plain", &runs),
+    ])
+    .await;
+    let names = |schema: &Value| {
+        schema["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
     for (format, schema) in [
         ("native", "/tools/0/input_schema"),
         ("openai", "/0/function/parameters"),
@@ -66,15 +93,24 @@ async fn every_format_shows_the_page_parameters() {
         ("mcp", "/tools/0/inputSchema"),
     ] {
         let (_, shown) = app.get(&format!("/tools?format={format}")).await;
-        let found = shown.pointer(schema).unwrap_or_else(|| panic!("{format}: {shown}"));
-        assert_eq!(names(found), ["n", "detail_level", "offset", "limit"], "{format}");
+        let found = shown
+            .pointer(schema)
+            .unwrap_or_else(|| panic!("{format}: {shown}"));
+        assert_eq!(
+            names(found),
+            ["n", "detail_level", "offset", "limit"],
+            "{format}"
+        );
     }
     let (_, listed) = app.mcp("tools/list", json!({})).await;
     assert_eq!(names(&listed["result"]["tools"][0]["inputSchema"]).len(), 4);
     assert_eq!(names(&listed["result"]["tools"][1]["inputSchema"]), ["n"]);
     let (_, paged) = app.get("/tools/paged").await;
     let (_, plain) = app.get("/tools/plain").await;
-    assert_eq!((&paged["policy"]["paging"], &plain["policy"]["paging"]), (&json!("model"), &json!("caller")));
+    assert_eq!(
+        (&paged["policy"]["paging"], &plain["policy"]["paging"]),
+        (&json!("model"), &json!("caller"))
+    );
     assert_eq!(names(&paged["input_schema"]).len(), 4);
     let (_, document) = app.get("/openapi.json").await;
     assert!(document.to_string().contains("detail_level"));
@@ -84,8 +120,15 @@ async fn every_format_shows_the_page_parameters() {
 async fn hints_lead_model_to_last_row() {
     let runs = Arc::default();
     // Nothing is cached, and a write must not run twice for its own result.
-    let limit = Limit { calls: 1, per: Per::Day, scope: LimitScope::Tool };
-    let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model).limit(limit)]).await;
+    let limit = Limit {
+        calls: 1,
+        per: Per::Day,
+        scope: LimitScope::Tool,
+    };
+    let app = TestApp::new([listing_tool("paged", &runs)
+        .paging(Paging::Model)
+        .limit(limit)])
+    .await;
     let (mut arguments, mut all) = (json!({"n": 430}), Vec::new());
     loop {
         let reply = model_text(&app, None, "/calls", "paged", arguments.clone()).await;
@@ -94,7 +137,10 @@ async fn hints_lead_model_to_last_row() {
         if words == "[This is the last page: 30 of 430 items.]" {
             break;
         }
-        assert!(words.starts_with("[Only ") && words.contains("call this tool again"), "{words}");
+        assert!(
+            words.starts_with("[Only ") && words.contains("call this tool again"),
+            "{words}"
+        );
         let next = arguments_in_hint(words);
         assert_eq!(next["detail_level"], "full");
         arguments = merge(json!({"n": 430}), &next);
@@ -106,7 +152,11 @@ async fn hints_lead_model_to_last_row() {
     assert_eq!(detail["usage"][0]["used"], 1);
     let newest = app.newest_invocation().await;
     assert_eq!(
-        (&newest["cache"], &newest["arguments"]["offset"], &newest["attempts"]),
+        (
+            &newest["cache"],
+            &newest["arguments"]["offset"],
+            &newest["attempts"]
+        ),
         (&json!("hit"), &json!(400), &json!(0))
     );
 }
@@ -121,20 +171,42 @@ async fn page_parameters_never_reach_the_tool() {
     assert_eq!(answer["structured_content"]["had"], json!({"n": 120}));
     let overflow = &answer["meta"]["overflow"];
     assert_eq!(
-        (&overflow["shown"], &overflow["total"], &overflow["next_offset"]),
+        (
+            &overflow["shown"],
+            &overflow["total"],
+            &overflow["next_offset"]
+        ),
         (&json!(20), &json!(120), &json!(20))
     );
-    assert_eq!(answer["meta"]["coercions"], json!([{"pointer": "/limit", "from": "string", "to": "integer"}]));
+    assert_eq!(
+        answer["meta"]["coercions"],
+        json!([{"pointer": "/limit", "from": "string", "to": "integer"}])
+    );
     let hint = overflow["hint"].as_str().unwrap();
-    assert!(hint.ends_with("\"detail_level\": \"full\", \"offset\": 20, \"limit\": 20."), "{hint}");
+    assert!(
+        hint.ends_with("\"detail_level\": \"full\", \"offset\": 20, \"limit\": 20."),
+        "{hint}"
+    );
     assert_eq!(overflow.as_object().unwrap().len(), 5, "{overflow}");
-    assert_eq!(app.newest_invocation().await["arguments"], page_arguments, "the record has what came");
+    assert_eq!(
+        app.newest_invocation().await["arguments"],
+        page_arguments,
+        "the record has what came"
+    );
     // The model's arguments take precedence over the request's.
     let body = json!({"arguments": {"n": 120, "offset": 100}, "page": {"limit": 3}});
     let (_, answer) = app.post("/tools/paged/invoke", body).await;
     assert_eq!(answer["structured_content"]["rows"][0]["id"], 100);
-    let (_, answer) = app.post("/tools/paged/validate", json!({"arguments": page_arguments})).await;
-    assert_eq!((&answer["valid"], &answer["arguments"]), (&json!(true), &json!({"n": 120})));
+    let (_, answer) = app
+        .post(
+            "/tools/paged/validate",
+            json!({"arguments": page_arguments}),
+        )
+        .await;
+    assert_eq!(
+        (&answer["valid"], &answer["arguments"]),
+        (&json!(true), &json!({"n": 120}))
+    );
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
@@ -145,9 +217,16 @@ async fn all_argument_errors_are_reported_at_once() {
     let wrong = json!({"n": "many", "offset": -1, "limit": 0, "detail_level": 3});
     for path in ["/tools/paged/invoke", "/tools/paged/validate"] {
         let (status, problem) = app.post(path, json!({"arguments": wrong})).await;
-        assert_eq!((status.as_u16(), &problem["kind"]), (422, &json!("invalid_arguments")), "{problem}");
+        assert_eq!(
+            (status.as_u16(), &problem["kind"]),
+            (422, &json!("invalid_arguments")),
+            "{problem}"
+        );
         let violations = problem["violations"].as_array().unwrap();
-        let mut pointers: Vec<&str> = violations.iter().map(|one| one["pointer"].as_str().unwrap()).collect();
+        let mut pointers: Vec<&str> = violations
+            .iter()
+            .map(|one| one["pointer"].as_str().unwrap())
+            .collect();
         pointers.sort_unstable();
         assert_eq!(pointers, ["/detail_level", "/limit", "/n", "/offset"]);
     }
@@ -159,15 +238,29 @@ async fn all_argument_errors_are_reported_at_once() {
 async fn unknown_detail_level_shows_the_beginning() {
     let runs = Arc::default();
     let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model)]).await;
-    let beginning = model_text(&app, None, "/calls", "paged", json!({"n": 430, "detail_level": "exploring"})).await;
+    let beginning = model_text(
+        &app,
+        None,
+        "/calls",
+        "paged",
+        json!({"n": 430, "detail_level": "exploring"}),
+    )
+    .await;
     for word in ["FULL", "zzz", ""] {
         let arguments = json!({"n": 430, "detail_level": word});
-        assert_eq!(model_text(&app, None, "/calls", "paged", arguments.clone()).await, beginning);
-        let (_, answer) = app.post("/tools/paged/validate", json!({"arguments": arguments})).await;
+        assert_eq!(
+            model_text(&app, None, "/calls", "paged", arguments.clone()).await,
+            beginning
+        );
+        let (_, answer) = app
+            .post("/tools/paged/validate", json!({"arguments": arguments}))
+            .await;
         assert_eq!(answer["page"]["detail"], "exploring", "{answer}");
     }
     for path in ["/tools/paged/invoke", "/tools/paged/validate"] {
-        let (status, problem) = app.post(path, json!({"arguments": {"n": 1, "detail_level": 5}})).await;
+        let (status, problem) = app
+            .post(path, json!({"arguments": {"n": 1, "detail_level": 5}}))
+            .await;
         assert_eq!(status, 422, "{path}: {problem}");
         assert_eq!(problem["violations"][0]["pointer"], "/detail_level");
     }
@@ -177,11 +270,21 @@ async fn unknown_detail_level_shows_the_beginning() {
 async fn validate_reports_the_page() {
     let runs = Arc::default();
     let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model)]).await;
-    let (_, answer) = app.post("/tools/paged/validate", json!({"arguments": {"n": 1, "offset": "20"}})).await;
+    let (_, answer) = app
+        .post(
+            "/tools/paged/validate",
+            json!({"arguments": {"n": 1, "offset": "20"}}),
+        )
+        .await;
     assert_eq!(answer["arguments"], json!({"n": 1}));
-    assert_eq!(answer["page"], json!({"detail": "full", "offset": 20, "limit": null}));
+    assert_eq!(
+        answer["page"],
+        json!({"detail": "full", "offset": 20, "limit": null})
+    );
     assert_eq!(answer["coercions"][0]["pointer"], "/offset");
-    let (_, answer) = app.post("/tools/paged/validate", json!({"arguments": {"n": 1}})).await;
+    let (_, answer) = app
+        .post("/tools/paged/validate", json!({"arguments": {"n": 1}}))
+        .await;
     assert_eq!(answer["page"], Value::Null);
 }
 
@@ -190,22 +293,39 @@ fn own_detail_tool(words: &Value, runs: &Arc<AtomicUsize>) -> Tool {
     let runs = runs.clone();
     let detail = json!({"type": "string", "enum": words});
     let schema = json!({"type": "object", "properties": {"detail_level": detail}, "additionalProperties": false});
-    Tool::new("own", "Lists rows").input_schema(schema).paging(Paging::Model).call(move |_, _| {
-        runs.fetch_add(1, Ordering::SeqCst);
-        let rows: Value = (0..430).map(|id| json!({"id": id})).collect();
-        async move { Ok(rows) }
-    })
+    Tool::new("own", "Lists rows")
+        .input_schema(schema)
+        .paging(Paging::Model)
+        .call(move |_, _| {
+            runs.fetch_add(1, Ordering::SeqCst);
+            let rows: Value = (0..430).map(|id| json!({"id": id})).collect();
+            async move { Ok(rows) }
+        })
 }
 
 #[tokio::test]
 async fn own_detail_level_is_not_added() {
     let runs = Arc::default();
     let app = TestApp::new([own_detail_tool(&json!(["full", "exploring"]), &runs)]).await;
-    let reply = model_text(&app, None, "/calls", "own", json!({"detail_level": "exploring"})).await;
+    let reply = model_text(
+        &app,
+        None,
+        "/calls",
+        "own",
+        json!({"detail_level": "exploring"}),
+    )
+    .await;
     let next = arguments_in_hint(last_line(&reply));
     assert_eq!(next, json!({"offset": 200}), "{reply}");
     // The same arguments for the tool, so the stored result answers.
-    let reply = model_text(&app, None, "/calls", "own", merge(json!({"detail_level": "exploring"}), &next)).await;
+    let reply = model_text(
+        &app,
+        None,
+        "/calls",
+        "own",
+        merge(json!({"detail_level": "exploring"}), &next),
+    )
+    .await;
     assert_eq!(row_ids(&reply).first(), Some(&200));
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
@@ -215,7 +335,14 @@ async fn conflicting_detail_level_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let ledger = format!("sqlite://{}", folder.path().join("l.db").display());
     let tool = own_detail_tool(&json!(["brief", "full"]), &Arc::default());
-    let error = App::builder().tool(tool).ledger(ledger).build().await.err().unwrap().to_string();
+    let error = App::builder()
+        .tool(tool)
+        .ledger(ledger)
+        .build()
+        .await
+        .err()
+        .unwrap()
+        .to_string();
     for part in ["`own`", "`detail_level`", "with other values: rename"] {
         assert!(error.contains(part), "{part}: {error}");
     }
@@ -226,7 +353,10 @@ async fn conflicting_detail_level_is_refused() {
     });
     let (status, problem) = app.put("/tools/clash", clash).await;
     assert_eq!(status, 400, "{problem}");
-    assert!(problem.to_string().contains("rename the tool's own"), "{problem}");
+    assert!(
+        problem.to_string().contains("rename the tool's own"),
+        "{problem}"
+    );
 }
 
 #[tokio::test]
@@ -235,17 +365,41 @@ async fn further_pages_are_of_the_same_run() {
     let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model)]).await;
     let ask = |run: &str, more: Value| json!({"arguments": merge(json!({"n": 90}), &more), "run_id": run});
     let further = json!({"offset": 50});
-    let (status, problem) = app.post("/tools/paged/invoke", ask("one", further.clone())).await;
+    let (status, problem) = app
+        .post("/tools/paged/invoke", ask("one", further.clone()))
+        .await;
     assert_eq!((status.as_u16(), runs.load(Ordering::SeqCst)), (409, 0));
     let reply = problem["content"][0]["text"].as_str().unwrap();
     assert!(reply.contains("from the beginning"), "{reply}");
-    app.post("/tools/paged/invoke", ask("one", json!({"detail_level": "full"}))).await;
-    let (status, page) = app.post("/tools/paged/invoke", ask("one", further.clone())).await;
-    assert_eq!((status.as_u16(), &page["structured_content"]["rows"][0]["id"]), (200, &json!(50)));
-    assert_eq!(app.post("/tools/paged/invoke", ask("two", further.clone())).await.0, 409);
+    app.post(
+        "/tools/paged/invoke",
+        ask("one", json!({"detail_level": "full"})),
+    )
+    .await;
+    let (status, page) = app
+        .post("/tools/paged/invoke", ask("one", further.clone()))
+        .await;
+    assert_eq!(
+        (
+            status.as_u16(),
+            &page["structured_content"]["rows"][0]["id"]
+        ),
+        (200, &json!(50))
+    );
+    assert_eq!(
+        app.post("/tools/paged/invoke", ask("two", further.clone()))
+            .await
+            .0,
+        409
+    );
     // A purge takes pages with it.
     assert_eq!(app.delete("/tools/paged/cache").await.0, 200);
-    assert_eq!(app.post("/tools/paged/invoke", ask("three", further)).await.0, 409);
+    assert_eq!(
+        app.post("/tools/paged/invoke", ask("three", further))
+            .await
+            .0,
+        409
+    );
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
@@ -254,10 +408,17 @@ async fn pages_survive_a_restart() {
     let runs = Arc::default();
     let tool = || listing_tool("paged", &runs).paging(Paging::Model);
     let app = TestApp::new([tool()]).await;
-    app.invoke("paged", json!({"n": 90, "detail_level": "full"})).await;
+    app.invoke("paged", json!({"n": 90, "detail_level": "full"}))
+        .await;
     let app = app.restart([tool()]).await;
     let (status, page) = app.invoke("paged", json!({"n": 90, "offset": 50})).await;
-    assert_eq!((status.as_u16(), &page["structured_content"]["rows"][0]["id"]), (200, &json!(50)));
+    assert_eq!(
+        (
+            status.as_u16(),
+            &page["structured_content"]["rows"][0]["id"]
+        ),
+        (200, &json!(50))
+    );
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
@@ -266,13 +427,24 @@ async fn key_covers_all_pages() {
     let runs = Arc::default();
     let app = TestApp::new([listing_tool("paged", &runs).paging(Paging::Model)]).await;
     let ask = async |arguments: Value| {
-        let mut asking = request("POST", "/tools/paged/invoke", None, Some(json!({"arguments": arguments})));
-        asking.headers_mut().insert("idempotency-key", "k-1".parse().unwrap());
+        let mut asking = request(
+            "POST",
+            "/tools/paged/invoke",
+            None,
+            Some(json!({"arguments": arguments})),
+        );
+        asking
+            .headers_mut()
+            .insert("idempotency-key", "k-1".parse().unwrap());
         app.send(asking).await
     };
     let (_, first) = ask(json!({"n": 90, "detail_level": "full"})).await;
     let (status, second) = ask(json!({"n": 90, "offset": 50})).await;
-    assert_eq!((status.as_u16(), &second["invocation_id"]), (200, &first["invocation_id"]), "{second}");
+    assert_eq!(
+        (status.as_u16(), &second["invocation_id"]),
+        (200, &first["invocation_id"]),
+        "{second}"
+    );
     assert_eq!(second["structured_content"]["rows"][0]["id"], 50);
     assert_eq!(ask(json!({"n": 91})).await.0, 422);
     assert_eq!(runs.load(Ordering::SeqCst), 1);
@@ -280,7 +452,11 @@ async fn key_covers_all_pages() {
 
 #[tokio::test]
 async fn long_texts_are_read_in_parts() {
-    let text = |n: u64| (0..n).map(|line| format!("line {line}\n")).collect::<String>();
+    let text = |n: u64| {
+        (0..n)
+            .map(|line| format!("line {line}\n"))
+            .collect::<String>()
+    };
     let tool = Tool::new("text", "…")
         .effect(Effect::Read)
         .paging(Paging::Model)
@@ -291,7 +467,10 @@ async fn long_texts_are_read_in_parts() {
     assert_eq!(next, json!({"detail_level": "full", "offset": 25000}));
     let (_, part) = app.invoke("text", next).await;
     let full_text = text(12000);
-    assert_eq!(part["content"][0]["text"].as_str().unwrap(), &full_text[25000..75000]);
+    assert_eq!(
+        part["content"][0]["text"].as_str().unwrap(),
+        &full_text[25000..75000]
+    );
     let reply = model_text(&app, None, "/calls", "text", json!({})).await;
     assert!(
         last_line(&reply).contains(&format!("of {} characters are shown", full_text.len()))
@@ -304,8 +483,10 @@ async fn long_texts_are_read_in_parts() {
 #[tokio::test]
 async fn parameter_of_another_type_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let tool =
-        Tool::new("clash", "…").param("offset", "string", "…").paging(Paging::Model).call(|_, _| async { Ok("x") });
+    let tool = Tool::new("clash", "…")
+        .param("offset", "string", "…")
+        .paging(Paging::Model)
+        .call(|_, _| async { Ok("x") });
     let error = App::builder()
         .tool(tool)
         .ledger(format!("sqlite://{}", folder.path().join("l.db").display()))
@@ -314,12 +495,20 @@ async fn parameter_of_another_type_is_refused() {
         .err()
         .unwrap()
         .to_string();
-    assert!(error.contains("`clash`") && error.contains("`offset`") && error.contains("another type"), "{error}");
-    let own = Tool::new("own", "…").param_opt("limit", "integer", "…").effect(Effect::Read).paging(Paging::Model);
+    assert!(
+        error.contains("`clash`") && error.contains("`offset`") && error.contains("another type"),
+        "{error}"
+    );
+    let own = Tool::new("own", "…")
+        .param_opt("limit", "integer", "…")
+        .effect(Effect::Read)
+        .paging(Paging::Model);
     let own = own.call(|arguments, _| async move { Ok(arguments) });
     let app = TestApp::new([own]).await;
     assert_eq!(
-        app.invoke("own", json!({"limit": 3, "detail_level": "full"})).await.1["structured_content"],
+        app.invoke("own", json!({"limit": 3, "detail_level": "full"}))
+            .await
+            .1["structured_content"],
         json!({"limit": 3})
     );
 }
@@ -327,17 +516,23 @@ async fn parameter_of_another_type_is_refused() {
 #[tokio::test]
 async fn own_hint_is_passed_on() {
     let hinted = |name: &str| {
-        Tool::new(name, "…").effect(Effect::Read).call(|_, _| async {
-            let rows: Value = (0..300).map(|id| json!({"id": id})).collect();
-            Ok(ToolResult::json(rows).with_hint("Narrow with a path filter."))
-        })
+        Tool::new(name, "…")
+            .effect(Effect::Read)
+            .call(|_, _| async {
+                let rows: Value = (0..300).map(|id| json!({"id": id})).collect();
+                Ok(ToolResult::json(rows).with_hint("Narrow with a path filter."))
+            })
     };
     let app = TestApp::new([hinted("plain"), hinted("paged").paging(Paging::Model)]).await;
     let reply = model_text(&app, None, "/calls", "plain", json!({})).await;
-    assert_eq!(last_line(&reply), "[Only 200 of 300 items are shown. Narrow with a path filter.]");
+    assert_eq!(
+        last_line(&reply),
+        "[Only 200 of 300 items are shown. Narrow with a path filter.]"
+    );
     let reply = model_text(&app, None, "/calls", "paged", json!({})).await;
     assert!(
-        last_line(&reply).contains("\"offset\": 200") && last_line(&reply).ends_with("Narrow with a path filter.]"),
+        last_line(&reply).contains("\"offset\": 200")
+            && last_line(&reply).ends_with("Narrow with a path filter.]"),
         "{reply}"
     );
     for tool in ["plain", "paged"] {
@@ -373,77 +568,183 @@ async fn read_result_is_mentioned_where_granted() {
             "{key} {path} {tool}"
         );
     }
-    let reply = model_text(&app, Some("a-key-of-the-reader"), "/calls", "plain", json!({"n": 260})).await;
-    assert!(last_line(&reply).contains(" To read on call read_result with {\"invocation_id\": \""), "{reply}");
+    let reply = model_text(
+        &app,
+        Some("a-key-of-the-reader"),
+        "/calls",
+        "plain",
+        json!({"n": 260}),
+    )
+    .await;
+    assert!(
+        last_line(&reply).contains(" To read on call read_result with {\"invocation_id\": \""),
+        "{reply}"
+    );
     let next = arguments_in_hint(last_line(&reply));
     assert_eq!(next["offset"], 200);
     let before = runs.load(Ordering::SeqCst);
-    let rest = model_text(&app, Some("a-key-of-the-reader"), "/calls", "read_result", next.clone()).await;
+    let rest = model_text(
+        &app,
+        Some("a-key-of-the-reader"),
+        "/calls",
+        "read_result",
+        next.clone(),
+    )
+    .await;
     assert_eq!(row_ids(&rest), (200..250).collect::<Vec<u64>>());
     let last = merge(next.clone(), &arguments_in_hint(last_line(&rest)));
-    let rest = model_text(&app, Some("a-key-of-the-reader"), "/calls", "read_result", last).await;
-    assert_eq!((row_ids(&rest), last_line(&rest)), ((250..260).collect(), "[This is the last page: 10 of 260 items.]"));
+    let rest = model_text(
+        &app,
+        Some("a-key-of-the-reader"),
+        "/calls",
+        "read_result",
+        last,
+    )
+    .await;
+    assert_eq!(
+        (row_ids(&rest), last_line(&rest)),
+        (
+            (250..260).collect(),
+            "[This is the last page: 10 of 260 items.]"
+        )
+    );
     assert_eq!(runs.load(Ordering::SeqCst), before, "nothing ran");
     // Another caller's id is as unknown as one that does not exist.
     let nobody = json!({"invocation_id": "0199a000-0000-7000-8000-000000000000"});
-    let unknown = model_text(&app, Some("a-key-of-the-other1"), "/calls", "read_result", nobody).await;
+    let unknown = model_text(
+        &app,
+        Some("a-key-of-the-other1"),
+        "/calls",
+        "read_result",
+        nobody,
+    )
+    .await;
     assert!(unknown.contains("no recorded call of yours"), "{unknown}");
-    assert_eq!(model_text(&app, Some("a-key-of-the-other1"), "/calls", "read_result", next.clone()).await, unknown);
-    let denied = model_text(&app, Some("a-key-of-the-reader"), "/calls?deny=plain", "read_result", next).await;
+    assert_eq!(
+        model_text(
+            &app,
+            Some("a-key-of-the-other1"),
+            "/calls",
+            "read_result",
+            next.clone()
+        )
+        .await,
+        unknown
+    );
+    let denied = model_text(
+        &app,
+        Some("a-key-of-the-reader"),
+        "/calls?deny=plain",
+        "read_result",
+        next,
+    )
+    .await;
     assert!(denied.contains("not allowed for this request"), "{denied}");
 }
 
 #[tokio::test]
 async fn read_result_explains_an_empty_answer() {
-    let fails = Tool::new("fails", "…").timeout(std::time::Duration::from_millis(1)).call(|_, _| async {
-        std::future::pending::<()>().await;
-        Ok("never")
-    });
-    let secret = Tool::new("secret", "…").capture(Capture::Digest).call(|_, _| async { Ok("secret words") });
-    let app = TestApp::with_manifest("tools: {read_result: {kind: native}}\n", [fails, secret]).await;
+    let fails = Tool::new("fails", "…")
+        .timeout(std::time::Duration::from_millis(1))
+        .call(|_, _| async {
+            std::future::pending::<()>().await;
+            Ok("never")
+        });
+    let secret = Tool::new("secret", "…")
+        .capture(Capture::Digest)
+        .call(|_, _| async { Ok("secret words") });
+    let app =
+        TestApp::with_manifest("tools: {read_result: {kind: native}}\n", [fails, secret]).await;
     for (tool, why) in [("fails", "that call failed"), ("secret", "is not kept")] {
         app.invoke(tool, json!({})).await;
         let id = app.newest_invocation().await["invocation_id"].clone();
-        let (status, answer) = app.invoke("read_result", json!({"invocation_id": id})).await;
+        let (status, answer) = app
+            .invoke("read_result", json!({"invocation_id": id}))
+            .await;
         assert_eq!((status.as_u16(), &answer["is_error"]), (200, &json!(true)));
-        assert!(answer["content"][0]["text"].as_str().unwrap().contains(why), "{answer}");
+        assert!(
+            answer["content"][0]["text"].as_str().unwrap().contains(why),
+            "{answer}"
+        );
     }
-    let (status, problem) = app.invoke("read_result", json!({"invocation_id": "c1"})).await;
-    assert_eq!((status.as_u16(), &problem["violations"][0]["pointer"]), (422, &json!("/invocation_id")));
+    let (status, problem) = app
+        .invoke("read_result", json!({"invocation_id": "c1"}))
+        .await;
+    assert_eq!(
+        (status.as_u16(), &problem["violations"][0]["pointer"]),
+        (422, &json!("/invocation_id"))
+    );
 }
 
 #[tokio::test]
 async fn read_result_row_refers_to_first_call() {
     let runs = Arc::default();
-    let app = TestApp::with_manifest("tools: {read_result: {kind: native}}\n", [listing_tool("plain", &runs)]).await;
+    let app = TestApp::with_manifest(
+        "tools: {read_result: {kind: native}}\n",
+        [listing_tool("plain", &runs)],
+    )
+    .await;
     let (_, first) = app.invoke("plain", json!({"n": 260})).await;
     let id = first["invocation_id"].clone();
-    let (_, page) = app.invoke("read_result", json!({"invocation_id": id, "offset": 100, "limit": 5})).await;
+    let (_, page) = app
+        .invoke(
+            "read_result",
+            json!({"invocation_id": id, "offset": 100, "limit": 5}),
+        )
+        .await;
     assert_eq!(
         page["structured_content"]["rows"],
         json!([{"id": 100}, {"id": 101}, {"id": 102}, {"id": 103}, {"id": 104}])
     );
-    let path = format!("/invocations/{}/result?offset=258", page["invocation_id"].as_str().unwrap());
+    let path = format!(
+        "/invocations/{}/result?offset=258",
+        page["invocation_id"].as_str().unwrap()
+    );
     let (_, rest) = app.get(&path).await;
-    assert_eq!(rest["structured_content"]["rows"], json!([{"id": 258}, {"id": 259}]));
+    assert_eq!(
+        rest["structured_content"]["rows"],
+        json!([{"id": 258}, {"id": 259}])
+    );
     // Of a page of a page the first call is the origin, too.
-    let (_, last_rows) =
-        app.invoke("read_result", json!({"invocation_id": page["invocation_id"], "offset": 259})).await;
-    assert_eq!(last_rows["structured_content"]["rows"], json!([{"id": 259}]));
+    let (_, last_rows) = app
+        .invoke(
+            "read_result",
+            json!({"invocation_id": page["invocation_id"], "offset": 259}),
+        )
+        .await;
+    assert_eq!(
+        last_rows["structured_content"]["rows"],
+        json!([{"id": 259}])
+    );
 }
 
 #[tokio::test]
 async fn mcp_clients_get_paging_hints() {
     let runs = Arc::default();
-    let tools = [listing_tool("paged", &runs).paging(Paging::Model), listing_tool("plain", &runs)];
+    let tools = [
+        listing_tool("paged", &runs).paging(Paging::Model),
+        listing_tool("plain", &runs),
+    ];
     let app = TestApp::with_manifest("tools: {read_result: {kind: native}}\n", tools).await;
-    let last =
-        |result: &Value| result["content"].as_array().unwrap().last().unwrap()["text"].as_str().unwrap().to_owned();
+    let last = |result: &Value| {
+        result["content"].as_array().unwrap().last().unwrap()["text"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
     let first = app.mcp_call("paged", json!({"n": 260}), json!({})).await;
-    let rest = app.mcp_call("paged", merge(json!({"n": 260}), &arguments_in_hint(&last(&first))), json!({})).await;
+    let rest = app
+        .mcp_call(
+            "paged",
+            merge(json!({"n": 260}), &arguments_in_hint(&last(&first))),
+            json!({}),
+        )
+        .await;
     assert_eq!(rest["structuredContent"]["rows"][0]["id"], 200);
     let first = app.mcp_call("plain", json!({"n": 260}), json!({})).await;
-    let rest = app.mcp_call("read_result", arguments_in_hint(&last(&first)), json!({})).await;
+    let rest = app
+        .mcp_call("read_result", arguments_in_hint(&last(&first)), json!({}))
+        .await;
     assert_eq!(rest["structuredContent"]["rows"][0]["id"], 200);
     assert_eq!(runs.load(Ordering::SeqCst), 2);
 }
@@ -460,11 +761,28 @@ tools:
     paging: model
 "#;
     let app = TestApp::with_manifest(manifest, []).await;
-    let (_, answer) = app.invoke("lines", json!({"most": 120, "detail_level": "full", "limit": 5})).await;
-    assert_eq!(answer["structured_content"], json!([1, 2, 3, 4, 5]), "{answer}");
-    let (_, answer) = app.invoke("lines", json!({"most": 120, "offset": 118})).await;
+    let (_, answer) = app
+        .invoke(
+            "lines",
+            json!({"most": 120, "detail_level": "full", "limit": 5}),
+        )
+        .await;
+    assert_eq!(
+        answer["structured_content"],
+        json!([1, 2, 3, 4, 5]),
+        "{answer}"
+    );
+    let (_, answer) = app
+        .invoke("lines", json!({"most": 120, "offset": 118}))
+        .await;
     assert_eq!(answer["structured_content"], json!([119, 120]));
-    app.write("toolcrib.yaml", &manifest.replace("most: {type: integer", "limit: {type: string"));
+    app.write(
+        "toolcrib.yaml",
+        &manifest.replace("most: {type: integer", "limit: {type: string"),
+    );
     let why = app.reload().await.unwrap();
-    assert!(why.contains("tools.lines.paging") && why.contains("another type"), "{why}");
+    assert!(
+        why.contains("tools.lines.paging") && why.contains("another type"),
+        "{why}"
+    );
 }

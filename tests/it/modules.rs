@@ -10,7 +10,10 @@ const WEATHER: &str = "import os\n\ndef forecast(city: str, days: int = 1) -> st
 
 /// A service with this file beside the manifest.
 async fn app(manifest: &str, module: &str) -> TestApp {
-    app_with_files(manifest, &[("m.py", module)]).await.with_sources_listed().await
+    app_with_files(manifest, &[("m.py", module)])
+        .await
+        .with_sources_listed()
+        .await
 }
 
 async fn app_with_files(manifest: &str, files: &[(&str, &str)]) -> TestApp {
@@ -19,7 +22,13 @@ async fn app_with_files(manifest: &str, files: &[(&str, &str)]) -> TestApp {
 
 async fn source(app: &TestApp, name: &str) -> Value {
     let (_, list) = app.get("/sources").await;
-    list["sources"].as_array().unwrap().iter().find(|source| source["name"] == name).unwrap().clone()
+    list["sources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|source| source["name"] == name)
+        .unwrap()
+        .clone()
 }
 
 async fn module_pid(app: &TestApp) -> String {
@@ -31,7 +40,12 @@ async fn module_pid(app: &TestApp) -> String {
 /// The name, and `available`.
 async fn available(app: &TestApp) -> Vec<(String, bool)> {
     let (_, list) = app.get("/tools").await;
-    let of = |tool: &Value| (tool["name"].as_str().unwrap().to_owned(), tool["available"].as_bool().unwrap());
+    let of = |tool: &Value| {
+        (
+            tool["name"].as_str().unwrap().to_owned(),
+            tool["available"].as_bool().unwrap(),
+        )
+    };
     list["tools"].as_array().unwrap().iter().map(of).collect()
 }
 
@@ -40,22 +54,54 @@ async fn module_functions_get_manifest_policies() {
     let manifest = "defaults: {timeout: 20s}\npython_modules:\n  weather:\n    module: ./m.py\n    prefix: w_\n    functions: [forecast, pid]\n    \
         environment: {KEY: value-of-key}\n    tools:\n      forecast: {effect: read, timeout: 9s, description: Tells the weather., aliases: [weather], tags: [t], annotations: {title: W}, limits: [{calls: 2, per: day}]}\n";
     let app = app(manifest, WEATHER).await;
-    assert_eq!(available(&app).await, [("w_forecast".into(), true), ("w_pid".into(), true)]);
+    assert_eq!(
+        available(&app).await,
+        [("w_forecast".into(), true), ("w_pid".into(), true)]
+    );
     let (_, tool) = app.get("/tools/weather").await;
     assert_eq!(
-        (&tool["name"], &tool["kind"], &tool["origin"], &tool["effect"], &tool["description"]),
-        (&json!("w_forecast"), &json!("python"), &json!("manifest"), &json!("read"), &json!("Tells the weather."))
+        (
+            &tool["name"],
+            &tool["kind"],
+            &tool["origin"],
+            &tool["effect"],
+            &tool["description"]
+        ),
+        (
+            &json!("w_forecast"),
+            &json!("python"),
+            &json!("manifest"),
+            &json!("read"),
+            &json!("Tells the weather.")
+        )
     );
-    assert_eq!((&tool["tags"], &tool["annotations"]["title"]), (&json!(["t"]), &json!("W")));
-    assert_eq!((&tool["policy"]["timeout"], &tool["input_schema"]["required"]), (&json!("9s"), &json!(["city"])));
+    assert_eq!(
+        (&tool["tags"], &tool["annotations"]["title"]),
+        (&json!(["t"]), &json!("W"))
+    );
+    assert_eq!(
+        (
+            &tool["policy"]["timeout"],
+            &tool["input_schema"]["required"]
+        ),
+        (&json!("9s"), &json!(["city"]))
+    );
     let (_, plain) = app.get("/tools/w_pid").await;
-    assert_eq!((&plain["policy"]["timeout"], &plain["effect"]), (&json!("20s"), &json!("write")));
-    let reply = app.invoke("weather", json!({"city": "Oslo", "days": "3"})).await;
+    assert_eq!(
+        (&plain["policy"]["timeout"], &plain["effect"]),
+        (&json!("20s"), &json!("write"))
+    );
+    let reply = app
+        .invoke("weather", json!({"city": "Oslo", "days": "3"}))
+        .await;
     assert_eq!(first_text(&reply), "Oslo 3 value-of-key");
     assert_eq!(reply.1["meta"]["usage"][0]["remaining"], 1);
     assert_eq!(app.invoke("w_forecast", json!({"days": 1})).await.0, 422);
     let weather = source(&app, "weather").await;
-    assert_eq!((&weather["kind"], &weather["state"], &weather["tools"]), (&json!("python"), &json!("up"), &json!(2)));
+    assert_eq!(
+        (&weather["kind"], &weather["state"], &weather["tools"]),
+        (&json!("python"), &json!("up"), &json!(2))
+    );
 }
 
 #[tokio::test]
@@ -63,10 +109,18 @@ async fn policy_for_unknown_tool_stops_source() {
     let manifest = "python_modules:\n  weather:\n    module: m.py\n    functions: [forecast, pid]\n    tools: {forcast: {limits: [{calls: 1, per: day}]}}\n";
     let app = app(manifest, WEATHER).await;
     let weather = source(&app, "weather").await;
-    assert_eq!((&weather["state"], &weather["tools"]), (&json!("failed"), &json!(0)));
-    assert_eq!(weather["fault"], "tools.forcast: the source has no such tool; did you mean `forecast`?");
+    assert_eq!(
+        (&weather["state"], &weather["tools"]),
+        (&json!("failed"), &json!(0))
+    );
+    assert_eq!(
+        weather["fault"],
+        "tools.forcast: the source has no such tool; did you mean `forecast`?"
+    );
     // Known by name, and not to be called.
-    let all: Vec<_> = ["forcast", "forecast", "pid"].map(|name| (name.to_owned(), false)).to_vec();
+    let all: Vec<_> = ["forcast", "forecast", "pid"]
+        .map(|name| (name.to_owned(), false))
+        .to_vec();
     assert_eq!(available(&app).await, all);
     assert_eq!(app.get("/tools?format=openai").await.1, json!([]));
     let (status, problem) = app.invoke("forecast", json!({"city": "Oslo"})).await;
@@ -74,14 +128,26 @@ async fn policy_for_unknown_tool_stops_source() {
         (status.as_u16(), &problem["kind"], &problem["retryable"]),
         (503, &json!("tool_unavailable"), &json!(true))
     );
-    assert!(problem["detail"].as_str().unwrap().contains("source `weather` could not be loaded"), "{problem}");
-    assert!(problem["retry_after_ms"].as_u64().unwrap() >= 1000, "{problem}");
+    assert!(
+        problem["detail"]
+            .as_str()
+            .unwrap()
+            .contains("source `weather` could not be loaded"),
+        "{problem}"
+    );
+    assert!(
+        problem["retry_after_ms"].as_u64().unwrap() >= 1000,
+        "{problem}"
+    );
     let app2 = app;
     app2.write("toolcrib.yaml", &manifest.replace("forcast", "forecast"));
     assert_eq!(app2.reload().await, None);
     let app = app2.with_sources_listed().await;
     wait_for_state(&app, "weather", "up").await;
-    assert_eq!(first_text(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 None");
+    assert_eq!(
+        first_text(&app.invoke("forecast", json!({"city": "Oslo"})).await),
+        "Oslo 1 None"
+    );
 }
 
 /// Waits, by asking, until a source is in that state.
@@ -99,8 +165,14 @@ async fn wait_for_state(app: &TestApp, name: &str, state: &str) {
 async fn failed_source_refuses_at_no_cost() {
     let manifest = "python_modules:\n  weather:\n    module: m.py\n    tools: {forecast: {limits: [{calls: 1, per: lifetime}], idempotency: required}}\n    functions: [forecast]\n";
     let app = app(manifest, "import nothing_of_that_name\n").await;
-    let fault = source(&app, "weather").await["fault"].as_str().unwrap().to_owned();
-    assert!(fault.contains("nothing_of_that_name") && fault.contains("m.py"), "{fault}");
+    let fault = source(&app, "weather").await["fault"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        fault.contains("nothing_of_that_name") && fault.contains("m.py"),
+        "{fault}"
+    );
     let keyed = || {
         let mut request = crate::support::request(
             "POST",
@@ -108,13 +180,19 @@ async fn failed_source_refuses_at_no_cost() {
             None,
             Some(json!({"arguments": {"city": "Oslo"}})),
         );
-        request.headers_mut().insert("idempotency-key", "k-1".parse().unwrap());
+        request
+            .headers_mut()
+            .insert("idempotency-key", "k-1".parse().unwrap());
         request
     };
     assert_eq!(app.send(keyed()).await.0, 503);
     app.write("m.py", WEATHER);
     let (status, view) = app.post("/sources/weather/restart", json!(null)).await;
-    assert_eq!((status.as_u16(), &view["state"]), (200, &json!("up")), "{view}");
+    assert_eq!(
+        (status.as_u16(), &view["state"]),
+        (200, &json!("up")),
+        "{view}"
+    );
     let reply = app.send(keyed()).await;
     assert_eq!((reply.0.as_u16(), first_text(&reply)), (200, "Oslo 1 None"));
     assert_eq!(app.send(keyed()).await.1, reply.1);
@@ -124,46 +202,88 @@ async fn failed_source_refuses_at_no_cost() {
 async fn reload_keeps_unchanged_modules_and_swaps_others() {
     let manifest = "python_modules:\n  m: {module: m.py, functions: [forecast, pid]}\n";
     let app = app(manifest, WEATHER).await;
-    let (first, hash) = (module_pid(&app).await, app.get("/tools/pid").await.1["definition_hash"].clone());
-    // Another policy does not restart the workers, and another prefix does not affect the calls of other tools.
-    app.write("toolcrib.yaml", &manifest.replace("pid]", "pid], tools: {pid: {effect: read, tags: [x]}}"));
+    let (first, hash) = (
+        module_pid(&app).await,
+        app.get("/tools/pid").await.1["definition_hash"].clone(),
+    );
+    // Another policy does not restart the workers, and another prefix does not affect the calls of
+    // other tools.
+    app.write(
+        "toolcrib.yaml",
+        &manifest.replace("pid]", "pid], tools: {pid: {effect: read, tags: [x]}}"),
+    );
     assert_eq!(app.reload().await, None);
     let (_, tool) = app.get("/tools/pid").await;
-    assert_eq!((&tool["effect"], &tool["tags"], &tool["definition_hash"]), (&json!("read"), &json!(["x"]), &hash));
+    assert_eq!(
+        (&tool["effect"], &tool["tags"], &tool["definition_hash"]),
+        (&json!("read"), &json!(["x"]), &hash)
+    );
     assert_eq!(module_pid(&app).await, first);
     // A policy for an unknown tool: the old policies stay, and the fault is reported.
-    app.write("toolcrib.yaml", &manifest.replace("pid]", "pid], tools: {pit: {effect: read}}"));
+    app.write(
+        "toolcrib.yaml",
+        &manifest.replace("pid]", "pid], tools: {pit: {effect: read}}"),
+    );
     assert_eq!(app.reload().await, None);
     let m = source(&app, "m").await;
     assert_eq!(
         (&m["state"], &m["fault"]),
         (
             &json!("up"),
-            &json!("tools.pit: the source has no such tool; did you mean `pid`?; the previous tools stay in service")
+            &json!(
+                "tools.pit: the source has no such tool; did you mean `pid`?; the previous tools stay in service"
+            )
         )
     );
     assert_eq!(
-        (module_pid(&app).await, app.get("/tools/pid").await.1["effect"].clone()),
+        (
+            module_pid(&app).await,
+            app.get("/tools/pid").await.1["effect"].clone()
+        ),
         (first.clone(), json!("read"))
     );
     // After its removal there is no fault.
-    app.write("toolcrib.yaml", &manifest.replace("pid]", "pid], tools: {pid: {effect: read, tags: [x]}}"));
+    app.write(
+        "toolcrib.yaml",
+        &manifest.replace("pid]", "pid], tools: {pid: {effect: read, tags: [x]}}"),
+    );
     assert_eq!(app.reload().await, None);
-    assert_eq!((module_pid(&app).await, source(&app, "m").await["fault"].clone()), (first.clone(), json!(null)));
+    assert_eq!(
+        (
+            module_pid(&app).await,
+            source(&app, "m").await["fault"].clone()
+        ),
+        (first.clone(), json!(null))
+    );
     app.write("toolcrib.yaml", manifest);
     assert_eq!(app.reload().await, None);
-    assert_eq!((module_pid(&app).await, source(&app, "m").await["fault"].clone()), (first.clone(), json!(null)));
+    assert_eq!(
+        (
+            module_pid(&app).await,
+            source(&app, "m").await["fault"].clone()
+        ),
+        (first.clone(), json!(null))
+    );
     // Other contents, or another environment, are another module.
-    app.write("m.py", &WEATHER.replace("The process.", "The process's number."));
+    app.write(
+        "m.py",
+        &WEATHER.replace("The process.", "The process's number."),
+    );
     assert_eq!(app.reload().await, None);
     wait_for_new_pid(&app, &first).await;
     let (second, tool) = (module_pid(&app).await, app.get("/tools/pid").await.1);
     assert_eq!(tool["description"], "The process's number.");
     assert_ne!(tool["definition_hash"], hash);
-    app.write("toolcrib.yaml", &manifest.replace("m.py", "m.py, environment: {KEY: other}"));
+    app.write(
+        "toolcrib.yaml",
+        &manifest.replace("m.py", "m.py, environment: {KEY: other}"),
+    );
     assert_eq!(app.reload().await, None);
     wait_for_new_pid(&app, &second).await;
-    assert_eq!(first_text(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 other");
+    assert_eq!(
+        first_text(&app.invoke("forecast", json!({"city": "Oslo"})).await),
+        "Oslo 1 other"
+    );
     // One that does not load leaves the one before.
     let third = module_pid(&app).await;
     app.write("m.py", "def forecast(:\n");
@@ -172,11 +292,17 @@ async fn reload_keeps_unchanged_modules_and_swaps_others() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let m = source(&app, "m").await;
-    assert!(m["state"] == "up" && m["fault"].as_str().unwrap().contains("m.py"), "{m}");
+    assert!(
+        m["state"] == "up" && m["fault"].as_str().unwrap().contains("m.py"),
+        "{m}"
+    );
     assert_eq!(module_pid(&app).await, third);
     app.write("toolcrib.yaml", "tools: {}\n");
     assert_eq!(app.reload().await, None);
-    assert_eq!((available(&app).await.len(), app.get("/sources").await.1), (0, json!({"sources": []})));
+    assert_eq!(
+        (available(&app).await.len(), app.get("/sources").await.1),
+        (0, json!({"sources": []}))
+    );
 }
 
 async fn wait_for_new_pid(app: &TestApp, before: &str) {
@@ -193,15 +319,24 @@ async fn wait_for_new_pid(app: &TestApp, before: &str) {
 async fn newly_declared_name_stops_the_conflicting_source() {
     let manifest = "python_modules:\n  m: {module: m.py, functions: [forecast, pid]}\n";
     let app = app(manifest, WEATHER).await;
-    app.write("toolcrib.yaml", &format!("{manifest}tools: {{pid: {{kind: native, use: calculator}}}}\n"));
+    app.write(
+        "toolcrib.yaml",
+        &format!("{manifest}tools: {{pid: {{kind: native, use: calculator}}}}\n"),
+    );
     assert_eq!(app.reload().await, None);
     let m = source(&app, "m").await;
     assert_eq!((&m["state"], &m["tools"]), (&json!("failed"), &json!(0)));
     assert!(
-        m["fault"].as_str().unwrap().contains("`pid` is a tool of the manifest already; give the source a prefix"),
+        m["fault"]
+            .as_str()
+            .unwrap()
+            .contains("`pid` is a tool of the manifest already; give the source a prefix"),
         "{m}"
     );
-    assert_eq!(first_text(&app.invoke("pid", json!({"expression": "6*7"})).await), "42");
+    assert_eq!(
+        first_text(&app.invoke("pid", json!({"expression": "6*7"})).await),
+        "42"
+    );
     assert_eq!(app.invoke("forecast", json!({"city": "Oslo"})).await.0, 503);
     app.write("toolcrib.yaml", manifest);
     assert_eq!(app.reload().await, None);
@@ -213,13 +348,25 @@ async fn newly_declared_name_stops_the_conflicting_source() {
 async fn module_secrets_are_redacted() {
     let manifest = "python_modules:\n  m: {module: m.py, functions: [forecast], environment: {KEY: \"${file:key}\"}}\n";
     let files = [("m.py", WEATHER), ("key", "hunter2-hunter2")];
-    let app = app_with_files(manifest, &files).await.with_sources_listed().await;
-    assert_eq!(first_text(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 [redacted]");
+    let app = app_with_files(manifest, &files)
+        .await
+        .with_sources_listed()
+        .await;
+    assert_eq!(
+        first_text(&app.invoke("forecast", json!({"city": "Oslo"})).await),
+        "Oslo 1 [redacted]"
+    );
     app.write("m.py", "import os\nraise ValueError(os.environ['KEY'])\n");
     let (_, view) = app.post("/sources/m/restart", json!(null)).await;
     let fault = view["fault"].as_str().unwrap();
-    assert!(fault.contains("[redacted]") && !fault.contains("hunter2"), "{fault}");
-    assert_eq!(first_text(&app.invoke("forecast", json!({"city": "Oslo"})).await), "Oslo 1 [redacted]");
+    assert!(
+        fault.contains("[redacted]") && !fault.contains("hunter2"),
+        "{fault}"
+    );
+    assert_eq!(
+        first_text(&app.invoke("forecast", json!({"city": "Oslo"})).await),
+        "Oslo 1 [redacted]"
+    );
 }
 
 #[tokio::test]
@@ -227,10 +374,19 @@ async fn results_survive_restart_of_same_file() {
     let manifest = "python_modules:\n  m:\n    module: m.py\n    functions: [pid]\n    tools: {pid: {effect: read, cache: {ttl: 1h, scope: shared}}}\n";
     let app = app(manifest, WEATHER).await;
     let first = module_pid(&app).await;
-    assert_eq!(app.post("/sources/m/restart", json!(null)).await.1["state"], "up");
+    assert_eq!(
+        app.post("/sources/m/restart", json!(null)).await.1["state"],
+        "up"
+    );
     let next_call = app.invoke("pid", json!({})).await;
-    assert_eq!((first_text(&next_call), &next_call.1["meta"]["cache"]), (&*first, &json!("hit")));
+    assert_eq!(
+        (first_text(&next_call), &next_call.1["meta"]["cache"]),
+        (&*first, &json!("hit"))
+    );
     app.write("m.py", &format!("{WEATHER}\n# other\n"));
-    assert_eq!(app.post("/sources/m/restart", json!(null)).await.1["state"], "up");
+    assert_eq!(
+        app.post("/sources/m/restart", json!(null)).await.1["state"],
+        "up"
+    );
     assert_ne!(module_pid(&app).await, first);
 }

@@ -33,13 +33,24 @@ fn in_order(value: &Value, names: [&str; 2]) -> bool {
 #[tokio::test]
 async fn schemas_keep_their_order_in_every_format() {
     let app = TestApp::with_manifest(MANIFEST, []).await;
-    for format in ["native", "mcp", "openai", "openai-responses", "anthropic", "gemini", "bedrock"] {
+    for format in [
+        "native",
+        "mcp",
+        "openai",
+        "openai-responses",
+        "anthropic",
+        "gemini",
+        "bedrock",
+    ] {
         let (status, listed) = app.get(&format!("/tools?format={format}")).await;
         assert_eq!(status, 200, "{listed}");
         assert!(in_order(&listed, ["zone", "area"]), "{format}: {listed}");
     }
     let tool = app.get("/tools/think").await.1;
-    assert!(in_order(&tool["output_schema"], ["reasoning", "answer"]), "{tool}");
+    assert!(
+        in_order(&tool["output_schema"], ["reasoning", "answer"]),
+        "{tool}"
+    );
     let document = app.get("/openapi.json").await.1;
     assert!(in_order(&document, ["zone", "area"]));
 }
@@ -51,22 +62,39 @@ async fn results_keep_their_order_stored_or_not() {
         let (_, answer) = app.invoke("think", json!({})).await;
         assert_eq!(answer["meta"]["cache"], cache);
         let content = &answer["structured_content"];
-        assert!(in_order(content, ["reasoning", "answer"]) && in_order(content, ["z", "a"]), "{answer}");
-        assert_eq!(answer["content"][0]["text"], r#"{"reasoning":1,"answer":{"z":1,"a":2}}"#);
+        assert!(
+            in_order(content, ["reasoning", "answer"]) && in_order(content, ["z", "a"]),
+            "{answer}"
+        );
+        assert_eq!(
+            answer["content"][0]["text"],
+            r#"{"reasoning":1,"answer":{"z":1,"a":2}}"#
+        );
     }
     let row = app.newest_invocation().await;
     let id = row["invocation_id"].as_str().unwrap();
     let stored = app.get(&format!("/invocations/{id}/result")).await.1;
-    assert!(in_order(&stored["structured_content"], ["reasoning", "answer"]), "{stored}");
+    assert!(
+        in_order(&stored["structured_content"], ["reasoning", "answer"]),
+        "{stored}"
+    );
 }
 
 #[tokio::test]
 async fn recorded_arguments_keep_their_order() {
     let app = TestApp::with_manifest(MANIFEST, []).await;
     app.invoke("think", json!({"zone": "z", "area": "a"})).await;
-    assert!(in_order(&app.newest_invocation().await["arguments"], ["zone", "area"]));
+    assert!(in_order(
+        &app.newest_invocation().await["arguments"],
+        ["zone", "area"]
+    ));
     // Equal all the same.
-    assert_eq!(app.invoke("think", json!({"area": "a", "zone": "z"})).await.1["meta"]["cache"], "hit");
+    assert_eq!(
+        app.invoke("think", json!({"area": "a", "zone": "z"}))
+            .await
+            .1["meta"]["cache"],
+        "hit"
+    );
 }
 
 #[tokio::test]
@@ -76,7 +104,9 @@ async fn derived_schemas_keep_the_order_of_fields() {
         zone: String,
         area: String,
     }
-    let tool = Tool::typed("typed", "Takes two.", |asked: Asked, _| async move { Ok(asked.zone + &asked.area) });
+    let tool = Tool::typed("typed", "Takes two.", |asked: Asked, _| async move {
+        Ok(asked.zone + &asked.area)
+    });
     let app = TestApp::new([tool.effect(Effect::Read)]).await;
     assert!(in_order(&app.get("/tools/typed").await.1, ["zone", "area"]));
 }
@@ -97,8 +127,14 @@ async fn other_order_is_another_document() {
         tags.push(app.headers(path).await["etag"].clone());
     }
     let (status, after) = app.put("/tools/t", definition(other)).await;
-    assert_eq!((status.as_u16(), &after["definition_hash"]), (200, &before["definition_hash"]));
-    assert!(in_order(&after["input_schema"], ["area", "zone"]), "{after}");
+    assert_eq!(
+        (status.as_u16(), &after["definition_hash"]),
+        (200, &before["definition_hash"])
+    );
+    assert!(
+        in_order(&after["input_schema"], ["area", "zone"]),
+        "{after}"
+    );
     for (path, tag) in paths.iter().zip(tags) {
         assert_ne!(app.headers(path).await["etag"], tag, "{path}");
     }

@@ -11,24 +11,35 @@ use crate::support::{TestApp, first_text, request};
 /// A native tool that waits for `gate` and counts how many of its calls ran at once.
 fn gated_tool(gate: &Arc<Semaphore>, most: &Arc<AtomicUsize>) -> Tool {
     let (gate, most, now) = (gate.clone(), most.clone(), Arc::new(AtomicUsize::new(0)));
-    Tool::new("gated", "…").param_opt("n", "integer", "…").effect(Effect::Read).call(move |_, context| {
-        let (gate, most, now) = (gate.clone(), most.clone(), now.clone());
-        async move {
-            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            gate.acquire().await.unwrap().forget();
-            now.fetch_sub(1, Ordering::SeqCst);
-            Ok(context.setting("said").cloned().unwrap_or(json!("nothing")))
-        }
-    })
+    Tool::new("gated", "…")
+        .param_opt("n", "integer", "…")
+        .effect(Effect::Read)
+        .call(move |_, context| {
+            let (gate, most, now) = (gate.clone(), most.clone(), now.clone());
+            async move {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                gate.acquire().await.unwrap().forget();
+                now.fetch_sub(1, Ordering::SeqCst);
+                Ok(context.setting("said").cloned().unwrap_or(json!("nothing")))
+            }
+        })
 }
 
 fn plain_tool(name: &str) -> Tool {
-    Tool::new(name, "…").param_opt("n", "integer", "…").effect(Effect::Read).call(|_, _| async { Ok("plain") })
+    Tool::new(name, "…")
+        .param_opt("n", "integer", "…")
+        .effect(Effect::Read)
+        .call(|_, _| async { Ok("plain") })
 }
 
 async fn tool_names(app: &TestApp) -> Vec<String> {
     let tools = app.get("/tools").await.1["tools"].clone();
-    tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    tools
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 async fn wait_for_running(app: &TestApp, calls: usize) {
@@ -48,28 +59,46 @@ async fn good_manifest_replaces_the_old_one() {
     .await;
     assert_eq!(tool_names(&app).await, ["calculator", "old", "own"]);
     app.write("toolcrib.yaml", &format!("include: [\"more/*.yaml\"]\ntools:\n{CALCULATOR}  new: {{kind: native, use: calculator, aliases: [other]}}\n"));
-    app.write("more/a.yaml", "tools: {time: {kind: native, use: current_time}}\n");
+    app.write(
+        "more/a.yaml",
+        "tools: {time: {kind: native, use: current_time}}\n",
+    );
     assert_eq!(app.reload().await, None);
     assert_eq!(tool_names(&app).await, ["calculator", "new", "own", "time"]);
-    assert_eq!(app.invoke("other", json!({"expression": "6*7"})).await.1["content"][0]["text"], "42");
+    assert_eq!(
+        app.invoke("other", json!({"expression": "6*7"})).await.1["content"][0]["text"],
+        "42"
+    );
     assert_eq!(app.invoke("old", json!({"expression": "1"})).await.0, 404);
     let (_, ready) = app.get("/readyz").await;
-    assert_eq!(ready, json!({"status": "ready", "manifest": "current", "reloads": {"taken": 1, "refused": 0}}));
+    assert_eq!(
+        ready,
+        json!({"status": "ready", "manifest": "current", "reloads": {"taken": 1, "refused": 0}})
+    );
 }
 
 #[tokio::test]
 async fn bad_manifest_changes_nothing_and_is_explained() {
     let app = TestApp::with_manifest(&format!("tools:\n{CALCULATOR}"), [plain_tool("own")]).await;
     for (text, says) in [
-        ("tools:\n  calculator: {kind: native, timeout: soon}\n", "toolcrib.yaml:2:30: tools.calculator.timeout"),
+        (
+            "tools:\n  calculator: {kind: native, timeout: soon}\n",
+            "toolcrib.yaml:2:30: tools.calculator.timeout",
+        ),
         ("tools: [", "1:8: this `[` is not closed"),
-        ("tools: {a: {kind: native, use: calculator, aliases: [own]}}\n", "`own` is declared twice"),
+        (
+            "tools: {a: {kind: native, use: calculator, aliases: [own]}}\n",
+            "`own` is declared twice",
+        ),
         ("", "is empty"),
         ("callers: [{name: ann, key: \"${file:key}\"}]\n", "file key"),
     ] {
         app.write("toolcrib.yaml", text);
         let fault = app.reload().await;
-        assert!(fault.as_ref().is_some_and(|fault| fault.contains(says)), "{text}: {fault:?}");
+        assert!(
+            fault.as_ref().is_some_and(|fault| fault.contains(says)),
+            "{text}: {fault:?}"
+        );
         assert_eq!(tool_names(&app).await, ["calculator", "own"]);
         let (status, ready) = app.get("/readyz").await;
         let manifest_state = ready["manifest"].as_str().unwrap();
@@ -85,7 +114,10 @@ async fn bad_manifest_changes_nothing_and_is_explained() {
     assert_eq!(app.reload().await, None);
     assert_eq!(tool_names(&app).await, ["own"]);
     app.write("key", "key-of-ann");
-    app.write("toolcrib.yaml", "callers: [{name: ann, key: \"${file:key}\"}]\n");
+    app.write(
+        "toolcrib.yaml",
+        "callers: [{name: ann, key: \"${file:key}\"}]\n",
+    );
     assert_eq!(app.reload().await, None);
     assert_eq!(app.get("/tools").await.0, 401);
     assert_eq!(app.get("/readyz").await.1["manifest"], "current");
@@ -94,9 +126,13 @@ async fn bad_manifest_changes_nothing_and_is_explained() {
 #[tokio::test]
 async fn running_call_keeps_its_stack() {
     let (gate, most) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
-    let manifest =
-        |said: &str| format!("tools: {{gated: {{kind: native, concurrency: {{max: 2}}, with: {{said: {said}}}}}}}\n");
-    let app = Arc::new(TestApp::with_manifest(&manifest("before"), [gated_tool(&gate, &most)]).await);
+    let manifest = |said: &str| {
+        format!(
+            "tools: {{gated: {{kind: native, concurrency: {{max: 2}}, with: {{said: {said}}}}}}}\n"
+        )
+    };
+    let app =
+        Arc::new(TestApp::with_manifest(&manifest("before"), [gated_tool(&gate, &most)]).await);
     let call = |n: u32| {
         let app = app.clone();
         tokio::spawn(async move { app.invoke("gated", json!({"n": n})).await })
@@ -123,7 +159,11 @@ async fn running_call_keeps_its_stack() {
 #[tokio::test]
 async fn removed_tool_answers_its_running_call() {
     let (gate, most) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
-    let app = TestApp::with_manifest("tools: {twin: {kind: native, use: gated}}\n", [gated_tool(&gate, &most)]).await;
+    let app = TestApp::with_manifest(
+        "tools: {twin: {kind: native, use: gated}}\n",
+        [gated_tool(&gate, &most)],
+    )
+    .await;
     let app = Arc::new(app);
     let running = {
         let app = app.clone();
@@ -149,7 +189,13 @@ async fn limits_and_switches_survive_a_reload() {
     let app = TestApp::with_manifest(&manifest("a", 2), [plain_tool("own")]).await;
     let call = async |n: u32| {
         let (status, answer) = app.invoke("t", json!({"n": n})).await;
-        (status.as_u16(), answer["meta"]["cache"].as_str().unwrap_or_default().to_owned())
+        (
+            status.as_u16(),
+            answer["meta"]["cache"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+        )
     };
     assert_eq!(call(1).await, (200, "miss".into()));
     assert_eq!(call(1).await, (200, "hit".into()));
@@ -162,7 +208,10 @@ async fn limits_and_switches_survive_a_reload() {
     assert_eq!(call(1).await, (200, "hit".into()));
     assert_eq!(app.get("/tools/t").await.1["usage"][0]["used"], 1);
     assert_eq!(app.get("/tools/t").await.1["definition_hash"], unchanged);
-    assert_eq!(app.invoke("off", json!({"expression": "1"})).await.1["kind"], "tool_disabled");
+    assert_eq!(
+        app.invoke("off", json!({"expression": "1"})).await.1["kind"],
+        "tool_disabled"
+    );
 
     app.write("toolcrib.yaml", &manifest("b", 3));
     assert_eq!(app.reload().await, None);
@@ -182,21 +231,40 @@ async fn caller_settings_change_with_the_manifest() {
     };
     let app = TestApp::with_manifest(&manifest("key: first-key"), []).await;
     let body = json!({"arguments": {"expression": "1"}});
-    let call = async |key: &str| app.post_as(key, "/tools/calculator/invoke", body.clone()).await.0.as_u16();
+    let call = async |key: &str| {
+        app.post_as(key, "/tools/calculator/invoke", body.clone())
+            .await
+            .0
+            .as_u16()
+    };
     assert_eq!(call("first-key").await, 200);
     app.write("toolcrib.yaml", &manifest("key: second-key"));
     assert_eq!(app.reload().await, None);
-    assert_eq!((call("first-key").await, call("second-key").await), (401, 200));
+    assert_eq!(
+        (call("first-key").await, call("second-key").await),
+        (401, 200)
+    );
     app.write("toolcrib.yaml", &manifest("key: second-key, deny: [calc*]"));
     assert_eq!(app.reload().await, None);
     assert_eq!(call("second-key").await, 403);
-    app.write("toolcrib.yaml", &manifest("key: second-key, limits: [{calls: 1, per: lifetime}]"));
+    app.write(
+        "toolcrib.yaml",
+        &manifest("key: second-key, limits: [{calls: 1, per: lifetime}]"),
+    );
     assert_eq!(app.reload().await, None);
-    assert_eq!((call("second-key").await, call("second-key").await), (200, 429));
+    assert_eq!(
+        (call("second-key").await, call("second-key").await),
+        (200, 429)
+    );
     app.write("toolcrib.yaml", &manifest("key: second-key, admin: true"));
     assert_eq!(app.reload().await, None);
     assert_eq!(call("second-key").await, 200);
-    assert_eq!(app.post_as("second-key", "/tools/calculator/disable", json!({})).await.0, 200);
+    assert_eq!(
+        app.post_as("second-key", "/tools/calculator/disable", json!({}))
+            .await
+            .0,
+        200
+    );
 }
 
 #[tokio::test]
@@ -205,12 +273,21 @@ async fn rotated_secrets_old_and_new_are_redacted() {
                 command: [/bin/echo, \"${file:secret}\", first-secret, second-secret]}}\n";
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("secret"), "first-secret\n").unwrap();
-    let manifest = echo.replace("file:secret", &format!("file:{}", folder.path().join("secret").display()));
+    let manifest = echo.replace(
+        "file:secret",
+        &format!("file:{}", folder.path().join("secret").display()),
+    );
     let app = TestApp::with_manifest(&manifest, []).await;
-    assert_eq!(first_text(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] second-secret");
+    assert_eq!(
+        first_text(&app.invoke("leak", json!({})).await).trim(),
+        "[redacted] [redacted] second-secret"
+    );
     std::fs::write(folder.path().join("secret"), "second-secret\n").unwrap();
     assert_eq!(app.reload().await, None);
-    assert_eq!(first_text(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] [redacted]");
+    assert_eq!(
+        first_text(&app.invoke("leak", json!({})).await).trim(),
+        "[redacted] [redacted] [redacted]"
+    );
 }
 
 #[tokio::test]
@@ -222,22 +299,43 @@ async fn secret_rotated_beside_another_is_redacted() {
     std::fs::write(path("a"), "staying-secret\n").unwrap();
     std::fs::write(path("b"), "first-secret\n").unwrap();
     let manifest = echo.replace("file:a", &format!("file:{}", path("a").display()));
-    let app = TestApp::with_manifest(&manifest.replace("file:b", &format!("file:{}", path("b").display())), []).await;
-    assert_eq!(first_text(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] second-secret");
+    let app = TestApp::with_manifest(
+        &manifest.replace("file:b", &format!("file:{}", path("b").display())),
+        [],
+    )
+    .await;
+    assert_eq!(
+        first_text(&app.invoke("leak", json!({})).await).trim(),
+        "[redacted] [redacted] second-secret"
+    );
     std::fs::write(path("b"), "second-secret\n").unwrap();
     assert_eq!(app.reload().await, None);
-    assert_eq!(first_text(&app.invoke("leak", json!({})).await).trim(), "[redacted] [redacted] [redacted]");
+    assert_eq!(
+        first_text(&app.invoke("leak", json!({})).await).trim(),
+        "[redacted] [redacted] [redacted]"
+    );
 }
 
 #[tokio::test]
 async fn added_tools_survive_a_reload() {
     let app = TestApp::with_manifest(&format!("tools:\n{CALCULATOR}"), []).await;
     app.registry().register(plain_tool("late")).unwrap();
-    app.write("toolcrib.yaml", "tools: {a: {kind: native, use: calculator}}\n");
+    app.write(
+        "toolcrib.yaml",
+        "tools: {a: {kind: native, use: calculator}}\n",
+    );
     assert_eq!(app.reload().await, None);
     assert_eq!(tool_names(&app).await, ["a", "late"]);
-    app.write("toolcrib.yaml", "tools: {late: {kind: native, use: calculator}}\n");
-    assert!(app.reload().await.unwrap().contains("`late` is declared twice"));
+    app.write(
+        "toolcrib.yaml",
+        "tools: {late: {kind: native, use: calculator}}\n",
+    );
+    assert!(
+        app.reload()
+            .await
+            .unwrap()
+            .contains("`late` is declared twice")
+    );
     assert_eq!(tool_names(&app).await, ["a", "late"]);
 }
 
@@ -252,7 +350,11 @@ async fn reload_without_a_manifest_does_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_never_fail_during_repeated_reloads() {
     let manifest = |n: usize| {
-        let other = if n.is_multiple_of(3) { "  other: {kind: native, use: own}\n" } else { "" };
+        let other = if n.is_multiple_of(3) {
+            "  other: {kind: native, use: own}\n"
+        } else {
+            ""
+        };
         format!(
             "tools:\n  t: {{kind: native, use: own, timeout: {}s, limits: [{{calls: 1000000, per: day}}]}}\n{other}",
             10 + n % 2
@@ -287,7 +389,10 @@ async fn calls_never_fail_during_repeated_reloads() {
     assert!(calls > 100, "{calls}");
     assert_eq!(app.get("/tools/t").await.1["usage"][0]["used"], calls);
     let (_, usage) = app.get("/usage").await;
-    assert_eq!((&usage["tools"][0]["calls"], &usage["tools"][0]["failed"]), (&json!(calls), &json!(0)));
+    assert_eq!(
+        (&usage["tools"][0]["calls"], &usage["tools"][0]["failed"]),
+        (&json!(calls), &json!(0))
+    );
 }
 
 #[tokio::test]
@@ -295,12 +400,25 @@ async fn origins_are_listed_and_filtered() {
     let app = TestApp::with_manifest(&format!("tools:\n{CALCULATOR}"), [plain_tool("own")]).await;
     let of = async |origin: &str| -> Vec<Value> {
         let (_, list) = app.get(&format!("/tools?origin={origin}")).await;
-        list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect()
+        list["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].clone())
+            .collect()
     };
-    assert_eq!((of("manifest").await, of("program").await), (vec![json!("calculator")], vec![json!("own")]));
+    assert_eq!(
+        (of("manifest").await, of("program").await),
+        (vec![json!("calculator")], vec![json!("own")])
+    );
     assert_eq!(of("registered").await, [Value::Null; 0]);
     assert_eq!(app.get("/tools/own").await.1["origin"], "program");
-    assert_eq!(app.send(request("GET", "/tools?origin=elsewhere", None, None)).await.0, 400);
+    assert_eq!(
+        app.send(request("GET", "/tools?origin=elsewhere", None, None))
+            .await
+            .0,
+        400
+    );
 }
 
 #[tokio::test]
@@ -312,20 +430,48 @@ async fn message_settings_change_with_the_manifest() {
         max_parse_attempts,
         format_reminder_every,
     };
-    assert_eq!(*app.registry().catalog().call_settings(), calls(5, NameMatching::Normalized, 3, 3));
-    app.write("toolcrib.yaml", "calls: {parallel: 2, name_matching: similar, format_reminder_every: 0}\n");
+    assert_eq!(
+        *app.registry().catalog().call_settings(),
+        calls(5, NameMatching::Normalized, 3, 3)
+    );
+    app.write(
+        "toolcrib.yaml",
+        "calls: {parallel: 2, name_matching: similar, format_reminder_every: 0}\n",
+    );
     assert_eq!(app.reload().await, None);
-    assert_eq!(*app.registry().catalog().call_settings(), calls(2, NameMatching::Similar, 3, 0));
+    assert_eq!(
+        *app.registry().catalog().call_settings(),
+        calls(2, NameMatching::Similar, 3, 0)
+    );
     for (text, says) in [
-        ("parallel: 0", "calls.parallel: at least one call must be able to run"),
-        ("max_parse_attempts: 0", "calls.max_parse_attempts: the first attempt counts too"),
-        ("name_matching: fuzzy", "calls.name_matching: `fuzzy` is not known here; there are exact, normalized"),
-        ("paralel: 2", "calls.paralel: unknown key, did you mean parallel?"),
-        ("format_reminder_every: -1", "calls.format_reminder_every: 0 or more is expected here"),
+        (
+            "parallel: 0",
+            "calls.parallel: at least one call must be able to run",
+        ),
+        (
+            "max_parse_attempts: 0",
+            "calls.max_parse_attempts: the first attempt counts too",
+        ),
+        (
+            "name_matching: fuzzy",
+            "calls.name_matching: `fuzzy` is not known here; there are exact, normalized",
+        ),
+        (
+            "paralel: 2",
+            "calls.paralel: unknown key, did you mean parallel?",
+        ),
+        (
+            "format_reminder_every: -1",
+            "calls.format_reminder_every: 0 or more is expected here",
+        ),
     ] {
         app.write("toolcrib.yaml", &format!("calls: {{{text}}}\n"));
         let said = app.reload().await.unwrap();
         assert!(said.contains(says), "{said}");
     }
-    assert_eq!(app.registry().catalog().call_settings().parallel, 2, "the one before is kept");
+    assert_eq!(
+        app.registry().catalog().call_settings().parallel,
+        2,
+        "the one before is kept"
+    );
 }

@@ -1,4 +1,5 @@
-//! Schemas that stand for too much, and arguments that break an ordinary schema a hundred thousand times.
+//! Schemas that stand for too much, and arguments that break an ordinary schema a hundred thousand
+//! times.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,7 +10,8 @@ use toolcrib::{Effect, Tool};
 
 use crate::support::TestApp;
 
-/// Twenty-five definitions, each of which refers to the next one twice: 2 KB that stand for 33 million subschemas.
+/// Twenty-five definitions, each of which refers to the next one twice: 2 KB that stand for 33
+/// million subschemas.
 pub(super) fn doubling_schema() -> Value {
     let mut schema = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}});
     for level in 0..25 {
@@ -21,7 +23,9 @@ pub(super) fn doubling_schema() -> Value {
 }
 
 fn plain_tool(name: &str) -> Tool {
-    Tool::new(name, "…").effect(Effect::Read).call(|_, _| async { Ok("plain") })
+    Tool::new(name, "…")
+        .effect(Effect::Read)
+        .call(|_, _| async { Ok("plain") })
 }
 
 #[tokio::test]
@@ -31,10 +35,15 @@ async fn exponential_schema_cannot_be_registered() {
         json!({"kind": "http", "description": "Weather now.", "effect": "read", "input_schema": schema,
             "request": {"url": "http://nowhere.invalid/"}})
     };
-    let (status, problem) = app.put("/tools/weather", definition(doubling_schema())).await;
+    let (status, problem) = app
+        .put("/tools/weather", definition(doubling_schema()))
+        .await;
     assert!(status.is_client_error(), "{problem}");
     let text = problem.to_string();
-    assert!(text.contains("/input_schema/$defs/d1") && text.contains("at most 50000 are allowed"), "{text}");
+    assert!(
+        text.contains("/input_schema/$defs/d1") && text.contains("at most 50000 are allowed"),
+        "{text}"
+    );
     assert_eq!(app.get("/tools/weather").await.0, 404);
     let plain = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
     assert_eq!(app.put("/tools/weather", definition(plain)).await.0, 201);
@@ -66,15 +75,34 @@ fn check_locates_a_too_large_schema() {
     let found = |text: &str| {
         std::fs::write(&file, text).unwrap();
         let checked = manifest::check(&file, &Files, &HashMap::new());
-        checked.findings.iter().map(ToString::to_string).collect::<Vec<_>>()
+        checked
+            .findings
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
     };
     let input = found(&tool("input_schema"));
-    let first = input.iter().find(|line| line.contains("expands to more than 50000")).unwrap();
-    assert!(first.contains("t.yaml:6:") && first.contains(": tools.t.input_schema.$defs.d1"), "{first}");
+    let first = input
+        .iter()
+        .find(|line| line.contains("expands to more than 50000"))
+        .unwrap();
+    assert!(
+        first.contains("t.yaml:6:") && first.contains(": tools.t.input_schema.$defs.d1"),
+        "{first}"
+    );
     let output = found(&tool("output_schema"));
-    let first = output.iter().find(|line| line.contains("expands to more than 50000")).unwrap();
-    assert!(first.contains("t.yaml:6:") && first.contains("warning: tools.t.output_schema.$defs.d1"), "{first}");
-    assert!(first.contains("served without its output schema"), "{first}");
+    let first = output
+        .iter()
+        .find(|line| line.contains("expands to more than 50000"))
+        .unwrap();
+    assert!(
+        first.contains("t.yaml:6:") && first.contains("warning: tools.t.output_schema.$defs.d1"),
+        "{first}"
+    );
+    assert!(
+        first.contains("served without its output schema"),
+        "{first}"
+    );
 }
 
 #[tokio::test]
@@ -91,8 +119,13 @@ async fn bad_lists_affect_only_their_source() {
             "properties": {names[0]: {"type": "integer"}, names[1]: {"type": "string"}}})
     };
     let items = json!({"anyOf": [form(["a", "b"]), form(["c", "d"]), {"type": "null"}]});
-    let schema = json!({"type": "object", "properties": {"items": {"type": "array", "items": items}}});
-    let app = TestApp::new([plain_tool("listing").input_schema(schema), plain_tool("other")]).await;
+    let schema =
+        json!({"type": "object", "properties": {"items": {"type": "array", "items": items}}});
+    let app = TestApp::new([
+        plain_tool("listing").input_schema(schema),
+        plain_tool("other"),
+    ])
+    .await;
     let bad = json!({"items": vec![json!({}); 200_000]});
     let calls = (0..4).map(|_| app.invoke("listing", bad.clone()));
     let others = async {
@@ -102,9 +135,20 @@ async fn bad_lists_affect_only_their_source() {
     };
     let (answers, ()) = tokio::join!(futures_util::future::join_all(calls), others);
     for (status, problem) in answers {
-        assert_eq!((status.as_u16(), problem["violations"].as_array().unwrap().len()), (422, 50));
+        assert_eq!(
+            (
+                status.as_u16(),
+                problem["violations"].as_array().unwrap().len()
+            ),
+            (422, 50)
+        );
         assert_eq!(problem["violations"][49]["pointer"], "/items/49");
     }
-    let (status, problem) = app.post("/tools/listing/validate", json!({"arguments": bad})).await;
-    assert_eq!((status.as_u16(), &problem["kind"]), (422, &json!("invalid_arguments")));
+    let (status, problem) = app
+        .post("/tools/listing/validate", json!({"arguments": bad}))
+        .await;
+    assert_eq!(
+        (status.as_u16(), &problem["kind"]),
+        (422, &json!("invalid_arguments"))
+    );
 }

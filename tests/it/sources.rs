@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use toolcrib::call::{JsonObject, ToolContext, ToolError, ToolResult};
-use toolcrib::tools::{DiscoveredTool, Runner, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
+use toolcrib::tools::{
+    DiscoveredTool, Runner, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
+};
 use toolcrib::{App, Effect, Tool};
 
 use crate::support::{TestApp, first_text, request};
@@ -63,8 +65,14 @@ impl Source for ScriptedSource {
             gate.acquire().await.unwrap().forget();
         }
         let next = self.script.lock().unwrap().pop_front();
-        let tools = next.unwrap_or(Err("there is no more")).map_err(|why| SourceFault(why.into()))?;
-        Ok(SourceListing { tools, warnings: self.warnings.clone(), skipped_names: Vec::new() })
+        let tools = next
+            .unwrap_or(Err("there is no more"))
+            .map_err(|why| SourceFault(why.into()))?;
+        Ok(SourceListing {
+            tools,
+            warnings: self.warnings.clone(),
+            skipped_names: Vec::new(),
+        })
     }
 
     fn status(&self) -> SourceStatus {
@@ -87,7 +95,12 @@ impl Source for ScriptedSource {
 
 pub(crate) fn text_runner(text: &str, gate: Option<&Arc<Semaphore>>) -> Arc<TextRunner> {
     let (gate, down, alive) = (gate.cloned(), Arc::default(), Arc::default());
-    Arc::new(TextRunner { text: text.into(), gate, down, alive })
+    Arc::new(TextRunner {
+        text: text.into(),
+        gate,
+        down,
+        alive,
+    })
 }
 
 pub(crate) fn discovered_tool(name: &str, runner: Arc<dyn Runner>) -> DiscoveredTool {
@@ -110,22 +123,38 @@ pub(crate) fn discovered_tool(name: &str, runner: Arc<dyn Runner>) -> Discovered
 pub(crate) fn scripted_source(
     script: impl IntoIterator<Item = Result<Vec<DiscoveredTool>, &'static str>>,
 ) -> Arc<ScriptedSource> {
-    Arc::new(ScriptedSource { script: Mutex::new(script.into_iter().collect()), ..ScriptedSource::default() })
+    Arc::new(ScriptedSource {
+        script: Mutex::new(script.into_iter().collect()),
+        ..ScriptedSource::default()
+    })
 }
 
 fn plain_tool(name: &str) -> Tool {
-    Tool::new(name, "…").effect(Effect::Read).call(|_, _| async { Ok("plain") })
+    Tool::new(name, "…")
+        .effect(Effect::Read)
+        .call(|_, _| async { Ok("plain") })
 }
 
 async fn tool_names(app: &TestApp) -> Vec<String> {
     let tools = app.get("/tools").await.1["tools"].clone();
-    tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    tools
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 async fn source(app: &TestApp, name: &str) -> Value {
     let (status, list) = app.get("/sources").await;
     assert_eq!(status, 200);
-    list["sources"].as_array().unwrap().iter().find(|source| source["name"] == name).unwrap().clone()
+    list["sources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|source| source["name"] == name)
+        .unwrap()
+        .clone()
 }
 
 #[tokio::test]
@@ -136,14 +165,25 @@ async fn listed_tools_are_linted() {
         tool.input_schema = json!({"type": "object", "properties": {"times": {"default": 1}}});
         Ok(vec![tool])
     };
-    let source_ = scripted_source([bare("greet"), bare("Greets a person by name, in their language.")]);
-    let app =
-        TestApp::loading(App::builder().source("greeter", source_.clone()), None).await.with_sources_listed().await;
+    let source_ = scripted_source([
+        bare("greet"),
+        bare("Greets a person by name, in their language."),
+    ]);
+    let app = TestApp::loading(App::builder().source("greeter", source_.clone()), None)
+        .await
+        .with_sources_listed()
+        .await;
     let rules = |view: &Value| -> Vec<String> {
         let findings = view["findings"].as_array().unwrap().iter();
-        findings.map(|finding| format!("{} {}", finding["tool"], finding["rule"]).replace('"', "")).collect()
+        findings
+            .map(|finding| format!("{} {}", finding["tool"], finding["rule"]).replace('"', ""))
+            .collect()
     };
-    let found = ["greet vague-description", "greet untyped-parameter", "greet undescribed-parameter"];
+    let found = [
+        "greet vague-description",
+        "greet untyped-parameter",
+        "greet undescribed-parameter",
+    ];
     assert_eq!(rules(&source(&app, "greeter").await), found);
     source_.changed.notify_one();
     loop {
@@ -158,32 +198,63 @@ async fn listed_tools_are_linted() {
 #[tokio::test]
 async fn source_tools_are_ordinary_tools() {
     let source_ = scripted_source([Ok(vec![discovered_tool("hello", text_runner("hi", None))])]);
-    let app = TestApp::loading(App::builder().source("greeter", source_).tool(plain_tool("own")), None)
-        .await
-        .with_sources_listed()
-        .await;
+    let app = TestApp::loading(
+        App::builder()
+            .source("greeter", source_)
+            .tool(plain_tool("own")),
+        None,
+    )
+    .await
+    .with_sources_listed()
+    .await;
     assert_eq!(tool_names(&app).await, ["hello", "own"]);
     assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
     assert_eq!(app.invoke("hello", json!({"x": 1})).await.0, 422);
     let (_, tool) = app.get("/tools/hello").await;
-    assert_eq!((&tool["available"], &tool["effect"]), (&json!(true), &json!("write")));
+    assert_eq!(
+        (&tool["available"], &tool["effect"]),
+        (&json!(true), &json!("write"))
+    );
     let shown = json!({"name": "greeter", "kind": "native", "state": "up", "tools": 1, "workers": 1, "replaced": 0, "doing": null, "fault": null,
         "fault_at": null, "warnings": [], "stopped": [], "operations": null, "findings": [{"tool": "hello", "rule": "vague-description",
         "message": "description: too short to tell a model anything; say what the tool does, with what, and when to use it"}]});
     assert_eq!(source(&app, "greeter").await, shown);
-    assert_eq!(app.get("/readyz?verbose").await.1["sources"], json!([shown]));
-    assert_eq!(app.samples("toolcrib_source_up").await, ["toolcrib_source_up{source=\"greeter\"} 1"]);
-    assert_eq!(app.samples("toolcrib_source_replaced").await, ["toolcrib_source_replaced_total{source=\"greeter\"} 0"]);
+    assert_eq!(
+        app.get("/readyz?verbose").await.1["sources"],
+        json!([shown])
+    );
+    assert_eq!(
+        app.samples("toolcrib_source_up").await,
+        ["toolcrib_source_up{source=\"greeter\"} 1"]
+    );
+    assert_eq!(
+        app.samples("toolcrib_source_replaced").await,
+        ["toolcrib_source_replaced_total{source=\"greeter\"} 0"]
+    );
 }
 
 #[tokio::test]
 async fn service_is_ready_after_first_listings() {
     let gate = Arc::new(Semaphore::new(0));
-    let slow = ScriptedSource { gate: Some(gate.clone()), ..ScriptedSource::default() };
-    slow.script.lock().unwrap().push_back(Err("no module named `nothing`"));
+    let slow = ScriptedSource {
+        gate: Some(gate.clone()),
+        ..ScriptedSource::default()
+    };
+    slow.script
+        .lock()
+        .unwrap()
+        .push_back(Err("no module named `nothing`"));
     let quick = scripted_source([Ok(vec![discovered_tool("hello", text_runner("hi", None))])]);
-    let app = TestApp::loading(App::builder().source("slow", Arc::new(slow)).source("quick", quick), None).await;
-    while source(&app, "quick").await["state"] != "up" || source(&app, "slow").await["doing"] == "starting" {
+    let app = TestApp::loading(
+        App::builder()
+            .source("slow", Arc::new(slow))
+            .source("quick", quick),
+        None,
+    )
+    .await;
+    while source(&app, "quick").await["state"] != "up"
+        || source(&app, "slow").await["doing"] == "starting"
+    {
         tokio::task::yield_now().await;
     }
     let (status, problem) = app.get("/readyz").await;
@@ -197,20 +268,36 @@ async fn service_is_ready_after_first_listings() {
     // What is there already can be used meanwhile.
     assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
     let slow = source(&app, "slow").await;
-    assert_eq!((&slow["state"], &slow["doing"]), (&json!("starting"), &json!("installing 12 packages")));
+    assert_eq!(
+        (&slow["state"], &slow["doing"]),
+        (&json!("starting"), &json!("installing 12 packages"))
+    );
     gate.add_permits(1);
     let app = app.with_sources_listed().await;
     let (status, ready) = app.get("/readyz?verbose").await;
-    assert_eq!((status.as_u16(), &ready["sources"][0]["state"]), (200, &json!("failed")));
+    assert_eq!(
+        (status.as_u16(), &ready["sources"][0]["state"]),
+        (200, &json!("failed"))
+    );
     assert_eq!(ready["sources"][0]["fault"], "no module named `nothing`");
-    assert!(app.samples("toolcrib_source_up").await.contains(&"toolcrib_source_up{source=\"slow\"} 0".to_owned()));
+    assert!(
+        app.samples("toolcrib_source_up")
+            .await
+            .contains(&"toolcrib_source_up{source=\"slow\"} 0".to_owned())
+    );
 }
 
 #[tokio::test]
 async fn failed_source_is_retried_until_listed() {
-    let retried =
-        scripted_source([Err("not yet"), Err("not yet"), Ok(vec![discovered_tool("hello", text_runner("hi", None))])]);
-    let app = TestApp::loading(App::builder().source("late", retried.clone()), None).await.with_sources_listed().await;
+    let retried = scripted_source([
+        Err("not yet"),
+        Err("not yet"),
+        Ok(vec![discovered_tool("hello", text_runner("hi", None))]),
+    ]);
+    let app = TestApp::loading(App::builder().source("late", retried.clone()), None)
+        .await
+        .with_sources_listed()
+        .await;
     while source(&app, "late").await["state"] != "up" {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
@@ -224,17 +311,26 @@ async fn source_with_an_invalid_tool_serves_none() {
     let cases: [(&str, Vec<DiscoveredTool>, &str); 5] = [
         (
             "clash",
-            vec![discovered_tool("fine", text_runner("", None)), discovered_tool("own", text_runner("", None))],
+            vec![
+                discovered_tool("fine", text_runner("", None)),
+                discovered_tool("own", text_runner("", None)),
+            ],
             "`own` is a tool of the program already",
         ),
         (
             "name",
-            vec![discovered_tool("fine", text_runner("", None)), discovered_tool("not a name", text_runner("", None))],
+            vec![
+                discovered_tool("fine", text_runner("", None)),
+                discovered_tool("not a name", text_runner("", None)),
+            ],
             "`not a name`: a tool name has",
         ),
         (
             "twice",
-            vec![discovered_tool("fine", text_runner("", None)), discovered_tool("fine", text_runner("", None))],
+            vec![
+                discovered_tool("fine", text_runner("", None)),
+                discovered_tool("fine", text_runner("", None)),
+            ],
             "two tools called `fine`",
         ),
         (
@@ -251,21 +347,32 @@ async fn source_with_an_invalid_tool_serves_none() {
             "`shared` is a tool of source `first` already",
         ),
     ];
-    let mut builder = App::builder()
-        .tool(plain_tool("own"))
-        .source("first", scripted_source([Ok(vec![discovered_tool("shared", text_runner("", None))])]));
+    let mut builder = App::builder().tool(plain_tool("own")).source(
+        "first",
+        scripted_source([Ok(vec![discovered_tool("shared", text_runner("", None))])]),
+    );
     let mut says = Vec::new();
     for (name, offers, why) in cases {
         builder = builder.source(name, scripted_source([Ok(offers)]));
         says.push((name, why));
     }
-    let app = TestApp::loading(builder, None).await.with_sources_listed().await;
+    let app = TestApp::loading(builder, None)
+        .await
+        .with_sources_listed()
+        .await;
     for (name, why) in says {
         let source = source(&app, name).await;
         // The script has one listing only; after a retry the fault names that.
         let fault = source["fault"].as_str().unwrap();
-        assert!(fault.contains(why) || fault == "there is no more", "{name}: {source}");
-        assert_eq!((&source["state"], &source["tools"]), (&json!("failed"), &json!(0)), "{source}");
+        assert!(
+            fault.contains(why) || fault == "there is no more",
+            "{name}: {source}"
+        );
+        assert_eq!(
+            (&source["state"], &source["tools"]),
+            (&json!("failed"), &json!(0)),
+            "{source}"
+        );
     }
     assert_eq!(tool_names(&app).await, ["own", "shared"]);
 }
@@ -276,10 +383,21 @@ async fn restart_swaps_tools_and_lets_calls_finish() {
     let (old, new) = (text_runner("old", Some(&gate)), text_runner("new", None));
     let released = Arc::downgrade(&old);
     let swapped = scripted_source([
-        Ok(vec![discovered_tool("hello", old), discovered_tool("only_old", text_runner("", None))]),
-        Ok(vec![discovered_tool("hello", new), discovered_tool("only_new", text_runner("", None))]),
+        Ok(vec![
+            discovered_tool("hello", old),
+            discovered_tool("only_old", text_runner("", None)),
+        ]),
+        Ok(vec![
+            discovered_tool("hello", new),
+            discovered_tool("only_new", text_runner("", None)),
+        ]),
     ]);
-    let app = Arc::new(TestApp::loading(App::builder().source("s", swapped), None).await.with_sources_listed().await);
+    let app = Arc::new(
+        TestApp::loading(App::builder().source("s", swapped), None)
+            .await
+            .with_sources_listed()
+            .await,
+    );
     let hash = app.get("/tools/hello").await.1["definition_hash"].clone();
     let running = tokio::spawn({
         let app = app.clone();
@@ -289,10 +407,17 @@ async fn restart_swaps_tools_and_lets_calls_finish() {
         tokio::task::yield_now().await;
     }
     let (status, view) = app.post("/sources/s/restart", json!(null)).await;
-    assert_eq!((status.as_u16(), &view["state"], &view["tools"]), (200, &json!("up"), &json!(2)));
+    assert_eq!(
+        (status.as_u16(), &view["state"], &view["tools"]),
+        (200, &json!("up"), &json!(2))
+    );
     assert_eq!(tool_names(&app).await, ["hello", "only_new"]);
     assert_eq!(first_text(&app.invoke("hello", json!({})).await), "new");
-    assert_eq!(app.get("/tools/hello").await.1["definition_hash"], hash, "the same tool by another process");
+    assert_eq!(
+        app.get("/tools/hello").await.1["definition_hash"],
+        hash,
+        "the same tool by another process"
+    );
     assert!(released.upgrade().is_some());
     gate.add_permits(1);
     assert_eq!(first_text(&running.await.unwrap()), "old");
@@ -305,14 +430,22 @@ async fn restart_swaps_tools_and_lets_calls_finish() {
 async fn failed_restart_keeps_the_old_tools() {
     // However often it is tried.
     let clash = (0..50).map(|_| Ok(vec![discovered_tool("own", text_runner("", None))]));
-    let failing =
-        scripted_source(std::iter::once(Ok(vec![discovered_tool("hello", text_runner("hi", None))])).chain(clash));
-    let app = TestApp::loading(App::builder().tool(plain_tool("own")).source("s", failing), None)
-        .await
-        .with_sources_listed()
-        .await;
+    let failing = scripted_source(
+        std::iter::once(Ok(vec![discovered_tool("hello", text_runner("hi", None))])).chain(clash),
+    );
+    let app = TestApp::loading(
+        App::builder().tool(plain_tool("own")).source("s", failing),
+        None,
+    )
+    .await
+    .with_sources_listed()
+    .await;
     let (status, view) = app.post("/sources/s/restart", json!(null)).await;
-    assert_eq!((status.as_u16(), &view["state"]), (200, &json!("up")), "{view}");
+    assert_eq!(
+        (status.as_u16(), &view["state"]),
+        (200, &json!("up")),
+        "{view}"
+    );
     let fault = view["fault"].as_str().unwrap();
     assert!(
         fault.contains("`own` is a tool of the program already")
@@ -320,27 +453,56 @@ async fn failed_restart_keeps_the_old_tools() {
     );
     assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
     let (status, ready) = app.get("/readyz?verbose").await;
-    assert_eq!((status.as_u16(), &ready["sources"][0]["state"]), (200, &json!("up")));
-    assert!(ready["sources"][0]["fault"].as_str().unwrap().ends_with("; the previous tools stay in service"));
-    assert_eq!(app.post("/sources/nobody/restart", json!(null)).await.0, 404);
+    assert_eq!(
+        (status.as_u16(), &ready["sources"][0]["state"]),
+        (200, &json!("up"))
+    );
+    assert!(
+        ready["sources"][0]["fault"]
+            .as_str()
+            .unwrap()
+            .ends_with("; the previous tools stay in service")
+    );
+    assert_eq!(
+        app.post("/sources/nobody/restart", json!(null)).await.0,
+        404
+    );
 }
 
 #[tokio::test]
 async fn conflicting_source_returns_when_its_name_frees() {
-    let (one, other) =
-        (discovered_tool("shared", text_runner("first", None)), discovered_tool("other", text_runner("first", None)));
+    let (one, other) = (
+        discovered_tool("shared", text_runner("first", None)),
+        discovered_tool("other", text_runner("first", None)),
+    );
     let first = scripted_source([Err("not yet"), Ok(vec![one]), Ok(vec![other])]);
-    let second = scripted_source((0..50).map(|_| Ok(vec![discovered_tool("shared", text_runner("second", None))])));
-    let builder = App::builder().source("first", first).source("second", second);
-    let app = TestApp::loading(builder, None).await.with_sources_listed().await;
+    let second = scripted_source(
+        (0..50).map(|_| Ok(vec![discovered_tool("shared", text_runner("second", None))])),
+    );
+    let builder = App::builder()
+        .source("first", first)
+        .source("second", second);
+    let app = TestApp::loading(builder, None)
+        .await
+        .with_sources_listed()
+        .await;
     while source(&app, "first").await["state"] != "up" {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     assert_eq!(first_text(&app.invoke("shared", json!({})).await), "first");
     let view = source(&app, "second").await;
     assert_eq!(view["state"], "failed");
-    assert!(view["fault"].as_str().unwrap().contains("`shared` is a tool of source `first` already"), "{view}");
-    assert_eq!(app.post("/sources/first/restart", json!(null)).await.1["state"], "up");
+    assert!(
+        view["fault"]
+            .as_str()
+            .unwrap()
+            .contains("`shared` is a tool of source `first` already"),
+        "{view}"
+    );
+    assert_eq!(
+        app.post("/sources/first/restart", json!(null)).await.1["state"],
+        "up"
+    );
     while source(&app, "second").await["state"] != "up" {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
@@ -351,31 +513,79 @@ async fn conflicting_source_returns_when_its_name_frees() {
 async fn unavailable_source_makes_its_tools_unavailable() {
     let dying = scripted_source([]);
     let down = dying.down.clone();
-    let says = Arc::new(TextRunner { text: "hi".into(), gate: None, down: down.clone(), alive: Arc::default() });
-    dying.script.lock().unwrap().push_back(Ok(vec![discovered_tool("hello", says)]));
-    let app = TestApp::loading(App::builder().source("s", dying), None).await.with_sources_listed().await;
-    assert_eq!(app.get("/tools?format=openai").await.1.as_array().unwrap().len(), 1);
+    let says = Arc::new(TextRunner {
+        text: "hi".into(),
+        gate: None,
+        down: down.clone(),
+        alive: Arc::default(),
+    });
+    dying
+        .script
+        .lock()
+        .unwrap()
+        .push_back(Ok(vec![discovered_tool("hello", says)]));
+    let app = TestApp::loading(App::builder().source("s", dying), None)
+        .await
+        .with_sources_listed()
+        .await;
+    assert_eq!(
+        app.get("/tools?format=openai")
+            .await
+            .1
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
     down.store(true, Ordering::SeqCst);
     let view = source(&app, "s").await;
-    assert_eq!((&view["state"], &view["fault"]), (&json!("down"), &json!("its worker died")));
+    assert_eq!(
+        (&view["state"], &view["fault"]),
+        (&json!("down"), &json!("its worker died"))
+    );
     assert_eq!(app.get("/tools").await.1["tools"][0]["available"], false);
     assert_eq!(app.get("/tools/hello").await.1["available"], false);
     assert_eq!(app.get("/tools?format=openai").await.1, json!([]));
     let reply = app.invoke("hello", json!({})).await;
-    assert_eq!((reply.0.as_u16(), &reply.1["kind"]), (503, &json!("tool_unavailable")));
-    assert_eq!(app.get("/readyz").await.0, 200, "what tools depend on does not take the service out");
-    assert_eq!(app.samples("toolcrib_source_replaced").await, ["toolcrib_source_replaced_total{source=\"s\"} 1"]);
+    assert_eq!(
+        (reply.0.as_u16(), &reply.1["kind"]),
+        (503, &json!("tool_unavailable"))
+    );
+    assert_eq!(
+        app.get("/readyz").await.0,
+        200,
+        "what tools depend on does not take the service out"
+    );
+    assert_eq!(
+        app.samples("toolcrib_source_replaced").await,
+        ["toolcrib_source_replaced_total{source=\"s\"} 1"]
+    );
 }
 
 #[tokio::test]
 async fn source_names_are_hidden_from_callers() {
     let manifest = "callers:\n  - {name: ann, key: key-of-ann-0123456789}\n  - {name: root, key: key-of-root-0123456789, admin: true}\n";
-    let slow = ScriptedSource { gate: Some(Arc::new(Semaphore::new(0))), ..ScriptedSource::default() };
-    let app = TestApp::loading(App::builder().source("payroll", Arc::new(slow)), Some(manifest)).await;
-    let detail = async |key: Option<&str>| app.send(request("GET", "/readyz", key, None)).await.1["detail"].clone();
+    let slow = ScriptedSource {
+        gate: Some(Arc::new(Semaphore::new(0))),
+        ..ScriptedSource::default()
+    };
+    let app = TestApp::loading(
+        App::builder().source("payroll", Arc::new(slow)),
+        Some(manifest),
+    )
+    .await;
+    let detail = async |key: Option<&str>| {
+        app.send(request("GET", "/readyz", key, None)).await.1["detail"].clone()
+    };
     assert_eq!(detail(None).await, "a source of tools is still loading");
-    assert_eq!(detail(Some("key-of-ann-0123456789")).await, "a source of tools is still loading");
-    assert_eq!(detail(Some("key-of-root-0123456789")).await, "source `payroll` is still loading");
+    assert_eq!(
+        detail(Some("key-of-ann-0123456789")).await,
+        "a source of tools is still loading"
+    );
+    assert_eq!(
+        detail(Some("key-of-root-0123456789")).await,
+        "source `payroll` is still loading"
+    );
 }
 
 #[tokio::test]
@@ -385,21 +595,39 @@ async fn sources_need_an_admin() {
         Ok(vec![discovered_tool("hello", text_runner("hi", None))]),
         Ok(vec![discovered_tool("hello", text_runner("hi", None))]),
     ]);
-    let app = TestApp::loading(App::builder().source("s", listed), Some(manifest)).await.with_sources_listed().await;
-    for (key, status) in [("key-of-ann-0123456789", 403), ("key-of-root-0123456789", 200), ("nobody", 401)] {
+    let app = TestApp::loading(App::builder().source("s", listed), Some(manifest))
+        .await
+        .with_sources_listed()
+        .await;
+    for (key, status) in [
+        ("key-of-ann-0123456789", 403),
+        ("key-of-root-0123456789", 200),
+        ("nobody", 401),
+    ] {
         assert_eq!(app.get_as(key, "/sources").await.0, status);
-        assert_eq!(app.post_as(key, "/sources/s/restart", json!(null)).await.0, status);
+        assert_eq!(
+            app.post_as(key, "/sources/s/restart", json!(null)).await.0,
+            status
+        );
     }
-    assert_eq!(app.send(request("GET", "/sources", None, None)).await.0, 401);
+    assert_eq!(
+        app.send(request("GET", "/sources", None, None)).await.0,
+        401
+    );
 }
 
 #[tokio::test]
 async fn source_names_are_unique() {
-    let twice = App::builder().source("s", scripted_source([])).source("s", scripted_source([]));
+    let twice = App::builder()
+        .source("s", scripted_source([]))
+        .source("s", scripted_source([]));
     let folder = tempfile::tempdir().unwrap();
     let ledger = format!("sqlite://{}", folder.path().join("t.db").display());
     let error = twice.ledger(ledger).build().await.err().unwrap();
-    assert!(error.to_string().contains("source `s` is declared twice"), "{error}");
+    assert!(
+        error.to_string().contains("source `s` is declared twice"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -407,7 +635,10 @@ async fn sources_end_with_the_service() {
     let says = text_runner("hi", None);
     let (alive, runs) = (Arc::downgrade(&says.alive), Arc::downgrade(&says));
     let listed = scripted_source([Ok(vec![discovered_tool("hello", says)])]);
-    let app = TestApp::loading(App::builder().source("s", listed), None).await.with_sources_listed().await;
+    let app = TestApp::loading(App::builder().source("s", listed), None)
+        .await
+        .with_sources_listed()
+        .await;
     assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
     app.close().await;
     assert!(alive.upgrade().is_none() && runs.upgrade().is_none());
@@ -431,9 +662,15 @@ async fn changed_source_is_listed_and_swapped() {
     let (serving, released) = (Arc::downgrade(&old), Arc::downgrade(&new));
     let mut later = discovered_tool("later", text_runner("later", None));
     later.description = "Says it later.".into();
-    let first = vec![discovered_tool("hello", old), discovered_tool("only_old", text_runner("", None))];
+    let first = vec![
+        discovered_tool("hello", old),
+        discovered_tool("only_old", text_runner("", None)),
+    ];
     let listed = scripted_source([Ok(first), Ok(vec![discovered_tool("hello", new), later])]);
-    let app = TestApp::loading(App::builder().source("s", listed.clone()), None).await.with_sources_listed().await;
+    let app = TestApp::loading(App::builder().source("s", listed.clone()), None)
+        .await
+        .with_sources_listed()
+        .await;
     let entry = Arc::downgrade(&app.registry().get("hello").unwrap());
     listed.changed.notify_one();
     wait_until(&app, "s", |_| listed.listings.load(Ordering::SeqCst) == 2).await;
@@ -445,7 +682,11 @@ async fn changed_source_is_listed_and_swapped() {
     assert_eq!(first_text(&app.invoke("hello", json!({})).await), "old");
     assert!(serving.upgrade().is_some() && entry.upgrade().is_some());
     assert!(released.upgrade().is_none());
-    assert_eq!(source(&app, "s").await["replaced"], 0, "nothing was started anew");
+    assert_eq!(
+        source(&app, "s").await["replaced"],
+        0,
+        "nothing was started anew"
+    );
 }
 
 #[tokio::test]
@@ -453,17 +694,34 @@ async fn failed_listing_keeps_the_tools_and_retries() {
     let listed = scripted_source([
         Ok(vec![discovered_tool("hello", text_runner("hi", None))]),
         Err("the connection broke"),
-        Ok(vec![discovered_tool("hello", text_runner("hi", None)), discovered_tool("more", text_runner("more", None))]),
+        Ok(vec![
+            discovered_tool("hello", text_runner("hi", None)),
+            discovered_tool("more", text_runner("more", None)),
+        ]),
     ]);
-    let app = TestApp::loading(App::builder().source("s", listed.clone()), None).await.with_sources_listed().await;
+    let app = TestApp::loading(App::builder().source("s", listed.clone()), None)
+        .await
+        .with_sources_listed()
+        .await;
     listed.changed.notify_one();
     let view = wait_until(&app, "s", |view| !view["fault"].is_null()).await;
-    assert_eq!(view["fault"], "the connection broke; the previous tools stay in service");
-    assert!(view["fault_at"].as_str().is_some_and(|at| at.ends_with('Z')), "{view}");
+    assert_eq!(
+        view["fault"],
+        "the connection broke; the previous tools stay in service"
+    );
+    assert!(
+        view["fault_at"]
+            .as_str()
+            .is_some_and(|at| at.ends_with('Z')),
+        "{view}"
+    );
     assert_eq!((&view["state"], &view["tools"]), (&json!("up"), &json!(1)));
     assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
     let view = wait_until(&app, "s", |view| view["tools"] == 2).await;
-    assert_eq!((&view["fault"], &view["fault_at"]), (&json!(null), &json!(null)));
+    assert_eq!(
+        (&view["fault"], &view["fault_at"]),
+        (&json!(null), &json!(null))
+    );
     assert_eq!(tool_names(&app).await, ["hello", "more"]);
 }
 
@@ -471,9 +729,18 @@ async fn failed_listing_keeps_the_tools_and_retries() {
 async fn listing_warnings_can_be_read() {
     let listed = vec![Ok(vec![discovered_tool("hello", text_runner("hi", None))])];
     let script = Mutex::new(listed.into_iter().collect());
-    let odd =
-        ScriptedSource { script, warnings: vec!["function `f` was not taken".into()], ..ScriptedSource::default() };
-    let app = TestApp::loading(App::builder().source("s", Arc::new(odd)), None).await.with_sources_listed().await;
+    let odd = ScriptedSource {
+        script,
+        warnings: vec!["function `f` was not taken".into()],
+        ..ScriptedSource::default()
+    };
+    let app = TestApp::loading(App::builder().source("s", Arc::new(odd)), None)
+        .await
+        .with_sources_listed()
+        .await;
     let view = source(&app, "s").await;
-    assert_eq!((&view["warnings"], &view["state"]), (&json!(["function `f` was not taken"]), &json!("up")));
+    assert_eq!(
+        (&view["warnings"], &view["state"]),
+        (&json!(["function `f` was not taken"]), &json!("up"))
+    );
 }

@@ -14,19 +14,35 @@ fn tool_invoker(context: &ToolContext) -> Arc<dyn ToolInvoker> {
     context.service::<Arc<dyn ToolInvoker>>().unwrap().clone()
 }
 
-async fn call_tool(context: &ToolContext, name: &str, arguments: Value) -> Result<Value, NestedCallError> {
+async fn call_tool(
+    context: &ToolContext,
+    name: &str,
+    arguments: Value,
+) -> Result<Value, NestedCallError> {
     let deadline = Instant::now() + Duration::from_secs(20);
-    let call =
-        NestedCall { name: name.into(), arguments, cut_off: false, tool_use_id: None, deadline, max_depth: None };
-    let answer = tool_invoker(context).call(context, &|_: &Definition| true, call).await?;
+    let call = NestedCall {
+        name: name.into(),
+        arguments,
+        cut_off: false,
+        tool_use_id: None,
+        deadline,
+        max_depth: None,
+    };
+    let answer = tool_invoker(context)
+        .call(context, &|_: &Definition| true, call)
+        .await?;
     Ok(json!({"said": answer.result.content}))
 }
 
 /// Calls the tool `name` and returns its answer.
 fn calling_tool(name: &'static str, effect: Effect) -> Tool {
-    let tool = Tool::new("asks", "…").param_opt("key", "string", "…").effect(effect);
+    let tool = Tool::new("asks", "…")
+        .param_opt("key", "string", "…")
+        .effect(effect);
     tool.call(move |arguments, context| async move {
-        call_tool(&context, name, arguments).await.map_err(|error| format!("{error:?}").into())
+        call_tool(&context, name, arguments)
+            .await
+            .map_err(|error| format!("{error:?}").into())
     })
 }
 
@@ -34,13 +50,23 @@ fn calling_tool(name: &'static str, effect: Effect) -> Tool {
 async fn unavailable_tool_is_not_offered_or_renamed() {
     let (down, up) = (text_runner("", None), text_runner("", None));
     down.down.store(true, std::sync::atomic::Ordering::SeqCst);
-    let source = scripted_source([Ok(vec![discovered_tool("a_down", down), discovered_tool("b_up", up)])]);
-    let shows = Tool::new("shows", "…").effect(Effect::Read).call(|_, context| async move {
-        let offers = tool_invoker(&context).available_tools(&context, &|_: &Definition| true);
-        let names = offers.iter().map(|offer| json!([offer.definition.name, offer.openai["function"]["name"]]));
-        Ok(json!({"names": names.collect::<Vec<_>>()}))
-    });
-    let app = TestApp::loading(App::builder().source("s", source).tool(shows), None).await.with_sources_listed().await;
+    let source = scripted_source([Ok(vec![
+        discovered_tool("a_down", down),
+        discovered_tool("b_up", up),
+    ])]);
+    let shows = Tool::new("shows", "…")
+        .effect(Effect::Read)
+        .call(|_, context| async move {
+            let offers = tool_invoker(&context).available_tools(&context, &|_: &Definition| true);
+            let names = offers
+                .iter()
+                .map(|offer| json!([offer.definition.name, offer.openai["function"]["name"]]));
+            Ok(json!({"names": names.collect::<Vec<_>>()}))
+        });
+    let app = TestApp::loading(App::builder().source("s", source).tool(shows), None)
+        .await
+        .with_sources_listed()
+        .await;
     let names = &app.invoke("shows", json!({})).await.1["structured_content"]["names"];
     assert_eq!(*names, json!([["b_up", "b_up"], ["shows", "shows"]]));
 }
@@ -55,7 +81,10 @@ async fn denied_tool_is_not_read_from_cache() {
     assert_eq!(reply["results"][0]["is_error"], false, "{reply}");
     let (_, reply) = app.post("/calls?deny=no*", message).await;
     assert_eq!(reply["results"][0]["is_error"], true, "{reply}");
-    assert_eq!(reply["results"][0]["content"][0]["text"], "`now` is not allowed for this request");
+    assert_eq!(
+        reply["results"][0]["content"][0]["text"],
+        "`now` is not allowed for this request"
+    );
 }
 
 #[tokio::test]
@@ -80,7 +109,8 @@ async fn nested_write_finishes_on_disconnect() {
         }
         gate.add_permits(1);
         assert_eq!(
-            app.wait_for_newest_with(&format!("tool=slow&state={state}")).await["kind"],
+            app.wait_for_newest_with(&format!("tool=slow&state={state}"))
+                .await["kind"],
             match effect {
                 Effect::Write => Value::Null,
                 _ => json!("cancelled"),
@@ -106,8 +136,14 @@ async fn cancelled_call_cancels_its_nested_write() {
         async move { app.invoke("asks", json!({})).await }
     });
     started.acquire().await.unwrap().forget();
-    let asking = app.wait_for_newest_with("tool=asks").await["invocation_id"].as_str().unwrap().to_owned();
+    let asking = app.wait_for_newest_with("tool=asks").await["invocation_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     app.delete(&format!("/invocations/{asking}")).await;
     assert_eq!(reply.await.unwrap().0, 499);
-    assert_eq!(app.wait_for_newest_with("tool=slow&state=unknown").await["parent"], json!(asking));
+    assert_eq!(
+        app.wait_for_newest_with("tool=slow&state=unknown").await["parent"],
+        json!(asking)
+    );
 }

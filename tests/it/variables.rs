@@ -20,13 +20,22 @@ async fn shown_env(app: &TestApp, tool: &str) -> Value {
 
 #[tokio::test]
 async fn default_makes_a_variable_optional() {
-    let app =
-        app_with_command(&format!("{{name: {UNSET}, default: metric-units}}"), &format!("{{U: \"${{env:{UNSET}}}\"}}"))
-            .await;
-    let env = json!([{"name": UNSET, "description": "", "required": false, "default": "metric-units"}]);
+    let app = app_with_command(
+        &format!("{{name: {UNSET}, default: metric-units}}"),
+        &format!("{{U: \"${{env:{UNSET}}}\"}}"),
+    )
+    .await;
+    let env =
+        json!([{"name": UNSET, "description": "", "required": false, "default": "metric-units"}]);
     assert_eq!(shown_env(&app, "show").await, env);
     let reply = app.invoke("show", json!({})).await;
-    assert!(first_text(&reply).lines().any(|line| line == "U=metric-units"), "no secret: {}", first_text(&reply));
+    assert!(
+        first_text(&reply)
+            .lines()
+            .any(|line| line == "U=metric-units"),
+        "no secret: {}",
+        first_text(&reply)
+    );
 }
 
 #[tokio::test]
@@ -36,11 +45,15 @@ async fn setting_with_absent_variable_is_omitted() {
     let env = json!([{"name": UNSET, "description": "", "required": false, "default": null}]);
     assert_eq!(shown_env(&app, "show").await, env);
     let reply = app.invoke("show", json!({})).await;
-    let lines: Vec<&str> = first_text(&reply).lines().filter(|line| !line.starts_with("TOOLCRIB_")).collect();
+    let lines: Vec<&str> = first_text(&reply)
+        .lines()
+        .filter(|line| !line.starts_with("TOOLCRIB_"))
+        .collect();
     assert_eq!(lines, ["C=c", "PATH=/usr/local/bin:/usr/bin:/bin"]);
 }
 
-const MODULE: &str = "import os\n\ndef look() -> dict:\n    \"\"\"Looks.\"\"\"\n    return dict(os.environ)\n";
+const MODULE: &str =
+    "import os\n\ndef look() -> dict:\n    \"\"\"Looks.\"\"\"\n    return dict(os.environ)\n";
 
 #[tokio::test]
 async fn module_has_its_declared_variables() {
@@ -49,17 +62,32 @@ async fn module_has_its_declared_variables() {
          env: [{{name: {PATH_IS_SET}}}, {{name: {UNSET}, required: false}}, {{name: {UNSET}_2, default: two}}, {{name: {UNSET}_3, default: three}}]\n    \
          environment: {{{UNSET}_3: own, COPY: \"${{env:{UNSET}_2}}\", NONE: \"${{env:{UNSET}}}\"}}\n"
     );
-    let app = TestApp::with_files(&manifest, &[("m.py", MODULE)]).await.with_sources_listed().await;
+    let app = TestApp::with_files(&manifest, &[("m.py", MODULE)])
+        .await
+        .with_sources_listed()
+        .await;
     let (_, reply) = app.invoke("look", json!({})).await;
     let seen = &reply["structured_content"];
     assert!(seen[PATH_IS_SET].is_string(), "{reply}");
     assert_eq!(
-        (&seen["COPY"], &seen[format!("{UNSET}_2")], &seen[format!("{UNSET}_3")]),
+        (
+            &seen["COPY"],
+            &seen[format!("{UNSET}_2")],
+            &seen[format!("{UNSET}_3")]
+        ),
         (&json!("two"), &json!("two"), &json!("own"))
     );
-    assert!(seen.get(UNSET).is_none() && seen.get("NONE").is_none(), "{seen}");
+    assert!(
+        seen.get(UNSET).is_none() && seen.get("NONE").is_none(),
+        "{seen}"
+    );
     let env = shown_env(&app, "look").await;
-    let required: Vec<bool> = env.as_array().unwrap().iter().map(|var| var["required"].as_bool().unwrap()).collect();
+    let required: Vec<bool> = env
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|var| var["required"].as_bool().unwrap())
+        .collect();
     assert_eq!(required, [true, false, false, false]);
 }
 
@@ -88,10 +116,16 @@ async fn server_has_its_declared_variables() {
         "mcp_servers:\n  s:\n    command: [python3, server.py]\n    \
          env: [{{name: {UNSET}, required: false}}, {{name: {UNSET}_2, default: two}}]\n    environment: {{NONE: \"${{env:{UNSET}}}\"}}\n"
     );
-    let app = TestApp::with_files(&manifest, &[("server.py", SERVER)]).await.with_sources_listed().await;
+    let app = TestApp::with_files(&manifest, &[("server.py", SERVER)])
+        .await
+        .with_sources_listed()
+        .await;
     let reply = app.invoke("s_look", json!({})).await;
     let seen: Value = serde_json::from_str(first_text(&reply)).unwrap();
     assert_eq!(seen[format!("{UNSET}_2")], "two");
-    assert!(seen.get(UNSET).is_none() && seen.get("NONE").is_none(), "{seen}");
+    assert!(
+        seen.get(UNSET).is_none() && seen.get("NONE").is_none(),
+        "{seen}"
+    );
     assert_eq!(shown_env(&app, "s_look").await[1]["default"], "two");
 }

@@ -1,4 +1,5 @@
-//! Reads the keys `cache_ttl = "5m"` and `cache(ttl = "5m", scope = "shared", context = ["tenant"])`.
+//! Reads the keys `cache_ttl = "5m"` and
+//! `cache(ttl = "5m", scope = "shared", context = ["tenant"])`.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -6,7 +7,9 @@ use std::time::Duration;
 use syn::{Error, LitStr, Meta, Result};
 
 use crate::options::nested_entries;
-use crate::values::{duration_code, entry_key, entry_value, parse_duration, parse_texts, parse_word};
+use crate::values::{
+    duration_code, entry_key, entry_value, parse_duration, parse_texts, parse_word,
+};
 
 /// The cache settings of a tool.
 pub(crate) struct Cache {
@@ -20,7 +23,12 @@ pub(crate) struct Cache {
 impl Cache {
     /// Reads the short form.
     pub(crate) fn from_ttl(entry: &Meta) -> Result<Self> {
-        Ok(Self { entry: entry.clone(), ttl: parse_duration(entry_value(entry)?)?, is_shared: false, context: None })
+        Ok(Self {
+            entry: entry.clone(),
+            ttl: parse_duration(entry_value(entry)?)?,
+            is_shared: false,
+            context: None,
+        })
     }
 
     /// Reads the long form.
@@ -30,18 +38,39 @@ impl Cache {
             let value = entry_value(&part)?;
             match entry_key(&part).as_str() {
                 "ttl" => ttl = Some(parse_duration(value)?),
-                "scope" => is_shared = parse_word(value, &[("caller", "Caller"), ("shared", "Shared")])? == "Shared",
+                "scope" => {
+                    is_shared = parse_word(value, &[("caller", "Caller"), ("shared", "Shared")])?
+                        == "Shared"
+                }
                 _ => context = Some(parse_texts(value)?),
             }
         }
-        let missing = || Error::new_spanned(entry, "`ttl` is missing: how long a result may be served, such as \"5m\"");
-        Ok(Self { entry: entry.clone(), ttl: ttl.ok_or_else(missing)?, is_shared, context })
+        let missing = || {
+            Error::new_spanned(
+                entry,
+                "`ttl` is missing: how long a result may be served, such as \"5m\"",
+            )
+        };
+        Ok(Self {
+            entry: entry.clone(),
+            ttl: ttl.ok_or_else(missing)?,
+            is_shared,
+            context,
+        })
     }
 
-    /// The calls of the builder. A function without the context cannot depend on it. A function that declares context
-    /// fields depends on no others.
-    pub(crate) fn builder_calls(&self, takes_context: bool, declared: Option<&[LitStr]>) -> Result<TokenStream> {
-        let context = match self.context.as_deref().or(declared.filter(|_| takes_context)) {
+    /// The calls of the builder. A function without the context cannot depend on it. A function
+    /// that declares context fields depends on no others.
+    pub(crate) fn builder_calls(
+        &self,
+        takes_context: bool,
+        declared: Option<&[LitStr]>,
+    ) -> Result<TokenStream> {
+        let context = match self
+            .context
+            .as_deref()
+            .or(declared.filter(|_| takes_context))
+        {
             Some(context) => context,
             None if takes_context => {
                 let message = "results may depend on the caller's context, since this function takes a `ToolContext`: write \

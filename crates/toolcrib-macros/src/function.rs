@@ -1,12 +1,13 @@
-//! Reads the function that becomes a tool: the parts of its definition, and the faults that prevent one.
+//! Reads the function that becomes a tool: the parts of its definition, and the faults that prevent
+//! one.
 
 use proc_macro2::Span;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::{
-    Attribute, Block, Error, Expr, FnArg, Ident, ItemFn, Meta, Pat, PatType, Result, ReturnType, Type, TypeImplTrait,
-    TypeReference,
+    Attribute, Block, Error, Expr, FnArg, Ident, ItemFn, Meta, Pat, PatType, Result, ReturnType,
+    Type, TypeImplTrait, TypeReference,
 };
 
 use crate::values::{entry_key, entry_value};
@@ -74,7 +75,11 @@ impl Function {
                 FnArg::Typed(typed) => Parameter::parse(typed),
             };
             match parameter {
-                Ok(Parameter::Context) if parameters.iter().any(|other| matches!(other, Parameter::Context)) => {
+                Ok(Parameter::Context)
+                    if parameters
+                        .iter()
+                        .any(|other| matches!(other, Parameter::Context)) =>
+                {
                     faults.push(Error::new_spanned(&*input, "one `ToolContext` is enough"));
                 }
                 Ok(parameter) => parameters.push(parameter),
@@ -85,12 +90,21 @@ impl Function {
             all.combine(fault);
             all
         });
-        all.map_or(Ok(Self { item, description, parameters }), Err)
+        all.map_or(
+            Ok(Self {
+                item,
+                description,
+                parameters,
+            }),
+            Err,
+        )
     }
 
     /// Whether it takes the context of a call.
     pub(crate) fn takes_context(&self) -> bool {
-        self.parameters.iter().any(|parameter| matches!(parameter, Parameter::Context))
+        self.parameters
+            .iter()
+            .any(|parameter| matches!(parameter, Parameter::Context))
     }
 
     /// The function's name, which is the default name of the tool.
@@ -111,7 +125,8 @@ impl Function {
 fn signature_faults(item: &ItemFn) -> Vec<Error> {
     let signature = &item.sig;
     let mut faults = Vec::new();
-    let mut fault = |at: &dyn quote::ToTokens, message: &str| faults.push(Error::new_spanned(at, message));
+    let mut fault =
+        |at: &dyn quote::ToTokens, message: &str| faults.push(Error::new_spanned(at, message));
     if !signature.generics.params.is_empty() {
         let message = "a tool cannot be generic: all calls share one input schema";
         fault(&signature.generics, message);
@@ -119,7 +134,10 @@ fn signature_faults(item: &ItemFn) -> Vec<Error> {
         fault(clause, "a tool has no `where`: it cannot be generic");
     }
     if let syn::Safety::Unsafe(token) = &signature.safety {
-        fault(token, "a tool cannot be unsafe: a model decides when it is called");
+        fault(
+            token,
+            "a tool cannot be unsafe: a model decides when it is called",
+        );
     }
     if let Some(abi) = &signature.abi {
         fault(abi, "a tool is a plain Rust function");
@@ -131,7 +149,10 @@ fn signature_faults(item: &ItemFn) -> Vec<Error> {
         let mut odd = ForbiddenTypes::default();
         odd.visit_type(of);
         if let Some(found) = &odd.impl_trait {
-            fault(found, "the output schema needs a type with a name, not `impl Trait`");
+            fault(
+                found,
+                "the output schema needs a type with a name, not `impl Trait`",
+            );
         }
     }
     faults
@@ -141,16 +162,22 @@ impl Parameter {
     /// Reads a parameter, and removes attributes that rustc does not allow there.
     fn parse(typed: &mut PatType) -> Result<Self> {
         let name = match &*typed.pat {
-            Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => ident.ident.clone(),
+            Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => {
+                ident.ident.clone()
+            }
             other => {
-                let message = "a parameter of a tool must be a plain name, because the model uses that name";
+                let message =
+                    "a parameter of a tool must be a plain name, because the model uses that name";
                 return Err(Error::new_spanned(other, message));
             }
         };
         let mut odd = ForbiddenTypes::default();
         odd.visit_type(&typed.ty);
         if let Some(found) = &odd.impl_trait {
-            return Err(Error::new_spanned(found, "a tool cannot be generic: all calls share one input schema"));
+            return Err(Error::new_spanned(
+                found,
+                "a tool cannot be generic: all calls share one input schema",
+            ));
         }
         if let Some(found) = &odd.reference {
             return Err(Error::new_spanned(found, reference_message(found)));
@@ -158,7 +185,8 @@ impl Parameter {
         let is_context = matches!(&*typed.ty, Type::Path(of) if of.path.segments.last().is_some_and(|last| last.ident == "ToolContext"));
         let (mut attributes, mut default) = (Vec::new(), None);
         for attribute in std::mem::take(&mut typed.attrs) {
-            let is_one_of = |names: &[&str]| names.iter().any(|name| attribute.path().is_ident(name));
+            let is_one_of =
+                |names: &[&str]| names.iter().any(|name| attribute.path().is_ident(name));
             if is_one_of(&RUSTC_ATTRIBUTES) {
                 typed.attrs.push(attribute);
             } else if is_context && !is_one_of(&["doc"]) {
@@ -179,7 +207,12 @@ impl Parameter {
         if is_context {
             return Ok(Self::Context);
         }
-        Ok(Self::Argument(Box::new(Argument { name, ty: (*typed.ty).clone(), attributes, default })))
+        Ok(Self::Argument(Box::new(Argument {
+            name,
+            ty: (*typed.ty).clone(),
+            attributes,
+            default,
+        })))
     }
 }
 
@@ -187,7 +220,15 @@ impl Parameter {
 fn reference_message(found: &TypeReference) -> String {
     let owned = match &*found.elem {
         Type::Path(of) if of.path.is_ident("str") => "`String`",
-        Type::Path(of) if of.path.segments.last().is_some_and(|last| last.ident == "ToolContext") => "`ToolContext`",
+        Type::Path(of)
+            if of
+                .path
+                .segments
+                .last()
+                .is_some_and(|last| last.ident == "ToolContext") =>
+        {
+            "`ToolContext`"
+        }
         Type::Slice(_) => "a `Vec`",
         _ => "the type itself",
     };
@@ -199,23 +240,42 @@ fn parse_default(attribute: &Attribute) -> Result<DefaultValue> {
     match (entry_key(&entry).as_str(), &entry) {
         ("default", Meta::Path(path)) => Ok(DefaultValue::OfType(path.span())),
         ("default", pair) => Ok(DefaultValue::Given(entry_value(pair)?.clone())),
-        (word, _) => Err(Error::new_spanned(entry.path(), format!("unknown key `{word}`; known: default"))),
+        (word, _) => Err(Error::new_spanned(
+            entry.path(),
+            format!("unknown key `{word}`; known: default"),
+        )),
     }
 }
 
-/// The documentation as text, up to its first heading. Headings such as `# Errors` are for readers of the code.
+/// The documentation as text, up to its first heading. Headings such as `# Errors` are for readers
+/// of the code.
 fn doc_text(attributes: &[Attribute]) -> Result<String> {
     let mut lines: Vec<String> = Vec::new();
-    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("doc")) {
-        let Meta::NameValue(pair) = &attribute.meta else { continue };
-        let Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) = &pair.value else {
-            let message =
-                "the description must be a literal text here: write it, or put the macro into `description = …`";
+    for attribute in attributes
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("doc"))
+    {
+        let Meta::NameValue(pair) = &attribute.meta else {
+            continue;
+        };
+        let Expr::Lit(syn::ExprLit {
+            lit: syn::Lit::Str(text),
+            ..
+        }) = &pair.value
+        else {
+            let message = "the description must be a literal text here: write it, or put the macro into `description = …`";
             return Err(Error::new_spanned(&pair.value, message));
         };
-        lines.extend(text.value().split('\n').map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end().to_owned()));
+        lines.extend(
+            text.value()
+                .split('\n')
+                .map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end().to_owned()),
+        );
     }
-    let end = lines.iter().position(|line| line.starts_with("# ")).unwrap_or(lines.len());
+    let end = lines
+        .iter()
+        .position(|line| line.starts_with("# "))
+        .unwrap_or(lines.len());
     Ok(lines[..end].join("\n").trim().to_owned())
 }
 

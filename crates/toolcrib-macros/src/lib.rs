@@ -1,8 +1,9 @@
-//! The attribute `#[tool]` of the crate `toolcrib`, which exports it as `toolcrib::tool` and documents it.
+//! The attribute `#[tool]` of the crate `toolcrib`, which exports it as `toolcrib::tool` and
+//! documents it.
 //!
 //! - `function` reads the function.
-//! - `options` reads the keys in the attribute's parentheses. It uses `cache` for one key, and `values` for single
-//!   values.
+//! - `options` reads the keys in the attribute's parentheses. It uses `cache` for one key, and
+//!   `values` for single values.
 //! - `expand` writes the code.
 //!
 //! Each fault is an error at the token that causes it.
@@ -19,5 +20,7 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let expanded = expand::expand(attribute.into(), item.into());
-    expanded.unwrap_or_else(|error| error.into_compile_error()).into()
+    expanded
+        .unwrap_or_else(|error| error.into_compile_error())
+        .into()
 }

@@ -1,5 +1,5 @@
-//! Reads the keys in the attribute's parentheses, which are those of the manifest, and converts them to calls of the
-//! library's builder.
+//! Reads the keys in the attribute's parentheses, which are those of the manifest, and converts
+//! them to calls of the library's builder.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -9,8 +9,9 @@ use syn::{Error, Expr, LitStr, Meta, Path, Result, Token, parse_quote};
 
 use crate::cache::Cache;
 use crate::values::{
-    check_field_name, check_tool_name, duration_code, entry_key, entry_value, parse_bool, parse_count, parse_duration,
-    parse_flag, parse_integer, parse_positive_duration, parse_text, parse_texts, parse_word,
+    check_field_name, check_tool_name, duration_code, entry_key, entry_value, parse_bool,
+    parse_count, parse_duration, parse_flag, parse_integer, parse_positive_duration, parse_text,
+    parse_texts, parse_word,
 };
 
 /// Every key.
@@ -80,7 +81,14 @@ impl Options {
             .map(|entry| parse_path(entry_value(entry)?))
             .transpose()?;
         let root = root.unwrap_or_else(|| parse_quote!(::toolcrib));
-        let mut options = Self { name: None, description: None, root, cache: None, context: None, calls: Vec::new() };
+        let mut options = Self {
+            name: None,
+            description: None,
+            root,
+            cache: None,
+            context: None,
+            calls: Vec::new(),
+        };
         let mut faults: Option<Error> = None;
         let mut note = |outcome: Result<()>| match (outcome, &mut faults) {
             (Err(error), Some(faults)) => faults.combine(error),
@@ -112,8 +120,14 @@ impl Options {
             "cache" => return self.set_cache(entry, Cache::from_entry(entry)?),
             "cache_ttl" => return self.set_cache(entry, Cache::from_ttl(entry)?),
             "effect" => {
-                let effect =
-                    parse_variant(entry, &[("read", "Read"), ("idempotent", "Idempotent"), ("write", "Write")])?;
+                let effect = parse_variant(
+                    entry,
+                    &[
+                        ("read", "Read"),
+                        ("idempotent", "Idempotent"),
+                        ("write", "Write"),
+                    ],
+                )?;
                 quote!(.effect(#root::Effect::#effect))
             }
             "timeout" => {
@@ -139,7 +153,11 @@ impl Options {
                 quote!(.on_disconnect(#root::call::OnDisconnect::#what))
             }
             "idempotency" => {
-                let words = [("off", "Off"), ("optional", "Optional"), ("required", "Required")];
+                let words = [
+                    ("off", "Off"),
+                    ("optional", "Optional"),
+                    ("required", "Required"),
+                ];
                 let idempotency = parse_variant(entry, &words)?;
                 quote!(.idempotency(#root::Idempotency::#idempotency))
             }
@@ -172,7 +190,10 @@ impl Options {
                 let fields = parse_texts(entry_value(entry)?)?;
                 fields.iter().try_for_each(check_field_name)?;
                 let call = quote!(.context(&[#(#fields),*]));
-                self.context = Some(Context { entry: entry.clone(), fields });
+                self.context = Some(Context {
+                    entry: entry.clone(),
+                    fields,
+                });
                 call
             }
             _ => annotation_calls(entry, root)?,
@@ -183,7 +204,10 @@ impl Options {
 
     fn set_cache(&mut self, entry: &Meta, cache: Cache) -> Result<()> {
         if self.cache.replace(cache).is_some() {
-            return Err(Error::new_spanned(entry, "`cache` and `cache_ttl` say the same: keep one of them"));
+            return Err(Error::new_spanned(
+                entry,
+                "`cache` and `cache_ttl` say the same: keep one of them",
+            ));
         }
         Ok(())
     }
@@ -195,22 +219,33 @@ pub(crate) fn nested_entries(entry: &Meta, known: &[&str]) -> Result<Vec<Meta>> 
         Meta::List(list) => split_entries(list.tokens.clone(), known),
         other => {
             let (key, parts) = (entry_key(other), known.join(" = …, "));
-            Err(Error::new_spanned(other, format!("a list is expected here: `{key}({parts} = …)`")))
+            Err(Error::new_spanned(
+                other,
+                format!("a list is expected here: `{key}({parts} = …)`"),
+            ))
         }
     }
 }
 
 /// Splits entries. Each key must be known and may occur only once, except those in `REPEATED`.
 fn split_entries(tokens: TokenStream, known: &[&str]) -> Result<Vec<Meta>> {
-    let entries: Vec<Meta> = Punctuated::<Meta, Token![,]>::parse_terminated.parse2(tokens)?.into_iter().collect();
+    let entries: Vec<Meta> = Punctuated::<Meta, Token![,]>::parse_terminated
+        .parse2(tokens)?
+        .into_iter()
+        .collect();
     let mut faults: Vec<Error> = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
         let word = entry_key(entry);
         if !known.contains(&word.as_str()) {
             let message = format!("unknown key `{word}`; known: {}", known.join(", "));
             faults.push(Error::new_spanned(entry.path(), message));
-        } else if !REPEATED.contains(&word.as_str()) && entries[..at].iter().any(|other| entry_key(other) == word) {
-            faults.push(Error::new_spanned(entry.path(), format!("`{word}` is used twice")));
+        } else if !REPEATED.contains(&word.as_str())
+            && entries[..at].iter().any(|other| entry_key(other) == word)
+        {
+            faults.push(Error::new_spanned(
+                entry.path(),
+                format!("`{word}` is used twice"),
+            ));
         }
     }
     let all = faults.into_iter().reduce(|mut all, fault| {
@@ -220,17 +255,21 @@ fn split_entries(tokens: TokenStream, known: &[&str]) -> Result<Vec<Meta>> {
     all.map_or(Ok(entries), Err)
 }
 
-/// Finds a setting that has no effect with this `effect`. In a manifest this is a warning; a macro can only report
-/// errors.
+/// Finds a setting that has no effect with this `effect`. In a manifest this is a warning; a macro
+/// can only report errors.
 fn check_effects(entries: &[Meta]) -> Result<()> {
     let find = |word: &str| entries.iter().find(|entry| entry_key(entry) == word);
-    let effect = find("effect").and_then(|entry| parse_text(entry_value(entry).ok()?).ok()).map(LitStr::value);
+    let effect = find("effect")
+        .and_then(|entry| parse_text(entry_value(entry).ok()?).ok())
+        .map(LitStr::value);
     let is_one_of = |effects: &[&str]| effects.contains(&effect.as_deref().unwrap_or("write"));
     if let Some(retry) = find("retry").filter(|_| is_one_of(&["write"])) {
         let message = "has no effect: a tool with effect \"write\", the default, runs once; add effect = \"read\" or \"idempotent\"";
         return Err(Error::new_spanned(retry, message));
     }
-    let cache = ["cache", "cache_ttl", "should_cache"].into_iter().find_map(find);
+    let cache = ["cache", "cache_ttl", "should_cache"]
+        .into_iter()
+        .find_map(find);
     if let Some(cache) = cache.filter(|_| is_one_of(&["write", "idempotent"])) {
         let message = "has no effect: only results of a tool with effect = \"read\" are cached";
         return Err(Error::new_spanned(cache, message));
@@ -241,9 +280,10 @@ fn check_effects(entries: &[Meta]) -> Result<()> {
 fn check_description(value: &Expr) -> Result<Expr> {
     match value {
         Expr::Macro(_) => Ok(value.clone()),
-        other if parse_text(other)?.value().trim().is_empty() => {
-            Err(Error::new_spanned(other, "an empty description: a model cannot know when to use this tool"))
-        }
+        other if parse_text(other)?.value().trim().is_empty() => Err(Error::new_spanned(
+            other,
+            "an empty description: a model cannot know when to use this tool",
+        )),
         other => Ok(other.clone()),
     }
 }
@@ -262,7 +302,10 @@ fn parse_variant(entry: &Meta, words: &[(&str, &str)]) -> Result<proc_macro2::Id
 fn parse_attempts(entry: &Meta) -> Result<TokenStream> {
     let parts = nested_entries(entry, &["attempts"])?;
     let [part] = parts.as_slice() else {
-        return Err(Error::new_spanned(entry, "`attempts` is missing: `retry(attempts = 3)` is two retries"));
+        return Err(Error::new_spanned(
+            entry,
+            "`attempts` is missing: `retry(attempts = 3)` is two retries",
+        ));
     };
     parse_count(entry_value(part)?, 1, u32::MAX.into())
 }
@@ -291,8 +334,14 @@ fn limit_call(entry: &Meta, root: &Path) -> Result<TokenStream> {
         (Some(calls), Some(per)) => {
             Ok(quote!(.limit(#root::Limit { calls: #calls, per: #root::Per::#per, scope: #scope })))
         }
-        (None, _) => Err(Error::new_spanned(entry, "`calls` is missing: the maximum number of calls")),
-        _ => Err(Error::new_spanned(entry, "`per` is missing: the window of the limit, such as \"day\"")),
+        (None, _) => Err(Error::new_spanned(
+            entry,
+            "`calls` is missing: the maximum number of calls",
+        )),
+        _ => Err(Error::new_spanned(
+            entry,
+            "`per` is missing: the window of the limit, such as \"day\"",
+        )),
     }
 }
 
@@ -343,7 +392,9 @@ fn env_call(entry: &Meta, root: &Path) -> Result<TokenStream> {
         }
     }
     let name = name.filter(|name| !name.value().is_empty());
-    let name = name.ok_or_else(|| Error::new_spanned(entry, "`name` is missing: the variable that the tool reads"))?;
+    let name = name.ok_or_else(|| {
+        Error::new_spanned(entry, "`name` is missing: the variable that the tool reads")
+    })?;
     Ok(quote! {
         .env_var(#root::call::EnvVar {
             name: ::core::convert::From::from(#name),
@@ -356,7 +407,10 @@ fn env_call(entry: &Meta, root: &Path) -> Result<TokenStream> {
 
 fn annotation_calls(entry: &Meta, root: &Path) -> Result<TokenStream> {
     let Meta::List(list) = entry else {
-        return Err(Error::new_spanned(entry, "write `annotations(title = \"…\", openWorldHint = true)`"));
+        return Err(Error::new_spanned(
+            entry,
+            "write `annotations(title = \"…\", openWorldHint = true)`",
+        ));
     };
     let pairs: Punctuated<Meta, Token![,]> = list.parse_args_with(Punctuated::parse_terminated)?;
     let mut calls = TokenStream::new();
@@ -368,7 +422,10 @@ fn annotation_calls(entry: &Meta, root: &Path) -> Result<TokenStream> {
         } else if name.ends_with("Hint") {
             parse_bool(value)?;
         } else if !matches!(value, Expr::Lit(_)) {
-            return Err(Error::new_spanned(value, "a text, a number, `true` or `false` is expected here"));
+            return Err(Error::new_spanned(
+                value,
+                "a text, a number, `true` or `false` is expected here",
+            ));
         }
         calls.extend(quote!(.annotation(#name, #root::__private::json(#value))));
     }

@@ -16,31 +16,50 @@ const MAX_NAME_LENGTH: usize = 128;
 pub(crate) fn entry_value(entry: &Meta) -> Result<&Expr> {
     match entry {
         Meta::NameValue(pair) => Ok(&pair.value),
-        other => Err(Error::new_spanned(other, format!("`{}` needs a value: write `{0} = …`", entry_key(other)))),
+        other => Err(Error::new_spanned(
+            other,
+            format!("`{}` needs a value: write `{0} = …`", entry_key(other)),
+        )),
     }
 }
 
 /// The key of an entry, as written.
 pub(crate) fn entry_key(entry: &Meta) -> String {
-    entry.path().get_ident().map(ToString::to_string).unwrap_or_else(|| {
-        let path = entry.path();
-        quote!(#path).to_string()
-    })
+    entry
+        .path()
+        .get_ident()
+        .map(ToString::to_string)
+        .unwrap_or_else(|| {
+            let path = entry.path();
+            quote!(#path).to_string()
+        })
 }
 
 /// A literal text.
 pub(crate) fn parse_text(value: &Expr) -> Result<&LitStr> {
     match value {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text),
-        other => Err(Error::new_spanned(other, "a text in quotes is expected here")),
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) => Ok(text),
+        other => Err(Error::new_spanned(
+            other,
+            "a text in quotes is expected here",
+        )),
     }
 }
 
 /// `true` or `false`.
 pub(crate) fn parse_bool(value: &Expr) -> Result<bool> {
     match value {
-        Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(value.value),
-        other => Err(Error::new_spanned(other, "`true` or `false` is expected here")),
+        Expr::Lit(ExprLit {
+            lit: Lit::Bool(value),
+            ..
+        }) => Ok(value.value),
+        other => Err(Error::new_spanned(
+            other,
+            "`true` or `false` is expected here",
+        )),
     }
 }
 
@@ -54,11 +73,21 @@ pub(crate) fn parse_flag(entry: &Meta) -> Result<bool> {
 
 /// An integer of at least `least`.
 pub(crate) fn parse_integer(value: &Expr, least: u64) -> Result<u64> {
-    let expected = || Error::new_spanned(value, format!("a whole number of at least {least} is expected here"));
+    let expected = || {
+        Error::new_spanned(
+            value,
+            format!("a whole number of at least {least} is expected here"),
+        )
+    };
     match value {
-        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => {
-            number.base10_parse().ok().filter(|number| *number >= least).ok_or_else(expected)
-        }
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(number),
+            ..
+        }) if number.suffix().is_empty() => number
+            .base10_parse()
+            .ok()
+            .filter(|number| *number >= least)
+            .ok_or_else(expected),
         _ => Err(expected()),
     }
 }
@@ -67,7 +96,10 @@ pub(crate) fn parse_integer(value: &Expr, least: u64) -> Result<u64> {
 pub(crate) fn parse_count(value: &Expr, least: u64, most: u64) -> Result<TokenStream> {
     let number = parse_integer(value, least)?;
     if number > most {
-        return Err(Error::new_spanned(value, format!("at most {most} is allowed")));
+        return Err(Error::new_spanned(
+            value,
+            format!("at most {most} is allowed"),
+        ));
     }
     let number = proc_macro2::Literal::u64_unsuffixed(number);
     Ok(quote!(#number))
@@ -75,11 +107,15 @@ pub(crate) fn parse_count(value: &Expr, least: u64, most: u64) -> Result<TokenSt
 
 /// A duration such as `250ms`, in the syntax of the manifest.
 pub(crate) fn parse_duration(value: &Expr) -> Result<Duration> {
-    let message =
-        "a duration in quotes is expected here: a number with a unit, such as \"250ms\", \"30s\", \"5m\" or \"24h\"";
-    let Ok(text) = parse_text(value) else { return Err(Error::new_spanned(value, message)) };
+    let message = "a duration in quotes is expected here: a number with a unit, such as \"250ms\", \"30s\", \"5m\" or \"24h\"";
+    let Ok(text) = parse_text(value) else {
+        return Err(Error::new_spanned(value, message));
+    };
     match humantime::parse_duration(text.value().trim()) {
-        Ok(duration) if duration > MAX_TIME => Err(Error::new_spanned(text, "ten years is the longest duration")),
+        Ok(duration) if duration > MAX_TIME => Err(Error::new_spanned(
+            text,
+            "ten years is the longest duration",
+        )),
         Ok(duration) => Ok(duration),
         Err(_) => Err(Error::new_spanned(text, message)),
     }
@@ -102,25 +138,44 @@ pub(crate) fn duration_code(duration: Duration) -> TokenStream {
 
 /// One of these words, as the name of its variant.
 pub(crate) fn parse_word<'v>(value: &Expr, words: &[(&str, &'v str)]) -> Result<&'v str> {
-    let known = || words.iter().map(|(word, _)| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
-    let expected = |value: &dyn Spanned| Error::new(value.span(), format!("one of {} is expected here", known()));
+    let known = || {
+        words
+            .iter()
+            .map(|(word, _)| format!("\"{word}\""))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let expected = |value: &dyn Spanned| {
+        Error::new(value.span(), format!("one of {} is expected here", known()))
+    };
     let text = parse_text(value).map_err(|_| expected(value))?;
     let found = words.iter().find(|(word, _)| *word == text.value());
-    found.map(|(_, variant)| *variant).ok_or_else(|| expected(text))
+    found
+        .map(|(_, variant)| *variant)
+        .ok_or_else(|| expected(text))
 }
 
 /// A list of texts, such as `["a", "b"]`.
 pub(crate) fn parse_texts(value: &Expr) -> Result<Vec<LitStr>> {
     match value {
-        Expr::Array(list) => list.elems.iter().map(|item| parse_text(item).cloned()).collect(),
-        other => Err(Error::new_spanned(other, "a list of texts is expected here, such as [\"one\", \"two\"]")),
+        Expr::Array(list) => list
+            .elems
+            .iter()
+            .map(|item| parse_text(item).cloned())
+            .collect(),
+        other => Err(Error::new_spanned(
+            other,
+            "a list of texts is expected here, such as [\"one\", \"two\"]",
+        )),
     }
 }
 
 /// Whether a tool can have this name.
 pub(crate) fn is_tool_name(text: &str) -> bool {
     (1..=MAX_NAME_LENGTH).contains(&text.len())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
         && !matches!(text, "." | "..")
 }
 
@@ -129,9 +184,15 @@ pub(crate) fn check_field_name(text: &LitStr) -> Result<()> {
     let name = text.value();
     let fits = (1..=64).contains(&name.len())
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     let message = "the name of a context field has 1 to 64 characters of A-Z a-z 0-9 _ - and begins with a letter or _";
-    if fits { Ok(()) } else { Err(Error::new_spanned(text, message)) }
+    if fits {
+        Ok(())
+    } else {
+        Err(Error::new_spanned(text, message))
+    }
 }
 
 /// Checks that a tool can have this name.
@@ -143,4 +204,5 @@ pub(crate) fn check_tool_name(text: &LitStr) -> Result<()> {
 }
 
 /// The message for an invalid tool name.
-pub(crate) const NAME_RULE: &str = "a tool name has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
+pub(crate) const NAME_RULE: &str =
+    "a tool name has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";

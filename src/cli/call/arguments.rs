@@ -1,4 +1,5 @@
-//! The arguments of a call as written on the command line: one JSON object, or `key=value` for each.
+//! The arguments of a call as written on the command line: one JSON object, or `key=value` for
+//! each.
 
 use std::io::Read as _;
 
@@ -24,8 +25,14 @@ impl WrittenArguments {
             [] => Ok(Self::Object(json!({}))),
             [word] if word == "-" => parse_object(&read_stdin()?).map(Self::Object),
             [word] if looks_like_json(word) => parse_object(word).map(Self::Object),
-            words if words.iter().any(|word| word == "-" || word.trim_start().starts_with('{')) => {
-                Err(Failure::Usage("toolcrib: write either one JSON object or key=value for each argument".into()))
+            words
+                if words
+                    .iter()
+                    .any(|word| word == "-" || word.trim_start().starts_with('{')) =>
+            {
+                Err(Failure::Usage(
+                    "toolcrib: write either one JSON object or key=value for each argument".into(),
+                ))
             }
             words => key_values::parse_all(words).map(Self::KeyValues),
         }
@@ -40,12 +47,15 @@ impl WrittenArguments {
     pub(super) fn complete(self, input_schema: &Value) -> Result<Value, Failure> {
         match self {
             Self::Object(object) => Ok(object),
-            Self::KeyValues(written) => key_values::build_arguments(written, input_schema).map(Value::Object),
+            Self::KeyValues(written) => {
+                key_values::build_arguments(written, input_schema).map(Value::Object)
+            }
         }
     }
 }
 
-/// Whether a word is meant as JSON: it begins like an object, or is JSON of another type, such as `[]`.
+/// Whether a word is meant as JSON: it begins like an object, or is JSON of another type, such as
+/// `[]`.
 fn looks_like_json(word: &str) -> bool {
     word.trim_start().starts_with('{') || parse_strict(word.as_bytes()).is_ok()
 }
@@ -54,7 +64,10 @@ pub(super) fn read_stdin() -> Result<String, Failure> {
     let mut input = String::new();
     let read = std::io::stdin().read_to_string(&mut input);
     read.map_err(|error| {
-        Failure::Failed(format!("toolcrib: standard input cannot be read: {}", describe_io_error(&error)))
+        Failure::Failed(format!(
+            "toolcrib: standard input cannot be read: {}",
+            describe_io_error(&error)
+        ))
     })?;
     Ok(input)
 }

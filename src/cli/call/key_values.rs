@@ -1,4 +1,5 @@
-//! Arguments of a call as `key=value`: a text where the tool takes a text, else JSON. `key:=value` is always JSON.
+//! Arguments of a call as `key=value`: a text where the tool takes a text, else JSON. `key:=value`
+//! is always JSON.
 
 use serde_json::{Map, Value};
 
@@ -25,7 +26,8 @@ enum WrittenValue {
 /// Splits arguments at their first `=`.
 ///
 /// # Errors
-/// A usage error: an argument has no `=`, a key is empty or given twice, or the text after `:=` is not JSON.
+/// A usage error: an argument has no `=`, a key is empty or given twice, or the text after `:=` is
+/// not JSON.
 pub(super) fn parse_all(texts: &[String]) -> Result<Vec<KeyValue>, Failure> {
     let mut parsed: Vec<KeyValue> = Vec::new();
     for text in texts {
@@ -35,8 +37,14 @@ pub(super) fn parse_all(texts: &[String]) -> Result<Vec<KeyValue>, Failure> {
             )));
         };
         let argument = match key.strip_suffix(':') {
-            Some(key) => KeyValue { key: key.into(), value: WrittenValue::Json(parse_json(key, value)?) },
-            None => KeyValue { key: key.into(), value: WrittenValue::Plain(value.into()) },
+            Some(key) => KeyValue {
+                key: key.into(),
+                value: WrittenValue::Json(parse_json(key, value)?),
+            },
+            None => KeyValue {
+                key: key.into(),
+                value: WrittenValue::Plain(value.into()),
+            },
         };
         if argument.key.is_empty() {
             return Err(usage(&format!("`{text}` has no key before the `=`")));
@@ -56,7 +64,10 @@ pub(super) fn parse_all(texts: &[String]) -> Result<Vec<KeyValue>, Failure> {
 ///
 /// # Errors
 /// A usage error: a value is not JSON, and the tool takes no text there.
-pub(super) fn build_arguments(written: Vec<KeyValue>, input_schema: &Value) -> Result<JsonObject, Failure> {
+pub(super) fn build_arguments(
+    written: Vec<KeyValue>,
+    input_schema: &Value,
+) -> Result<JsonObject, Failure> {
     let mut arguments = Map::new();
     for KeyValue { key, value } in written {
         let value = match value {
@@ -99,10 +110,22 @@ mod tests {
         let schema = json!({"type": "object", "properties": {"text": {"type": "string"}, "count": {"type": "integer"},
                             "tags": {"type": "array"}, "flag": {"type": "boolean"}}});
         assert_eq!(
-            arguments(&["text=5", "count=5", "tags=[\"a\"]", "flag=true", "other=x=y"], &schema),
+            arguments(
+                &[
+                    "text=5",
+                    "count=5",
+                    "tags=[\"a\"]",
+                    "flag=true",
+                    "other=x=y"
+                ],
+                &schema
+            ),
             Ok(json!({"text": "5", "count": 5, "tags": ["a"], "flag": true, "other": "x=y"}))
         );
-        assert_eq!(arguments(&["text=", "count:=7"], &schema), Ok(json!({"text": "", "count": 7})));
+        assert_eq!(
+            arguments(&["text=", "count:=7"], &schema),
+            Ok(json!({"text": "", "count": 7}))
+        );
         assert_eq!(arguments(&["text:=[1]"], &schema), Ok(json!({"text": [1]})));
     }
 
@@ -110,10 +133,16 @@ mod tests {
     fn faults_say_what_to_write() {
         let schema = json!({"type": "object", "properties": {"count": {"type": "integer"}}});
         for (text, expected) in [
-            (&["count"][..], "`count` is no argument: write key=value, or all arguments as one JSON object"),
+            (
+                &["count"][..],
+                "`count` is no argument: write key=value, or all arguments as one JSON object",
+            ),
             (&["=5"], "`=5` has no key before the `=`"),
             (&[":=5"], "`:=5` has no key before the `=`"),
-            (&["count=1", "count=2"], "`count` is given twice: a list is written as JSON, count:='[1, 2]'"),
+            (
+                &["count=1", "count=2"],
+                "`count` is given twice: a list is written as JSON, count:='[1, 2]'",
+            ),
             (
                 &["count=ten"],
                 "count: `ten` is not JSON, as it must be here: a number, true, false, null, [list], {object} or \"text\"",

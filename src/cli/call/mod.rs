@@ -1,4 +1,5 @@
-//! `toolcrib call`: runs one call, or the calls of a model's message, in this process or on a running server.
+//! `toolcrib call`: runs one call, or the calls of a model's message, in this process or on a
+//! running server.
 
 mod arguments;
 mod key_values;
@@ -20,10 +21,12 @@ use crate::log::CallLog;
 /// Arguments of `call`.
 #[derive(clap::Args)]
 pub(super) struct CallArgs {
-    /// The tool; `-` reads a model's message from standard input, in any dialect, and runs the calls in it.
+    /// The tool; `-` reads a model's message from standard input, in any dialect, and runs the
+    /// calls in it.
     name: String,
-    /// Its arguments: `key=value` for each, or one JSON object; `-` reads the object from standard input. A value is
-    /// a text if the tool takes a text there, else JSON; `key:=value` is always JSON.
+    /// Its arguments: `key=value` for each, or one JSON object; `-` reads the object from standard
+    /// input. A value is a text if the tool takes a text there, else JSON; `key:=value` is always
+    /// JSON.
     #[arg(value_name = "KEY=VALUE | JSON")]
     arguments: Vec<String>,
     /// The dialect of the message. By default, it is guessed.
@@ -32,7 +35,8 @@ pub(super) struct CallArgs {
     /// The agent run to which the calls of the message belong.
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,
-    /// The caller's name for this call or message. A repetition with the same name does not run again.
+    /// The caller's name for this call or message. A repetition with the same name does not run
+    /// again.
     #[arg(long, value_parser = parse_idempotency_key, value_name = "KEY")]
     idempotency_key: Option<IdempotencyKey>,
     #[command(flatten)]
@@ -77,7 +81,11 @@ pub(super) async fn run(args: CallArgs, environment: &Environment) -> Result<(),
         }
     };
     print_json(&answer);
-    if ok { Ok(()) } else { Err(Failure::NegativeResult) }
+    if ok {
+        Ok(())
+    } else {
+        Err(Failure::NegativeResult)
+    }
 }
 
 fn parse_idempotency_key(text: &str) -> Result<IdempotencyKey, String> {

@@ -17,24 +17,48 @@ use crate::registry::Registry;
 /// The calls to run.
 pub(super) enum CallRequest {
     /// One tool with these arguments.
-    Tool { name: String, arguments: WrittenArguments },
+    Tool {
+        name: String,
+        arguments: WrittenArguments,
+    },
     /// The calls in a model's message.
-    Message { text: String, dialect: Option<String>, run_id: Option<String> },
+    Message {
+        text: String,
+        dialect: Option<String>,
+        run_id: Option<String>,
+    },
 }
 
 impl CallRequest {
     pub(super) fn from_args(args: &CallArgs) -> Result<Self, Failure> {
-        let CallArgs { name, arguments, dialect, run_id, .. } = args;
+        let CallArgs {
+            name,
+            arguments,
+            dialect,
+            run_id,
+            ..
+        } = args;
         if name == "-" {
             if !arguments.is_empty() {
-                return Err(Failure::Usage("`-` takes no arguments: the message is read from standard input".into()));
+                return Err(Failure::Usage(
+                    "`-` takes no arguments: the message is read from standard input".into(),
+                ));
             }
-            return Ok(Self::Message { text: read_stdin()?, dialect: dialect.clone(), run_id: run_id.clone() });
+            return Ok(Self::Message {
+                text: read_stdin()?,
+                dialect: dialect.clone(),
+                run_id: run_id.clone(),
+            });
         }
         if dialect.is_some() || run_id.is_some() {
-            return Err(Failure::Usage("--dialect and --run-id are for a model's message: toolcrib call -".into()));
+            return Err(Failure::Usage(
+                "--dialect and --run-id are for a model's message: toolcrib call -".into(),
+            ));
         }
-        Ok(Self::Tool { name: name.clone(), arguments: WrittenArguments::from_words(arguments)? })
+        Ok(Self::Tool {
+            name: name.clone(),
+            arguments: WrittenArguments::from_words(arguments)?,
+        })
     }
 
     pub(super) async fn run_on_server(
@@ -51,20 +75,32 @@ impl CallRequest {
                     false => Value::Null,
                 };
                 let body = json!({"arguments": arguments.complete(&schema)?});
-                let (status, answer) = client.invoke_tool(&format!("{path}/invoke"), &body, key).await?;
+                let (status, answer) = client
+                    .invoke_tool(&format!("{path}/invoke"), &body, key)
+                    .await?;
                 let ok = status.is_success() && is_success(&answer);
                 Ok((answer, ok))
             }
-            Self::Message { text, dialect, run_id } => {
+            Self::Message {
+                text,
+                dialect,
+                run_id,
+            } => {
                 let options = [("dialect", dialect), ("run_id", run_id)];
                 let (status, answer) = client.send_message(options, text, key).await?;
-                let all = answer["results"].as_array().is_some_and(|results| results.iter().all(is_success));
+                let all = answer["results"]
+                    .as_array()
+                    .is_some_and(|results| results.iter().all(is_success));
                 Ok((answer, status.is_success() && all))
             }
         }
     }
 
-    pub(super) async fn run_in_process(self, app: App, key: Option<IdempotencyKey>) -> Result<(Value, bool), Failure> {
+    pub(super) async fn run_in_process(
+        self,
+        app: App,
+        key: Option<IdempotencyKey>,
+    ) -> Result<(Value, bool), Failure> {
         let registry = app.registry().clone();
         let work = async {
             app.wait_for_sources().await;
@@ -78,9 +114,11 @@ impl CallRequest {
                     let arguments = arguments.complete(&input_schema(&registry, &name))?;
                     Ok(http::call_in_process(&registry, &name, arguments, key).await)
                 }
-                Self::Message { text, dialect, run_id } => {
-                    Ok(http::calls_in_process(&registry, &text, dialect, run_id, key).await)
-                }
+                Self::Message {
+                    text,
+                    dialect,
+                    run_id,
+                } => Ok(http::calls_in_process(&registry, &text, dialect, run_id, key).await),
             }
         };
         let result = tokio::select! {
@@ -107,9 +145,12 @@ fn is_success(answer: &Value) -> bool {
     answer["is_error"] == json!(false)
 }
 
-/// The input schema of a tool of this process; null if there is no such tool, which the call itself explains.
+/// The input schema of a tool of this process; null if there is no such tool, which the call itself
+/// explains.
 fn input_schema(registry: &Registry, name: &str) -> Arc<Value> {
     let catalog = registry.catalog();
     let found = catalog.resolve(name, &Caller::anonymous());
-    found.map(|(entry, _)| entry.definition.input_schema.clone()).unwrap_or_default()
+    found
+        .map(|(entry, _)| entry.definition.input_schema.clone())
+        .unwrap_or_default()
 }

@@ -5,7 +5,8 @@ use serde_json::Value;
 /// How many references and combinations are followed.
 const MAX_DEPTH: usize = 16;
 
-/// Whether the tool takes a text for this parameter. A parameter without a schema takes anything, so also a text.
+/// Whether the tool takes a text for this parameter. A parameter without a schema takes anything,
+/// so also a text.
 pub(super) fn takes_text(input_schema: &Value, parameter: &str) -> bool {
     match find_parameter(input_schema, input_schema, parameter, MAX_DEPTH) {
         Some(schema) => accepts_text(input_schema, schema, MAX_DEPTH),
@@ -14,20 +15,36 @@ pub(super) fn takes_text(input_schema: &Value, parameter: &str) -> bool {
 }
 
 /// The schema of a parameter, at the root or in a schema that the root refers to or combines.
-fn find_parameter<'s>(root: &'s Value, schema: &'s Value, parameter: &str, depth: usize) -> Option<&'s Value> {
+fn find_parameter<'s>(
+    root: &'s Value,
+    schema: &'s Value,
+    parameter: &str,
+    depth: usize,
+) -> Option<&'s Value> {
     let depth = depth.checked_sub(1)?;
-    if let Some(found) = schema.get("properties").and_then(|properties| properties.get(parameter)) {
+    if let Some(found) = schema
+        .get("properties")
+        .and_then(|properties| properties.get(parameter))
+    {
         return Some(found);
     }
-    let combined = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|key| schema[key].as_array().into_iter().flatten());
+    let combined = ["allOf", "anyOf", "oneOf"]
+        .into_iter()
+        .flat_map(|key| schema[key].as_array().into_iter().flatten());
     let mut parts = resolve(root, schema).into_iter().chain(combined);
     let found = parts.find_map(|part| find_parameter(root, part, parameter, depth));
-    found.or_else(|| schema.get("additionalProperties").filter(|schema| schema.is_object()))
+    found.or_else(|| {
+        schema
+            .get("additionalProperties")
+            .filter(|schema| schema.is_object())
+    })
 }
 
 /// Whether some text may be valid.
 fn accepts_text(root: &Value, schema: &Value, depth: usize) -> bool {
-    let Some(depth) = depth.checked_sub(1) else { return true };
+    let Some(depth) = depth.checked_sub(1) else {
+        return true;
+    };
     let is_type = match &schema["type"] {
         Value::String(name) => name == "string",
         Value::Array(names) => names.iter().any(|name| name == "string"),
@@ -39,9 +56,14 @@ fn accepts_text(root: &Value, schema: &Value, depth: usize) -> bool {
         (None, None) => true,
     };
     let accepts = |part: &Value| accepts_text(root, part, depth);
-    let all = schema["allOf"].as_array().is_none_or(|parts| parts.iter().all(accepts));
-    let any =
-        ["anyOf", "oneOf"].into_iter().all(|key| schema[key].as_array().is_none_or(|parts| parts.iter().any(accepts)));
+    let all = schema["allOf"]
+        .as_array()
+        .is_none_or(|parts| parts.iter().all(accepts));
+    let any = ["anyOf", "oneOf"].into_iter().all(|key| {
+        schema[key]
+            .as_array()
+            .is_none_or(|parts| parts.iter().any(accepts))
+    });
     is_type && is_value && all && any && resolve(root, schema).is_none_or(accepts)
 }
 
@@ -51,7 +73,9 @@ fn resolve<'s>(root: &'s Value, schema: &Value) -> Option<&'s Value> {
 }
 
 fn percent_decode(text: &str) -> String {
-    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
+    percent_encoding::percent_decode_str(text)
+        .decode_utf8_lossy()
+        .into_owned()
 }
 
 #[cfg(test)]
@@ -70,8 +94,14 @@ mod tests {
             (json!({"enum": ["a", "b"]}), true),
             (json!({"enum": [1, 2]}), false),
             (json!({"const": 1}), false),
-            (json!({"anyOf": [{"type": "integer"}, {"type": "string"}]}), true),
-            (json!({"anyOf": [{"type": "integer"}, {"type": "null"}]}), false),
+            (
+                json!({"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+                true,
+            ),
+            (
+                json!({"anyOf": [{"type": "integer"}, {"type": "null"}]}),
+                false,
+            ),
             (json!({"allOf": [{"type": "integer"}, {}]}), false),
             (json!({"$ref": "#/$defs/count"}), false),
             (json!({"$ref": "#/$defs/word"}), true),
@@ -79,8 +109,7 @@ mod tests {
             (json!({}), true),
             (json!(true), true),
         ] {
-            let defs =
-                json!({"count": {"type": "number"}, "word": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}});
+            let defs = json!({"count": {"type": "number"}, "word": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}});
             let root = json!({"type": "object", "properties": {"x": schema}, "$defs": defs});
             assert_eq!(takes_text(&root, "x"), expected, "{root}");
         }
@@ -91,6 +120,9 @@ mod tests {
         let root = json!({"$ref": "#/$defs/input", "$defs": {"input": {"allOf": [{"properties": {"n": {"type": "integer"}}}]}}});
         assert!(!takes_text(&root, "n"));
         assert!(takes_text(&root, "other"));
-        assert!(!takes_text(&json!({"additionalProperties": {"type": "integer"}}), "other"));
+        assert!(!takes_text(
+            &json!({"additionalProperties": {"type": "integer"}}),
+            "other"
+        ));
     }
 }

@@ -8,7 +8,9 @@ use super::live::LiveOutcome;
 use super::text::count_sources;
 use crate::app::SourceFindings;
 use crate::call::Kind;
-use crate::manifest::{Checked, DeclaredVariable, Finding, ManifestInput as _, ProcessInput, Rule, Severity};
+use crate::manifest::{
+    Checked, DeclaredVariable, Finding, ManifestInput as _, ProcessInput, Rule, Severity,
+};
 
 /// The output of `--format json`.
 #[derive(Serialize)]
@@ -67,7 +69,11 @@ fn source_finding_views(found: &SourceFindings) -> impl Iterator<Item = SourceFi
     found.shown.iter().map(|finding| SourceFindingView {
         source: &found.source,
         tool: &finding.tool,
-        severity: if finding.is_hint { Severity::Hint } else { Severity::Warning },
+        severity: if finding.is_hint {
+            Severity::Hint
+        } else {
+            Severity::Warning
+        },
         rule: finding.rule,
         message: &finding.message,
     })
@@ -125,7 +131,8 @@ impl<'a> CheckDocument<'a> {
             file: path.display().to_string(),
             ok,
             errors: checked.count(Severity::Error),
-            warnings: checked.count(Severity::Warning) + live.map_or(0, LiveOutcome::count_warnings),
+            warnings: checked.count(Severity::Warning)
+                + live.map_or(0, LiveOutcome::count_warnings),
             hints: checked.count(Severity::Hint),
             tools: live.map_or(checked.manifest.tools.len(), |live| live.tools),
             modules: count_sources(&checked.manifest, Kind::Python),
@@ -134,7 +141,12 @@ impl<'a> CheckDocument<'a> {
             callers: checked.manifest.callers.len(),
             failures: live.map(|live| &live.faults[..]),
             source_warnings: live.map(|live| &live.warnings[..]),
-            source_findings: live.map(|live| live.findings.iter().flat_map(source_finding_views).collect()),
+            source_findings: live.map(|live| {
+                live.findings
+                    .iter()
+                    .flat_map(source_finding_views)
+                    .collect()
+            }),
             environment,
             findings: checked.findings.iter().map(FindingView::from).collect(),
         }
@@ -161,7 +173,11 @@ pub(super) fn variable_views<'a>(
     environment: &ProcessInput,
 ) -> Vec<VariableView<'a>> {
     let view = |declared: &'a DeclaredVariable| {
-        let DeclaredVariable { tool, source, variable } = declared;
+        let DeclaredVariable {
+            tool,
+            source,
+            variable,
+        } = declared;
         let state = match environment.env_var(&variable.name) {
             Some(_) => VariableState::Set,
             None if variable.default.is_some() => VariableState::Default,
@@ -169,7 +185,13 @@ pub(super) fn variable_views<'a>(
             None => VariableState::Unset,
         };
         let set = matches!(state, VariableState::Set);
-        VariableView { tool: tool.as_deref(), source: source.as_deref(), name: &variable.name, set, state }
+        VariableView {
+            tool: tool.as_deref(),
+            source: source.as_deref(),
+            name: &variable.name,
+            set,
+            state,
+        }
     };
     declared.iter().map(view).collect()
 }

@@ -23,16 +23,35 @@ pub(super) struct LiveOutcome {
 impl LiveOutcome {
     /// The number of all warnings.
     pub(super) fn count_warnings(&self) -> usize {
-        self.warnings.len() + self.findings.iter().map(|found| found.warnings).sum::<usize>()
+        self.warnings.len()
+            + self
+                .findings
+                .iter()
+                .map(|found| found.warnings)
+                .sum::<usize>()
     }
 }
 
 /// Starts the sources of a manifest, lists their tools, and stops them.
-pub(super) async fn list_sources(path: &Path, environment: &Environment) -> Result<LiveOutcome, Failure> {
+pub(super) async fn list_sources(
+    path: &Path,
+    environment: &Environment,
+) -> Result<LiveOutcome, Failure> {
     let listed = async {
         let declared = app::load_declared(path, environment, log_progress).await?;
-        let DeclaredTools { tools, faults, warnings, findings, .. } = declared;
-        Ok(LiveOutcome { tools: tools.len(), faults, warnings, findings })
+        let DeclaredTools {
+            tools,
+            faults,
+            warnings,
+            findings,
+            ..
+        } = declared;
+        Ok(LiveOutcome {
+            tools: tools.len(),
+            faults,
+            warnings,
+            findings,
+        })
     };
     tokio::select! {
         listed = listed => listed,

@@ -42,10 +42,12 @@ pub(super) struct CheckArgs {
     /// List every hint. Without it, more than three hints of one rule are one line.
     #[arg(long)]
     hints: bool,
-    /// Accept references to variables that are not set and to files that do not exist, for CI without secrets.
+    /// Accept references to variables that are not set and to files that do not exist, for CI
+    /// without secrets.
     #[arg(long)]
     no_secrets: bool,
-    /// Also start the modules and servers, list their tools, and report failures. Exit 1 if a source fails.
+    /// Also start the modules and servers, list their tools, and report failures. Exit 1 if a
+    /// source fails.
     #[arg(long, conflicts_with = "no_secrets")]
     live: bool,
 }
@@ -66,36 +68,69 @@ impl CheckArgs {
 
 /// The rules, for `check --help`.
 pub(super) fn rules_help() -> String {
-    let lines: Vec<String> =
-        Rule::ALL.iter().map(|rule| format!("  {:<22}{}", rule.as_str(), rule.description())).collect();
-    format!("Rules (warnings, unless stated otherwise):\n{}", lines.join("\n"))
+    let lines: Vec<String> = Rule::ALL
+        .iter()
+        .map(|rule| format!("  {:<22}{}", rule.as_str(), rule.description()))
+        .collect();
+    format!(
+        "Rules (warnings, unless stated otherwise):\n{}",
+        lines.join("\n")
+    )
 }
 
 pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(), Failure> {
     let path = args.path()?;
     let input = ProcessInput::new(environment);
-    let input = if args.no_secrets { input.without_secrets() } else { input };
+    let input = if args.no_secrets {
+        input.without_secrets()
+    } else {
+        input
+    };
     let checked = match &path {
         Some(path) => manifest::check(path, &input, &HashMap::new()),
         None => missing_manifest(),
     };
     let path = path.as_deref().unwrap_or(Path::new(DEFAULT_MANIFEST));
-    let threshold = if args.strict { Severity::Warning } else { Severity::Error };
+    let threshold = if args.strict {
+        Severity::Warning
+    } else {
+        Severity::Error
+    };
     let is_listed = args.live && checked.count(Severity::Error) == 0;
-    let live = if is_listed { live::list_sources(path, environment).await? } else { LiveOutcome::default() };
-    let has_findings = checked.findings.iter().any(|finding| finding.severity <= threshold)
+    let live = if is_listed {
+        live::list_sources(path, environment).await?
+    } else {
+        LiveOutcome::default()
+    };
+    let has_findings = checked
+        .findings
+        .iter()
+        .any(|finding| finding.severity <= threshold)
         || args.strict && live.count_warnings() > 0;
     let variables = document::variable_views(&checked.variables, &input);
     let ok = !has_findings && live.faults.is_empty();
     match args.format {
         CheckFormat::Json => {
-            let document = CheckDocument::new(path, &checked, is_listed.then_some(&live), variables, ok);
-            let text = serde_json::to_string_pretty(&document).map_err(|error| Failure::Failed(error.to_string()))?;
+            let document =
+                CheckDocument::new(path, &checked, is_listed.then_some(&live), variables, ok);
+            let text = serde_json::to_string_pretty(&document)
+                .map_err(|error| Failure::Failed(error.to_string()))?;
             print_line(&text);
         }
         CheckFormat::Text => {
-            let text = text::format(path, &checked, is_listed.then_some(&live), &variables, ok, args.hints);
-            if ok { print_line(&text) } else { print_note(&text) }
+            let text = text::format(
+                path,
+                &checked,
+                is_listed.then_some(&live),
+                &variables,
+                ok,
+                args.hints,
+            );
+            if ok {
+                print_line(&text)
+            } else {
+                print_note(&text)
+            }
         }
     }
     match (has_findings, ok) {
@@ -107,8 +142,16 @@ pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(
 }
 
 fn missing_manifest() -> Checked {
-    let place = Location { file: Path::new(DEFAULT_MANIFEST).into(), line: 1, column: 1 };
+    let place = Location {
+        file: Path::new(DEFAULT_MANIFEST).into(),
+        line: 1,
+        column: 1,
+    };
     let message = describe_missing_manifest(" to check");
     let findings = vec![Finding::error(place, "", message).with_rule(Rule::Unreadable)];
-    Checked { findings, manifest: Manifest::default(), variables: Vec::new() }
+    Checked {
+        findings,
+        manifest: Manifest::default(),
+        variables: Vec::new(),
+    }
 }

@@ -32,8 +32,8 @@ pub(super) struct FoundVariables {
 }
 
 impl FoundVariables {
-    /// The text with `${NAME}`, `${env:NAME}`, `${NAME:-default}`, `${input:ID}` and `${userHome}` as references. Other
-    /// variables stay as text.
+    /// The text with `${NAME}`, `${env:NAME}`, `${NAME:-default}`, `${input:ID}` and `${userHome}`
+    /// as references. Other variables stay as text.
     pub(super) fn convert(&mut self, text: &str) -> String {
         let (mut out, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once("${") {
@@ -44,7 +44,10 @@ impl FoundVariables {
                 continue;
             };
             // After another `$` a reference would be a literal text.
-            match self.convert_variable(content).filter(|_| !out.ends_with('$')) {
+            match self
+                .convert_variable(content)
+                .filter(|_| !out.ends_with('$'))
+            {
                 Some(reference) => out.push_str(&reference),
                 None => {
                     self.unknown.insert(content.to_owned());
@@ -85,18 +88,34 @@ impl FoundVariables {
     }
 
     fn add_default(&mut self, name: &str, default: &str) {
-        let first = self.defaults.entry(name.to_owned()).or_insert_with(|| default.to_owned());
+        let first = self
+            .defaults
+            .entry(name.to_owned())
+            .or_insert_with(|| default.to_owned());
         if first != default {
-            self.other_defaults.insert((name.to_owned(), default.to_owned()));
+            self.other_defaults
+                .insert((name.to_owned(), default.to_owned()));
         }
     }
 }
 
 /// The name of the variable that stands for a prompt, such as `API_KEY` for `api-key`.
 fn variable_name(id: &str) -> String {
-    let name: String =
-        id.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
-    if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() { format!("INPUT_{name}") } else { name }
+    let name: String = id
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() {
+        format!("INPUT_{name}")
+    } else {
+        name
+    }
 }
 
 #[cfg(test)]
@@ -120,7 +139,12 @@ mod tests {
         ] {
             assert_eq!(found.convert(text), expected, "{text}");
         }
-        let texts = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<BTreeSet<_>>();
+        let texts = |items: &[&str]| {
+            items
+                .iter()
+                .map(|item| (*item).to_owned())
+                .collect::<BTreeSet<_>>()
+        };
         assert_eq!(
             found,
             FoundVariables {

@@ -1,5 +1,5 @@
-//! `toolcrib import mcp`: the servers of another MCP client. What cannot be converted is a comment, so that nothing is
-//! lost unseen.
+//! `toolcrib import mcp`: the servers of another MCP client. What cannot be converted is a comment,
+//! so that nothing is lost unseen.
 
 use std::path::Path;
 
@@ -14,11 +14,24 @@ use crate::call::{JsonObject, ToolName};
 /// Keys with a text that is the URL of a server.
 const URL_KEYS: [&str; 3] = ["url", "serverUrl", "httpUrl"];
 /// Keys of lists of tools, with the key of the manifest.
-const TOOL_LISTS: [(&str, &str); 3] =
-    [("includeTools", "include"), ("excludeTools", "exclude"), ("disabledTools", "exclude")];
+const TOOL_LISTS: [(&str, &str); 3] = [
+    ("includeTools", "include"),
+    ("excludeTools", "exclude"),
+    ("disabledTools", "exclude"),
+];
 /// Keys that are read elsewhere, or that say nothing about the server.
-const OTHER_KEYS: [&str; 10] =
-    ["command", "args", "env", "headers", "type", "transport", "disabled", "enabled", "name", "description"];
+const OTHER_KEYS: [&str; 10] = [
+    "command",
+    "args",
+    "env",
+    "headers",
+    "type",
+    "transport",
+    "disabled",
+    "enabled",
+    "name",
+    "description",
+];
 
 /// Prints the servers of the file as `mcp_servers`.
 pub(super) fn print_servers(file: &Path) -> Result<(), Failure> {
@@ -40,15 +53,22 @@ pub(super) fn print_servers(file: &Path) -> Result<(), Failure> {
     print_yaml(&json!({"mcp_servers": servers}))
 }
 
-/// The servers with their names in a manifest, and what a person must know about them. `None` if the settings have no
-/// servers.
+/// The servers with their names in a manifest, and what a person must know about them. `None` if
+/// the settings have no servers.
 fn convert_servers(root: &Value) -> Option<(JsonObject, Vec<String>)> {
     // VS Code has the same entries below `servers`, and some clients have no outer object.
-    let entries = ["mcpServers", "servers"].iter().find_map(|key| root.get(key)).unwrap_or(root);
-    let entries = entries.as_object().filter(|entries| entries.values().all(Value::is_object))?;
+    let entries = ["mcpServers", "servers"]
+        .iter()
+        .find_map(|key| root.get(key))
+        .unwrap_or(root);
+    let entries = entries
+        .as_object()
+        .filter(|entries| entries.values().all(Value::is_object))?;
     let (mut servers, mut comments) = (Map::new(), Vec::new());
     for (written, entry) in entries {
-        if entry.get("disabled") == Some(&Value::Bool(true)) || entry.get("enabled") == Some(&Value::Bool(false)) {
+        if entry.get("disabled") == Some(&Value::Bool(true))
+            || entry.get("enabled") == Some(&Value::Bool(false))
+        {
             comments.push(format!("left out: {written}: it is disabled"));
             continue;
         }
@@ -57,9 +77,13 @@ fn convert_servers(root: &Value) -> Option<(JsonObject, Vec<String>)> {
             Ok(mut server) => {
                 let name = distinct_name(written, &servers);
                 if name != *written {
-                    comments.push(format!("{name}: named `{written}` before; its tools begin with `{name}_`"));
+                    comments.push(format!(
+                        "{name}: named `{written}` before; its tools begin with `{name}_`"
+                    ));
                 }
-                let notes = describe_variables(&found, &root["inputs"]).into_iter().chain(describe_lost_keys(entry));
+                let notes = describe_variables(&found, &root["inputs"])
+                    .into_iter()
+                    .chain(describe_lost_keys(entry));
                 comments.extend(notes.map(|note| format!("{name}: {note}")));
                 let declared = declare_defaults(&found, &root["inputs"]);
                 if !declared.is_empty() {
@@ -76,9 +100,16 @@ fn convert_servers(root: &Value) -> Option<(JsonObject, Vec<String>)> {
 fn convert_server(entry: &Value, found: &mut FoundVariables) -> Result<JsonObject, String> {
     let mut server = Map::new();
     if let Some(command) = entry.get("command").and_then(Value::as_str) {
-        let arguments = entry.get("args").and_then(Value::as_array).into_iter().flatten().map(text_of);
-        let argv: Vec<String> =
-            std::iter::once(command.to_owned()).chain(arguments).map(|text| found.convert(&text)).collect();
+        let arguments = entry
+            .get("args")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .map(text_of);
+        let argv: Vec<String> = std::iter::once(command.to_owned())
+            .chain(arguments)
+            .map(|text| found.convert(&text))
+            .collect();
         server.insert("command".into(), argv.into());
         insert_texts(&mut server, "environment", entry.get("env"), found);
     } else if let Some(url) = URL_KEYS.iter().find_map(|key| entry.get(key)?.as_str()) {
@@ -93,7 +124,11 @@ fn convert_server(entry: &Value, found: &mut FoundVariables) -> Result<JsonObjec
         return Err("it has neither `command` nor `url`".into());
     }
     for (written, key) in TOOL_LISTS {
-        if let Some(tools) = entry.get(written).and_then(Value::as_array).filter(|tools| !tools.is_empty()) {
+        if let Some(tools) = entry
+            .get(written)
+            .and_then(Value::as_array)
+            .filter(|tools| !tools.is_empty())
+        {
             server.insert(key.into(), tools.clone().into());
         }
     }
@@ -101,10 +136,16 @@ fn convert_server(entry: &Value, found: &mut FoundVariables) -> Result<JsonObjec
 }
 
 /// Inserts the texts of an object below `key`, unless the object is empty.
-fn insert_texts(server: &mut JsonObject, key: &str, texts: Option<&Value>, found: &mut FoundVariables) {
+fn insert_texts(
+    server: &mut JsonObject,
+    key: &str,
+    texts: Option<&Value>,
+    found: &mut FoundVariables,
+) {
     let entries = texts.and_then(Value::as_object).into_iter().flatten();
-    let texts: JsonObject =
-        entries.map(|(name, value)| (name.clone(), found.convert(&text_of(value)).into())).collect();
+    let texts: JsonObject = entries
+        .map(|(name, value)| (name.clone(), found.convert(&text_of(value)).into()))
+        .collect();
     if !texts.is_empty() {
         server.insert(key.into(), texts.into());
     }
@@ -126,11 +167,17 @@ fn find_prompt<'i>(inputs: &'i Value, id: &str) -> Option<&'i Value> {
 fn declare_defaults(found: &FoundVariables, inputs: &Value) -> Vec<Value> {
     let mut defaults = found.defaults.clone();
     for (id, name) in &found.prompts {
-        if let Some(default) = find_prompt(inputs, id).and_then(|prompt| prompt["default"].as_str()) {
-            defaults.entry(name.clone()).or_insert_with(|| default.to_owned());
+        if let Some(default) = find_prompt(inputs, id).and_then(|prompt| prompt["default"].as_str())
+        {
+            defaults
+                .entry(name.clone())
+                .or_insert_with(|| default.to_owned());
         }
     }
-    defaults.into_iter().map(|(name, default)| json!({"name": name, "default": default})).collect()
+    defaults
+        .into_iter()
+        .map(|(name, default)| json!({"name": name, "default": default}))
+        .collect()
 }
 
 /// What a person must fill in, one sentence for each variable.
@@ -139,16 +186,24 @@ fn describe_variables(found: &FoundVariables, inputs: &Value) -> Vec<String> {
     for (id, name) in &found.prompts {
         let about = find_prompt(inputs, id).and_then(|prompt| prompt["description"].as_str());
         let about = about.map(|text| format!(" ({text})")).unwrap_or_default();
-        notes.push(format!("the other client asks a person for `{id}`{about}: set the environment variable {name}"));
+        notes.push(format!(
+            "the other client asks a person for `{id}`{about}: set the environment variable {name}"
+        ));
     }
     for (name, default) in &found.defaults {
-        notes.push(format!("{name} has the default `{default}`, which is declared below `env`"));
+        notes.push(format!(
+            "{name} has the default `{default}`, which is declared below `env`"
+        ));
     }
     for (name, default) in &found.other_defaults {
-        notes.push(format!("{name} has another default, `{default}`, which is lost: a variable has one default"));
+        notes.push(format!(
+            "{name} has another default, `{default}`, which is lost: a variable has one default"
+        ));
     }
     for content in &found.unknown {
-        notes.push(format!("only the other client knows `${{{content}}}`: replace it by its value"));
+        notes.push(format!(
+            "only the other client knows `${{{content}}}`: replace it by its value"
+        ));
     }
     notes
 }
@@ -156,22 +211,43 @@ fn describe_variables(found: &FoundVariables, inputs: &Value) -> Vec<String> {
 /// The keys of an entry that have no counterpart.
 fn describe_lost_keys(entry: &Value) -> Option<String> {
     let is_known = |key: &str| {
-        URL_KEYS.contains(&key) || OTHER_KEYS.contains(&key) || TOOL_LISTS.iter().any(|(written, _)| *written == key)
+        URL_KEYS.contains(&key)
+            || OTHER_KEYS.contains(&key)
+            || TOOL_LISTS.iter().any(|(written, _)| *written == key)
     };
-    let keys = entry.as_object()?.keys().filter(|key| !is_known(key)).map(|key| format!("`{key}`"));
+    let keys = entry
+        .as_object()?
+        .keys()
+        .filter(|key| !is_known(key))
+        .map(|key| format!("`{key}`"));
     let lost = keys.collect::<Vec<_>>().join(", ");
     (!lost.is_empty()).then(|| format!("left out, since a manifest has no such keys: {lost}"))
 }
 
 /// A name that a manifest accepts, and that no other server has.
 fn distinct_name(written: &str, servers: &JsonObject) -> String {
-    let plain: String =
-        written.chars().map(|c| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' }).collect();
+    let plain: String = written
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "_-.".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
     let plain: String = plain.trim_matches('.').chars().take(60).collect();
-    let name = if ToolName::parse(&plain).is_ok() { plain } else { "server".into() };
+    let name = if ToolName::parse(&plain).is_ok() {
+        plain
+    } else {
+        "server".into()
+    };
     // Without `_` before the number: the prefix of one server must not begin with that of another.
     let numbered = (2..).map(|number| format!("{name}{number}"));
-    std::iter::once(name.clone()).chain(numbered).find(|name| !servers.contains_key(name)).unwrap_or(name)
+    std::iter::once(name.clone())
+        .chain(numbered)
+        .find(|name| !servers.contains_key(name))
+        .unwrap_or(name)
 }
 
 #[cfg(test)]
@@ -198,11 +274,12 @@ mod tests {
                       "exclude": ["rm"]})
             )
         );
-        let entry =
-            json!({"type": "http", "url": "https://m.example/mcp", "headers": {"authorization": "Bearer ${KEY}"}});
+        let entry = json!({"type": "http", "url": "https://m.example/mcp", "headers": {"authorization": "Bearer ${KEY}"}});
         assert_eq!(
             converted(entry),
-            Ok(json!({"url": "https://m.example/mcp", "headers": {"authorization": "Bearer ${env:KEY}"}}))
+            Ok(
+                json!({"url": "https://m.example/mcp", "headers": {"authorization": "Bearer ${env:KEY}"}})
+            )
         );
         let old = json!({"type": "sse", "url": "https://m.example/sse"});
         assert!(converted(old).unwrap_err().contains("old HTTP+SSE"));
@@ -212,12 +289,14 @@ mod tests {
     #[test]
     fn equal_names_become_distinct() {
         let server = json!({"command": "x"});
-        let root =
-            json!({"mcpServers": {"my server": server, "my/server": server, "my_server": server, "...": server}});
+        let root = json!({"mcpServers": {"my server": server, "my/server": server, "my_server": server, "...": server}});
         let (servers, comments) = imported(root);
         let names: Vec<&String> = servers.as_object().unwrap().keys().collect();
         assert_eq!(names, ["my_server", "my_server2", "my_server3", "server"]);
-        assert_eq!(comments[1], "my_server2: named `my/server` before; its tools begin with `my_server2_`");
+        assert_eq!(
+            comments[1],
+            "my_server2: named `my/server` before; its tools begin with `my_server2_`"
+        );
         assert_eq!(comments.len(), 4);
     }
 
@@ -246,7 +325,8 @@ mod tests {
 
     #[test]
     fn disabled_servers_are_comments() {
-        let (servers, comments) = imported(json!({"a": {"disabled": true}, "b": {"enabled": false}, "c": {}}));
+        let (servers, comments) =
+            imported(json!({"a": {"disabled": true}, "b": {"enabled": false}, "c": {}}));
         assert_eq!((servers, comments.len()), (json!({}), 3));
     }
 }

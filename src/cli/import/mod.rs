@@ -1,7 +1,8 @@
 //! `toolcrib import`: prints a manifest made from another format.
 //!
 //! - `openapi.rs`: the operations of an OpenAPI document.
-//! - `mcp.rs`: the servers of another MCP client; `client_text.rs` converts the variables in their texts.
+//! - `mcp.rs`: the servers of another MCP client; `client_text.rs` converts the variables in their
+//!   texts.
 //! - `yaml.rs` writes YAML.
 
 mod client_text;
@@ -44,7 +45,9 @@ fn read_input(file: &Path) -> Result<String, Failure> {
     } else {
         std::fs::read_to_string(file)
     };
-    read.map_err(|error| Failure::Usage(format!("{}: {}", file.display(), describe_io_error(&error))))
+    read.map_err(|error| {
+        Failure::Usage(format!("{}: {}", file.display(), describe_io_error(&error)))
+    })
 }
 
 fn print_yaml(value: &Value) -> Result<(), Failure> {

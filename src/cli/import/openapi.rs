@@ -23,7 +23,8 @@ pub(in crate::cli) struct OpenapiArgs {
     /// A host besides that of the base URL which operations may name as their server.
     #[arg(long = "allow-host", value_name = "HOST")]
     allow_hosts: Vec<String>,
-    /// Operations to print: method and path, path, operationId or tag; `*` stands for any characters.
+    /// Operations to print: method and path, path, operationId or tag; `*` stands for any
+    /// characters.
     #[arg(long)]
     include: Vec<String>,
     /// Operations to leave out.
@@ -55,8 +56,13 @@ pub(super) fn print_openapi_tools(args: OpenapiArgs) -> Result<(), Failure> {
         start_timeout: Duration::ZERO,
     };
     let shown = args.file.display();
-    let Import { found, operations, left_out, warnings } =
-        read_document(&settings, &text).map_err(|message| Failure::Usage(format!("{shown}: {message}")))?;
+    let Import {
+        found,
+        operations,
+        left_out,
+        warnings,
+    } = read_document(&settings, &text)
+        .map_err(|message| Failure::Usage(format!("{shown}: {message}")))?;
     let mut left_out: Vec<String> = left_out
         .into_iter()
         .map(|left_out| format!("{}: {}", left_out.operation, name_options(&left_out.reason)))
@@ -66,7 +72,11 @@ pub(super) fn print_openapi_tools(args: OpenapiArgs) -> Result<(), Failure> {
         let input_schema = match compilable_schema(&operation.input_schema) {
             Ok(schema) => schema,
             Err(reason) => {
-                left_out.push(format!("{} {}: {reason}", operation.method.to_ascii_uppercase(), operation.path));
+                left_out.push(format!(
+                    "{} {}: {reason}",
+                    operation.method.to_ascii_uppercase(),
+                    operation.path
+                ));
                 continue;
             }
         };
@@ -86,10 +96,17 @@ pub(super) fn print_openapi_tools(args: OpenapiArgs) -> Result<(), Failure> {
         tools.insert(format!("{}{}", args.prefix, operation.name), tool);
     }
     if tools.is_empty() {
-        let reason = left_out.first().map_or("`--include` selects none of them", String::as_str);
-        return Err(Failure::Usage(format!("{shown}: none of its {found} operations becomes a tool: {reason}")));
+        let reason = left_out
+            .first()
+            .map_or("`--include` selects none of them", String::as_str);
+        return Err(Failure::Usage(format!(
+            "{shown}: none of its {found} operations becomes a tool: {reason}"
+        )));
     }
-    print_line(&format!("# {} of {found} operations of {shown}", tools.len()));
+    print_line(&format!(
+        "# {} of {found} operations of {shown}",
+        tools.len()
+    ));
     for line in warnings {
         print_line(&format!("# {line}"));
     }

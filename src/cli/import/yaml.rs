@@ -9,7 +9,9 @@ use serde_json::Value;
 /// A sentence, if the value cannot be written.
 pub(super) fn to_yaml(value: &Value) -> Result<String, String> {
     let mut text = String::new();
-    YamlEmitter::new(&mut text).dump(&yaml_node(value)).map_err(|error| format!("cannot write YAML: {error}"))?;
+    YamlEmitter::new(&mut text)
+        .dump(&yaml_node(value))
+        .map_err(|error| format!("cannot write YAML: {error}"))?;
     Ok(text.trim_start_matches("---\n").to_owned())
 }
 
@@ -26,7 +28,10 @@ fn yaml_node(value: &Value) -> Yaml<'_> {
         Value::Object(fields) => {
             let mut mapping = Mapping::new();
             for (name, value) in fields {
-                mapping.insert(Yaml::Value(Scalar::String(name.as_str().into())), yaml_node(value));
+                mapping.insert(
+                    Yaml::Value(Scalar::String(name.as_str().into())),
+                    yaml_node(value),
+                );
             }
             Yaml::Mapping(mapping)
         }

@@ -27,25 +27,42 @@ pub(super) fn run() -> Result<(), Failure> {
 
 /// Writes the files into `folder`. Returns one line for each file, and the next steps.
 fn write_files(folder: &Path) -> Result<Vec<String>, Failure> {
-    let exists = |name: &str| Failure::Failed(format!("toolcrib: {name} exists already; nothing was written"));
-    if let Some(name) = DEFAULT_MANIFESTS.into_iter().find(|name| folder.join(name).symlink_metadata().is_ok()) {
+    let exists = |name: &str| {
+        Failure::Failed(format!(
+            "toolcrib: {name} exists already; nothing was written"
+        ))
+    };
+    if let Some(name) = DEFAULT_MANIFESTS
+        .into_iter()
+        .find(|name| folder.join(name).symlink_metadata().is_ok())
+    {
         return Err(exists(name));
     }
     if !write_new(folder, DEFAULT_MANIFEST, NEW_MANIFEST)? {
         return Err(exists(DEFAULT_MANIFEST));
     }
-    let mut lines = vec![format!("{DEFAULT_MANIFEST}: written, with two tools and examples of others")];
+    let mut lines = vec![format!(
+        "{DEFAULT_MANIFEST}: written, with two tools and examples of others"
+    )];
     let schema = serde_json::to_string_pretty(&manifest::json_schema()).unwrap_or_default() + "\n";
     lines.push(match write_new(folder, SCHEMA_FILE, &schema)? {
         true => format!("{SCHEMA_FILE}: written; editors complete and check the manifest with it"),
         false => format!("{SCHEMA_FILE}: kept; toolcrib schema > {SCHEMA_FILE} makes it anew"),
     });
     if write_new(folder, ".gitignore", GITIGNORE)? {
-        lines.push(format!(".gitignore: written, with the ledger's files ({LEDGER_PATTERN})"));
+        lines.push(format!(
+            ".gitignore: written, with the ledger's files ({LEDGER_PATTERN})"
+        ));
     } else if !is_ignored(&folder.join(".gitignore")) {
-        lines.push(format!(".gitignore: kept; add {LEDGER_PATTERN} to it, the ledger's files"));
+        lines.push(format!(
+            ".gitignore: kept; add {LEDGER_PATTERN} to it, the ledger's files"
+        ));
     }
-    let next = ["toolcrib check", "toolcrib call word_count text=\"to be or not to be\"", "toolcrib serve"];
+    let next = [
+        "toolcrib check",
+        "toolcrib call word_count text=\"to be or not to be\"",
+        "toolcrib serve",
+    ];
     lines.push(format!("\nNext:\n  {}", next.join("\n  ")));
     Ok(lines)
 }
@@ -53,20 +70,30 @@ fn write_files(folder: &Path) -> Result<Vec<String>, Failure> {
 /// Writes a file that does not exist yet. Returns whether it did not exist.
 fn write_new(folder: &Path, name: &str, text: &str) -> Result<bool, Failure> {
     let path = folder.join(name);
-    let written = OpenOptions::new().write(true).create_new(true).open(&path).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
     match written {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(Failure::Failed(format!("toolcrib: {}: {}", path.display(), describe_io_error(&error)))),
+        Err(error) => Err(Failure::Failed(format!(
+            "toolcrib: {}: {}",
+            path.display(),
+            describe_io_error(&error)
+        ))),
     }
 }
 
 fn is_ignored(gitignore: &Path) -> bool {
     let text = std::fs::read_to_string(gitignore).unwrap_or_default();
-    text.lines().any(|line| [LEDGER_PATTERN, "*.db*", "toolcrib.*"].contains(&line.trim().trim_start_matches('/')))
+    text.lines().any(|line| {
+        [LEDGER_PATTERN, "*.db*", "toolcrib.*"].contains(&line.trim().trim_start_matches('/'))
+    })
 }
 
 #[cfg(test)]
@@ -82,7 +109,8 @@ mod tests {
         let path = folder.path().join(DEFAULT_MANIFEST);
         std::fs::write(&path, text).unwrap();
         std::fs::write(folder.path().join("mine.py"), "").unwrap();
-        let environment = Environment::from_iter([("SHOP_KEY", "not-a-real-value"), ("PATH", "/usr/bin:/bin")]);
+        let environment =
+            Environment::from_iter([("SHOP_KEY", "not-a-real-value"), ("PATH", "/usr/bin:/bin")]);
         let checked = check(&path, &ProcessInput::new(&environment), &HashMap::new());
         checked.findings.iter().map(ToString::to_string).collect()
     }
@@ -95,15 +123,22 @@ mod tests {
     #[test]
     fn commented_examples_have_no_findings() {
         let is_sentence = |line: &str| line.starts_with("# ") && !line.starts_with("#  ");
-        let lines = NEW_MANIFEST.lines().map(|line| match line.strip_prefix('#') {
-            Some(example) if !is_sentence(line) => example,
-            _ => line,
-        });
+        let lines = NEW_MANIFEST
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(example) if !is_sentence(line) => example,
+                _ => line,
+            });
         let used = lines.collect::<Vec<_>>().join("\n");
-        assert!(used.contains("\nmcp_servers:") && used.contains("\n  get_order:"), "{used}");
+        assert!(
+            used.contains("\nmcp_servers:") && used.contains("\n  get_order:"),
+            "{used}"
+        );
         // A server is pinned after it was listed for the first time.
-        let found: Vec<String> =
-            findings(&used).into_iter().filter(|line| !line.contains("[unpinned-server]")).collect();
+        let found: Vec<String> = findings(&used)
+            .into_iter()
+            .filter(|line| !line.contains("[unpinned-server]"))
+            .collect();
         assert_eq!(found, [""; 0]);
     }
 
@@ -111,14 +146,25 @@ mod tests {
     fn existing_files_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(".gitignore"), "target\n").unwrap();
-        let Ok(lines) = write_files(folder.path()) else { panic!("written") };
+        let Ok(lines) = write_files(folder.path()) else {
+            panic!("written")
+        };
         assert!(
-            lines.iter().any(|line| line == ".gitignore: kept; add toolcrib.db* to it, the ledger's files"),
+            lines
+                .iter()
+                .any(|line| line == ".gitignore: kept; add toolcrib.db* to it, the ledger's files"),
             "{lines:?}"
         );
-        assert_eq!(std::fs::read_to_string(folder.path().join(".gitignore")).unwrap(), "target\n");
+        assert_eq!(
+            std::fs::read_to_string(folder.path().join(".gitignore")).unwrap(),
+            "target\n"
+        );
         assert!(write_files(folder.path()).is_err());
-        std::fs::rename(folder.path().join("toolcrib.yaml"), folder.path().join("toolcrib.yml")).unwrap();
+        std::fs::rename(
+            folder.path().join("toolcrib.yaml"),
+            folder.path().join("toolcrib.yml"),
+        )
+        .unwrap();
         assert!(write_files(folder.path()).is_err());
         assert!(!folder.path().join("toolcrib.yaml").exists());
     }

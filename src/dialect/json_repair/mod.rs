@@ -1,9 +1,9 @@
-//! Reads the JSON that models write: strictly first, then with repairs that leave only one meaning. JSON with two
-//! possible meanings is refused, with a message that the model can act on.
+//! Reads the JSON that models write: strictly first, then with repairs that leave only one meaning.
+//! JSON with two possible meanings is refused, with a message that the model can act on.
 //!
-//! The library jsonrepair-rs makes the repairs, and guesses where the text is ambiguous. So its output is not
-//! trusted: `repair::compare_tokens` proves that it means the same as the original text. Then
-//! [`crate::call::json::parse_strict`] parses it.
+//! The library jsonrepair-rs makes the repairs, and guesses where the text is ambiguous. So its
+//! output is not trusted: `repair::compare_tokens` proves that it means the same as the original
+//! text. Then [`crate::call::json::parse_strict`] parses it.
 
 mod read;
 mod repair;
@@ -20,7 +20,8 @@ use crate::call::{JsonObject, UnreadableArguments};
 pub(in crate::dialect) use repair::find_extent;
 pub(in crate::dialect) use tokens::{TokenKind, Tokens};
 
-/// Whether some keys of a JSON text have quotes and others do not. Then it is unclear which texts are keys.
+/// Whether some keys of a JSON text have quotes and others do not. Then it is unclear which texts
+/// are keys.
 pub(in crate::dialect) fn has_mixed_keys(text: &str) -> bool {
     let tokens: Vec<_> = Tokens::new(text).map_while(Result::ok).collect();
     repair::find_odd_bare_key(text, &tokens).is_some()
@@ -35,26 +36,44 @@ pub struct Repaired {
     pub repairs: Vec<String>,
 }
 
-/// Reads the arguments of a call as an object. `cut_off`: the model stopped while it wrote them. `may_close`: missing
-/// closing brackets at the very end may be added. It must be false for a tool with effects.
+/// Reads the arguments of a call as an object. `cut_off`: the model stopped while it wrote them.
+/// `may_close`: missing closing brackets at the very end may be added. It must be false for a tool
+/// with effects.
 ///
 /// # Errors
-/// The arguments have two possible meanings, are not an object, or are incomplete for a tool with effects.
-pub fn read_arguments(raw: &RawArguments, cut_off: bool, may_close: bool) -> Result<Repaired, UnreadableArguments> {
+/// The arguments have two possible meanings, are not an object, or are incomplete for a tool with
+/// effects.
+pub fn read_arguments(
+    raw: &RawArguments,
+    cut_off: bool,
+    may_close: bool,
+) -> Result<Repaired, UnreadableArguments> {
     if cut_off && !may_close {
         return Err(UnreadableArguments::cut_off());
     }
     match raw {
-        RawArguments::Object(object) => Ok(Repaired { arguments: object.clone(), repairs: Vec::new() }),
-        RawArguments::Missing => Ok(Repaired { arguments: JsonObject::new(), repairs: Vec::new() }),
-        RawArguments::Other(Value::Null) => Ok(Repaired { arguments: JsonObject::new(), repairs: Vec::new() }),
+        RawArguments::Object(object) => Ok(Repaired {
+            arguments: object.clone(),
+            repairs: Vec::new(),
+        }),
+        RawArguments::Missing => Ok(Repaired {
+            arguments: JsonObject::new(),
+            repairs: Vec::new(),
+        }),
+        RawArguments::Other(Value::Null) => Ok(Repaired {
+            arguments: JsonObject::new(),
+            repairs: Vec::new(),
+        }),
         RawArguments::Other(other) => Err(UnreadableArguments::not_an_object(type_name(other))),
         RawArguments::Text(text) => {
             let mut repairs = BTreeSet::new();
             let arguments = read::read_object(text, may_close, &mut repairs)?;
             Ok(Repaired {
                 arguments,
-                repairs: repairs.into_iter().map(|repair| repair.describe().to_owned()).collect(),
+                repairs: repairs
+                    .into_iter()
+                    .map(|repair| repair.describe().to_owned())
+                    .collect(),
             })
         }
     }

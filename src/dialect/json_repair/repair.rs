@@ -37,8 +37,12 @@ impl Repair {
             Self::Comments => "comments in the arguments were left out",
             Self::TrailingCommas => "commas before closing brackets in the arguments were left out",
             Self::MissingCommas => "missing commas in the arguments were added",
-            Self::SurplusBrackets => "closing brackets after the end of the arguments were left out",
-            Self::MissingBrackets => "closing brackets missing at the end of the arguments were added",
+            Self::SurplusBrackets => {
+                "closing brackets after the end of the arguments were left out"
+            }
+            Self::MissingBrackets => {
+                "closing brackets missing at the end of the arguments were added"
+            }
         }
     }
 }
@@ -62,15 +66,26 @@ pub(super) enum NotFound {
     Fault(TokenFault),
 }
 
-/// Finds the only object in the text. Around it only a code fence, prose, or a second pair of its own brackets is
-/// allowed.
+/// Finds the only object in the text. Around it only a code fence, prose, or a second pair of its
+/// own brackets is allowed.
 pub(super) fn find_object(text: &str) -> Result<ObjectSpan, NotFound> {
     let start = text.find('{').ok_or(NotFound::NoObject)?;
-    let length =
-        find_extent(&text[start..]).map_err(|fault| NotFound::Fault(TokenFault { at: start + fault.at, ..fault }))?;
+    let length = find_extent(&text[start..]).map_err(|fault| {
+        NotFound::Fault(TokenFault {
+            at: start + fault.at,
+            ..fault
+        })
+    })?;
     let end = length.map_or(text.len(), |length| start + length);
     let (before, after) = (text[..start].trim(), text[end..].trim());
-    let found = |around| Ok(ObjectSpan { start, end, closed: length.is_some(), repair: around });
+    let found = |around| {
+        Ok(ObjectSpan {
+            start,
+            end,
+            closed: length.is_some(),
+            repair: around,
+        })
+    };
     if before.is_empty() && after.is_empty() {
         return found(None);
     }
@@ -85,7 +100,9 @@ pub(super) fn find_object(text: &str) -> Result<ObjectSpan, NotFound> {
         return Err(NotFound::Doubtful(text[..start].trim_end().len() - last));
     }
     if !is_prose_after(after) {
-        return Err(NotFound::Doubtful(end + text[end..].len() - text[end..].trim_start().len()));
+        return Err(NotFound::Doubtful(
+            end + text[end..].len() - text[end..].trim_start().len(),
+        ));
     }
     found(Some(Repair::Surroundings))
 }
@@ -103,8 +120,16 @@ pub(in crate::dialect) fn find_extent(text: &str) -> Result<Option<usize>, Token
 }
 
 /// Words that announce arguments. Any other word before a colon may be a key.
-const LABELS: [&str; 8] =
-    ["arguments", "args", "parameters", "params", "input", "action input", "json", "here is the json"];
+const LABELS: [&str; 8] = [
+    "arguments",
+    "args",
+    "parameters",
+    "params",
+    "input",
+    "action input",
+    "json",
+    "here is the json",
+];
 
 fn is_prose_before(text: &str) -> bool {
     let label = text.trim_end_matches([':', '=']).trim_end();
@@ -120,29 +145,50 @@ fn is_prose_before(text: &str) -> bool {
 
 fn is_prose_after(text: &str) -> bool {
     let starts_well = text.is_empty()
-        || text.starts_with(|c: char| c.is_alphabetic() || matches!(c, '`' | ')' | ';' | '(' | '<' | '#'))
+        || text.starts_with(|c: char| {
+            c.is_alphabetic() || matches!(c, '`' | ')' | ';' | '(' | '<' | '#')
+        })
         || text.starts_with("//")
         || text.starts_with("/*");
-    starts_well && !text.contains(['{', '}', '[', ']']) && !text.contains("\":") && !text.contains("':")
+    starts_well
+        && !text.contains(['{', '}', '[', ']'])
+        && !text.contains("\":")
+        && !text.contains("':")
 }
 
-/// The first comma or colon that no repair can explain. The guess of the library would hide this fault.
+/// The first comma or colon that no repair can explain. The guess of the library would hide this
+/// fault.
 pub(super) fn find_misplaced(original: &[Token<'_>]) -> Option<usize> {
     let is_misplaced = |pair: &&[Token<'_>]| match (&pair[0].kind, &pair[1].kind) {
         (TokenKind::Open(_) | TokenKind::Comma | TokenKind::Colon, TokenKind::Comma) => true,
         (before, TokenKind::Colon) => !matches!(before, TokenKind::Text(_)),
         _ => false,
     };
-    original.windows(2).find(is_misplaced).map(|pair| pair[1].range.start)
+    original
+        .windows(2)
+        .find(is_misplaced)
+        .map(|pair| pair[1].range.start)
 }
 
-/// The first unquoted key in a text that quotes other keys without need. Models do not mix styles like this. Such a
-/// text is more likely the result of unescaped quotes inside a string (`{"say": "", no: "", "to": ""}`).
+/// The first unquoted key in a text that quotes other keys without need. Models do not mix styles
+/// like this. Such a text is more likely the result of unescaped quotes inside a string
+/// (`{"say": "", no: "", "to": ""}`).
 pub(super) fn find_odd_bare_key(text: &str, original: &[Token<'_>]) -> Option<usize> {
-    let is_bare = |token: &Token<'_>| !text[token.range.start..].starts_with(['"', '\'', '“', '”', '‘', '’']);
+    let is_bare =
+        |token: &Token<'_>| !text[token.range.start..].starts_with(['"', '\'', '“', '”', '‘', '’']);
     let (mut bare, mut quoted) = (None, false);
     for pair in original.windows(2) {
-        let [token @ Token { kind: TokenKind::Text(key), .. }, Token { kind: TokenKind::Colon, .. }] = pair else {
+        let [
+            token @ Token {
+                kind: TokenKind::Text(key),
+                ..
+            },
+            Token {
+                kind: TokenKind::Colon,
+                ..
+            },
+        ] = pair
+        else {
             continue;
         };
         if is_bare(token) {
@@ -154,8 +200,9 @@ pub(super) fn find_odd_bare_key(text: &str, original: &[Token<'_>]) -> Option<us
     bare.filter(|_| quoted)
 }
 
-/// Compares the tokens of the repaired text with those of the original text. Brackets, texts, numbers and literals
-/// must be the same and in the same order. Only differences with one possible meaning are allowed.
+/// Compares the tokens of the repaired text with those of the original text. Brackets, texts,
+/// numbers and literals must be the same and in the same order. Only differences with one possible
+/// meaning are allowed.
 ///
 /// # Errors
 /// The position in the original text where the two differ.
@@ -174,22 +221,45 @@ pub(super) fn compare_tokens<'a>(
                 i += 1;
                 next = repaired.next();
             }
-            (Some(Token { kind: TokenKind::Comma, .. }), Some(Token { kind: TokenKind::Close(_), .. }))
-                if matches!(original.get(i + 1), Some(Token { kind: TokenKind::Close(_), .. }))
-                    && !matches!(before, Some(TokenKind::Comma | TokenKind::Open(_))) =>
+            (
+                Some(Token {
+                    kind: TokenKind::Comma,
+                    ..
+                }),
+                Some(Token {
+                    kind: TokenKind::Close(_),
+                    ..
+                }),
+            ) if matches!(
+                original.get(i + 1),
+                Some(Token {
+                    kind: TokenKind::Close(_),
+                    ..
+                })
+            ) && !matches!(before, Some(TokenKind::Comma | TokenKind::Open(_))) =>
             {
                 repairs.insert(Repair::TrailingCommas);
                 i += 1;
             }
-            (Some(_), Some(Token { kind: TokenKind::Comma, .. })) if is_comma_missing(before, &original[i..]) => {
+            (
+                Some(_),
+                Some(Token {
+                    kind: TokenKind::Comma,
+                    ..
+                }),
+            ) if is_comma_missing(before, &original[i..]) => {
                 repairs.insert(Repair::MissingCommas);
                 next = repaired.next();
             }
-            // A number or a literal at the end may be incomplete. After an opening bracket, a comma or a colon,
-            // something is certainly missing.
-            (None, Some(Token { kind: TokenKind::Close(_), .. }))
-                if may_close && matches!(before, Some(TokenKind::Text(_) | TokenKind::Close(_))) =>
-            {
+            // A number or a literal at the end may be incomplete. After an opening bracket, a comma
+            // or a colon, something is certainly missing.
+            (
+                None,
+                Some(Token {
+                    kind: TokenKind::Close(_),
+                    ..
+                }),
+            ) if may_close && matches!(before, Some(TokenKind::Text(_) | TokenKind::Close(_))) => {
                 repairs.insert(Repair::MissingBrackets);
                 next = repaired.next();
             }
@@ -198,13 +268,37 @@ pub(super) fn compare_tokens<'a>(
     }
 }
 
-/// Whether only a comma can be missing between `before` and what follows. After a text that is uncertain: its closing
-/// quote may belong inside the text.
+/// Whether only a comma can be missing between `before` and what follows. After a text that is
+/// uncertain: its closing quote may belong inside the text.
 fn is_comma_missing(before: Option<&TokenKind<'_>>, follows: &[Token<'_>]) -> bool {
-    let follows_key =
-        matches!(follows, [Token { kind: TokenKind::Text(_), .. }, Token { kind: TokenKind::Colon, .. }, ..]);
+    let follows_key = matches!(
+        follows,
+        [
+            Token {
+                kind: TokenKind::Text(_),
+                ..
+            },
+            Token {
+                kind: TokenKind::Colon,
+                ..
+            },
+            ..
+        ]
+    );
     match before {
-        Some(TokenKind::Close(_)) => follows_key || matches!(follows, [Token { kind: TokenKind::Open(_), .. }, ..]),
+        Some(TokenKind::Close(_)) => {
+            follows_key
+                || matches!(
+                    follows,
+                    [
+                        Token {
+                            kind: TokenKind::Open(_),
+                            ..
+                        },
+                        ..
+                    ]
+                )
+        }
         Some(TokenKind::Number(_) | TokenKind::Literal(_)) => follows_key,
         _ => false,
     }

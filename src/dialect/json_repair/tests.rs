@@ -11,7 +11,8 @@ fn repair(text: &str, may_close: bool) -> Result<Repaired, UnreadableArguments> 
 
 #[track_caller]
 fn assert_reads_as(text: &str, expected: Value) -> Vec<String> {
-    let repaired = repair(text, false).unwrap_or_else(|refused| panic!("{text}: {}", refused.detail));
+    let repaired =
+        repair(text, false).unwrap_or_else(|refused| panic!("{text}: {}", refused.detail));
     assert_eq!(Value::Object(repaired.arguments), expected, "{text}");
     repaired.repairs
 }
@@ -24,9 +25,16 @@ fn strict_json_needs_no_repair() {
         ("", json!({})),
         (" \n", json!({})),
         ("null", json!({})),
-        (r#"{"a": "it's \"so\" // no comment # none, True"}"#, json!({"a": "it's \"so\" // no comment # none, True"})),
+        (
+            r#"{"a": "it's \"so\" // no comment # none, True"}"#,
+            json!({"a": "it's \"so\" // no comment # none, True"}),
+        ),
     ] {
-        assert_eq!(assert_reads_as(text, expected), Vec::<String>::new(), "{text}");
+        assert_eq!(
+            assert_reads_as(text, expected),
+            Vec::<String>::new(),
+            "{text}"
+        );
     }
 }
 
@@ -34,26 +42,70 @@ fn strict_json_needs_no_repair() {
 fn unambiguous_json_is_repaired_and_reported() {
     for (text, expected, expected_repair) in [
         ("{'a': 'b \"c\"'}", json!({"a": "b \"c\""}), "single quotes"),
-        ("{'it': \"it's\", 'that': 'it\\'s'}", json!({"it": "it's", "that": "it's"}), "single quotes"),
+        (
+            "{'it': \"it's\", 'that': 'it\\'s'}",
+            json!({"it": "it's", "that": "it's"}),
+            "single quotes",
+        ),
         (r#"{"a": "it\'s"}"#, json!({"a": "it's"}), "was read as '"),
-        (r#"{"a": [1, 2,], "b": {"c": 3,},}"#, json!({"a": [1, 2], "b": {"c": 3}}), "before closing brackets"),
-        ("{\"a\": 1, // one\n \"b\": /* two */ 2 # done\n}", json!({"a": 1, "b": 2}), "comments"),
-        ("{a: 1, b_2: 'x', $c-d: null, 'e f': 2}", json!({"a": 1, "b_2": "x", "$c-d": null, "e f": 2}), "keys without"),
-        (r#"{"a": True, "b": [False, None]}"#, json!({"a": true, "b": [false, null]}), "True, False or None"),
-        ("{\"a\": \"one\ntwo\tthree\"}", json!({"a": "one\ntwo\tthree"}), "line ends or tabs"),
+        (
+            r#"{"a": [1, 2,], "b": {"c": 3,},}"#,
+            json!({"a": [1, 2], "b": {"c": 3}}),
+            "before closing brackets",
+        ),
+        (
+            "{\"a\": 1, // one\n \"b\": /* two */ 2 # done\n}",
+            json!({"a": 1, "b": 2}),
+            "comments",
+        ),
+        (
+            "{a: 1, b_2: 'x', $c-d: null, 'e f': 2}",
+            json!({"a": 1, "b_2": "x", "$c-d": null, "e f": 2}),
+            "keys without",
+        ),
+        (
+            r#"{"a": True, "b": [False, None]}"#,
+            json!({"a": true, "b": [false, null]}),
+            "True, False or None",
+        ),
+        (
+            "{\"a\": \"one\ntwo\tthree\"}",
+            json!({"a": "one\ntwo\tthree"}),
+            "line ends or tabs",
+        ),
         ("```json\n{\"a\": 1}\n```", json!({"a": 1}), "around"),
-        ("Here are the arguments:\n```\n{\"a\": 1}\n```\nShall I?", json!({"a": 1}), "around"),
+        (
+            "Here are the arguments:\n```\n{\"a\": 1}\n```\nShall I?",
+            json!({"a": 1}),
+            "around",
+        ),
         ("arguments: {\"a\": 1}", json!({"a": 1}), "around"),
-        (r#""{\"a\": \"b\\n\"}""#, json!({"a": "b\n"}), "inside a JSON string"),
+        (
+            r#""{\"a\": \"b\\n\"}""#,
+            json!({"a": "b\n"}),
+            "inside a JSON string",
+        ),
         (r#"'{"a": 1}'"#, json!({"a": 1}), "inside a JSON string"),
-        ("{“a”: “b \"c\" d”}", json!({"a": "b \"c\" d"}), "curly quotes"),
+        (
+            "{“a”: “b \"c\" d”}",
+            json!({"a": "b \"c\" d"}),
+            "curly quotes",
+        ),
         (
             r#"{"a": 1 "b": true "c": {} "d": [{} {}]}"#,
             json!({"a": 1, "b": true, "c": {}, "d": [{}, {}]}),
             "missing commas",
         ),
-        (r#"{"a": {"b": 1}}}"#, json!({"a": {"b": 1}}), "after the end"),
-        ("{'smile': '\\ud83d\\ude00 \\u00e9'}", json!({"smile": "😀 é"}), "single quotes"),
+        (
+            r#"{"a": {"b": 1}}}"#,
+            json!({"a": {"b": 1}}),
+            "after the end",
+        ),
+        (
+            "{'smile': '\\ud83d\\ude00 \\u00e9'}",
+            json!({"smile": "😀 é"}),
+            "single quotes",
+        ),
         (
             "{'url': 'http://x/y#z', 'c': 'a, b: {c}'}",
             json!({"url": "http://x/y#z", "c": "a, b: {c}"}),
@@ -61,7 +113,12 @@ fn unambiguous_json_is_repaired_and_reported() {
         ),
     ] {
         let repairs = assert_reads_as(text, expected);
-        assert!(repairs.iter().any(|sentence| sentence.contains(expected_repair)), "{text}: {repairs:?}");
+        assert!(
+            repairs
+                .iter()
+                .any(|sentence| sentence.contains(expected_repair)),
+            "{text}: {repairs:?}"
+        );
     }
 }
 
@@ -113,9 +170,20 @@ fn ambiguous_json_is_refused_with_its_position() {
         (r#"{"a": {"b": 1}"#, "line 1, column 15"),
     ] {
         let refused = repair(text, false).expect_err(text);
-        assert!(refused.detail.contains(position), "{text}: {}", refused.detail);
-        assert!(refused.correction.contains("Send the whole call again"), "{}", refused.correction);
-        assert!(repair(text, true).is_err() || text.ends_with("1}"), "{text}");
+        assert!(
+            refused.detail.contains(position),
+            "{text}: {}",
+            refused.detail
+        );
+        assert!(
+            refused.correction.contains("Send the whole call again"),
+            "{}",
+            refused.correction
+        );
+        assert!(
+            repair(text, true).is_err() || text.ends_with("1}"),
+            "{text}"
+        );
     }
 }
 
@@ -141,19 +209,49 @@ fn non_object_is_refused_with_its_type() {
         (RawArguments::Other(json!([])), "array"),
         (RawArguments::Other(json!(1.5)), "number"),
     ] {
-        assert!(read_arguments(&written, false, true).unwrap_err().detail.contains(kind), "{written:?}");
+        assert!(
+            read_arguments(&written, false, true)
+                .unwrap_err()
+                .detail
+                .contains(kind),
+            "{written:?}"
+        );
     }
-    assert!(repair("Oslo", true).unwrap_err().detail.contains("no JSON object in `Oslo`"));
-    for written in [RawArguments::Missing, RawArguments::Other(Value::Null), RawArguments::Object(JsonObject::new())] {
-        assert_eq!(read_arguments(&written, false, false).unwrap().arguments, JsonObject::new());
+    assert!(
+        repair("Oslo", true)
+            .unwrap_err()
+            .detail
+            .contains("no JSON object in `Oslo`")
+    );
+    for written in [
+        RawArguments::Missing,
+        RawArguments::Other(Value::Null),
+        RawArguments::Object(JsonObject::new()),
+    ] {
+        assert_eq!(
+            read_arguments(&written, false, false).unwrap().arguments,
+            JsonObject::new()
+        );
     }
 }
 
 #[test]
 fn missing_brackets_are_added_only_if_allowed() {
-    for text in [r#"{"a": {"b": "c""#, r#"{"a": [{"b": 1}"#, r#"{"a": "b""#, r#"{'a': ["x""#] {
-        let repaired = repair(text, true).unwrap_or_else(|refused| panic!("{text}: {}", refused.detail));
-        assert!(repaired.repairs.iter().any(|sentence| sentence.contains("missing at the end")), "{text}");
+    for text in [
+        r#"{"a": {"b": "c""#,
+        r#"{"a": [{"b": 1}"#,
+        r#"{"a": "b""#,
+        r#"{'a': ["x""#,
+    ] {
+        let repaired =
+            repair(text, true).unwrap_or_else(|refused| panic!("{text}: {}", refused.detail));
+        assert!(
+            repaired
+                .repairs
+                .iter()
+                .any(|sentence| sentence.contains("missing at the end")),
+            "{text}"
+        );
         assert!(repair(text, false).is_err(), "{text}");
     }
     for text in [
@@ -177,9 +275,17 @@ fn missing_brackets_are_added_only_if_allowed() {
 #[test]
 fn cut_off_arguments_are_refused_for_writes() {
     let object = json!({"a": 1}).as_object().cloned().unwrap();
-    for written in [RawArguments::Object(object), RawArguments::Text(r#"{"a": 1}"#.to_owned()), RawArguments::Missing] {
+    for written in [
+        RawArguments::Object(object),
+        RawArguments::Text(r#"{"a": 1}"#.to_owned()),
+        RawArguments::Missing,
+    ] {
         let refused = read_arguments(&written, true, false).unwrap_err();
-        assert!(refused.correction.contains("cut off"), "{}", refused.correction);
+        assert!(
+            refused.correction.contains("cut off"),
+            "{}",
+            refused.correction
+        );
         assert!(read_arguments(&written, true, true).is_ok());
     }
 }
@@ -187,13 +293,24 @@ fn cut_off_arguments_are_refused_for_writes() {
 #[test]
 fn large_and_deep_garbage_is_read_quickly() {
     let n = 1 << 18;
-    for unit in
-        ["{", "[", "\"", "'", "{'a':", "}", ",", "x ", "\\", "/*", "//", "#\n", "{\"a\": ", "“", "```", "{} ", ": "]
-    {
-        for text in [unit.repeat(n / unit.len()), format!("{{'a': 1, {}", unit.repeat(n / unit.len()))] {
+    for unit in [
+        "{", "[", "\"", "'", "{'a':", "}", ",", "x ", "\\", "/*", "//", "#\n", "{\"a\": ", "“",
+        "```", "{} ", ": ",
+    ] {
+        for text in [
+            unit.repeat(n / unit.len()),
+            format!("{{'a': 1, {}", unit.repeat(n / unit.len())),
+        ] {
             let start = Instant::now();
-            assert!(repair(&text, true).is_err() || (unit == "}" && text.starts_with('{')), "{unit}");
-            assert!(start.elapsed().as_secs() < 10, "{unit}: {:?}", start.elapsed());
+            assert!(
+                repair(&text, true).is_err() || (unit == "}" && text.starts_with('{')),
+                "{unit}"
+            );
+            assert!(
+                start.elapsed().as_secs() < 10,
+                "{unit}: {:?}",
+                start.elapsed()
+            );
         }
     }
     for text in [
@@ -208,7 +325,12 @@ fn large_and_deep_garbage_is_read_quickly() {
         assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
     }
     let (open, close) = (r#"{"a":"#.repeat(200), "}".repeat(200));
-    assert!(repair(&format!("{open}1,{close}"), true).unwrap_err().detail.contains("128"));
+    assert!(
+        repair(&format!("{open}1,{close}"), true)
+            .unwrap_err()
+            .detail
+            .contains("128")
+    );
 }
 
 /// Values whose texts are plain words, so that each word shows where it came from in the input.
@@ -223,7 +345,8 @@ fn plain_value() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(3, 16, 4, move |inner| {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            proptest::collection::btree_map(word, inner, 0..4).prop_map(|map| map.into_iter().collect::<Value>()),
+            proptest::collection::btree_map(word, inner, 0..4)
+                .prop_map(|map| map.into_iter().collect::<Value>()),
         ]
     })
 }
@@ -249,12 +372,17 @@ fn contents(value: &Value, into: &mut Vec<String>) {
 fn sloppy(value: &Value) -> String {
     match value {
         Value::Object(map) => {
-            let members: Vec<String> = map.iter().map(|(key, value)| format!("'{key}': {}", sloppy(value))).collect();
+            let members: Vec<String> = map
+                .iter()
+                .map(|(key, value)| format!("'{key}': {}", sloppy(value)))
+                .collect();
             format!("{{{},}} // object\n", members.join(" ,\n")).replace("{,}", "{}")
         }
-        Value::Array(items) => {
-            format!("[{}, ]", items.iter().map(sloppy).collect::<Vec<_>>().join(",")).replace("[, ]", "[]")
-        }
+        Value::Array(items) => format!(
+            "[{}, ]",
+            items.iter().map(sloppy).collect::<Vec<_>>().join(",")
+        )
+        .replace("[, ]", "[]"),
         Value::String(text) => format!("'{text}'"),
         Value::Bool(true) => "True".to_owned(),
         Value::Bool(false) => "False".to_owned(),
@@ -264,7 +392,8 @@ fn sloppy(value: &Value) -> String {
 }
 
 proptest! {
-    /// Texts with unescaped quotes are refused, unless the result is strict JSON with another meaning.
+    /// Texts with unescaped quotes are refused, unless the result is strict JSON with another
+    /// meaning.
     #[test]
     fn quotes_inside_strings_never_become_structure(
         texts in proptest::collection::vec(proptest::collection::vec(
@@ -329,7 +458,8 @@ proptest! {
 
 #[test]
 fn brackets_may_nest_128_levels() {
-    let read = |depth: usize| super::tokens::Tokens::new(&"[".repeat(depth)).all(|token| token.is_ok());
+    let read =
+        |depth: usize| super::tokens::Tokens::new(&"[".repeat(depth)).all(|token| token.is_ok());
     assert!(read(128) && !read(129));
 }
 
@@ -337,9 +467,20 @@ fn brackets_may_nest_128_levels() {
 fn invalid_bare_keys_are_named() {
     for word in ["true", "false", "null", "True", "None", "1"] {
         let refused = repair(&format!("{{{word}: 1}}"), true).unwrap_err();
-        assert!(refused.detail.contains(&format!("{word} is neither in quotes")), "{}", refused.detail);
+        assert!(
+            refused
+                .detail
+                .contains(&format!("{word} is neither in quotes")),
+            "{}",
+            refused.detail
+        );
     }
-    assert!(repair("{\"a\": \"\u{1}\"}", true).unwrap_err().detail.contains("control character"));
+    assert!(
+        repair("{\"a\": \"\u{1}\"}", true)
+            .unwrap_err()
+            .detail
+            .contains("control character")
+    );
 }
 
 #[test]
@@ -350,11 +491,23 @@ fn valid_escapes_are_not_a_repair() {
 
 #[test]
 fn text_possibly_within_object_is_refused() {
-    for before in ["see [1] then ", "\"k\": v then ", "'k': v then ", "one, ", "a \" "] {
-        assert!(repair(&format!("{before}{{\"a\": 1}}"), true).is_err(), "{before}");
+    for before in [
+        "see [1] then ",
+        "\"k\": v then ",
+        "'k': v then ",
+        "one, ",
+        "a \" ",
+    ] {
+        assert!(
+            repair(&format!("{before}{{\"a\": 1}}"), true).is_err(),
+            "{before}"
+        );
     }
     for after in [" and [2]", " then \"k\": 2", " then 'k': 2", " = 2", " , 2"] {
-        assert!(repair(&format!("{{\"a\": 1}}{after}"), true).is_err(), "{after}");
+        assert!(
+            repair(&format!("{{\"a\": 1}}{after}"), true).is_err(),
+            "{after}"
+        );
     }
     assert!(repair("Here it is: {\"a\": 1} as you asked.", true).is_ok());
 }

@@ -1,5 +1,5 @@
-//! Splits a text that should be JSON into tokens, each with one meaning. It knows no grammar: the parser checks the
-//! order of the tokens.
+//! Splits a text that should be JSON into tokens, each with one meaning. It knows no grammar: the
+//! parser checks the order of the tokens.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -52,13 +52,20 @@ pub(in crate::dialect) struct TokenFault {
 impl TokenFault {
     /// Whether the fault is a missing end, which shows only at the end of the text.
     pub(in crate::dialect) fn is_endless(&self) -> bool {
-        matches!(self.kind, FaultKind::EndlessText | FaultKind::EndlessComment)
+        matches!(
+            self.kind,
+            FaultKind::EndlessText | FaultKind::EndlessComment
+        )
     }
 
     /// Whether more text could have corrected the fault, because the text ends within this token.
     pub(in crate::dialect) fn is_at_end(&self, text: &str) -> bool {
-        let part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '-' | '+' | '.' | '\\' | '/');
-        self.is_endless() || text.get(self.at..).is_some_and(|rest| rest.chars().all(part))
+        let part =
+            |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '-' | '+' | '.' | '\\' | '/');
+        self.is_endless()
+            || text
+                .get(self.at..)
+                .is_some_and(|rest| rest.chars().all(part))
     }
 }
 
@@ -97,7 +104,14 @@ pub(in crate::dialect) struct Tokens<'a> {
 
 impl<'a> Tokens<'a> {
     pub(in crate::dialect) fn new(text: &'a str) -> Self {
-        Self { text, at: 0, depth: 0, key_may_follow: false, ends_in_comment: false, repairs: BTreeSet::new() }
+        Self {
+            text,
+            at: 0,
+            depth: 0,
+            key_may_follow: false,
+            ends_in_comment: false,
+            repairs: BTreeSet::new(),
+        }
     }
 
     /// The number of open brackets after the last token.
@@ -142,15 +156,17 @@ impl<'a> Tokens<'a> {
             }
             ',' => TokenKind::Comma,
             ':' => TokenKind::Colon,
-            '"' | '\'' | '“' | '”' | '‘' | '’' => return self.read_quoted(first).map(TokenKind::Text),
+            '"' | '\'' | '“' | '”' | '‘' | '’' => {
+                return self.read_quoted(first).map(TokenKind::Text);
+            }
             _ => return self.read_bare(first),
         };
         self.at += first.len_utf8();
         Ok(kind)
     }
 
-    /// Reads a quoted text. It ends at the first quote that can end it. If the text has unescaped quotes inside, the
-    /// token after that quote is misplaced, and the text is refused for that.
+    /// Reads a quoted text. It ends at the first quote that can end it. If the text has unescaped
+    /// quotes inside, the token after that quote is misplaced, and the text is refused for that.
     fn read_quoted(&mut self, opening: char) -> Result<Cow<'a, str>, FaultKind> {
         let closing: &[char] = match opening {
             '“' | '”' => &['“', '”'],
@@ -164,13 +180,17 @@ impl<'a> Tokens<'a> {
         let mut at = start;
         let mut raw_line_end = false;
         loop {
-            let next = self.text[at..].chars().next().ok_or(FaultKind::EndlessText)?;
+            let next = self.text[at..]
+                .chars()
+                .next()
+                .ok_or(FaultKind::EndlessText)?;
             if closing.contains(&next) {
                 self.at = at + next.len_utf8();
                 break;
             }
             if next == '\\' {
-                let (character, length) = read_escape(&self.text[at..]).inspect_err(|_| self.at = at)?;
+                let (character, length) =
+                    read_escape(&self.text[at..]).inspect_err(|_| self.at = at)?;
                 if self.text[at..].starts_with("\\'") {
                     self.repairs.insert(Repair::Escapes);
                 }
@@ -227,7 +247,9 @@ impl<'a> Tokens<'a> {
                     _ => "null",
                 })
             }
-            _ if !is_key && word.len() < 400 && serde_json::from_str::<Number>(word).is_ok() => TokenKind::Number(word),
+            _ if !is_key && word.len() < 400 && serde_json::from_str::<Number>(word).is_ok() => {
+                TokenKind::Number(word)
+            }
             _ if is_key && is_identifier(word) => {
                 self.repairs.insert(Repair::BareKeys);
                 TokenKind::Text(Cow::Borrowed(word))
@@ -253,7 +275,10 @@ impl<'a> Iterator for Tokens<'a> {
         Some(match kind {
             Ok(kind) => {
                 self.key_may_follow = matches!(kind, TokenKind::Open(b'{') | TokenKind::Comma);
-                Ok(Token { kind, range: start..self.at })
+                Ok(Token {
+                    kind,
+                    range: start..self.at,
+                })
             }
             Err(what) => {
                 let at = self.at;
@@ -264,8 +289,9 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// Reads one escape and its length, from the backslash on. An escape that JSON does not know is refused, because the
-/// backslash may be meant literally (`\d`, `C:\dir`). Only `\'` has one meaning.
+/// Reads one escape and its length, from the backslash on. An escape that JSON does not know is
+/// refused, because the backslash may be meant literally (`\d`, `C:\dir`). Only `\'` has one
+/// meaning.
 fn read_escape(text: &str) -> Result<(char, usize), FaultKind> {
     let unknown = |length: usize| FaultKind::Escape(text.chars().take(length).collect());
     let simple = match text[1..].chars().next() {
@@ -286,7 +312,9 @@ fn read_escape(text: &str) -> Result<(char, usize), FaultKind> {
 fn read_unicode_escape(text: &str) -> Option<(char, usize)> {
     let unit = |from: usize| {
         let hex = text.get(from..from + 6)?.strip_prefix("\\u")?;
-        hex.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u16::from_str_radix(hex, 16).ok())?
+        hex.bytes()
+            .all(|b| b.is_ascii_hexdigit())
+            .then(|| u16::from_str_radix(hex, 16).ok())?
     };
     let first = unit(0)?;
     if let Some(single) = char::from_u32(first.into()) {
@@ -299,6 +327,8 @@ fn read_unicode_escape(text: &str) -> Option<(char, usize)> {
 /// Whether the word can be a key without quotes.
 pub(super) fn is_identifier(word: &str) -> bool {
     word.starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '$')
-        && word.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '$' | '-'))
+        && word
+            .chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, '_' | '$' | '-'))
         && !matches!(word, "true" | "false" | "null" | "True" | "False" | "None")
 }

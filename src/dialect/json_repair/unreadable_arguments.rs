@@ -12,8 +12,12 @@ const RESEND_ADVICE: &str = "Send the whole call again, with the arguments as on
 
 impl UnreadableArguments {
     fn new(what: String, advice: &str) -> Self {
-        let correction = format!("The arguments could not be read, so the tool did not run: {what}. {advice}");
-        Self { detail: what, correction }
+        let correction =
+            format!("The arguments could not be read, so the tool did not run: {what}. {advice}");
+        Self {
+            detail: what,
+            correction,
+        }
     }
 
     pub(super) fn cut_off() -> Self {
@@ -37,12 +41,19 @@ impl UnreadableArguments {
 
     pub(super) fn no_object(text: &str) -> Self {
         let shown: String = text.trim().chars().take(2 * CONTEXT_CHARS).collect();
-        Self::new(format!("there is no JSON object in `{shown}`"), RESEND_ADVICE)
+        Self::new(
+            format!("there is no JSON object in `{shown}`"),
+            RESEND_ADVICE,
+        )
     }
 
     pub(super) fn unclosed(text: &str) -> Self {
         let text = text.trim_end();
-        Self::at_position(text, text.len(), "the text ends before the JSON object does")
+        Self::at_position(
+            text,
+            text.len(),
+            "the text ends before the JSON object does",
+        )
     }
 
     pub(super) fn from_strict_error(error: &serde_json::Error) -> Self {
@@ -50,29 +61,42 @@ impl UnreadableArguments {
     }
 
     pub(super) fn at_position(text: &str, at: usize, what: &str) -> Self {
-        Self::new(format!("{what}: {}", describe_position(text, at)), RESEND_ADVICE)
+        Self::new(
+            format!("{what}: {}", describe_position(text, at)),
+            RESEND_ADVICE,
+        )
     }
 
     pub(super) fn from_fault(text: &str, fault: &TokenFault) -> Self {
         let at = describe_position(text, fault.at);
         match &fault.kind {
-            FaultKind::EndlessText => Self::new(format!("the text that begins here never ends: {at}"), RESEND_ADVICE),
-            FaultKind::EndlessComment => {
-                Self::new(format!("the comment that begins here never ends: {at}"), RESEND_ADVICE)
-            }
+            FaultKind::EndlessText => Self::new(
+                format!("the text that begins here never ends: {at}"),
+                RESEND_ADVICE,
+            ),
+            FaultKind::EndlessComment => Self::new(
+                format!("the comment that begins here never ends: {at}"),
+                RESEND_ADVICE,
+            ),
             FaultKind::Escape(escape) => Self::new(
                 format!("{escape} is not a JSON escape: {at}"),
                 "Send the whole call again, with every backslash inside a text written twice.",
             ),
-            FaultKind::Control(c) => {
-                Self::new(format!("the control character {} must be escaped: {at}", c.escape_unicode()), RESEND_ADVICE)
-            }
+            FaultKind::Control(c) => Self::new(
+                format!(
+                    "the control character {} must be escaped: {at}",
+                    c.escape_unicode()
+                ),
+                RESEND_ADVICE,
+            ),
             FaultKind::Word(word) => Self::new(
                 format!("{word} is neither in quotes nor a number, true, false or null: {at}"),
                 "Send the whole call again. If this belongs to a text, put that text in double quotes and write every \
                  quote inside it as \\\".",
             ),
-            FaultKind::Character(c) => Self::new(format!("{c} is not allowed here: {at}"), RESEND_ADVICE),
+            FaultKind::Character(c) => {
+                Self::new(format!("{c} is not allowed here: {at}"), RESEND_ADVICE)
+            }
             FaultKind::TooDeep => Self::new(
                 "more than 128 brackets are open inside each other".to_owned(),
                 "Send the call again with arguments that are nested less deeply.",
@@ -87,8 +111,18 @@ fn describe_position(text: &str, at: usize) -> String {
     let line = before.matches('\n').count() + 1;
     let this_line = before.rsplit('\n').next().unwrap_or_default();
     let column = this_line.chars().count() + 1;
-    let skip = before.char_indices().rev().nth(CONTEXT_CHARS - 1).map_or(0, |(i, _)| i);
-    let ahead = after.char_indices().nth(CONTEXT_CHARS).map_or(after.len(), |(i, _)| i);
+    let skip = before
+        .char_indices()
+        .rev()
+        .nth(CONTEXT_CHARS - 1)
+        .map_or(0, |(i, _)| i);
+    let ahead = after
+        .char_indices()
+        .nth(CONTEXT_CHARS)
+        .map_or(after.len(), |(i, _)| i);
     let shown = format!("{}{}", &before[skip..], &after[..ahead]);
-    format!("line {line}, column {column}, in `{}`", shown.replace(['\n', '\r'], " "))
+    format!(
+        "line {line}, column {column}, in `{}`",
+        shown.replace(['\n', '\r'], " ")
+    )
 }

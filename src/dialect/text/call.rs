@@ -10,10 +10,27 @@ use crate::dialect::message::{RawArguments, TextSyntax, ToolCall};
 
 /// The keys of a tool's name.
 const NAME_KEYS: [&str; 5] = ["tool_name", "tool", "name", "action", "function"];
-const ARGUMENT_KEYS: [&str; 8] =
-    ["args", "arguments", "parameters", "params", "input", "tool_input", "tool_args", "action_input"];
+const ARGUMENT_KEYS: [&str; 8] = [
+    "args",
+    "arguments",
+    "parameters",
+    "params",
+    "input",
+    "tool_input",
+    "tool_args",
+    "action_input",
+];
 /// Further keys that a call may have where only its keys show that it is a call.
-const OTHER_KEYS: [&str; 8] = ["id", "type", "index", "tool_call_id", "call_id", "thought", "thoughts", "reasoning"];
+const OTHER_KEYS: [&str; 8] = [
+    "id",
+    "type",
+    "index",
+    "tool_call_id",
+    "call_id",
+    "thought",
+    "thoughts",
+    "reasoning",
+];
 
 /// The result of reading a piece of text.
 #[derive(Default)]
@@ -28,9 +45,12 @@ pub(super) struct ReadResult {
     pub(super) wasted_bytes: usize,
 }
 
-/// Names that mean "no call" (ReAct). `final_answer` is not included, because real tools have this name.
+/// Names that mean "no call" (ReAct). `final_answer` is not included, because real tools have this
+/// name.
 pub(in crate::dialect) fn is_reserved_action(name: &str) -> bool {
-    ["none", "n/a", "final answer", "finish"].iter().any(|word| name.eq_ignore_ascii_case(word))
+    ["none", "n/a", "final answer", "finish"]
+        .iter()
+        .any(|word| name.eq_ignore_ascii_case(word))
 }
 
 /// Classifies the arguments of a call.
@@ -57,11 +77,14 @@ pub(super) fn read_whole_text(text: &str) -> Option<Vec<ParsedCall>> {
     let text = text.trim();
     let parsed = read_calls(text, TextSyntax::Bare);
     let rest = &text[parsed.length..];
-    parsed.calls.filter(|_| rest.bytes().all(|b| b.is_ascii_whitespace() || matches!(b, b'}' | b']')))
+    parsed.calls.filter(|_| {
+        rest.bytes()
+            .all(|b| b.is_ascii_whitespace() || matches!(b, b'}' | b']'))
+    })
 }
 
-/// Reads consecutive calls. In a fence or without any mark, every JSON value must look like a call; otherwise none is
-/// a call.
+/// Reads consecutive calls. In a fence or without any mark, every JSON value must look like a call;
+/// otherwise none is a call.
 pub(super) fn read_calls(text: &str, syntax: TextSyntax) -> ReadResult {
     let mut all = ReadResult::default();
     loop {
@@ -87,18 +110,31 @@ fn read_call(text: &str, syntax: TextSyntax) -> ReadResult {
     let (closed, end, wasted_bytes) = match json_repair::find_extent(text) {
         Ok(Some(end)) => (true, end, 0),
         Ok(None) => (false, find_broken_end(text, syntax), text.len()),
-        Err(fault) => (false, find_broken_end(text, syntax), if fault.is_endless() { text.len() } else { fault.at }),
+        Err(fault) => (
+            false,
+            find_broken_end(text, syntax),
+            if fault.is_endless() {
+                text.len()
+            } else {
+                fault.at
+            },
+        ),
     };
     let body = &text[..end];
     let calls = match parse_strict(body.as_bytes()) {
         Ok(value) => calls_in_value(value, syntax),
         Err(_) => call_in_broken_json(body, syntax, !closed && is_cut_off(body, end == text.len())),
     };
-    ReadResult { calls, length: end, is_broken: !closed, wasted_bytes }
+    ReadResult {
+        calls,
+        length: end,
+        is_broken: !closed,
+        wasted_bytes,
+    }
 }
 
-/// Whether the text was cut off: brackets are open at the end, or it is the last piece and its last token is
-/// incomplete.
+/// Whether the text was cut off: brackets are open at the end, or it is the last piece and its last
+/// token is incomplete.
 pub(super) fn is_cut_off(body: &str, is_last: bool) -> bool {
     match json_repair::find_extent(body) {
         Ok(end) => end.is_none(),
@@ -121,8 +157,10 @@ pub(super) fn calls_in_value(value: Value, syntax: TextSyntax) -> Option<Vec<Par
     let is_explicit = matches!(syntax, TextSyntax::Marked | TextSyntax::Tagged);
     match value {
         Value::Array(items) => {
-            let all: Option<Vec<Vec<ParsedCall>>> =
-                items.into_iter().map(|item| calls_in_value(item, syntax)).collect();
+            let all: Option<Vec<Vec<ParsedCall>>> = items
+                .into_iter()
+                .map(|item| calls_in_value(item, syntax))
+                .collect();
             all.map(|all| all.into_iter().flatten().collect())
                 .filter(|all: &Vec<ParsedCall>| is_explicit || !all.is_empty())
         }
@@ -130,7 +168,13 @@ pub(super) fn calls_in_value(value: Value, syntax: TextSyntax) -> Option<Vec<Par
             Some(calls @ Value::Array(_)) => calls_in_value(calls, syntax),
             _ => calls_in_object(object, syntax),
         },
-        _ => is_explicit.then(|| vec![Err(malformed_call(syntax, None, "it is not a JSON object".to_owned()))]),
+        _ => is_explicit.then(|| {
+            vec![Err(malformed_call(
+                syntax,
+                None,
+                "it is not a JSON object".to_owned(),
+            ))]
+        }),
     }
 }
 
@@ -146,36 +190,61 @@ fn calls_in_object(mut object: JsonObject, syntax: TextSyntax) -> Option<Vec<Par
         Err(what) => return Some(vec![Err(malformed_call(syntax, None, what))]),
     };
     let is_explicit = matches!(syntax, TextSyntax::Marked | TextSyntax::Tagged);
-    let Some(named) = members[name].1.as_str().filter(|named| is_explicit || is_plausible_name(named)) else {
+    let Some(named) = members[name]
+        .1
+        .as_str()
+        .filter(|named| is_explicit || is_plausible_name(named))
+    else {
         let what = format!("{} is not a tool's name", members[name].0);
         return is_explicit.then(|| vec![Err(malformed_call(syntax, None, what))]);
     };
     if is_reserved_action(named) && !is_explicit {
         return Some(Vec::new());
     }
-    let arguments = arguments.map_or(RawArguments::Missing, |at| classify_arguments(members[at].1.clone()));
+    let arguments = arguments.map_or(RawArguments::Missing, |at| {
+        classify_arguments(members[at].1.clone())
+    });
     let is_plausible = match &arguments {
         RawArguments::Other(_) => false,
-        RawArguments::Text(text) => members[name].0 == "action" || text.trim_start().starts_with('{'),
+        RawArguments::Text(text) => {
+            members[name].0 == "action" || text.trim_start().starts_with('{')
+        }
         RawArguments::Object(_) | RawArguments::Missing => true,
     };
-    (is_explicit || is_plausible)
-        .then(|| vec![Ok(ToolCall { id: None, name: named.to_owned(), arguments, cut_off: false, doubtful: false })])
+    (is_explicit || is_plausible).then(|| {
+        vec![Ok(ToolCall {
+            id: None,
+            name: named.to_owned(),
+            arguments,
+            cut_off: false,
+            doubtful: false,
+        })]
+    })
 }
 
 /// Decides which key holds the name and which the arguments. `None` if this is not a call.
-fn assign_roles(keys: &[&str], syntax: TextSyntax) -> Option<Result<(usize, Option<usize>), String>> {
+fn assign_roles(
+    keys: &[&str],
+    syntax: TextSyntax,
+) -> Option<Result<(usize, Option<usize>), String>> {
     let is_explicit = matches!(syntax, TextSyntax::Marked | TextSyntax::Tagged);
-    let among = |words: &[&str]| -> Vec<usize> { (0..keys.len()).filter(|i| words.contains(&keys[*i])).collect() };
-    // `action` and `function` are names only if no better key exists. A tool may have such parameters beside its
-    // arguments.
+    let among = |words: &[&str]| -> Vec<usize> {
+        (0..keys.len())
+            .filter(|i| words.contains(&keys[*i]))
+            .collect()
+    };
+    // `action` and `function` are names only if no better key exists. A tool may have such
+    // parameters beside its arguments.
     let mut names = among(&NAME_KEYS[..3]);
     if names.is_empty() {
         names = among(&NAME_KEYS[3..]);
     }
     let arguments = among(&ARGUMENT_KEYS);
-    let is_known = |key: &&str| NAME_KEYS.contains(key) || ARGUMENT_KEYS.contains(key) || OTHER_KEYS.contains(key);
-    // Without arguments, only `tool_name` identifies a call. Other JSON also has keys such as `name` and `action`.
+    let is_known = |key: &&str| {
+        NAME_KEYS.contains(key) || ARGUMENT_KEYS.contains(key) || OTHER_KEYS.contains(key)
+    };
+    // Without arguments, only `tool_name` identifies a call. Other JSON also has keys such as
+    // `name` and `action`.
     let is_call = match arguments.len() {
         0 => names.iter().all(|name| keys[*name] == NAME_KEYS[0]),
         many => many == 1,
@@ -187,28 +256,47 @@ fn assign_roles(keys: &[&str], syntax: TextSyntax) -> Option<Result<(usize, Opti
         ([], _) => Err("it has no key name with the tool's name".to_owned()),
         ([name], []) => Ok((*name, None)),
         ([name], [arguments]) => Ok((*name, Some(*arguments))),
-        ([_], [one, other, ..]) => Err(format!("it has arguments twice, as {} and as {}", keys[*one], keys[*other])),
-        ([one, other, ..], _) => Err(format!("it names a tool twice, as {} and as {}", keys[*one], keys[*other])),
+        ([_], [one, other, ..]) => Err(format!(
+            "it has arguments twice, as {} and as {}",
+            keys[*one], keys[*other]
+        )),
+        ([one, other, ..], _) => Err(format!(
+            "it names a tool twice, as {} and as {}",
+            keys[*one], keys[*other]
+        )),
     })
 }
 
 fn is_plausible_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= 128 && (is_reserved_action(name) || !name.contains(char::is_whitespace))
+    !name.is_empty()
+        && name.len() <= 128
+        && (is_reserved_action(name) || !name.contains(char::is_whitespace))
 }
 
-/// Reads the call from a body that is not strict JSON. Its arguments stay as the model wrote them, because the tool
-/// decides which repairs are allowed.
-fn call_in_broken_json(mut body: &str, syntax: TextSyntax, cut_off: bool) -> Option<Vec<ParsedCall>> {
+/// Reads the call from a body that is not strict JSON. Its arguments stay as the model wrote them,
+/// because the tool decides which repairs are allowed.
+fn call_in_broken_json(
+    mut body: &str,
+    syntax: TextSyntax,
+    cut_off: bool,
+) -> Option<Vec<ParsedCall>> {
     let is_explicit = matches!(syntax, TextSyntax::Marked | TextSyntax::Tagged);
     let mut members = split_members(body);
     // Unwraps OpenAI's wrapper once only: a text may nest such wrappers without end.
-    if let Some((_, function)) = members.iter().find(|(key, value)| key == "function" && value.starts_with('{')) {
+    if let Some((_, function)) = members
+        .iter()
+        .find(|(key, value)| key == "function" && value.starts_with('{'))
+    {
         body = *function;
         members = split_members(body);
     }
     let malformed = |name: Option<String>| {
-        let unreadable = json_repair::read_arguments(&RawArguments::Text(body.to_owned()), false, false).err();
-        let what = unreadable.map_or_else(|| "it is not one JSON object".to_owned(), |unreadable| unreadable.detail);
+        let unreadable =
+            json_repair::read_arguments(&RawArguments::Text(body.to_owned()), false, false).err();
+        let what = unreadable.map_or_else(
+            || "it is not one JSON object".to_owned(),
+            |unreadable| unreadable.detail,
+        );
         Err(malformed_call(syntax, name, what))
     };
     let keys: Vec<&str> = members.iter().map(|(key, _)| key.as_str()).collect();
@@ -217,7 +305,9 @@ fn call_in_broken_json(mut body: &str, syntax: TextSyntax, cut_off: bool) -> Opt
         Some(Err(_)) => return Some(vec![malformed(None)]),
         None => return None,
     };
-    let Some(name) = parse_single_string(members[name].1).filter(|name| is_explicit || is_plausible_name(name)) else {
+    let Some(name) =
+        parse_single_string(members[name].1).filter(|name| is_explicit || is_plausible_name(name))
+    else {
         return is_explicit.then(|| vec![malformed(None)]);
     };
     if is_reserved_action(&name) && !is_explicit {
@@ -232,11 +322,18 @@ fn call_in_broken_json(mut body: &str, syntax: TextSyntax, cut_off: bool) -> Opt
         None if cut_off => RawArguments::Missing,
         None => return Some(vec![malformed(Some(name))]),
     };
-    Some(vec![Ok(ToolCall { id: None, name, arguments, cut_off, doubtful: false })])
+    Some(vec![Ok(ToolCall {
+        id: None,
+        name,
+        arguments,
+        cut_off,
+        doubtful: false,
+    })])
 }
 
-/// The members of the object at the start of the text, as far as they can be separated: each key with its raw value.
-/// If reading stops inside a value, that value contains the whole remaining text.
+/// The members of the object at the start of the text, as far as they can be separated: each key
+/// with its raw value. If reading stops inside a value, that value contains the whole remaining
+/// text.
 fn split_members(text: &str) -> Vec<(String, &str)> {
     let mut found = Vec::new();
     let mut tokens = Tokens::new(text);
@@ -249,7 +346,9 @@ fn split_members(text: &str) -> Vec<(String, &str)> {
             TokenKind::Text(key) => key.into_owned(),
             _ => break,
         };
-        let Some(Ok(colon)) = tokens.next() else { break };
+        let Some(Ok(colon)) = tokens.next() else {
+            break;
+        };
         if colon.kind != TokenKind::Colon {
             break;
         }
@@ -257,13 +356,18 @@ fn split_members(text: &str) -> Vec<(String, &str)> {
         let mut end = start;
         let ended = loop {
             match tokens.next() {
-                Some(Ok(token)) if token.kind == TokenKind::Comma && tokens.depth() == 1 => break true,
+                Some(Ok(token)) if token.kind == TokenKind::Comma && tokens.depth() == 1 => {
+                    break true;
+                }
                 Some(Ok(_)) if tokens.depth() == 0 => break true,
                 Some(Ok(token)) => end = token.range.end,
                 None | Some(Err(_)) => break false,
             }
         };
-        found.push((key, text[start..if ended { end } else { text.len() }].trim()));
+        found.push((
+            key,
+            text[start..if ended { end } else { text.len() }].trim(),
+        ));
         if !ended {
             break;
         }

@@ -6,8 +6,8 @@ use crate::dialect::blocks;
 use crate::dialect::found_calls::tool_name;
 use crate::dialect::message::{Message, TextSyntax, ToolReply};
 
-/// The message to append: one message of the user with the results in the order of the calls, in the syntax of the
-/// calls. Empty for a message without calls.
+/// The message to append: one message of the user with the results in the order of the calls, in
+/// the syntax of the calls. Empty for a message without calls.
 pub fn write_reply(message: &Message, replies: &[ToolReply<'_>]) -> Vec<Value> {
     let several = replies.len() > 1;
     let texts: Vec<String> = message
@@ -26,14 +26,29 @@ pub fn write_reply(message: &Message, replies: &[ToolReply<'_>]) -> Vec<Value> {
     vec![json!({"role": "user", "content": texts.join(between)})]
 }
 
-fn format_reply(syntax: TextSyntax, name: Option<&str>, reply: ToolReply<'_>, several: bool) -> String {
+fn format_reply(
+    syntax: TextSyntax,
+    name: Option<&str>,
+    reply: ToolReply<'_>,
+    several: bool,
+) -> String {
     let text = &*blocks::result_as_text(&reply);
     let shown = name.unwrap_or("unreadable call");
     match syntax {
-        TextSyntax::Marked => format!("[TOOL_RESULT]{}[/TOOL_RESULT]", as_json(name, text, reply.is_error)),
-        TextSyntax::Tagged => format!("<tool_response>\n{}\n</tool_response>", as_json(name, text, reply.is_error)),
+        TextSyntax::Marked => format!(
+            "[TOOL_RESULT]{}[/TOOL_RESULT]",
+            as_json(name, text, reply.is_error)
+        ),
+        TextSyntax::Tagged => format!(
+            "<tool_response>\n{}\n</tool_response>",
+            as_json(name, text, reply.is_error)
+        ),
         TextSyntax::React => {
-            let name = if several { format!("{shown}: ") } else { String::new() };
+            let name = if several {
+                format!("{shown}: ")
+            } else {
+                String::new()
+            };
             let error = if reply.is_error { "Error: " } else { "" };
             format!("Observation: {name}{error}{text}")
         }
@@ -47,7 +62,10 @@ fn format_reply(syntax: TextSyntax, name: Option<&str>, reply: ToolReply<'_>, se
 /// One line of JSON. The markers in it are escaped, so a tool's output cannot end the block.
 fn as_json(name: Option<&str>, text: &str, is_error: bool) -> String {
     let name = Value::from(name);
-    let text = Value::from(text).to_string().replace("[/", "[\\/").replace("</", "<\\/");
+    let text = Value::from(text)
+        .to_string()
+        .replace("[/", "[\\/")
+        .replace("</", "<\\/");
     let key = if is_error { "error" } else { "content" };
     format!("{{\"name\": {name}, \"{key}\": {text}}}")
 }

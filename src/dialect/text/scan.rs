@@ -11,10 +11,21 @@ pub(super) struct ScannedText {
     pub(super) warnings: Vec<String>,
 }
 
-/// The marks of explicit calls: begin, end, and the mark with which a model begins an invented result.
+/// The marks of explicit calls: begin, end, and the mark with which a model begins an invented
+/// result.
 const CALL_MARKS: [(TextSyntax, &str, &str, &str); 2] = [
-    (TextSyntax::Marked, "[TOOL_CALL]", "[/TOOL_CALL]", "[TOOL_RESULT]"),
-    (TextSyntax::Tagged, "<tool_call>", "</tool_call>", "<tool_response>"),
+    (
+        TextSyntax::Marked,
+        "[TOOL_CALL]",
+        "[/TOOL_CALL]",
+        "[TOOL_RESULT]",
+    ),
+    (
+        TextSyntax::Tagged,
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_response>",
+    ),
 ];
 
 /// Scans the text.
@@ -29,12 +40,18 @@ pub(super) fn scan_text(text: &str) -> ScannedText {
         found: ScannedText::default(),
     };
     while scanner.position < text.len() {
-        if scanner.broken_calls >= MAX_BROKEN_CALLS || scanner.wasted_bytes / MAX_BROKEN_CALLS > text.len() {
-            scanner.found.warnings.push("too much of the text is broken JSON; the rest was not read".to_owned());
+        if scanner.broken_calls >= MAX_BROKEN_CALLS
+            || scanner.wasted_bytes / MAX_BROKEN_CALLS > text.len()
+        {
+            scanner
+                .found
+                .warnings
+                .push("too much of the text is broken JSON; the rest was not read".to_owned());
             break;
         }
         if !scanner.step() {
-            let invented = "the text after the calls was not read: the model made up a result there";
+            let invented =
+                "the text after the calls was not read: the model made up a result there";
             scanner.found.warnings.push(invented.to_owned());
             break;
         }
@@ -69,7 +86,9 @@ impl Scanner<'_> {
                     self.add_calls(TextSyntax::React, react::read_action(rest));
                     return true;
                 }
-                Some((react::Label::Observation, _)) if self.has_call_in(TextSyntax::React) => return false,
+                Some((react::Label::Observation, _)) if self.has_call_in(TextSyntax::React) => {
+                    return false;
+                }
                 Some((react::Label::FinalAnswer, _)) => self.in_final_answer = true,
                 _ => {}
             }
@@ -83,7 +102,10 @@ impl Scanner<'_> {
                 return false;
             }
         }
-        let next = rest.char_indices().skip(1).find(|(i, c)| matches!(c, '[' | '<') || rest[..*i].ends_with('\n'));
+        let next = rest
+            .char_indices()
+            .skip(1)
+            .find(|(i, c)| matches!(c, '[' | '<') || rest[..*i].ends_with('\n'));
         self.position += next.map_or(rest.len(), |(i, _)| i);
         true
     }
@@ -97,13 +119,17 @@ impl Scanner<'_> {
         let Some(calls) = parsed.calls else { return };
         let malformed = calls.iter().filter(|call| call.is_err()).count();
         self.broken_calls += malformed.max(usize::from(parsed.is_broken));
-        self.found.calls.extend(calls.into_iter().map(|call| (syntax, call)));
+        self.found
+            .calls
+            .extend(calls.into_iter().map(|call| (syntax, call)));
         self.position += parsed.length;
     }
 
     /// A line of backticks opens or closes a fence.
     fn read_fence(&mut self) {
-        let line = self.text[self.position..].find('\n').map_or(self.text.len() - self.position, |end| end + 1);
+        let line = self.text[self.position..]
+            .find('\n')
+            .map_or(self.text.len() - self.position, |end| end + 1);
         self.position += line;
         self.in_fence = !self.in_fence;
         if !self.in_fence {
@@ -117,24 +143,34 @@ impl Scanner<'_> {
     fn read_marked_call(&mut self, syntax: TextSyntax, begin: &str) {
         self.position += begin.len();
         let body = skip_fence_opening(&self.text[self.position..]);
-        let is_mark =
-            CALL_MARKS.iter().any(|(_, begin, end, _)| starts_with_mark(body, begin) || starts_with_mark(body, end));
+        let is_mark = CALL_MARKS
+            .iter()
+            .any(|(_, begin, end, _)| starts_with_mark(body, begin) || starts_with_mark(body, end));
         if !is_mark && body.starts_with(['{', '[']) {
             self.position = self.text.len() - body.len();
             return self.add_calls(syntax, read_calls(body, syntax));
         }
-        // There is no JSON after the mark. If the end mark follows before another call begins, this is a failed call.
-        // Otherwise the text only mentions the mark.
+        // There is no JSON after the mark. If the end mark follows before another call begins, this
+        // is a failed call. Otherwise the text only mentions the mark.
         let what = if body.is_empty() {
             "the text ends where the call should begin"
-        } else if find_end_mark(&body[..find_begin_mark(body).unwrap_or(body.len())], syntax).is_some() {
+        } else if find_end_mark(&body[..find_begin_mark(body).unwrap_or(body.len())], syntax)
+            .is_some()
+        {
             "there is no JSON object after its mark"
         } else {
             return;
         };
         let calls = Some(vec![Err(malformed_call(syntax, None, what.to_owned()))]);
         let length = self.text.len() - body.len() - self.position;
-        self.add_calls(syntax, ReadResult { calls, length, ..ReadResult::default() });
+        self.add_calls(
+            syntax,
+            ReadResult {
+                calls,
+                length,
+                ..ReadResult::default()
+            },
+        );
     }
 }
 
@@ -142,27 +178,42 @@ impl Scanner<'_> {
 pub(super) fn skip_fence_opening(text: &str) -> &str {
     let text = text.trim_start();
     match text.strip_prefix("```") {
-        Some(fenced) => fenced.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').trim_start(),
+        Some(fenced) => fenced
+            .trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_')
+            .trim_start(),
         None => text,
     }
 }
 
 /// The first position of the end mark of this syntax.
 pub(super) fn find_end_mark(text: &str, syntax: TextSyntax) -> Option<usize> {
-    let (_, _, end, _) = CALL_MARKS.into_iter().find(|(other, ..)| *other == syntax)?;
+    let (_, _, end, _) = CALL_MARKS
+        .into_iter()
+        .find(|(other, ..)| *other == syntax)?;
     find_mark(text, |here| starts_with_mark(here, end))
 }
 
 /// The first position of a mark that begins a call.
 pub(super) fn find_begin_mark(text: &str) -> Option<usize> {
-    find_mark(text, |here| CALL_MARKS.iter().any(|(_, begin, ..)| starts_with_mark(here, begin)))
+    find_mark(text, |here| {
+        CALL_MARKS
+            .iter()
+            .any(|(_, begin, ..)| starts_with_mark(here, begin))
+    })
 }
 
 fn find_mark(text: &str, is_here: impl Fn(&str) -> bool) -> Option<usize> {
-    let mut candidates = text.bytes().enumerate().filter(|(_, b)| matches!(b, b'[' | b'<'));
-    candidates.find(|(i, _)| is_here(&text[*i..])).map(|(i, _)| i)
+    let mut candidates = text
+        .bytes()
+        .enumerate()
+        .filter(|(_, b)| matches!(b, b'[' | b'<'));
+    candidates
+        .find(|(i, _)| is_here(&text[*i..]))
+        .map(|(i, _)| i)
 }
 
 fn starts_with_mark(text: &str, mark: &str) -> bool {
-    text.as_bytes().get(..mark.len()).is_some_and(|start| start.eq_ignore_ascii_case(mark.as_bytes()))
+    text.as_bytes()
+        .get(..mark.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(mark.as_bytes()))
 }

@@ -8,7 +8,8 @@ use crate::call::{Content, Resource};
 use crate::dialect::json_repair;
 use crate::dialect::message::ToolReply;
 
-/// The calls as (name, arguments, cut off), with arguments as they are read for a tool without effects.
+/// The calls as (name, arguments, cut off), with arguments as they are read for a tool without
+/// effects.
 #[track_caller]
 fn calls(text: &str) -> Vec<(String, Value, bool)> {
     let read = read_text(text);
@@ -17,8 +18,10 @@ fn calls(text: &str) -> Vec<(String, Value, bool)> {
         let call = call.unwrap_or_else(|malformed| panic!("{text}: {}", malformed.fault));
         assert_eq!(call.id, None);
         let repaired = json_repair::read_arguments(&call.arguments, call.cut_off, true);
-        let arguments =
-            repaired.map_or_else(|refused| Value::String(refused.detail), |repaired| repaired.arguments.into());
+        let arguments = repaired.map_or_else(
+            |refused| Value::String(refused.detail),
+            |repaired| repaired.arguments.into(),
+        );
         (call.name, arguments, call.cut_off)
     };
     read.calls.into_iter().map(call).collect()
@@ -30,26 +33,48 @@ fn weather() -> Vec<(String, Value, bool)> {
 
 #[track_caller]
 fn malformed_calls(text: &str) -> Vec<MalformedCall> {
-    read_text(text).calls.into_iter().filter_map(Result::err).collect()
+    read_text(text)
+        .calls
+        .into_iter()
+        .filter_map(Result::err)
+        .collect()
 }
 
 #[test]
 fn every_syntax_of_a_call_is_read() {
     for (syntax, text) in [
-        (TextSyntax::Marked, r#"[TOOL_CALL]{"name": "get_weather", "args": {"city": "Oslo"}}[/TOOL_CALL]"#),
+        (
+            TextSyntax::Marked,
+            r#"[TOOL_CALL]{"name": "get_weather", "args": {"city": "Oslo"}}[/TOOL_CALL]"#,
+        ),
         (
             TextSyntax::Marked,
             "Let me see.\n[TOOL_CALL]\n{\"tool\": \"get_weather\", \"parameters\": {\"city\": \"Oslo\"}}\n[/TOOL_CALL]\nWait.",
         ),
-        (TextSyntax::Marked, r#"[tool_call]{"tool_name": "get_weather", "input": {"city": "Oslo"}}[/tool_call]"#),
+        (
+            TextSyntax::Marked,
+            r#"[tool_call]{"tool_name": "get_weather", "input": {"city": "Oslo"}}[/tool_call]"#,
+        ),
         (
             TextSyntax::Marked,
             "[TOOL_CALL]```json\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}\n```[/TOOL_CALL]",
         ),
-        (TextSyntax::Marked, r#"[TOOL_CALL]{"name": "get_weather", "args": {"city": "Oslo"}}}[/TOOL_CALL]"#),
-        (TextSyntax::Marked, r#"[TOOL_CALL]{'name': 'get_weather', 'args': {'city': 'Oslo',}}[/TOOL_CALL]"#),
-        (TextSyntax::Marked, r#"[TOOL_CALL]{name: "get_weather", args: {city: "Oslo"}}[/TOOL_CALL]"#),
-        (TextSyntax::Marked, r#"[TOOL_CALL]{"name": "get_weather", "args": "{\"city\": \"Oslo\"}"}[/TOOL_CALL]"#),
+        (
+            TextSyntax::Marked,
+            r#"[TOOL_CALL]{"name": "get_weather", "args": {"city": "Oslo"}}}[/TOOL_CALL]"#,
+        ),
+        (
+            TextSyntax::Marked,
+            r#"[TOOL_CALL]{'name': 'get_weather', 'args': {'city': 'Oslo',}}[/TOOL_CALL]"#,
+        ),
+        (
+            TextSyntax::Marked,
+            r#"[TOOL_CALL]{name: "get_weather", args: {city: "Oslo"}}[/TOOL_CALL]"#,
+        ),
+        (
+            TextSyntax::Marked,
+            r#"[TOOL_CALL]{"name": "get_weather", "args": "{\"city\": \"Oslo\"}"}[/TOOL_CALL]"#,
+        ),
         (
             TextSyntax::Marked,
             r#"[TOOL_CALL]{"function": {"name": "get_weather", "arguments": "{\"city\": \"Oslo\"}"}}[/TOOL_CALL]"#,
@@ -63,7 +88,10 @@ fn every_syntax_of_a_call_is_read() {
             r#"[TOOL_CALL]{"name": "get_weather", "args": {"city": "Oslo"}, "why": "asked"}[/TOOL_CALL]"#,
         ),
         // A stop sequence removed the end mark; the call is complete.
-        (TextSyntax::Marked, r#"[TOOL_CALL]{"name": "get_weather", "args": {"city": "Oslo"}}"#),
+        (
+            TextSyntax::Marked,
+            r#"[TOOL_CALL]{"name": "get_weather", "args": {"city": "Oslo"}}"#,
+        ),
         (
             TextSyntax::Marked,
             "I write [TOOL_CALL] now.\n[TOOL_CALL]{\"name\": \"get_weather\", \"args\": {\"city\": \"Oslo\"}}[/TOOL_CALL]",
@@ -76,23 +104,38 @@ fn every_syntax_of_a_call_is_read() {
             TextSyntax::Marked,
             "<think>\nI could [TOOL_CALL]{\"name\": \"delete\"}[/TOOL_CALL].\n</think>\n[TOOL_CALL]{\"name\": \"get_weather\", \"args\": {\"city\": \"Oslo\"}}[/TOOL_CALL]",
         ),
-        (TextSyntax::Bare, "<think></think>\n\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}"),
+        (
+            TextSyntax::Bare,
+            "<think></think>\n\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}",
+        ),
         (
             TextSyntax::Tagged,
             "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>",
         ),
-        (TextSyntax::Tagged, r#"<tool_call>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]</tool_call>"#),
-        (TextSyntax::React, "Thought: I look.\nAction: get_weather\nAction Input: {\"city\": \"Oslo\"}"),
+        (
+            TextSyntax::Tagged,
+            r#"<tool_call>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]</tool_call>"#,
+        ),
+        (
+            TextSyntax::React,
+            "Thought: I look.\nAction: get_weather\nAction Input: {\"city\": \"Oslo\"}",
+        ),
         (
             TextSyntax::React,
             "Action: get_weather\nAction Input: {\"city\": \"Oslo\"}\nObservation: 40 degrees\nFinal Answer: hot",
         ),
-        (TextSyntax::React, "**Action:** `get_weather`\n**Action Input:** {\"city\": \"Oslo\"}"),
+        (
+            TextSyntax::React,
+            "**Action:** `get_weather`\n**Action Input:** {\"city\": \"Oslo\"}",
+        ),
         (
             TextSyntax::React,
             "Action: get_weather\nAction Input:\n```json\n{\n  \"city\": \"Oslo\"\n}\n```\nObservation:",
         ),
-        (TextSyntax::React, "action: get_weather\naction input: {'city': 'Oslo'}\n\nThat should do."),
+        (
+            TextSyntax::React,
+            "action: get_weather\naction input: {'city': 'Oslo'}\n\nThat should do.",
+        ),
         (
             TextSyntax::React,
             "Action:\n```json\n{\"action\": \"get_weather\", \"action_input\": {\"city\": \"Oslo\"}}\n```\nObservation: x",
@@ -101,19 +144,46 @@ fn every_syntax_of_a_call_is_read() {
             TextSyntax::Fenced,
             "I call it:\n```json\n{\"tool_name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}\n```\nThen we see.",
         ),
-        (TextSyntax::Fenced, "```\n{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Oslo\"}}\n```"),
-        (TextSyntax::Fenced, "```tool_call\n[{\"name\": \"get_weather\", \"args\": {\"city\": \"Oslo\"}}]\n```"),
-        (TextSyntax::Fenced, "```json\n{'tool': 'get_weather', 'args': {'city': 'Oslo'}}\n```"),
-        (TextSyntax::Bare, r#"{"tool_name": "get_weather", "arguments": {"city": "Oslo"}}"#),
-        (TextSyntax::Bare, r#" {"name": "get_weather", "parameters": {"city": "Oslo"}} "#),
-        (TextSyntax::Bare, r#"[{"name": "get_weather", "arguments": {"city": "Oslo"}}]"#),
+        (
+            TextSyntax::Fenced,
+            "```\n{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Oslo\"}}\n```",
+        ),
+        (
+            TextSyntax::Fenced,
+            "```tool_call\n[{\"name\": \"get_weather\", \"args\": {\"city\": \"Oslo\"}}]\n```",
+        ),
+        (
+            TextSyntax::Fenced,
+            "```json\n{'tool': 'get_weather', 'args': {'city': 'Oslo'}}\n```",
+        ),
+        (
+            TextSyntax::Bare,
+            r#"{"tool_name": "get_weather", "arguments": {"city": "Oslo"}}"#,
+        ),
+        (
+            TextSyntax::Bare,
+            r#" {"name": "get_weather", "parameters": {"city": "Oslo"}} "#,
+        ),
+        (
+            TextSyntax::Bare,
+            r#"[{"name": "get_weather", "arguments": {"city": "Oslo"}}]"#,
+        ),
         (
             TextSyntax::Bare,
             r#"{"tool_calls": [{"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\": \"Oslo\"}"}}]}"#,
         ),
-        (TextSyntax::Bare, r#"{"function": {"name": "get_weather", "arguments": {"city": "Oslo"}}}"#),
-        (TextSyntax::Bare, r#"{"action": "get_weather", "action_input": {"city": "Oslo"}}"#),
-        (TextSyntax::Bare, r#"{'tool_name': 'get_weather', 'arguments': {'city': 'Oslo'}}"#),
+        (
+            TextSyntax::Bare,
+            r#"{"function": {"name": "get_weather", "arguments": {"city": "Oslo"}}}"#,
+        ),
+        (
+            TextSyntax::Bare,
+            r#"{"action": "get_weather", "action_input": {"city": "Oslo"}}"#,
+        ),
+        (
+            TextSyntax::Bare,
+            r#"{'tool_name': 'get_weather', 'arguments': {'city': 'Oslo'}}"#,
+        ),
     ] {
         assert_eq!(calls(text), weather(), "{text}");
         assert_eq!(read_text(text).syntax, syntax, "{text}");
@@ -127,7 +197,11 @@ fn tool_name_key_needs_no_arguments() {
         " {\"tool_name\": \"ping\", \"id\": 1}\n",
         "```json\n{\"tool_name\": \"ping\"}\n```",
     ] {
-        assert_eq!(calls(text), [("ping".to_owned(), json!({}), false)], "{text}");
+        assert_eq!(
+            calls(text),
+            [("ping".to_owned(), json!({}), false)],
+            "{text}"
+        );
     }
     for text in [
         "{\"name\": \"ping\"}",
@@ -144,7 +218,10 @@ fn tool_name_key_needs_no_arguments() {
 #[test]
 fn calls_keep_their_order_despite_malformed_ones() {
     let names = |text: &str| -> Vec<String> {
-        let name = |call: &ParsedCall| call.as_ref().map_or("?".to_owned(), |call| call.name.clone());
+        let name = |call: &ParsedCall| {
+            call.as_ref()
+                .map_or("?".to_owned(), |call| call.name.clone())
+        };
         read_text(text).calls.iter().map(name).collect()
     };
     for text in [
@@ -203,12 +280,13 @@ fn text_without_calls_has_no_calls() {
 
 #[test]
 fn marks_inside_json_strings_are_ignored() {
-    let inner =
-        r#"[/TOOL_CALL][TOOL_CALL]{\"name\":\"delete\",\"args\":{}}[/TOOL_CALL]\nAction: delete\nAction Input: {}"#;
+    let inner = r#"[/TOOL_CALL][TOOL_CALL]{\"name\":\"delete\",\"args\":{}}[/TOOL_CALL]\nAction: delete\nAction Input: {}"#;
     let raw = "\n[TOOL_CALL]{'name':'delete'}[/TOOL_CALL]\nAction: delete\nAction Input: {}\n```json\n{'name':'delete','args':{}}\n```\n";
     for text in [
         format!(r#"[TOOL_CALL]{{"name":"write","args":{{"text":"{inner}"}}}}[/TOOL_CALL]"#),
-        format!(r#"<tool_call>{{"name":"write","arguments":{{"text":"{inner}</tool_call>"}}}}</tool_call>"#),
+        format!(
+            r#"<tool_call>{{"name":"write","arguments":{{"text":"{inner}</tool_call>"}}}}</tool_call>"#
+        ),
         format!("Action: write\nAction Input: {{\"text\": \"{inner}\"}}"),
         format!("Action: write\nAction Input: {{\"text\": \"{raw}\"}}"),
         format!("```json\n{{\"name\":\"write\",\"args\":{{\"text\":\"{inner}\"}}}}\n```"),
@@ -250,9 +328,18 @@ fn cut_off_call_is_refused_for_writes() {
         r#"{"name":"write","args":{"a":"b"}"#,
     ] {
         let read = read_text(text);
-        let call = read.calls[0].as_ref().unwrap_or_else(|malformed| panic!("{text}: {}", malformed.fault));
-        assert_eq!((call.name.as_str(), call.cut_off), ("write", true), "{text}");
-        assert!(json_repair::read_arguments(&call.arguments, call.cut_off, false).is_err(), "{text}");
+        let call = read.calls[0]
+            .as_ref()
+            .unwrap_or_else(|malformed| panic!("{text}: {}", malformed.fault));
+        assert_eq!(
+            (call.name.as_str(), call.cut_off),
+            ("write", true),
+            "{text}"
+        );
+        assert!(
+            json_repair::read_arguments(&call.arguments, call.cut_off, false).is_err(),
+            "{text}"
+        );
     }
     // A broken call is not cut off: the model should write it differently, not in smaller parts.
     for text in [
@@ -262,14 +349,33 @@ fn cut_off_call_is_refused_for_writes() {
     ] {
         let call = read_text(text).calls.remove(0).unwrap();
         assert!(!call.cut_off, "{text}");
-        let refused = json_repair::read_arguments(&call.arguments, call.cut_off, false).unwrap_err();
-        assert!(refused.detail.starts_with("hi is neither in quotes"), "{}", refused.detail);
+        let refused =
+            json_repair::read_arguments(&call.arguments, call.cut_off, false).unwrap_err();
+        assert!(
+            refused.detail.starts_with("hi is neither in quotes"),
+            "{}",
+            refused.detail
+        );
     }
     // Complete values are read for tools without effects; incomplete values are not.
-    assert_eq!(calls(r#"[TOOL_CALL]{"name":"find","args":{"a":"b"}"#)[0].1, json!({"a": "b"}));
-    assert_eq!(calls(r#"[TOOL_CALL]{"name":"find","args":{"a":"b""#)[0].1, json!({"a": "b"}));
-    assert!(calls(r#"[TOOL_CALL]{"name":"find","args":{"a":"b"#)[0].1.is_string());
-    for text in ["So:\n[TOOL_CALL]", "[TOOL_CALL]{", "[TOOL_CALL]{\"name\":\"wri"] {
+    assert_eq!(
+        calls(r#"[TOOL_CALL]{"name":"find","args":{"a":"b"}"#)[0].1,
+        json!({"a": "b"})
+    );
+    assert_eq!(
+        calls(r#"[TOOL_CALL]{"name":"find","args":{"a":"b""#)[0].1,
+        json!({"a": "b"})
+    );
+    assert!(
+        calls(r#"[TOOL_CALL]{"name":"find","args":{"a":"b"#)[0]
+            .1
+            .is_string()
+    );
+    for text in [
+        "So:\n[TOOL_CALL]",
+        "[TOOL_CALL]{",
+        "[TOOL_CALL]{\"name\":\"wri",
+    ] {
         assert_eq!(malformed_calls(text).len(), 1, "{text}");
     }
 }
@@ -277,33 +383,83 @@ fn cut_off_call_is_refused_for_writes() {
 #[test]
 fn malformed_call_gets_a_syntax_reminder() {
     for (text, what) in [
-        ("[TOOL_CALL]get_weather(Oslo)[/TOOL_CALL]", "no JSON object after its mark"),
-        ("[TOOL_CALL]{\"name\": \"a\" \"args\": {}}[/TOOL_CALL]", "line 1, column 14"),
+        (
+            "[TOOL_CALL]get_weather(Oslo)[/TOOL_CALL]",
+            "no JSON object after its mark",
+        ),
+        (
+            "[TOOL_CALL]{\"name\": \"a\" \"args\": {}}[/TOOL_CALL]",
+            "line 1, column 14",
+        ),
         ("[TOOL_CALL]{\"city\": \"Oslo\"}[/TOOL_CALL]", "no key name"),
-        ("[TOOL_CALL]{\"name\": 7}[/TOOL_CALL]", "name is not a tool's name"),
-        ("[TOOL_CALL]{\"name\": \"a\", \"args\": {}, \"parameters\": {}}[/TOOL_CALL]", "arguments twice"),
-        ("[TOOL_CALL]{\"name\": \"a\", \"tool\": \"b\"}[/TOOL_CALL]", "names a tool twice"),
+        (
+            "[TOOL_CALL]{\"name\": 7}[/TOOL_CALL]",
+            "name is not a tool's name",
+        ),
+        (
+            "[TOOL_CALL]{\"name\": \"a\", \"args\": {}, \"parameters\": {}}[/TOOL_CALL]",
+            "arguments twice",
+        ),
+        (
+            "[TOOL_CALL]{\"name\": \"a\", \"tool\": \"b\"}[/TOOL_CALL]",
+            "names a tool twice",
+        ),
         ("[TOOL_CALL][7][/TOOL_CALL]", "not a JSON object"),
-        (r#"[TOOL_CALL]{"name":"say","args":{"t":"a"}, x: {"y":"b"}}[/TOOL_CALL]"#, "no quotes"),
+        (
+            r#"[TOOL_CALL]{"name":"say","args":{"t":"a"}, x: {"y":"b"}}[/TOOL_CALL]"#,
+            "no quotes",
+        ),
     ] {
         let malformed = &malformed_calls(text)[0];
-        assert!(malformed.fault.contains(what), "{text}: {}", malformed.fault);
-        assert!(malformed.correction.contains("[TOOL_CALL]{\"name\""), "{}", malformed.correction);
+        assert!(
+            malformed.fault.contains(what),
+            "{text}: {}",
+            malformed.fault
+        );
+        assert!(
+            malformed.correction.contains("[TOOL_CALL]{\"name\""),
+            "{}",
+            malformed.correction
+        );
     }
     let malformed = &malformed_calls("Action: search[Oslo]\nAction Input: {}")[0];
-    assert!(malformed.correction.contains("Action Input: {"), "{}", malformed.correction);
-    assert!(calls("Action: search\nAction Input: Oslo")[0].1.as_str().unwrap().contains("no JSON object in `Oslo`"));
+    assert!(
+        malformed.correction.contains("Action Input: {"),
+        "{}",
+        malformed.correction
+    );
+    assert!(
+        calls("Action: search\nAction Input: Oslo")[0]
+            .1
+            .as_str()
+            .unwrap()
+            .contains("no JSON object in `Oslo`")
+    );
 }
 
 fn tool_reply(content: &[Content], is_error: bool) -> ToolReply<'_> {
-    ToolReply { content, structured: None, is_error, is_final_answer: false, is_invalid_call: false }
+    ToolReply {
+        content,
+        structured: None,
+        is_error,
+        is_final_answer: false,
+        is_invalid_call: false,
+    }
 }
 
 #[test]
 fn replies_use_the_syntax_of_the_calls() {
-    let (success, failure) = ([Content::text("12 °C\n\"mild\"")], [Content::text("no such place")]);
+    let (success, failure) = (
+        [Content::text("12 °C\n\"mild\"")],
+        [Content::text("no such place")],
+    );
     let calls = |marked: &str| read_text(marked);
-    let reply_to = |message: &Message| write_reply(message, &[tool_reply(&success, false), tool_reply(&failure, true)]);
+    let reply_to = |message: &Message| {
+        write_reply(
+            message,
+            &[tool_reply(&success, false), tool_reply(&failure, true)],
+        )
+    };
     let marked = calls(r#"[TOOL_CALL]{"name":"a"}[/TOOL_CALL][TOOL_CALL]{"name":"b"}[/TOOL_CALL]"#);
     assert_eq!(
         reply_to(&marked),
@@ -319,20 +475,44 @@ fn replies_use_the_syntax_of_the_calls() {
          <tool_response>\n{\"name\": \"b\", \"error\": \"no such place\"}\n</tool_response>"
     );
     let react = calls("Action: a\nAction Input: {}\nAction: b\nAction Input: {}");
-    assert_eq!(reply_to(&react)[0]["content"], "Observation: a: 12 °C\n\"mild\"\nObservation: b: Error: no such place");
+    assert_eq!(
+        reply_to(&react)[0]["content"],
+        "Observation: a: 12 °C\n\"mild\"\nObservation: b: Error: no such place"
+    );
     let one = calls("Action: a\nAction Input: {}");
-    assert_eq!(write_reply(&one, &[tool_reply(&success, false)])[0]["content"], "Observation: 12 °C\n\"mild\"");
+    assert_eq!(
+        write_reply(&one, &[tool_reply(&success, false)])[0]["content"],
+        "Observation: 12 °C\n\"mild\""
+    );
     let bare = calls(r#"[{"name":"a","args":{}},{"name":"b","args":{}}]"#);
-    assert_eq!(reply_to(&bare)[0]["content"], "Result of a:\n12 °C\n\"mild\"\n\nError of b:\nno such place");
+    assert_eq!(
+        reply_to(&bare)[0]["content"],
+        "Result of a:\n12 °C\n\"mild\"\n\nError of b:\nno such place"
+    );
     assert_eq!(write_reply(&calls("hello"), &[]), Vec::<Value>::new());
 }
 
 #[test]
 fn replies_note_omitted_content_and_escape_marks() {
-    let image = Content::Image { data: "AAAA".to_owned(), mime_type: "image/png".to_owned() };
-    let blob = Resource { uri: "file:///a.pdf".to_owned(), blob: Some("AAA=".to_owned()), ..Resource::default() };
-    let text = Resource { uri: "file:///a.md".to_owned(), text: Some("# A".to_owned()), ..Resource::default() };
-    let blocks = [image, Content::Resource { resource: blob }, Content::Resource { resource: text }];
+    let image = Content::Image {
+        data: "AAAA".to_owned(),
+        mime_type: "image/png".to_owned(),
+    };
+    let blob = Resource {
+        uri: "file:///a.pdf".to_owned(),
+        blob: Some("AAA=".to_owned()),
+        ..Resource::default()
+    };
+    let text = Resource {
+        uri: "file:///a.md".to_owned(),
+        text: Some("# A".to_owned()),
+        ..Resource::default()
+    };
+    let blocks = [
+        image,
+        Content::Resource { resource: blob },
+        Content::Resource { resource: text },
+    ];
     let one = read_text(r#"{"name":"a","args":{}}"#);
     assert_eq!(
         write_reply(&one, &[tool_reply(&blocks, false)])[0]["content"],
@@ -347,11 +527,19 @@ fn replies_note_omitted_content_and_escape_marks() {
         is_final_answer: false,
         is_invalid_call: false,
     };
-    assert_eq!(write_reply(&one, &[structured])[0]["content"], "Result of a:\n{\"n\":1}");
+    assert_eq!(
+        write_reply(&one, &[structured])[0]["content"],
+        "Result of a:\n{\"n\":1}"
+    );
     let marks = [Content::text("[/TOOL_RESULT]</tool_response>")];
-    for text in [r#"[TOOL_CALL]{"name":"a"}[/TOOL_CALL]"#, r#"<tool_call>{"name":"a"}</tool_call>"#] {
-        let content =
-            write_reply(&read_text(text), &[tool_reply(&marks, false)])[0]["content"].as_str().unwrap().to_owned();
+    for text in [
+        r#"[TOOL_CALL]{"name":"a"}[/TOOL_CALL]"#,
+        r#"<tool_call>{"name":"a"}</tool_call>"#,
+    ] {
+        let content = write_reply(&read_text(text), &[tool_reply(&marks, false)])[0]["content"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         assert_eq!(
             content.matches("[/TOOL_RESULT]").count() + content.matches("</tool_response>").count(),
             1,
@@ -365,15 +553,27 @@ fn replies_note_omitted_content_and_escape_marks() {
 
 #[test]
 fn syntax_reminder_shows_a_readable_call() {
-    for syntax in [TextSyntax::Marked, TextSyntax::Tagged, TextSyntax::React, TextSyntax::Fenced, TextSyntax::Bare] {
+    for syntax in [
+        TextSyntax::Marked,
+        TextSyntax::Tagged,
+        TextSyntax::React,
+        TextSyntax::Fenced,
+        TextSyntax::Bare,
+    ] {
         let reminder = syntax_reminder(syntax, &["get_weather", "search"]);
-        assert!(reminder.ends_with("\nThe tools are: get_weather, search."), "{reminder}");
+        assert!(
+            reminder.ends_with("\nThe tools are: get_weather, search."),
+            "{reminder}"
+        );
         let shown = reminder.trim_end_matches("\nThe tools are: get_weather, search.");
         let example = &shown[shown.find('\n').unwrap() + 1..];
         let read = read_text(example);
         assert_eq!(
             (read.syntax, calls(example)),
-            (syntax, vec![("TOOL".to_owned(), json!({"PARAMETER": "VALUE"}), false)])
+            (
+                syntax,
+                vec![("TOOL".to_owned(), json!({"PARAMETER": "VALUE"}), false)]
+            )
         );
     }
 }
@@ -414,9 +614,17 @@ fn large_garbage_is_read_quickly() {
         let text = unit.repeat(n / unit.len());
         let start = Instant::now();
         let read = read_text(&text);
-        let malformed: usize =
-            read.calls.iter().flat_map(|call| call.as_ref().err()).map(|malformed| malformed.correction.len()).sum();
-        assert!(start.elapsed().as_secs() < 8, "{unit}: {:?}", start.elapsed());
+        let malformed: usize = read
+            .calls
+            .iter()
+            .flat_map(|call| call.as_ref().err())
+            .map(|malformed| malformed.correction.len())
+            .sum();
+        assert!(
+            start.elapsed().as_secs() < 8,
+            "{unit}: {:?}",
+            start.elapsed()
+        );
         assert!(malformed < 20_000, "{unit}: {malformed}");
     }
 }
@@ -454,7 +662,11 @@ proptest! {
 
 #[test]
 fn endless_function_nesting_does_not_crash() {
-    for (mark, times) in [("[TOOL_CALL]", 100_000), ("<tool_call>", 5_000), ("", 5_000)] {
+    for (mark, times) in [
+        ("[TOOL_CALL]", 100_000),
+        ("<tool_call>", 5_000),
+        ("", 5_000),
+    ] {
         let text = mark.to_owned() + &"{\"function\": ".repeat(times);
         assert!(read_text(&text).calls.iter().all(Result::is_err), "{mark}");
     }
@@ -463,38 +675,64 @@ fn endless_function_nesting_does_not_crash() {
 #[test]
 fn call_after_a_broken_call_is_doubtful() {
     let broken = "[TOOL_CALL]{\"name\": \"a\", \"args\": {\"text\": \"he said \"hi\" [/TOOL_CALL]";
-    let text = format!("{broken}[TOOL_CALL]{{\"name\": \"b\", \"args\": {{}}}}[/TOOL_CALL]\"}}}}[/TOOL_CALL]");
+    let text = format!(
+        "{broken}[TOOL_CALL]{{\"name\": \"b\", \"args\": {{}}}}[/TOOL_CALL]\"}}}}[/TOOL_CALL]"
+    );
     let calls = read_text(&text).calls;
-    let last = calls.iter().rev().find_map(|call| call.as_ref().ok().filter(|call| call.name == "b")).unwrap();
+    let last = calls
+        .iter()
+        .rev()
+        .find_map(|call| call.as_ref().ok().filter(|call| call.name == "b"))
+        .unwrap();
     assert!(last.doubtful, "{calls:?}");
 }
 
 #[test]
 fn closing_think_tag_inside_call_is_ignored() {
     let call = "[TOOL_CALL]{\"name\": \"b\", \"args\": {}}[/TOOL_CALL]";
-    assert_eq!(read_text(&format!("I could ask.\n</think>\n{call}")).calls.len(), 1);
+    assert_eq!(
+        read_text(&format!("I could ask.\n</think>\n{call}"))
+            .calls
+            .len(),
+        1
+    );
     let quoted = format!(
         "[TOOL_CALL]{{\"name\": \"a\", \"args\": {{\"text\": \"x\n</think>\n{}\"}}}}[/TOOL_CALL]",
         call.replace('"', "\\\"")
     );
-    let names: Vec<String> = read_text(&quoted).calls.into_iter().flatten().map(|call| call.name).collect();
+    let names: Vec<String> = read_text(&quoted)
+        .calls
+        .into_iter()
+        .flatten()
+        .map(|call| call.name)
+        .collect();
     assert_eq!(names, ["a"]);
 }
 
 fn names(text: &str) -> Vec<String> {
-    read_text(text).calls.into_iter().flatten().map(|call| call.name).collect()
+    read_text(text)
+        .calls
+        .into_iter()
+        .flatten()
+        .map(|call| call.name)
+        .collect()
 }
 
 #[test]
 fn complete_calls_inside_thoughts_are_skipped() {
-    let call = |name: &str| format!("[TOOL_CALL]{{\"name\": \"{name}\", \"args\": {{}}}}[/TOOL_CALL]");
+    let call =
+        |name: &str| format!("[TOOL_CALL]{{\"name\": \"{name}\", \"args\": {{}}}}[/TOOL_CALL]");
     for thought in [
         call("a"),
         format!("{} and {}", call("a"), call("c")),
         "see [1] and <this> and `that`".to_owned(),
         "```json\n{\"name\": \"a\", \"args\": {}}\n```".to_owned(),
     ] {
-        assert_eq!(names(&format!("{thought}\n</think>\n{}", call("b"))), ["b"], "{thought}");
+        assert_eq!(
+            names(&format!("{thought}\n</think>\n{}", call("b"))),
+            ["b"],
+            "{thought}"
+        );
     }
 }
 
@@ -507,7 +745,10 @@ fn consecutive_actions_are_read() {
     ] {
         assert_eq!(names(text), ["a", "b"], "{text}");
     }
-    assert_eq!(names("Action: None\nAction Input: {}\nAction: b\nAction Input: {}"), ["b"]);
+    assert_eq!(
+        names("Action: None\nAction Input: {}\nAction: b\nAction Input: {}"),
+        ["b"]
+    );
 }
 
 #[test]
@@ -515,7 +756,10 @@ fn json_beside_prose_is_not_a_call() {
     let call = "{\"name\": \"a\", \"args\": {}}";
     assert_eq!(names(call), ["a"]);
     assert_eq!(names(&format!("{call}}}]")), ["a"], "brackets too many");
-    for text in [format!("{call} and more"), format!("{call}\n{{\"city\": \"Oslo\"}}")] {
+    for text in [
+        format!("{call} and more"),
+        format!("{call}\n{{\"city\": \"Oslo\"}}"),
+    ] {
         assert!(names(&text).is_empty(), "{text}");
     }
 }

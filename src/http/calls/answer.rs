@@ -13,7 +13,8 @@ use crate::http::wire::InvokeAnswer;
 pub(super) struct CallsAnswer<'a> {
     /// The dialect of the message.
     pub(super) dialect: Dialect,
-    /// Messages to append to the conversation after the message, in its dialect. Empty when the message has no calls.
+    /// Messages to append to the conversation after the message, in its dialect. Empty when the
+    /// message has no calls.
     #[schema(value_type = Vec<Object>)]
     pub(super) messages: Vec<Value>,
     /// One of the results is the agent's final answer.
@@ -52,8 +53,7 @@ impl CompletedTurn {
     /// The whole answer.
     pub(super) fn to_answer(&self) -> CallsAnswer<'_> {
         let results: Vec<CallResult<'_>> = self.results().collect();
-        let is_answer =
-            |result: &CallResult<'_>| matches!(result, CallResult::Answer(answer) if answer.result_as_answer);
+        let is_answer = |result: &CallResult<'_>| matches!(result, CallResult::Answer(answer) if answer.result_as_answer);
         CallsAnswer {
             dialect: self.message.dialect,
             messages: self.messages(),

@@ -28,15 +28,17 @@ use crate::registry::Registry;
 
 /// Run the tool calls of a model's message.
 ///
-/// The body is the model's unchanged message: an OpenAI chat message or completion, OpenAI Responses items, an
-/// Anthropic, Gemini or Bedrock Converse message, an MCP `tools/call`, `{"tool_name": …, "arguments": {…}}`, or text
-/// (`text/plain`). It may be in an envelope: `{"message": …, "run_id": …, "deny": […], "context": {…}}`. The calls run
-/// side by side. The answer has the messages to append, in the same dialect. It is 200 whenever the message is valid.
-/// With an `Idempotency-Key` each call gets a key of its own, made of that key and of the model's id for the call.
+/// The body is the model's unchanged message: an OpenAI chat message or completion, OpenAI
+/// Responses items, an Anthropic, Gemini or Bedrock Converse message, an MCP `tools/call`,
+/// `{"tool_name": …, "arguments": {…}}`, or text (`text/plain`). It may be in an envelope:
+/// `{"message": …, "run_id": …, "deny": […], "context": {…}}`. The calls run side by side. The
+/// answer has the messages to append, in the same dialect. It is 200 whenever the message is valid.
+/// With an `Idempotency-Key` each call gets a key of its own, made of that key and of the model's
+/// id for the call.
 ///
-/// With `Accept: text/event-stream` the answer is a stream. It has `progress` events of all calls, and a `call_result`
-/// event with each call's answer or problem when the call ends. The last event is the one `result` event with the whole
-/// answer.
+/// With `Accept: text/event-stream` the answer is a stream. It has `progress` events of all calls,
+/// and a `call_result` event with each call's answer or problem when the call ends. The last event
+/// is the one `result` event with the whole answer.
 #[utoipa::path(post, operation_id = "run_calls", path = "/calls", tag = "tools", params(CallsQuery, idempotency::IdempotencyHeader, run_id::RunIdHeader),
     request_body(content = Value, content_type = "application/json",
         description = "The model's message, or an envelope around it. A text may also be sent as text/plain."),
@@ -63,7 +65,15 @@ pub(super) async fn run_calls(
     let run_id = run_id::run_id_from_headers(&headers)?;
     let (message, mut request) = reserved.parse_with(read).await?;
     request.run_id = request.run_id.or(run_id);
-    let mut turn = Turn { registry, catalog, caller, key, request_id, trace, progress: None };
+    let mut turn = Turn {
+        registry,
+        catalog,
+        caller,
+        key,
+        request_id,
+        trace,
+        progress: None,
+    };
     if events::are_preferred(&headers) {
         let (sink, listener) = ProgressSink::channel();
         turn.progress = Some(sink);
@@ -80,9 +90,11 @@ pub(super) async fn run_calls(
     Ok(response)
 }
 
-/// Runs the calls of a message without a server, as the operator. A message that is not JSON is a model's text.
+/// Runs the calls of a message without a server, as the operator. A message that is not JSON is a
+/// model's text.
 ///
-/// Returns the body that the route would have answered, and whether all tools ran without an error result.
+/// Returns the body that the route would have answered, and whether all tools ran without an error
+/// result.
 pub async fn calls_in_process(
     registry: &Arc<Registry>,
     message: &str,
@@ -92,18 +104,30 @@ pub async fn calls_in_process(
 ) -> (Value, bool) {
     let body = match parse_strict(message.as_bytes()) {
         Ok(json) => MessageBody::Json(json),
-        // Strict parsing also refuses valid JSON, such as duplicate keys. That is not a model's text.
+        // Strict parsing also refuses valid JSON, such as duplicate keys. That is not a model's
+        // text.
         Err(error) if serde_json::from_str::<IgnoredAny>(message).is_ok() => {
-            let problem = Problem::from(ApiError::Malformed(format!("the message is not JSON: {error}")));
+            let problem = Problem::from(ApiError::Malformed(format!(
+                "the message is not JSON: {error}"
+            )));
             return (json!(problem), false);
         }
         Err(_) => MessageBody::Text(message.to_owned()),
     };
     let caller = Arc::new(Caller::anonymous());
     let (registry, catalog) = (registry.clone(), registry.catalog());
-    let turn = Turn { registry, catalog, caller, key, request_id: None, trace: None, progress: None };
+    let turn = Turn {
+        registry,
+        catalog,
+        caller,
+        key,
+        request_id: None,
+        trace: None,
+        progress: None,
+    };
     let request = CallsRequest::from_parts(CallsQuery::new(dialect, run_id), body);
-    let read = request.and_then(|mut request| Ok((request.take_message(&turn.catalog, &turn.caller)?, request)));
+    let read = request
+        .and_then(|mut request| Ok((request.take_message(&turn.catalog, &turn.caller)?, request)));
     match read {
         Ok((message, request)) => {
             let answered = turn.run_calls(message, &request).await;

@@ -46,7 +46,11 @@ pub(in crate::http) struct CallsQuery {
 impl CallsQuery {
     /// A query with these options and no others.
     pub(super) fn new(dialect: Option<String>, run_id: Option<String>) -> Self {
-        Self { dialect, run_id, ..Self::default() }
+        Self {
+            dialect,
+            run_id,
+            ..Self::default()
+        }
     }
 }
 
@@ -74,33 +78,56 @@ pub(super) struct CallsRequest {
     pub(super) page: Option<Page>,
 }
 
-/// Most names that a request denies, and the longest name, in bytes. Bounded because each one is compared with the
-/// names of all tools.
+/// Most names that a request denies, and the longest name, in bytes. Bounded because each one is
+/// compared with the names of all tools.
 const MAX_DENIED: usize = 100;
 const MAX_DENIED_BYTES: usize = 128;
 
 /// The fields of an envelope beside the message.
-const ENVELOPE_OPTIONS: [&str; 8] = ["dialect", "run_id", "deny", "context", "cache", "timeout", "parallel", "page"];
+const ENVELOPE_OPTIONS: [&str; 8] = [
+    "dialect", "run_id", "deny", "context", "cache", "timeout", "parallel", "page",
+];
 
 impl CallsRequest {
-    /// Combines query and body. An option of the envelope replaces the query's, except that denied names are added and
-    /// the shorter timeout is used.
+    /// Combines query and body. An option of the envelope replaces the query's, except that denied
+    /// names are added and the shorter timeout is used.
     ///
     /// # Errors
     /// 400, with what would be right.
     pub(super) fn from_parts(query: CallsQuery, body: MessageBody) -> Result<Self, ApiError> {
         let mut request = Self::default();
-        let CallsQuery { dialect, run_id, deny, cache, timeout, parallel } = query;
-        for (field, text) in [("dialect", dialect), ("run_id", run_id), ("cache", cache), ("timeout", timeout)] {
+        let CallsQuery {
+            dialect,
+            run_id,
+            deny,
+            cache,
+            timeout,
+            parallel,
+        } = query;
+        for (field, text) in [
+            ("dialect", dialect),
+            ("run_id", run_id),
+            ("cache", cache),
+            ("timeout", timeout),
+        ] {
             if let Some(text) = text {
                 request.set_option(field, Value::String(text))?;
             }
         }
         if let Some(names) = deny {
-            request.add_denied(names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect())?;
+            request.add_denied(
+                names
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|name| !name.is_empty())
+                    .collect(),
+            )?;
         }
         if let Some(text) = parallel {
-            request.set_option("parallel", text.parse::<u64>().map_or(Value::String(text), Value::from))?;
+            request.set_option(
+                "parallel",
+                text.parse::<u64>().map_or(Value::String(text), Value::from),
+            )?;
         }
         match body {
             MessageBody::Text(text) => request.message = Value::String(text),
@@ -119,42 +146,58 @@ impl CallsRequest {
         Ok(request)
     }
 
-    /// A warning for each denied name that matches none of the caller's tools. Its author believes that a tool is
-    /// denied. Tools of other callers do not count, since the warning would reveal which tools exist.
+    /// A warning for each denied name that matches none of the caller's tools. Its author believes
+    /// that a tool is denied. Tools of other callers do not count, since the warning would reveal
+    /// which tools exist.
     fn unmatched_denials(&self, catalog: &Catalog, caller: &Caller) -> Vec<String> {
         if self.deny.is_empty() {
             return Vec::new();
         }
         let own = catalog.tools_for(caller);
-        let names: Vec<&str> = own.iter().flat_map(|entry| entry.definition.names()).collect();
+        let names: Vec<&str> = own
+            .iter()
+            .flat_map(|entry| entry.definition.names())
+            .collect();
         let idle = self.deny.unmatched_entries(&names).into_iter();
-        idle.map(|pattern| format!("deny: no tool is called `{pattern}`")).collect()
+        idle.map(|pattern| format!("deny: no tool is called `{pattern}`"))
+            .collect()
     }
 
     /// Takes the message out and parses it.
     ///
     /// # Errors
     /// 400, if it is not a message of any dialect, or has more than `MAX_CALLS` calls.
-    pub(super) fn take_message(&mut self, catalog: &Catalog, caller: &Caller) -> Result<Message, ApiError> {
+    pub(super) fn take_message(
+        &mut self,
+        catalog: &Catalog,
+        caller: &Caller,
+    ) -> Result<Message, ApiError> {
         let unknown = unknown_field(&self.message).map(str::to_owned);
-        let mut message = dialect::read_message(std::mem::take(&mut self.message), self.dialect).map_err(|error| {
-            let hint = unknown.map(|field| format!("; `{field}` is not a field of an envelope")).unwrap_or_default();
-            ApiError::Malformed(format!("{}{hint}", error.message))
-        })?;
+        let mut message = dialect::read_message(std::mem::take(&mut self.message), self.dialect)
+            .map_err(|error| {
+                let hint = unknown
+                    .map(|field| format!("; `{field}` is not a field of an envelope"))
+                    .unwrap_or_default();
+                ApiError::Malformed(format!("{}{hint}", error.message))
+            })?;
         match message.calls.len() {
             0..=MAX_CALLS => {
-                message.warnings.extend(self.unmatched_denials(catalog, caller));
+                message
+                    .warnings
+                    .extend(self.unmatched_denials(catalog, caller));
                 Ok(message)
             }
-            count => {
-                Err(ApiError::Malformed(format!("the message has {count} tool calls; at most {MAX_CALLS} are allowed")))
-            }
+            count => Err(ApiError::Malformed(format!(
+                "the message has {count} tool calls; at most {MAX_CALLS} are allowed"
+            ))),
         }
     }
 
     fn add_denied(&mut self, names: Vec<&str>) -> Result<(), ApiError> {
         if names.len() > MAX_DENIED || names.iter().any(|name| name.len() > MAX_DENIED_BYTES) {
-            let detail = format!("deny holds at most {MAX_DENIED} names of at most {MAX_DENIED_BYTES} bytes");
+            let detail = format!(
+                "deny holds at most {MAX_DENIED} names of at most {MAX_DENIED_BYTES} bytes"
+            );
             return Err(ApiError::Malformed(detail));
         }
         self.deny.extend(names);
@@ -166,20 +209,31 @@ impl CallsRequest {
         match field {
             "message" => self.message = value,
             "text" if value.is_string() => self.message = value,
-            "text" => return invalid("text is the model's text; put a provider's JSON into message"),
+            "text" => {
+                return invalid("text is the model's text; put a provider's JSON into message");
+            }
             // An option that is null counts as absent.
             _ if value.is_null() => {}
             "dialect" => {
                 let word = value.as_str().unwrap_or_default();
                 let Some(dialect) = Dialect::from_name(word) else {
                     let known = Dialect::ALL.map(Dialect::as_str).join(", ");
-                    return Err(ApiError::Malformed(format!("there is no dialect `{word}`; there are {known}")));
+                    return Err(ApiError::Malformed(format!(
+                        "there is no dialect `{word}`; there are {known}"
+                    )));
                 };
                 self.dialect = Some(dialect);
             }
-            "run_id" => self.run_id = request_fields::parse_id(field, value).map_err(ApiError::Malformed)?,
-            "context" => self.context = Arc::new(request_fields::parse_context(value).map_err(ApiError::Malformed)?),
-            "cache" => self.cache = request_fields::parse_cache_mode(value).map_err(ApiError::Malformed)?,
+            "run_id" => {
+                self.run_id = request_fields::parse_id(field, value).map_err(ApiError::Malformed)?
+            }
+            "context" => {
+                self.context =
+                    Arc::new(request_fields::parse_context(value).map_err(ApiError::Malformed)?)
+            }
+            "cache" => {
+                self.cache = request_fields::parse_cache_mode(value).map_err(ApiError::Malformed)?
+            }
             // Query and envelope may both have a timeout. The shorter one is used.
             "timeout" => {
                 let timeout = request_fields::parse_timeout(value).map_err(ApiError::Malformed)?;
@@ -187,8 +241,12 @@ impl CallsRequest {
             }
             "page" => self.page = Page::from_json(value).map_err(ApiError::Malformed)?,
             "deny" => {
-                let names = value.as_array().map(|names| names.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
-                let Some(Some(names)) = names else { return invalid("deny is a list of tool names") };
+                let names = value
+                    .as_array()
+                    .map(|names| names.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+                let Some(Some(names)) = names else {
+                    return invalid("deny is a list of tool names");
+                };
                 self.add_denied(names)?;
             }
             _ => match value.as_u64().and_then(|n| usize::try_from(n).ok()) {
@@ -200,17 +258,23 @@ impl CallsRequest {
     }
 }
 
-/// Whether an object is an envelope: a message, options, and nothing else. Providers also wrap messages in objects, but
-/// with other fields.
+/// Whether an object is an envelope: a message, options, and nothing else. Providers also wrap
+/// messages in objects, but with other fields.
 fn is_envelope(fields: &JsonObject) -> bool {
     fields.contains_key("message") != fields.contains_key("text")
-        && fields.keys().all(|key| key == "message" || key == "text" || ENVELOPE_OPTIONS.contains(&key.as_str()))
+        && fields.keys().all(|key| {
+            key == "message" || key == "text" || ENVELOPE_OPTIONS.contains(&key.as_str())
+        })
 }
 
 /// The first unknown field of an object that was probably meant as an envelope.
 fn unknown_field(body: &Value) -> Option<&str> {
-    let fields = body.as_object().filter(|fields| fields.contains_key("message") || fields.contains_key("text"))?;
-    let known = |key: &&String| *key == "message" || *key == "text" || ENVELOPE_OPTIONS.contains(&key.as_str());
+    let fields = body
+        .as_object()
+        .filter(|fields| fields.contains_key("message") || fields.contains_key("text"))?;
+    let known = |key: &&String| {
+        *key == "message" || *key == "text" || ENVELOPE_OPTIONS.contains(&key.as_str())
+    };
     fields.keys().find(|key| !known(key)).map(String::as_str)
 }
 
@@ -222,34 +286,60 @@ mod tests {
     use crate::call::ToolName;
 
     fn parse_request(query: CallsQuery, body: Value) -> Result<CallsRequest, String> {
-        CallsRequest::from_parts(query, MessageBody::Json(body)).map_err(|error| format!("{error:?}"))
+        CallsRequest::from_parts(query, MessageBody::Json(body))
+            .map_err(|error| format!("{error:?}"))
     }
 
     #[test]
     fn envelope_takes_precedence_over_the_query() {
-        let query = CallsQuery { run_id: Some("q".into()), deny: Some("a, b_*".into()), ..CallsQuery::default() };
+        let query = CallsQuery {
+            run_id: Some("q".into()),
+            deny: Some("a, b_*".into()),
+            ..CallsQuery::default()
+        };
         let body = json!({"message": {"role": "assistant"}, "run_id": "e", "context": {"tenant": "x"}, "parallel": 2});
         let request = parse_request(query, body).unwrap();
         assert_eq!(request.message, json!({"role": "assistant"}));
-        assert_eq!((request.run_id.as_deref(), request.parallel), (Some("e"), Some(2)));
+        assert_eq!(
+            (request.run_id.as_deref(), request.parallel),
+            (Some("e"), Some(2))
+        );
         let denies = |name: &str| request.deny.denies([&ToolName::parse(name).unwrap()]);
-        assert!(denies("b_1") && !denies("c") && denies("B-1"), "other spellings too");
+        assert!(
+            denies("b_1") && !denies("c") && denies("B-1"),
+            "other spellings too"
+        );
         assert_eq!(request.context["tenant"], "x");
     }
 
     #[test]
     fn provider_wrapper_is_not_an_envelope() {
-        let choice = json!({"index": 0, "message": {"role": "assistant"}, "finish_reason": "tool_calls"});
-        assert_eq!(parse_request(CallsQuery::default(), choice.clone()).unwrap().message, choice);
-        assert_eq!(unknown_field(&json!({"message": {}, "runid": "r"})), Some("runid"));
+        let choice =
+            json!({"index": 0, "message": {"role": "assistant"}, "finish_reason": "tool_calls"});
+        assert_eq!(
+            parse_request(CallsQuery::default(), choice.clone())
+                .unwrap()
+                .message,
+            choice
+        );
+        assert_eq!(
+            unknown_field(&json!({"message": {}, "runid": "r"})),
+            Some("runid")
+        );
         let both = json!({"message": {}, "text": "x"});
-        assert_eq!(parse_request(CallsQuery::default(), both.clone()).unwrap().message, both);
+        assert_eq!(
+            parse_request(CallsQuery::default(), both.clone())
+                .unwrap()
+                .message,
+            both
+        );
     }
 
     #[test]
     fn invalid_option_states_the_valid_values() {
         let error = |field: &str, value: Value| {
-            parse_request(CallsQuery::default(), json!({"message": {}, field: value})).expect_err(field)
+            parse_request(CallsQuery::default(), json!({"message": {}, field: value}))
+                .expect_err(field)
         };
         assert!(error("dialect", json!("french")).contains("there are openai, openai-responses"));
         assert!(error("parallel", json!(0)).contains("from 1 to 64"));
@@ -261,8 +351,12 @@ mod tests {
     #[test]
     fn shorter_timeout_is_used() {
         for (query, envelope) in [("2s", "5s"), ("5s", "2s")] {
-            let query = CallsQuery { timeout: Some(query.into()), ..CallsQuery::default() };
-            let request = parse_request(query, json!({"message": {}, "timeout": envelope})).unwrap();
+            let query = CallsQuery {
+                timeout: Some(query.into()),
+                ..CallsQuery::default()
+            };
+            let request =
+                parse_request(query, json!({"message": {}, "timeout": envelope})).unwrap();
             assert_eq!(request.timeout, Some(Duration::from_secs(2)));
         }
     }

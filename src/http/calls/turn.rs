@@ -12,8 +12,8 @@ use crate::call::json::hash_parts;
 use crate::call::request_fields::MAX_ID_LEN;
 use crate::call::units::Count;
 use crate::call::{
-    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject, ProgressSink, ToolName,
-    TraceContext, UnreadableArguments,
+    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject,
+    ProgressSink, ToolName, TraceContext, UnreadableArguments,
 };
 use crate::catalog::{Catalog, Entry};
 use crate::dialect::{self, Dialect, MalformedCall, Message, Repaired, ToolCall, ToolReply};
@@ -59,11 +59,15 @@ enum CallOutcome {
     Ran {
         entry: Arc<Entry>,
         answer: Box<Answer>,
-        /// The content for the model, if it differs from the result: a cut result has a note on how to read more.
+        /// The content for the model, if it differs from the result: a cut result has a note on how
+        /// to read more.
         model_content: Option<Vec<Content>>,
     },
     /// The tool did not run, or failed.
-    Failed { problem: Box<Problem>, reason: FailureReason },
+    Failed {
+        problem: Box<Problem>,
+        reason: FailureReason,
+    },
 }
 
 /// Why a call failed, as far as it matters to the turn.
@@ -80,33 +84,59 @@ enum FailureReason {
 }
 
 impl Turn {
-    /// Runs the calls of the message. A failure of one call is that call's outcome, and does not affect the others.
-    pub(super) async fn run_calls(&self, message: Message, request: &CallsRequest) -> CompletedTurn {
-        let parallel = request.parallel.unwrap_or(self.catalog.call_settings().parallel).max(1);
-        let calls = message.calls.iter().enumerate().map(|(index, call)| async move {
-            let completed = self.run_call(index, call, request).await;
-            if let Some(progress) = &self.progress {
-                progress.send_event("call_result", &completed.to_result(call));
-            }
-            (index, completed)
-        });
+    /// Runs the calls of the message. A failure of one call is that call's outcome, and does not
+    /// affect the others.
+    pub(super) async fn run_calls(
+        &self,
+        message: Message,
+        request: &CallsRequest,
+    ) -> CompletedTurn {
+        let parallel = request
+            .parallel
+            .unwrap_or(self.catalog.call_settings().parallel)
+            .max(1);
+        let calls = message
+            .calls
+            .iter()
+            .enumerate()
+            .map(|(index, call)| async move {
+                let completed = self.run_call(index, call, request).await;
+                if let Some(progress) = &self.progress {
+                    progress.send_event("call_result", &completed.to_result(call));
+                }
+                (index, completed)
+            });
         let calls: Vec<_> = calls.collect();
-        // Unordered, so that each call that ends makes room for the next, and a slow call delays no other. Dropping
-        // this future also drops the calls that have not started.
-        let mut numbered: Vec<(usize, CompletedCall)> = stream::iter(calls).buffer_unordered(parallel).collect().await;
+        // Unordered, so that each call that ends makes room for the next, and a slow call delays no
+        // other. Dropping this future also drops the calls that have not started.
+        let mut numbered: Vec<(usize, CompletedCall)> = stream::iter(calls)
+            .buffer_unordered(parallel)
+            .collect()
+            .await;
         numbered.sort_unstable_by_key(|(index, _)| *index);
-        let mut completed: Vec<CompletedCall> = numbered.into_iter().map(|(_, call)| call).collect();
+        let mut completed: Vec<CompletedCall> =
+            numbered.into_iter().map(|(_, call)| call).collect();
         self.count_unreadable(&mut completed, request);
         let reminder = self.format_reminder(&message, &completed, request);
-        CompletedTurn { message, completed, reminder }
+        CompletedTurn {
+            message,
+            completed,
+            reminder,
+        }
     }
 
-    /// Counts the unreadable messages of a run in a row. After `max_parse_attempts` of them, the model is instructed to
-    /// make no more calls.
+    /// Counts the unreadable messages of a run in a row. After `max_parse_attempts` of them, the
+    /// model is instructed to make no more calls.
     fn count_unreadable(&self, calls: &mut [CompletedCall], request: &CallsRequest) {
         let runs = &self.registry.shared().runs;
         let unreadable = |call: &CompletedCall| {
-            matches!(call.outcome, CallOutcome::Failed { reason: FailureReason::Unreadable, .. })
+            matches!(
+                call.outcome,
+                CallOutcome::Failed {
+                    reason: FailureReason::Unreadable,
+                    ..
+                }
+            )
         };
         if !calls.iter().any(unreadable) {
             if !calls.is_empty() {
@@ -117,28 +147,45 @@ impl Turn {
         let times = runs.count_malformed(&self.caller.name, request.run_id.as_deref());
         if times >= self.catalog.call_settings().max_parse_attempts {
             for call in calls {
-                if let CallOutcome::Failed { problem, reason: FailureReason::Unreadable } = &mut call.outcome {
+                if let CallOutcome::Failed {
+                    problem,
+                    reason: FailureReason::Unreadable,
+                } = &mut call.outcome
+                {
                     problem.content = vec![Content::text(stop_calling_text(times))];
                 }
             }
         }
     }
 
-    /// The reminder of how to write calls, after every `format_reminder_every` uses of tools by a model that writes
-    /// them as text.
-    fn format_reminder(&self, message: &Message, calls: &[CompletedCall], request: &CallsRequest) -> Option<String> {
+    /// The reminder of how to write calls, after every `format_reminder_every` uses of tools by a
+    /// model that writes them as text.
+    fn format_reminder(
+        &self,
+        message: &Message,
+        calls: &[CompletedCall],
+        request: &CallsRequest,
+    ) -> Option<String> {
         let every = self.catalog.call_settings().format_reminder_every;
         if message.dialect != Dialect::Text || every == 0 {
             return None;
         }
         let runs = &self.registry.shared().runs;
-        let ran = calls.iter().filter(|call| matches!(call.outcome, CallOutcome::Ran { .. }));
-        let uses: Vec<u32> = ran.map(|_| runs.count_text_use(&self.caller.name, request.run_id.as_deref())).collect();
+        let ran = calls
+            .iter()
+            .filter(|call| matches!(call.outcome, CallOutcome::Ran { .. }));
+        let uses: Vec<u32> = ran
+            .map(|_| runs.count_text_use(&self.caller.name, request.run_id.as_deref()))
+            .collect();
         uses.iter().any(|uses| uses % every == 0).then(|| {
             let entries = self.catalog.tools_for(&self.caller);
-            let usable = entries.iter().filter(|entry| entry.is_available() && !request.deny.denies(entry.names()));
-            let names: Vec<&str> =
-                usable.map(|entry| entry.definition.name.as_str()).take(MAX_REMINDER_TOOLS).collect();
+            let usable = entries
+                .iter()
+                .filter(|entry| entry.is_available() && !request.deny.denies(entry.names()));
+            let names: Vec<&str> = usable
+                .map(|entry| entry.definition.name.as_str())
+                .take(MAX_REMINDER_TOOLS)
+                .collect();
             dialect::text::syntax_reminder(message.syntax, &names)
         })
     }
@@ -163,14 +210,18 @@ impl Turn {
                 ApiError::UnreadableCall { .. } => FailureReason::Unreadable,
                 _ => FailureReason::Other,
             };
-            CallOutcome::Failed { problem: Box::new(error.into()), reason }
+            CallOutcome::Failed {
+                problem: Box::new(error.into()),
+                reason,
+            }
         });
         CompletedCall { id, outcome }
     }
 
     /// The tool with which the model can read the rest of a cut result.
     fn result_reader(&self, request: &CallsRequest) -> Option<ToolName> {
-        self.catalog.find_result_reader(&self.caller, |entry| !request.deny.denies(entry.names()))
+        self.catalog
+            .find_result_reader(&self.caller, |entry| !request.deny.denies(entry.names()))
     }
 
     async fn invoke_tool(
@@ -188,21 +239,28 @@ impl Turn {
         };
         let (repaired, unreadable) = match repaired {
             Ok(repaired) => (repaired, None),
-            Err(unreadable) => {
-                (Repaired { arguments: JsonObject::new(), repairs: Vec::new() }, Some(Arc::new(unreadable)))
-            }
+            Err(unreadable) => (
+                Repaired {
+                    arguments: JsonObject::new(),
+                    repairs: Vec::new(),
+                },
+                Some(Arc::new(unreadable)),
+            ),
         };
         let invoke = InvokeRequest {
             arguments: repaired.arguments,
             // A longer id is not recorded, but the reply to the model still has it.
-            tool_use_id: id.filter(|id| id.len() <= MAX_ID_LEN).map(|id| id.to_string()),
+            tool_use_id: id
+                .filter(|id| id.len() <= MAX_ID_LEN)
+                .map(|id| id.to_string()),
             run_id: request.run_id.clone(),
             context: request.context.clone(),
             cache: request.cache,
             timeout: request.timeout,
             page: request.page,
         };
-        let mut invocation = invoke.into_invocation(&self.registry, &entry, &call.name, self.caller.clone());
+        let mut invocation =
+            invoke.into_invocation(&self.registry, &entry, &call.name, self.caller.clone());
         invocation.unreadable_arguments = unreadable;
         invocation.progress = self.progress.clone();
         invocation.request_id = self.request_id.clone();
@@ -214,7 +272,12 @@ impl Turn {
         }
         let spelling = name_match.warning(&call.name, &entry);
         if spelling.is_some() || !repaired.repairs.is_empty() {
-            invocation.report.lock().meta.warnings.extend(spelling.into_iter().chain(repaired.repairs));
+            invocation
+                .report
+                .lock()
+                .meta
+                .warnings
+                .extend(spelling.into_iter().chain(repaired.repairs));
         }
         let invocation_id = invocation.id;
         match self.registry.invoke(&entry, invocation).await {
@@ -238,10 +301,11 @@ impl Turn {
     }
 }
 
-/// Derives a call's key from the message's key and the model's id for the call, or its position if there is no id.
+/// Derives a call's key from the message's key and the model's id for the call, or its position if
+/// there is no id.
 ///
-/// Calls of one message need different keys, or one would replay the other. When the same message is sent again, its
-/// calls must get the same keys again.
+/// Calls of one message need different keys, or one would replay the other. When the same message
+/// is sent again, its calls must get the same keys again.
 fn call_key(key: &IdempotencyKey, position: usize, id: Option<&Arc<str>>) -> IdempotencyKey {
     let key = key.to_arc();
     let text = match id.filter(|id| !id.is_empty()) {
@@ -252,7 +316,8 @@ fn call_key(key: &IdempotencyKey, position: usize, id: Option<&Arc<str>>) -> Ide
     IdempotencyKey::parse(text.as_bytes()).unwrap_or_else(|_| digest())
 }
 
-/// Refuses a `write` call that follows an unreadable one. It may be quoted text inside the unreadable call.
+/// Refuses a `write` call that follows an unreadable one. It may be quoted text inside the
+/// unreadable call.
 fn refuse_after_unreadable() -> UnreadableArguments {
     UnreadableArguments {
         detail: "an earlier call could not be read completely, and this call may be a part of it".into(),
@@ -270,22 +335,33 @@ fn stop_calling_text(times: u32) -> String {
 }
 
 fn unreadable_error(call: &MalformedCall) -> ApiError {
-    ApiError::UnreadableCall { detail: call.fault.clone(), correction: call.correction.clone() }
+    ApiError::UnreadableCall {
+        detail: call.fault.clone(),
+        correction: call.correction.clone(),
+    }
 }
 
 impl CompletedTurn {
     /// The results of the calls, as in the route's answer.
     pub(super) fn results(&self) -> impl Iterator<Item = CallResult<'_>> {
-        self.message.calls.iter().zip(&self.completed).map(|(call, completed)| completed.to_result(call))
+        self.message
+            .calls
+            .iter()
+            .zip(&self.completed)
+            .map(|(call, completed)| completed.to_result(call))
     }
 
     /// The messages to append to the conversation.
     pub(super) fn messages(&self) -> Vec<Value> {
         let calls = self.message.calls.iter().zip(&self.completed);
-        let replies: Vec<ToolReply<'_>> = calls.map(|(call, completed)| completed.to_reply(call.is_err())).collect();
+        let replies: Vec<ToolReply<'_>> = calls
+            .map(|(call, completed)| completed.to_reply(call.is_err()))
+            .collect();
         let mut messages = dialect::write_replies(&self.message, &replies);
         if let Some(reminder) = &self.reminder
-            && let Some(Value::String(content)) = messages.last_mut().and_then(|message| message.get_mut("content"))
+            && let Some(Value::String(content)) = messages
+                .last_mut()
+                .and_then(|message| message.get_mut("content"))
         {
             content.push_str("\n\n");
             content.push_str(reminder);
@@ -314,7 +390,12 @@ impl CompletedCall {
     /// The result of the call, as in the route's answer.
     fn to_result<'a>(&'a self, call: &'a Result<ToolCall, MalformedCall>) -> CallResult<'a> {
         match &self.outcome {
-            CallOutcome::Ran { entry, answer, model_content, .. } => {
+            CallOutcome::Ran {
+                entry,
+                answer,
+                model_content,
+                ..
+            } => {
                 let content = model_content.as_deref().map(Cow::Borrowed);
                 CallResult::Answer(InvokeAnswer::for_entry(entry, answer, content))
             }
@@ -329,7 +410,12 @@ impl CompletedCall {
     /// The reply to the model. `is_unreadable`: the text could not be read as a call.
     fn to_reply(&self, is_unreadable: bool) -> ToolReply<'_> {
         match &self.outcome {
-            CallOutcome::Ran { entry, answer, model_content, .. } => ToolReply {
+            CallOutcome::Ran {
+                entry,
+                answer,
+                model_content,
+                ..
+            } => ToolReply {
                 content: model_content.as_deref().unwrap_or(&answer.result.content),
                 structured: answer.result.structured_content.as_ref(),
                 is_error: answer.result.is_error,

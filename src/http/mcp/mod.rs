@@ -1,4 +1,5 @@
-//! `/mcp`: the tools as an MCP server over streamable HTTP, for versions with sessions and the version without.
+//! `/mcp`: the tools as an MCP server over streamable HTTP, for versions with sessions and the
+//! version without.
 //!
 //! rmcp implements the protocol. This folder does what rmcp leaves to its host:
 //!
@@ -6,8 +7,8 @@
 //! - `sessions`, `strip_event_ids`: callers, and the owners of sessions
 //! - `message`: invalid messages
 //! - `streams`: how many streams may be open
-//! - `stateless`: answers the plain call of 2026-07-28, the most frequent request, without rmcp. All other requests go
-//!   to rmcp, which reports what is wrong with them.
+//! - `stateless`: answers the plain call of 2026-07-28, the most frequent request, without rmcp.
+//!   All other requests go to rmcp, which reports what is wrong with them.
 
 mod message;
 mod routes;
@@ -54,9 +55,13 @@ pub(super) struct McpService {
 }
 
 impl McpService {
-    /// Makes the server. `shutdown` ends streams without a call, but no answers: these last as long as their
-    /// connections.
-    pub(super) fn new(registry: Arc<Registry>, max_body: usize, shutdown: &CancellationToken) -> Self {
+    /// Makes the server. `shutdown` ends streams without a call, but no answers: these last as long
+    /// as their connections.
+    pub(super) fn new(
+        registry: Arc<Registry>,
+        max_body: usize,
+        shutdown: &CancellationToken,
+    ) -> Self {
         let handler = Handler::for_peers(registry, peer_from_parts);
         let all_ended = CancellationToken::new();
         let sessions = Sessions::new(all_ended.clone());
@@ -70,18 +75,29 @@ impl McpService {
             .with_max_request_body_bytes(max_body)
             .with_cancellation_token(all_ended.clone());
         let _end_sessions = Arc::new(all_ended.drop_guard());
-        Self { handler, sessions, streams: Streams::new(), config, shutdown: shutdown.clone(), _end_sessions }
+        Self {
+            handler,
+            sessions,
+            streams: Streams::new(),
+            config,
+            shutdown: shutdown.clone(),
+            _end_sessions,
+        }
     }
 
     async fn forward_to_rmcp(&self, mut parts: Parts, body: Bytes, peer: McpPeer) -> Response {
-        // rmcp's service is no more than these three values, so a new one for each request is cheap. The sessions are
-        // in the manager.
+        // rmcp's service is no more than these three values, so a new one for each request is
+        // cheap. The sessions are in the manager.
         let handler = self.handler.clone().with_caller(peer.caller.clone());
-        let rmcp =
-            StreamableHttpService::new(move || Ok(handler.clone()), self.sessions.rmcp_manager(), self.config.clone());
+        let rmcp = StreamableHttpService::new(
+            move || Ok(handler.clone()),
+            self.sessions.rmcp_manager(),
+            self.config.clone(),
+        );
         parts.extensions.insert(peer.clone());
         let request = Request::from_parts(parts, Body::from(body));
-        let response = message::to_json_rpc_error(Box::pin(rmcp.handle(request)).await.map(Body::new)).await;
+        let response =
+            message::to_json_rpc_error(Box::pin(rmcp.handle(request)).await.map(Body::new)).await;
         match peer.take_failure() {
             // Only a JSON answer can still get another status. A stream has started already.
             Some(failure) if message::is_json(&response) => with_failure_status(&failure, response),
@@ -92,5 +108,9 @@ impl McpService {
 
 /// Finds the peer in the request's parts, which rmcp puts beside each message.
 fn peer_from_parts(extensions: &Extensions) -> Option<McpPeer> {
-    extensions.get::<Parts>()?.extensions.get::<McpPeer>().cloned()
+    extensions
+        .get::<Parts>()?
+        .extensions
+        .get::<McpPeer>()
+        .cloned()
 }

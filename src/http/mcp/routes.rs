@@ -33,19 +33,24 @@ use crate::registry::Registry;
 
 /// The session id in the headers, if there is one.
 fn session_id(headers: &HeaderMap) -> Option<&str> {
-    headers.get(SESSION_HEADER).map(|id| id.to_str().unwrap_or_default())
+    headers
+        .get(SESSION_HEADER)
+        .map(|id| id.to_str().unwrap_or_default())
 }
 
 /// The method whose answer is a stream without end (2026-07-28).
 const LISTEN_METHOD: &str = "subscriptions/listen";
 
 fn is_modern(headers: &HeaderMap) -> bool {
-    headers.get(VERSION_HEADER).is_some_and(|version| version == STATELESS_VERSION)
+    headers
+        .get(VERSION_HEADER)
+        .is_some_and(|version| version == STATELESS_VERSION)
 }
 
 /// Whether a request opens the listening stream of a session.
 ///
-/// It must be a GET that accepts events. axum passes HEAD requests to this handler too, but rmcp refuses them.
+/// It must be a GET that accepts events. axum passes HEAD requests to this handler too, but rmcp
+/// refuses them.
 fn opens_stream(parts: &Parts) -> bool {
     let accepts = |value: &HeaderValue| {
         let value = value.to_str().unwrap_or_default().to_ascii_lowercase();
@@ -56,20 +61,25 @@ fn opens_stream(parts: &Parts) -> bool {
 
 /// The name of a header that occurs more than once but must not.
 fn find_duplicate_header(headers: &HeaderMap) -> Option<&'static str> {
-    [VERSION_HEADER, SESSION_HEADER].into_iter().find(|name| headers.get_all(*name).iter().count() > 1)
+    [VERSION_HEADER, SESSION_HEADER]
+        .into_iter()
+        .find(|name| headers.get_all(*name).iter().count() > 1)
 }
 
 /// Whether an `initialize` can be read. Otherwise rmcp would report that the session is missing.
 fn is_valid_initialize(message: &Message) -> bool {
-    message.fields.get("params").is_some_and(|params| InitializeRequestParams::deserialize(params).is_ok())
+    message
+        .fields
+        .get("params")
+        .is_some_and(|params| InitializeRequestParams::deserialize(params).is_ok())
 }
 
 /// Speak MCP.
 ///
-/// Streamable HTTP, versions 2026-07-28 (stateless) and 2025-11-25, 2025-06-18 and 2025-03-26 (sessions). The body is
-/// one JSON-RPC message, the answer is JSON or a stream of events. The tools are those of `GET /tools`, and a call
-/// works like `POST /tools/{name}/invoke`. The fields that this route takes beside `arguments` are keys of `_meta`,
-/// such as `toolcrib/idempotencyKey`.
+/// Streamable HTTP, versions 2026-07-28 (stateless) and 2025-11-25, 2025-06-18 and 2025-03-26
+/// (sessions). The body is one JSON-RPC message, the answer is JSON or a stream of events. The
+/// tools are those of `GET /tools`, and a call works like `POST /tools/{name}/invoke`. The fields
+/// that this route takes beside `arguments` are keys of `_meta`, such as `toolcrib/idempotencyKey`.
 #[utoipa::path(post, operation_id = "mcp_message", path = "/mcp", tag = "mcp",
     request_body(content = HashMap<String, Value>, description = "A JSON-RPC message of MCP"),
     params(
@@ -89,7 +99,13 @@ fn is_valid_initialize(message: &Message) -> bool {
     (status = 422, description = "Without sessions: idempotency_mismatch", body = JsonRpcError, content_type = "application/json"),
     (status = 500, description = "Internal error", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
 pub(in crate::http) async fn post(
-    State(AppState { mcp: service, registry, max_body, memory, .. }): State<AppState>,
+    State(AppState {
+        mcp: service,
+        registry,
+        max_body,
+        memory,
+        ..
+    }): State<AppState>,
     Authenticated { caller, catalog }: Authenticated,
     request_id: Option<Extension<RequestId>>,
     request: Request,
@@ -99,7 +115,10 @@ pub(in crate::http) async fn post(
     // Twice, because rmcp parses the body again.
     let reserved = memory.reserve_json(&body, 2).await?;
     let text = body.clone();
-    let message = match reserved.parse_with(move || Ok(Message::parse(&text))).await? {
+    let message = match reserved
+        .parse_with(move || Ok(Message::parse(&text)))
+        .await?
+    {
         Ok(message) => message,
         Err(error) => return Ok(error.into_response()),
     };
@@ -115,8 +134,13 @@ pub(in crate::http) async fn post(
         keep_alive: Some(Arc::new(reserved.clone())),
         ..McpPeer::operator()
     };
-    let call =
-        stateless::StatelessCall::from_message(&parts.headers, message, &service.handler, &catalog, &peer.caller);
+    let call = stateless::StatelessCall::from_message(
+        &parts.headers,
+        message,
+        &service.handler,
+        &catalog,
+        &peer.caller,
+    );
     let message = match call {
         Ok(call) => return Ok(call.run(&registry, catalog, &peer).await),
         Err(message) => message,
@@ -166,13 +190,19 @@ pub(in crate::http) async fn post(
     peer.keep_alive = Some(Arc::new((session_use, reserved)));
     let Message { id, fields } = message;
     drop(fields);
-    Ok(answer_in_session(&service, &session, id, service.forward_to_rmcp(parts, body, peer)).await)
+    Ok(answer_in_session(
+        &service,
+        &session,
+        id,
+        service.forward_to_rmcp(parts, body, peer),
+    )
+    .await)
 }
 
 /// Listen to the server's notifications.
 ///
-/// The stream of a session (until 2025-11-25): `notifications/tools/list_changed`. Since 2026-07-28, clients post
-/// `subscriptions/listen` instead.
+/// The stream of a session (until 2025-11-25): `notifications/tools/list_changed`. Since
+/// 2026-07-28, clients post `subscriptions/listen` instead.
 #[utoipa::path(get, operation_id = "mcp_stream", path = "/mcp", tag = "mcp",
     params(("mcp-session-id" = String, Header, description = "The session")),
     responses(CommonResponses, AuthResponses, McpSessionResponses,
@@ -183,7 +213,11 @@ pub(in crate::http) async fn post(
     (status = 406, description = "The client must accept text/event-stream", body = JsonRpcError, content_type = "application/json"),
     (status = 500, description = "Internal error", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
 pub(in crate::http) async fn get(
-    State(AppState { mcp: service, registry, .. }): State<AppState>,
+    State(AppState {
+        mcp: service,
+        registry,
+        ..
+    }): State<AppState>,
     Authenticated { caller, .. }: Authenticated,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -191,17 +225,34 @@ pub(in crate::http) async fn get(
     if let Some(header) = find_duplicate_header(&parts.headers) {
         return Ok(message::duplicate_header(header, None));
     }
-    let peer = McpPeer { caller, ..McpPeer::operator() };
+    let peer = McpPeer {
+        caller,
+        ..McpPeer::operator()
+    };
     let id = session_id(&parts.headers).filter(|_| !is_modern(&parts.headers));
-    let Some(id) = id else { return Ok(service.forward_to_rmcp(parts, Bytes::new(), peer).await) };
-    let Some(session) = service.sessions.get(id, &peer.caller) else { return Ok(message::session_not_found(None)) };
+    let Some(id) = id else {
+        return Ok(service.forward_to_rmcp(parts, Bytes::new(), peer).await);
+    };
+    let Some(session) = service.sessions.get(id, &peer.caller) else {
+        return Ok(message::session_not_found(None));
+    };
     let opening = match opens_stream(&parts) {
-        true => Some(service.sessions.open_stream(&session, &service.streams, &peer.caller).await?),
+        true => Some(
+            service
+                .sessions
+                .open_stream(&session, &service.streams, &peer.caller)
+                .await?,
+        ),
         false => None,
     };
     let end = stream_end(&service, registry, &parts.headers, &peer.caller);
-    let response =
-        answer_in_session(&service, &session, None, service.forward_to_rmcp(parts, Bytes::new(), peer)).await;
+    let response = answer_in_session(
+        &service,
+        &session,
+        None,
+        service.forward_to_rmcp(parts, Bytes::new(), peer),
+    )
+    .await;
     let slot = opening.map(|opening| opening.slot.clone());
     Ok(stream_until(end, slot, response))
 }
@@ -228,7 +279,10 @@ pub(in crate::http) async fn delete(
     }
     let id = session_id(&parts.headers).filter(|_| !is_modern(&parts.headers));
     let Some(id) = id else {
-        let peer = McpPeer { caller, ..McpPeer::operator() };
+        let peer = McpPeer {
+            caller,
+            ..McpPeer::operator()
+        };
         return service.forward_to_rmcp(parts, Bytes::new(), peer).await;
     };
     match service.sessions.get(id, &caller) {
@@ -239,10 +293,15 @@ pub(in crate::http) async fn delete(
 
 /// Opens a session, in a task of its own.
 ///
-/// If the client disconnects, the handler's future is dropped. That could happen after rmcp has made the session and
-/// before our table has it. Nothing would ever end such a session. The task completes in any case. If its answer can no
-/// longer be sent, it ends the new session.
-async fn open_session(service: McpService, parts: Parts, body: Bytes, peer: McpPeer) -> Result<Response, ApiError> {
+/// If the client disconnects, the handler's future is dropped. That could happen after rmcp has
+/// made the session and before our table has it. Nothing would ever end such a session. The task
+/// completes in any case. If its answer can no longer be sent, it ends the new session.
+async fn open_session(
+    service: McpService,
+    parts: Parts,
+    body: Bytes,
+    peer: McpPeer,
+) -> Result<Response, ApiError> {
     let slot = service.sessions.reserve_slot(&peer.caller)?;
     let (opened, answer) = oneshot::channel();
     tokio::spawn(async move {
@@ -256,8 +315,8 @@ async fn open_session(service: McpService, parts: Parts, body: Bytes, peer: McpP
     answer.await.map_err(|_| ApiError::Internal)
 }
 
-/// Answers a request inside a session. A stream in the answer counts as a use of the session, and ends with the
-/// session.
+/// Answers a request inside a session. A stream in the answer counts as a use of the session, and
+/// ends with the session.
 async fn answer_in_session(
     service: &McpService,
     session: &Session,
@@ -276,7 +335,11 @@ async fn answer_in_session(
     if failed && service.sessions.end_if_rmcp_closed(session).await {
         return message::session_not_found(id);
     }
-    stream_until(session.ended().clone().cancelled_owned(), session_use, response)
+    stream_until(
+        session.ended().clone().cancelled_owned(),
+        session_use,
+        response,
+    )
 }
 
 fn refusal_response(refused: UseError, id: Option<Value>) -> Response {
@@ -302,8 +365,8 @@ fn stream_end(
     }
 }
 
-/// Cuts off the response's stream when `end` returns, and keeps `kept_alive` until the stream ends. A response without
-/// a stream is unchanged.
+/// Cuts off the response's stream when `end` returns, and keeps `kept_alive` until the stream ends.
+/// A response without a stream is unchanged.
 fn stream_until(
     end: impl Future<Output = ()> + Send + 'static,
     kept_alive: impl Send + 'static,
@@ -342,10 +405,17 @@ mod tests {
         let body = r#"{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
             "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}"#;
         let open = || {
-            let request = Request::post("/mcp").header("host", "localhost").header("content-type", "application/json");
+            let request = Request::post("/mcp")
+                .header("host", "localhost")
+                .header("content-type", "application/json");
             let request = request.header("accept", "application/json, text/event-stream");
             let (parts, ()) = request.body(()).unwrap().into_parts();
-            Box::pin(open_session(service.clone(), parts, Bytes::from(body), McpPeer::operator()))
+            Box::pin(open_session(
+                service.clone(),
+                parts,
+                Bytes::from(body),
+                McpPeer::operator(),
+            ))
         };
         for polls in 1..20 {
             let mut opening = open();
@@ -353,7 +423,11 @@ mod tests {
                 if poll > 0 {
                     tokio::task::yield_now().await;
                 }
-                if opening.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+                if opening
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()))
+                    .is_ready()
+                {
                     break;
                 }
             }

@@ -1,7 +1,7 @@
 //! The sessions of MCP versions until 2025-11-25: their owners, their number and their end.
 //!
-//! rmcp keeps the sessions, but it knows neither callers nor bounds. Its idle timer is not used, because it would end a
-//! session during a running call.
+//! rmcp keeps the sessions, but it knows neither callers nor bounds. Its idle timer is not used,
+//! because it would end a session during a running call.
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -81,14 +81,15 @@ pub(super) enum UseError {
     IdInUse,
 }
 
-/// The slot of a session that is being opened. Dropping it ends the opening; a session that was made of it keeps a slot
-/// of its own.
+/// The slot of a session that is being opened. Dropping it ends the opening; a session that was
+/// made of it keeps a slot of its own.
 pub(super) struct SessionSlot {
     sessions: Sessions,
     owner: Arc<str>,
 }
 
-/// A listening stream that is being opened. Until it is dropped, no other request opens one in the session.
+/// A listening stream that is being opened. Until it is dropped, no other request opens one in the
+/// session.
 pub(super) struct OpeningStream<'a> {
     pub(super) slot: Arc<streams::StreamSlot>,
     _lock: tokio::sync::MutexGuard<'a, Weak<streams::StreamSlot>>,
@@ -113,7 +114,13 @@ impl Sessions {
         let mut manager = LocalSessionManager::default();
         manager.session_config.keep_alive = None;
         manager.session_config.sse_retry = None;
-        Self(Arc::new(Inner { manager: Arc::new(manager), table: Mutex::default(), ending, max_total, max_per_caller }))
+        Self(Arc::new(Inner {
+            manager: Arc::new(manager),
+            table: Mutex::default(),
+            ending,
+            max_total,
+            max_per_caller,
+        }))
     }
 
     /// rmcp's session table, with events without ids.
@@ -128,42 +135,69 @@ impl Sessions {
 
     /// The session with this id, if this caller owns it.
     pub(super) fn get(&self, id: &str, caller: &Caller) -> Option<Arc<Session>> {
-        lock(&self.0.table).by_id.get(id).filter(|session| session.owner == caller.name).cloned()
+        lock(&self.0.table)
+            .by_id
+            .get(id)
+            .filter(|session| session.owner == caller.name)
+            .cloned()
     }
 
-    /// Takes a slot for a new session of this caller. If there are too many sessions, ends the one that was unused
-    /// longest.
+    /// Takes a slot for a new session of this caller. If there are too many sessions, ends the one
+    /// that was unused longest.
     ///
     /// # Errors
-    /// 503, if there are too many sessions in all, or too many of this caller, and none of them was unused for
-    /// `MIN_IDLE_TO_REPLACE`.
+    /// 503, if there are too many sessions in all, or too many of this caller, and none of them was
+    /// unused for `MIN_IDLE_TO_REPLACE`.
     pub(super) fn reserve_slot(&self, caller: &Caller) -> Result<SessionSlot, ApiError> {
         let mut table = lock(&self.0.table);
         let is_own = |owner: &Arc<str>| *owner == caller.name;
-        let owners = table.by_id.values().map(|session| &session.owner).chain(&table.opening);
-        let (all, own) = owners.fold((0, 0), |(all, own), owner| (all + 1, own + usize::from(is_own(owner))));
-        let room = check_room("sessions", (all, self.0.max_total), (own, self.0.max_per_caller), caller);
+        let owners = table
+            .by_id
+            .values()
+            .map(|session| &session.owner)
+            .chain(&table.opening);
+        let (all, own) = owners.fold((0, 0), |(all, own), owner| {
+            (all + 1, own + usize::from(is_own(owner)))
+        });
+        let room = check_room(
+            "sessions",
+            (all, self.0.max_total),
+            (own, self.0.max_per_caller),
+            caller,
+        );
         // Chosen under the table's lock, but ended after it: `end_if` takes the same lock.
         let mut replaced = None;
         if let Err(refused) = room {
-            // A caller that has reached its own bound loses a session of its own, and never costs another caller one.
-            let among = table.by_id.values().filter(|session| own < self.0.max_per_caller || is_own(&session.owner));
+            // A caller that has reached its own bound loses a session of its own, and never costs
+            // another caller one.
+            let among = table
+                .by_id
+                .values()
+                .filter(|session| own < self.0.max_per_caller || is_own(&session.owner));
             let idle = among.filter_map(|session| Some((session.idle_time()?, session)));
-            let longest = idle.filter(|(idle, _)| *idle >= MIN_IDLE_TO_REPLACE).max_by_key(|(idle, _)| *idle);
+            let longest = idle
+                .filter(|(idle, _)| *idle >= MIN_IDLE_TO_REPLACE)
+                .max_by_key(|(idle, _)| *idle);
             replaced = Some(longest.ok_or(refused)?.1.clone());
         }
         table.opening.push(caller.name.clone());
         drop(table);
-        // Between the choice above and this line, a request may use the chosen session. Then the session stays, and
-        // there is one session too many for a while.
-        replaced.iter().for_each(|session| _ = self.end_if(session, |idle| idle.is_some()));
-        Ok(SessionSlot { sessions: self.clone(), owner: caller.name.clone() })
+        // Between the choice above and this line, a request may use the chosen session. Then the
+        // session stays, and there is one session too many for a while.
+        replaced
+            .iter()
+            .for_each(|session| _ = self.end_if(session, |idle| idle.is_some()));
+        Ok(SessionSlot {
+            sessions: self.clone(),
+            owner: caller.name.clone(),
+        })
     }
 
-    /// Closes the session's listening stream, if one is open, and takes or reuses its slot for a new one.
+    /// Closes the session's listening stream, if one is open, and takes or reuses its slot for a
+    /// new one.
     ///
-    /// A session has one listening stream: a client that opens another has lost the first. The lock in the answer keeps
-    /// other requests from opening one until this one is open.
+    /// A session has one listening stream: a client that opens another has lost the first. The lock
+    /// in the answer keeps other requests from opening one until this one is open.
     ///
     /// # Errors
     /// As [`Streams::reserve_slot`].
@@ -179,12 +213,23 @@ impl Sessions {
             None => Arc::new(streams.reserve_slot(caller)?),
         };
         *stream_slot = Arc::downgrade(&slot);
-        let handle = self.0.manager.sessions.read().await.get(&session.id).cloned();
+        let handle = self
+            .0
+            .manager
+            .sessions
+            .read()
+            .await
+            .get(&session.id)
+            .cloned();
         if let Some(handle) = handle {
-            // An error means that rmcp has ended the session. The request that follows then gets rmcp's error.
+            // An error means that rmcp has ended the session. The request that follows then gets
+            // rmcp's error.
             let _ = handle.close_standalone_sse_stream(None).await;
         }
-        Ok(OpeningStream { slot, _lock: stream_slot })
+        Ok(OpeningStream {
+            slot,
+            _lock: stream_slot,
+        })
     }
 
     /// Ends a session and its requests. Returns `false` if it had ended before.
@@ -192,13 +237,14 @@ impl Sessions {
         self.end_if(session, |_| true)
     }
 
-    /// Ends a session if `condition` holds for the time since its last use (`None`: it is in use). Returns whether it
-    /// did.
+    /// Ends a session if `condition` holds for the time since its last use (`None`: it is in use).
+    /// Returns whether it did.
     ///
-    /// `ended` is set under the lock of the uses, so no use can start between the check and the end. The order after
-    /// that: our table forgets the session, its requests are cancelled, and rmcp closes the session last, once
-    /// `rmcp_lock` is free. Otherwise a request could reach rmcp after its session is gone. rmcp's error for that
-    /// contains the session's id, which is a secret.
+    /// `ended` is set under the lock of the uses, so no use can start between the check and the
+    /// end. The order after that: our table forgets the session, its requests are cancelled, and
+    /// rmcp closes the session last, once `rmcp_lock` is free. Otherwise a request could reach rmcp
+    /// after its session is gone. rmcp's error for that contains the session's id, which is a
+    /// secret.
     fn end_if(&self, session: &Session, condition: impl FnOnce(Option<Duration>) -> bool) -> bool {
         let ends = {
             let mut uses = lock(&session.uses);
@@ -209,7 +255,11 @@ impl Sessions {
         if ends {
             lock(&self.0.table).by_id.remove(&session.id);
             session.ended.cancel();
-            let (manager, id, rmcp_lock) = (self.0.manager.clone(), session.id.clone(), session.rmcp_lock.clone());
+            let (manager, id, rmcp_lock) = (
+                self.0.manager.clone(),
+                session.id.clone(),
+                session.rmcp_lock.clone(),
+            );
             // A task of its own, since the lock may wait for a client that reads slowly.
             tokio::spawn(async move {
                 let _no_request = rmcp_lock.write().await;
@@ -227,7 +277,8 @@ impl Sessions {
 
     async fn end_when_idle(self, session: Arc<Session>) {
         loop {
-            let due = Instant::now() + IDLE_TIME.saturating_sub(session.idle_time().unwrap_or_default());
+            let due =
+                Instant::now() + IDLE_TIME.saturating_sub(session.idle_time().unwrap_or_default());
             tokio::select! {
                 () = session.ended.cancelled() => return,
                 () = sleep_until(due) => {}
@@ -243,7 +294,12 @@ impl SessionSlot {
     /// Makes the session, with the id that rmcp gave it.
     pub(super) fn create(self, id: &str) -> Arc<Session> {
         let Self { sessions, owner } = &self;
-        let uses = Uses { requests: HashSet::new(), count: 0, last_use: Instant::now(), ended: false };
+        let uses = Uses {
+            requests: HashSet::new(),
+            count: 0,
+            last_use: Instant::now(),
+            ended: false,
+        };
         let session = Arc::new(Session {
             id: id.into(),
             owner: owner.clone(),
@@ -253,7 +309,9 @@ impl SessionSlot {
             rmcp_lock: Arc::default(),
             stream_slot: tokio::sync::Mutex::default(),
         });
-        lock(&sessions.0.table).by_id.insert(session.id.clone(), session.clone());
+        lock(&sessions.0.table)
+            .by_id
+            .insert(session.id.clone(), session.clone());
         tokio::spawn(sessions.clone().end_when_idle(session.clone()));
         session
     }
@@ -294,12 +352,18 @@ impl Session {
             return Err(UseError::Ended);
         }
         uses.count += 1;
-        Ok(SessionUse { uses: self.uses.clone(), request: None })
+        Ok(SessionUse {
+            uses: self.uses.clone(),
+            request: None,
+        })
     }
 
-    /// Waits for rmcp's `answer`, unless the session ends first. rmcp receives nothing for a session that has
-    /// ended.
-    pub(super) async fn run_until_ended<T>(&self, answer: impl Future<Output = T>) -> Result<T, UseError> {
+    /// Waits for rmcp's `answer`, unless the session ends first. rmcp receives nothing for a
+    /// session that has ended.
+    pub(super) async fn run_until_ended<T>(
+        &self,
+        answer: impl Future<Output = T>,
+    ) -> Result<T, UseError> {
         let _lock = self.rmcp_lock.read().await;
         tokio::select! {
             biased;
@@ -353,14 +417,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn idle_session_ends() {
         let sessions = Sessions::with_limits(2, 2, CancellationToken::new());
-        let (used, unused) = (create_session(&sessions, "used"), create_session(&sessions, "unused"));
+        let (used, unused) = (
+            create_session(&sessions, "used"),
+            create_session(&sessions, "unused"),
+        );
         let stream = used.begin_use().ok();
         sleep_until(Instant::now() + IDLE_TIME + Duration::from_secs(1)).await;
         assert!(has_session(&sessions, "used") && !has_session(&sessions, "unused"));
         assert!(unused.ended().is_cancelled());
         drop(stream);
         sleep_until(Instant::now() + IDLE_TIME - Duration::from_secs(1)).await;
-        assert!(has_session(&sessions, "used"), "its idle time begins with its last use");
+        assert!(
+            has_session(&sessions, "used"),
+            "its idle time begins with its last use"
+        );
         sleep_until(Instant::now() + Duration::from_secs(2)).await;
         assert!(!has_session(&sessions, "used"));
     }
@@ -374,11 +444,17 @@ mod tests {
         advance(Duration::from_secs(30)).await;
         create_session(&sessions, "young");
         let full = sessions.reserve_slot(&Caller::anonymous()).err().unwrap();
-        assert!(matches!(full, ApiError::Call { failure, .. } if failure.retry_after_ms == Some(5000)));
+        assert!(
+            matches!(full, ApiError::Call { failure, .. } if failure.retry_after_ms == Some(5000))
+        );
         advance(Duration::from_secs(31)).await;
         create_session(&sessions, "new");
         assert!(!has_session(&sessions, "old"));
-        assert!(["busy", "young", "new"].into_iter().all(|id| has_session(&sessions, id)));
+        assert!(
+            ["busy", "young", "new"]
+                .into_iter()
+                .all(|id| has_session(&sessions, id))
+        );
         drop(call);
     }
 
@@ -390,7 +466,10 @@ mod tests {
         advance(Duration::from_secs(1)).await;
         create_session_of(&sessions, "a1", &ann);
         let opening = sessions.reserve_slot(&ann).unwrap();
-        assert!(sessions.reserve_slot(&ann).is_err(), "one that is being opened counts");
+        assert!(
+            sessions.reserve_slot(&ann).is_err(),
+            "one that is being opened counts"
+        );
         advance(Duration::from_secs(1)).await;
         opening.create("a2");
         create_session_of(&sessions, "b2", &bob);
@@ -405,11 +484,20 @@ mod tests {
         let sessions = Sessions::with_limits(1, 1, CancellationToken::new());
         let used = create_session(&sessions, "used");
         let session_use = used.begin_use().ok();
-        assert!(!sessions.end_if(&used, |idle| idle.is_some()), "a use came after the choice");
+        assert!(
+            !sessions.end_if(&used, |idle| idle.is_some()),
+            "a use came after the choice"
+        );
         drop(session_use);
         assert!(sessions.end(&used) && !sessions.end(&used));
-        assert!(matches!(used.begin_request(&Value::from(1)), Err(UseError::Ended)));
-        assert!(matches!(used.run_until_ended(async {}).await, Err(UseError::Ended)));
+        assert!(matches!(
+            used.begin_request(&Value::from(1)),
+            Err(UseError::Ended)
+        ));
+        assert!(matches!(
+            used.run_until_ended(async {}).await,
+            Err(UseError::Ended)
+        ));
     }
 
     #[tokio::test]

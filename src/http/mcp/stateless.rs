@@ -1,7 +1,9 @@
-//! Answers the plain call of 2026-07-28 without rmcp: one `tools/call` in, one JSON answer out, no progress.
+//! Answers the plain call of 2026-07-28 without rmcp: one `tools/call` in, one JSON answer out, no
+//! progress.
 //!
-//! rmcp starts three tasks for each such request, so this path is faster. It takes only requests that are valid in
-//! every respect. All others go to rmcp, so only one place judges invalid requests.
+//! rmcp starts three tasks for each such request, so this path is faster. It takes only requests
+//! that are valid in every respect. All others go to rmcp, so only one place judges invalid
+//! requests.
 
 use std::sync::Arc;
 
@@ -17,7 +19,9 @@ use super::message::{Message, error_response};
 use super::{STATELESS_VERSION, VERSION_HEADER};
 use crate::call::{Caller, JsonObject};
 use crate::http::problem::with_failure_status;
-use crate::mcp::{Handler, JsonRpcFailure, McpPeer, PrepareError, PreparedCall, Reply, prepare_call};
+use crate::mcp::{
+    Handler, JsonRpcFailure, McpPeer, PrepareError, PreparedCall, Reply, prepare_call,
+};
 use crate::registry::{Catalog, Registry};
 
 /// The two keys that `_meta` of a request of 2026-07-28 must have.
@@ -54,7 +58,10 @@ impl StatelessCall {
         if !is_plain_call(headers, &message, handler, catalog, caller) {
             return Err(message);
         }
-        let (id, params) = (message.id.take().unwrap_or_default(), message.fields.remove("params"));
+        let (id, params) = (
+            message.id.take().unwrap_or_default(),
+            message.fields.remove("params"),
+        );
         let mut params = into_object(params);
         let name = match params.remove("name") {
             Some(Value::String(name)) => name,
@@ -68,14 +75,29 @@ impl StatelessCall {
         })
     }
 
-    pub(super) async fn run(self, registry: &Registry, catalog: Arc<Catalog>, peer: &McpPeer) -> Response {
-        let Self { id, name, arguments, meta } = self;
+    pub(super) async fn run(
+        self,
+        registry: &Registry,
+        catalog: Arc<Catalog>,
+        peer: &McpPeer,
+    ) -> Response {
+        let Self {
+            id,
+            name,
+            arguments,
+            meta,
+        } = self;
         let prepared = match prepare_call(registry, &catalog, peer, &name, arguments, &meta) {
             Ok(prepared) => prepared,
             Err(PrepareError::Protocol(error)) => return refusal_response(&id, &error.into()),
             Err(PrepareError::Unavailable(error)) => {
                 return match Reply::from_error(&error, true) {
-                    Ok(result) => Json(JsonRpcAnswer { jsonrpc: "2.0", id: &id, result }).into_response(),
+                    Ok(result) => Json(JsonRpcAnswer {
+                        jsonrpc: "2.0",
+                        id: &id,
+                        result,
+                    })
+                    .into_response(),
                     Err(refused) => refusal_response(&id, &refused),
                 };
             }
@@ -84,8 +106,19 @@ impl StatelessCall {
         let PreparedCall { entry, invocation } = prepared;
         let invocation_id = invocation.id;
         let outcome = registry.invoke(&entry, invocation).await;
-        match Reply::from_call(registry, (&entry, &peer.caller), invocation_id, &outcome, true) {
-            Ok(result) => Json(JsonRpcAnswer { jsonrpc: "2.0", id: &id, result }).into_response(),
+        match Reply::from_call(
+            registry,
+            (&entry, &peer.caller),
+            invocation_id,
+            &outcome,
+            true,
+        ) {
+            Ok(result) => Json(JsonRpcAnswer {
+                jsonrpc: "2.0",
+                id: &id,
+                result,
+            })
+            .into_response(),
             Err(refused) => refusal_response(&id, &refused),
         }
     }
@@ -120,10 +153,19 @@ fn is_plain_call(
     };
     let has = |name: &str, value: &str| only(name) == Some(value);
     let accepts = || {
-        let kinds = || only(ACCEPT.as_str()).unwrap_or_default().split(',').map(str::trim);
-        ["application/json", "text/event-stream"].iter().all(|wanted| kinds().any(|kind| kind == *wanted))
+        let kinds = || {
+            only(ACCEPT.as_str())
+                .unwrap_or_default()
+                .split(',')
+                .map(str::trim)
+        };
+        ["application/json", "text/event-stream"]
+            .iter()
+            .all(|wanted| kinds().any(|kind| kind == *wanted))
     };
-    let has_only = |fields: &JsonObject, known: &[&str]| fields.keys().all(|key| known.contains(&key.as_str()));
+    let has_only = |fields: &JsonObject, known: &[&str]| {
+        fields.keys().all(|key| known.contains(&key.as_str()))
+    };
     let params = message.fields.get("params").and_then(Value::as_object);
     let is_call = message.id.is_some()
         && message.method() == Some("tools/call")
@@ -132,15 +174,23 @@ fn is_plain_call(
         && has(VERSION_HEADER, STATELESS_VERSION)
         && has("mcp-method", "tools/call")
         && accepts();
-    let Some(params) = params.filter(|_| is_call) else { return false };
-    let Some(name) = params.get("name").and_then(Value::as_str) else { return false };
-    let Some(meta) = params.get("_meta").and_then(Value::as_object) else { return false };
+    let Some(params) = params.filter(|_| is_call) else {
+        return false;
+    };
+    let Some(name) = params.get("name").and_then(Value::as_str) else {
+        return false;
+    };
+    let Some(meta) = params.get("_meta").and_then(Value::as_object) else {
+        return false;
+    };
     has_only(params, &["name", "arguments", "_meta"])
         && has("mcp-name", name)
         && !name.starts_with("=?")
         && params.get("arguments").is_none_or(Value::is_object)
         && meta.get(META_VERSION).and_then(Value::as_str) == Some(STATELESS_VERSION)
-        && meta.get(META_CAPABILITIES).is_some_and(|capabilities| ClientCapabilities::deserialize(capabilities).is_ok())
+        && meta
+            .get(META_CAPABILITIES)
+            .is_some_and(|capabilities| ClientCapabilities::deserialize(capabilities).is_ok())
         && !meta.contains_key("progressToken")
         && !handler.has_header_parameters(catalog, name, caller)
 }

@@ -1,7 +1,8 @@
-//! Bounds streams that stay open without a call: a session's listening stream (GET), and `subscriptions/listen`.
+//! Bounds streams that stay open without a call: a session's listening stream (GET), and
+//! `subscriptions/listen`.
 //!
-//! Nothing else bounds them. They run no tool, and a connection with a request in flight is never closed for another
-//! one.
+//! Nothing else bounds them. They run no tool, and a connection with a request in flight is never
+//! closed for another one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +16,8 @@ use crate::http::problem::ApiError;
 use crate::http::settings::max_connections;
 use crate::registry::Registry;
 
-/// One in `SHARE_DIVISOR` connections may be such a stream, and one in `SHARE_DIVISOR` of these streams may belong to
-/// one caller.
+/// One in `SHARE_DIVISOR` connections may be such a stream, and one in `SHARE_DIVISOR` of these
+/// streams may belong to one caller.
 const SHARE_DIVISOR: usize = 4;
 /// A refused client may ask again after this time.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -44,7 +45,11 @@ impl Streams {
     }
 
     fn with_limit(max_total: usize) -> Self {
-        Self(Arc::new(Inner { open: Mutex::default(), max_total, max_per_caller: (max_total / SHARE_DIVISOR).max(1) }))
+        Self(Arc::new(Inner {
+            open: Mutex::default(),
+            max_total,
+            max_per_caller: (max_total / SHARE_DIVISOR).max(1),
+        }))
     }
 
     /// Takes a slot for one more stream of this caller.
@@ -53,10 +58,21 @@ impl Streams {
     /// 503, if there are too many streams in all, or too many of this caller.
     pub(super) fn reserve_slot(&self, caller: &Caller) -> Result<StreamSlot, ApiError> {
         let mut open = self.lock_open();
-        let (all, own) = (open.values().sum(), open.get(&caller.name).copied().unwrap_or_default());
-        check_room("streams without a call", (all, self.0.max_total), (own, self.0.max_per_caller), caller)?;
+        let (all, own) = (
+            open.values().sum(),
+            open.get(&caller.name).copied().unwrap_or_default(),
+        );
+        check_room(
+            "streams without a call",
+            (all, self.0.max_total),
+            (own, self.0.max_per_caller),
+            caller,
+        )?;
         *open.entry(caller.name.clone()).or_default() += 1;
-        Ok(StreamSlot { streams: self.clone(), caller: caller.name.clone() })
+        Ok(StreamSlot {
+            streams: self.clone(),
+            caller: caller.name.clone(),
+        })
     }
 
     fn lock_open(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
@@ -78,19 +94,21 @@ impl Drop for StreamSlot {
 
 /// Returns when the key in `headers` is no longer valid, or identifies another caller.
 ///
-/// Changed grants do not end a stream: its client is notified that its list of tools has changed. The loop holds no
-/// catalog while it waits, so old tools can end.
+/// Changed grants do not end a stream: its client is notified that its list of tools has changed.
+/// The loop holds no catalog while it waits, so old tools can end.
 pub(super) async fn key_revoked(registry: Arc<Registry>, headers: HeaderMap, caller: Arc<Caller>) {
     let mut changes = registry.watch_changes();
-    while authenticate_caller(registry.catalog().callers(), &headers).is_ok_and(|known| known == caller) {
+    while authenticate_caller(registry.catalog().callers(), &headers)
+        .is_ok_and(|known| known == caller)
+    {
         if changes.changed().await.is_err() {
             return std::future::pending().await;
         }
     }
 }
 
-/// Refuses one more of `what` if a bound is reached. The pairs are `(open, bound)`: of all callers, and of this caller.
-/// Without keys there is one caller, which may have all.
+/// Refuses one more of `what` if a bound is reached. The pairs are `(open, bound)`: of all callers,
+/// and of this caller. Without keys there is one caller, which may have all.
 ///
 /// # Errors
 /// 503, if a bound is reached.
@@ -101,15 +119,28 @@ pub(super) fn check_room(
     caller: &Caller,
 ) -> Result<(), ApiError> {
     let detail = match &*caller.name {
-        _ if all >= max_total => format!("{max_total} {what} are open over MCP, which is the maximum"),
+        _ if all >= max_total => {
+            format!("{max_total} {what} are open over MCP, which is the maximum")
+        }
         Caller::ANONYMOUS => return Ok(()),
         name if own >= max_own => {
-            format!("{max_own} {what} of `{name}` are open over MCP, which is the maximum for one caller")
+            format!(
+                "{max_own} {what} of `{name}` are open over MCP, which is the maximum for one caller"
+            )
         }
         _ => return Ok(()),
     };
-    let overloaded = CallError::Overloaded { retry_after: RETRY_AFTER, per_caller: None };
-    Err(ApiError::Call { failure: Failure { detail, ..Failure::from(&overloaded) }, invocation: None })
+    let overloaded = CallError::Overloaded {
+        retry_after: RETRY_AFTER,
+        per_caller: None,
+    };
+    Err(ApiError::Call {
+        failure: Failure {
+            detail,
+            ..Failure::from(&overloaded)
+        },
+        invocation: None,
+    })
 }
 
 #[cfg(test)]
@@ -124,9 +155,13 @@ mod tests {
     fn stream_share_is_per_caller() {
         let streams = Streams::with_limit(8);
         let (ann, bob) = (caller("ann"), caller("bob"));
-        let mut held: Vec<_> = (0..2).map(|_| streams.reserve_slot(&ann).unwrap()).collect();
+        let mut held: Vec<_> = (0..2)
+            .map(|_| streams.reserve_slot(&ann).unwrap())
+            .collect();
         let refused = streams.reserve_slot(&ann).err().unwrap();
-        assert!(matches!(refused, ApiError::Call { failure, .. } if failure.retry_after_ms == Some(5000)));
+        assert!(
+            matches!(refused, ApiError::Call { failure, .. } if failure.retry_after_ms == Some(5000))
+        );
         held.extend((0..2).map(|_| streams.reserve_slot(&bob).unwrap()));
         held.truncate(1);
         assert!(streams.reserve_slot(&ann).is_ok(), "a dropped slot is free");
@@ -135,8 +170,13 @@ mod tests {
     #[test]
     fn anonymous_caller_may_open_all_streams() {
         let streams = Streams::with_limit(8);
-        let held: Vec<_> = (0..8).map(|_| streams.reserve_slot(&Caller::anonymous()).unwrap()).collect();
-        assert!(streams.reserve_slot(&Caller::anonymous()).is_err() && streams.reserve_slot(&caller("ann")).is_err());
+        let held: Vec<_> = (0..8)
+            .map(|_| streams.reserve_slot(&Caller::anonymous()).unwrap())
+            .collect();
+        assert!(
+            streams.reserve_slot(&Caller::anonymous()).is_err()
+                && streams.reserve_slot(&caller("ann")).is_err()
+        );
         drop(held);
         assert!(streams.lock_open().is_empty());
     }

@@ -1,21 +1,27 @@
 //! Removes the ids of events, because streams cannot be resumed.
 //!
-//! MCP (2025-11-25, Transports, Resumability and Redelivery) lets a server number its events. A client whose stream
-//! broke off may then request the events that it missed. rmcp implements this, with three faults:
+//! MCP (2025-11-25, Transports, Resumability and Redelivery) lets a server number its events. A
+//! client whose stream broke off may then request the events that it missed. rmcp implements this,
+//! with three faults:
 //!
 //! - A resumed stream starts with events that the client has seen already.
 //! - It is empty if the call has ended.
 //! - Two events may have the same number.
 //!
-//! So events have no ids here, and no client relies on them. An answer goes to the stream of its request. A client that
-//! listens again gets the latest notifications again, whether it missed them or not.
+//! So events have no ids here, and no client relies on them. An answer goes to the stream of its
+//! request. A client that listens again gets the latest notifications again, whether it missed them
+//! or not.
 
 use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt};
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
-use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, LocalSessionManagerError};
-use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
+use rmcp::transport::streamable_http_server::session::local::{
+    LocalSessionManager, LocalSessionManagerError,
+};
+use rmcp::transport::streamable_http_server::session::{
+    ServerSseMessage, SessionId, SessionManager,
+};
 
 /// rmcp's session manager, with events that have no ids.
 #[derive(Clone)]
@@ -58,7 +64,11 @@ impl SessionManager for WithoutEventIds {
         Ok(self.0.create_stream(id, message).await?.map(strip_event_id))
     }
 
-    async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Self::Error> {
+    async fn accept_message(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<(), Self::Error> {
         self.0.accept_message(id, message).await
     }
 
@@ -66,10 +76,15 @@ impl SessionManager for WithoutEventIds {
         &self,
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        Ok(self.0.create_standalone_stream(id).await?.map(strip_event_id))
+        Ok(self
+            .0
+            .create_standalone_stream(id)
+            .await?
+            .map(strip_event_id))
     }
 
-    /// No client was given an event id. A client that sends one all the same gets a new listening stream.
+    /// No client was given an event id. A client that sends one all the same gets a new listening
+    /// stream.
     async fn resume(
         &self,
         id: &SessionId,

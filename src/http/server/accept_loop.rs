@@ -12,7 +12,8 @@ use super::connections::Connections;
 use super::exchange;
 use super::log_throttle::LogThrottle;
 
-/// How long requests on open connections are still answered after the last call has ended. Their calls are refused.
+/// How long requests on open connections are still answered after the last call has ended. Their
+/// calls are refused.
 const REFUSAL_TIME: Duration = Duration::from_millis(100);
 /// How long to wait until the last answers are written.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
@@ -43,7 +44,10 @@ impl Server {
         if guard.as_ref().is_none_or(|guard| guard.at_capacity)
             && let Some(times) = self.capacity_log.count_event()
         {
-            tracing::warn!(times, "connections were refused: all others have requests in flight");
+            tracing::warn!(
+                times,
+                "connections were refused: all others have requests in flight"
+            );
         }
         // Without even an extra slot, the connection is closed without an answer.
         let Some(guard) = guard else { return };
@@ -56,10 +60,11 @@ impl Server {
         ));
     }
 
-    /// Accepts the connections that wait already, answers for a moment more, then closes everything.
+    /// Accepts the connections that wait already, answers for a moment more, then closes
+    /// everything.
     ///
-    /// The queue of the listener is emptied before it closes, since closing would reset the connections in it.
-    /// `end_streams` then ends the streams without a call.
+    /// The queue of the listener is emptied before it closes, since closing would reset the
+    /// connections in it. `end_streams` then ends the streams without a call.
     pub(super) async fn close(mut self, end_streams: CancellationToken) {
         let connections = self.connections.clone();
         tokio::select! {

@@ -1,6 +1,7 @@
 //! Accepts connections.
 //!
-//! When the process has no free file handle, idle connections are closed, and accepting does not spin.
+//! When the process has no free file handle, idle connections are closed, and accepting does not
+//! spin.
 
 use std::io;
 use std::time::Duration;
@@ -15,8 +16,8 @@ use super::log_throttle::LogThrottle;
 
 /// Pause after a failed accept. An immediate new attempt would only spin.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Connections that may wait to be accepted. With fewer, the kernel drops clients of a burst, and they retry only a
-/// second later.
+/// Connections that may wait to be accepted. With fewer, the kernel drops clients of a burst, and
+/// they retry only a second later.
 const BACKLOG: i32 = 4096;
 /// Pause after a failed accept for which idle connections were closed.
 const SHORT_RETRY_PAUSE: Duration = Duration::from_millis(5);
@@ -30,11 +31,15 @@ pub(super) struct Acceptor {
 
 impl Acceptor {
     pub(super) fn new(listener: TcpListener) -> Self {
-        // The runtime's own backlog is smaller. The system may reduce this one (listen(2), somaxconn).
+        // The runtime's own backlog is smaller. The system may reduce this one (listen(2),
+        // somaxconn).
         if let Err(error) = SockRef::from(&listener).listen(BACKLOG) {
             tracing::debug!(%error, "the listen backlog cannot be raised");
         }
-        Self { listener, failures: LogThrottle::default() }
+        Self {
+            listener,
+            failures: LogThrottle::default(),
+        }
     }
 
     /// Waits for the next connection.
@@ -45,14 +50,21 @@ impl Acceptor {
                 Ok((stream, _)) => return stream,
                 Err(error) => error,
             };
-            // The client gave up before it was accepted (accept(2)). This is not a fault of the service.
+            // The client gave up before it was accepted (accept(2)). This is not a fault of the
+            // service.
             if error.kind() == io::ErrorKind::ConnectionAborted {
                 continue;
             }
             if [Some(Errno::MFILE), Some(Errno::NFILE)].contains(&Errno::from_io_error(&error)) {
-                // First close idle connections and accept again: their handles are free soon. If that does not help at
-                // once, other parts of the process hold the handles, and the waiting clients have to wait longer.
-                if (0..MAX_CLOSED_PER_ROUND).map_while(|_| connections.make_room()).count() > 0 && !made_room {
+                // First close idle connections and accept again: their handles are free soon. If
+                // that does not help at once, other parts of the process hold the handles, and the
+                // waiting clients have to wait longer.
+                if (0..MAX_CLOSED_PER_ROUND)
+                    .map_while(|_| connections.make_room())
+                    .count()
+                    > 0
+                    && !made_room
+                {
                     made_room = true;
                     sleep(SHORT_RETRY_PAUSE).await;
                     continue;
@@ -66,8 +78,8 @@ impl Acceptor {
         }
     }
 
-    /// Returns the next connection if one waits already. It calls the system directly, because the runtime may not know
-    /// yet of the latest connections.
+    /// Returns the next connection if one waits already. It calls the system directly, because the
+    /// runtime may not know yet of the latest connections.
     pub(super) fn try_accept(&mut self) -> Option<TcpStream> {
         let (socket, _) = SockRef::from(&self.listener).accept().ok()?;
         socket.set_nonblocking(true).ok()?;

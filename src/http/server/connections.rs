@@ -1,9 +1,10 @@
-//! The table of open connections: the state of each, how long it has lasted, and which one is closed for a new one.
+//! The table of open connections: the state of each, how long it has lasted, and which one is
+//! closed for a new one.
 //!
-//! This module knows no sockets. A connection is protected while a request is in flight on it: from the last byte of
-//! the request to the last byte of the answer. When no slot is free, any other connection may be closed for a new one;
-//! `ConnectionState::closing_order` has the order. No connection has a timer: one task closes overdue connections every
-//! half second.
+//! This module knows no sockets. A connection is protected while a request is in flight on it: from
+//! the last byte of the request to the last byte of the answer. When no slot is free, any other
+//! connection may be closed for a new one; `ConnectionState::closing_order` has the order. No
+//! connection has a timer: one task closes overdue connections every half second.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,12 +21,12 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a service that is stopping checks whether its connections are done.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A new connection may be silent this long before the share of connections without a request is enforced against it.
-/// Not used when all slots are taken.
+/// A new connection may be silent this long before the share of connections without a request is
+/// enforced against it. Not used when all slots are taken.
 const FIRST_BYTES_GRACE: Duration = Duration::from_secs(1);
 
-/// Extra slots, used when all normal connections have requests in flight. On them, probes are answered and other
-/// requests are refused with a 503.
+/// Extra slots, used when all normal connections have requests in flight. On them, probes are
+/// answered and other requests are refused with a 503.
 const EXTRA_SLOTS: usize = 32;
 
 /// The phase of a connection.
@@ -60,7 +61,8 @@ pub(super) enum CloseCommand {
 struct ConnectionState {
     phase: Phase,
     since: Instant,
-    /// A read found no bytes at least once. Before that, the client may have sent bytes that nothing has read yet.
+    /// A read found no bytes at least once. Before that, the client may have sent bytes that
+    /// nothing has read yet.
     read_found_nothing: bool,
     /// The connection has had an answer, so it is not part of a flood.
     was_answered: bool,
@@ -75,7 +77,8 @@ impl ConnectionState {
         matches!(self.phase, Phase::Answering | Phase::Flushing)
     }
 
-    /// Whether the client may expect an answer: bytes of a request have arrived, or may have arrived unread.
+    /// Whether the client may expect an answer: bytes of a request have arrived, or may have
+    /// arrived unread.
     fn expects_answer(&self) -> bool {
         match self.phase {
             Phase::AwaitingFirstRequest => !self.read_found_nothing,
@@ -93,14 +96,17 @@ impl ConnectionState {
             Phase::ReadingBody | Phase::Answering | Phase::Flushing => None,
         };
         limit.is_some_and(|limit| now.duration_since(self.since) >= limit)
-            || self.blocked_since.is_some_and(|since| now.duration_since(since) >= WRITE_TIME)
+            || self
+                .blocked_since
+                .is_some_and(|since| now.duration_since(since) >= WRITE_TIME)
     }
 
-    /// The position in the order in which connections are closed for new ones: the smallest goes first, among equals
-    /// the oldest. `None`: the connection is protected.
+    /// The position in the order in which connections are closed for new ones: the smallest goes
+    /// first, among equals the oldest. `None`: the connection is protected.
     ///
-    /// Clients that were answered before come after those that have not sent a whole request. Connections that are so
-    /// new that nothing has looked for their bytes come last: their request may be there already.
+    /// Clients that were answered before come after those that have not sent a whole request.
+    /// Connections that are so new that nothing has looked for their bytes come last: their request
+    /// may be there already.
     fn closing_order(&self) -> Option<(u8, Instant)> {
         match self.phase {
             Phase::Answering | Phase::Flushing => None,
@@ -130,11 +136,14 @@ impl Connection {
             blocked_since: None,
             close_ordered: false,
         };
-        Self { state: Mutex::new(state), command_given: Notify::new() }
+        Self {
+            state: Mutex::new(state),
+            command_given: Notify::new(),
+        }
     }
 
-    /// Records a complete header block; `has_whole_body` states whether the body is complete too. Returns `false` if
-    /// this connection was chosen to make room: the request must not start.
+    /// Records a complete header block; `has_whole_body` states whether the body is complete too.
+    /// Returns `false` if this connection was chosen to make room: the request must not start.
     pub(super) fn begin_request(&self, has_whole_body: bool) -> bool {
         let mut state = self.lock_state();
         match has_whole_body {
@@ -144,7 +153,8 @@ impl Connection {
         !state.close_ordered
     }
 
-    /// Records that the body is complete. Returns `false` in the same case as [`begin_request`](Self::begin_request).
+    /// Records that the body is complete. Returns `false` in the same case as
+    /// [`begin_request`](Self::begin_request).
     pub(super) fn complete_request(&self) -> bool {
         let mut state = self.lock_state();
         if state.phase == Phase::ReadingBody {
@@ -198,12 +208,16 @@ impl Connection {
     /// Waits for the next command.
     pub(super) async fn next_command(&self) -> CloseCommand {
         self.command_given.notified().await;
-        if self.lock_state().close_ordered { CloseCommand::Now } else { CloseCommand::AfterAnswer }
+        if self.lock_state().close_ordered {
+            CloseCommand::Now
+        } else {
+            CloseCommand::AfterAnswer
+        }
     }
 
-    /// Gives [`CloseCommand::Now`] if `condition` holds for the current state. Check and command happen under one lock.
-    /// So a request either starts first and is kept, or starts later and is refused by
-    /// [`begin_request`](Self::begin_request).
+    /// Gives [`CloseCommand::Now`] if `condition` holds for the current state. Check and command
+    /// happen under one lock. So a request either starts first and is kept, or starts later and is
+    /// refused by [`begin_request`](Self::begin_request).
     fn close_if(&self, condition: impl FnOnce(&ConnectionState) -> bool) -> bool {
         let mut state = self.lock_state();
         let closes = condition(&state);
@@ -239,7 +253,8 @@ struct Table {
 }
 
 impl Connections {
-    /// Makes a table with `slots` slots. Connections without a first request may use a quarter of them.
+    /// Makes a table with `slots` slots. Connections without a first request may use a quarter of
+    /// them.
     pub(super) fn new(slots: usize) -> Self {
         let first_request_slots = (slots / 4).max(1);
         Self(Arc::new(ConnectionTable {
@@ -250,8 +265,8 @@ impl Connections {
         }))
     }
 
-    /// Takes a slot for a new connection, and closes another connection for it if necessary. `None`: all slots, the
-    /// extra ones included, have requests in flight.
+    /// Takes a slot for a new connection, and closes another connection for it if necessary.
+    /// `None`: all slots, the extra ones included, have requests in flight.
     pub(super) fn admit(&self) -> Option<ConnectionGuard> {
         let mut table = self.lock_table();
         // Counted anew for each connection, since the states change without the table's lock.
@@ -266,21 +281,27 @@ impl Connections {
             table.make_room(|_| true)?;
         } else if without_request >= self.0.first_request_slots {
             let now = Instant::now();
-            // Waits `FIRST_BYTES_GRACE` before it closes a silent new connection. Requests of a burst of real clients
-            // have arrived by then; a flood of idle connections stays silent.
+            // Waits `FIRST_BYTES_GRACE` before it closes a silent new connection. Requests of a
+            // burst of real clients have arrived by then; a flood of idle connections stays silent.
             let stalls = |state: &ConnectionState| {
                 state.read_found_nothing && now.duration_since(state.since) >= FIRST_BYTES_GRACE
             };
-            let _ = table.make_room(|state| state.phase == Phase::AwaitingFirstRequest && stalls(state));
+            let _ = table
+                .make_room(|state| state.phase == Phase::AwaitingFirstRequest && stalls(state));
         }
         let (id, connection) = (table.next_id, Arc::new(Connection::new()));
         table.next_id += 1;
         table.by_id.insert(id, connection.clone());
-        Some(ConnectionGuard { id, at_capacity, connection, connections: self.clone() })
+        Some(ConnectionGuard {
+            id,
+            at_capacity,
+            connection,
+            connections: self.clone(),
+        })
     }
 
-    /// Closes the first connection in the order of `ConnectionState::closing_order`. `None`: all connections are
-    /// protected.
+    /// Closes the first connection in the order of `ConnectionState::closing_order`. `None`: all
+    /// connections are protected.
     pub(super) fn make_room(&self) -> Option<()> {
         self.lock_table().make_room(|_| true)
     }
@@ -292,7 +313,9 @@ impl Connections {
         loop {
             ticks.tick().await;
             let now = Instant::now();
-            self.lock_table().by_id.retain(|_, open| !open.close_if(|state| state.is_overdue(now)));
+            self.lock_table()
+                .by_id
+                .retain(|_, open| !open.close_if(|state| state.is_overdue(now)));
         }
     }
 
@@ -315,7 +338,12 @@ impl Connections {
 
     /// Waits until no client may expect an answer any more.
     pub(super) async fn wait_until_answered(&self) {
-        while self.lock_table().by_id.values().any(|open| open.lock_state().expects_answer()) {
+        while self
+            .lock_table()
+            .by_id
+            .values()
+            .any(|open| open.lock_state().expects_answer())
+        {
             sleep(POLL_INTERVAL).await;
         }
     }
@@ -334,15 +362,24 @@ impl Connections {
 
 impl Table {
     fn make_room(&mut self, among: impl Fn(&ConnectionState) -> bool) -> Option<()> {
-        // `candidates` reads the states one after the other. A request may start between the choice and the command.
-        // `close_if` then declines under the connection's own lock, and the loop chooses again.
+        // `candidates` reads the states one after the other. A request may start between the choice
+        // and the command. `close_if` then declines under the connection's own lock, and the loop
+        // chooses again.
         loop {
             let candidates = self.by_id.iter().filter_map(|(id, open)| {
                 let state = open.lock_state();
-                if among(&state) { Some((state.closing_order()?, *id)) } else { None }
+                if among(&state) {
+                    Some((state.closing_order()?, *id))
+                } else {
+                    None
+                }
             });
             let (_, first) = candidates.min()?;
-            if self.by_id.get(&first)?.close_if(|state| !state.has_request()) {
+            if self
+                .by_id
+                .get(&first)?
+                .close_if(|state| !state.has_request())
+            {
                 self.by_id.remove(&first);
                 return Some(());
             }
@@ -402,7 +439,10 @@ mod tests {
         assert!(is_ordered_to_close(&newcomer).await);
         assert!(!is_ordered_to_close(&first_idle).await);
         let _tenth = idle_connection(&connections);
-        assert!(is_ordered_to_close(&first_idle).await, "then the one that has been idle for longest");
+        assert!(
+            is_ordered_to_close(&first_idle).await,
+            "then the one that has been idle for longest"
+        );
         assert!(!is_ordered_to_close(&others[0]).await);
     }
 
@@ -420,30 +460,47 @@ mod tests {
         let _fourth = new_connection(&connections);
         assert!(is_ordered_to_close(&second).await);
         assert!(!is_ordered_to_close(&third).await);
-        assert!(!is_ordered_to_close(&unread).await, "its request may have arrived");
+        assert!(
+            !is_ordered_to_close(&unread).await,
+            "its request may have arrived"
+        );
     }
 
     #[tokio::test]
     async fn running_request_is_never_closed_for_another() {
         let connections = Connections::new(2);
         let guards: Vec<ConnectionGuard> = (0..2).map(|_| idle_connection(&connections)).collect();
-        assert!(guards.iter().all(|guard| guard.connection.begin_request(true)));
+        assert!(
+            guards
+                .iter()
+                .all(|guard| guard.connection.begin_request(true))
+        );
         let extra = connections.admit().unwrap();
         assert!(extra.at_capacity && !guards[1].at_capacity);
         drop(extra);
         guards[0].connection.record_answer();
-        assert!(connections.admit().unwrap().at_capacity, "its answer is not with the kernel yet");
+        assert!(
+            connections.admit().unwrap().at_capacity,
+            "its answer is not with the kernel yet"
+        );
         guards[0].connection.record_flush();
         assert!(!connections.admit().unwrap().at_capacity);
-        assert!(!guards[0].connection.begin_request(true), "ordered to close: no request may start");
+        assert!(
+            !guards[0].connection.begin_request(true),
+            "ordered to close: no request may start"
+        );
         assert!(!is_ordered_to_close(&guards[1]).await);
     }
 
     #[tokio::test]
     async fn extra_slots_are_limited() {
         let connections = Connections::new(1);
-        let busy = |guard: Option<ConnectionGuard>| guard.filter(|guard| guard.connection.begin_request(true));
-        let _guards: Vec<_> = (0..1 + EXTRA_SLOTS).map(|_| busy(connections.admit()).unwrap()).collect();
+        let busy = |guard: Option<ConnectionGuard>| {
+            guard.filter(|guard| guard.connection.begin_request(true))
+        };
+        let _guards: Vec<_> = (0..1 + EXTRA_SLOTS)
+            .map(|_| busy(connections.admit()).unwrap())
+            .collect();
         assert!(connections.admit().is_none());
     }
 
@@ -467,7 +524,8 @@ mod tests {
         assert!(!connections.admit().unwrap().at_capacity);
     }
 
-    /// Whether the sweep closes a connection after `action`: shortly before `time`, and shortly after.
+    /// Whether the sweep closes a connection after `action`: shortly before `time`, and shortly
+    /// after.
     async fn is_closed_by_sweep(action: impl Fn(&Connection), time: Duration) -> (bool, bool) {
         let connections = Connections::new(8);
         let guard = idle_connection(&connections);
@@ -485,7 +543,11 @@ mod tests {
     async fn overdue_connections_are_closed() {
         let cut = (false, true);
         assert_eq!(is_closed_by_sweep(|_| {}, IDLE_TIME).await, cut, "idle");
-        assert_eq!(is_closed_by_sweep(Connection::record_bytes, HEADER_TIME).await, cut, "a header that does not end");
+        assert_eq!(
+            is_closed_by_sweep(Connection::record_bytes, HEADER_TIME).await,
+            cut,
+            "a header that does not end"
+        );
         assert_eq!(
             is_closed_by_sweep(Connection::record_closing, CLOSING_TIME).await,
             cut,
@@ -495,7 +557,11 @@ mod tests {
             assert!(connection.begin_request(true));
             connection.set_blocked(true);
         };
-        assert_eq!(is_closed_by_sweep(unread, WRITE_TIME).await, cut, "an answer that is not read");
+        assert_eq!(
+            is_closed_by_sweep(unread, WRITE_TIME).await,
+            cut,
+            "an answer that is not read"
+        );
         let slow = |connection: &Connection| {
             unread(connection);
             connection.set_blocked(false);

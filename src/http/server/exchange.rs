@@ -31,7 +31,8 @@ const PROBE_PATHS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 #[error("closed to make room for another connection")]
 struct Evicted;
 
-/// Serves a connection until one side ends it. `listens_everywhere`: the service listens on all addresses.
+/// Serves a connection until one side ends it. `listens_everywhere`: the service listens on all
+/// addresses.
 pub(super) async fn serve_connection(
     stream: TcpStream,
     router: Router,
@@ -39,8 +40,13 @@ pub(super) async fn serve_connection(
     guard: ConnectionGuard,
     listens_everywhere: bool,
 ) {
-    let Ok(address) = stream.local_addr() else { return };
-    let local = LocalAddress { address, listens_everywhere };
+    let Ok(address) = stream.local_addr() else {
+        return;
+    };
+    let local = LocalAddress {
+        address,
+        listens_everywhere,
+    };
     // Answers are written in one piece. Waiting to fill a packet (Nagle) would only add latency.
     let _ = stream.set_nodelay(true);
     let connection = guard.connection.clone();
@@ -49,19 +55,29 @@ pub(super) async fn serve_connection(
         let may_start = connection.begin_request(request.is_end_stream());
         request.extensions_mut().insert(local);
         let refused = at_capacity && !PROBE_PATHS.contains(&request.uri().path());
-        let request = request.map(|body| RequestBody { body, connection: connection.clone() });
-        let (answer, connections, connection) =
-            (router.clone().oneshot(request), connections.clone(), connection.clone());
+        let request = request.map(|body| RequestBody {
+            body,
+            connection: connection.clone(),
+        });
+        let (answer, connections, connection) = (
+            router.clone().oneshot(request),
+            connections.clone(),
+            connection.clone(),
+        );
         async move {
             if !may_start {
                 return Err(Evicted);
             }
             let mut response = match refused {
                 true => add_security_headers(ApiError::AtCapacity.into_response()),
-                false => answer.await.unwrap_or_else(|never: Infallible| match never {}),
+                false => answer
+                    .await
+                    .unwrap_or_else(|never: Infallible| match never {}),
             };
             if at_capacity || connections.is_draining() {
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                response
+                    .headers_mut()
+                    .insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(response.map(|body| AnswerBody { body, connection }))
         }
@@ -69,8 +85,8 @@ pub(super) async fn serve_connection(
     let socket = TokioIo::new(Socket::new(stream, guard.connection.clone()));
     let mut http = pin!(
         http1::Builder::new()
-            // The table of connections keeps the times. hyper's timer would also count the idle time between two
-            // requests, which has a longer limit.
+            // The table of connections keeps the times. hyper's timer would also count the idle
+            // time between two requests, which has a longer limit.
             .header_read_timeout(None)
             .max_buf_size(HEADER_BYTES)
             .max_headers(HEADER_FIELDS)
@@ -93,8 +109,9 @@ pub(super) async fn serve_connection(
     }
 }
 
-/// A request's body. Its last byte makes the connection protected: from then on it is not closed for another one. If it
-/// was chosen just before, the body ends with an error, so the request never starts.
+/// A request's body. Its last byte makes the connection protected: from then on it is not closed
+/// for another one. If it was chosen just before, the body ends with an error, so the request never
+/// starts.
 struct RequestBody {
     body: Incoming,
     connection: Arc<Connection>,
@@ -104,7 +121,10 @@ impl HttpBody for RequestBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         let is_last = frame.is_none() || self.body.is_end_stream();
         if is_last && !self.connection.complete_request() {
@@ -122,7 +142,8 @@ impl HttpBody for RequestBody {
     }
 }
 
-/// An answer's body. Dropping it ends the request. The connection stays protected until the kernel has the last bytes.
+/// An answer's body. Dropping it ends the request. The connection stays protected until the kernel
+/// has the last bytes.
 struct AnswerBody {
     body: Body,
     connection: Arc<Connection>,
@@ -138,7 +159,10 @@ impl HttpBody for AnswerBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 

@@ -18,7 +18,10 @@ impl LogThrottle {
     pub(super) fn count_event(&mut self) -> Option<u64> {
         self.unreported += 1;
         let now = Instant::now();
-        if self.last_message.is_some_and(|last| now.duration_since(last) < MESSAGE_INTERVAL) {
+        if self
+            .last_message
+            .is_some_and(|last| now.duration_since(last) < MESSAGE_INTERVAL)
+        {
             return None;
         }
         self.last_message = Some(now);
@@ -35,8 +38,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn frequent_events_are_logged_with_their_count() {
         let mut throttle = LogThrottle::default();
-        assert_eq!((throttle.count_event(), throttle.count_event(), throttle.count_event()), (Some(1), None, None));
+        assert_eq!(
+            (
+                throttle.count_event(),
+                throttle.count_event(),
+                throttle.count_event()
+            ),
+            (Some(1), None, None)
+        );
         advance(MESSAGE_INTERVAL).await;
-        assert_eq!((throttle.count_event(), throttle.count_event()), (Some(3), None));
+        assert_eq!(
+            (throttle.count_event(), throttle.count_event()),
+            (Some(3), None)
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Accepts and serves connections, and stops without losing an answer.
 //!
-//! The accept loop is our own: `axum::serve` bounds neither the number of connections nor the size and time of headers.
+//! The accept loop is our own: `axum::serve` bounds neither the number of connections nor the size
+//! and time of headers.
 
 mod accept_loop;
 mod acceptor;
@@ -25,9 +26,12 @@ use crate::in_flight::InFlightCalls;
 
 /// Serves until `stop`, then shuts down in this order:
 ///
-/// - For `settings.linger`, the service still serves calls, but is not ready. Connections are accepted all the time.
-/// - New calls are refused. Running calls get `settings.drain`, less if `hurry` returns, and then are cancelled.
-/// - The listener closes. Then `end_streams` is tripped, which ends open streams, and the last answers are written.
+/// - For `settings.linger`, the service still serves calls, but is not ready. Connections are
+///   accepted all the time.
+/// - New calls are refused. Running calls get `settings.drain`, less if `hurry` returns, and then
+///   are cancelled.
+/// - The listener closes. Then `end_streams` is tripped, which ends open streams, and the last
+///   answers are written.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -39,7 +43,9 @@ pub async fn serve(
 ) {
     let connections = Connections::new(max_connections());
     let _sweep = AbortOnDropHandle::new(tokio::spawn(connections.clone().close_overdue()));
-    let listens_everywhere = listener.local_addr().is_ok_and(|address| address.ip().is_unspecified());
+    let listens_everywhere = listener
+        .local_addr()
+        .is_ok_and(|address| address.ip().is_unspecified());
     let mut server = Server {
         listens_everywhere,
         acceptor: Acceptor::new(listener),

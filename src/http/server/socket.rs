@@ -1,4 +1,5 @@
-//! A socket that reports its traffic to the connection table, and that closes without destroying the last answer.
+//! A socket that reports its traffic to the connection table, and that closes without destroying
+//! the last answer.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,11 +21,17 @@ pub(super) struct Socket {
 
 impl Socket {
     pub(super) fn new(stream: TcpStream, connection: Arc<Connection>) -> Self {
-        Self { stream, connection, read_was_pending: false, blocked: false, write_closed: false }
+        Self {
+            stream,
+            connection,
+            read_was_pending: false,
+            blocked: false,
+            write_closed: false,
+        }
     }
 
-    /// Reports whether the client reads its answer. hyper has no limit for writing, so the table closes clients that
-    /// read nothing.
+    /// Reports whether the client reads its answer. hyper has no limit for writing, so the table
+    /// closes clients that read nothing.
     fn report_write(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if self.blocked || written.is_pending() {
             self.blocked = written.is_pending();
@@ -35,7 +42,11 @@ impl Socket {
 }
 
 impl AsyncRead for Socket {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if buf.filled().len() > before {
@@ -49,7 +60,11 @@ impl AsyncRead for Socket {
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.report_write(written)
     }
@@ -75,9 +90,9 @@ impl AsyncWrite for Socket {
 
     /// Closes our side, then reads until the client has closed its side.
     ///
-    /// If a socket is closed with unread bytes, or gets bytes later, the kernel answers with a reset. A reset makes the
-    /// client's kernel discard what the client has not read yet: our last answer. The connection table bounds the time
-    /// that this takes.
+    /// If a socket is closed with unread bytes, or gets bytes later, the kernel answers with a
+    /// reset. A reset makes the client's kernel discard what the client has not read yet: our last
+    /// answer. The connection table bounds the time that this takes.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.write_closed {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;

@@ -33,7 +33,8 @@ const WRITE_LATENCIES: &str = "insert into usage_latency (caller, tool, bucket, 
     select value->>0, value->>1, value->>2, value->>3 from json_each(?) where true \
     on conflict do update set calls = calls + excluded.calls";
 
-/// The backlog may hold several counts for one row after a failed commit. The highest count is the correct one.
+/// The backlog may hold several counts for one row after a failed commit. The highest count is the
+/// correct one.
 const UPDATE_SHARED_ROWS: &str = "update invocation set count = one.value->>1, sum = one.value->>2 from json_each(?) as one \
     where invocation.id = unhex(one.value->>0) and invocation.count < one.value->>1";
 
@@ -79,9 +80,15 @@ impl Batch {
         self.records.len() + self.settlements.len() + self.shared_refusals.len()
     }
 
-    /// Counts a refused call in an existing row. All calls of the batch for one row become one update.
+    /// Counts a refused call in an existing row. All calls of the batch for one row become one
+    /// update.
     pub(super) fn add_shared_refusal(&mut self, refusal: SharedRefusal) {
-        match self.shared_refusals.iter_mut().rev().find(|other| other.row == refusal.row) {
+        match self
+            .shared_refusals
+            .iter_mut()
+            .rev()
+            .find(|other| other.row == refusal.row)
+        {
             Some(other) => {
                 other.added += refusal.added;
                 other.count = other.count.max(refusal.count);
@@ -96,7 +103,11 @@ impl Batch {
         move_first(&mut self.settlements, &mut first.settlements, &mut at_most);
         move_first(&mut self.records, &mut first.records, &mut at_most);
         // After the rows in which they count.
-        move_first(&mut self.shared_refusals, &mut first.shared_refusals, &mut at_most);
+        move_first(
+            &mut self.shared_refusals,
+            &mut first.shared_refusals,
+            &mut at_most,
+        );
         move_first(&mut self.attempts, &mut first.attempts, &mut at_most);
         first
     }
@@ -114,7 +125,10 @@ impl Batch {
     pub(super) fn approximate_bytes(&self) -> usize {
         let reserved = self.reservations.iter().map(|(row, _)| row.memory_bytes());
         let results = self.results.iter().map(|result| result.result.len());
-        reserved.chain(self.ended_rows().map(Row::memory_bytes)).chain(results).sum()
+        reserved
+            .chain(self.ended_rows().map(Row::memory_bytes))
+            .chain(results)
+            .sum()
     }
 
     /// Number of rows.
@@ -122,17 +136,19 @@ impl Batch {
         self.reservations.len() + self.ended_count() + self.attempts.len() + self.results.len()
     }
 
-    /// Writes the whole batch with `durations`, or nothing. Returns the outcome of each reservation, in order, and the
-    /// number of the commit. After an error the caller rolls back and drops the cached counters.
+    /// Writes the whole batch with `durations`, or nothing. Returns the outcome of each
+    /// reservation, in order, and the number of the commit. After an error the caller rolls back
+    /// and drops the cached counters.
     pub(super) async fn commit(
         &self,
         connection: &mut SqliteConnection,
         counters: &mut CounterCache,
         durations: &[impl Serialize],
     ) -> Result<(Vec<ReserveResult>, u64), sqlx::Error> {
-        // Refunds come first, so that units given back in this batch are free for its reservations. Reservations are
-        // then decided with the counters as they are inside this transaction. `begin immediate` takes the write lock
-        // before the counters are read or checked, so no other process can change them until the commit.
+        // Refunds come first, so that units given back in this batch are free for its reservations.
+        // Reservations are then decided with the counters as they are inside this transaction.
+        // `begin immediate` takes the write lock before the counters are read or checked, so no
+        // other process can change them until the commit.
         let mut script = Script::default();
         script.add_statement("begin immediate");
         if quota::add_refunds(&self.settlements, &mut script) {
@@ -149,23 +165,50 @@ impl Batch {
                 BatchCounters::from_rows(&std::mem::take(&mut script).run(connection).await?)?
             }
         };
-        let (answers, sets): (Vec<ReserveResult>, Vec<_>) =
-            self.reservations.iter().map(|(row, charges)| key_claims.claim(row, || quota.admit(row, charges))).unzip();
+        let (answers, sets): (Vec<ReserveResult>, Vec<_>) = self
+            .reservations
+            .iter()
+            .map(|(row, charges)| key_claims.claim(row, || quota.admit(row, charges)))
+            .unzip();
         key_claims.add_release(&mut script);
         quota.add_counter_updates(&mut script);
 
-        let admitted = self.reservations.iter().zip(&answers).zip(sets).filter(|((_, answer), _)| answer.is_ok());
-        let started: Vec<(&Row, Option<String>)> = admitted.map(|(((row, _), _), set)| (row, set)).collect();
+        let admitted = self
+            .reservations
+            .iter()
+            .zip(&answers)
+            .zip(sets)
+            .filter(|((_, answer), _)| answer.is_ok());
+        let started: Vec<(&Row, Option<String>)> =
+            admitted.map(|(((row, _), _), set)| (row, set)).collect();
         let records = self.records.iter().map(|row| &**row);
         let settles = self.settlements.iter().map(|(row, _)| &**row);
         let mut totals = Totals::default();
-        started.iter().map(|(row, _)| *row).chain(records.clone()).for_each(|row| totals.count_start(row));
+        started
+            .iter()
+            .map(|(row, _)| *row)
+            .chain(records.clone())
+            .for_each(|row| totals.count_start(row));
         let refunded_set = |refunds: &Vec<Charged>| (!refunds.is_empty()).then(String::new);
-        let settled = self.settlements.iter().map(|(row, refunds)| (&**row, refunded_set(refunds)));
-        script.add_call_rows(started.into_iter().chain(records.clone().map(|row| (row, None))).chain(settled));
+        let settled = self
+            .settlements
+            .iter()
+            .map(|(row, refunds)| (&**row, refunded_set(refunds)));
+        script.add_call_rows(
+            started
+                .into_iter()
+                .chain(records.clone().map(|row| (row, None)))
+                .chain(settled),
+        );
         records.chain(settles).for_each(|row| totals.count_end(row));
-        self.shared_refusals.iter().for_each(|share| totals.count_shared(&share.caller, &share.tool, share.added));
-        let rows: Vec<_> = self.shared_refusals.iter().map(shared_refusal_values).collect();
+        self.shared_refusals
+            .iter()
+            .for_each(|share| totals.count_shared(&share.caller, &share.tool, share.added));
+        let rows: Vec<_> = self
+            .shared_refusals
+            .iter()
+            .map(shared_refusal_values)
+            .collect();
         script.add_with_rows(UPDATE_SHARED_ROWS, &rows);
         script.add_with_rows(WRITE_TOTALS, &totals.to_rows());
         script.add_with_rows(WRITE_LATENCIES, durations);
@@ -195,11 +238,21 @@ fn move_first<T>(from: &mut Vec<T>, to: &mut Vec<T>, at_most: &mut usize) {
 }
 
 fn shared_refusal_values(refusal: &SharedRefusal) -> impl Serialize + use<> {
-    (hex::encode(refusal.row.as_bytes()), refusal.count, checksum::shared_row_checksum(refusal.checksum, refusal.count))
+    (
+        hex::encode(refusal.row.as_bytes()),
+        refusal.count,
+        checksum::shared_row_checksum(refusal.checksum, refusal.count),
+    )
 }
 
 fn attempt_values(row: &AttemptRow) -> impl Serialize + '_ {
-    (hex::encode(row.invocation.as_bytes()), row.attempt, row.kind.as_str(), &row.message, row.duration_us)
+    (
+        hex::encode(row.invocation.as_bytes()),
+        row.attempt,
+        row.kind.as_str(),
+        &row.message,
+        row.duration_us,
+    )
 }
 
 fn result_values(row: &StoredResult) -> impl Serialize + '_ {
@@ -222,19 +275,41 @@ mod tests {
     use crate::call::ErrorKind;
 
     fn shared_refusal(row: InvocationId, count: u64) -> SharedRefusal {
-        SharedRefusal { row, caller: "a".into(), tool: "t".into(), count, added: 1, checksum: 7 }
+        SharedRefusal {
+            row,
+            caller: "a".into(),
+            tool: "t".into(),
+            count,
+            added: 1,
+            checksum: 7,
+        }
     }
 
     fn filled_batch() -> Batch {
         let mut batch = Batch::default();
         let call = row("t", "a", now());
         batch.reservations.push((call.clone(), Vec::new()));
-        (0..2).for_each(|_| batch.records.push(ended_row(&row("t", "a", now()), State::Failed)));
-        (0..3).for_each(|_| batch.settlements.push((ended_row(&row("t", "a", now()), State::Succeeded), Vec::new())));
+        (0..2).for_each(|_| {
+            batch
+                .records
+                .push(ended_row(&row("t", "a", now()), State::Failed))
+        });
+        (0..3).for_each(|_| {
+            batch.settlements.push((
+                ended_row(&row("t", "a", now()), State::Succeeded),
+                Vec::new(),
+            ))
+        });
         (0..4).for_each(|n| batch.add_shared_refusal(shared_refusal(InvocationId::new(), n)));
         (0..5).for_each(|attempt| {
             let (kind, message) = (ErrorKind::UpstreamFailed, "no".into());
-            batch.attempts.push(AttemptRow { invocation: call.id, attempt, kind, message, duration_us: 1 });
+            batch.attempts.push(AttemptRow {
+                invocation: call.id,
+                attempt,
+                kind,
+                message,
+                duration_us: 1,
+            });
         });
         batch
     }
@@ -242,13 +317,23 @@ mod tests {
     #[test]
     fn batch_counts_rows_and_bytes() {
         let mut batch = filled_batch();
-        assert_eq!((batch.ended_count(), batch.len(), batch.ended_rows().count()), (9, 15, 5));
+        assert_eq!(
+            (batch.ended_count(), batch.len(), batch.ended_rows().count()),
+            (9, 15, 5)
+        );
         let weights: usize = batch.ended_rows().map(Row::memory_bytes).sum();
         let begun = batch.reservations[0].0.memory_bytes();
         assert_eq!(batch.approximate_bytes(), begun + weights);
         let row = &batch.records[0];
-        let texts = [&*row.arguments, row.result.as_deref().unwrap(), row.meta.as_deref().unwrap()];
-        assert_eq!(row.memory_bytes(), 512 + texts.iter().map(|text| text.len()).sum::<usize>());
+        let texts = [
+            &*row.arguments,
+            row.result.as_deref().unwrap(),
+            row.meta.as_deref().unwrap(),
+        ];
+        assert_eq!(
+            row.memory_bytes(),
+            512 + texts.iter().map(|text| text.len()).sum::<usize>()
+        );
         batch.results.push(StoredResult {
             key: [0; 32],
             tool: "t".into(),
@@ -257,7 +342,10 @@ mod tests {
             stored_at: now(),
             expires_at: now(),
         });
-        assert_eq!((batch.len(), batch.approximate_bytes()), (16, begun + weights + 1000));
+        assert_eq!(
+            (batch.len(), batch.approximate_bytes()),
+            (16, begun + weights + 1000)
+        );
     }
 
     #[test]
@@ -267,7 +355,11 @@ mod tests {
         for (row, count) in [(one, 2), (other, 2), (one, 4), (one, 3)] {
             batch.add_shared_refusal(shared_refusal(row, count));
         }
-        let shares: Vec<_> = batch.shared_refusals.iter().map(|share| (share.row, share.count, share.added)).collect();
+        let shares: Vec<_> = batch
+            .shared_refusals
+            .iter()
+            .map(|share| (share.row, share.count, share.added))
+            .collect();
         assert_eq!(shares, [(one, 4, 3), (other, 2, 1)]);
     }
 
@@ -275,10 +367,18 @@ mod tests {
     fn take_oldest_keeps_the_order() {
         let mut batch = filled_batch();
         let lengths = |batch: &Batch| {
-            [batch.settlements.len(), batch.records.len(), batch.shared_refusals.len(), batch.attempts.len()]
+            [
+                batch.settlements.len(),
+                batch.records.len(),
+                batch.shared_refusals.len(),
+                batch.attempts.len(),
+            ]
         };
         let first = batch.take_oldest(7);
-        assert_eq!((lengths(&first), lengths(&batch)), ([3, 2, 2, 0], [0, 0, 2, 5]));
+        assert_eq!(
+            (lengths(&first), lengths(&batch)),
+            ([3, 2, 2, 0], [0, 0, 2, 5])
+        );
         batch.put_back(first);
         assert_eq!(lengths(&batch), [3, 2, 4, 5]);
         assert_eq!(lengths(&batch.take_oldest(99)), [3, 2, 4, 5]);

@@ -8,22 +8,39 @@ use super::{commit_marker, prune};
 
 /// The changes of the ledger's trait.
 pub(super) enum Change {
-    Reset { tool: String, caller: Option<String> },
-    Purge { tool: Option<String> },
+    Reset {
+        tool: String,
+        caller: Option<String>,
+    },
+    Purge {
+        tool: Option<String>,
+    },
     Switch(Switch),
-    Prune { before: Timestamp, now: Timestamp, at_most: u32 },
+    Prune {
+        before: Timestamp,
+        now: Timestamp,
+        at_most: u32,
+    },
     Register(RegisteredTool),
-    Unregister { name: String },
+    Unregister {
+        name: String,
+    },
 }
 
 impl Change {
-    /// Writes the change in one commit. Returns the number of affected rows and the number of the commit. After an
-    /// error the caller rolls back.
-    pub(super) async fn commit(self, connection: &mut SqliteConnection) -> Result<(u64, u64), sqlx::Error> {
+    /// Writes the change in one commit. Returns the number of affected rows and the number of the
+    /// commit. After an error the caller rolls back.
+    pub(super) async fn commit(
+        self,
+        connection: &mut SqliteConnection,
+    ) -> Result<(u64, u64), sqlx::Error> {
         query("begin immediate").execute(&mut *connection).await?;
         let rows = self.write(connection).await?;
-        let commits =
-            commit_marker::read_commit_count(&query(commit_marker::COUNT_COMMIT).fetch_all(&mut *connection).await?)?;
+        let commits = commit_marker::read_commit_count(
+            &query(commit_marker::COUNT_COMMIT)
+                .fetch_all(&mut *connection)
+                .await?,
+        )?;
         query("commit").execute(connection).await?;
         Ok((rows, commits))
     }

@@ -1,5 +1,5 @@
-//! Checksums of the data behind an answer. SQLite's pages have none: neither SQLite nor its `integrity_check` finds a
-//! flipped bit in a text.
+//! Checksums of the data behind an answer. SQLite's pages have none: neither SQLite nor its
+//! `integrity_check` finds a flipped bit in a text.
 
 use crc32fast::Hasher;
 
@@ -11,15 +11,22 @@ use crate::call::InvocationId;
 #[error("the row of call {0} is damaged")]
 pub(super) struct DamagedRow(pub(super) InvocationId);
 
-/// The checksum of a row: everything that is fixed once the call has ended, and the number of calls that the row
-/// counts.
+/// The checksum of a row: everything that is fixed once the call has ended, and the number of calls
+/// that the row counts.
 pub(super) fn row_checksum(row: &Row) -> u32 {
     let mut sum = Checksum::default();
     sum.add_bytes(row.id.as_bytes());
     for text in [&row.tool, &row.caller, &row.arguments] {
         sum.add_bytes(text.as_bytes());
     }
-    for text in [&row.run_id, &row.tool_use_id, &row.result, &row.meta, &row.idempotency_key, &row.fingerprint] {
+    for text in [
+        &row.run_id,
+        &row.tool_use_id,
+        &row.result,
+        &row.meta,
+        &row.idempotency_key,
+        &row.fingerprint,
+    ] {
         sum.add_optional(text.as_ref().map(|text| text.as_bytes()));
     }
     for word in [row.state.as_str(), row.effect.as_str(), row.cache.as_str()] {
@@ -29,10 +36,20 @@ pub(super) fn row_checksum(row: &Row) -> u32 {
     sum.add_optional(row.origin.as_ref().map(|id| &id.as_bytes()[..]));
     sum.add_bytes(&row.attempts.to_le_bytes());
     sum.add_bytes(&row.started_at.as_millisecond().to_le_bytes());
-    sum.add_optional(row.duration_us.map(i64::to_le_bytes).as_ref().map(|bytes| &bytes[..]));
-    // Without a parent or a detail nothing is added, so rows from before these columns existed keep their checksum.
-    row.parent.iter().for_each(|parent| sum.add_bytes(parent.as_bytes()));
-    row.detail.iter().for_each(|detail| sum.add_optional(Some(detail.as_bytes())));
+    sum.add_optional(
+        row.duration_us
+            .map(i64::to_le_bytes)
+            .as_ref()
+            .map(|bytes| &bytes[..]),
+    );
+    // Without a parent or a detail nothing is added, so rows from before these columns existed keep
+    // their checksum.
+    row.parent
+        .iter()
+        .for_each(|parent| sum.add_bytes(parent.as_bytes()));
+    row.detail
+        .iter()
+        .for_each(|detail| sum.add_optional(Some(detail.as_bytes())));
     shared_row_checksum(sum.0.finalize(), row.count)
 }
 
@@ -62,7 +79,8 @@ pub(super) fn result_checksum(stored: &StoredResult) -> u32 {
 struct Checksum(Hasher);
 
 impl Checksum {
-    /// Adds bytes after their length, so that moving bytes from one value to the next changes the checksum.
+    /// Adds bytes after their length, so that moving bytes from one value to the next changes the
+    /// checksum.
     fn add_bytes(&mut self, bytes: &[u8]) {
         self.0.update(&(bytes.len() as u64).to_le_bytes());
         self.0.update(bytes);
@@ -90,39 +108,125 @@ mod tests {
         let original = (*ended_row(&row("t", "a", now()), State::Succeeded)).clone();
         let text = |text: &str| Some(text.into());
         let changed: Vec<Row> = vec![
-            Row { id: InvocationId::new(), ..original.clone() },
-            Row { tool: "u".into(), ..original.clone() },
-            Row { caller: "b".into(), ..original.clone() },
-            Row { tool: "ta".into(), caller: "".into(), ..original.clone() },
-            Row { arguments: "{}".into(), ..original.clone() },
-            Row { run_id: None, ..original.clone() },
-            Row { tool_use_id: text(""), ..original.clone() },
-            Row { result: text("{}"), ..original.clone() },
-            Row { meta: text(""), ..original.clone() },
-            Row { idempotency_key: text("k"), ..original.clone() },
-            Row { fingerprint: text("k"), ..original.clone() },
-            Row { state: State::Failed, ..original.clone() },
-            Row { effect: Effect::Read, ..original.clone() },
-            Row { cache: CacheStatus::Hit, ..original.clone() },
-            Row { kind: Some(ErrorKind::Internal), ..original.clone() },
-            Row { origin: Some(original.id), ..original.clone() },
-            Row { parent: Some(original.id), ..original.clone() },
-            Row { detail: text("the tool is disabled"), ..original.clone() },
-            Row { attempts: 2, ..original.clone() },
-            Row { started_at: now() + 1.millisecond(), ..original.clone() },
-            Row { duration_us: None, ..original.clone() },
-            Row { count: 2, ..original.clone() },
-            Row { count: 3, ..original.clone() },
+            Row {
+                id: InvocationId::new(),
+                ..original.clone()
+            },
+            Row {
+                tool: "u".into(),
+                ..original.clone()
+            },
+            Row {
+                caller: "b".into(),
+                ..original.clone()
+            },
+            Row {
+                tool: "ta".into(),
+                caller: "".into(),
+                ..original.clone()
+            },
+            Row {
+                arguments: "{}".into(),
+                ..original.clone()
+            },
+            Row {
+                run_id: None,
+                ..original.clone()
+            },
+            Row {
+                tool_use_id: text(""),
+                ..original.clone()
+            },
+            Row {
+                result: text("{}"),
+                ..original.clone()
+            },
+            Row {
+                meta: text(""),
+                ..original.clone()
+            },
+            Row {
+                idempotency_key: text("k"),
+                ..original.clone()
+            },
+            Row {
+                fingerprint: text("k"),
+                ..original.clone()
+            },
+            Row {
+                state: State::Failed,
+                ..original.clone()
+            },
+            Row {
+                effect: Effect::Read,
+                ..original.clone()
+            },
+            Row {
+                cache: CacheStatus::Hit,
+                ..original.clone()
+            },
+            Row {
+                kind: Some(ErrorKind::Internal),
+                ..original.clone()
+            },
+            Row {
+                origin: Some(original.id),
+                ..original.clone()
+            },
+            Row {
+                parent: Some(original.id),
+                ..original.clone()
+            },
+            Row {
+                detail: text("the tool is disabled"),
+                ..original.clone()
+            },
+            Row {
+                attempts: 2,
+                ..original.clone()
+            },
+            Row {
+                started_at: now() + 1.millisecond(),
+                ..original.clone()
+            },
+            Row {
+                duration_us: None,
+                ..original.clone()
+            },
+            Row {
+                count: 2,
+                ..original.clone()
+            },
+            Row {
+                count: 3,
+                ..original.clone()
+            },
         ];
-        let sums: HashSet<u32> = changed.iter().chain([&original]).map(row_checksum).collect();
+        let sums: HashSet<u32> = changed
+            .iter()
+            .chain([&original])
+            .map(row_checksum)
+            .collect();
         assert_eq!(sums.len(), changed.len() + 1);
         assert_eq!(row_checksum(&original), row_checksum(&original.clone()));
     }
 
     #[test]
     fn shared_checksum_derives_from_the_single_one() {
-        let one = Row { count: 1, ..row("t", "a", now()) };
-        assert_eq!(shared_row_checksum(row_checksum(&one), 1), row_checksum(&one));
-        assert_eq!(shared_row_checksum(row_checksum(&one), 7), row_checksum(&Row { count: 7, ..one.clone() }));
+        let one = Row {
+            count: 1,
+            ..row("t", "a", now())
+        };
+        assert_eq!(
+            shared_row_checksum(row_checksum(&one), 1),
+            row_checksum(&one)
+        );
+        assert_eq!(
+            shared_row_checksum(row_checksum(&one), 7),
+            row_checksum(&Row {
+                count: 7,
+                ..one.clone()
+            })
+        );
     }
 }

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::super::{
-    AttemptRow, Durability, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall, RegisteredTool,
-    Reservation, ReserveError, Row, Settings, StoredResult, Switch, UsageRow,
+    AttemptRow, Durability, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
+    RegisteredTool, Reservation, ReserveError, Row, Settings, StoredResult, Switch, UsageRow,
 };
 use super::change::Change;
 use super::fault::{self, Fault};
@@ -46,7 +46,13 @@ impl SqliteLedger {
         Ok(Self {
             path: path.to_owned(),
             durability: settings.durability,
-            writer: writer::spawn_writer(opened.connection, opened.head, path, settings.max_bytes, observer),
+            writer: writer::spawn_writer(
+                opened.connection,
+                opened.head,
+                path,
+                settings.max_bytes,
+                observer,
+            ),
             readers: opened.readers,
             _lock: Some(opened.lock),
             _folder: None,
@@ -70,11 +76,14 @@ impl SqliteLedger {
 
     /// The ledger, with a folder that is removed together with it.
     pub(in crate::ledger) fn with_temporary_folder(self, folder: TempDir) -> Self {
-        Self { _folder: Some(folder), ..self }
+        Self {
+            _folder: Some(folder),
+            ..self
+        }
     }
 
-    /// Handles a failed query. A damaged file or a failing disk does not recover by itself, so the writer stops for
-    /// good.
+    /// Handles a failed query. A damaged file or a failing disk does not recover by itself, so the
+    /// writer stops for good.
     fn handle_read_error(&self, error: &sqlx::Error) -> Error {
         if let Some(reason) = Fault::fatal_read_reason(error) {
             self.writer.stop(reason);
@@ -94,7 +103,8 @@ impl SqliteLedger {
 
     /// Sends a change and waits for its commit. Returns the number of affected rows.
     async fn commit_change(&self, change: Change) -> Result<u64, Error> {
-        self.send_and_wait(|reply| Operation::Change { change, reply }).await
+        self.send_and_wait(|reply| Operation::Change { change, reply })
+            .await
     }
 }
 
@@ -102,20 +112,38 @@ impl SqliteLedger {
 impl Ledger for SqliteLedger {
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
         let (reply, answer) = oneshot::channel();
-        self.writer.send(Operation::Reserve { row, charges, reply }).await?;
+        self.writer
+            .send(Operation::Reserve {
+                row,
+                charges,
+                reply,
+            })
+            .await?;
         answer.await.map_err(|_| self.writer.closed_error())?
     }
 
     async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
-        self.send_and_wait(|reply| Operation::Record { row, on_commit: OnCommit::Reply(reply) }).await
+        self.send_and_wait(|reply| Operation::Record {
+            row,
+            on_commit: OnCommit::Reply(reply),
+        })
+        .await
     }
 
     fn record_in_background(&self, row: Arc<Row>, held: HeldUntilCommit) {
-        self.writer.send_without_waiting(Operation::Record { row, on_commit: OnCommit::Drop(held) });
+        self.writer.send_without_waiting(Operation::Record {
+            row,
+            on_commit: OnCommit::Drop(held),
+        });
     }
 
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
-        self.send_and_wait(|reply| Operation::Settle { row, refunds, reply }).await
+        self.send_and_wait(|reply| Operation::Settle {
+            row,
+            refunds,
+            reply,
+        })
+        .await
     }
 
     fn is_strict(&self) -> bool {
@@ -131,34 +159,56 @@ impl Ledger for SqliteLedger {
     }
 
     async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error> {
-        read::find_call(&self.readers, id).await.map_err(|error| self.handle_read_error(&error))
+        read::find_call(&self.readers, id)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
     }
 
-    async fn find_key_holder(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Result<Option<Row>, Error> {
+    async fn find_key_holder(
+        &self,
+        caller: &str,
+        tool: &str,
+        key: &str,
+        now: Timestamp,
+    ) -> Result<Option<Row>, Error> {
         read::find_key_holder(&self.readers, caller, tool, key, now)
             .await
             .map_err(|error| self.handle_read_error(&error))
     }
 
     async fn list_calls(&self, query: &Query) -> Result<Vec<Row>, Error> {
-        list::list_calls(&self.readers, query).await.map_err(|error| self.handle_read_error(&error))
+        list::list_calls(&self.readers, query)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
     }
 
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
-        read::usage_totals(&self.readers, caller).await.map_err(|error| self.handle_read_error(&error))
+        read::usage_totals(&self.readers, caller)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
     }
 
     async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
-        read::units_used(&self.readers, charges, now).await.map_err(|error| self.handle_read_error(&error))
+        read::units_used(&self.readers, charges, now)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
     }
 
     async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
         let (tool, caller) = (tool.to_owned(), caller.map(str::to_owned));
-        self.commit_change(Change::Reset { tool, caller }).await.map(drop)
+        self.commit_change(Change::Reset { tool, caller })
+            .await
+            .map(drop)
     }
 
-    async fn find_result(&self, key: &[u8; 32], now: Timestamp) -> Result<Option<StoredResult>, Error> {
-        read::find_result(&self.readers, key, now).await.map_err(|error| self.handle_read_error(&error))
+    async fn find_result(
+        &self,
+        key: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<Option<StoredResult>, Error> {
+        read::find_result(&self.readers, key, now)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
     }
 
     async fn store_result(&self, result: StoredResult) -> Result<(), Error> {
@@ -171,7 +221,9 @@ impl Ledger for SqliteLedger {
     }
 
     async fn list_switches(&self) -> Result<Vec<Switch>, Error> {
-        read::list_switches(&self.readers).await.map_err(|error| self.handle_read_error(&error))
+        read::list_switches(&self.readers)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
     }
 
     async fn set_switch(&self, switch: Switch) -> Result<(), Error> {
@@ -179,19 +231,33 @@ impl Ledger for SqliteLedger {
     }
 
     async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
-        self.commit_change(Change::Prune { before, now, at_most }).await
+        self.commit_change(Change::Prune {
+            before,
+            now,
+            at_most,
+        })
+        .await
     }
 
     async fn trim(&self, now: Timestamp, at_most: u32) -> Result<u64, Error> {
-        self.send_and_wait(|reply| Operation::Trim { now, at_most, reply }).await
+        self.send_and_wait(|reply| Operation::Trim {
+            now,
+            at_most,
+            reply,
+        })
+        .await
     }
 
     async fn counter_drift(&self) -> Result<u64, Error> {
-        read::counter_drift(&self.readers).await.map_err(|error| self.handle_read_error(&error))
+        read::counter_drift(&self.readers)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
     }
 
     async fn registered_tools(&self) -> Result<Vec<RegisteredTool>, Error> {
-        read::registered_tools(&self.readers).await.map_err(|error| self.handle_read_error(&error))
+        read::registered_tools(&self.readers)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
     }
 
     async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error> {
@@ -204,8 +270,8 @@ impl Ledger for SqliteLedger {
     }
 
     async fn backup(&self, to: &Path) -> Result<u64, Error> {
-        // The copy must contain all calls that were answered before. In a ledger opened for reading, `flush` fails and
-        // changes nothing.
+        // The copy must contain all calls that were answered before. In a ledger opened for
+        // reading, `flush` fails and changes nothing.
         let _ = self.flush().await;
         backup::backup(&self.path, to).await
     }
@@ -219,7 +285,8 @@ impl Ledger for SqliteLedger {
     }
 
     async fn close(&self) {
-        // The writer closes last: the last connection cleans up the write-ahead log, which a reader cannot do.
+        // The writer closes last: the last connection cleans up the write-ahead log, which a reader
+        // cannot do.
         let _ = self.flush().await;
         let _ = tokio::time::timeout(READERS_CLOSE_TIMEOUT, self.readers.close()).await;
         self.writer.close().await;

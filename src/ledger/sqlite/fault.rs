@@ -1,4 +1,5 @@
-//! Classifies SQLite's errors: what would help, and whether the content of the file is still certain.
+//! Classifies SQLite's errors: what would help, and whether the content of the file is still
+//! certain.
 
 use std::path::Path;
 
@@ -21,18 +22,19 @@ const MISMATCH: u32 = 20;
 const RANGE: u32 = 25;
 const NOTADB: u32 = 26;
 const IOERR_WRITE: u32 = IOERR | 3 << 8;
-/// SHMOPEN and SHMLOCK concern the index of the write-ahead log and occur before anything is written. (SHMSIZE and
-/// SHMMAP may occur when the commit is already on disk.)
+/// SHMOPEN and SHMLOCK concern the index of the write-ahead log and occur before anything is
+/// written. (SHMSIZE and SHMMAP may occur when the commit is already on disk.)
 const IOERR_SHM: [u32; 2] = [IOERR | 18 << 8, IOERR | 20 << 8];
 
 /// A failure of the writer.
 pub(super) struct Fault {
     /// The message, with what would help.
     pub(super) reason: String,
-    /// Whether the content of the file is uncertain, so that the writer must stop. After a failed fsync the kernel may
-    /// have discarded the data, and report success for the next fsync (Rebello and others, "Can Applications Recover
-    /// from fsync Failures?", ATC 2020). A transaction that SQLite has rolled back may also be found committed when the
-    /// file is opened again. Only a new start can tell.
+    /// Whether the content of the file is uncertain, so that the writer must stop. After a failed
+    /// fsync the kernel may have discarded the data, and report success for the next fsync (Rebello
+    /// and others, "Can Applications Recover from fsync Failures?", ATC 2020). A transaction that
+    /// SQLite has rolled back may also be found committed when the file is opened again. Only a new
+    /// start can tell.
     pub(super) is_final: bool,
 }
 
@@ -44,28 +46,37 @@ impl Fault {
 
     /// The reason, if no read can be trusted any more.
     pub(super) fn fatal_read_reason(error: &sqlx::Error) -> Option<String> {
-        error_code(error).is_some_and(is_uncertain).then(|| error_reason(error))
+        error_code(error)
+            .is_some_and(is_uncertain)
+            .then(|| error_reason(error))
     }
 
-    /// Whether the database refuses the row itself, whatever the state of the disk: a constraint, or a value that is
-    /// too big.
+    /// Whether the database refuses the row itself, whatever the state of the disk: a constraint,
+    /// or a value that is too big.
     pub(super) fn is_row_error(error: &sqlx::Error) -> bool {
-        error_code(error).is_some_and(|code| matches!(code & 0xff, TOOBIG | CONSTRAINT | MISMATCH | RANGE))
+        error_code(error)
+            .is_some_and(|code| matches!(code & 0xff, TOOBIG | CONSTRAINT | MISMATCH | RANGE))
     }
 
     /// Classifies a failure of the connection that writes `file`.
     pub(super) fn classify(error: &sqlx::Error, file: &Path) -> Self {
         let is_final = match error_code(error) {
-            // SQLite writes the frame that commits last. A write that failed on a read-only file system is therefore
-            // not committed.
+            // SQLite writes the frame that commits last. A write that failed on a read-only file
+            // system is therefore not committed.
             Some(IOERR_WRITE) if is_read_only(file) => {
-                return Self { reason: reason_for_code(READONLY, error), is_final: false };
+                return Self {
+                    reason: reason_for_code(READONLY, error),
+                    is_final: false,
+                };
             }
             Some(code) => is_uncertain(code),
             // The thread of the connection has ended, or the head file could not be synced.
             None => matches!(error, sqlx::Error::WorkerCrashed | sqlx::Error::Io(_)),
         };
-        Self { reason: error_reason(error), is_final }
+        Self {
+            reason: error_reason(error),
+            is_final,
+        }
     }
 }
 
@@ -77,7 +88,8 @@ fn error_code(error: &sqlx::Error) -> Option<u32> {
     error.as_database_error()?.code()?.parse().ok()
 }
 
-/// Whether the file system is read-only. The kernel makes a file system read-only when it finds errors in it.
+/// Whether the file system is read-only. The kernel makes a file system read-only when it finds
+/// errors in it.
 fn is_read_only(file: &Path) -> bool {
     statvfs(file).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
@@ -104,12 +116,19 @@ pub(super) fn error_reason(error: &sqlx::Error) -> String {
 fn reason_for_code(code: u32, error: &sqlx::Error) -> String {
     match code & 0xff {
         BUSY | LOCKED => "another process keeps the file locked".into(),
-        READONLY => "the file or its folder is read-only; make it writable or name another file".into(),
+        READONLY => {
+            "the file or its folder is read-only; make it writable or name another file".into()
+        }
         IOERR => format!("the disk failed: {error}"),
-        CORRUPT => "the file is damaged; it was left as it is: restore a backup or name another file".into(),
+        CORRUPT => {
+            "the file is damaged; it was left as it is: restore a backup or name another file"
+                .into()
+        }
         FULL => "the disk is full".into(),
         CANTOPEN => "the file cannot be opened: its folder must exist and be writable".into(),
-        NOTADB => "the file is not a SQLite database; it was left as it is: name another file".into(),
+        NOTADB => {
+            "the file is not a SQLite database; it was left as it is: name another file".into()
+        }
         _ => error.to_string(),
     }
 }
@@ -175,7 +194,10 @@ mod tests {
                 error_reason(&error_with_code(code))
             );
         }
-        assert!(error_reason(&sqlx::Error::Io(std::io::Error::other("gone"))).starts_with("the disk failed: "));
+        assert!(
+            error_reason(&sqlx::Error::Io(std::io::Error::other("gone")))
+                .starts_with("the disk failed: ")
+        );
         assert!(!error_reason(&sqlx::Error::WorkerCrashed).contains("disk"));
     }
 
@@ -190,7 +212,11 @@ mod tests {
             (19, false, true),
         ] {
             let error = error_with_code(code);
-            assert_eq!((Fault::is_full(&error), Fault::is_row_error(&error)), (is_full, is_of_a_row), "{code}");
+            assert_eq!(
+                (Fault::is_full(&error), Fault::is_row_error(&error)),
+                (is_full, is_of_a_row),
+                "{code}"
+            );
         }
         for code in [2067, 20, 25] {
             assert!(Fault::is_row_error(&error_with_code(code)), "{code}");
@@ -200,18 +226,27 @@ mod tests {
 
     #[test]
     fn only_uncertain_failures_are_final() {
-        let judge = |code| Fault::classify(&sqlx::Error::Database(Box::new(CodeError(code))), Path::new("."));
-        // Full, busy, locked, another process's snapshot, read-only, moved, no file, index of the log not opened, not
-        // locked.
+        let judge = |code| {
+            Fault::classify(
+                &sqlx::Error::Database(Box::new(CodeError(code))),
+                Path::new("."),
+            )
+        };
+        // Full, busy, locked, another process's snapshot, read-only, moved, no file, index of the
+        // log not opened, not locked.
         for code in [13, 5, 6, 517, 8, 1032, 14, 4618, 5130] {
             assert!(!judge(code).is_final, "{code}: {}", judge(code).reason);
         }
-        // Read, short read, write, fsync, fsync of the folder, truncate, lock, no room for the index of the log,
-        // corrupt, not a database.
-        for code in [10, 266, 522, 778, 1034, 1290, 1546, 3850, 4874, 5386, 11, 267, 779, 26] {
+        // Read, short read, write, fsync, fsync of the folder, truncate, lock, no room for the
+        // index of the log, corrupt, not a database.
+        for code in [
+            10, 266, 522, 778, 1034, 1290, 1546, 3850, 4874, 5386, 11, 267, 779, 26,
+        ] {
             assert!(judge(code).is_final, "{code}: {}", judge(code).reason);
         }
         assert!(Fault::classify(&sqlx::Error::WorkerCrashed, Path::new(".")).is_final);
-        assert!(!Fault::classify(&sqlx::Error::Configuration("gone".into()), Path::new(".")).is_final);
+        assert!(
+            !Fault::classify(&sqlx::Error::Configuration("gone".into()), Path::new(".")).is_final
+        );
     }
 }

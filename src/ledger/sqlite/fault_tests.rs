@@ -12,15 +12,24 @@ async fn backlog_is_written_when_the_disk_recovers() {
         ledger.reserve(row.clone(), vec![]).await.unwrap();
     }
     let file = format!("sqlite://{}", folder.path().join("test.db").display());
-    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file).await.unwrap();
+    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
+        .await
+        .unwrap();
     let run = async |other: &mut sqlx::SqliteConnection, sql: &'static str| {
         sqlx::query(sql).execute(other).await.unwrap();
     };
     // No write succeeds until the trigger is dropped, as on a full disk.
     let full = "create trigger full before update on invocation begin select abs(-9223372036854775808); end";
     run(&mut other, full).await;
-    let ends = rows.iter().map(|row| ledger.settle(ended_row(row, State::Succeeded), vec![]));
-    assert!(futures_util::future::join_all(ends).await.iter().all(Result::is_err));
+    let ends = rows
+        .iter()
+        .map(|row| ledger.settle(ended_row(row, State::Succeeded), vec![]));
+    assert!(
+        futures_util::future::join_all(ends)
+            .await
+            .iter()
+            .all(Result::is_err)
+    );
     run(&mut other, "drop trigger full").await;
     for _ in 0..100 {
         if ledger.check_health().is_ok() {
@@ -28,7 +37,11 @@ async fn backlog_is_written_when_the_disk_recovers() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    let running = Query { state: Some(State::Reserved), limit: 10, ..Query::default() };
+    let running = Query {
+        state: Some(State::Reserved),
+        limit: 10,
+        ..Query::default()
+    };
     assert_eq!(ledger.list_calls(&running).await.unwrap().len(), 0);
 }
 
@@ -38,7 +51,10 @@ async fn removed_log_refuses_reservations() {
     ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
     std::fs::remove_file(folder.path().join("test.db-wal")).unwrap();
     let reservation = ledger.reserve(row("t", "a", now()), vec![]).await;
-    assert!(matches!(reservation, Err(ReserveError::Ledger(_))), "{reservation:?}");
+    assert!(
+        matches!(reservation, Err(ReserveError::Ledger(_))),
+        "{reservation:?}"
+    );
     assert!(ledger.check_health().is_err());
 }
 
@@ -46,15 +62,26 @@ async fn removed_log_refuses_reservations() {
 async fn log_without_its_database_is_kept() {
     let (ledger, folder) = open().await;
     ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
-    let (file, log) = (folder.path().join("test.db"), folder.path().join("test.db-wal"));
+    let (file, log) = (
+        folder.path().join("test.db"),
+        folder.path().join("test.db-wal"),
+    );
     let log_bytes = std::fs::read(&log).unwrap();
     ledger.close().await;
     std::fs::remove_file(&file).unwrap();
     std::fs::write(&log, &log_bytes).unwrap();
-    let settings = Settings { base: folder.path().to_owned(), ..settings() };
-    let Err(error) = super::super::open(&settings, now()).await else { panic!("a log was thrown away") };
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
+    let Err(error) = super::super::open(&settings, now()).await else {
+        panic!("a log was thrown away")
+    };
     assert!(error.to_string().contains("-wal"), "{error}");
-    assert_eq!((std::fs::read(&log).unwrap(), file.exists()), (log_bytes, false));
+    assert_eq!(
+        (std::fs::read(&log).unwrap(), file.exists()),
+        (log_bytes, false)
+    );
 }
 
 #[tokio::test]
@@ -62,9 +89,15 @@ async fn unreadable_file_stops_the_ledger() {
     let (ledger, folder) = open().await;
     let first = row("t", "a", now());
     ledger.reserve(first.clone(), vec![]).await.unwrap();
-    std::fs::OpenOptions::new().write(true).open(folder.path().join("test.db-wal")).unwrap().set_len(0).unwrap();
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(folder.path().join("test.db-wal"))
+        .unwrap()
+        .set_len(0)
+        .unwrap();
     assert!(ledger.get(first.id).await.is_err());
-    let stopped = tokio::time::timeout(std::time::Duration::from_secs(5), ledger.wait_for_failure()).await;
+    let stopped =
+        tokio::time::timeout(std::time::Duration::from_secs(5), ledger.wait_for_failure()).await;
     assert!(matches!(stopped, Ok(Error::Stopped(_))), "{stopped:?}");
     assert!(ledger.check_health().is_err());
 }

@@ -1,8 +1,9 @@
 //! Keeps the file below `ledger.max_bytes`.
 //!
-//! SQLite itself refuses to extend the file beyond the bound (`max_page_count`), whatever is written. Long before that,
-//! rows that no guarantee covers are deleted (`trim.rs`), a few after each commit and after its replies. If that is not
-//! enough, reservations are refused while there is still room for running calls to end.
+//! SQLite itself refuses to extend the file beyond the bound (`max_page_count`), whatever is
+//! written. Long before that, rows that no guarantee covers are deleted (`trim.rs`), a few after
+//! each commit and after its replies. If that is not enough, reservations are refused while there
+//! is still room for running calls to end.
 
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ use super::writer::{CHECK_INTERVAL_COMMITS, WriterTask};
 const ROWS_PER_STEP: u32 = 256;
 /// Time for deletion after a commit while little room is left. The next commit waits for it.
 const TRIM_TIME: Duration = Duration::from_millis(50);
-/// Length of the write-ahead log that does not count toward the bound. The log is normally copied at about 4 MiB,
-/// between two commits.
+/// Length of the write-ahead log that does not count toward the bound. The log is normally copied
+/// at about 4 MiB, between two commits.
 const NORMAL_LOG_BYTES: u64 = 16 << 20;
 /// Commits between two measurements of a file without a bound. They serve only the metric.
 const UNBOUNDED_MEASURE_COMMITS: u32 = 8 * CHECK_INTERVAL_COMMITS;
@@ -44,7 +45,10 @@ pub(super) struct FileSpace {
 
 impl FileSpace {
     pub(super) fn new(max: Option<u64>) -> Self {
-        let size = Size { max, ..Size::default() };
+        let size = Size {
+            max,
+            ..Size::default()
+        };
         Self {
             max,
             size,
@@ -58,12 +62,14 @@ impl FileSpace {
         }
     }
 
-    /// Whether reservations are refused, because little room is left and no more rows may be deleted.
+    /// Whether reservations are refused, because little room is left and no more rows may be
+    /// deleted.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Whether a commit without room failed at the bound of the ledger, and not because the disk is full.
+    /// Whether a commit without room failed at the bound of the ledger, and not because the disk is
+    /// full.
     pub(super) fn is_at_bound(&self) -> bool {
         self.max.is_some_and(|max| self.size.file > max / 4 * 3)
     }
@@ -81,26 +87,40 @@ impl FileSpace {
         (max / 16).clamp(RESERVE_LIMITS[0], RESERVE_LIMITS[1])
     }
 
-    /// Size above which rows are deleted: nine tenths of the bound, or the bound less two reserves, whichever is lower.
+    /// Size above which rows are deleted: nine tenths of the bound, or the bound less two reserves,
+    /// whichever is lower.
     fn trim_threshold(max: u64) -> u64 {
         (max / 10 * 9).min(max.saturating_sub(2 * Self::reserve_bytes(max)))
     }
 
-    /// Two sizes: above the first one, deletion continues until there is room for `bytes`; above the second one, it is
-    /// urgent. With 0 bytes, it is urgent within one and a half reserves of the bound.
+    /// Two sizes: above the first one, deletion continues until there is room for `bytes`; above
+    /// the second one, it is urgent. With 0 bytes, it is urgent within one and a half reserves of
+    /// the bound.
     fn trim_thresholds(max: u64, bytes: u64) -> (u64, u64) {
         let trim_at = Self::trim_threshold(max).min(max.saturating_sub(bytes));
-        let urgent = if bytes == 0 { max - Self::reserve_bytes(max) - Self::reserve_bytes(max) / 2 } else { trim_at };
+        let urgent = if bytes == 0 {
+            max - Self::reserve_bytes(max) - Self::reserve_bytes(max) / 2
+        } else {
+            trim_at
+        };
         (trim_at, urgent)
     }
 
-    /// Counts written bytes. Returns whether to measure the file: every few commits, and always when little room is
-    /// left.
+    /// Counts written bytes. Returns whether to measure the file: every few commits, and always
+    /// when little room is left.
     fn is_measurement_due(&mut self, written: u64) -> bool {
         self.commits += 1;
         self.bytes += written;
-        let is_near = self.max.is_some_and(|max| self.size.used + 2 * self.bytes > max / 4 * 3);
-        is_near || self.commits >= if self.max.is_some() { CHECK_INTERVAL_COMMITS } else { UNBOUNDED_MEASURE_COMMITS }
+        let is_near = self
+            .max
+            .is_some_and(|max| self.size.used + 2 * self.bytes > max / 4 * 3);
+        is_near
+            || self.commits
+                >= if self.max.is_some() {
+                    CHECK_INTERVAL_COMMITS
+                } else {
+                    UNBOUNDED_MEASURE_COMMITS
+                }
     }
 
     /// Stores a new measurement and decides whether reservations are refused.
@@ -124,7 +144,8 @@ impl FileSpace {
     }
 }
 
-/// Whether deletion continues right after this step: it has found nothing yet, or room is urgently needed.
+/// Whether deletion continues right after this step: it has found nothing yet, or room is urgently
+/// needed.
 fn should_continue(step: TrimStep, used: u64, urgent: u64) -> bool {
     match step {
         TrimStep::Exhausted => false,
@@ -134,13 +155,21 @@ fn should_continue(step: TrimStep, used: u64, urgent: u64) -> bool {
 }
 
 /// Measures the file and its free pages.
-async fn measure_size(connection: &mut SqliteConnection, log: u64, max: Option<u64>) -> Result<Size, sqlx::Error> {
-    let sql =
-        "select page_count, freelist_count, page_size from pragma_page_count, pragma_freelist_count, pragma_page_size";
+async fn measure_size(
+    connection: &mut SqliteConnection,
+    log: u64,
+    max: Option<u64>,
+) -> Result<Size, sqlx::Error> {
+    let sql = "select page_count, freelist_count, page_size from pragma_page_count, pragma_freelist_count, pragma_page_size";
     let row = sqlx::query(sql).fetch_one(connection).await?;
     let value = |at: usize| row.try_get::<i64, _>(at).map(i64::unsigned_abs);
     let (pages, free, page) = (value(0)?, value(1)?, value(2)?);
-    Ok(Size { file: pages * page, log, used: pages.saturating_sub(free) * page, max })
+    Ok(Size {
+        file: pages * page,
+        log,
+        used: pages.saturating_sub(free) * page,
+        max,
+    })
 }
 
 impl WriterTask {
@@ -172,24 +201,33 @@ impl WriterTask {
         self.refuse_if_full();
     }
 
-    /// Makes room after a commit of about this many bytes that had none, if the bound was the reason.
+    /// Makes room after a commit of about this many bytes that had none, if the bound was the
+    /// reason.
     pub(super) async fn make_space_for(&mut self, bytes: usize) -> Result<(), sqlx::Error> {
         // Indexes need room too.
         let bytes = bytes as u64;
-        self.make_space(bytes + bytes / 4, Duration::from_secs(1)).await
+        self.make_space(bytes + bytes / 4, Duration::from_secs(1))
+            .await
     }
 
-    /// Deletes rows until there is room for `bytes`, the time is over, or no more rows may be deleted. With 0 bytes, it
-    /// makes at least one step if the file is nearly full, and further steps while room is urgently needed.
+    /// Deletes rows until there is room for `bytes`, the time is over, or no more rows may be
+    /// deleted. With 0 bytes, it makes at least one step if the file is nearly full, and further
+    /// steps while room is urgently needed.
     async fn make_space(&mut self, bytes: u64, time: Duration) -> Result<(), sqlx::Error> {
         self.measure_space().await?;
-        let Some(max) = self.space.max else { return Ok(()) };
+        let Some(max) = self.space.max else {
+            return Ok(());
+        };
         let (trim_at, urgent) = FileSpace::trim_thresholds(max, bytes);
         let started = Instant::now();
         while self.space.size.used > trim_at {
-            let step =
-                trim::trim_step(&mut self.connection, &mut self.space.cursor, self.space.newest_start, ROWS_PER_STEP)
-                    .await?;
+            let step = trim::trim_step(
+                &mut self.connection,
+                &mut self.space.cursor,
+                self.space.newest_start,
+                ROWS_PER_STEP,
+            )
+            .await?;
             self.space.is_exhausted = step == TrimStep::Exhausted;
             if let TrimStep::Deleted { rows, commits } = step {
                 self.head.record_commits(commits);
@@ -211,12 +249,15 @@ impl WriterTask {
         }
     }
 
-    /// Deletes up to `at_most` rows or stored results that no guarantee covers, whatever the size of the file.
+    /// Deletes up to `at_most` rows or stored results that no guarantee covers, whatever the size
+    /// of the file.
     pub(super) async fn trim(&mut self, now: Timestamp, at_most: u32) -> Result<u64, Error> {
         let mut cursor = Cursor::default();
         loop {
             let step = match self.check_files_present() {
-                Ok(()) => trim::trim_step(&mut self.connection, &mut cursor, Some(now), at_most).await,
+                Ok(()) => {
+                    trim::trim_step(&mut self.connection, &mut cursor, Some(now), at_most).await
+                }
                 Err(error) => Err(error),
             };
             match step {
@@ -240,8 +281,14 @@ mod tests {
     #[test]
     fn trim_threshold_is_below_the_reserve() {
         for max in [16 << 20, 100 << 20, 2 << 30, 1 << 50] {
-            let (trim_at, reserve) = (FileSpace::trim_threshold(max), FileSpace::reserve_bytes(max));
-            assert!(trim_at > max / 5 * 4 && trim_at + 2 * reserve <= max, "{max}: {trim_at} {reserve}");
+            let (trim_at, reserve) = (
+                FileSpace::trim_threshold(max),
+                FileSpace::reserve_bytes(max),
+            );
+            assert!(
+                trim_at > max / 5 * 4 && trim_at + 2 * reserve <= max,
+                "{max}: {trim_at} {reserve}"
+            );
         }
     }
 
@@ -255,19 +302,35 @@ mod tests {
             (2000 * MIB, 16 * MIB, 1800 * MIB),
             (8000 * MIB, 16 * MIB, 7200 * MIB),
         ] {
-            assert_eq!((FileSpace::reserve_bytes(max), FileSpace::trim_threshold(max)), (reserve, trim_at), "{max}");
+            assert_eq!(
+                (
+                    FileSpace::reserve_bytes(max),
+                    FileSpace::trim_threshold(max)
+                ),
+                (reserve, trim_at),
+                "{max}"
+            );
         }
     }
 
     fn measure(room: &mut FileSpace, used: u64, log: u64) -> (bool, bool) {
-        room.set_size(Size { file: used, log, used, max: room.max });
+        room.set_size(Size {
+            file: used,
+            log,
+            used,
+            max: room.max,
+        });
         (room.is_full(), room.has_warned)
     }
 
     #[test]
     fn file_space_is_full_within_the_reserve() {
         let mut room = FileSpace::new(Some(160 * MIB));
-        assert_eq!(measure(&mut room, 160 * MIB, 0), (false, true), "something may still be deleted");
+        assert_eq!(
+            measure(&mut room, 160 * MIB, 0),
+            (false, true),
+            "something may still be deleted"
+        );
         room.is_exhausted = true;
         for (used, log, is_full) in [
             (150 * MIB, 0, false),
@@ -293,27 +356,51 @@ mod tests {
         };
         assert_eq!(due_after(None, 1 << 40, 1 << 40), Some(64));
         assert_eq!(due_after(Some(100), 0, 0), Some(8));
-        assert_eq!((due_after(Some(100), 75, 0), due_after(Some(100), 76, 0)), (Some(8), Some(1)));
-        assert_eq!((due_after(Some(100), 55, 10), due_after(Some(100), 54, 11)), (Some(2), Some(1)));
+        assert_eq!(
+            (due_after(Some(100), 75, 0), due_after(Some(100), 76, 0)),
+            (Some(8), Some(1))
+        );
+        assert_eq!(
+            (due_after(Some(100), 55, 10), due_after(Some(100), 54, 11)),
+            (Some(2), Some(1))
+        );
         assert_eq!(due_after(Some(100), 0, 10), Some(4));
     }
 
     #[test]
     fn deletion_stops_when_not_urgent() {
-        let deleted = TrimStep::Deleted { rows: 1, commits: 1 };
-        for (step, used, expected) in
-            [(deleted, 8, false), (deleted, 9, true), (TrimStep::Nothing, 1, true), (TrimStep::Exhausted, 9, false)]
-        {
+        let deleted = TrimStep::Deleted {
+            rows: 1,
+            commits: 1,
+        };
+        for (step, used, expected) in [
+            (deleted, 8, false),
+            (deleted, 9, true),
+            (TrimStep::Nothing, 1, true),
+            (TrimStep::Exhausted, 9, false),
+        ] {
             assert_eq!(should_continue(step, used, 8), expected, "{step:?} {used}");
         }
     }
 
     #[test]
     fn trim_thresholds_depend_on_needed_bytes() {
-        assert_eq!(FileSpace::trim_thresholds(16 * MIB, 0), (14 * MIB, 14 * MIB + MIB / 2));
-        assert_eq!(FileSpace::trim_thresholds(160 * MIB, 0), (140 * MIB, 145 * MIB));
-        assert_eq!(FileSpace::trim_thresholds(160 * MIB, 10 * MIB), (140 * MIB, 140 * MIB));
-        assert_eq!(FileSpace::trim_thresholds(160 * MIB, 50 * MIB), (110 * MIB, 110 * MIB));
+        assert_eq!(
+            FileSpace::trim_thresholds(16 * MIB, 0),
+            (14 * MIB, 14 * MIB + MIB / 2)
+        );
+        assert_eq!(
+            FileSpace::trim_thresholds(160 * MIB, 0),
+            (140 * MIB, 145 * MIB)
+        );
+        assert_eq!(
+            FileSpace::trim_thresholds(160 * MIB, 10 * MIB),
+            (140 * MIB, 140 * MIB)
+        );
+        assert_eq!(
+            FileSpace::trim_thresholds(160 * MIB, 50 * MIB),
+            (110 * MIB, 110 * MIB)
+        );
         assert_eq!(FileSpace::trim_thresholds(16 * MIB, 20 * MIB), (0, 0));
     }
 
@@ -321,7 +408,14 @@ mod tests {
     fn low_space_is_logged_once() {
         let log = capture_log();
         let mut room = FileSpace::new(Some(100));
-        for (used, is_warned) in [(80, false), (81, true), (76, true), (75, false), (76, false), (81, true)] {
+        for (used, is_warned) in [
+            (80, false),
+            (81, true),
+            (76, true),
+            (75, false),
+            (76, false),
+            (81, true),
+        ] {
             assert_eq!(measure(&mut room, used, 0).1, is_warned, "{used}");
         }
         assert_eq!(log.count_lines("over 80 % of ledger.max_bytes"), 2);
@@ -331,10 +425,17 @@ mod tests {
     fn full_file_differs_from_full_disk() {
         let mut room = FileSpace::new(Some(100));
         for (file, is_at_its_bound) in [(75, false), (76, true)] {
-            room.set_size(Size { file, ..Size::default() });
+            room.set_size(Size {
+                file,
+                ..Size::default()
+            });
             assert_eq!(room.is_at_bound(), is_at_its_bound, "{file}");
         }
         assert!(!FileSpace::new(None).is_at_bound());
-        assert!(room.full_reason().contains("(100 B)"), "{}", room.full_reason());
+        assert!(
+            room.full_reason().contains("(100 B)"),
+            "{}",
+            room.full_reason()
+        );
     }
 }

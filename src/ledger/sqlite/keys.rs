@@ -1,5 +1,5 @@
-//! Claims on idempotency keys, decided in the commit that reserves. A unique index prevents double claims in any case;
-//! this code decides which caller gets which answer.
+//! Claims on idempotency keys, decided in the commit that reserves. A unique index prevents double
+//! claims in any case; this code decides which caller gets which answer.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,8 @@ const READ_HOLDERS: &str = "select i.idempotency_key, i.caller, i.tool, i.id, i.
     join invocation as i on i.idempotency_key = asked.value->>0 and i.caller = asked.value->>1 \
     and i.tool = asked.value->>2 where i.key_until is not null";
 /// Releases keys that have expired.
-const RELEASE_KEYS: &str = "update invocation set key_until = null where id in (select unhex(value) from json_each(?))";
+const RELEASE_KEYS: &str =
+    "update invocation set key_until = null where id in (select unhex(value) from json_each(?))";
 
 /// Idempotency key, caller, tool.
 type Key = (String, String, String);
@@ -32,7 +33,10 @@ pub(super) struct KeyClaims {
 
 /// Adds the query for the holders of these reservations' keys. Returns whether there are any keys.
 pub(super) fn add_holder_query(reservations: &[(Row, Vec<Charge>)], script: &mut Script) -> bool {
-    let claimed: Vec<Key> = reservations.iter().filter_map(|(row, _)| claimed_key(row)).collect();
+    let claimed: Vec<Key> = reservations
+        .iter()
+        .filter_map(|(row, _)| claimed_key(row))
+        .collect();
     script.add_with_rows(READ_HOLDERS, &claimed);
     !claimed.is_empty()
 }
@@ -45,7 +49,10 @@ impl KeyClaims {
             Ok((key, (read::parse_id(row.try_get(3)?)?, row.try_get(4)?)))
         };
         let holders = rows.iter().map(read).collect::<Result<_, sqlx::Error>>()?;
-        Ok(Self { holders, expired_holders: Vec::new() })
+        Ok(Self {
+            holders,
+            expired_holders: Vec::new(),
+        })
     }
 
     /// Reserves for this row, unless another call holds its key.
@@ -54,7 +61,9 @@ impl KeyClaims {
         row: &Row,
         reserve: impl FnOnce() -> (ReserveResult, Option<String>),
     ) -> (ReserveResult, Option<String>) {
-        let Some(key) = claimed_key(row) else { return reserve() };
+        let Some(key) = claimed_key(row) else {
+            return reserve();
+        };
         let holder = self.holders.get(&key).copied();
         if let Some((holder, until)) = holder
             && until > row.started_at.as_millisecond()
@@ -63,22 +72,34 @@ impl KeyClaims {
         }
         let (answer, charged) = reserve();
         if answer.is_ok() {
-            self.holders.insert(key, (row.id, Row::FOREVER.as_millisecond()));
-            self.expired_holders.extend(holder.map(|(holder, _)| holder));
+            self.holders
+                .insert(key, (row.id, Row::FOREVER.as_millisecond()));
+            self.expired_holders
+                .extend(holder.map(|(holder, _)| holder));
         }
         (answer, charged)
     }
 
     /// Releases the expired keys that this batch takes over.
     pub(super) fn add_release(&self, script: &mut Script) {
-        let expired: Vec<String> = self.expired_holders.iter().map(|id| hex::encode(id.as_bytes())).collect();
+        let expired: Vec<String> = self
+            .expired_holders
+            .iter()
+            .map(|id| hex::encode(id.as_bytes()))
+            .collect();
         script.add_with_rows(RELEASE_KEYS, &expired);
     }
 }
 
 fn claimed_key(row: &Row) -> Option<Key> {
     let key = row.idempotency_key.as_ref()?;
-    row.key_until.map(|_| (key.to_string(), row.caller.to_string(), row.tool.to_string()))
+    row.key_until.map(|_| {
+        (
+            key.to_string(),
+            row.caller.to_string(),
+            row.tool.to_string(),
+        )
+    })
 }
 
 #[cfg(test)]
@@ -90,20 +111,40 @@ mod tests {
     use super::*;
 
     fn row_with_key() -> Row {
-        Row { idempotency_key: Some("k".into()), key_until: Some(Row::FOREVER), ..row("t", "a", now()) }
+        Row {
+            idempotency_key: Some("k".into()),
+            key_until: Some(Row::FOREVER),
+            ..row("t", "a", now())
+        }
     }
 
     fn claims_held_until(until: i64) -> (KeyClaims, InvocationId) {
         let holder = InvocationId::new();
-        let holders = [(("k".to_owned(), "a".to_owned(), "t".to_owned()), (holder, until))].into();
-        (KeyClaims { holders, expired_holders: Vec::new() }, holder)
+        let holders = [(
+            ("k".to_owned(), "a".to_owned(), "t".to_owned()),
+            (holder, until),
+        )]
+        .into();
+        (
+            KeyClaims {
+                holders,
+                expired_holders: Vec::new(),
+            },
+            holder,
+        )
     }
 
     #[test]
     fn holder_query_needs_a_claimed_key() {
         let mut script = Script::default();
-        let named = Row { key_until: None, ..row_with_key() };
-        assert!(!add_holder_query(&[(row("t", "a", now()), vec![]), (named, vec![])], &mut script));
+        let named = Row {
+            key_until: None,
+            ..row_with_key()
+        };
+        assert!(!add_holder_query(
+            &[(row("t", "a", now()), vec![]), (named, vec![])],
+            &mut script
+        ));
         assert!(add_holder_query(&[(row_with_key(), vec![])], &mut script));
     }
 
@@ -112,13 +153,19 @@ mod tests {
         let admit = || (Ok(Reservation::default()), None);
         let (mut keys, holder) = claims_held_until((now() + 1.millisecond()).as_millisecond());
         let (answer, _) = keys.claim(&row_with_key(), admit);
-        assert!(matches!(answer, Err(ReserveError::KeyClaimed(by)) if by == holder), "{answer:?}");
+        assert!(
+            matches!(answer, Err(ReserveError::KeyClaimed(by)) if by == holder),
+            "{answer:?}"
+        );
 
         let (mut keys, holder) = claims_held_until(now().as_millisecond());
         let claims = row_with_key();
         assert!(keys.claim(&claims, admit).0.is_ok());
         assert_eq!(keys.expired_holders, [holder]);
         let (answer, _) = keys.claim(&row_with_key(), admit);
-        assert!(matches!(answer, Err(ReserveError::KeyClaimed(by)) if by == claims.id), "{answer:?}");
+        assert!(
+            matches!(answer, Err(ReserveError::KeyClaimed(by)) if by == claims.id),
+            "{answer:?}"
+        );
     }
 }

@@ -1,10 +1,11 @@
 //! Lists calls, newest first, at the same speed for any number of calls.
 //!
-//! One index serves every filter: `(caller, tool, state, id)`. A list needs the newest calls of several ranges of it:
-//! one range for each matching caller, tool and state (`usage_total` has all callers and tools). The ranges are merged
-//! with a priority queue. It holds the newest call of each range. When a call is taken out, the next one of its range
-//! comes in, until the page is full. In SQL that is a recursive query with `order by` and `limit` (sqlite.org,
-//! lang_with.html, "Queue").
+//! One index serves every filter: `(caller, tool, state, id)`. A list needs the newest calls of
+//! several ranges of it: one range for each matching caller, tool and state (`usage_total` has all
+//! callers and tools). The ranges are merged with a priority queue. It holds the newest call of
+//! each range. When a call is taken out, the next one of its range comes in, until the page is
+//! full. In SQL that is a recursive query with `order by` and `limit` (sqlite.org, lang_with.html,
+//! "Queue").
 
 use sqlx::{QueryBuilder, Sqlite, SqlitePool};
 
@@ -21,13 +22,22 @@ const LIST_SQL: [&str; 2] = [
 ];
 
 /// The states of calls that have ended.
-const ENDED_STATES: [State; 6] =
-    [State::Succeeded, State::Failed, State::TimedOut, State::Cancelled, State::Refused, State::Unknown];
+const ENDED_STATES: [State; 6] = [
+    State::Succeeded,
+    State::Failed,
+    State::TimedOut,
+    State::Cancelled,
+    State::Refused,
+    State::Unknown,
+];
 
 pub(super) async fn list_calls(pool: &SqlitePool, filter: &Query) -> Result<Vec<Row>> {
-    let mut query = QueryBuilder::<Sqlite>::new("with recursive page (id, caller, tool, state) as (");
-    let is_unfiltered =
-        filter.run_id.is_none() && filter.tool.is_none() && filter.caller.is_none() && filter.state.is_none();
+    let mut query =
+        QueryBuilder::<Sqlite>::new("with recursive page (id, caller, tool, state) as (");
+    let is_unfiltered = filter.run_id.is_none()
+        && filter.tool.is_none()
+        && filter.caller.is_none()
+        && filter.state.is_none();
     if let Some(parent) = filter.parent {
         push_nested_calls(&mut query, filter, parent);
     } else if let Some(key) = &filter.idempotency_key {
@@ -35,7 +45,9 @@ pub(super) async fn list_calls(pool: &SqlitePool, filter: &Query) -> Result<Vec<
     } else if is_unfiltered {
         query.push("select id, null, null, null from invocation where true");
         push_id_range(&mut query, filter);
-        query.push(" order by id desc limit ").push_bind(filter.limit);
+        query
+            .push(" order by id desc limit ")
+            .push_bind(filter.limit);
     } else {
         if filter.state.is_none_or(|state| state == State::Reserved) {
             push_running_calls(&mut query, filter);
@@ -49,8 +61,19 @@ pub(super) async fn list_calls(pool: &SqlitePool, filter: &Query) -> Result<Vec<
             (_, None) => push_merged_ranges(&mut query, filter),
         }
     }
-    query.push(") ").push(LIST_SQL[0]).push_bind(LISTED_ARGUMENTS as i64).push(LIST_SQL[1]).push_bind(filter.limit);
-    query.build().fetch_all(pool).await?.iter().map(decode_row).collect()
+    query
+        .push(") ")
+        .push(LIST_SQL[0])
+        .push_bind(LISTED_ARGUMENTS as i64)
+        .push(LIST_SQL[1])
+        .push_bind(filter.limit);
+    query
+        .build()
+        .fetch_all(pool)
+        .await?
+        .iter()
+        .map(decode_row)
+        .collect()
 }
 
 /// Calls with an idempotency key, including running ones: a range of an index of their own.
@@ -62,12 +85,16 @@ fn push_calls_with_key(query: &mut QueryBuilder<Sqlite>, filter: &Query, key: &s
     push_condition(query, "run_id", filter.run_id.as_deref());
     push_condition(query, "state", filter.state.map(State::as_str));
     push_id_range(query, filter);
-    query.push(" order by id desc limit ").push_bind(filter.limit);
+    query
+        .push(" order by id desc limit ")
+        .push_bind(filter.limit);
 }
 
 /// Nested calls of another call, including running ones: a range of an index of their own.
 fn push_nested_calls(query: &mut QueryBuilder<Sqlite>, filter: &Query, parent: InvocationId) {
-    query.push("select id, null, null, null from invocation indexed by invocation_parent where parent = ");
+    query.push(
+        "select id, null, null, null from invocation indexed by invocation_parent where parent = ",
+    );
     query.push_bind(parent.as_bytes().to_vec());
     push_condition(query, "tool", filter.tool.as_deref());
     push_condition(query, "caller", filter.caller.as_deref());
@@ -75,28 +102,42 @@ fn push_nested_calls(query: &mut QueryBuilder<Sqlite>, filter: &Query, parent: I
     push_condition(query, "idempotency_key", filter.idempotency_key.as_deref());
     push_condition(query, "state", filter.state.map(State::as_str));
     push_id_range(query, filter);
-    query.push(" order by id desc limit ").push_bind(filter.limit);
+    query
+        .push(" order by id desc limit ")
+        .push_bind(filter.limit);
 }
 
 /// Calls that have not ended. There are always few.
 fn push_running_calls(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
-    query.push("select * from (select id, null, null, null from invocation where state = 'reserved'");
+    query.push(
+        "select * from (select id, null, null, null from invocation where state = 'reserved'",
+    );
     push_condition(query, "tool", filter.tool.as_deref());
     push_condition(query, "caller", filter.caller.as_deref());
     push_condition(query, "run_id", filter.run_id.as_deref());
     push_id_range(query, filter);
-    query.push(" order by id desc limit ").push_bind(filter.limit).push(")");
+    query
+        .push(" order by id desc limit ")
+        .push_bind(filter.limit)
+        .push(")");
 }
 
 /// Ended calls of a run: a range of its own index, which has all columns of the filters.
 fn push_calls_of_run(query: &mut QueryBuilder<Sqlite>, filter: &Query, run: &str) {
-    query.push("select * from (select id, null, null, null from invocation indexed by invocation_run ");
-    query.push("where state != 'reserved' and run_id = ").push_bind(run.to_owned());
+    query.push(
+        "select * from (select id, null, null, null from invocation indexed by invocation_run ",
+    );
+    query
+        .push("where state != 'reserved' and run_id = ")
+        .push_bind(run.to_owned());
     push_condition(query, "tool", filter.tool.as_deref());
     push_condition(query, "caller", filter.caller.as_deref());
     push_condition(query, "state", filter.state.map(State::as_str));
     push_id_range(query, filter);
-    query.push(" order by id desc limit ").push_bind(filter.limit).push(")");
+    query
+        .push(" order by id desc limit ")
+        .push_bind(filter.limit)
+        .push(")");
 }
 
 /// Ended calls, merged from their ranges.
@@ -105,11 +146,14 @@ fn push_merged_ranges(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
         Some(state) => vec![state.as_str()],
         None => ENDED_STATES.map(State::as_str).to_vec(),
     };
-    query.push("select * from (select (select id from invocation as i where i.state != 'reserved' ");
+    query
+        .push("select * from (select (select id from invocation as i where i.state != 'reserved' ");
     query.push("and i.caller = made.caller and i.tool = made.tool and i.state = state.value");
     push_id_range(query, filter);
     query.push(" order by id desc limit 1) as id, made.caller, made.tool, state.value from usage_total as made ");
-    query.push("cross join json_each(").push_bind(serde_json::json!(states).to_string());
+    query
+        .push("cross join json_each(")
+        .push_bind(serde_json::json!(states).to_string());
     query.push(") as state where true");
     push_condition(query, "made.tool", filter.tool.as_deref());
     push_condition(query, "made.caller", filter.caller.as_deref());
@@ -122,20 +166,28 @@ fn push_merged_ranges(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
 
 fn push_condition(query: &mut QueryBuilder<Sqlite>, column: &str, value: Option<&str>) {
     if let Some(value) = value {
-        query.push(" and ").push(column).push(" = ").push_bind(value.to_owned());
+        query
+            .push(" and ")
+            .push(column)
+            .push(" = ")
+            .push_bind(value.to_owned());
     }
 }
 
 /// Ids start with the time, so a time is a bound of the id.
 fn push_since(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
     if let Some(since) = filter.since {
-        query.push(" and id >= ").push_bind(InvocationId::lower_bound(since).as_bytes().to_vec());
+        query
+            .push(" and id >= ")
+            .push_bind(InvocationId::lower_bound(since).as_bytes().to_vec());
     }
 }
 
 fn push_id_range(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
     push_since(query, filter);
     if let Some(before) = filter.before {
-        query.push(" and id < ").push_bind(before.as_bytes().to_vec());
+        query
+            .push(" and id < ")
+            .push_bind(before.as_bytes().to_vec());
     }
 }

@@ -1,8 +1,8 @@
 //! The ledger in one SQLite file: WAL, `synchronous=FULL`, one writer, a pool of readers.
 //!
 //! - `engine.rs` implements the trait, and `open.rs` prepares the file.
-//! - `queue.rs` leads to `writer.rs`, which groups commits. `recovery.rs` retries after failures, and `file_space.rs` keeps
-//!   the file below its bound.
+//! - `queue.rs` leads to `writer.rs`, which groups commits. `recovery.rs` retries after failures,
+//!   and `file_space.rs` keeps the file below its bound.
 //! - `batch.rs` defines the content of one commit, and `script.rs` sends it to SQLite.
 //! - `keys.rs` claims idempotency keys; `quota.rs` and `totals.rs` count.
 //! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.

@@ -1,5 +1,5 @@
-//! Opens the file: sets its mode, takes its lock, migrates its schema, and settles calls that the last process left
-//! open.
+//! Opens the file: sets its mode, takes its lock, migrates its schema, and settles calls that the
+//! last process left open.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind as IoErrorKind;
@@ -18,7 +18,8 @@ use super::fault::{error_reason, statement_error};
 use super::wal;
 use crate::call::KEY_RETENTION;
 
-/// Number of reading connections. A read takes microseconds; more connections would only hold file handles.
+/// Number of reading connections. A read takes microseconds; more connections would only hold file
+/// handles.
 const READER_CONNECTIONS: u32 = 4;
 /// How long a statement waits for another process that writes.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,8 +27,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_LOG_BYTES: &str = "16777216";
 /// Files up to this size are checked page by page at the start, which takes up to about 150 ms.
 const QUICK_CHECK_BYTES: u64 = 64 << 20;
-/// Up to this size the check also compares indexes with their rows, which takes four times as long. It matters because
-/// a call would run again if an index has lost its idempotency key.
+/// Up to this size the check also compares indexes with their rows, which takes four times as long.
+/// It matters because a call would run again if an index has lost its idempotency key.
 const FULL_CHECK_BYTES: u64 = 16 << 20;
 /// "TCRB", as the first migration writes it.
 const APPLICATION_ID: i64 = 0x5443_5242;
@@ -55,43 +56,77 @@ fn writer_options(path: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-pub(super) async fn open_file(path: &Path, now: Timestamp, settings: &Settings) -> Result<OpenedLedger, Error> {
+pub(super) async fn open_file(
+    path: &Path,
+    now: Timestamp,
+    settings: &Settings,
+) -> Result<OpenedLedger, Error> {
     let accept_loss = settings.accept_loss;
     let location = || path.display().to_string();
-    // The order matters. All checks come first and change nothing in an existing file. A writing connection opens only
-    // after them, because its closing could copy a damaged log into the database. Rows of ended processes are settled
-    // before other processes may open the file.
+    // The order matters. All checks come first and change nothing in an existing file. A writing
+    // connection opens only after them, because its closing could copy a damaged log into the
+    // database. Rows of ended processes are settled before other processes may open the file.
     if !accept_loss {
         check_orphaned_log(path)?;
     }
-    create_file(path).map_err(|error| Error::Unusable { place: location(), reason: error.to_string() })?;
-    let (lock, is_alone) = lock_file(path)?;
-    let explain = |error: sqlx::Error| Error::Unusable { place: location(), reason: error_reason(&error) };
-    let is_marked = inspect_file(path, accept_loss).await.map_err(|error| match error {
-        Error::Failed(reason) => Error::Unusable { place: location(), reason },
-        other => other,
+    create_file(path).map_err(|error| Error::Unusable {
+        place: location(),
+        reason: error.to_string(),
     })?;
-    let mut connection = SqliteConnection::connect_with(&writer_options(path)).await.map_err(explain)?;
+    let (lock, is_alone) = lock_file(path)?;
+    let explain = |error: sqlx::Error| Error::Unusable {
+        place: location(),
+        reason: error_reason(&error),
+    };
+    let is_marked = inspect_file(path, accept_loss)
+        .await
+        .map_err(|error| match error {
+            Error::Failed(reason) => Error::Unusable {
+                place: location(),
+                reason,
+            },
+            other => other,
+        })?;
+    let mut connection = SqliteConnection::connect_with(&writer_options(path))
+        .await
+        .map_err(explain)?;
     migrate_schema(&mut connection, path).await?;
-    set_size_bound(&mut connection, settings.max_bytes).await.map_err(explain)?;
+    set_size_bound(&mut connection, settings.max_bytes)
+        .await
+        .map_err(explain)?;
     if is_alone {
-        settle_interrupted(&mut connection, now).await.map_err(explain)?;
+        settle_interrupted(&mut connection, now)
+            .await
+            .map_err(explain)?;
     }
     if !is_marked {
-        // The new id must be in the database file itself. In the log only, it would be lost together with the log, and
-        // the loss would go unnoticed.
+        // The new id must be in the database file itself. In the log only, it would be lost
+        // together with the log, and the loss would go unnoticed.
         wal::truncate_log(&mut connection).await.map_err(explain)?;
     }
-    let marker = CommitMarker::read_from(&mut connection).await.map_err(explain)?;
-    let marker = marker
-        .ok_or_else(|| Error::Unusable { place: location(), reason: "the table ledger_head is missing".into() })?;
+    let marker = CommitMarker::read_from(&mut connection)
+        .await
+        .map_err(explain)?;
+    let marker = marker.ok_or_else(|| Error::Unusable {
+        place: location(),
+        reason: "the table ledger_head is missing".into(),
+    })?;
     let head = HeadFile::open(path, marker);
     // From here on, other processes may open the file too.
-    lock.lock_shared().map_err(|error| Error::Unusable { place: location(), reason: error.to_string() })?;
-    Ok(OpenedLedger { connection, head, readers: open_readers(path).await?, lock })
+    lock.lock_shared().map_err(|error| Error::Unusable {
+        place: location(),
+        reason: error.to_string(),
+    })?;
+    Ok(OpenedLedger {
+        connection,
+        head,
+        readers: open_readers(path).await?,
+        lock,
+    })
 }
 
-/// Refuses to start with a log whose database is missing. The log holds commits that a new database would discard.
+/// Refuses to start with a log whose database is missing. The log holds commits that a new database
+/// would discard.
 fn check_orphaned_log(path: &Path) -> Result<(), Error> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -100,71 +135,122 @@ fn check_orphaned_log(path: &Path) -> Result<(), Error> {
         return Ok(());
     }
     let log = Path::new(&log).display();
-    let reason =
-        format!("the file is missing, but its write-ahead log {log} exists: put the file back, or remove the log too");
-    Err(Error::Unusable { place: path.display().to_string(), reason })
+    let reason = format!(
+        "the file is missing, but its write-ahead log {log} exists: put the file back, or remove the log too"
+    );
+    Err(Error::Unusable {
+        place: path.display().to_string(),
+        reason,
+    })
 }
 
-/// Checks the file before any operation can change it. A writing connection would, when it closes, copy a damaged log
-/// into the database and remove it. Returns whether the ledger has its commit marker already.
+/// Checks the file before any operation can change it. A writing connection would, when it closes,
+/// copy a damaged log into the database and remove it. Returns whether the ledger has its commit
+/// marker already.
 async fn inspect_file(path: &Path, accept_loss: bool) -> Result<bool, Error> {
-    // The head file is read before the database. In the opposite order, another process could commit in between, and
-    // commits would seem to be missing.
+    // The head file is read before the database. In the opposite order, another process could
+    // commit in between, and commits would seem to be missing.
     let stored_marker = StoredMarker::read(path);
-    let mut connection =
-        SqliteConnection::connect_with(&read_only_options(path)).await.map_err(|error| statement_error(&error))?;
+    let mut connection = SqliteConnection::connect_with(&read_only_options(path))
+        .await
+        .map_err(|error| statement_error(&error))?;
     check_version(&mut connection).await?;
     check_pages(&mut connection, path).await?;
     let is_empty = check_owner(&mut connection, path).await?;
-    let marker = CommitMarker::read_from(&mut connection).await.map_err(|error| statement_error(&error))?;
+    let marker = CommitMarker::read_from(&mut connection)
+        .await
+        .map_err(|error| statement_error(&error))?;
     let _ = connection.close().await;
     stored_marker.check(marker, is_empty, path, accept_loss)?;
     Ok(marker.is_some())
 }
 
-/// How an existing ledger is opened for reading. The journal mode is not set, because setting it would be a write.
+/// How an existing ledger is opened for reading. The journal mode is not set, because setting it
+/// would be a write.
 pub(super) fn read_only_options(path: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new().filename(path).read_only(true).busy_timeout(BUSY_TIMEOUT).disable_statement_logging()
+    SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .disable_statement_logging()
 }
 
 /// A pool of connections that read an existing ledger.
 pub(super) async fn open_readers(path: &Path) -> Result<SqlitePool, Error> {
-    let pool = SqlitePoolOptions::new().max_connections(READER_CONNECTIONS).connect_with(read_only_options(path)).await;
-    pool.map_err(|error| Error::Unusable { place: path.display().to_string(), reason: error_reason(&error) })
+    let pool = SqlitePoolOptions::new()
+        .max_connections(READER_CONNECTIONS)
+        .connect_with(read_only_options(path))
+        .await;
+    pool.map_err(|error| Error::Unusable {
+        place: path.display().to_string(),
+        reason: error_reason(&error),
+    })
 }
 
 /// Checks that a file opened for reading is a ledger that this version understands.
 pub(super) async fn check_readable(readers: &SqlitePool, path: &Path) -> Result<(), Error> {
     let place = || path.display().to_string();
-    let mut connection =
-        readers.acquire().await.map_err(|e| Error::Unusable { place: place(), reason: error_reason(&e) })?;
+    let mut connection = readers.acquire().await.map_err(|e| Error::Unusable {
+        place: place(),
+        reason: error_reason(&e),
+    })?;
     check_owner(&mut connection, path).await?;
     let newest = "select coalesce(max(version), 0) from _sqlx_migrations";
     let found: i64 = sqlx::query_scalar(newest)
         .fetch_one(&mut *connection)
         .await
-        .map_err(|error| Error::Unusable { place: place(), reason: error_reason(&error) })?;
-    let known = migrations().iter().map(|migration| migration.version).max().unwrap_or(0);
-    if found > known { Err(Error::NewerSchema { place: place(), found, known }) } else { Ok(()) }
+        .map_err(|error| Error::Unusable {
+            place: place(),
+            reason: error_reason(&error),
+        })?;
+    let known = migrations()
+        .iter()
+        .map(|migration| migration.version)
+        .max()
+        .unwrap_or(0);
+    if found > known {
+        Err(Error::NewerSchema {
+            place: place(),
+            found,
+            known,
+        })
+    } else {
+        Ok(())
+    }
 }
 
 /// Creates the file so that only its owner can read it. SQLite gives its side files the same mode.
 fn create_file(path: &Path) -> std::io::Result<()> {
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+    match OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+    {
         Err(error) if error.kind() != IoErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Every writing process holds a shared lock on a file beside the database. A process that gets the lock exclusively
-/// knows that all rows still `reserved` belong to processes that have ended. It keeps the exclusive lock until the file
-/// is ready, so that two processes that start together do not both prepare it. (The lock needs a file of its own:
-/// closing any handle on the database itself would drop SQLite's POSIX locks.)
+/// Every writing process holds a shared lock on a file beside the database. A process that gets the
+/// lock exclusively knows that all rows still `reserved` belong to processes that have ended. It
+/// keeps the exclusive lock until the file is ready, so that two processes that start together do
+/// not both prepare it. (The lock needs a file of its own: closing any handle on the database
+/// itself would drop SQLite's POSIX locks.)
 fn lock_file(path: &Path) -> Result<(File, bool), Error> {
     let mut lock_path = path.as_os_str().to_owned();
     lock_path.push(".lock");
-    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&lock_path);
-    let fail = |error: std::io::Error| Error::Unusable { place: path.display().to_string(), reason: error.to_string() };
+    let open = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&lock_path);
+    let fail = |error: std::io::Error| Error::Unusable {
+        place: path.display().to_string(),
+        reason: error.to_string(),
+    };
     let file = open.map_err(fail)?;
     let is_alone = file.try_lock().is_ok();
     if !is_alone {
@@ -179,11 +265,17 @@ async fn check_version(connection: &mut SqliteConnection) -> Result<(), Error> {
         .fetch_one(connection)
         .await
         .map_err(|error| statement_error(&error))?;
-    if is_too_old(&version) { Err(Error::OldSqlite(version)) } else { Ok(()) }
+    if is_too_old(&version) {
+        Err(Error::OldSqlite(version))
+    } else {
+        Ok(())
+    }
 }
 
 fn is_too_old(version: &str) -> bool {
-    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut parts = version
+        .split('.')
+        .map(|part| part.parse::<u32>().unwrap_or(0));
     let mut next = || parts.next().unwrap_or(0);
     (next(), next(), next()) < OLDEST_SQLITE
 }
@@ -197,20 +289,36 @@ async fn check_pages(connection: &mut SqliteConnection, path: &Path) -> Result<(
     let place = path.display().to_string();
     let damaged = |what: String| Error::Unusable {
         place: place.clone(),
-        reason: format!("the file is damaged ({what}); it was left as it is: restore a backup or name another file"),
+        reason: format!(
+            "the file is damaged ({what}); it was left as it is: restore a backup or name another file"
+        ),
     };
-    match sqlx::query_scalar::<_, String>(check).fetch_one(connection).await {
+    match sqlx::query_scalar::<_, String>(check)
+        .fetch_one(connection)
+        .await
+    {
         Ok(verdict) if verdict == "ok" => Ok(()),
-        Ok(verdict) => Err(damaged(verdict.lines().last().unwrap_or_default().to_owned())),
-        Err(error) => Err(Error::Unusable { place: place.clone(), reason: error_reason(&error) }),
+        Ok(verdict) => Err(damaged(
+            verdict.lines().last().unwrap_or_default().to_owned(),
+        )),
+        Err(error) => Err(Error::Unusable {
+            place: place.clone(),
+            reason: error_reason(&error),
+        }),
     }
 }
 
 /// Checks that a copy that was just written is a complete ledger. The error is the reason.
 pub(super) async fn check_copy(connection: &mut SqliteConnection) -> Result<(), String> {
     let explain = |error: sqlx::Error| error_reason(&error);
-    let id: i64 = sqlx::query_scalar("pragma application_id").fetch_one(&mut *connection).await.map_err(explain)?;
-    let verdict: String = sqlx::query_scalar("pragma quick_check(1)").fetch_one(connection).await.map_err(explain)?;
+    let id: i64 = sqlx::query_scalar("pragma application_id")
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(explain)?;
+    let verdict: String = sqlx::query_scalar("pragma quick_check(1)")
+        .fetch_one(connection)
+        .await
+        .map_err(explain)?;
     match (id, verdict.as_str()) {
         (APPLICATION_ID, "ok") => Ok(()),
         (APPLICATION_ID, found) => Err(format!("the copy is damaged ({found}) and was removed")),
@@ -218,77 +326,160 @@ pub(super) async fn check_copy(connection: &mut SqliteConnection) -> Result<(), 
     }
 }
 
-/// Refuses a database that is not empty and not a ledger: it belongs to another program. Returns whether it is empty.
+/// Refuses a database that is not empty and not a ledger: it belongs to another program. Returns
+/// whether it is empty.
 async fn check_owner(connection: &mut SqliteConnection, path: &Path) -> Result<bool, Error> {
     let id: i64 = sqlx::query_scalar("pragma application_id")
         .fetch_one(&mut *connection)
         .await
         .map_err(|error| statement_error(&error))?;
     let tables = "select count(*) from sqlite_schema where name not like 'sqlite_%'";
-    let tables: i64 =
-        sqlx::query_scalar(tables).fetch_one(connection).await.map_err(|error| statement_error(&error))?;
+    let tables: i64 = sqlx::query_scalar(tables)
+        .fetch_one(connection)
+        .await
+        .map_err(|error| statement_error(&error))?;
     if id == APPLICATION_ID || tables == 0 {
         return Ok(tables == 0);
     }
-    let reason = "the file is another program's database; it was left as it is: name another file".into();
-    Err(Error::Unusable { place: path.display().to_string(), reason })
+    let reason =
+        "the file is another program's database; it was left as it is: name another file".into();
+    Err(Error::Unusable {
+        place: path.display().to_string(),
+        reason,
+    })
 }
 
 /// The migrations, embedded without sqlx's macros, which would compile all of sqlx a second time.
 fn migrations() -> Vec<Migration> {
     let embed = |version, name: &'static str, sql: &'static str| {
-        Migration::new(version, name.into(), MigrationType::Simple, SqlStr::from_static(sql), false)
+        Migration::new(
+            version,
+            name.into(),
+            MigrationType::Simple,
+            SqlStr::from_static(sql),
+            false,
+        )
     };
     vec![
-        embed(1, "ledger", include_str!("../../../migrations/sqlite/0001_ledger.sql")),
-        embed(2, "totals", include_str!("../../../migrations/sqlite/0002_totals.sql")),
-        embed(3, "registered_tool", include_str!("../../../migrations/sqlite/0003_registered_tool.sql")),
-        embed(4, "idempotency", include_str!("../../../migrations/sqlite/0004_idempotency.sql")),
-        embed(5, "damage", include_str!("../../../migrations/sqlite/0005_damage.sql")),
-        embed(6, "parent", include_str!("../../../migrations/sqlite/0006_parent.sql")),
-        embed(7, "size", include_str!("../../../migrations/sqlite/0007_size.sql")),
-        embed(8, "detail", include_str!("../../../migrations/sqlite/0008_detail.sql")),
+        embed(
+            1,
+            "ledger",
+            include_str!("../../../migrations/sqlite/0001_ledger.sql"),
+        ),
+        embed(
+            2,
+            "totals",
+            include_str!("../../../migrations/sqlite/0002_totals.sql"),
+        ),
+        embed(
+            3,
+            "registered_tool",
+            include_str!("../../../migrations/sqlite/0003_registered_tool.sql"),
+        ),
+        embed(
+            4,
+            "idempotency",
+            include_str!("../../../migrations/sqlite/0004_idempotency.sql"),
+        ),
+        embed(
+            5,
+            "damage",
+            include_str!("../../../migrations/sqlite/0005_damage.sql"),
+        ),
+        embed(
+            6,
+            "parent",
+            include_str!("../../../migrations/sqlite/0006_parent.sql"),
+        ),
+        embed(
+            7,
+            "size",
+            include_str!("../../../migrations/sqlite/0007_size.sql"),
+        ),
+        embed(
+            8,
+            "detail",
+            include_str!("../../../migrations/sqlite/0008_detail.sql"),
+        ),
     ]
 }
 
 async fn migrate_schema(connection: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
     let place = path.display().to_string();
-    let known = migrations().iter().map(|migration| migration.version).max().unwrap_or(0);
-    match Migrator::with_migrations(migrations()).run_direct(None, connection, false).await {
+    let known = migrations()
+        .iter()
+        .map(|migration| migration.version)
+        .max()
+        .unwrap_or(0);
+    match Migrator::with_migrations(migrations())
+        .run_direct(None, connection, false)
+        .await
+    {
         Ok(()) => Ok(()),
-        Err(sqlx::migrate::MigrateError::VersionMissing(found)) => Err(Error::NewerSchema { place, found, known }),
-        Err(sqlx::migrate::MigrateError::Execute(error)) => {
-            Err(Error::Unusable { place, reason: error_reason(&error) })
-        }
-        Err(error) => Err(Error::Unusable { place, reason: error.to_string() }),
+        Err(sqlx::migrate::MigrateError::VersionMissing(found)) => Err(Error::NewerSchema {
+            place,
+            found,
+            known,
+        }),
+        Err(sqlx::migrate::MigrateError::Execute(error)) => Err(Error::Unusable {
+            place,
+            reason: error_reason(&error),
+        }),
+        Err(error) => Err(Error::Unusable {
+            place,
+            reason: error.to_string(),
+        }),
     }
 }
 
-/// Sets the bound that SQLite itself enforces from here on. A file that is already longer keeps its length.
-async fn set_size_bound(connection: &mut SqliteConnection, max_bytes: Option<u64>) -> Result<(), sqlx::Error> {
+/// Sets the bound that SQLite itself enforces from here on. A file that is already longer keeps its
+/// length.
+async fn set_size_bound(
+    connection: &mut SqliteConnection,
+    max_bytes: Option<u64>,
+) -> Result<(), sqlx::Error> {
     let Some(max) = max_bytes else { return Ok(()) };
-    let page: i64 = sqlx::query_scalar("pragma page_size").fetch_one(&mut *connection).await?;
+    let page: i64 = sqlx::query_scalar("pragma page_size")
+        .fetch_one(&mut *connection)
+        .await?;
     // SQLite counts pages in 32 bits.
     let pages = (max / page.unsigned_abs().max(1)).clamp(1, 0xffff_fffe);
     let sql = format!("pragma max_page_count = {pages}");
-    sqlx::query(sqlx::AssertSqlSafe(sql)).execute(connection).await.map(drop)
+    sqlx::query(sqlx::AssertSqlSafe(sql))
+        .execute(connection)
+        .await
+        .map(drop)
 }
 
-/// Settles calls that an ended process left reserved. Whether they had an effect is unknown, so they stay charged. A
-/// write keeps its idempotency key, so it never runs again with that key. Other calls release their keys.
-async fn settle_interrupted(connection: &mut SqliteConnection, now: Timestamp) -> Result<(), sqlx::Error> {
+/// Settles calls that an ended process left reserved. Whether they had an effect is unknown, so
+/// they stay charged. A write keeps its idempotency key, so it never runs again with that key.
+/// Other calls release their keys.
+async fn settle_interrupted(
+    connection: &mut SqliteConnection,
+    now: Timestamp,
+) -> Result<(), sqlx::Error> {
     let counted = "update usage_total set failed = failed + open.calls from \
         (select caller, tool, count(*) as calls from invocation where state = 'reserved' group by caller, tool) as open \
         where usage_total.caller = open.caller and usage_total.tool = open.tool";
     let settled = "update invocation set state = 'unknown', \
         key_until = iif(effect = 'write' and key_until is not null, ?, null) where state = 'reserved'";
-    let key_until = now.checked_add(KEY_RETENTION).unwrap_or(Row::FOREVER).as_millisecond();
+    let key_until = now
+        .checked_add(KEY_RETENTION)
+        .unwrap_or(Row::FOREVER)
+        .as_millisecond();
     let mut change = connection.begin_with("begin immediate").await?;
     sqlx::query(counted).execute(&mut *change).await?;
-    let found = sqlx::query(settled).bind(key_until).execute(&mut *change).await?.rows_affected();
+    let found = sqlx::query(settled)
+        .bind(key_until)
+        .execute(&mut *change)
+        .await?
+        .rows_affected();
     change.commit().await?;
     if found > 0 {
-        tracing::warn!(calls = found, "calls that were interrupted are now `unknown`");
+        tracing::warn!(
+            calls = found,
+            "calls that were interrupted are now `unknown`"
+        );
     }
     let expired = sqlx::query("delete from stored_result where expires_at <= ?")
         .bind(now.as_millisecond())
@@ -305,9 +496,14 @@ mod tests {
 
     #[test]
     fn old_sqlite_versions_are_refused() {
-        for (version, old) in
-            [("3.51.2", true), ("3.51.3", false), ("3.51", true), ("3.9.9", true), ("3.60.0", false), ("4.0.0", false)]
-        {
+        for (version, old) in [
+            ("3.51.2", true),
+            ("3.51.3", false),
+            ("3.51", true),
+            ("3.9.9", true),
+            ("3.60.0", false),
+            ("4.0.0", false),
+        ] {
             assert_eq!(is_too_old(version), old, "{version}");
         }
     }
@@ -316,12 +512,17 @@ mod tests {
     async fn size_bound_is_set_in_pages() {
         let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
         let pages = async |connection: &mut SqliteConnection| {
-            sqlx::query_scalar::<_, i64>("pragma max_page_count").fetch_one(connection).await.unwrap()
+            sqlx::query_scalar::<_, i64>("pragma max_page_count")
+                .fetch_one(connection)
+                .await
+                .unwrap()
         };
         let unbounded = pages(&mut connection).await;
         set_size_bound(&mut connection, None).await.unwrap();
         assert_eq!(pages(&mut connection).await, unbounded);
-        set_size_bound(&mut connection, Some(4 << 20)).await.unwrap();
+        set_size_bound(&mut connection, Some(4 << 20))
+            .await
+            .unwrap();
         assert_eq!(pages(&mut connection).await, 1024);
     }
 }

@@ -5,8 +5,8 @@ use sqlx::SqliteConnection;
 
 use crate::call::InvocationId;
 
-/// The calls to delete: started before the limit, not reserved, and without a held key. Never the newest row: otherwise
-/// the next row would get the same `seq`.
+/// The calls to delete: started before the limit, not reserved, and without a held key. Never the
+/// newest row: otherwise the next row would get the same `seq`.
 macro_rules! prunable_calls {
     () => {
         "(select seq from invocation where id < ?1 and state != 'reserved' \
@@ -14,7 +14,8 @@ macro_rules! prunable_calls {
     };
 }
 const DELETE_CALLS: &str = concat!("delete from invocation where seq in ", prunable_calls!());
-/// Adds the deleted calls to the carried part of their counters, so that the counters still count them.
+/// Adds the deleted calls to the carried part of their counters, so that the counters still count
+/// them.
 const CARRY_COUNTS: &str = concat!(
     "update quota set carried = carried + gone.calls from \
      (select q.id, count(*) as calls from invocation as i cross join json_each('[' || trim(i.charged, ',') || ']') as one \
@@ -24,12 +25,13 @@ const CARRY_COUNTS: &str = concat!(
 );
 const DELETE_ATTEMPTS: &str = "delete from attempt where (invocation, attempt) in \
     (select invocation, attempt from attempt where invocation < ? limit ?)";
-/// Counters of runs that were not used since. All other counters exist once for each limit and caller, and stay.
+/// Counters of runs that were not used since. All other counters exist once for each limit and
+/// caller, and stay.
 const DELETE_RUN_COUNTERS: &str = "delete from quota where (tool, caller, run, per) in \
     (select tool, caller, run, per from quota where per = 'run' and counted_at < ? limit ?)";
 
-/// Deletes at most `at_most` rows of each type that are older than `before` and hold no key at `now`. Returns their
-/// number. Runs in the caller's transaction.
+/// Deletes at most `at_most` rows of each type that are older than `before` and hold no key at
+/// `now`. Returns their number. Runs in the caller's transaction.
 pub(super) async fn delete_old_rows(
     connection: &mut SqliteConnection,
     before: Timestamp,
@@ -39,12 +41,22 @@ pub(super) async fn delete_old_rows(
     let oldest = InvocationId::lower_bound(before).as_bytes().to_vec();
     let mut deleted = 0;
     let now = now.as_millisecond();
-    sqlx::query(CARRY_COUNTS).bind(oldest.clone()).bind(at_most).bind(now).execute(&mut *connection).await?;
-    let query = sqlx::query(DELETE_CALLS).bind(oldest.clone()).bind(at_most).bind(now);
+    sqlx::query(CARRY_COUNTS)
+        .bind(oldest.clone())
+        .bind(at_most)
+        .bind(now)
+        .execute(&mut *connection)
+        .await?;
+    let query = sqlx::query(DELETE_CALLS)
+        .bind(oldest.clone())
+        .bind(at_most)
+        .bind(now);
     deleted += query.execute(&mut *connection).await?.rows_affected();
     let query = sqlx::query(DELETE_ATTEMPTS).bind(oldest).bind(at_most);
     deleted += query.execute(&mut *connection).await?.rows_affected();
-    let query = sqlx::query(DELETE_RUN_COUNTERS).bind(before.as_millisecond()).bind(at_most);
+    let query = sqlx::query(DELETE_RUN_COUNTERS)
+        .bind(before.as_millisecond())
+        .bind(at_most);
     deleted += query.execute(&mut *connection).await?.rows_affected();
     Ok(deleted)
 }

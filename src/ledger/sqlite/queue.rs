@@ -8,7 +8,9 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::super::{AttemptRow, Error, HeldUntilCommit, Reservation, ReserveError, Row, StoredResult};
+use super::super::{
+    AttemptRow, Error, HeldUntilCommit, Reservation, ReserveError, Row, StoredResult,
+};
 use super::change::Change;
 use crate::call::{Charge, Charged};
 
@@ -16,15 +18,37 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 /// An operation of the writer.
 pub(super) enum Operation {
-    Reserve { row: Row, charges: Vec<Charge>, reply: oneshot::Sender<Result<Reservation, ReserveError>> },
-    Record { row: Arc<Row>, on_commit: OnCommit },
-    Settle { row: Arc<Row>, refunds: Vec<Charged>, reply: Reply<()> },
-    Flush { reply: Reply<()> },
+    Reserve {
+        row: Row,
+        charges: Vec<Charge>,
+        reply: oneshot::Sender<Result<Reservation, ReserveError>>,
+    },
+    Record {
+        row: Arc<Row>,
+        on_commit: OnCommit,
+    },
+    Settle {
+        row: Arc<Row>,
+        refunds: Vec<Charged>,
+        reply: Reply<()>,
+    },
+    Flush {
+        reply: Reply<()>,
+    },
     Attempt(AttemptRow),
     Store(StoredResult),
-    Change { change: Change, reply: Reply<u64> },
-    Trim { now: Timestamp, at_most: u32, reply: Reply<u64> },
-    Close { reply: Reply<()> },
+    Change {
+        change: Change,
+        reply: Reply<u64>,
+    },
+    Trim {
+        now: Timestamp,
+        at_most: u32,
+        reply: Reply<u64>,
+    },
+    Close {
+        reply: Reply<()>,
+    },
 }
 
 /// What follows the commit of a row.
@@ -67,7 +91,10 @@ impl Writer {
 
     /// A writer that accepts no operation.
     pub(super) fn new_closed() -> Self {
-        Self { queue: mpsc::channel(1).0, health: Arc::default() }
+        Self {
+            queue: mpsc::channel(1).0,
+            health: Arc::default(),
+        }
     }
 
     pub(super) async fn send(&self, op: Operation) -> Result<(), Error> {
@@ -80,7 +107,12 @@ impl Writer {
             Ok(()) => {}
             Err(TrySendError::Full(op)) => {
                 let queue = self.queue.clone();
-                tokio::spawn(async move { queue.send(op).await.inspect_err(|unsent| log_lost_row(&unsent.0)) });
+                tokio::spawn(async move {
+                    queue
+                        .send(op)
+                        .await
+                        .inspect_err(|unsent| log_lost_row(&unsent.0))
+                });
             }
             Err(TrySendError::Closed(op)) => log_lost_row(&op),
         }
@@ -149,7 +181,16 @@ mod tests {
         let end = ended_row(&row("t", "a", now()), State::Succeeded);
         let log = capture_log();
         let then = OnCommit::Reply(oneshot::channel().0);
-        Writer::new_closed().send_without_waiting(Operation::Record { row: end.clone(), on_commit: then });
-        assert_eq!((log.count_lines("the call is not recorded"), log.count_lines(&end.id.to_string())), (1, 1));
+        Writer::new_closed().send_without_waiting(Operation::Record {
+            row: end.clone(),
+            on_commit: then,
+        });
+        assert_eq!(
+            (
+                log.count_lines("the call is not recorded"),
+                log.count_lines(&end.id.to_string())
+            ),
+            (1, 1)
+        );
     }
 }

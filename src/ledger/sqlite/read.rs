@@ -8,7 +8,9 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row as _, Sqlite, SqlitePool};
 
 use super::super::latency::Latencies;
-use super::super::{AttemptRow, RecordedCall, RegisteredTool, Row, State, StoredResult, Switch, UsageRow};
+use super::super::{
+    AttemptRow, RecordedCall, RegisteredTool, Row, State, StoredResult, Switch, UsageRow,
+};
 use super::checksum::{self, DamagedRow};
 use super::quota::SUM_DRIFT;
 use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId};
@@ -20,9 +22,14 @@ const SELECT_ROW: &str = "select id, tool, caller, run_id, tool_use_id, state, k
     from invocation where true";
 
 pub(super) async fn find_call(pool: &SqlitePool, id: InvocationId) -> Result<Option<RecordedCall>> {
-    let Some(row) = find_row(pool, id).await? else { return Ok(None) };
+    let Some(row) = find_row(pool, id).await? else {
+        return Ok(None);
+    };
     let sql = "select attempt, kind, message, duration_us from attempt where invocation = ? order by attempt";
-    let rows = sqlx::query(sql).bind(id.as_bytes().to_vec()).fetch_all(pool).await?;
+    let rows = sqlx::query(sql)
+        .bind(id.as_bytes().to_vec())
+        .fetch_all(pool)
+        .await?;
     let attempt = |row: &SqliteRow| {
         Ok(AttemptRow {
             invocation: id,
@@ -37,13 +44,23 @@ pub(super) async fn find_call(pool: &SqlitePool, id: InvocationId) -> Result<Opt
         Some(origin) => find_row(pool, origin).await?,
         None => None,
     };
-    Ok(Some(RecordedCall { row, attempts, origin_result: origin.and_then(|row| row.result) }))
+    Ok(Some(RecordedCall {
+        row,
+        attempts,
+        origin_result: origin.and_then(|row| row.result),
+    }))
 }
 
 async fn find_row(pool: &SqlitePool, id: InvocationId) -> Result<Option<Row>> {
     let mut query = QueryBuilder::<Sqlite>::new(SELECT_ROW);
     query.push(" and id = ").push_bind(id.as_bytes().to_vec());
-    query.build().fetch_optional(pool).await?.as_ref().map(decode_verified).transpose()
+    query
+        .build()
+        .fetch_optional(pool)
+        .await?
+        .as_ref()
+        .map(decode_verified)
+        .transpose()
 }
 
 /// Decodes a row and checks its checksum, because a caller may act on its content.
@@ -52,7 +69,11 @@ fn decode_verified(row: &SqliteRow) -> Result<Row> {
     // The column of the checksum may itself be damaged.
     let read = || Ok::<_, sqlx::Error>((decode_row(row)?, row.try_get::<Option<u32>, _>(19)?));
     match read() {
-        Ok((row, stored_sum)) if stored_sum.is_none_or(|sum| sum == checksum::row_checksum(&row)) => Ok(row),
+        Ok((row, stored_sum))
+            if stored_sum.is_none_or(|sum| sum == checksum::row_checksum(&row)) =>
+        {
+            Ok(row)
+        }
         read => {
             let error = read.err();
             tracing::error!(%id, error = error.map(tracing::field::display), "a row of the ledger is damaged: it is not returned");
@@ -69,20 +90,35 @@ pub(super) async fn find_key_holder(
     now: Timestamp,
 ) -> Result<Option<Row>> {
     let mut query = QueryBuilder::<Sqlite>::new(SELECT_ROW);
-    query.push(" and idempotency_key = ").push_bind(key).push(" and caller = ").push_bind(caller);
-    query.push(" and tool = ").push_bind(tool).push(" and key_until > ").push_bind(now.as_millisecond());
-    query.build().fetch_optional(pool).await?.as_ref().map(decode_verified).transpose()
+    query
+        .push(" and idempotency_key = ")
+        .push_bind(key)
+        .push(" and caller = ")
+        .push_bind(caller);
+    query
+        .push(" and tool = ")
+        .push_bind(tool)
+        .push(" and key_until > ")
+        .push_bind(now.as_millisecond());
+    query
+        .build()
+        .fetch_optional(pool)
+        .await?
+        .as_ref()
+        .map(decode_verified)
+        .transpose()
 }
 
-/// Totals per caller and tool, with quantiles from their sketches. Totals are maintained with each commit, so the
-/// number of rows does not matter.
+/// Totals per caller and tool, with quantiles from their sketches. Totals are maintained with each
+/// commit, so the number of rows does not matter.
 pub(super) async fn usage_totals(pool: &SqlitePool, caller: Option<&str>) -> Result<Vec<UsageRow>> {
     // One row for each sketch, not for each bucket, because every row costs a change of threads.
     let sql = "select caller, tool, json_group_object(bucket, calls) from usage_latency \
         where ?1 is null or caller = ?1 group by caller, tool";
     let mut latencies: HashMap<(String, String), Latencies> = HashMap::new();
     for row in sqlx::query(sql).bind(caller).fetch_all(pool).await? {
-        let sketch = serde_json::from_str(row.try_get(2)?).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        let sketch = serde_json::from_str(row.try_get(2)?)
+            .map_err(|error| sqlx::Error::Decode(error.into()))?;
         latencies.insert((row.try_get(0)?, row.try_get(1)?), sketch);
     }
     let sql = "select caller, tool, calls, succeeded, failed, refused, cache_hits from usage_total \
@@ -112,63 +148,110 @@ pub(super) async fn counter_drift(pool: &SqlitePool) -> Result<u64> {
     Ok(units.unsigned_abs())
 }
 
-pub(super) async fn units_used(pool: &SqlitePool, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>> {
+pub(super) async fn units_used(
+    pool: &SqlitePool,
+    charges: &[Charge],
+    now: Timestamp,
+) -> Result<Vec<Charged>> {
     let mut counted = Vec::with_capacity(charges.len());
     for charge in charges {
         let sql = "select window_start, used from quota where tool = ? and caller = ? and run = ? and per = ?";
-        let query = sqlx::query_as::<_, (i64, i64)>(sql).bind(&charge.tool).bind(&charge.caller);
-        let stored = query.bind(&charge.run).bind(charge.per.as_str()).fetch_optional(pool).await?;
+        let query = sqlx::query_as::<_, (i64, i64)>(sql)
+            .bind(&charge.tool)
+            .bind(&charge.caller);
+        let stored = query
+            .bind(&charge.run)
+            .bind(charge.per.as_str())
+            .fetch_optional(pool)
+            .await?;
         let stored = stored.map(|(start, used)| (start, used.unsigned_abs()));
         counted.push(Charged::from_counter(charge.clone(), stored, now));
     }
     Ok(counted)
 }
 
-pub(super) async fn find_result(pool: &SqlitePool, key: &[u8; 32], now: Timestamp) -> Result<Option<StoredResult>> {
+pub(super) async fn find_result(
+    pool: &SqlitePool,
+    key: &[u8; 32],
+    now: Timestamp,
+) -> Result<Option<StoredResult>> {
     let sql = "select tool, origin, result, stored_at, expires_at, sum from stored_result \
         where key = ? and expires_at > ?";
-    let query = sqlx::query(sql).bind(key.to_vec()).bind(now.as_millisecond());
-    let Some(row) = query.fetch_optional(pool).await? else { return Ok(None) };
+    let query = sqlx::query(sql)
+        .bind(key.to_vec())
+        .bind(now.as_millisecond());
+    let Some(row) = query.fetch_optional(pool).await? else {
+        return Ok(None);
+    };
     let read = || {
         let (stored_at, expires_at) = (parse_time(row.try_get(3)?)?, parse_time(row.try_get(4)?)?);
         let (tool, origin, result) = (row.try_get(0)?, parse_id(row.try_get(1)?)?, row.try_get(2)?);
-        let stored = StoredResult { key: *key, tool, origin, result, stored_at, expires_at };
+        let stored = StoredResult {
+            key: *key,
+            tool,
+            origin,
+            result,
+            stored_at,
+            expires_at,
+        };
         let stored_sum: Option<u32> = row.try_get(5)?;
         Ok::<_, sqlx::Error>(
-            Some(stored).filter(|stored| stored_sum.is_none_or(|sum| sum == checksum::result_checksum(stored))),
+            Some(stored).filter(|stored| {
+                stored_sum.is_none_or(|sum| sum == checksum::result_checksum(stored))
+            }),
         )
     };
     let stored = read().ok().flatten();
     if stored.is_none() {
-        tracing::warn!(key = hex::encode(key), "a stored result is damaged: the tool is called instead");
+        tracing::warn!(
+            key = hex::encode(key),
+            "a stored result is damaged: the tool is called instead"
+        );
     }
     Ok(stored)
 }
 
 pub(super) async fn list_switches(pool: &SqlitePool) -> Result<Vec<Switch>> {
-    let rows = sqlx::query_as::<_, (String, bool)>("select tool, enabled from tool_switch where tool != ''");
-    Ok(rows.fetch_all(pool).await?.into_iter().map(|(tool, enabled)| Switch { tool, enabled }).collect())
+    let rows = sqlx::query_as::<_, (String, bool)>(
+        "select tool, enabled from tool_switch where tool != ''",
+    );
+    Ok(rows
+        .fetch_all(pool)
+        .await?
+        .into_iter()
+        .map(|(tool, enabled)| Switch { tool, enabled })
+        .collect())
 }
 
 pub(super) async fn registered_tools(pool: &SqlitePool) -> Result<Vec<RegisteredTool>> {
-    let sql = "select name, definition, registered_by, registered_at from registered_tool order by name";
+    let sql =
+        "select name, definition, registered_by, registered_at from registered_tool order by name";
     let rows = sqlx::query(sql).fetch_all(pool).await?;
     let read = |row: &SqliteRow| {
         let (name, definition, by) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        Ok(RegisteredTool { name, definition, registered_by: by, registered_at: parse_time(row.try_get(3)?)? })
+        Ok(RegisteredTool {
+            name,
+            definition,
+            registered_by: by,
+            registered_at: parse_time(row.try_get(3)?)?,
+        })
     };
     rows.iter().map(read).collect()
 }
 
 pub(super) fn decode_row(row: &SqliteRow) -> Result<Row> {
-    let text = |at: usize| row.try_get::<Option<&str>, _>(at).map(|text| text.map(Arc::<str>::from));
+    let text = |at: usize| {
+        row.try_get::<Option<&str>, _>(at)
+            .map(|text| text.map(Arc::<str>::from))
+    };
     Ok(Row {
         id: parse_id(row.try_get(0)?)?,
         tool: row.try_get::<&str, _>(1)?.into(),
         caller: row.try_get::<&str, _>(2)?.into(),
         run_id: text(3)?,
         tool_use_id: text(4)?,
-        state: State::from_name(row.try_get(5)?).ok_or_else(|| sqlx::Error::Decode("unknown state".into()))?,
+        state: State::from_name(row.try_get(5)?)
+            .ok_or_else(|| sqlx::Error::Decode("unknown state".into()))?,
         kind: row.try_get::<Option<&str>, _>(6)?.and_then(parse_kind),
         effect: parse_effect(row.try_get(7)?),
         cache: CacheStatus::from_name(row.try_get(8)?),
@@ -177,19 +260,29 @@ pub(super) fn decode_row(row: &SqliteRow) -> Result<Row> {
         duration_us: row.try_get(11)?,
         arguments: row.try_get::<&str, _>(12)?.into(),
         result: text(13)?,
-        origin: row.try_get::<Option<Vec<u8>>, _>(14)?.map(parse_id).transpose()?,
+        origin: row
+            .try_get::<Option<Vec<u8>>, _>(14)?
+            .map(parse_id)
+            .transpose()?,
         meta: text(15)?,
         idempotency_key: text(16)?,
         fingerprint: text(17)?,
-        key_until: row.try_get::<Option<i64>, _>(18)?.map(parse_time).transpose()?,
-        parent: row.try_get::<Option<Vec<u8>>, _>(20)?.map(parse_id).transpose()?,
+        key_until: row
+            .try_get::<Option<i64>, _>(18)?
+            .map(parse_time)
+            .transpose()?,
+        parent: row
+            .try_get::<Option<Vec<u8>>, _>(20)?
+            .map(parse_id)
+            .transpose()?,
         count: row.try_get::<i64, _>(21)?.unsigned_abs(),
         detail: text(22)?,
     })
 }
 
 pub(super) fn parse_id(bytes: Vec<u8>) -> Result<InvocationId> {
-    let bytes = <[u8; 16]>::try_from(bytes).map_err(|_| sqlx::Error::Decode("an id has 16 bytes".into()))?;
+    let bytes = <[u8; 16]>::try_from(bytes)
+        .map_err(|_| sqlx::Error::Decode("an id has 16 bytes".into()))?;
     Ok(InvocationId::from_bytes(bytes))
 }
 
@@ -198,10 +291,14 @@ fn parse_time(millis: i64) -> Result<Timestamp> {
 }
 
 fn parse_kind(word: &str) -> Option<ErrorKind> {
-    ErrorKind::ALL.into_iter().find(|kind| kind.as_str() == word)
+    ErrorKind::ALL
+        .into_iter()
+        .find(|kind| kind.as_str() == word)
 }
 
 fn parse_effect(word: &str) -> Effect {
     let all = [Effect::Read, Effect::Idempotent, Effect::Write];
-    all.into_iter().find(|effect| effect.as_str() == word).unwrap_or_default()
+    all.into_iter()
+        .find(|effect| effect.as_str() == word)
+        .unwrap_or_default()
 }

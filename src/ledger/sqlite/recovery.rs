@@ -22,10 +22,15 @@ impl WriterTask {
         let attempted = if let Err(gone) = self.check_files_present() {
             Err(gone)
         } else if self.backlog.is_empty() {
-            let sql = "insert into tool_switch (tool, enabled) values ('', 0) on conflict do nothing";
+            let sql =
+                "insert into tool_switch (tool, enabled) values ('', 0) on conflict do nothing";
             let write = sqlx::query(sql).execute(&mut self.connection).await;
             match write {
-                Ok(_) => sqlx::query("delete from tool_switch where tool = ''").execute(&mut self.connection).await,
+                Ok(_) => {
+                    sqlx::query("delete from tool_switch where tool = ''")
+                        .execute(&mut self.connection)
+                        .await
+                }
                 Err(error) => Err(error),
             }
             .map(|_| ())
@@ -41,25 +46,35 @@ impl WriterTask {
         self.observer.on_backlog(self.backlog.ended_count());
     }
 
-    /// Writes the backlog, in commits of the usual size. A row that the database itself refuses is discarded, so that it
-    /// does not block all others.
+    /// Writes the backlog, in commits of the usual size. A row that the database itself refuses is
+    /// discarded, so that it does not block all others.
     async fn write_backlog(&mut self) -> Result<(), sqlx::Error> {
         let mut at_most = MAX_BATCH;
         while !self.backlog.is_empty() {
             let batch = self.backlog.take_oldest(at_most);
             match self.write_batch(&batch).await {
                 Ok(_) => {}
-                // Rows that do not fit together may fit one by one. And a refused row can only be found one by one.
-                Err(error) if at_most > 1 && (Fault::is_row_error(&error) || Fault::is_full(&error)) => {
-                    sqlx::query("rollback").execute(&mut self.connection).await.ok();
+                // Rows that do not fit together may fit one by one. And a refused row can only be
+                // found one by one.
+                Err(error)
+                    if at_most > 1 && (Fault::is_row_error(&error) || Fault::is_full(&error)) =>
+                {
+                    sqlx::query("rollback")
+                        .execute(&mut self.connection)
+                        .await
+                        .ok();
                     self.counters.clear();
                     self.backlog.put_back(batch);
                     at_most = 1;
                 }
                 Err(error) if Fault::is_row_error(&error) => {
-                    sqlx::query("rollback").execute(&mut self.connection).await.ok();
+                    sqlx::query("rollback")
+                        .execute(&mut self.connection)
+                        .await
+                        .ok();
                     self.counters.clear();
-                    let ids: Vec<String> = batch.ended_rows().map(|row| row.id.to_string()).collect();
+                    let ids: Vec<String> =
+                        batch.ended_rows().map(|row| row.id.to_string()).collect();
                     tracing::error!(?ids, %error, "the end of a call cannot be written and is discarded");
                 }
                 Err(error) => {
@@ -77,21 +92,30 @@ impl WriterTask {
         backlog.records.extend(batch.records);
         backlog.settlements.extend(batch.settlements);
         backlog.attempts.extend(batch.attempts);
-        batch.shared_refusals.into_iter().for_each(|refusal| backlog.add_shared_refusal(refusal));
+        batch
+            .shared_refusals
+            .into_iter()
+            .for_each(|refusal| backlog.add_shared_refusal(refusal));
         let excess = backlog.records.len().saturating_sub(MAX_BACKLOG);
         if excess > 0 {
-            tracing::error!(rows = excess, "the ledger has been unable to write for too long: rows are lost");
+            tracing::error!(
+                rows = excess,
+                "the ledger has been unable to write for too long: rows are lost"
+            );
             backlog.records.drain(..excess);
         }
-        // `settlements` needs no bound: no call is reserved after the failure, so there are no more than the calls that ran
-        // then.
+        // `settlements` needs no bound: no call is reserved after the failure, so there are no more
+        // than the calls that ran then.
         backlog.attempts.truncate(MAX_BACKLOG);
         backlog.shared_refusals.truncate(MAX_BACKLOG);
         self.observer.on_backlog(backlog.ended_count());
     }
 
     pub(super) async fn handle_failure(&mut self, error: sqlx::Error) -> Error {
-        let Fault { mut reason, is_final } = Fault::classify(&error, &self.file);
+        let Fault {
+            mut reason,
+            is_final,
+        } = Fault::classify(&error, &self.file);
         if Fault::is_full(&error) && self.space.is_at_bound() {
             reason = self.space.full_reason();
         }
@@ -108,10 +132,16 @@ impl WriterTask {
             self.health.stopped.cancel();
             return Error::Stopped(reason);
         }
-        // A transaction may still be open. After this, the next statement starts in a clean state in any case.
+        // A transaction may still be open. After this, the next statement starts in a clean state
+        // in any case.
         let _ = sqlx::query("rollback").execute(&mut self.connection).await;
         self.counters.clear();
-        if self.health.failure.swap(Some(Arc::new(reason.clone()))).is_none() {
+        if self
+            .health
+            .failure
+            .swap(Some(Arc::new(reason.clone())))
+            .is_none()
+        {
             tracing::error!(%reason, "the ledger cannot write; calls are refused until it can");
         }
         Error::Failed(reason)

@@ -1,8 +1,9 @@
 //! Sends several statements to SQLite's thread in one step.
 //!
-//! Rows of calls are bound values of one multi-row `values`, because every call pays for this statement. Rarer rows are
-//! one JSON array (`json_each`), so the text of the statement does not depend on their number. In both forms the number
-//! of thread switches is independent of the number of rows. One statement per row would be 5 to 8 times slower.
+//! Rows of calls are bound values of one multi-row `values`, because every call pays for this
+//! statement. Rarer rows are one JSON array (`json_each`), so the text of the statement does not
+//! depend on their number. In both forms the number of thread switches is independent of the number
+//! of rows. One statement per row would be 5 to 8 times slower.
 
 use serde::Serialize;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
@@ -11,8 +12,8 @@ use sqlx::{Arguments as _, AssertSqlSafe, Encode, Sqlite, SqliteConnection, Type
 use super::super::{Row, State};
 use super::checksum;
 
-/// Writes the rows of started and of ended calls. An existing row is updated only if it is still reserved, so a call
-/// ends once. An empty set of counters refunds the row's units.
+/// Writes the rows of started and of ended calls. An existing row is updated only if it is still
+/// reserved, so a call ends once. An empty set of counters refunds the row's units.
 const WRITE_ROWS: [&str; 2] = [
     "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
      duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, detail, charged, reserved) \
@@ -25,8 +26,8 @@ const WRITE_ROWS: [&str; 2] = [
 ];
 const ROW_PLACEHOLDERS: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 
-/// Statements and their bound values. The texts are constants of this folder, so it is safe to join them. Values are
-/// always bound.
+/// Statements and their bound values. The texts are constants of this folder, so it is safe to join
+/// them. Values are always bound.
 #[derive(Default)]
 pub(super) struct Script {
     sql: String,
@@ -43,13 +44,18 @@ impl Script {
     pub(super) fn add_with_rows(&mut self, sql: &'static str, rows: &[impl Serialize]) {
         if !rows.is_empty() {
             self.add_statement(sql);
-            self.values.push(serde_json::to_string(rows).unwrap_or_default());
+            self.values
+                .push(serde_json::to_string(rows).unwrap_or_default());
         }
     }
 
-    /// Adds rows of calls, each with the counters that it is charged to. Rows of nulls, which the statement skips, fill
-    /// the number up to a power of two. So there are few different texts, and each is prepared only once.
-    pub(super) fn add_call_rows<'a>(&mut self, rows: impl Iterator<Item = (&'a Row, Option<String>)>) {
+    /// Adds rows of calls, each with the counters that it is charged to. Rows of nulls, which the
+    /// statement skips, fill the number up to a power of two. So there are few different texts, and
+    /// each is prepared only once.
+    pub(super) fn add_call_rows<'a>(
+        &mut self,
+        rows: impl Iterator<Item = (&'a Row, Option<String>)>,
+    ) {
         let before = self.values.inner.len();
         let mut count = 0;
         for (row, charged) in rows {
@@ -66,7 +72,8 @@ impl Script {
         }
         debug_assert_eq!(self.values.inner.len() - before, rounded * ROW_COLUMNS);
         self.add_separator();
-        self.sql.reserve(rounded * (ROW_PLACEHOLDERS.len() + 1) + 1024);
+        self.sql
+            .reserve(rounded * (ROW_PLACEHOLDERS.len() + 1) + 1024);
         self.sql.push_str(WRITE_ROWS[0]);
         for at in 0..rounded {
             self.sql.push_str(if at == 0 { "" } else { "," });
@@ -82,11 +89,16 @@ impl Script {
     }
 
     /// Runs all statements. Returns the rows of all of them, in order.
-    pub(super) async fn run(self, connection: &mut SqliteConnection) -> Result<Vec<SqliteRow>, sqlx::Error> {
+    pub(super) async fn run(
+        self,
+        connection: &mut SqliteConnection,
+    ) -> Result<Vec<SqliteRow>, sqlx::Error> {
         if self.sql.is_empty() {
             return Ok(Vec::new());
         }
-        sqlx::query_with(AssertSqlSafe(self.sql), self.values.inner).fetch_all(connection).await
+        sqlx::query_with(AssertSqlSafe(self.sql), self.values.inner)
+            .fetch_all(connection)
+            .await
     }
 }
 

@@ -1,4 +1,5 @@
-//! Tests of this engine's guarantees beyond the contract: its file, restarts, and other processes on the same file.
+//! Tests of this engine's guarantees beyond the contract: its file, restarts, and other processes
+//! on the same file.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -21,15 +22,35 @@ mod starting;
 async fn interrupted_calls_become_unknown_and_stay_charged() {
     let (ledger, folder) = open().await;
     let interrupted = row("t", "a", now());
-    ledger.reserve(interrupted.clone(), vec![charge(3, Per::Lifetime)]).await.unwrap();
+    ledger
+        .reserve(interrupted.clone(), vec![charge(3, Per::Lifetime)])
+        .await
+        .unwrap();
     ledger.close().await;
     drop(ledger);
-    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
     let ledger = super::super::open(&settings, now()).await.unwrap();
-    assert_eq!(ledger.get(interrupted.id).await.unwrap().unwrap().row.state, State::Unknown);
-    assert_eq!(ledger.units_used(&[charge(3, Per::Lifetime)], now()).await.unwrap()[0].used, 1);
+    assert_eq!(
+        ledger.get(interrupted.id).await.unwrap().unwrap().row.state,
+        State::Unknown
+    );
+    assert_eq!(
+        ledger
+            .units_used(&[charge(3, Per::Lifetime)], now())
+            .await
+            .unwrap()[0]
+            .used,
+        1
+    );
     let usage = ledger.usage_totals(None).await.unwrap();
-    assert_eq!((usage[0].calls, usage[0].failed, usage[0].succeeded), (1, 1, 0), "totals count them as failed");
+    assert_eq!(
+        (usage[0].calls, usage[0].failed, usage[0].succeeded),
+        (1, 1, 0),
+        "totals count them as failed"
+    );
 }
 
 #[tokio::test]
@@ -37,21 +58,35 @@ async fn second_process_keeps_running_calls() {
     let (first, folder) = open().await;
     let running = row("t", "a", now());
     first.reserve(running.clone(), vec![]).await.unwrap();
-    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
     let second = super::super::open(&settings, now()).await.unwrap();
-    assert_eq!(second.get(running.id).await.unwrap().unwrap().row.state, State::Reserved);
-    first.settle(ended_row(&running, State::Succeeded), vec![]).await.unwrap();
+    assert_eq!(
+        second.get(running.id).await.unwrap().unwrap().row.state,
+        State::Reserved
+    );
+    first
+        .settle(ended_row(&running, State::Succeeded), vec![])
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn two_processes_share_one_limit() {
     let (first, folder) = open().await;
-    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
     let second = super::super::open(&settings, now()).await.unwrap();
     let mut admitted = 0;
     for turn in 0..30 {
         let ledger = if turn % 3 == 0 { &first } else { &second };
-        let reservation = ledger.reserve(row("t", "a", now()), vec![charge(20, Per::Day)]).await;
+        let reservation = ledger
+            .reserve(row("t", "a", now()), vec![charge(20, Per::Day)])
+            .await;
         if let Ok(reservation) = reservation {
             admitted += 1;
             assert_eq!(reservation.charged[0].used, admitted);
@@ -63,45 +98,93 @@ async fn two_processes_share_one_limit() {
 #[tokio::test]
 async fn counters_always_match_the_rows() {
     let (ledger, folder) = open().await;
-    let limits = || vec![charge(100, Per::Minute), charge(1000, Per::Lifetime), charge(50, Per::Run)];
+    let limits = || {
+        vec![
+            charge(100, Per::Minute),
+            charge(1000, Per::Lifetime),
+            charge(50, Per::Run),
+        ]
+    };
     let mut reserved = Vec::new();
     for call in 0..40 {
         // The calls cross the boundary of a minute, with changing limits.
         let at = now() + call.seconds();
-        let charges = if call % 7 == 0 { vec![] } else { limits()[..1 + call as usize % 3].to_vec() };
+        let charges = if call % 7 == 0 {
+            vec![]
+        } else {
+            limits()[..1 + call as usize % 3].to_vec()
+        };
         let row = row("t", "a", at);
-        reserved.push((row.clone(), ledger.reserve(row, charges).await.unwrap().charged));
+        reserved.push((
+            row.clone(),
+            ledger.reserve(row, charges).await.unwrap().charged,
+        ));
     }
     for (at, (row, charged)) in reserved.into_iter().enumerate() {
         match at % 4 {
-            0 => ledger.settle(ended_row(&row, State::Cancelled), charged).await.unwrap(),
+            0 => ledger
+                .settle(ended_row(&row, State::Cancelled), charged)
+                .await
+                .unwrap(),
             1 => {}
-            _ => ledger.settle(ended_row(&row, State::Succeeded), vec![]).await.unwrap(),
+            _ => ledger
+                .settle(ended_row(&row, State::Succeeded), vec![])
+                .await
+                .unwrap(),
         }
     }
     record_call_at(&*ledger, now()).await;
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
     ledger.reset_counters("t", None).await.unwrap();
-    ledger.reserve(row("t", "a", now()), limits()).await.unwrap();
+    ledger
+        .reserve(row("t", "a", now()), limits())
+        .await
+        .unwrap();
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
     for _ in 0..30 {
         let row = row("t", "a", now());
         ledger.reserve(row.clone(), limits()).await.unwrap();
-        ledger.settle(ended_row(&row, State::Succeeded), vec![]).await.unwrap();
+        ledger
+            .settle(ended_row(&row, State::Succeeded), vec![])
+            .await
+            .unwrap();
     }
-    while ledger.prune(Timestamp::now() + 1.hour(), now(), 7).await.unwrap() > 0 {}
+    while ledger
+        .prune(Timestamp::now() + 1.hour(), now(), 7)
+        .await
+        .unwrap()
+        > 0
+    {}
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
-    ledger.reserve(row("t", "a", now()), limits()).await.unwrap();
+    ledger
+        .reserve(row("t", "a", now()), limits())
+        .await
+        .unwrap();
     ledger.close().await;
-    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
     let ledger = super::super::open(&settings, now()).await.unwrap();
-    ledger.reserve(row("t", "a", now()), limits()).await.unwrap();
+    ledger
+        .reserve(row("t", "a", now()), limits())
+        .await
+        .unwrap();
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
 
     let file = format!("sqlite://{}", folder.path().join("test.db").display());
-    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file).await.unwrap();
-    sqlx::query("update quota set used = used + 2 where per = 'lifetime'").execute(&mut other).await.unwrap();
-    assert_eq!(ledger.counter_drift().await.unwrap(), 2, "another program changed the file");
+    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
+        .await
+        .unwrap();
+    sqlx::query("update quota set used = used + 2 where per = 'lifetime'")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    assert_eq!(
+        ledger.counter_drift().await.unwrap(),
+        2,
+        "another program changed the file"
+    );
 }
 
 #[tokio::test]
@@ -109,11 +192,20 @@ async fn removed_file_refuses_reservations() {
     let (ledger, folder) = open().await;
     ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
     std::fs::remove_file(folder.path().join("test.db")).unwrap();
-    let Err(ReserveError::Ledger(error)) = ledger.reserve(row("t", "a", now()), vec![]).await else {
+    let Err(ReserveError::Ledger(error)) = ledger.reserve(row("t", "a", now()), vec![]).await
+    else {
         panic!("reserved in a removed file")
     };
     assert!(error.to_string().contains("removed"), "{error}");
-    assert!(ledger.set_switch(Switch { tool: "t".into(), enabled: false }).await.is_err());
+    assert!(
+        ledger
+            .set_switch(Switch {
+                tool: "t".into(),
+                enabled: false
+            })
+            .await
+            .is_err()
+    );
     assert!(ledger.check_health().is_err());
 }
 
@@ -126,7 +218,10 @@ fn settings_for(file: &std::path::Path) -> Settings {
 async fn backup_during_calls_is_consistent() {
     let (ledger, folder) = open().await;
     let interrupted = row("t", "a", now());
-    ledger.reserve(interrupted.clone(), vec![charge(100_000, Per::Lifetime)]).await.unwrap();
+    ledger
+        .reserve(interrupted.clone(), vec![charge(100_000, Per::Lifetime)])
+        .await
+        .unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let busy: Vec<_> = (0..8)
         .map(|_| {
@@ -134,8 +229,14 @@ async fn backup_during_calls_is_consistent() {
             tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
                     let row = row("t", "a", now());
-                    ledger.reserve(row.clone(), vec![charge(100_000, Per::Lifetime)]).await.unwrap();
-                    ledger.settle(ended_row(&row, State::Succeeded), vec![]).await.unwrap();
+                    ledger
+                        .reserve(row.clone(), vec![charge(100_000, Per::Lifetime)])
+                        .await
+                        .unwrap();
+                    ledger
+                        .settle(ended_row(&row, State::Succeeded), vec![])
+                        .await
+                        .unwrap();
                 }
             })
         })
@@ -143,21 +244,45 @@ async fn backup_during_calls_is_consistent() {
     let mut counted = Vec::new();
     for name in ["one.db", "two.db"] {
         let last = row("t", "b", now());
-        ledger.record(ended_row(&last, State::Succeeded)).await.unwrap();
+        ledger
+            .record(ended_row(&last, State::Succeeded))
+            .await
+            .unwrap();
         let file = folder.path().join(name);
         let bytes = ledger.backup(&file).await.unwrap();
         let found = std::fs::metadata(&file).unwrap();
-        assert_eq!((found.len(), found.permissions().mode() & 0o777), (bytes, 0o600));
+        assert_eq!(
+            (found.len(), found.permissions().mode() & 0o777),
+            (bytes, 0o600)
+        );
 
-        let copy = super::super::open(&settings_for(&file), now()).await.unwrap();
-        assert!(copy.get(last.id).await.unwrap().is_some(), "what was committed before is in it");
-        assert_eq!(copy.get(interrupted.id).await.unwrap().unwrap().row.state, State::Unknown);
+        let copy = super::super::open(&settings_for(&file), now())
+            .await
+            .unwrap();
+        assert!(
+            copy.get(last.id).await.unwrap().is_some(),
+            "what was committed before is in it"
+        );
+        assert_eq!(
+            copy.get(interrupted.id).await.unwrap().unwrap().row.state,
+            State::Unknown
+        );
         // A row and its unit are in one commit, so the copy has both or neither.
-        let used = copy.units_used(&[charge(100_000, Per::Lifetime)], now()).await.unwrap()[0].used;
+        let used = copy
+            .units_used(&[charge(100_000, Per::Lifetime)], now())
+            .await
+            .unwrap()[0]
+            .used;
         let usage = copy.usage_totals(Some("a")).await.unwrap();
         assert_eq!(usage[0].calls, used);
-        copy.reserve(row("t", "a", now()), vec![charge(used + 1, Per::Lifetime)]).await.unwrap();
-        assert!(copy.reserve(row("t", "a", now()), vec![charge(used + 1, Per::Lifetime)]).await.is_err());
+        copy.reserve(row("t", "a", now()), vec![charge(used + 1, Per::Lifetime)])
+            .await
+            .unwrap();
+        assert!(
+            copy.reserve(row("t", "a", now()), vec![charge(used + 1, Per::Lifetime)])
+                .await
+                .is_err()
+        );
         copy.close().await;
         counted.push(used);
     }
@@ -165,8 +290,15 @@ async fn backup_during_calls_is_consistent() {
     for task in busy {
         task.await.unwrap();
     }
-    let used = ledger.units_used(&[charge(100_000, Per::Lifetime)], now()).await.unwrap()[0].used;
-    assert!(counted[0] < counted[1] && counted[1] <= used, "{counted:?} {used}: calls continued");
+    let used = ledger
+        .units_used(&[charge(100_000, Per::Lifetime)], now())
+        .await
+        .unwrap()[0]
+        .used;
+    assert!(
+        counted[0] < counted[1] && counted[1] <= used,
+        "{counted:?} {used}: calls continued"
+    );
 }
 
 #[tokio::test]
@@ -182,11 +314,16 @@ async fn backup_never_overwrites_a_file() {
         ("no/such/folder", "No such file"),
     ] {
         let error = ledger.backup(&file(to)).await.unwrap_err().to_string();
-        assert!(error.starts_with("backup ") && error.contains(expected), "{to}: {error}");
+        assert!(
+            error.starts_with("backup ") && error.contains(expected),
+            "{to}: {error}"
+        );
     }
     assert_eq!(std::fs::read(file("mine")).unwrap(), b"kept");
     // The relative path of a ledger opened for reading.
-    let reader = open_read_only(&settings_for(&file("test.db"))).await.unwrap();
+    let reader = open_read_only(&settings_for(&file("test.db")))
+        .await
+        .unwrap();
     reader.backup(&file("copy")).await.unwrap();
     assert!(open_read_only(&settings_for(&file("copy"))).await.is_ok());
 }
@@ -195,18 +332,31 @@ async fn backup_never_overwrites_a_file() {
 async fn dropped_backup_leaves_no_file() {
     let (ledger, folder) = open().await;
     for _ in 0..24 {
-        let long = Row { arguments: format!("\"{}\"", "x".repeat(1 << 20)).into(), ..row("t", "a", now()) };
-        ledger.record(ended_row(&long, State::Succeeded)).await.unwrap();
+        let long = Row {
+            arguments: format!("\"{}\"", "x".repeat(1 << 20)).into(),
+            ..row("t", "a", now())
+        };
+        ledger
+            .record(ended_row(&long, State::Succeeded))
+            .await
+            .unwrap();
     }
     let to = folder.path().join("copy");
     let copy_sizes = || {
-        let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap());
+        let files = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|file| file.unwrap());
         let copies = files.filter(|file| file.file_name().to_string_lossy().starts_with("copy"));
-        copies.map(|file| file.metadata().map_or(0, |found| found.len())).collect::<Vec<u64>>()
+        copies
+            .map(|file| file.metadata().map_or(0, |found| found.len()))
+            .collect::<Vec<u64>>()
     };
     let mut backup = ledger.backup(&to);
     while copy_sizes().iter().sum::<u64>() < 1 << 20 {
-        assert!(futures_util::poll!(&mut backup).is_pending(), "too fast to be given up");
+        assert!(
+            futures_util::poll!(&mut backup).is_pending(),
+            "too fast to be given up"
+        );
         tokio::task::yield_now().await;
     }
     drop(backup);
@@ -220,13 +370,22 @@ async fn newer_schema_is_refused() {
     let (ledger, folder) = open().await;
     ledger.close().await;
     let file = format!("sqlite://{}", folder.path().join("test.db").display());
-    let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file).await.unwrap();
+    let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
+        .await
+        .unwrap();
     let newer = "insert into _sqlx_migrations (version, description, success, checksum, execution_time) \
                  values (99, 'later', true, x'00', 0)";
     sqlx::query(newer).execute(&mut connection).await.unwrap();
-    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
     for error in [
-        super::super::open(&settings, now()).await.err().unwrap().to_string(),
+        super::super::open(&settings, now())
+            .await
+            .err()
+            .unwrap()
+            .to_string(),
         open_read_only(&settings).await.err().unwrap().to_string(),
     ] {
         assert!(error.contains("newer Toolcrib (schema 99"), "{error}");
@@ -239,9 +398,14 @@ async fn rows_from_before_parents_keep_their_checksum() {
     let old = ended_row(&row("t", "a", now()), State::Succeeded);
     ledger.record(old.clone()).await.unwrap();
     ledger.close().await;
-    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
     let file = format!("sqlite://{}", folder.path().join("test.db").display());
-    let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file).await.unwrap();
+    let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
+        .await
+        .unwrap();
     let undo = "drop index invocation_parent; alter table invocation drop column parent; \
                 delete from _sqlx_migrations where version = 6";
     sqlx::raw_sql(undo).execute(&mut connection).await.unwrap();
@@ -256,16 +420,41 @@ async fn rows_from_before_parents_keep_their_checksum() {
 async fn unusable_files_are_named_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("test.db");
-    let noise: Vec<u8> = (0..8192u32).map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect();
+    let noise: Vec<u8> = (0..8192u32)
+        .map(|i| (i.wrapping_mul(2654435761) >> 13) as u8)
+        .collect();
     std::fs::write(&file, &noise).unwrap();
-    let settings = Settings { base: folder.path().to_owned(), ..settings() };
-    let error = super::super::open(&settings, now()).await.err().unwrap().to_string();
-    assert!(error.contains("test.db") && error.contains("not a SQLite database"), "{error}");
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
+    let error = super::super::open(&settings, now())
+        .await
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("test.db") && error.contains("not a SQLite database"),
+        "{error}"
+    );
     assert_eq!(std::fs::read(&file).unwrap(), noise);
-    for (url, expected) in [("mysql://x", "sqlite://toolcrib.db"), ("postgres://u:secret@h/d", "not supported yet")] {
-        let settings = Settings { url: url.into(), ..settings.clone() };
-        let error = super::super::open(&settings, now()).await.err().unwrap().to_string();
-        assert!(error.contains(expected) && !error.contains("secret"), "{error}");
+    for (url, expected) in [
+        ("mysql://x", "sqlite://toolcrib.db"),
+        ("postgres://u:secret@h/d", "not supported yet"),
+    ] {
+        let settings = Settings {
+            url: url.into(),
+            ..settings.clone()
+        };
+        let error = super::super::open(&settings, now())
+            .await
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(
+            error.contains(expected) && !error.contains("secret"),
+            "{error}"
+        );
     }
 }
 
@@ -273,40 +462,75 @@ async fn unusable_files_are_named_and_unchanged() {
 async fn writer_stops_after_an_uncertain_failure() {
     let (ledger, folder) = open().await;
     let running = row("t", "a", now());
-    ledger.reserve(running.clone(), vec![charge(9, Per::Lifetime)]).await.unwrap();
+    ledger
+        .reserve(running.clone(), vec![charge(9, Per::Lifetime)])
+        .await
+        .unwrap();
     assert!(futures_util::poll!(ledger.wait_for_failure()).is_pending());
 
     let file = folder.path().join("test.db");
-    let mut other =
-        <sqlx::SqliteConnection as sqlx::Connection>::connect(&format!("sqlite://{}", file.display())).await.unwrap();
+    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&format!(
+        "sqlite://{}",
+        file.display()
+    ))
+    .await
+    .unwrap();
     let damage = "pragma writable_schema = on; update sqlite_schema set sql = 'no sql' where name = 'quota'; \
                   pragma schema_version = 99";
     sqlx::raw_sql(damage).execute(&mut other).await.unwrap();
 
     let reservation = ledger.reserve(row("t", "a", now()), vec![]);
-    assert!(matches!(reservation.await, Err(ReserveError::Ledger(Error::Stopped(_)))));
-    let Error::Stopped(reason) = ledger.wait_for_failure().await else { panic!("it has stopped") };
+    assert!(matches!(
+        reservation.await,
+        Err(ReserveError::Ledger(Error::Stopped(_)))
+    ));
+    let Error::Stopped(reason) = ledger.wait_for_failure().await else {
+        panic!("it has stopped")
+    };
     assert!(reason.contains("damaged"), "{reason}");
-    assert!(ledger.check_health().is_err_and(|reason| reason.contains("stopped")));
-    sqlx::raw_sql("pragma writable_schema = reset").execute(&mut other).await.unwrap();
+    assert!(
+        ledger
+            .check_health()
+            .is_err_and(|reason| reason.contains("stopped"))
+    );
+    sqlx::raw_sql("pragma writable_schema = reset")
+        .execute(&mut other)
+        .await
+        .unwrap();
     // The writer makes no further attempt, whatever operation is sent.
-    let settled = ledger.settle(ended_row(&running, State::Succeeded), vec![]).await;
+    let settled = ledger
+        .settle(ended_row(&running, State::Succeeded), vec![])
+        .await;
     assert!(matches!(settled, Err(Error::Stopped(_))), "{settled:?}");
-    let switched = ledger.set_switch(Switch { tool: "t".into(), enabled: false }).await;
+    let switched = ledger
+        .set_switch(Switch {
+            tool: "t".into(),
+            enabled: false,
+        })
+        .await;
     assert!(matches!(switched, Err(Error::Stopped(_))), "{switched:?}");
     ledger.close().await;
-    assert!(std::fs::metadata(folder.path().join("test.db-wal")).unwrap().len() > 0, "left to the next start");
+    assert!(
+        std::fs::metadata(folder.path().join("test.db-wal"))
+            .unwrap()
+            .len()
+            > 0,
+        "left to the next start"
+    );
 }
 
-/// The files of a ledger whose process was killed. It recorded `calls` calls, each in a commit of its own, and its log
-/// was not copied into the database.
+/// The files of a ledger whose process was killed. It recorded `calls` calls, each in a commit of
+/// its own, and its log was not copied into the database.
 async fn killed_ledger(calls: usize) -> (tempfile::TempDir, Vec<InvocationId>) {
     let (ledger, folder) = open().await;
     let copy = tempfile::tempdir().unwrap();
     let mut ids = Vec::new();
     for _ in 0..calls {
         let row = row("t", "a", now());
-        ledger.record(ended_row(&row, State::Succeeded)).await.unwrap();
+        ledger
+            .record(ended_row(&row, State::Succeeded))
+            .await
+            .unwrap();
         ids.push(row.id);
     }
     for name in ["test.db", "test.db-wal", "test.db.head"] {
@@ -316,8 +540,9 @@ async fn killed_ledger(calls: usize) -> (tempfile::TempDir, Vec<InvocationId>) {
 }
 
 fn read_all_files(folder: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
-    let made =
-        |name: &std::ffi::OsStr| name.to_string_lossy().ends_with("-shm") || name.to_string_lossy().ends_with(".lock");
+    let made = |name: &std::ffi::OsStr| {
+        name.to_string_lossy().ends_with("-shm") || name.to_string_lossy().ends_with(".lock")
+    };
     let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap());
     let mut files: Vec<_> = files
         .filter(|file| !made(&file.file_name()))
@@ -330,7 +555,10 @@ fn read_all_files(folder: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
 #[tokio::test]
 async fn lost_commits_are_detected_and_files_unchanged() {
     let (folder, ids) = killed_ledger(10).await;
-    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
     let wal = folder.path().join("test.db-wal");
     let mut bytes = std::fs::read(&wal).unwrap();
     let middle = bytes.len() / 2;
@@ -338,8 +566,12 @@ async fn lost_commits_are_detected_and_files_unchanged() {
     std::fs::write(&wal, bytes).unwrap();
     let before = read_all_files(folder.path());
     for _ in 0..2 {
-        let Err(error) = super::super::open(&settings, now()).await else { panic!("a silent loss") };
-        let Error::MissingCommits { commits, .. } = error else { panic!("{error}") };
+        let Err(error) = super::super::open(&settings, now()).await else {
+            panic!("a silent loss")
+        };
+        let Error::MissingCommits { commits, .. } = error else {
+            panic!("{error}")
+        };
         assert!((1..10).contains(&commits), "{error}");
         assert!(error.to_string().contains("--accept-loss"), "{error}");
         assert_eq!(read_all_files(folder.path()), before);
@@ -347,9 +579,14 @@ async fn lost_commits_are_detected_and_files_unchanged() {
     // Opening for reading is permitted.
     assert!(open_read_only(&settings).await.is_ok());
 
-    let accepting = Settings { accept_loss: true, ..settings.clone() };
+    let accepting = Settings {
+        accept_loss: true,
+        ..settings.clone()
+    };
     let ledger = super::super::open(&accepting, now()).await.unwrap();
-    assert!(ledger.get(ids[0]).await.unwrap().is_some() && ledger.get(ids[9]).await.unwrap().is_none());
+    assert!(
+        ledger.get(ids[0]).await.unwrap().is_some() && ledger.get(ids[9]).await.unwrap().is_none()
+    );
     record_call_at(&*ledger, now()).await;
     ledger.close().await;
     super::super::open(&settings, now()).await.unwrap();
@@ -358,9 +595,17 @@ async fn lost_commits_are_detected_and_files_unchanged() {
 #[tokio::test]
 async fn every_acknowledged_commit_is_counted() {
     let (folder, ids) = killed_ledger(3).await;
-    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
     let head = || std::fs::read_to_string(folder.path().join("test.db.head")).unwrap();
-    let count = || head().lines().find_map(|line| line.strip_prefix("commits ")?.parse::<u64>().ok()).unwrap();
+    let count = || {
+        head()
+            .lines()
+            .find_map(|line| line.strip_prefix("commits ")?.parse::<u64>().ok())
+            .unwrap()
+    };
     let first = count();
     let ledger = super::super::open(&settings, now()).await.unwrap();
     for id in ids {
@@ -370,21 +615,37 @@ async fn every_acknowledged_commit_is_counted() {
     let mut before = first;
     let mut assert_grew = |what: &str| {
         let now = count();
-        assert!(now > std::mem::replace(&mut before, now), "{what} is acknowledged and not counted");
+        assert!(
+            now > std::mem::replace(&mut before, now),
+            "{what} is acknowledged and not counted"
+        );
     };
     let row = row("t", "a", now());
     ledger.reserve(row.clone(), vec![]).await.unwrap();
     assert_grew("reserve");
-    ledger.settle(ended_row(&row, State::Succeeded), vec![]).await.unwrap();
+    ledger
+        .settle(ended_row(&row, State::Succeeded), vec![])
+        .await
+        .unwrap();
     assert_grew("settle");
     ledger.reset_counters("t", None).await.unwrap();
     assert_grew("reset");
     ledger.purge_results(None).await.unwrap();
     assert_grew("purge");
-    ledger.set_switch(Switch { tool: "t".into(), enabled: false }).await.unwrap();
+    ledger
+        .set_switch(Switch {
+            tool: "t".into(),
+            enabled: false,
+        })
+        .await
+        .unwrap();
     assert_grew("switch");
-    let tool =
-        RegisteredTool { name: "t".into(), definition: "{}".into(), registered_by: "a".into(), registered_at: now() };
+    let tool = RegisteredTool {
+        name: "t".into(),
+        definition: "{}".into(),
+        registered_by: "a".into(),
+        registered_at: now(),
+    };
     ledger.register_tool(tool).await.unwrap();
     assert_grew("register");
     assert!(ledger.unregister_tool("t").await.unwrap());
@@ -396,7 +657,10 @@ async fn every_acknowledged_commit_is_counted() {
     record_call_at(&*second, now()).await;
     record_call_at(&*ledger, now()).await;
     assert_grew("another process");
-    let mode = std::fs::metadata(folder.path().join("test.db.head")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(folder.path().join("test.db.head"))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
 }
 
@@ -404,7 +668,10 @@ async fn every_acknowledged_commit_is_counted() {
 async fn moved_files_are_opened() {
     let (folder, _) = killed_ledger(3).await;
     let file = |name: &str| folder.path().join(name);
-    let settings = Settings { base: folder.path().to_owned(), ..settings() };
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
     // No head file: it was removed, or an older release wrote the ledger.
     std::fs::remove_file(file("test.db.head")).unwrap();
     let ledger = super::super::open(&settings, now()).await.unwrap();
@@ -420,10 +687,18 @@ async fn moved_files_are_opened() {
     drop(ledger);
     // A damaged head file.
     std::fs::write(file("test.db.head"), "noise").unwrap();
-    super::super::open(&settings, now()).await.unwrap().close().await;
+    super::super::open(&settings, now())
+        .await
+        .unwrap()
+        .close()
+        .await;
     // The database was removed by hand, or emptied.
     std::fs::remove_file(file("test.db")).unwrap();
-    super::super::open(&settings, now()).await.unwrap().close().await;
+    super::super::open(&settings, now())
+        .await
+        .unwrap()
+        .close()
+        .await;
     std::fs::write(file("test.db"), "").unwrap();
     let ledger = super::super::open(&settings, now()).await.unwrap();
     assert!(ledger.usage_totals(None).await.unwrap().is_empty());
@@ -439,11 +714,21 @@ async fn log_is_copied_before_it_grows_long() {
     let (ledger, folder) = open().await;
     let long = format!("\"{}\"", "x".repeat(100_000));
     for _ in 0..200 {
-        let row = Row { arguments: long.as_str().into(), ..row("t", "a", now()) };
-        ledger.record(ended_row(&row, State::Succeeded)).await.unwrap();
+        let row = Row {
+            arguments: long.as_str().into(),
+            ..row("t", "a", now())
+        };
+        ledger
+            .record(ended_row(&row, State::Succeeded))
+            .await
+            .unwrap();
     }
     let size = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().len();
-    assert!(size("test.db-wal") < 8 << 20, "{} of 20 MB written", size("test.db-wal"));
+    assert!(
+        size("test.db-wal") < 8 << 20,
+        "{} of 20 MB written",
+        size("test.db-wal")
+    );
     assert!(size("test.db") > 12 << 20, "{}", size("test.db"));
     ledger.close().await;
     assert!(!folder.path().join("test.db-wal").exists());
@@ -453,7 +738,9 @@ async fn log_is_copied_before_it_grows_long() {
 async fn damaged_row_is_never_returned() {
     let (ledger, folder) = open().await;
     let url = format!("sqlite://{}", folder.path().join("test.db").display());
-    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.unwrap();
+    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url)
+        .await
+        .unwrap();
     let key = |key: &str| Row {
         idempotency_key: Some(key.into()),
         fingerprint: Some("f".into()),
@@ -492,28 +779,53 @@ async fn damaged_row_is_never_returned() {
         let (intact, damaged) = (key("intact"), key(damage));
         for row in [&intact, &damaged] {
             ledger.reserve(row.clone(), vec![]).await.unwrap();
-            let end = Row { key_until: Some(now() + 1.hour()), ..(*ended_row(row, State::Succeeded)).clone() };
-            let end = if damage.starts_with("origin") { Row { origin: Some(intact.id), ..end } } else { end };
+            let end = Row {
+                key_until: Some(now() + 1.hour()),
+                ..(*ended_row(row, State::Succeeded)).clone()
+            };
+            let end = if damage.starts_with("origin") {
+                Row {
+                    origin: Some(intact.id),
+                    ..end
+                }
+            } else {
+                end
+            };
             ledger.settle(Arc::new(end), vec![]).await.unwrap();
         }
         let sql = format!(
             "pragma ignore_check_constraints = on; drop trigger if exists invocation_ends_once; \
              update invocation set {damage} where idempotency_key like '%=%'"
         );
-        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut other).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+            .execute(&mut other)
+            .await
+            .unwrap();
         assert!(ledger.get(intact.id).await.unwrap().is_some());
         if damage.starts_with("id =") {
             // The row can be found only by its key.
             assert!(ledger.get(damaged.id).await.unwrap().is_none());
         } else {
             let read = ledger.get(damaged.id).await;
-            assert!(matches!(read, Err(Error::DamagedRow(id)) if id == damaged.id), "{damage}: {read:?}");
+            assert!(
+                matches!(read, Err(Error::DamagedRow(id)) if id == damaged.id),
+                "{damage}: {read:?}"
+            );
         }
-        if !["caller", "tool =", "idempotency_key"].iter().any(|found_by| damage.starts_with(found_by)) {
+        if !["caller", "tool =", "idempotency_key"]
+            .iter()
+            .any(|found_by| damage.starts_with(found_by))
+        {
             let read = ledger.find_key_holder("a", "t", damage, now()).await;
-            assert!(matches!(read, Err(Error::DamagedRow(_))), "{damage}: {read:?}");
+            assert!(
+                matches!(read, Err(Error::DamagedRow(_))),
+                "{damage}: {read:?}"
+            );
         }
-        sqlx::raw_sql("delete from invocation").execute(&mut other).await.unwrap();
+        sqlx::raw_sql("delete from invocation")
+            .execute(&mut other)
+            .await
+            .unwrap();
     }
     let stored = StoredResult {
         key: [7; 32],
@@ -526,55 +838,116 @@ async fn damaged_row_is_never_returned() {
     ledger.store_result(stored).await.unwrap();
     ledger.flush().await.unwrap();
     assert!(ledger.find_result(&[7; 32], now()).await.unwrap().is_some());
-    sqlx::raw_sql("update stored_result set result = '{\"content\":{}}'").execute(&mut other).await.unwrap();
-    assert!(ledger.find_result(&[7; 32], now()).await.unwrap().is_none(), "a miss, no wrong answer");
+    sqlx::raw_sql("update stored_result set result = '{\"content\":{}}'")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    assert!(
+        ledger.find_result(&[7; 32], now()).await.unwrap().is_none(),
+        "a miss, no wrong answer"
+    );
 }
 
 /// A ledger with a bound of 16 MiB.
 async fn open_bounded() -> (Arc<dyn Ledger>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let settings = Settings { base: folder.path().to_owned(), max_bytes: Some(MIN_SIZE_BOUND), ..settings() };
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        max_bytes: Some(MIN_SIZE_BOUND),
+        ..settings()
+    };
     (super::super::open(&settings, now()).await.unwrap(), folder)
 }
 
 fn with_long_arguments(row: Row) -> Row {
-    Row { arguments: format!("\"{}\"", "x".repeat(200_000)).into(), ..row }
+    Row {
+        arguments: format!("\"{}\"", "x".repeat(200_000)).into(),
+        ..row
+    }
 }
 
 #[tokio::test]
 async fn file_stays_below_its_bound() {
     let (ledger, folder) = open_bounded().await;
-    let tool =
-        RegisteredTool { name: "r".into(), definition: "{}".into(), registered_by: "a".into(), registered_at: now() };
+    let tool = RegisteredTool {
+        name: "r".into(),
+        definition: "{}".into(),
+        registered_by: "a".into(),
+        registered_at: now(),
+    };
     ledger.register_tool(tool.clone()).await.unwrap();
     let mut protected = Vec::new();
     for _ in 0..10 {
         let row = with_long_arguments(row("w", "a", now()));
-        ledger.reserve(row.clone(), vec![charge(99, Per::Lifetime)]).await.unwrap();
-        ledger.settle(ended_row(&row, State::Succeeded), vec![]).await.unwrap();
+        ledger
+            .reserve(row.clone(), vec![charge(99, Per::Lifetime)])
+            .await
+            .unwrap();
+        ledger
+            .settle(ended_row(&row, State::Succeeded), vec![])
+            .await
+            .unwrap();
         protected.push(row.id);
     }
     let size = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().len();
     let (mut first, mut last) = (None, None);
     for call in 0..400 {
-        let state = if call % 4 == 0 { State::Refused } else { State::Succeeded };
-        let row = with_long_arguments(Row { effect: Effect::Read, ..row("t", "a", now() + i64::from(call).seconds()) });
+        let state = if call % 4 == 0 {
+            State::Refused
+        } else {
+            State::Succeeded
+        };
+        let row = with_long_arguments(Row {
+            effect: Effect::Read,
+            ..row("t", "a", now() + i64::from(call).seconds())
+        });
         ledger.record(ended_row(&row, state)).await.unwrap();
         first = first.or(Some(row.id));
         last = Some(row.id);
-        assert!(size("test.db") <= MIN_SIZE_BOUND, "{} after {call}", size("test.db"));
-        assert!(size("test.db-wal") <= 12 << 20, "{} after {call}", size("test.db-wal"));
+        assert!(
+            size("test.db") <= MIN_SIZE_BOUND,
+            "{} after {call}",
+            size("test.db")
+        );
+        assert!(
+            size("test.db-wal") <= 12 << 20,
+            "{} after {call}",
+            size("test.db-wal")
+        );
     }
     assert!(ledger.check_health().is_ok());
-    assert!(ledger.get(first.unwrap()).await.unwrap().is_none(), "the oldest is deleted");
-    assert!(ledger.get(last.unwrap()).await.unwrap().is_some(), "the newest is there");
+    assert!(
+        ledger.get(first.unwrap()).await.unwrap().is_none(),
+        "the oldest is deleted"
+    );
+    assert!(
+        ledger.get(last.unwrap()).await.unwrap().is_some(),
+        "the newest is there"
+    );
     for id in protected {
-        assert!(ledger.get(id).await.unwrap().is_some(), "what was promised stays");
+        assert!(
+            ledger.get(id).await.unwrap().is_some(),
+            "what was promised stays"
+        );
     }
-    let rows = ledger.list_calls(&Query { tool: Some("t".into()), limit: 500, ..Query::default() }).await.unwrap();
-    assert!(rows.len() > 20, "{} rows: most of the room is used", rows.len());
+    let rows = ledger
+        .list_calls(&Query {
+            tool: Some("t".into()),
+            limit: 500,
+            ..Query::default()
+        })
+        .await
+        .unwrap();
+    assert!(
+        rows.len() > 20,
+        "{} rows: most of the room is used",
+        rows.len()
+    );
     let usage = ledger.usage_totals(None).await.unwrap();
-    let totals: Vec<_> = usage.iter().map(|of| (of.calls, of.succeeded, of.refused)).collect();
+    let totals: Vec<_> = usage
+        .iter()
+        .map(|of| (of.calls, of.succeeded, of.refused))
+        .collect();
     assert_eq!(totals, [(400, 300, 100), (10, 10, 0)]);
     assert_eq!(ledger.registered_tools().await.unwrap(), [tool]);
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
@@ -590,7 +963,10 @@ async fn full_ledger_refuses_until_rows_are_pruned() {
     for call in 1..200 {
         let row = at(call);
         match ledger.reserve(row.clone(), vec![]).await {
-            Ok(_) => ledger.settle(ended_row(&row, State::Succeeded), vec![]).await.unwrap(),
+            Ok(_) => ledger
+                .settle(ended_row(&row, State::Succeeded), vec![])
+                .await
+                .unwrap(),
             Err(error) => {
                 refusal = Some(error.to_string());
                 break;
@@ -598,13 +974,28 @@ async fn full_ledger_refuses_until_rows_are_pruned() {
         }
     }
     let refusal = refusal.expect("nothing may be deleted, and there is a bound");
-    assert!(refusal.contains("ledger.max_bytes") && refusal.contains("ledger.retention"), "{refusal}");
-    assert!(ledger.check_health().is_err_and(|reason| reason.contains("ledger.max_bytes")));
+    assert!(
+        refusal.contains("ledger.max_bytes") && refusal.contains("ledger.retention"),
+        "{refusal}"
+    );
+    assert!(
+        ledger
+            .check_health()
+            .is_err_and(|reason| reason.contains("ledger.max_bytes"))
+    );
     assert!(ledger.trim(now(), 100).await.unwrap() == 0);
     // Running calls still have room to end. Their ends do not make room for new calls.
-    ledger.settle(ended_row(&running, State::Succeeded), vec![]).await.unwrap();
+    ledger
+        .settle(ended_row(&running, State::Succeeded), vec![])
+        .await
+        .unwrap();
     assert!(ledger.reserve(at(300), vec![]).await.is_err());
-    assert!(std::fs::metadata(folder.path().join("test.db")).unwrap().len() <= MIN_SIZE_BOUND);
+    assert!(
+        std::fs::metadata(folder.path().join("test.db"))
+            .unwrap()
+            .len()
+            <= MIN_SIZE_BOUND
+    );
     // Retention makes room.
     let later = Timestamp::now() + 1.hour();
     while ledger.prune(later, later, 20).await.unwrap() > 0 {}
@@ -621,19 +1012,39 @@ async fn full_ledger_refuses_until_rows_are_pruned() {
 async fn ledger_over_its_bound_opens() {
     let (ledger, folder) = open().await;
     for call in 0..150 {
-        let row = with_long_arguments(Row { effect: Effect::Read, ..row("t", "a", now() + i64::from(call).seconds()) });
-        ledger.record(ended_row(&row, State::Succeeded)).await.unwrap();
+        let row = with_long_arguments(Row {
+            effect: Effect::Read,
+            ..row("t", "a", now() + i64::from(call).seconds())
+        });
+        ledger
+            .record(ended_row(&row, State::Succeeded))
+            .await
+            .unwrap();
     }
     ledger.close().await;
     drop(ledger);
-    let size = || std::fs::metadata(folder.path().join("test.db")).unwrap().len();
+    let size = || {
+        std::fs::metadata(folder.path().join("test.db"))
+            .unwrap()
+            .len()
+    };
     let before = size();
     assert!(before > MIN_SIZE_BOUND);
-    let settings = Settings { base: folder.path().to_owned(), max_bytes: Some(MIN_SIZE_BOUND), ..settings() };
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        max_bytes: Some(MIN_SIZE_BOUND),
+        ..settings()
+    };
     let ledger = super::super::open(&settings, now()).await.unwrap();
     for call in 0..300 {
-        let row = with_long_arguments(Row { effect: Effect::Read, ..row("t", "a", now() + i64::from(call).seconds()) });
-        ledger.record(ended_row(&row, State::Succeeded)).await.unwrap();
+        let row = with_long_arguments(Row {
+            effect: Effect::Read,
+            ..row("t", "a", now() + i64::from(call).seconds())
+        });
+        ledger
+            .record(ended_row(&row, State::Succeeded))
+            .await
+            .unwrap();
         assert!(size() <= before, "{} grew to {}", before, size());
     }
     assert!(ledger.check_health().is_ok());
@@ -645,10 +1056,19 @@ async fn backup_removes_files_of_a_killed_backup() {
     let (ledger, folder) = open().await;
     let file = |name: &str| folder.path().join(name);
     let id = |digit: char| digit.to_string().repeat(32);
-    let (killed, running) = (format!("copy.{}.partial", id('1')), format!("copy.{}.partial", id('2')));
-    let others =
-        [format!("copy.x{}.partial", id('1')), format!("other.{}.partial", id('3')), "copy.partial".to_owned()];
-    for name in others.iter().chain([&killed, &running, &format!("{killed}-journal")]) {
+    let (killed, running) = (
+        format!("copy.{}.partial", id('1')),
+        format!("copy.{}.partial", id('2')),
+    );
+    let others = [
+        format!("copy.x{}.partial", id('1')),
+        format!("other.{}.partial", id('3')),
+        "copy.partial".to_owned(),
+    ];
+    for name in others
+        .iter()
+        .chain([&killed, &running, &format!("{killed}-journal")])
+    {
         std::fs::write(file(name), "half").unwrap();
     }
     // Another backup holds the lock on its file as long as it runs.
@@ -656,8 +1076,15 @@ async fn backup_removes_files_of_a_killed_backup() {
     lock.lock().unwrap();
     ledger.backup(&file("copy")).await.unwrap();
     assert!(!file(&killed).exists() && !file(&format!("{killed}-journal")).exists());
-    assert!(others.iter().chain([&running]).all(|name| file(name).exists()));
-    let copy = super::super::open(&settings_for(&file("copy")), now()).await.unwrap();
+    assert!(
+        others
+            .iter()
+            .chain([&running])
+            .all(|name| file(name).exists())
+    );
+    let copy = super::super::open(&settings_for(&file("copy")), now())
+        .await
+        .unwrap();
     copy.close().await;
 }
 
@@ -665,13 +1092,29 @@ async fn backup_removes_files_of_a_killed_backup() {
 async fn concurrent_backups_do_not_interfere() {
     let (ledger, folder) = open().await;
     for _ in 0..5 {
-        ledger.record(ended_row(&with_long_arguments(row("t", "a", now())), State::Succeeded)).await.unwrap();
+        ledger
+            .record(ended_row(
+                &with_long_arguments(row("t", "a", now())),
+                State::Succeeded,
+            ))
+            .await
+            .unwrap();
     }
     let to = folder.path().join("copy");
     let backups = futures_util::future::join_all((0..4).map(|_| ledger.backup(&to))).await;
-    assert_eq!(backups.iter().filter(|backups| backups.is_ok()).count(), 1, "one has the name: {backups:?}");
+    assert_eq!(
+        backups.iter().filter(|backups| backups.is_ok()).count(),
+        1,
+        "one has the name: {backups:?}"
+    );
     let named = |name: std::ffi::OsString| name.to_string_lossy().starts_with("copy");
-    let remaining = std::fs::read_dir(folder.path()).unwrap().filter(|file| named(file.as_ref().unwrap().file_name()));
+    let remaining = std::fs::read_dir(folder.path())
+        .unwrap()
+        .filter(|file| named(file.as_ref().unwrap().file_name()));
     assert_eq!(remaining.count(), 1);
-    super::super::open(&settings_for(&to), now()).await.unwrap().close().await;
+    super::super::open(&settings_for(&to), now())
+        .await
+        .unwrap()
+        .close()
+        .await;
 }

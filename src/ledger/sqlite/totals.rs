@@ -1,7 +1,8 @@
 //! Totals per caller and tool, maintained with the rows that they count.
 //!
-//! Counts are written in the commit of their rows. Durations are collected in memory and written within a second,
-//! because they only serve quantiles. A crash loses at most one second of durations, and never a count.
+//! Counts are written in the commit of their rows. Durations are collected in memory and written
+//! within a second, because they only serve quantiles. A crash loses at most one second of
+//! durations, and never a count.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -49,7 +50,9 @@ impl<'a> Totals<'a> {
         match row.state {
             State::Succeeded => counts.succeeded += 1,
             State::Refused => counts.refused += 1,
-            State::Failed | State::TimedOut | State::Cancelled | State::Unknown => counts.failed += 1,
+            State::Failed | State::TimedOut | State::Cancelled | State::Unknown => {
+                counts.failed += 1
+            }
             State::Reserved | State::Running => {}
         }
         let stored = matches!(row.cache, CacheStatus::Hit | CacheStatus::Joined);
@@ -66,7 +69,15 @@ impl<'a> Totals<'a> {
     /// The lines for the table `usage_total`.
     pub(super) fn to_rows(&self) -> Vec<impl Serialize + 'a> {
         let line = |(of, counts): (&(&'a str, &'a str), &Counts)| {
-            (of.0, of.1, counts.calls, counts.succeeded, counts.failed, counts.refused, counts.cache_hits)
+            (
+                of.0,
+                of.1,
+                counts.calls,
+                counts.succeeded,
+                counts.failed,
+                counts.refused,
+                counts.cache_hits,
+            )
         };
         self.0.iter().map(line).collect()
     }
@@ -80,14 +91,19 @@ pub(super) struct PendingDurations {
 
 impl Default for PendingDurations {
     fn default() -> Self {
-        Self { pending: BTreeMap::new(), last_written: Instant::now() }
+        Self {
+            pending: BTreeMap::new(),
+            last_written: Instant::now(),
+        }
     }
 }
 
 impl PendingDurations {
     /// Adds the duration of an ended call.
     pub(super) fn add(&mut self, row: &Row) {
-        let Some(us) = row.duration_us.filter(|_| row.state != State::Refused) else { return };
+        let Some(us) = row.duration_us.filter(|_| row.state != State::Refused) else {
+            return;
+        };
         let of = (row.caller.clone(), row.tool.clone());
         self.pending.entry(of).or_default().add(us);
     }
@@ -102,8 +118,12 @@ impl PendingDurations {
 
     /// The lines for the table `usage_latency`.
     pub(super) fn to_rows(&self) -> Vec<(Arc<str>, Arc<str>, i64, u64)> {
-        let all = self.pending.iter().flat_map(|(of, all)| all.buckets().map(move |counted| (of, counted)));
-        all.map(|((caller, tool), (bucket, calls))| (caller.clone(), tool.clone(), bucket, calls)).collect()
+        let all = self
+            .pending
+            .iter()
+            .flat_map(|(of, all)| all.buckets().map(move |counted| (of, counted)));
+        all.map(|((caller, tool), (bucket, calls))| (caller.clone(), tool.clone(), bucket, calls))
+            .collect()
     }
 
     /// Forgets the durations, because they are written.
@@ -119,7 +139,10 @@ mod tests {
     use super::*;
 
     fn ended_call(state: State, cache: CacheStatus) -> Row {
-        Row { cache, ..(*ended_row(&row("t", "a", now()), state)).clone() }
+        Row {
+            cache,
+            ..(*ended_row(&row("t", "a", now()), state)).clone()
+        }
     }
 
     #[test]
@@ -139,8 +162,17 @@ mod tests {
         }
         totals.count_shared("a", "t", 5);
         let counts = &totals.0[&("a", "t")];
-        let ends = [counts.calls, counts.succeeded, counts.failed, counts.refused];
-        assert_eq!((ends, counts.cache_hits), ([11, 3, 2, 6], 2), "a refused call is no hit");
+        let ends = [
+            counts.calls,
+            counts.succeeded,
+            counts.failed,
+            counts.refused,
+        ];
+        assert_eq!(
+            (ends, counts.cache_hits),
+            ([11, 3, 2, 6], 2),
+            "a refused call is no hit"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -148,10 +180,16 @@ mod tests {
         let mut durations = PendingDurations::default();
         durations.add(&ended_call(State::Refused, CacheStatus::Off));
         tokio::time::advance(LATENCY_WRITE_INTERVAL).await;
-        assert!(durations.is_empty() && !durations.is_due(), "a refused call took no time");
+        assert!(
+            durations.is_empty() && !durations.is_due(),
+            "a refused call took no time"
+        );
         for turn in 0..2 {
             durations.add(&ended_call(State::Succeeded, CacheStatus::Off));
-            assert_eq!((durations.is_empty(), durations.to_rows().len()), (false, 1));
+            assert_eq!(
+                (durations.is_empty(), durations.to_rows().len()),
+                (false, 1)
+            );
             assert_eq!(durations.is_due(), turn == 0);
             tokio::time::advance(LATENCY_WRITE_INTERVAL).await;
             assert!(durations.is_due());

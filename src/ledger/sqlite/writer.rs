@@ -1,12 +1,13 @@
-//! The one task that writes. While one batch commits, the next one collects in a bounded queue. So there is no timer,
-//! and an operation waits at most for the batch before its own.
+//! The one task that writes. While one batch commits, the next one collects in a bounded queue. So
+//! there is no timer, and an operation waits at most for the batch before its own.
 //!
-//! If a commit fails, SQLite has written nothing of it. Reservations are then refused, so no tool runs without its row.
-//! Rows of calls that have run already are kept in the backlog. They are retried before every batch, and once a second.
+//! If a commit fails, SQLite has written nothing of it. Reservations are then refused, so no tool
+//! runs without its row. Rows of calls that have run already are kept in the backlog. They are
+//! retried before every batch, and once a second.
 //!
-//! All this holds only while it is certain that the failed commit is not in the file. If that is uncertain
-//! (`fault.rs`), the writer stops for good and reports it. Waiting operations fail, nothing is retried, and the files
-//! stay as they are for the next start.
+//! All this holds only while it is certain that the failed commit is not in the file. If that is
+//! uncertain (`fault.rs`), the writer stops for good and reports it. Waiting operations fail,
+//! nothing is retried, and the files stay as they are for the next start.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -32,8 +33,8 @@ use crate::ledger::refusals::{RefusalRow, Refusals};
 
 /// Maximum number of waiting operations. Senders wait for a free slot, so the queue bounds memory.
 const QUEUE_CAPACITY: usize = 1024;
-/// Maximum number of operations in one batch. It is large enough to make the cost of a commit small for each row, and
-/// small enough to keep a commit short.
+/// Maximum number of operations in one batch. It is large enough to make the cost of a commit small
+/// for each row, and small enough to keep a commit short.
 pub(super) const MAX_BATCH: usize = 256;
 /// A batch ends at about this many bytes of row text, so that one statement stays small.
 const MAX_BATCH_BYTES: usize = 4 << 20;
@@ -41,7 +42,8 @@ const MAX_BATCH_BYTES: usize = 4 << 20;
 pub(super) const MAX_BACKLOG: usize = 10_000;
 /// Commits between two checks of the log's length. A check costs a switch to SQLite's thread.
 pub(super) const CHECK_INTERVAL_COMMITS: u32 = 8;
-/// For [`CHECK_INTERVAL_COMMITS`], each amount of this many bytes counts as one more commit, because long rows make the log long.
+/// For [`CHECK_INTERVAL_COMMITS`], each amount of this many bytes counts as one more commit,
+/// because long rows make the log long.
 const LOG_BYTES_PER_COMMIT: usize = 512 << 10;
 /// Pause between retries while nothing can be written.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -92,7 +94,11 @@ pub(super) fn spawn_writer(
     let mut wal_path = file.clone().into_os_string();
     wal_path.push("-wal");
     let (wal_path, wal_inode) = (wal_path.into(), None);
-    let (backlog, durations, counters) = (Batch::default(), PendingDurations::default(), CounterCache::default());
+    let (backlog, durations, counters) = (
+        Batch::default(),
+        PendingDurations::default(),
+        CounterCache::default(),
+    );
     // The log may be long from the last process, so it is checked after the first commit.
     let commits_since_check = CHECK_INTERVAL_COMMITS;
     let task = WriterTask {
@@ -135,8 +141,9 @@ impl WriterTask {
                 retry_at = Instant::now() + RETRY_INTERVAL;
                 received
             } else {
-                // After `RETRY_INTERVAL` at the latest, the writer checks whether it can write again, however many operations
-                // arrive meanwhile. `biased` with the time condition ensures that.
+                // After `RETRY_INTERVAL` at the latest, the writer checks whether it can write
+                // again, however many operations arrive meanwhile. `biased` with the time condition
+                // ensures that.
                 tokio::select! {
                     biased;
                     received = operations.recv_many(&mut buffer, MAX_BATCH), if Instant::now() < retry_at => received,
@@ -175,7 +182,8 @@ impl WriterTask {
         self.health.stopped.is_cancelled()
     }
 
-    /// Ends the task and leaves the files as they are. Waiting callers get an error when the queue is dropped.
+    /// Ends the task and leaves the files as they are. Waiting callers get an error when the queue
+    /// is dropped.
     fn abandon_files(self, mut operations: mpsc::Receiver<Operation>) {
         operations.close();
         while let Ok(op) = operations.try_recv() {
@@ -184,13 +192,14 @@ impl WriterTask {
         for row in self.backlog.ended_rows() {
             tracing::error!(id = %row.id, tool = %row.tool, "the end of a call is not recorded");
         }
-        // Closing the connection would make SQLite copy the write-ahead log into the database and delete it. A log of
-        // uncertain content must not overwrite the database. The forgotten connection keeps one thread until the
-        // process ends soon.
+        // Closing the connection would make SQLite copy the write-ahead log into the database and
+        // delete it. A log of uncertain content must not overwrite the database. The forgotten
+        // connection keeps one thread until the process ends soon.
         std::mem::forget(self.connection);
     }
 
-    /// Executes the operations in order. Rows are grouped; every other operation runs between two groups.
+    /// Executes the operations in order. Rows are grouped; every other operation runs between two
+    /// groups.
     async fn process_operations(&mut self, operations: &mut Vec<Operation>) -> Option<Reply<()>> {
         let (mut batch, mut pending) = (Batch::default(), PendingReplies::default());
         for op in operations.drain(..) {
@@ -198,16 +207,24 @@ impl WriterTask {
                 Operation::Reserve { reply, .. } if self.space.is_full() => {
                     let _ = reply.send(Err(Error::Failed(self.space.full_reason()).into()));
                 }
-                Operation::Reserve { row, charges, reply } => {
+                Operation::Reserve {
+                    row,
+                    charges,
+                    reply,
+                } => {
                     pending.bytes += row.arguments.len();
                     pending.newest_start = Some(row.started_at);
                     batch.reservations.push((row, charges));
                     pending.reservations.push(reply);
                 }
                 Operation::Record { row, on_commit } => {
-                    pending.bytes += row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
+                    pending.bytes +=
+                        row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
                     pending.newest_start = Some(row.started_at);
-                    match (row.state == State::Refused).then(|| self.find_shared_row(&row)).flatten() {
+                    match (row.state == State::Refused)
+                        .then(|| self.find_shared_row(&row))
+                        .flatten()
+                    {
                         Some(share) => batch.add_shared_refusal(share),
                         None => batch.records.push(row),
                     }
@@ -216,8 +233,13 @@ impl WriterTask {
                         OnCommit::Drop(held) => pending.held_until_commit.push(held),
                     }
                 }
-                Operation::Settle { row, refunds, reply } => {
-                    pending.bytes += row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
+                Operation::Settle {
+                    row,
+                    refunds,
+                    reply,
+                } => {
+                    pending.bytes +=
+                        row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
                     batch.settlements.push((row, refunds));
                     pending.ended.push(reply);
                 }
@@ -227,17 +249,20 @@ impl WriterTask {
                     batch.results.push(result);
                 }
                 Operation::Close { reply } => {
-                    self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending)).await;
+                    self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending))
+                        .await;
                     self.write_durations().await;
                     return Some(reply);
                 }
                 other => {
-                    self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending)).await;
+                    self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending))
+                        .await;
                     self.run_single(other).await;
                 }
             }
             if pending.bytes > MAX_BATCH_BYTES {
-                self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending)).await;
+                self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending))
+                    .await;
             }
         }
         self.commit_batch(batch, pending).await;
@@ -248,7 +273,11 @@ impl WriterTask {
     fn find_shared_row(&mut self, row: &Row) -> Option<SharedRefusal> {
         match self.refusals.assign_row(row, checksum::row_checksum) {
             RefusalRow::Own => None,
-            RefusalRow::Shared { row: shared, count, update_data: kept } => Some(SharedRefusal {
+            RefusalRow::Shared {
+                row: shared,
+                count,
+                update_data: kept,
+            } => Some(SharedRefusal {
                 row: shared,
                 caller: row.caller.clone(),
                 tool: row.tool.clone(),
@@ -264,22 +293,23 @@ impl WriterTask {
         if batch.is_empty() {
             return;
         }
-        // The backlog comes first. Its ends may release keys and refund units, on which the reservations of this batch
-        // depend.
+        // The backlog comes first. Its ends may release keys and refund units, on which the
+        // reservations of this batch depend.
         if !self.backlog.is_empty() && !self.has_stopped() {
             self.retry_writes().await;
         }
         let committed = match self.health.check() {
-            // `retry_writes` has just failed on the backlog. Another attempt would only delay the replies.
+            // `retry_writes` has just failed on the backlog. Another attempt would only delay the
+            // replies.
             Err(error) if !self.backlog.is_empty() || self.has_stopped() => Err(error),
             _ => match self.write_batch(&batch).await {
                 Ok(answers) => Ok(answers),
                 Err(error) => Err(self.handle_failure(error).await),
             },
         };
-        // Replies are sent only after the commit, and after `commit_timed` has written its number to the head file. So each
-        // acknowledged commit is in both. The checks of log and file size come after the replies, because they must not
-        // delay them.
+        // Replies are sent only after the commit, and after `commit_timed` has written its number
+        // to the head file. So each acknowledged commit is in both. The checks of log and file size
+        // come after the replies, because they must not delay them.
         match committed {
             Ok(answers) => {
                 self.mark_recovered();
@@ -291,7 +321,8 @@ impl WriterTask {
                 }
                 drop(pending.held_until_commit);
                 self.checkpoint_long_log(pending.bytes).await;
-                self.keep_free_space(pending.bytes, pending.newest_start).await;
+                self.keep_free_space(pending.bytes, pending.newest_start)
+                    .await;
             }
             Err(error) => {
                 for reply in pending.reservations {
@@ -305,11 +336,12 @@ impl WriterTask {
         }
     }
 
-    /// Whether file and log are still those that were opened. SQLite would continue to write into a file that was
-    /// removed or replaced, and all rows would be lost.
+    /// Whether file and log are still those that were opened. SQLite would continue to write into a
+    /// file that was removed or replaced, and all rows would be lost.
     pub(super) fn check_files_present(&mut self) -> Result<(), sqlx::Error> {
         let log = inode_of(&self.wal_path);
-        // The first connection that reads or writes creates the log. It stays until the last connection closes.
+        // The first connection that reads or writes creates the log. It stays until the last
+        // connection closes.
         self.wal_inode = self.wal_inode.or(log);
         if inode_of(&self.file) == self.inode && self.wal_inode == log {
             return Ok(());
@@ -319,9 +351,12 @@ impl WriterTask {
         ))
     }
 
-    /// Writes a batch. If the disk is full, it copies the log into the database and retries once: the log then restarts
-    /// at its beginning and needs no more space.
-    pub(super) async fn write_batch(&mut self, batch: &Batch) -> Result<Vec<ReserveResult>, sqlx::Error> {
+    /// Writes a batch. If the disk is full, it copies the log into the database and retries once:
+    /// the log then restarts at its beginning and needs no more space.
+    pub(super) async fn write_batch(
+        &mut self,
+        batch: &Batch,
+    ) -> Result<Vec<ReserveResult>, sqlx::Error> {
         match self.commit_timed(batch).await {
             Err(error) if Fault::is_full(&error) => {
                 // The commit has failed as a whole, so nothing of it is in the file.
@@ -341,13 +376,23 @@ impl WriterTask {
     async fn commit_timed(&mut self, batch: &Batch) -> Result<Vec<ReserveResult>, sqlx::Error> {
         self.check_files_present()?;
         let started = Instant::now();
-        let lines = if self.durations.is_due() { self.durations.to_rows() } else { Vec::new() };
-        let mut committed = batch.commit(&mut self.connection, &mut self.counters, &lines).await;
+        let lines = if self.durations.is_due() {
+            self.durations.to_rows()
+        } else {
+            Vec::new()
+        };
+        let mut committed = batch
+            .commit(&mut self.connection, &mut self.counters, &lines)
+            .await;
         if committed.as_ref().is_err_and(is_counter_conflict) {
             // Another process has changed a counter. The retry reads the counters from the file.
-            sqlx::query("rollback").execute(&mut self.connection).await?;
+            sqlx::query("rollback")
+                .execute(&mut self.connection)
+                .await?;
             self.counters.clear();
-            committed = batch.commit(&mut self.connection, &mut self.counters, &lines).await;
+            committed = batch
+                .commit(&mut self.connection, &mut self.counters, &lines)
+                .await;
         }
         if let Ok((_, commits)) = committed {
             self.head.record_commits(commits);
@@ -357,8 +402,18 @@ impl WriterTask {
             batch.ended_rows().for_each(|row| self.durations.add(row));
         }
         let duration = started.elapsed();
-        let (reserved, settled, recorded) = (batch.reservations.len(), batch.settlements.len(), batch.records.len());
-        tracing::trace!(reserved, settled, recorded, us = duration.as_micros(), "commit");
+        let (reserved, settled, recorded) = (
+            batch.reservations.len(),
+            batch.settlements.len(),
+            batch.records.len(),
+        );
+        tracing::trace!(
+            reserved,
+            settled,
+            recorded,
+            us = duration.as_micros(),
+            "commit"
+        );
         if committed.is_ok() {
             self.observer.on_commit(batch.len(), duration);
         }
@@ -367,7 +422,8 @@ impl WriterTask {
 
     /// Every few commits, after the replies: copies the log into the database if it is long.
     async fn checkpoint_long_log(&mut self, written: usize) {
-        self.commits_since_check += 1 + u32::try_from(written / LOG_BYTES_PER_COMMIT).unwrap_or(CHECK_INTERVAL_COMMITS);
+        self.commits_since_check +=
+            1 + u32::try_from(written / LOG_BYTES_PER_COMMIT).unwrap_or(CHECK_INTERVAL_COMMITS);
         if self.commits_since_check < CHECK_INTERVAL_COMMITS {
             return;
         }
@@ -389,14 +445,17 @@ impl WriterTask {
         }
     }
 
-    /// Reports that the log could not be copied. Commits that are only in the log are still valid, so a full disk is no
-    /// reason to stop.
+    /// Reports that the log could not be copied. Commits that are only in the log are still valid,
+    /// so a full disk is no reason to stop.
     async fn handle_checkpoint_error(&mut self, error: sqlx::Error) {
         let fault = Fault::classify(&error, &self.file);
         if fault.is_final {
             self.handle_failure(error).await;
         } else {
-            tracing::debug!(reason = fault.reason, "the write-ahead log could not be copied");
+            tracing::debug!(
+                reason = fault.reason,
+                "the write-ahead log could not be copied"
+            );
         }
     }
 
@@ -406,7 +465,10 @@ impl WriterTask {
             return;
         }
         let lines = self.durations.to_rows();
-        match Batch::default().commit(&mut self.connection, &mut self.counters, &lines).await {
+        match Batch::default()
+            .commit(&mut self.connection, &mut self.counters, &lines)
+            .await
+        {
             Ok((_, commits)) => {
                 self.head.record_commits(commits);
                 self.durations.clear();
@@ -426,12 +488,17 @@ impl WriterTask {
                 let _ = reply.send(self.health.check());
             }
             Operation::Change { change, reply } => {
-                // Some changes modify counters of limits. They are rare, so the cached counters are simply dropped.
+                // Some changes modify counters of limits. They are rare, so the cached counters are
+                // simply dropped.
                 self.counters.clear();
                 let result = change.commit(&mut self.connection).await;
                 let _ = reply.send(self.finish_change(result).await);
             }
-            Operation::Trim { now, at_most, reply } => {
+            Operation::Trim {
+                now,
+                at_most,
+                reply,
+            } => {
                 let result = self.trim(now, at_most).await;
                 let _ = reply.send(result);
             }
@@ -444,7 +511,10 @@ impl WriterTask {
         }
     }
 
-    async fn finish_change(&mut self, result: Result<(u64, u64), sqlx::Error>) -> Result<u64, Error> {
+    async fn finish_change(
+        &mut self,
+        result: Result<(u64, u64), sqlx::Error>,
+    ) -> Result<u64, Error> {
         match self.check_files_present().and(result) {
             Ok((rows, commits)) => {
                 self.head.record_commits(commits);

@@ -33,13 +33,30 @@ impl ActiveListing {
         listing: Arc<UsableListing>,
         before: &[String],
     ) -> Result<Self, UnusableListing> {
-        let SelectedTools { tools, warnings: tool_warnings, quarantined } =
-            tools::select_tools(declared, &listing, files, before)?;
-        let warnings = listing.warnings.iter().cloned().chain(tool_warnings).collect();
+        let SelectedTools {
+            tools,
+            warnings: tool_warnings,
+            quarantined,
+        } = tools::select_tools(declared, &listing, files, before)?;
+        let warnings = listing
+            .warnings
+            .iter()
+            .cloned()
+            .chain(tool_warnings)
+            .collect();
         // The definition of a quarantined tool is not shown, so it is not examined either.
         let findings = lint_listed_tools(tools.iter().filter(|tool| !tool.quarantined));
         let (declared, files) = (declared.clone(), files.clone());
-        Ok(Self { declared, files, source, listing, tools, warnings, quarantined, findings })
+        Ok(Self {
+            declared,
+            files,
+            source,
+            listing,
+            tools,
+            warnings,
+            quarantined,
+            findings,
+        })
     }
 
     /// Whether it was started with the same settings and the same files.

@@ -10,7 +10,9 @@ use super::active_listing::ActiveListing;
 use super::listing::UsableListing;
 use super::source_task::SourceTask;
 use super::tools::UnusableListing;
-use super::{QuarantinedTool, SourceEntry, SourcePlan, SourceView, SourceWatch, Sources, StatusTracker};
+use super::{
+    QuarantinedTool, SourceEntry, SourcePlan, SourceView, SourceWatch, Sources, StatusTracker,
+};
 use crate::blocking;
 use crate::live::file_snapshot::FileSnapshot;
 use crate::live::reload::log_skipped_tools;
@@ -44,7 +46,10 @@ pub(in crate::live) async fn snapshot_files(
 ) -> Option<Vec<(Arc<DeclaredSource>, FileSnapshot)>> {
     let snapshot_all = move || {
         let snapshot = |source: DeclaredSource| {
-            (Arc::new(source.clone()), FileSnapshot::from_files(source.settings.source_files()))
+            (
+                Arc::new(source.clone()),
+                FileSnapshot::from_files(source.settings.source_files()),
+            )
         };
         declared.into_iter().map(snapshot).collect()
     };
@@ -58,28 +63,43 @@ impl Sources {
 
     /// The files with which the sources were started.
     pub(in crate::live) fn files(&self) -> Vec<(Arc<str>, FileSnapshot)> {
-        self.0.iter().map(|entry| (entry.status.name.clone(), entry.files.clone())).collect()
+        self.0
+            .iter()
+            .map(|entry| (entry.status.name.clone(), entry.files.clone()))
+            .collect()
     }
 
-    /// Keeps the newer snapshots of files whose contents are the same. The next poll then need not read them again.
+    /// Keeps the newer snapshots of files whose contents are the same. The next poll then need not
+    /// read them again.
     pub(in crate::live) fn keep_refreshed(&mut self, now: Vec<(Arc<str>, FileSnapshot)>) {
         for (name, files) in now {
-            if let Some(entry) = self.get(&name).filter(|entry| entry.files.has_same_content(&files)) {
+            if let Some(entry) = self
+                .get(&name)
+                .filter(|entry| entry.files.has_same_content(&files))
+            {
                 entry.files = files;
             }
         }
     }
 
     /// The plan for this source under another declaration.
-    fn plan_for(&self, declared: Arc<DeclaredSource>, files: FileSnapshot, added_late: bool) -> SourcePlan {
-        let before = self.0.iter().find(|entry| &*entry.status.name == declared.name());
+    fn plan_for(
+        &self,
+        declared: Arc<DeclaredSource>,
+        files: FileSnapshot,
+        added_late: bool,
+    ) -> SourcePlan {
+        let before = self
+            .0
+            .iter()
+            .find(|entry| &*entry.status.name == declared.name());
         SourcePlan::new(before, declared, files, added_late)
     }
 }
 
 impl LiveTools {
-    /// Replaces the declared state and the sources of the manifest. Unchanged sources continue. Other sources are
-    /// started beside what is served, and replace it when they are listed.
+    /// Replaces the declared state and the sources of the manifest. Unchanged sources continue.
+    /// Other sources are started beside what is served, and replace it when they are listed.
     pub(in crate::live) async fn replace_sources(
         self: &Arc<Self>,
         sources: &mut Sources,
@@ -87,14 +107,22 @@ impl LiveTools {
         declared: Vec<(Arc<DeclaredSource>, FileSnapshot)>,
     ) -> Result<Vec<SkippedTool>, Error> {
         let added_late = self.has_started();
-        let plans = declared.into_iter().map(|(source, files)| sources.plan_for(source, files, added_late)).collect();
-        // Order: first build the new catalog from what is listed already, then start what is new or changed. If the
-        // catalog cannot be built, nothing has changed, and no source was started. Until a changed source is listed,
-        // its old listing stays in service.
+        let plans = declared
+            .into_iter()
+            .map(|(source, files)| sources.plan_for(source, files, added_late))
+            .collect();
+        // Order: first build the new catalog from what is listed already, then start what is new or
+        // changed. If the catalog cannot be built, nothing has changed, and no source was started.
+        // Until a changed source is listed, its old listing stays in service.
         let before: HashMap<Arc<str>, _> = sources
             .0
             .iter()
-            .map(|entry| (entry.status.name.clone(), (entry.declared.clone(), entry.files.clone())))
+            .map(|entry| {
+                (
+                    entry.status.name.clone(),
+                    (entry.declared.clone(), entry.files.clone()),
+                )
+            })
             .collect();
         let skipped = self.rebuild_catalog(sources, declared_state, plans).await?;
         for entry in &mut sources.0 {
@@ -103,9 +131,9 @@ impl LiveTools {
                 declared.settings == entry.declared.settings && files.has_same_content(&entry.files)
             });
             match &entry.start {
-                // A start of the same settings continues, without a further wait. An unchanged source that is served
-                // stays as it is. All others are started; an unchanged source has failed before, so its start waits
-                // first.
+                // A start of the same settings continues, without a further wait. An unchanged
+                // source that is served stays as it is. All others are started; an unchanged source
+                // has failed before, so its start waits first.
                 Some(start) if same && start.is_running() => start.attempt_now(),
                 _ if same && entry.active.is_some() => {}
                 _ => {
@@ -123,23 +151,36 @@ impl LiveTools {
         number
     }
 
-    /// Builds the catalog of this state and makes it the current one. Then updates the entry of each source.
+    /// Builds the catalog of this state and makes it the current one. Then updates the entry of
+    /// each source.
     async fn rebuild_catalog(
         self: &Arc<Self>,
         sources: &mut Sources,
         declared_state: &DeclaredState,
         plans: Vec<SourcePlan>,
     ) -> Result<Vec<SkippedTool>, Error> {
-        // `replace_catalog` is the last step that can fail, and it stores the catalog as a whole. Everything after it only
-        // updates what this module remembers. So the entries of the sources always match the catalog that is served.
-        let registered = self.load_registered_tools(declared_state.defaults.clone()).await?;
+        // `replace_catalog` is the last step that can fail, and it stores the catalog as a whole.
+        // Everything after it only updates what this module remembers. So the entries of the
+        // sources always match the catalog that is served.
+        let registered = self
+            .load_registered_tools(declared_state.defaults.clone())
+            .await?;
         let mut source_tools: Vec<_> = plans.iter().map(SourcePlan::to_source_tools).collect();
-        for tool in
-            source_tools.iter_mut().flat_map(|group| group.choices.iter_mut().flatten().chain(&mut group.fallback))
-        {
+        for tool in source_tools.iter_mut().flat_map(|group| {
+            group
+                .choices
+                .iter_mut()
+                .flatten()
+                .chain(&mut group.fallback)
+        }) {
             self.config.apply_deny_list(tool);
         }
-        let DeclaredState { callers, calls, tools, .. } = declared_state;
+        let DeclaredState {
+            callers,
+            calls,
+            tools,
+            ..
+        } = declared_state;
         let next = DesiredState {
             callers: callers.clone(),
             calls: calls.clone(),
@@ -147,16 +188,25 @@ impl LiveTools {
             sources: source_tools,
             registered,
         };
-        let Replaced { placements, skipped } = self.registry.replace_catalog(next).await?;
-        let mut before: HashMap<Arc<str>, SourceEntry> =
-            sources.0.drain(..).map(|entry| (entry.status.name.clone(), entry)).collect();
+        let Replaced {
+            placements,
+            skipped,
+        } = self.registry.replace_catalog(next).await?;
+        let mut before: HashMap<Arc<str>, SourceEntry> = sources
+            .0
+            .drain(..)
+            .map(|entry| (entry.status.name.clone(), entry))
+            .collect();
         let entries = plans.into_iter().zip(placements).map(|(plan, placement)| {
-            let (start, watch) =
-                before.remove(&plan.status.name).map_or((None, None), |entry| (entry.start, entry.watch));
+            let (start, watch) = before
+                .remove(&plan.status.name)
+                .map_or((None, None), |entry| (entry.start, entry.watch));
             self.build_entry(plan, placement, start, watch)
         });
         sources.0 = entries.collect();
-        self.source_statuses.store(Arc::new(sources.0.iter().map(|entry| entry.status.clone()).collect()));
+        self.source_statuses.store(Arc::new(
+            sources.0.iter().map(|entry| entry.status.clone()).collect(),
+        ));
         self.status_changed.send_replace(());
         Ok(skipped)
     }
@@ -169,35 +219,72 @@ impl LiveTools {
         watch: Option<SourceWatch>,
     ) -> SourceEntry {
         let SourcePlan {
-            declared, files, status, mut candidates, fault, needs_status_update, mut listed_names, ..
+            declared,
+            files,
+            status,
+            mut candidates,
+            fault,
+            needs_status_update,
+            mut listed_names,
+            ..
         } = plan;
-        let Placement { choice, rejections, rejected_tools } = placement;
-        let refusal = fault.or(rejections.into_iter().next()).map(|why| self.sanitize_text(&why));
+        let Placement {
+            choice,
+            rejections,
+            rejected_tools,
+        } = placement;
+        let refusal = fault
+            .or(rejections.into_iter().next())
+            .map(|why| self.sanitize_text(&why));
         let (had_candidates, is_first) = (!candidates.is_empty(), choice == Some(0));
         let active = choice.map(|at| candidates.swap_remove(at));
         match &active {
             // Neither the choice nor the warnings have changed, so the status stays.
             Some(_) if is_first && !needs_status_update => {}
             Some(active) => {
-                listed_names = active.listing.tools.iter().map(|tool| tool.name.clone()).collect();
+                listed_names = active
+                    .listing
+                    .tools
+                    .iter()
+                    .map(|tool| tool.name.clone())
+                    .collect();
                 let (new_warnings, quarantined) =
                     status.record_served(active, refusal.clone().map(|why| (why, self.now())));
                 self.log_warnings(&status.name, &new_warnings, &quarantined);
             }
             None if had_candidates => {
                 let why = refusal.clone().unwrap_or_default();
-                tracing::error!(source = &*status.name, why, "no tool of a source can be served");
+                tracing::error!(
+                    source = &*status.name,
+                    why,
+                    "no tool of a source can be served"
+                );
                 status.record_nothing_served((why, self.now()));
             }
             None => {}
         }
-        let new_warnings = status.record_rejected(rejected_tools.iter().map(|tool| tool.reason.clone()).collect());
+        let new_warnings = status.record_rejected(
+            rejected_tools
+                .iter()
+                .map(|tool| tool.reason.clone())
+                .collect(),
+        );
         self.log_warnings(&status.name, &new_warnings, &[]);
         let watch = active.as_ref().map(|active| {
             let same = watch.filter(|watch| watch.is_for(&active.source));
             same.unwrap_or_else(|| SourceWatch::new(self, &status, &active.source))
         });
-        SourceEntry { declared, files, status, active, refusal, rejected: rejected_tools, listed_names, start, watch }
+        SourceEntry {
+            declared,
+            files,
+            status,
+            active,
+            refusal,
+            rejected: rejected_tools,
+            listed_names,
+            start,
+            watch,
+        }
     }
 
     fn log_warnings(&self, source: &str, new_warnings: &[String], quarantined: &[QuarantinedTool]) {
@@ -206,7 +293,12 @@ impl LiveTools {
         }
         for QuarantinedTool { tool, reason: why } in quarantined {
             let why = self.sanitize_text(why);
-            tracing::warn!(source, tool, why, "a tool is quarantined until `toolcrib pin` approves it");
+            tracing::warn!(
+                source,
+                tool,
+                why,
+                "a tool is quarantined until `toolcrib pin` approves it"
+            );
         }
     }
 
@@ -222,15 +314,24 @@ impl LiveTools {
         source: Arc<dyn Source>,
         listed: SourceListing,
     ) -> ApplyOutcome {
-        // The source may have been removed or restarted while it was listed. Its settings may have changed, too. Only
-        // the latest start may replace what is served.
+        // The source may have been removed or restarted while it was listed. Its settings may have
+        // changed, too. Only the latest start may replace what is served.
         let mut state = self.state.lock().await;
         let state = &mut *state;
-        let is_stale = |entry: &SourceEntry| entry.start.as_ref().is_none_or(|start| start.number != number);
-        let Some(entry) = state.sources.get(name).filter(|entry| !is_stale(entry)) else { return ApplyOutcome::Stale };
+        let is_stale = |entry: &SourceEntry| {
+            entry
+                .start
+                .as_ref()
+                .is_none_or(|start| start.number != number)
+        };
+        let Some(entry) = state.sources.get(name).filter(|entry| !is_stale(entry)) else {
+            return ApplyOutcome::Stale;
+        };
         let listing = Arc::new(UsableListing::from_listed(&entry.declared, listed));
         let declared = (entry.declared.clone(), entry.files.clone());
-        let outcome = self.serve_listing(state, name, declared, source, listing).await;
+        let outcome = self
+            .serve_listing(state, name, declared, source, listing)
+            .await;
         if let (ApplyOutcome::Served, Some(entry)) = (&outcome, state.sources.get(name)) {
             entry.status.record_end(number, None, None);
             self.status_changed.send_replace(());
@@ -248,24 +349,35 @@ impl LiveTools {
     ) -> ApplyOutcome {
         let mut state = self.state.lock().await;
         let state = &mut *state;
-        let Some(entry) = state.sources.get(name) else { return ApplyOutcome::Stale };
-        let Some(active) = entry.active.as_ref().filter(|active| Arc::ptr_eq(&active.source, source)) else {
+        let Some(entry) = state.sources.get(name) else {
+            return ApplyOutcome::Stale;
+        };
+        let Some(active) = entry
+            .active
+            .as_ref()
+            .filter(|active| Arc::ptr_eq(&active.source, source))
+        else {
             return ApplyOutcome::Stale;
         };
         let mut listing = UsableListing::from_listed(&active.declared, listed);
         if listing.has_same_tools(&active.listing) {
-            tracing::debug!(source = name, "a source was listed again: its tools are unchanged");
+            tracing::debug!(
+                source = name,
+                "a source was listed again: its tools are unchanged"
+            );
             entry.status.clear_fault();
             return ApplyOutcome::Served;
         }
         listing.keep_runners(&active.listing);
-        // If the current declaration is of other settings or files, a start of it has not ended or has failed.
-        // What is served stays under the declaration with which it was started.
+        // If the current declaration is of other settings or files, a start of it has not ended or
+        // has failed. What is served stays under the declaration with which it was started.
         let declared = match active.was_started_with(&entry.declared, &entry.files) {
             true => (entry.declared.clone(), entry.files.clone()),
             false => (active.declared.clone(), active.files.clone()),
         };
-        let outcome = self.serve_listing(state, name, declared, source.clone(), Arc::new(listing)).await;
+        let outcome = self
+            .serve_listing(state, name, declared, source.clone(), Arc::new(listing))
+            .await;
         self.check_tool_lists();
         outcome
     }
@@ -279,56 +391,116 @@ impl LiveTools {
         source: Arc<dyn Source>,
         listing: Arc<UsableListing>,
     ) -> ApplyOutcome {
-        let Some(entry) = state.sources.get(name) else { return ApplyOutcome::Stale };
-        let fresh = match ActiveListing::new(&declared, &files, source, listing.clone(), &entry.listed_names) {
+        let Some(entry) = state.sources.get(name) else {
+            return ApplyOutcome::Stale;
+        };
+        let fresh = match ActiveListing::new(
+            &declared,
+            &files,
+            source,
+            listing.clone(),
+            &entry.listed_names,
+        ) {
             Ok(fresh) => fresh,
-            Err(UnusableListing { why, is_lasting: true }) => return ApplyOutcome::Unusable(why),
+            Err(UnusableListing {
+                why,
+                is_lasting: true,
+            }) => return ApplyOutcome::Unusable(why),
             Err(UnusableListing { why, .. }) => return ApplyOutcome::Refused(why),
         };
-        let mut plans: Vec<SourcePlan> = state.sources.0.iter().map(SourcePlan::for_unchanged).collect();
+        let mut plans: Vec<SourcePlan> = state
+            .sources
+            .0
+            .iter()
+            .map(SourcePlan::for_unchanged)
+            .collect();
         for plan in plans.iter_mut().filter(|plan| &*plan.status.name == name) {
             plan.candidates.insert(0, fresh.clone());
             plan.needs_status_update = true;
         }
-        match self.rebuild_catalog(&mut state.sources, &state.declared_state, plans).await {
+        match self
+            .rebuild_catalog(&mut state.sources, &state.declared_state, plans)
+            .await
+        {
             Ok(skipped) => log_skipped_tools(&skipped),
             Err(error) => return ApplyOutcome::Refused(error.to_string()),
         }
         self.place_rejected_tools(state).await;
-        // This listing may have taken names from another source, so that nothing of that source is served any more. It
-        // was listed and no start of it is running, so start it again.
-        for entry in state.sources.0.iter_mut().filter(|entry| entry.active.is_none() && !entry.is_starting()) {
+        // This listing may have taken names from another source, so that nothing of that source is
+        // served any more. It was listed and no start of it is running, so start it again.
+        for entry in state
+            .sources
+            .0
+            .iter_mut()
+            .filter(|entry| entry.active.is_none() && !entry.is_starting())
+        {
             self.start_source(entry, true);
         }
-        let Some(entry) = state.sources.get(name) else { return ApplyOutcome::Stale };
-        let is_served = entry.active.as_ref().is_some_and(|active| Arc::ptr_eq(&active.listing, &listing));
+        let Some(entry) = state.sources.get(name) else {
+            return ApplyOutcome::Stale;
+        };
+        let is_served = entry
+            .active
+            .as_ref()
+            .is_some_and(|active| Arc::ptr_eq(&active.listing, &listing));
         if !is_served {
             return ApplyOutcome::Refused(entry.refusal.clone().unwrap_or_default());
         }
-        // The findings themselves are in `/sources`: the author of the tools mends them, and may be another party.
+        // The findings themselves are in `/sources`: the author of the tools mends them, and may be
+        // another party.
         let findings = Some(fresh.findings.warnings).filter(|warnings| *warnings > 0);
-        tracing::info!(source = name, tools = listing.tools.len(), findings, "a source was listed");
+        tracing::info!(
+            source = name,
+            tools = listing.tools.len(),
+            findings,
+            "a source was listed"
+        );
         ApplyOutcome::Served
     }
 
     /// Attempts to place the rejected tools: their names may be free now.
     pub(in crate::live) async fn place_rejected_tools(self: &Arc<Self>, state: &mut State) {
-        if state.sources.0.iter().any(|entry| !entry.rejected.is_empty()) {
-            let plans = state.sources.0.iter().map(SourcePlan::for_unchanged).collect();
+        if state
+            .sources
+            .0
+            .iter()
+            .any(|entry| !entry.rejected.is_empty())
+        {
+            let plans = state
+                .sources
+                .0
+                .iter()
+                .map(SourcePlan::for_unchanged)
+                .collect();
             // Ignore the skipped registered tools: they were logged just before.
-            if let Err(error) = self.rebuild_catalog(&mut state.sources, &state.declared_state, plans).await {
+            if let Err(error) = self
+                .rebuild_catalog(&mut state.sources, &state.declared_state, plans)
+                .await
+            {
                 tracing::error!(%error, "the rejected tools cannot be placed");
             }
         }
     }
 
-    /// Records a failed start. The next attempt follows after `pause`; `None`: after a change, or a restart on request.
-    pub(super) fn record_start_failure(&self, status: &StatusTracker, number: u64, why: &str, pause: Option<Duration>) {
+    /// Records a failed start. The next attempt follows after `pause`; `None`: after a change, or a
+    /// restart on request.
+    pub(super) fn record_start_failure(
+        &self,
+        status: &StatusTracker,
+        number: u64,
+        why: &str,
+        pause: Option<Duration>,
+    ) {
         let why = self.sanitize_text(why);
         match pause {
             Some(pause) => {
                 let wait_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-                tracing::error!(source = &*status.name, why, wait_ms, "a source failed; the next attempt follows");
+                tracing::error!(
+                    source = &*status.name,
+                    why,
+                    wait_ms,
+                    "a source failed; the next attempt follows"
+                );
             }
             None => tracing::error!(
                 source = &*status.name,
@@ -341,7 +513,8 @@ impl LiveTools {
         self.check_tool_lists();
     }
 
-    /// Records that the served source could not be listed again. The next attempt follows after `pause`.
+    /// Records that the served source could not be listed again. The next attempt follows after
+    /// `pause`.
     pub(super) fn record_relist_failure(&self, status: &StatusTracker, why: &str, pause: Duration) {
         let why = self.sanitize_text(why);
         let wait_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
@@ -367,17 +540,26 @@ impl LiveTools {
         let now = self.now();
         let view = |status: &Arc<StatusTracker>| {
             let mut view = status.view(now);
-            let texts = view.doing.iter_mut().chain(&mut view.fault).chain(&mut view.warnings);
+            let texts = view
+                .doing
+                .iter_mut()
+                .chain(&mut view.fault)
+                .chain(&mut view.warnings);
             texts.for_each(|text| *text = self.sanitize_text(text));
             view
         };
         self.source_statuses.load().iter().map(view).collect()
     }
 
-    /// The sources for which the service waits before it is ready: not listed and not failed since the start.
+    /// The sources for which the service waits before it is ready: not listed and not failed since
+    /// the start.
     pub fn awaited_sources(&self) -> Vec<SourceView> {
         let statuses = self.source_statuses.load();
-        statuses.iter().filter(|status| status.is_awaited()).map(|status| status.view(self.now())).collect()
+        statuses
+            .iter()
+            .filter(|status| status.is_awaited())
+            .map(|status| status.view(self.now()))
+            .collect()
     }
 
     /// Waits until every source was listed once or failed once.
@@ -385,26 +567,41 @@ impl LiveTools {
         let mut changes = self.status_changed.subscribe();
         loop {
             changes.borrow_and_update();
-            if self.source_statuses.load().iter().all(|status| status.is_settled()) || changes.changed().await.is_err()
+            if self
+                .source_statuses
+                .load()
+                .iter()
+                .all(|status| status.is_settled())
+                || changes.changed().await.is_err()
             {
                 return;
             }
         }
     }
 
-    /// Starts a source again, beside what is served. Its listing then replaces what is served. `None`: there is no such
-    /// source.
+    /// Starts a source again, beside what is served. Its listing then replaces what is served.
+    /// `None`: there is no such source.
     pub async fn restart_source(self: &Arc<Self>, name: &str) -> Option<Restart> {
         let mut state = self.state.lock().await;
         let entry = state.sources.get(name)?;
         let settings = entry.declared.settings.clone();
-        entry.files = blocking::run_blocking(move || FileSnapshot::from_files(settings.source_files())).await?;
+        entry.files =
+            blocking::run_blocking(move || FileSnapshot::from_files(settings.source_files()))
+                .await?;
         let number = self.start_source(entry, false);
-        Some(Restart { status: entry.status.clone(), number })
+        Some(Restart {
+            status: entry.status.clone(),
+            number,
+        })
     }
 
-    /// Waits until this start has ended, well or not, and returns the status. `None` after `patience`.
-    pub async fn wait_for_restart(&self, restart: &Restart, patience: Duration) -> Option<SourceView> {
+    /// Waits until this start has ended, well or not, and returns the status. `None` after
+    /// `patience`.
+    pub async fn wait_for_restart(
+        &self,
+        restart: &Restart,
+        patience: Duration,
+    ) -> Option<SourceView> {
         let mut changes = self.status_changed.subscribe();
         let ended = async {
             loop {
@@ -414,21 +611,37 @@ impl LiveTools {
                 }
             }
         };
-        tokio::time::timeout(patience, ended).await.ok().map(|()| self.restart_view(restart))
+        tokio::time::timeout(patience, ended)
+            .await
+            .ok()
+            .map(|()| self.restart_view(restart))
     }
 
     /// The current status of this source.
     pub fn restart_view(&self, restart: &Restart) -> SourceView {
-        let found = self.sources().into_iter().find(|view| view.name == restart.status.name);
+        let found = self
+            .sources()
+            .into_iter()
+            .find(|view| view.name == restart.status.name);
         found.unwrap_or_else(|| restart.status.view(self.now()))
     }
 
     /// Restarts the sources whose files have other contents than `now`.
-    pub(in crate::live) async fn restart_changed_sources(self: &Arc<Self>, now: Vec<(Arc<str>, FileSnapshot)>) {
+    pub(in crate::live) async fn restart_changed_sources(
+        self: &Arc<Self>,
+        now: Vec<(Arc<str>, FileSnapshot)>,
+    ) {
         let mut state = self.state.lock().await;
         for (name, files) in now {
-            if let Some(entry) = state.sources.get(&name).filter(|entry| !entry.files.has_same_content(&files)) {
-                tracing::info!(source = &*name, "files of a source have changed: restarting it");
+            if let Some(entry) = state
+                .sources
+                .get(&name)
+                .filter(|entry| !entry.files.has_same_content(&files))
+            {
+                tracing::info!(
+                    source = &*name,
+                    "files of a source have changed: restarting it"
+                );
                 entry.files = files;
                 self.start_source(entry, false);
             }

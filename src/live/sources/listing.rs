@@ -17,16 +17,30 @@ pub(super) struct UsableListing {
 }
 
 impl UsableListing {
-    /// Leaves out the tools of a foreign source whose names are invalid, because the operator cannot rename them. Tools
-    /// of other sources are all kept, so that their author sees the error at once.
+    /// Leaves out the tools of a foreign source whose names are invalid, because the operator
+    /// cannot rename them. Tools of other sources are all kept, so that their author sees the error
+    /// at once.
     pub(super) fn from_listed(declared: &DeclaredSource, listed: SourceListing) -> Self {
-        let SourceListing { tools, warnings, skipped_names } = listed;
-        let mut listing = Self { tools: Vec::new(), warnings, skipped: skipped_names };
+        let SourceListing {
+            tools,
+            warnings,
+            skipped_names,
+        } = listed;
+        let mut listing = Self {
+            tools: Vec::new(),
+            warnings,
+            skipped: skipped_names,
+        };
         let prefix = &declared.rules.prefix;
         for tool in tools {
             match ToolName::parse(&format!("{prefix}{}", tool.name)) {
                 Err(error) if declared.settings.may_lose_tools() => {
-                    let shown: String = tool.name.chars().filter(|c| !c.is_control()).take(ToolName::MAX_LEN).collect();
+                    let shown: String = tool
+                        .name
+                        .chars()
+                        .filter(|c| !c.is_control())
+                        .take(ToolName::MAX_LEN)
+                        .collect();
                     listing.warnings.push(format!(
                         "the tool `{shown}` is left out: {error}, `{prefix}` included; rename it on its server, or add it to \
                          `exclude` to silence this warning"
@@ -49,11 +63,15 @@ impl UsableListing {
             .all(|(one, other)| is_same_tool(one, other) && has_same_key_order(one, other))
     }
 
-    /// Takes over the runners of unchanged tools from an earlier listing of the same source. Equal runners let the
-    /// tools keep their stacks.
+    /// Takes over the runners of unchanged tools from an earlier listing of the same source. Equal
+    /// runners let the tools keep their stacks.
     pub(super) fn keep_runners(&mut self, before: &Self) {
         for tool in &mut self.tools {
-            if let Some(same) = before.tools.iter().find(|before| is_same_tool(before, tool)) {
+            if let Some(same) = before
+                .tools
+                .iter()
+                .find(|before| is_same_tool(before, tool))
+            {
                 tool.runner = same.runner.clone();
                 tool.snapshot.clone_from(&same.snapshot);
             }
@@ -63,7 +81,9 @@ impl UsableListing {
 
 /// JSON objects are equal regardless of order, but a model reads the members in their order.
 fn has_same_key_order(one: &DiscoveredTool, other: &DiscoveredTool) -> bool {
-    let text = |tool: &DiscoveredTool| json!([tool.input_schema, tool.output_schema, tool.annotations]).to_string();
+    let text = |tool: &DiscoveredTool| {
+        json!([tool.input_schema, tool.output_schema, tool.annotations]).to_string()
+    };
     text(one) == text(other)
 }
 
@@ -82,13 +102,16 @@ fn is_same_tool(one: &DiscoveredTool, other: &DiscoveredTool) -> bool {
         runner: _,
         snapshot,
     } = one;
-    let fingerprint =
-        |snapshot: &Option<ToolDefinitionSnapshot>| snapshot.as_ref().map(|snapshot| snapshot.fingerprint.clone());
+    let fingerprint = |snapshot: &Option<ToolDefinitionSnapshot>| {
+        snapshot
+            .as_ref()
+            .map(|snapshot| snapshot.fingerprint.clone())
+    };
     (name, description, input_schema) == (&other.name, &other.description, &other.input_schema)
         && (output_schema, annotations) == (&other.output_schema, &other.annotations)
         && (effect, tags) == (&other.effect, &other.tags)
         && (result_as_answer, max_calls, env) == (&other.result_as_answer, &other.max_calls, &other.env)
-        // The fingerprint covers the definition before secrets are removed. A change of a removed part is found only
-        // here.
+        // The fingerprint covers the definition before secrets are removed. A change of a removed
+        // part is found only here.
         && fingerprint(snapshot) == fingerprint(&other.snapshot)
 }

@@ -3,14 +3,15 @@
 //! - `source_task.rs`: starts a source, and repeats that after a failure
 //! - `change.rs`: replaces what was served by a new listing, in one step
 //! - `source_watch.rs`: lists again when a source reports changed tools
-//! - `listing.rs`: the usable part of a listing; `tools.rs` makes tools of it, `active_listing.rs` is what is served
+//! - `listing.rs`: the usable part of a listing; `tools.rs` makes tools of it, `active_listing.rs`
+//!   is what is served
 //! - `hints.rs`: hints of foreign sources about effects
 //! - `plan.rs`: a source as it would be in the next catalog
 //! - `status_tracker.rs`: the status of one source
 //! - `load.rs`: lists sources without serving them
 //!
-//! Each change holds the lock of the state in [`LiveTools`](super::LiveTools), and rebuilds the catalog from that
-//! state.
+//! Each change holds the lock of the state in [`LiveTools`](super::LiveTools), and rebuilds the
+//! catalog from that state.
 
 mod active_listing;
 mod change;
@@ -40,8 +41,9 @@ use crate::call::ToolName;
 use crate::manifest::DeclaredSource;
 use crate::registry::RejectedTool;
 
-/// All sources: the program's first, then those of the manifest, in its order. The first source gets a name that two
-/// want. But operators' sources come before foreign ones, and a foreign source never gets a name that is served.
+/// All sources: the program's first, then those of the manifest, in its order. The first source
+/// gets a name that two want. But operators' sources come before foreign ones, and a foreign source
+/// never gets a name that is served.
 #[derive(Default)]
 pub(super) struct Sources(Vec<SourceEntry>);
 
@@ -68,9 +70,19 @@ struct SourceEntry {
 impl SourceEntry {
     /// Names of its tools that can be called.
     fn callable_names(&self) -> Vec<ToolName> {
-        let tools = self.active.iter().flat_map(|active| &active.tools).filter(|tool| !tool.quarantined);
-        let served = tools.filter(|tool| self.rejected.iter().all(|rejected| rejected.tool != tool.definition.name));
-        let names = served.flat_map(|tool| std::iter::once(&tool.definition.name).chain(&tool.definition.aliases));
+        let tools = self
+            .active
+            .iter()
+            .flat_map(|active| &active.tools)
+            .filter(|tool| !tool.quarantined);
+        let served = tools.filter(|tool| {
+            self.rejected
+                .iter()
+                .all(|rejected| rejected.tool != tool.definition.name)
+        });
+        let names = served.flat_map(|tool| {
+            std::iter::once(&tool.definition.name).chain(&tool.definition.aliases)
+        });
         names.cloned().collect()
     }
 

@@ -18,7 +18,8 @@ pub(super) struct SourcePlan {
     pub(super) candidates: Vec<ActiveListing>,
     /// Why the most wanted state is not among the candidates.
     pub(super) fault: Option<String>,
-    /// Whether the status must be updated: there is a new candidate or fault, or an old fault has ended.
+    /// Whether the status must be updated: there is a new candidate or fault, or an old fault has
+    /// ended.
     pub(super) needs_status_update: bool,
     pub(super) listed_names: Vec<String>,
     /// Names of the tools that it serves now.
@@ -34,17 +35,25 @@ impl SourcePlan {
         added_late: bool,
     ) -> Self {
         let status = before.map(|entry| entry.status.clone());
-        let status =
-            status.unwrap_or_else(|| StatusTracker::new(declared.name(), declared.settings.source_kind(), added_late));
-        let listed_names = before.map(|entry| entry.listed_names.clone()).unwrap_or_default();
+        let status = status.unwrap_or_else(|| {
+            StatusTracker::new(declared.name(), declared.settings.source_kind(), added_late)
+        });
+        let listed_names = before
+            .map(|entry| entry.listed_names.clone())
+            .unwrap_or_default();
         let (mut candidates, mut fault) = (Vec::new(), None);
-        // A refusal without a further attempt is forgotten here. If the reason still holds, it is found again.
-        let was_refused = before.is_some_and(|entry| entry.refusal.is_some() && !entry.is_starting());
+        // A refusal without a further attempt is forgotten here. If the reason still holds, it is
+        // found again.
+        let was_refused =
+            before.is_some_and(|entry| entry.refusal.is_some() && !entry.is_starting());
         if let Some(active) = before.and_then(|entry| entry.active.as_ref()) {
-            // Only the rules for the tools have changed. So the source continues, and its listing is read under the new
-            // rules.
-            let rules_of = |source: &DeclaredSource| (source.rules.clone(), source.written_settings.clone());
-            if active.was_started_with(&declared, &files) && rules_of(&active.declared) != rules_of(&declared) {
+            // Only the rules for the tools have changed. So the source continues, and its listing
+            // is read under the new rules.
+            let rules_of =
+                |source: &DeclaredSource| (source.rules.clone(), source.written_settings.clone());
+            if active.was_started_with(&declared, &files)
+                && rules_of(&active.declared) != rules_of(&declared)
+            {
                 match ActiveListing::new(
                     &declared,
                     &files,
@@ -60,19 +69,37 @@ impl SourcePlan {
         }
         let needs_status_update = was_refused || fault.is_some() || candidates.len() > 1;
         let current_names = before.map(SourceEntry::callable_names).unwrap_or_default();
-        Self { declared, files, status, candidates, fault, needs_status_update, listed_names, current_names }
+        Self {
+            declared,
+            files,
+            status,
+            candidates,
+            fault,
+            needs_status_update,
+            listed_names,
+            current_names,
+        }
     }
 
     /// The plan for a source whose declaration has not changed.
     pub(super) fn for_unchanged(entry: &SourceEntry) -> Self {
-        Self::new(Some(entry), entry.declared.clone(), entry.files.clone(), false)
+        Self::new(
+            Some(entry),
+            entry.declared.clone(),
+            entry.files.clone(),
+            false,
+        )
     }
 
     pub(super) fn to_source_tools(&self) -> SourceTools {
         SourceTools {
             source: self.status.name.clone(),
             prefix: self.declared.rules.prefix.clone(),
-            choices: self.candidates.iter().map(|active| active.tools.clone()).collect(),
+            choices: self
+                .candidates
+                .iter()
+                .map(|active| active.tools.clone())
+                .collect(),
             fallback: tools::unavailable_tools(&self.declared, &self.listed_names, &self.status),
             all_or_nothing: !self.declared.settings.may_lose_tools(),
             current_names: self.current_names.clone(),

@@ -16,9 +16,13 @@ use crate::backoff::Backoff;
 use crate::live::LiveTools;
 use crate::tools::{Source, SourceFault, SourceSettings};
 
-pub(super) const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
+pub(super) const BACKOFF: Backoff = Backoff {
+    first: Duration::from_secs(1),
+    longest: Duration::from_secs(60),
+};
 
-/// A source that is being started, or waits for the next attempt. Dropping it stops what was started.
+/// A source that is being started, or waits for the next attempt. Dropping it stops what was
+/// started.
 pub(super) struct SourceTask {
     pub(super) number: u64,
     /// Ends a wait.
@@ -38,9 +42,18 @@ impl SourceTask {
         let pause = wait.then(|| BACKOFF.wait_after(1, random()));
         let (number, wake_up) = (status.record_start(pause), Arc::new(Notify::new()));
         let source = settings.build(&live.process_env);
-        let listing_loop = ListingLoop { live: Arc::downgrade(live), status: status.clone(), number, random };
+        let listing_loop = ListingLoop {
+            live: Arc::downgrade(live),
+            status: status.clone(),
+            number,
+            random,
+        };
         let task = tokio::spawn(listing_loop.run_until_listed(source, wake_up.clone(), pause));
-        Self { number, wake_up, task: AbortOnDropHandle::new(task) }
+        Self {
+            number,
+            wake_up,
+            task: AbortOnDropHandle::new(task),
+        }
     }
 
     /// Whether the task still runs.
@@ -63,8 +76,18 @@ struct ListingLoop {
 }
 
 impl ListingLoop {
-    async fn run_until_listed(self, source: Arc<dyn Source>, wake_up: Arc<Notify>, pause: Option<Duration>) {
-        let Self { live, status, number, random } = &self;
+    async fn run_until_listed(
+        self,
+        source: Arc<dyn Source>,
+        wake_up: Arc<Notify>,
+        pause: Option<Duration>,
+    ) {
+        let Self {
+            live,
+            status,
+            number,
+            random,
+        } = &self;
         let mut failures = u32::from(pause.is_some());
         if let Some(pause) = pause {
             wait_or_wake(&wake_up, pause).await;
@@ -73,21 +96,29 @@ impl ListingLoop {
             let on_progress = {
                 let (status, live, number) = (status.clone(), live.clone(), *number);
                 move |what: String| {
-                    let what = live.upgrade().map_or(what.clone(), |live| live.sanitize_text(&what));
+                    let what = live
+                        .upgrade()
+                        .map_or(what.clone(), |live| live.sanitize_text(&what));
                     tracing::info!(source = &*status.name, doing = what, "a source is loading");
                     status.record_activity(number, &what);
                 }
             };
             status.record_activity(*number, "starting");
-            // Register for the wake-up before the listing starts. `notify_waiters` wakes only tasks that are registered
-            // already. So a request that comes while the source is being listed is not lost.
+            // Register for the wake-up before the listing starts. `notify_waiters` wakes only tasks
+            // that are registered already. So a request that comes while the source is being listed
+            // is not lost.
             let mut wake_request = pin!(wake_up.notified());
             wake_request.as_mut().enable();
-            let listing = AssertUnwindSafe(source.list(&on_progress)).catch_unwind().await;
+            let listing = AssertUnwindSafe(source.list(&on_progress))
+                .catch_unwind()
+                .await;
             let listing = listing.unwrap_or_else(|_| Err(SourceFault("it panicked".into())));
             let Some(live) = live.upgrade() else { return };
             let outcome = match listing {
-                Ok(listed) => live.apply_listing(&status.name, *number, source.clone(), listed).await,
+                Ok(listed) => {
+                    live.apply_listing(&status.name, *number, source.clone(), listed)
+                        .await
+                }
                 Err(fault) => ApplyOutcome::Refused(fault.to_string()),
             };
             let (why, is_lasting) = match outcome {

@@ -28,12 +28,23 @@ pub(super) struct SourceWatch {
 }
 
 impl SourceWatch {
-    pub(super) fn new(live: &Arc<LiveTools>, status: &Arc<StatusTracker>, source: &Arc<dyn Source>) -> Self {
+    pub(super) fn new(
+        live: &Arc<LiveTools>,
+        status: &Arc<StatusTracker>,
+        source: &Arc<dyn Source>,
+    ) -> Self {
         let is_listing = Arc::new(AtomicBool::new(false));
-        let watch_loop =
-            WatchLoop { live: Arc::downgrade(live), status: status.clone(), is_listing: is_listing.clone() };
+        let watch_loop = WatchLoop {
+            live: Arc::downgrade(live),
+            status: status.clone(),
+            is_listing: is_listing.clone(),
+        };
         let task = tokio::spawn(watch_loop.run(source.clone(), fastrand::f64));
-        Self { source: source.clone(), is_listing, task: AbortOnDropHandle::new(task) }
+        Self {
+            source: source.clone(),
+            is_listing,
+            task: AbortOnDropHandle::new(task),
+        }
     }
 
     /// Whether this is the source that is watched.
@@ -77,19 +88,29 @@ impl WatchLoop {
         }
     }
 
-    /// Lists the source until the listing is served. False if the source itself is not served any more.
+    /// Lists the source until the listing is served. False if the source itself is not served any
+    /// more.
     async fn list_until_served(&self, source: &Arc<dyn Source>, random: fn() -> f64) -> bool {
         let mut failures = 0_u32;
         loop {
             let on_progress = {
                 let name = self.status.name.clone();
-                move |what: String| tracing::debug!(source = &*name, doing = what, "a source is listed again")
+                move |what: String| {
+                    tracing::debug!(source = &*name, doing = what, "a source is listed again")
+                }
             };
-            let listing = AssertUnwindSafe(source.list(&on_progress)).catch_unwind().await;
+            let listing = AssertUnwindSafe(source.list(&on_progress))
+                .catch_unwind()
+                .await;
             let listing = listing.unwrap_or_else(|_| Err(SourceFault("it panicked".into())));
-            let Some(live) = self.live.upgrade() else { return false };
+            let Some(live) = self.live.upgrade() else {
+                return false;
+            };
             let outcome = match listing {
-                Ok(listed) => live.apply_relisting(&self.status.name, source, listed).await,
+                Ok(listed) => {
+                    live.apply_relisting(&self.status.name, source, listed)
+                        .await
+                }
                 Err(fault) => ApplyOutcome::Refused(fault.to_string()),
             };
             let why = match outcome {
@@ -107,8 +128,8 @@ impl WatchLoop {
     }
 }
 
-/// The pauses between listings, so that a source that reports changes all the time is not listed all the time. The
-/// first listing starts at once, and each further pause is twice as long.
+/// The pauses between listings, so that a source that reports changes all the time is not listed
+/// all the time. The first listing starts at once, and each further pause is twice as long.
 #[derive(Default)]
 struct ListingPauses {
     consecutive: u32,
@@ -117,12 +138,17 @@ struct ListingPauses {
 
 impl ListingPauses {
     fn next_pause(&mut self) -> Duration {
-        if self.last_listing.is_none_or(|last| last.elapsed() >= LONGEST_PAUSE) {
+        if self
+            .last_listing
+            .is_none_or(|last| last.elapsed() >= LONGEST_PAUSE)
+        {
             self.consecutive = 0;
         }
         let pause = match self.consecutive {
             0 => Duration::ZERO,
-            many => FIRST_PAUSE.saturating_mul(1 << (many - 1).min(16)).min(LONGEST_PAUSE),
+            many => FIRST_PAUSE
+                .saturating_mul(1 << (many - 1).min(16))
+                .min(LONGEST_PAUSE),
         };
         self.consecutive = self.consecutive.saturating_add(1);
         pause

@@ -1,4 +1,5 @@
-//! The status of one source, for probes, `/sources` and unavailable tools. Reading it never waits for the source.
+//! The status of one source, for probes, `/sources` and unavailable tools. Reading it never waits
+//! for the source.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -55,7 +56,8 @@ pub struct SourceView {
     pub replaced: u64,
     /// The current activity, such as `starting`.
     pub doing: Option<String>,
-    /// Why the source is not up. If it is up: the failure since it was listed, and what is served meanwhile.
+    /// Why the source is not up. If it is up: the failure since it was listed, and what is served
+    /// meanwhile.
     pub fault: Option<String>,
     /// Time of `fault`.
     pub fault_at: Option<Timestamp>,
@@ -82,7 +84,8 @@ pub struct QuarantinedTool {
 pub(crate) struct StatusTracker {
     pub(super) name: Arc<str>,
     kind: SourceKind,
-    /// The source was added after the start, when the service was ready already. So no probe waits for it.
+    /// The source was added after the start, when the service was ready already. So no probe waits
+    /// for it.
     added_late: bool,
     data: Mutex<StatusData>,
 }
@@ -100,23 +103,29 @@ struct StatusData {
     rejected: Vec<String>,
     doing: Option<String>,
     fault: Option<(String, Timestamp)>,
-    /// The time of the source's own fault, as a clock time. It is kept so that the fault has the same time in each
-    /// answer.
+    /// The time of the source's own fault, as a clock time. It is kept so that the fault has the
+    /// same time in each answer.
     fault_time: Option<(Instant, Timestamp)>,
     next_attempt: Option<Instant>,
     /// It was listed or failed at least once.
     is_settled: bool,
     /// Replaced processes of the instances that served before.
     replaced: u64,
-    /// The number of the latest start, and of the latest start that has ended, well or not. A report of a replaced
-    /// start may come late. Its number shows that it must not overwrite the state of the newer start.
+    /// The number of the latest start, and of the latest start that has ended, well or not. A
+    /// report of a replaced start may come late. Its number shows that it must not overwrite the
+    /// state of the newer start.
     latest_start: u64,
     latest_ended: u64,
 }
 
 impl StatusTracker {
     pub(super) fn new(name: &str, kind: SourceKind, added_late: bool) -> Arc<Self> {
-        Arc::new(Self { name: name.into(), kind, added_late, data: Mutex::default() })
+        Arc::new(Self {
+            name: name.into(),
+            kind,
+            added_late,
+            data: Mutex::default(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, StatusData> {
@@ -136,7 +145,10 @@ impl StatusTracker {
         let status = status.unwrap_or_default();
         let (fault, fault_at) = match data.fault.clone() {
             Some((why, at)) => (Some(why), Some(at)),
-            None => (status.fault, status.fault_at.map(|at| data.wall_clock_time(at, now))),
+            None => (
+                status.fault,
+                status.fault_at.map(|at| data.wall_clock_time(at, now)),
+            ),
         };
         SourceView {
             name: self.name.clone(),
@@ -148,25 +160,37 @@ impl StatusTracker {
             doing: data.doing.clone(),
             fault,
             fault_at,
-            warnings: data.warnings.iter().chain(&data.rejected).cloned().collect(),
+            warnings: data
+                .warnings
+                .iter()
+                .chain(&data.rejected)
+                .cloned()
+                .collect(),
             quarantined: data.quarantined.clone(),
             findings: data.findings.clone(),
             operations: status.operations,
         }
     }
 
-    /// Why a tool of this source cannot be called, and when to call again. The text hides the fault itself: callers and
-    /// models must not see paths and contents of files. The log and `/sources` have the fault, for the operator.
+    /// Why a tool of this source cannot be called, and when to call again. The text hides the fault
+    /// itself: callers and models must not see paths and contents of files. The log and `/sources`
+    /// have the fault, for the operator.
     pub(super) fn unavailable_reason(&self) -> (String, Option<Duration>) {
         let data = self.lock();
         let name = &self.name;
-        let wait = data.next_attempt.map(|at| at.saturating_duration_since(Instant::now()));
+        let wait = data
+            .next_attempt
+            .map(|at| at.saturating_duration_since(Instant::now()));
         let why = match (&data.fault, self.kind) {
             (Some(_), SourceKind::Mcp) => {
-                format!("the MCP server `{name}` could not be listed; the log and GET /sources say why")
+                format!(
+                    "the MCP server `{name}` could not be listed; the log and GET /sources say why"
+                )
             }
             (None, SourceKind::Mcp) => format!("the MCP server `{name}` is still being listed"),
-            (Some(_), _) => format!("source `{name}` could not be loaded; the log and GET /sources say why"),
+            (Some(_), _) => {
+                format!("source `{name}` could not be loaded; the log and GET /sources say why")
+            }
             (None, _) => format!("source `{name}` is still loading"),
         };
         (why, Some(wait.unwrap_or_default().max(MIN_RETRY_AFTER)))
@@ -200,8 +224,14 @@ impl StatusTracker {
         }
     }
 
-    /// Records the end of this start. `next_wait` is the time until the next attempt. Ignored if a later start has begun.
-    pub(super) fn record_end(&self, start: u64, fault: Option<(String, Timestamp)>, next_wait: Option<Duration>) {
+    /// Records the end of this start. `next_wait` is the time until the next attempt. Ignored if a
+    /// later start has begun.
+    pub(super) fn record_end(
+        &self,
+        start: u64,
+        fault: Option<(String, Timestamp)>,
+        next_wait: Option<Duration>,
+    ) {
         let mut data = self.lock();
         if data.latest_start != start {
             return;
@@ -233,17 +263,29 @@ impl StatusTracker {
         self.lock().latest_ended >= start
     }
 
-    /// Records what is served from now on; `fault` says why the current declaration is not. Returns the new warnings and
-    /// the newly quarantined tools, so that each is logged once.
+    /// Records what is served from now on; `fault` says why the current declaration is not. Returns
+    /// the new warnings and the newly quarantined tools, so that each is logged once.
     pub(super) fn record_served(
         &self,
         active: &ActiveListing,
         fault: Option<(String, Timestamp)>,
     ) -> (Vec<String>, Vec<QuarantinedTool>) {
-        let ActiveListing { declared, source, tools, warnings, quarantined, findings, .. } = active;
+        let ActiveListing {
+            declared,
+            source,
+            tools,
+            warnings,
+            quarantined,
+            findings,
+            ..
+        } = active;
         let mut data = self.lock();
         data.is_pinned = declared.rules.pins.is_some();
-        if let Some(before) = data.active_source.take().filter(|before| !Arc::ptr_eq(before, source)) {
+        if let Some(before) = data
+            .active_source
+            .take()
+            .filter(|before| !Arc::ptr_eq(before, source))
+        {
             data.replaced += before.status().replaced;
         }
         (data.active_source, data.tools, data.fault) = (Some(source.clone()), tools.len(), None);
@@ -253,14 +295,27 @@ impl StatusTracker {
         data.findings.clone_from(&findings.shown);
         let before = std::mem::replace(&mut data.warnings, warnings.clone());
         let previous_quarantined = std::mem::replace(&mut data.quarantined, quarantined.clone());
-        let new_warnings = warnings.iter().filter(|warning| !before.contains(warning)).cloned().collect();
-        (new_warnings, quarantined.iter().filter(|tool| !previous_quarantined.contains(tool)).cloned().collect())
+        let new_warnings = warnings
+            .iter()
+            .filter(|warning| !before.contains(warning))
+            .cloned()
+            .collect();
+        (
+            new_warnings,
+            quarantined
+                .iter()
+                .filter(|tool| !previous_quarantined.contains(tool))
+                .cloned()
+                .collect(),
+        )
     }
 
     /// Records why tools were rejected. Returns the reasons that are new.
     pub(super) fn record_rejected(&self, why: Vec<String>) -> Vec<String> {
         let before = std::mem::replace(&mut self.lock().rejected, why.clone());
-        why.into_iter().filter(|why| !before.contains(why)).collect()
+        why.into_iter()
+            .filter(|why| !before.contains(why))
+            .collect()
     }
 
     /// Records that nothing of the source is served.
@@ -288,7 +343,11 @@ impl StatusData {
     }
 
     fn set_fault(&mut self, (why, at): (String, Timestamp)) {
-        let suffix = if self.active_source.is_some() { "; the previous tools stay in service" } else { "" };
+        let suffix = if self.active_source.is_some() {
+            "; the previous tools stay in service"
+        } else {
+            ""
+        };
         self.fault = Some((format!("{why}{suffix}"), at));
     }
 }

@@ -9,15 +9,22 @@ use crate::manifest::node::{Data, Node};
 use crate::manifest::references::ManifestInput;
 use crate::manifest::rule::Rule;
 
-/// Checks `server.allowed_hosts`, `server.allowed_origins` and `include`. `base` is the manifest's folder.
-pub(super) fn check_addresses(root: &Node, base: &Path, input: &dyn ManifestInput, lints: &mut Lints) {
+/// Checks `server.allowed_hosts`, `server.allowed_origins` and `include`. `base` is the manifest's
+/// folder.
+pub(super) fn check_addresses(
+    root: &Node,
+    base: &Path,
+    input: &dyn ManifestInput,
+    lints: &mut Lints,
+) {
     let server = root.get("server");
     for (at, host) in list_items(server.and_then(|server| server.get("allowed_hosts"))) {
         let (path, text) = (format!("server.allowed_hosts.{at}"), text_of(host));
         let bare = text.split_once("://").map_or(text, |(_, rest)| rest);
         let bare = bare.split('/').next().unwrap_or_default();
         if bare != text.trim_end_matches('/') {
-            let message = format!("matches no request: a Host has neither scheme nor path; write {bare}");
+            let message =
+                format!("matches no request: a Host has neither scheme nor path; write {bare}");
             lints.warn(Rule::MalformedHost, &host.location, path, message);
         } else if text.contains('*') {
             let message = "matches no request: patterns are not supported here; write each host";
@@ -27,14 +34,17 @@ pub(super) fn check_addresses(root: &Node, base: &Path, input: &dyn ManifestInpu
     for (at, origin) in list_items(server.and_then(|server| server.get("allowed_origins"))) {
         let (path, text) = (format!("server.allowed_origins.{at}"), text_of(origin));
         let expected = match text.split_once("://") {
-            Some((scheme, rest)) => format!("{scheme}://{}", rest.split('/').next().unwrap_or_default()),
+            Some((scheme, rest)) => {
+                format!("{scheme}://{}", rest.split('/').next().unwrap_or_default())
+            }
             None => format!("https://{text}"),
         };
         if text.contains('*') {
             let message = "matches no request: patterns are not supported here; write each origin";
             lints.warn(Rule::MalformedHost, &origin.location, path, message);
         } else if expected != text.trim_end_matches('/') && text != "null" {
-            let message = format!("matches no request: an Origin is scheme, host and port; write {expected}");
+            let message =
+                format!("matches no request: an Origin is scheme, host and port; write {expected}");
             lints.warn(Rule::MalformedHost, &origin.location, path, message);
         }
     }
@@ -47,7 +57,12 @@ pub(super) fn check_addresses(root: &Node, base: &Path, input: &dyn ManifestInpu
         let found = input.matching_files(&base.join(text).to_string_lossy());
         if found.is_ok_and(|files| files.is_empty()) {
             let message = "matches no file; relative patterns start at this file's folder";
-            lints.warn(Rule::IdleInclude, &pattern.location, format!("include.{at}"), message);
+            lints.warn(
+                Rule::IdleInclude,
+                &pattern.location,
+                format!("include.{at}"),
+                message,
+            );
         }
     }
 }
@@ -89,7 +104,13 @@ mod tests {
 
     #[test]
     fn include_pattern_without_files_warns() {
-        assert_eq!(finding_lines("include: ['no-such-folder/*.yaml']\n", &[]), ["warning idle-include include.0 1"]);
-        assert_eq!(finding_lines("include: ['[']\n", &[]), ["error invalid include.0 1"]);
+        assert_eq!(
+            finding_lines("include: ['no-such-folder/*.yaml']\n", &[]),
+            ["warning idle-include include.0 1"]
+        );
+        assert_eq!(
+            finding_lines("include: ['[']\n", &[]),
+            ["error invalid include.0 1"]
+        );
     }
 }

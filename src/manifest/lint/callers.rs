@@ -27,10 +27,17 @@ impl Caller<'_> {
     /// The same rule as in `crate::callers`.
     fn may_use(&self, tool: &ParsedTool) -> bool {
         let names = || {
-            let aliases = tool.tool.iter().flat_map(|tool| &tool.definition.aliases).map(ToolName::as_str);
+            let aliases = tool
+                .tool
+                .iter()
+                .flat_map(|tool| &tool.definition.aliases)
+                .map(ToolName::as_str);
             std::iter::once(tool.key.text.as_str()).chain(aliases)
         };
-        let is_allowed = self.allow.as_ref().is_none_or(|allow| any_grants(allow, names(), |_| false));
+        let is_allowed = self
+            .allow
+            .as_ref()
+            .is_none_or(|allow| any_grants(allow, names(), |_| false));
         is_allowed && !any_denies(&self.deny, names(), |_| false)
     }
 }
@@ -44,7 +51,13 @@ pub(super) fn check_callers(
     input: &dyn ManifestInput,
     lints: &mut Lints,
 ) {
-    let Some(Node { data: Data::List(items), location }) = root.get("callers") else { return };
+    let Some(Node {
+        data: Data::List(items),
+        location,
+    }) = root.get("callers")
+    else {
+        return;
+    };
     let callers: Vec<Caller<'_>> = items
         .iter()
         .enumerate()
@@ -56,8 +69,7 @@ pub(super) fn check_callers(
         limits::check_limits(caller.node, &caller.path, true, lints);
     }
     if !callers.is_empty() && !callers.iter().any(|caller| caller.admin) {
-        let message =
-            "no caller has admin: true, so the operator's routes (enable, disable, reset, purge) cannot be used";
+        let message = "no caller has admin: true, so the operator's routes (enable, disable, reset, purge) cannot be used";
         lints.hint(Rule::NoAdmin, location, "callers", message);
     }
     if tools.is_empty() || callers.is_empty() {
@@ -65,33 +77,66 @@ pub(super) fn check_callers(
     }
     for caller in callers.iter().filter(|_| all_known) {
         if !caller.admin && !caller.metrics && !tools.iter().any(|tool| caller.may_use(tool)) {
-            let message =
-                "may use no tool: allow matches none, or deny excludes all; correct them, or leave the caller out";
-            lints.warn(Rule::UnusedCaller, &caller.node.location, caller.path.clone(), message);
+            let message = "may use no tool: allow matches none, or deny excludes all; correct them, or leave the caller out";
+            lints.warn(
+                Rule::UnusedCaller,
+                &caller.node.location,
+                caller.path.clone(),
+                message,
+            );
         }
     }
     for tool in tools {
         if !callers.iter().any(|caller| caller.may_use(tool)) {
             let message = "no caller may use it; add it to an allow list, or leave it out";
-            lints.warn(Rule::UnreachableTool, &tool.key.location, tool.path.clone(), message);
+            lints.warn(
+                Rule::UnreachableTool,
+                &tool.key.location,
+                tool.path.clone(),
+                message,
+            );
         }
     }
 }
 
-fn read_caller<'a>(at: usize, node: &'a Node, resolve: &dyn Fn(&Node) -> Option<String>) -> Caller<'a> {
+fn read_caller<'a>(
+    at: usize,
+    node: &'a Node,
+    resolve: &dyn Fn(&Node) -> Option<String>,
+) -> Caller<'a> {
     let path = format!("callers.{at}");
     let patterns = |key: &str| -> Vec<ToolPattern> {
-        let Some(Node { data: Data::List(items), .. }) = node.get(key) else { return Vec::new() };
-        items.iter().filter_map(|node| Some(ToolPattern::new(&resolve(node)?))).collect()
+        let Some(Node {
+            data: Data::List(items),
+            ..
+        }) = node.get(key)
+        else {
+            return Vec::new();
+        };
+        items
+            .iter()
+            .filter_map(|node| Some(ToolPattern::new(&resolve(node)?)))
+            .collect()
     };
     let is_true = |key: &str| node.get(key).is_some_and(|value| value.to_json() == true);
     let (admin, metrics) = (is_true("admin"), is_true("metrics"));
-    Caller { allow: node.get("allow").map(|_| patterns("allow")), deny: patterns("deny"), node, path, admin, metrics }
+    Caller {
+        allow: node.get("allow").map(|_| patterns("allow")),
+        deny: patterns("deny"),
+        node,
+        path,
+        admin,
+        metrics,
+    }
 }
 
 fn check_key(caller: &Caller<'_>, lints: &mut Lints) {
-    let Some(node) = caller.node.get("key") else { return };
-    let Data::Scalar(Value::String(text)) = &node.data else { return };
+    let Some(node) = caller.node.get("key") else {
+        return;
+    };
+    let Data::Scalar(Value::String(text)) = &node.data else {
+        return;
+    };
     let path = format!("{}.key", caller.path);
     if !text.contains("${") {
         let message = "a key in plain text, readable for everyone with this file; write ${env:NAME}, or key_sha256: \
@@ -101,7 +146,12 @@ fn check_key(caller: &Caller<'_>, lints: &mut Lints) {
 }
 
 fn check_credentials(caller: &Caller<'_>, lints: &mut Lints) {
-    for (name, node) in caller.node.get("credentials").and_then(Node::entries).unwrap_or_default() {
+    for (name, node) in caller
+        .node
+        .get("credentials")
+        .and_then(Node::entries)
+        .unwrap_or_default()
+    {
         if let Data::Scalar(Value::String(text)) = &node.data
             && !text.contains("${")
         {
@@ -117,8 +167,11 @@ fn check_credentials(caller: &Caller<'_>, lints: &mut Lints) {
 mod tests {
     use super::super::testing::finding_lines;
 
-    const KEYS: &[(&str, &str)] =
-        &[("A", "a-key-0123456789abcdef"), ("B", "b-key-0123456789abcdef"), ("SHORT", "hunter2hunter2")];
+    const KEYS: &[(&str, &str)] = &[
+        ("A", "a-key-0123456789abcdef"),
+        ("B", "b-key-0123456789abcdef"),
+        ("SHORT", "hunter2hunter2"),
+    ];
 
     /// Findings for two tools, and these callers beside an operator.
     fn caller_findings(callers: &str) -> Vec<String> {
@@ -132,20 +185,32 @@ mod tests {
     #[test]
     fn usable_patterns_have_no_findings() {
         assert_eq!(
-            caller_findings("  - {name: a, key: \"${env:A}\", allow: [calc*], deny: ['delete_everything_*']}\n").len(),
+            caller_findings(
+                "  - {name: a, key: \"${env:A}\", allow: [calc*], deny: ['delete_everything_*']}\n"
+            )
+            .len(),
             1
         );
-        assert_eq!(caller_findings("  - {name: a, key: \"${env:A}\", allow: ['*'], deny: [current_*]}\n"), [""; 0]);
+        assert_eq!(
+            caller_findings("  - {name: a, key: \"${env:A}\", allow: ['*'], deny: [current_*]}\n"),
+            [""; 0]
+        );
     }
 
     #[test]
     fn callers_without_tools_are_warnings() {
         let nothing = "  - {name: a, key: \"${env:A}\", allow: [calc*], deny: ['*']}\n";
-        assert_eq!(caller_findings(nothing), ["warning unused-caller callers.1 6"]);
+        assert_eq!(
+            caller_findings(nothing),
+            ["warning unused-caller callers.1 6"]
+        );
         let misspelt = "  - {name: a, key: \"${env:A}\", allow: [calculater]}\n";
         assert_eq!(
             caller_findings(misspelt),
-            ["warning unused-caller callers.1 6", "warning idle-pattern callers.1.allow.0 6"]
+            [
+                "warning unused-caller callers.1 6",
+                "warning idle-pattern callers.1.allow.0 6"
+            ]
         );
     }
 
@@ -155,13 +220,19 @@ mod tests {
                     \"${env:A}\", allow: [calculator]}\n";
         assert_eq!(
             finding_lines(text, KEYS),
-            ["warning unreachable-tool tools.current_time 3", "hint no-admin callers 5"]
+            [
+                "warning unreachable-tool tools.current_time 3",
+                "hint no-admin callers 5"
+            ]
         );
     }
 
     #[test]
     fn weak_and_literal_keys_are_reported() {
-        assert_eq!(caller_findings("  - {name: a, key: \"${env:SHORT}\"}\n"), ["warning short-key callers.1.key 6"]);
+        assert_eq!(
+            caller_findings("  - {name: a, key: \"${env:SHORT}\"}\n"),
+            ["warning short-key callers.1.key 6"]
+        );
         assert_eq!(
             caller_findings("  - {name: a, key: a-key-0123456789abcdef}\n"),
             ["warning literal-secret callers.1.key 6"]

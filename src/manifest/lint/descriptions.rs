@@ -1,9 +1,10 @@
 //! Lint: descriptions, the only text that tells a model about a tool and its parameters.
 //!
-//! A description is vague if no word in it is specific. This is so for a placeholder, or for fewer than three words.
-//! It is also so if each word is part of the tool's name, a filler (`the`, `a`), or fits any tool (`handle`, `data`).
-//! One specific word is enough, so an ordinary sentence is never reported. Words are examined only in ASCII texts; of
-//! other texts only the length is checked.
+//! A description is vague if no word in it is specific. This is so for a placeholder, or for fewer
+//! than three words. It is also so if each word is part of the tool's name, a filler (`the`, `a`),
+//! or fits any tool (`handle`, `data`). One specific word is enough, so an ordinary sentence is
+//! never reported. Words are examined only in ASCII texts; of other texts only the length is
+//! checked.
 
 use std::collections::HashSet;
 
@@ -138,9 +139,12 @@ const GENERIC_PARAMETER_WORDS: [&str; 20] = [
     "its",
 ];
 
-/// Checks the description of a tool, if the manifest gives one. The loader has reported a missing or empty one.
+/// Checks the description of a tool, if the manifest gives one. The loader has reported a missing
+/// or empty one.
 pub(super) fn check_description(tool: &ParsedTool, entry_path: &str, lints: &mut Lints) {
-    let Some((location, text)) = description_of(&tool.entry) else { return };
+    let Some((location, text)) = description_of(&tool.entry) else {
+        return;
+    };
     let path = format!("{entry_path}.description");
     if text.trim().is_empty() {
         return;
@@ -153,9 +157,15 @@ pub(super) fn check_description(tool: &ParsedTool, entry_path: &str, lints: &mut
         let length = text.chars().count();
         if let Some(most) = provider.max_description_len().filter(|most| length > *most) {
             let name = provider.as_str();
-            let message =
-                format!("{length} characters; {name} refuses more than {most} for some models: move the rest");
-            lints.hint(Rule::LongDescription, location, path.clone(), message + " into the parameters' descriptions");
+            let message = format!(
+                "{length} characters; {name} refuses more than {most} for some models: move the rest"
+            );
+            lints.hint(
+                Rule::LongDescription,
+                location,
+                path.clone(),
+                message + " into the parameters' descriptions",
+            );
         }
     }
 }
@@ -163,15 +173,19 @@ pub(super) fn check_description(tool: &ParsedTool, entry_path: &str, lints: &mut
 /// Why a description is vague.
 fn vagueness(text: &str, name: &str) -> Option<&'static str> {
     let lower = text.trim().to_lowercase();
-    if PLACEHOLDERS.iter().any(|mark| lower.starts_with(mark)) || lower.chars().all(|c| !c.is_alphanumeric()) {
+    if PLACEHOLDERS.iter().any(|mark| lower.starts_with(mark))
+        || lower.chars().all(|c| !c.is_alphanumeric())
+    {
         return Some("a placeholder, not a description");
     }
     if !text.is_ascii() {
-        return (text.chars().count() < MIN_CHARACTERS).then_some("too short to tell a model anything");
+        return (text.chars().count() < MIN_CHARACTERS)
+            .then_some("too short to tell a model anything");
     }
     let (text_words, name_words) = (split_words(text), split_words(name));
     if text_words.iter().all(|word| {
-        name_words.iter().any(|part| have_same_stem(word, part)) || GENERIC_TOOL_WORDS.contains(&word.as_str())
+        name_words.iter().any(|part| have_same_stem(word, part))
+            || GENERIC_TOOL_WORDS.contains(&word.as_str())
     }) {
         return Some("says no more than the tool's name");
     }
@@ -181,16 +195,22 @@ fn vagueness(text: &str, name: &str) -> Option<&'static str> {
 /// Finds parameters without a description, or with a vague one.
 pub(super) fn check_parameters(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: &mut Lints) {
     let names = |wanted: fn(&ToolSchema<'_>, &Node) -> bool| -> HashSet<&str> {
-        let plain =
-            parts.iter().filter(|part| part.applicability == Applicability::Always && wanted(schema, part.node));
+        let plain = parts.iter().filter(|part| {
+            part.applicability == Applicability::Always && wanted(schema, part.node)
+        });
         plain.filter_map(|part| part.role.property()).collect()
     };
-    // A branch adds to another schema of the same parameter, so it need not repeat type and description.
-    let (described_elsewhere, typed_elsewhere) = (names(is_described), names(|_, node| is_typed(node)));
+    // A branch adds to another schema of the same parameter, so it need not repeat type and
+    // description.
+    let (described_elsewhere, typed_elsewhere) =
+        (names(is_described), names(|_, node| is_typed(node)));
     for part in parts {
-        let Some(name) = part.role.property() else { continue };
+        let Some(name) = part.role.property() else {
+            continue;
+        };
         // `false` forbids the parameter. The loader refuses anything but a map and `true`.
-        let is_schema = part.node.entries().is_some() || matches!(part.node.data, Data::Scalar(Value::Bool(true)));
+        let is_schema = part.node.entries().is_some()
+            || matches!(part.node.data, Data::Scalar(Value::Bool(true)));
         if part.applicability == Applicability::Condition || !is_schema {
             continue;
         }
@@ -198,41 +218,69 @@ pub(super) fn check_parameters(schema: &ToolSchema<'_>, parts: &[Part<'_>], lint
         let has_type = is_typed(part.node) || (is_branch && typed_elsewhere.contains(name));
         if !has_type {
             let message = "takes any value at all; write type: string, integer, number, boolean, array or object";
-            lints.warn(Rule::UntypedParameter, part.location, part.path.clone(), message);
+            lints.warn(
+                Rule::UntypedParameter,
+                part.location,
+                part.path.clone(),
+                message,
+            );
         }
         match description_of(part.node) {
             Some((location, text)) if !text.trim().is_empty() => {
                 if repeats_name(text, name) {
-                    let message = "says no more than the name; add the meaning, the unit or an example";
-                    lints.hint(Rule::RepeatedName, location, part.key_path(&["description"]), message);
+                    let message =
+                        "says no more than the name; add the meaning, the unit or an example";
+                    lints.hint(
+                        Rule::RepeatedName,
+                        location,
+                        part.key_path(&["description"]),
+                        message,
+                    );
                 }
             }
             // `true` cannot have a description, and its missing type was reported.
             _ if part.node.entries().is_none() => {}
-            _ if is_described(schema, part.node) || (is_branch && described_elsewhere.contains(name)) => {}
+            _ if is_described(schema, part.node)
+                || (is_branch && described_elsewhere.contains(name)) => {}
             _ => {
                 let message = "no description: a model has to guess what belongs here; write description: with the \
                                meaning, the unit or an example";
-                lints.warn(Rule::UndescribedParameter, part.location, part.path.clone(), message);
+                lints.warn(
+                    Rule::UndescribedParameter,
+                    part.location,
+                    part.path.clone(),
+                    message,
+                );
             }
         }
     }
 }
 
 fn description_of(node: &Node) -> Option<(&Location, &str)> {
-    let (key, value) = node.entries()?.iter().find(|(key, _)| key.text == "description")?;
+    let (key, value) = node
+        .entries()?
+        .iter()
+        .find(|(key, _)| key.text == "description")?;
     match &value.data {
         Data::Scalar(value) => Some((&key.location, value.as_str()?)),
         _ => None,
     }
 }
 
-/// Whether a parameter has a description. A constant needs none. The target of its reference or one of its
-/// alternatives may have it.
+/// Whether a parameter has a description. A constant needs none. The target of its reference or one
+/// of its alternatives may have it.
 fn is_described(schema: &ToolSchema<'_>, node: &Node) -> bool {
     let own = |node: &Node| description_of(node).is_some_and(|(_, text)| !text.trim().is_empty());
-    let forms = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|keyword| node.get(keyword));
-    let mut forms = forms.flat_map(|list| if let Data::List(items) = &list.data { items.as_slice() } else { &[] });
+    let forms = ["anyOf", "oneOf", "allOf"]
+        .into_iter()
+        .filter_map(|keyword| node.get(keyword));
+    let mut forms = forms.flat_map(|list| {
+        if let Data::List(items) = &list.data {
+            items.as_slice()
+        } else {
+            &[]
+        }
+    });
     let by_reference = || match (node.get("$ref"), schema.reference_target(node)) {
         (Some(_), Some(target)) => own(target),
         // Anchors and the like are not followed, so nothing is reported.
@@ -262,14 +310,17 @@ fn is_typed(node: &Node) -> bool {
         "items",
         "prefixItems",
     ];
-    TYPE_KEYWORDS.iter().any(|keyword| node.get(keyword).is_some())
+    TYPE_KEYWORDS
+        .iter()
+        .any(|keyword| node.get(keyword).is_some())
 }
 
 fn repeats_name(text: &str, name: &str) -> bool {
     let (text_words, name_words) = (split_words(text), split_words(name));
     text.is_ascii()
         && text_words.iter().all(|word| {
-            name_words.iter().any(|part| have_same_stem(word, part)) || GENERIC_PARAMETER_WORDS.contains(&word.as_str())
+            name_words.iter().any(|part| have_same_stem(word, part))
+                || GENERIC_PARAMETER_WORDS.contains(&word.as_str())
         })
 }
 
@@ -325,16 +376,28 @@ mod tests {
     #[test]
     fn plain_sentences_are_not_vague() {
         for (name, text) in [
-            ("get_weather", "Current weather for a city. Use for questions about weather now, not for forecasts."),
+            (
+                "get_weather",
+                "Current weather for a city. Use for questions about weather now, not for forecasts.",
+            ),
             ("delete_rows", "Deletes rows by id."),
             ("word_count", "Counts the words of a text."),
-            ("sort_lines", "Sorts the lines of a text and removes repeated ones."),
-            ("web_search", "Searches the web for recent events and figures."),
+            (
+                "sort_lines",
+                "Sorts the lines of a text and removes repeated ones.",
+            ),
+            (
+                "web_search",
+                "Searches the web for recent events and figures.",
+            ),
             ("todo_list", "Lists open todos of the current user."),
             ("x", "查询某个城市的当前天气"),
             ("x", "Søker i arkivet"),
             ("math_specialist", "Works out hard arithmetic step by step."),
-            ("top_customers", "The ten customers with the highest revenue in a year."),
+            (
+                "top_customers",
+                "The ten customers with the highest revenue in a year.",
+            ),
         ] {
             assert_eq!(vagueness(text, name), None, "{text}");
         }
@@ -342,10 +405,22 @@ mod tests {
 
     #[test]
     fn empty_vague_and_long_descriptions_are_reported() {
-        assert_eq!(tool_findings("    description: ' '\n"), ["error invalid description 5"]);
-        assert_eq!(tool_findings("    description: Does stuff\n"), ["warning vague-description description 5"]);
-        let long = format!("    description: Counts rows of customers. {}\n", "x".repeat(1100));
-        assert_eq!(tool_findings(&long), ["hint long-description description 5"]);
+        assert_eq!(
+            tool_findings("    description: ' '\n"),
+            ["error invalid description 5"]
+        );
+        assert_eq!(
+            tool_findings("    description: Does stuff\n"),
+            ["warning vague-description description 5"]
+        );
+        let long = format!(
+            "    description: Counts rows of customers. {}\n",
+            "x".repeat(1100)
+        );
+        assert_eq!(
+            tool_findings(&long),
+            ["hint long-description description 5"]
+        );
     }
 
     #[test]
@@ -369,14 +444,25 @@ mod tests {
 
     #[test]
     fn refused_schemas_get_no_lints() {
-        assert_eq!(tool_findings("    parameters: {city: string}\n"), ["error invalid parameters.city 6"]);
         assert_eq!(
-            tool_findings("    input_schema: {type: object, additionalProperties: false, properties: {a: false}}\n"),
+            tool_findings("    parameters: {city: string}\n"),
+            ["error invalid parameters.city 6"]
+        );
+        assert_eq!(
+            tool_findings(
+                "    input_schema: {type: object, additionalProperties: false, properties: {a: false}}\n"
+            ),
             [""; 0]
         );
         let anything = "    input_schema: {type: object, additionalProperties: false, properties: {a: true}}\n";
-        assert_eq!(tool_findings(anything), ["warning untyped-parameter input_schema.properties.a 6"]);
-        assert_eq!(tool_findings("    input_schema: text\n"), ["error invalid input_schema 6"]);
+        assert_eq!(
+            tool_findings(anything),
+            ["warning untyped-parameter input_schema.properties.a 6"]
+        );
+        assert_eq!(
+            tool_findings("    input_schema: text\n"),
+            ["error invalid input_schema 6"]
+        );
     }
 
     #[test]
@@ -387,6 +473,9 @@ mod tests {
             "if": {"properties": {"kind": {}}}, "then": {"properties": {"b": {"minLength": 2}}}}"##;
         assert_eq!(schema_findings(schema), [""; 0]);
         let undescribed = schema.replace(r#", "description": "City, country""#, "");
-        assert_eq!(schema_findings(&undescribed), ["warning undescribed-parameter properties.a"]);
+        assert_eq!(
+            schema_findings(&undescribed),
+            ["warning undescribed-parameter properties.a"]
+        );
     }
 }

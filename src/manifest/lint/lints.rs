@@ -17,7 +17,13 @@ impl Lints {
         path: impl Into<String>,
         message: impl Into<String>,
     ) {
-        self.push(Severity::Warning, rule, location, path.into(), message.into());
+        self.push(
+            Severity::Warning,
+            rule,
+            location,
+            path.into(),
+            message.into(),
+        );
     }
 
     pub(super) fn hint(
@@ -31,9 +37,22 @@ impl Lints {
     }
 
     /// Reports each finding once, even if several lints examine the same schema.
-    pub(super) fn push(&mut self, severity: Severity, rule: Rule, location: &Location, path: String, message: String) {
+    pub(super) fn push(
+        &mut self,
+        severity: Severity,
+        rule: Rule,
+        location: &Location,
+        path: String,
+        message: String,
+    ) {
         if self.1.insert((rule, path.clone(), message.clone())) {
-            self.0.push(Finding { location: location.clone(), path, message, severity, rule });
+            self.0.push(Finding {
+                location: location.clone(),
+                path,
+                message,
+                severity,
+                rule,
+            });
         }
     }
 

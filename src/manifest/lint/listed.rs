@@ -1,5 +1,6 @@
-//! Lints the tools that a source has listed: their names, descriptions and parameters, and what providers refuse. The
-//! rules are those for tools in a manifest. What only the author of a schema can decide is left out.
+//! Lints the tools that a source has listed: their names, descriptions and parameters, and what
+//! providers refuse. The rules are those for tools in a manifest. What only the author of a schema
+//! can decide is left out.
 
 use std::path::PathBuf;
 
@@ -14,11 +15,13 @@ use crate::manifest::node::{Key, Node};
 use crate::manifest::rule::Rule;
 use crate::tools::Tool;
 
-/// The most findings of one source that are kept. A hundred are enough to see what its author has to change.
+/// The most findings of one source that are kept. A hundred are enough to see what its author has
+/// to change.
 const MAX_FINDINGS: usize = 100;
 
-/// The largest schema that is examined, and the most of one source, as bytes of JSON. Another party may have written
-/// them, and the time for a schema with many references grows faster than its size.
+/// The largest schema that is examined, and the most of one source, as bytes of JSON. Another party
+/// may have written them, and the time for a schema with many references grows faster than its
+/// size.
 const MAX_SCHEMA_BYTES: usize = 64 << 10;
 const MAX_SOURCE_BYTES: usize = 4 << 20;
 /// The longest name in a schema that is examined. The path of each part repeats the names above it.
@@ -51,18 +54,30 @@ pub struct ListedFindings {
 /// Finds names, descriptions and parameters that mislead a model, or that a provider refuses.
 pub fn lint_listed_tools<'t>(tools: impl Iterator<Item = &'t Tool>) -> ListedFindings {
     let mut bytes_left = MAX_SOURCE_BYTES;
-    let parsed: Vec<ParsedTool> = tools.map(|tool| parse_tool(tool, &mut bytes_left)).collect();
+    let parsed: Vec<ParsedTool> = tools
+        .map(|tool| parse_tool(tool, &mut bytes_left))
+        .collect();
     let mut found = Found::default();
     for tool in &parsed {
         let mut lints = Lints::default();
         lint_tool(tool, &mut lints);
-        lints.into_findings().into_iter().for_each(|finding| found.add(&tool.key.text, finding));
+        lints
+            .into_findings()
+            .into_iter()
+            .for_each(|finding| found.add(&tool.key.text, finding));
     }
     // The lint of names compares all tools, so the path tells whose finding it is.
     let mut lints = Lints::default();
     provider_refusals::check_tool_names(&parsed, NameMatching::default(), &mut lints);
-    lints.into_findings().into_iter().for_each(|finding| found.add(&finding.path.clone(), finding));
-    let Found { mut shown, hints, warnings } = found;
+    lints
+        .into_findings()
+        .into_iter()
+        .for_each(|finding| found.add(&finding.path.clone(), finding));
+    let Found {
+        mut shown,
+        hints,
+        warnings,
+    } = found;
     shown.extend(hints);
     shown.truncate(MAX_FINDINGS);
     ListedFindings { shown, warnings }
@@ -78,15 +93,34 @@ struct Found {
 
 impl Found {
     fn add(&mut self, tool: &str, finding: Finding) {
-        let Finding { path, message, severity, rule, .. } = finding;
+        let Finding {
+            path,
+            message,
+            severity,
+            rule,
+            ..
+        } = finding;
         let is_hint = severity == Severity::Hint;
         self.warnings += usize::from(!is_hint);
-        let list = if is_hint { &mut self.hints } else { &mut self.shown };
+        let list = if is_hint {
+            &mut self.hints
+        } else {
+            &mut self.shown
+        };
         if list.len() < MAX_FINDINGS {
-            let part = path.strip_prefix(tool).and_then(|rest| rest.strip_prefix('.'));
-            let message = part.map(|part| format!("{part}: {message}")).unwrap_or(message);
+            let part = path
+                .strip_prefix(tool)
+                .and_then(|rest| rest.strip_prefix('.'));
+            let message = part
+                .map(|part| format!("{part}: {message}"))
+                .unwrap_or(message);
             let message = message.chars().take(MAX_MESSAGE_CHARS).collect();
-            list.push(ListedFinding { tool: tool.to_owned(), rule, message, is_hint });
+            list.push(ListedFinding {
+                tool: tool.to_owned(),
+                rule,
+                message,
+                is_hint,
+            });
         }
     }
 }
@@ -104,7 +138,10 @@ fn parse_tool(tool: &Tool, bytes_left: &mut usize) -> ParsedTool {
     let location = Location::from_pointer("");
     ParsedTool {
         entry: Node::from_foreign_json(&entry, &location),
-        key: Key { text: name.clone(), location },
+        key: Key {
+            text: name.clone(),
+            location,
+        },
         path: name,
         tool: Some(tool.clone()),
         base: PathBuf::new(),
@@ -113,9 +150,9 @@ fn parse_tool(tool: &Tool, bytes_left: &mut usize) -> ParsedTool {
 
 fn has_short_names(schema: &Value) -> bool {
     match schema {
-        Value::Object(members) => {
-            members.iter().all(|(name, member)| name.len() <= MAX_NAME_BYTES && has_short_names(member))
-        }
+        Value::Object(members) => members
+            .iter()
+            .all(|(name, member)| name.len() <= MAX_NAME_BYTES && has_short_names(member)),
         Value::Array(items) => items.iter().all(has_short_names),
         _ => true,
     }
@@ -126,7 +163,12 @@ fn lint_tool(tool: &ParsedTool, lints: &mut Lints) {
     if tool.tool.as_ref().is_some_and(is_missing) {
         let message = "no description: a model cannot know what the tool does; describe it at its source, or write \
                        description: below tools: of the source";
-        lints.warn(Rule::MissingDescription, &tool.key.location, format!("{}.description", tool.path), message);
+        lints.warn(
+            Rule::MissingDescription,
+            &tool.key.location,
+            format!("{}.description", tool.path),
+            message,
+        );
     }
     descriptions::check_description(tool, &tool.path, lints);
     for schema in ToolSchema::from_entry(&tool.entry, &tool.path) {
@@ -142,12 +184,21 @@ mod tests {
     use super::*;
 
     fn listed(name: &str, description: &str, schema: Value) -> Tool {
-        Tool::new(name, description).input_schema(schema).call_blocking(|_, _| Ok("done"))
+        Tool::new(name, description)
+            .input_schema(schema)
+            .call_blocking(|_, _| Ok("done"))
     }
 
     fn lines(tools: &[Tool]) -> Vec<String> {
         let found = lint_listed_tools(tools.iter());
-        assert_eq!(found.warnings, found.shown.iter().filter(|finding| !finding.is_hint).count());
+        assert_eq!(
+            found.warnings,
+            found
+                .shown
+                .iter()
+                .filter(|finding| !finding.is_hint)
+                .count()
+        );
         let line = |finding: &ListedFinding| {
             let part = finding.message.split(": ").next().unwrap_or_default();
             let hint = if finding.is_hint { " hint" } else { "" };
@@ -174,24 +225,41 @@ mod tests {
     fn provider_limits_are_found() {
         let text = "Finds the orders of a customer.";
         let property = json!({"type": "string", "description": "Id of the customer, e.g. c-17"});
-        let schema = json!({"type": "object", "properties": {"filter[id]": property}, "anyOf": [{}]});
-        let found = lines(&[listed("s_orders.find", text, schema), listed("s_fine", text, json!({"type": "object"}))]);
+        let schema =
+            json!({"type": "object", "properties": {"filter[id]": property}, "anyOf": [{}]});
+        let found = lines(&[
+            listed("s_orders.find", text, schema),
+            listed("s_fine", text, json!({"type": "object"})),
+        ]);
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(
-            found[0].starts_with("s_orders.find refused-parameter input_schema.properties.filter[id]"),
+            found[0]
+                .starts_with("s_orders.find refused-parameter input_schema.properties.filter[id]"),
             "{found:?}"
         );
-        assert!(found[1].starts_with("s_orders.find refused-schema input_schema.anyOf"), "{found:?}");
-        assert!(found[2].starts_with("s_orders.find refused-name") && found[2].ends_with("hint"), "{found:?}");
+        assert!(
+            found[1].starts_with("s_orders.find refused-schema input_schema.anyOf"),
+            "{found:?}"
+        );
+        assert!(
+            found[2].starts_with("s_orders.find refused-name") && found[2].ends_with("hint"),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn large_schemas_are_not_examined() {
-        let many: Value = (0..10_000).map(|at| (format!("p{at}"), json!({}))).collect::<serde_json::Map<_, _>>().into();
+        let many: Value = (0..10_000)
+            .map(|at| (format!("p{at}"), json!({})))
+            .collect::<serde_json::Map<_, _>>()
+            .into();
         let long = json!({"x".repeat(MAX_NAME_BYTES + 1): {}});
         for properties in [many, long] {
-            let tool =
-                listed("t", "Finds the orders of a customer.", json!({"type": "object", "properties": properties}));
+            let tool = listed(
+                "t",
+                "Finds the orders of a customer.",
+                json!({"type": "object", "properties": properties}),
+            );
             assert_eq!(lines(&[tool]), [""; 0]);
         }
     }
@@ -199,7 +267,9 @@ mod tests {
     #[test]
     fn findings_are_bounded() {
         let schema = json!({"type": "object", "properties": {"a": {}}});
-        let tools: Vec<Tool> = (0..200).map(|at| listed(&format!("t{at}"), "todo", schema.clone())).collect();
+        let tools: Vec<Tool> = (0..200)
+            .map(|at| listed(&format!("t{at}"), "todo", schema.clone()))
+            .collect();
         let found = lint_listed_tools(tools.iter());
         assert_eq!((found.shown.len(), found.warnings), (MAX_FINDINGS, 600));
     }

@@ -1,10 +1,10 @@
-//! Lints: find settings in a manifest that are probably not intended. Each file covers one idea. Each finding has its
-//! position and a correction.
+//! Lints: find settings in a manifest that are probably not intended. Each file covers one idea.
+//! Each finding has its position and a correction.
 //!
-//! A **warning** is a fault for every user of the tools: a model is misled, a setting has no effect, a value can
-//! never be given, or an API refuses a definition. A **hint** may be intended: it depends on the provider, on taste,
-//! or on facts that only the operator knows. Lints do not repeat findings of loading. They read the text as written,
-//! so no secret gets into a message.
+//! A **warning** is a fault for every user of the tools: a model is misled, a setting has no
+//! effect, a value can never be given, or an API refuses a definition. A **hint** may be intended:
+//! it depends on the provider, on taste, or on facts that only the operator knows. Lints do not
+//! repeat findings of loading. They read the text as written, so no secret gets into a message.
 
 mod addresses;
 mod agents;
@@ -36,8 +36,8 @@ use super::load::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool
 use super::references::ManifestInput;
 use crate::call::NameMatching;
 
-/// All findings of the lints. `matching` is the setting for other spellings of names. `listen` is the listen address,
-/// as far as the manifest gives it.
+/// All findings of the lints. `matching` is the setting for other spellings of names. `listen` is
+/// the listen address, as far as the manifest gives it.
 pub(super) fn run_lints(
     parsed: &ParsedManifest,
     matching: NameMatching,
@@ -50,7 +50,13 @@ pub(super) fn run_lints(
         lint_tool(tool, input, &mut lints);
     }
     names::check_names(&parsed.tools, &mut lints);
-    for ParsedSource { section, name, entry, base } in &parsed.sources {
+    for ParsedSource {
+        section,
+        name,
+        entry,
+        base,
+    } in &parsed.sources
+    {
         let entry_path = join_path(section, std::slice::from_ref(name));
         secrets::check_short_values(entry, &entry_path, base, input, &mut lints);
         secrets::check_source_literals(entry, &entry_path, &mut lints);

@@ -1,4 +1,5 @@
-//! Lint: open objects and arrays. Keys or items that a model invents or misspells would reach the tool unnoticed.
+//! Lint: open objects and arrays. Keys or items that a model invents or misspells would reach the
+//! tool unnoticed.
 
 use super::Lints;
 use super::schema_parts::{Applicability, Part, Role};
@@ -23,11 +24,22 @@ const OBJECT_KEYWORDS: [&str; 14] = [
 ];
 
 /// With any of these keywords, the schema restricts the array's items.
-const ARRAY_KEYWORDS: [&str; 10] =
-    ["items", "prefixItems", "contains", "$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "enum", "const"];
+const ARRAY_KEYWORDS: [&str; 10] = [
+    "items",
+    "prefixItems",
+    "contains",
+    "$ref",
+    "$dynamicRef",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "enum",
+    "const",
+];
 
-/// Checks objects and arrays. The root must decide about unknown names. An inner object must restrict its keys in
-/// some way. An explicit `additionalProperties: true` shows that an open object is intended.
+/// Checks objects and arrays. The root must decide about unknown names. An inner object must
+/// restrict its keys in some way. An explicit `additionalProperties: true` shows that an open
+/// object is intended.
 pub(super) fn check_objects(parts: &[Part<'_>], lints: &mut Lints) {
     for part in parts.iter().filter(|part| part.node.entries().is_some()) {
         if part.applicability == Applicability::Always
@@ -60,12 +72,18 @@ mod tests {
 
     #[test]
     fn open_roots_are_warnings() {
-        assert_eq!(schema_findings(r#"{"type": "object"}"#), ["warning open-object input_schema"]);
+        assert_eq!(
+            schema_findings(r#"{"type": "object"}"#),
+            ["warning open-object input_schema"]
+        );
         for closed in ["false", "true", r#"{"type": "string"}"#] {
             let schema = format!(r#"{{"type": "object", "additionalProperties": {closed}}}"#);
             assert_eq!(schema_findings(&schema), [""; 0], "{closed}");
         }
-        assert_eq!(schema_findings(r#"{"type": "object", "unevaluatedProperties": false}"#), [""; 0]);
+        assert_eq!(
+            schema_findings(r#"{"type": "object", "unevaluatedProperties": false}"#),
+            [""; 0]
+        );
     }
 
     #[test]
@@ -75,14 +93,23 @@ mod tests {
              type: object\n        description: Text by name of a row\n        additionalProperties: {type: string}\n      \
              list:\n        type: array\n        description: Rows to count\n        items: {type: object}\n",
         );
-        assert_eq!(found, ["warning open-object parameters.options 7", "warning open-object parameters.list.items 15"]);
+        assert_eq!(
+            found,
+            [
+                "warning open-object parameters.options 7",
+                "warning open-object parameters.list.items 15"
+            ]
+        );
     }
 
     #[test]
     fn arrays_of_anything_are_warnings() {
-        let found = tool_findings("    parameters: {ids: {type: array, description: Rows to count}}\n");
+        let found =
+            tool_findings("    parameters: {ids: {type: array, description: Rows to count}}\n");
         assert_eq!(found, ["warning open-object parameters.ids 6"]);
-        let found = tool_findings("    parameters: {ids: {type: array, description: Rows to count, items: {}}}\n");
+        let found = tool_findings(
+            "    parameters: {ids: {type: array, description: Rows to count, items: {}}}\n",
+        );
         assert_eq!(found, [""; 0]);
     }
 }

@@ -1,5 +1,5 @@
-//! Lint: URLs of tools, models and MCP servers that lead to this service itself. While it runs, requests to its own
-//! port are refused.
+//! Lint: URLs of tools, models and MCP servers that lead to this service itself. While it runs,
+//! requests to its own port are refused.
 
 use serde_json::Value;
 use url::Url;
@@ -14,33 +14,70 @@ use crate::tools::http::points_to_this_machine;
 
 /// Checks every URL that is written in full.
 pub(super) fn check_own_address(parsed: &ParsedManifest, listen: &str, lints: &mut Lints) {
-    let port = listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
-    let Some(port) = port.filter(|port| *port != 0) else { return };
-    let mut check = |entry: &Node, entry_path: &str, keys: &[&str], is_known: &dyn Fn(&Url) -> bool| {
+    let port = listen
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse::<u16>().ok());
+    let Some(port) = port.filter(|port| *port != 0) else {
+        return;
+    };
+    let mut check = |entry: &Node,
+                     entry_path: &str,
+                     keys: &[&str],
+                     is_known: &dyn Fn(&Url) -> bool| {
         let node = keys.iter().try_fold(entry, |node, key| node.get(key));
-        let Some(Node { data: Data::Scalar(Value::String(text)), location }) = node else { return };
+        let Some(Node {
+            data: Data::Scalar(Value::String(text)),
+            location,
+        }) = node
+        else {
+            return;
+        };
         let Ok(url) = Url::parse(text) else { return };
-        if url.port_or_known_default() == Some(port) && points_to_this_machine(&url) && !is_known(&url) {
+        if url.port_or_known_default() == Some(port)
+            && points_to_this_machine(&url)
+            && !is_known(&url)
+        {
             let message = format!(
                 "is a URL of this service itself, which listens at {listen} unless --listen is given and refuses \
                  requests of its own tools; write the URL of another service"
             );
-            let path = join_path(entry_path, &keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
+            let path = join_path(
+                entry_path,
+                &keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>(),
+            );
             lints.warn(Rule::OwnAddress, location, path, message);
         }
     };
     for tool in &parsed.tools {
         // Without `allow_private`, loading has already reported an address of this machine.
-        let allows_private = tool.entry.get("request").and_then(|request| request.get("allow_private"));
+        let allows_private = tool
+            .entry
+            .get("request")
+            .and_then(|request| request.get("allow_private"));
         let is_open = allows_private.is_some_and(|node| node.to_json() == Value::Bool(true));
-        let is_name = |url: &Url| url.domain().is_some_and(|name| !name.trim_end_matches('.').ends_with("localhost"));
-        check(&tool.entry, &tool.path, &["request", "url"], &|url| !is_open && !is_name(url));
+        let is_name = |url: &Url| {
+            url.domain()
+                .is_some_and(|name| !name.trim_end_matches('.').ends_with("localhost"))
+        };
+        check(&tool.entry, &tool.path, &["request", "url"], &|url| {
+            !is_open && !is_name(url)
+        });
         check(&tool.entry, &tool.path, &["model", "base_url"], &|_| false);
     }
-    let is_written = parsed.root.as_ref().and_then(|root| root.get("server")?.get("listen")).is_some();
-    for source in parsed.sources.iter().filter(|source| source.section == MCP_SERVERS) {
+    let is_written = parsed
+        .root
+        .as_ref()
+        .and_then(|root| root.get("server")?.get("listen"))
+        .is_some();
+    for source in parsed
+        .sources
+        .iter()
+        .filter(|source| source.section == MCP_SERVERS)
+    {
         let entry_path = join_path(MCP_SERVERS, std::slice::from_ref(&source.name));
-        check(&source.entry, &entry_path, &["url"], &|url| is_written && is_own_mcp_url(url, listen));
+        check(&source.entry, &entry_path, &["url"], &|url| {
+            is_written && is_own_mcp_url(url, listen)
+        });
     }
 }
 
@@ -71,30 +108,64 @@ mod tests {
             "warning own-address mcp_servers.s.url 6",
         ];
         let listen = "server: {listen: '127.0.0.1:7412'}\n";
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        for url in
-            ["http://127.0.0.1:7412", "http://localhost:7412", "https://[::1]:7412", &format!("http://{host}:7412")]
-        {
-            assert_eq!(findings_for_url(listen, url, ", allow_private: true"), all, "{url}");
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        for url in [
+            "http://127.0.0.1:7412",
+            "http://localhost:7412",
+            "https://[::1]:7412",
+            &format!("http://{host}:7412"),
+        ] {
+            assert_eq!(
+                findings_for_url(listen, url, ", allow_private: true"),
+                all,
+                "{url}"
+            );
         }
         // Loading reports that the tool may not reach the address.
-        assert_eq!(findings_for_url(listen, "http://127.0.0.1:7412", ""), all[1..]);
-        for url in ["http://127.0.0.1:7413", "http://198.51.100.1:7412", "http://crib.example:7412"] {
-            assert_eq!(findings_for_url(listen, url, ", allow_private: true"), [""; 0], "{url}");
+        assert_eq!(
+            findings_for_url(listen, "http://127.0.0.1:7412", ""),
+            all[1..]
+        );
+        for url in [
+            "http://127.0.0.1:7413",
+            "http://198.51.100.1:7412",
+            "http://crib.example:7412",
+        ] {
+            assert_eq!(
+                findings_for_url(listen, url, ", allow_private: true"),
+                [""; 0],
+                "{url}"
+            );
         }
         assert_eq!(
-            findings_for_url("server: {listen: '127.0.0.1:0'}\n", "http://127.0.0.1:7411", ", allow_private: true"),
+            findings_for_url(
+                "server: {listen: '127.0.0.1:0'}\n",
+                "http://127.0.0.1:7411",
+                ", allow_private: true"
+            ),
             [""; 0]
         );
         // The default listen address.
-        assert_eq!(findings_for_url("", "http://127.0.0.1:7411", ", allow_private: true").len(), 3);
+        assert_eq!(
+            findings_for_url("", "http://127.0.0.1:7411", ", allow_private: true").len(),
+            3
+        );
     }
 
     #[test]
     fn own_mcp_route_is_reported_once() {
         let server = "mcp_servers:\n  s: {url: 'http://127.0.0.1:7411/mcp'}\n";
-        assert_eq!(own_address_findings(server), ["warning own-address mcp_servers.s.url 2"]);
+        assert_eq!(
+            own_address_findings(server),
+            ["warning own-address mcp_servers.s.url 2"]
+        );
         let listen = "server: {listen: '127.0.0.1:7411'}\n";
-        assert_eq!(own_address_findings(&format!("{listen}{server}")), ["error invalid mcp_servers.s.url 3"]);
+        assert_eq!(
+            own_address_findings(&format!("{listen}{server}")),
+            ["error invalid mcp_servers.s.url 3"]
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Lint: policies whose parts do not fit together. Findings of loading about `retry` and `cache` without effect are
-//! not repeated.
+//! Lint: policies whose parts do not fit together. Findings of loading about `retry` and `cache`
+//! without effect are not repeated.
 
 use std::time::Duration;
 
@@ -18,25 +18,43 @@ pub(super) fn check_tool_policy(parsed: &ParsedTool, entry_path: &str, lints: &m
     let Some(tool) = &parsed.tool else { return };
     let policy = &tool.policy;
     if let (Some((location, _)), Some(deadline)) = (find_key(entry, "retry"), policy.deadline) {
-        let attempts_in_time =
-            u32::try_from(deadline.as_nanos().div_ceil(policy.timeout.as_nanos().max(1))).unwrap_or(u32::MAX);
+        let attempts_in_time = u32::try_from(
+            deadline
+                .as_nanos()
+                .div_ceil(policy.timeout.as_nanos().max(1)),
+        )
+        .unwrap_or(u32::MAX);
         if policy.max_attempts() > attempts_in_time {
-            let (attempts, deadline, timeout) =
-                (policy.max_attempts(), format_time(deadline), format_time(policy.timeout));
+            let (attempts, deadline, timeout) = (
+                policy.max_attempts(),
+                format_time(deadline),
+                format_time(policy.timeout),
+            );
             let message = format!(
                 "{attempts} attempts of {timeout} do not fit into the deadline of {deadline}: if each attempt times \
                  out, there are {attempts_in_time}; shorten timeout, or lengthen deadline"
             );
-            lints.hint(Rule::CrowdedDeadline, location, format!("{entry_path}.retry"), message);
+            lints.hint(
+                Rule::CrowdedDeadline,
+                location,
+                format!("{entry_path}.retry"),
+                message,
+            );
         }
     }
     // A built-in decides itself whether its results can be cached. A disabled tool has no results.
     let may_cache = policy.effect == Effect::Read && tool.kind != Kind::Native && policy.enabled;
     if may_cache && policy.cache.is_none() {
-        let location = find_key(entry, "effect").map_or(&parsed.key.location, |(location, _)| location);
+        let location =
+            find_key(entry, "effect").map_or(&parsed.key.location, |(location, _)| location);
         let message = "results are not cached; if a result stays valid for a while, cache: {ttl: 5m} saves further \
                        calls";
-        lints.hint(Rule::UncachedRead, location, format!("{entry_path}.effect"), message);
+        lints.hint(
+            Rule::UncachedRead,
+            location,
+            format!("{entry_path}.effect"),
+            message,
+        );
     }
 }
 
@@ -50,7 +68,8 @@ pub(super) fn check_default_policy(root: &Node, lints: &mut Lints) {
 /// Checks what the entry alone shows.
 fn check_policy_keys(entry: &Node, entry_path: &str, lints: &mut Lints) {
     limits::check_limits(entry, entry_path, false, lints);
-    if let (Some((location, timeout)), Some((_, deadline))) = (find_key(entry, "timeout"), find_key(entry, "deadline"))
+    if let (Some((location, timeout)), Some((_, deadline))) =
+        (find_key(entry, "timeout"), find_key(entry, "deadline"))
         && let (Some(timeout), Some(deadline)) = (parse_time(timeout), parse_time(deadline))
         && timeout > deadline
         && !deadline.is_zero()
@@ -59,35 +78,61 @@ fn check_policy_keys(entry: &Node, entry_path: &str, lints: &mut Lints) {
         let message = format!(
             "has no effect: the deadline of {deadline} ends the call before {timeout}; write less than {deadline}"
         );
-        lints.warn(Rule::Ineffective, location, format!("{entry_path}.timeout"), message);
+        lints.warn(
+            Rule::Ineffective,
+            location,
+            format!("{entry_path}.timeout"),
+            message,
+        );
     }
     // `cache: 0s` is the short form.
     let ttl = |cache| find_key(cache, "ttl").or_else(|| find_key(entry, "cache"));
     if let Some((location, ttl)) = entry.get("cache").and_then(ttl)
         && parse_time(ttl).is_some_and(|ttl| ttl.is_zero())
     {
-        let message = "has no effect: a ttl of zero caches nothing; write e.g. 5m, or leave cache out";
-        lints.warn(Rule::Ineffective, location, format!("{entry_path}.cache.ttl"), message);
+        let message =
+            "has no effect: a ttl of zero caches nothing; write e.g. 5m, or leave cache out";
+        lints.warn(
+            Rule::Ineffective,
+            location,
+            format!("{entry_path}.cache.ttl"),
+            message,
+        );
     }
     if let Some(concurrency) = entry.get("concurrency")
         && let Some((location, _)) = find_key(concurrency, "wait")
-        && concurrency.get("queue").is_some_and(|queue| queue.to_json() == 0)
+        && concurrency
+            .get("queue")
+            .is_some_and(|queue| queue.to_json() == 0)
     {
         let message = "has no effect: with queue: 0 no call waits; leave wait out, or raise queue";
-        lints.warn(Rule::Ineffective, location, format!("{entry_path}.concurrency.wait"), message);
+        lints.warn(
+            Rule::Ineffective,
+            location,
+            format!("{entry_path}.concurrency.wait"),
+            message,
+        );
     }
 }
 
 fn find_key<'a>(entry: &'a Node, name: &str) -> Option<(&'a Location, &'a Node)> {
-    entry.entries()?.iter().find(|(key, _)| key.text == name).map(|(key, node)| (&key.location, node))
+    entry
+        .entries()?
+        .iter()
+        .find(|(key, _)| key.text == name)
+        .map(|(key, node)| (&key.location, node))
 }
 
 fn parse_time(node: &Node) -> Option<Duration> {
-    HumanDuration::parse(node.to_json().as_str()?).ok().map(|time| time.0)
+    HumanDuration::parse(node.to_json().as_str()?)
+        .ok()
+        .map(|time| time.0)
 }
 
 fn format_time(time: Duration) -> String {
-    humantime::format_duration(time).to_string().replace(' ', "")
+    humantime::format_duration(time)
+        .to_string()
+        .replace(' ', "")
 }
 
 #[cfg(test)]
@@ -96,17 +141,35 @@ mod tests {
 
     #[test]
     fn uncached_read_tools_are_hints() {
-        assert_eq!(tool_findings("    effect: read\n"), ["hint uncached-read effect 6"]);
-        assert_eq!(tool_findings("    effect: read\n    cache: {ttl: 5m}\n"), [""; 0]);
+        assert_eq!(
+            tool_findings("    effect: read\n"),
+            ["hint uncached-read effect 6"]
+        );
+        assert_eq!(
+            tool_findings("    effect: read\n    cache: {ttl: 5m}\n"),
+            [""; 0]
+        );
         assert_eq!(tool_findings("    effect: idempotent\n"), [""; 0]);
-        assert_eq!(finding_lines("tools:\n  calculator: {kind: native}\n", &[]), [""; 0]);
-        assert_eq!(finding_lines("tools:\n  current_time: {kind: native}\n", &[]), [""; 0]);
+        assert_eq!(
+            finding_lines("tools:\n  calculator: {kind: native}\n", &[]),
+            [""; 0]
+        );
+        assert_eq!(
+            finding_lines("tools:\n  current_time: {kind: native}\n", &[]),
+            [""; 0]
+        );
     }
 
     #[test]
     fn timeouts_must_fit_the_deadline() {
-        assert_eq!(tool_findings("    timeout: 30s\n    deadline: 10s\n"), ["warning ineffective timeout 6"]);
-        assert_eq!(tool_findings("    timeout: 10s\n    deadline: 25s\n"), [""; 0]);
+        assert_eq!(
+            tool_findings("    timeout: 30s\n    deadline: 10s\n"),
+            ["warning ineffective timeout 6"]
+        );
+        assert_eq!(
+            tool_findings("    timeout: 10s\n    deadline: 25s\n"),
+            [""; 0]
+        );
         let retry = |deadline: &str| {
             tool_findings(&format!(
                 "    effect: idempotent\n    timeout: 10s\n    deadline: {deadline}\n    retry: {{attempts: 3}}\n"
@@ -118,7 +181,10 @@ mod tests {
 
     #[test]
     fn settings_without_effect_are_warnings() {
-        assert_eq!(tool_findings("    effect: read\n    cache: {ttl: 0s}\n"), ["warning ineffective cache.ttl 7"]);
+        assert_eq!(
+            tool_findings("    effect: read\n    cache: {ttl: 0s}\n"),
+            ["warning ineffective cache.ttl 7"]
+        );
         assert_eq!(
             tool_findings("    concurrency: {queue: 0, wait: 1s}\n"),
             ["warning ineffective concurrency.wait 6"]
@@ -134,7 +200,11 @@ mod tests {
             ["warning ineffective tools.read_cache.cache 4"],
             "it reads what is stored"
         );
-        let defaults = "defaults:\n  timeout: 2m\n  deadline: 1m\ntools:\n  calculator: {kind: native}\n";
-        assert_eq!(finding_lines(defaults, &[]), ["warning ineffective defaults.timeout 2"]);
+        let defaults =
+            "defaults:\n  timeout: 2m\n  deadline: 1m\ntools:\n  calculator: {kind: native}\n";
+        assert_eq!(
+            finding_lines(defaults, &[]),
+            ["warning ineffective defaults.timeout 2"]
+        );
     }
 }

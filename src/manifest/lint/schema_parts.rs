@@ -30,11 +30,18 @@ const SCHEMA_KEYWORDS: [&str; 12] = [
 /// Keywords with a list of schemas.
 const SCHEMA_LIST_KEYWORDS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
 /// Keywords with schemas by name.
-const SCHEMA_MAP_KEYWORDS: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+const SCHEMA_MAP_KEYWORDS: [&str; 5] = [
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "dependentSchemas",
+];
 
 /// A tool's schema as written in the manifest.
 pub(super) struct ToolSchema<'a> {
-    /// The value of the key. In the shorthand it is a map of parameters, otherwise the schema's root.
+    /// The value of the key. In the shorthand it is a map of parameters, otherwise the schema's
+    /// root.
     pub(super) node: &'a Node,
     /// The path of the key.
     pub(super) path: String,
@@ -80,17 +87,31 @@ pub(super) struct Part<'a> {
 impl<'a> Role<'a> {
     /// The property's name.
     pub(super) fn property(self) -> Option<&'a str> {
-        if let Self::Property(name) = self { Some(name) } else { None }
+        if let Self::Property(name) = self {
+            Some(name)
+        } else {
+            None
+        }
     }
 }
 
 impl<'a> ToolSchema<'a> {
     /// The schemas of an entry whose path is `entry_path`.
     pub(super) fn from_entry(entry: &'a Node, entry_path: &str) -> Vec<Self> {
-        let keys = [("parameters", true, true), ("input_schema", false, true), ("output_schema", false, false)];
+        let keys = [
+            ("parameters", true, true),
+            ("input_schema", false, true),
+            ("output_schema", false, false),
+        ];
         let schema = |(name, shorthand, input): (&str, bool, bool)| {
             let (key, node) = entry.entries()?.iter().find(|(key, _)| key.text == name)?;
-            Some(Self { node, path: join_path(entry_path, &[name.into()]), location: &key.location, shorthand, input })
+            Some(Self {
+                node,
+                path: join_path(entry_path, &[name.into()]),
+                location: &key.location,
+                shorthand,
+                input,
+            })
         };
         keys.into_iter().filter_map(schema).collect()
     }
@@ -142,7 +163,9 @@ impl<'a> ToolSchema<'a> {
         let mut found = None;
         let mut at = part;
         for _ in 0..MAX_REFERENCE_CHAIN {
-            let Some(Data::Scalar(reference)) = at.get("$ref").map(|node| &node.data) else { break };
+            let Some(Data::Scalar(reference)) = at.get("$ref").map(|node| &node.data) else {
+                break;
+            };
             let pointer = reference.as_str()?.strip_prefix('#')?;
             let skip = usize::from(self.shorthand);
             let mut node = self.node;
@@ -172,7 +195,11 @@ impl<'a> Part<'a> {
 
     /// A keyword with the position of its key.
     pub(super) fn keyword(&self, name: &str) -> Option<(&'a Location, &'a Node)> {
-        let (key, node) = self.node.entries()?.iter().find(|(key, _)| key.text == name)?;
+        let (key, node) = self
+            .node
+            .entries()?
+            .iter()
+            .find(|(key, _)| key.text == name)?;
         Some((&key.location, node))
     }
 
@@ -189,38 +216,76 @@ impl<'a> Part<'a> {
             _ => None,
         };
         match self.get("type") {
-            Some(Node { data: Data::List(items), .. }) => items.iter().filter_map(word).collect(),
+            Some(Node {
+                data: Data::List(items),
+                ..
+            }) => items.iter().filter_map(word).collect(),
             Some(node) => word(node).into_iter().collect(),
             None => Vec::new(),
         }
     }
 
     fn push_children(&self, open: &mut Vec<Part<'a>>) {
-        let mut push = |node: &'a Node, location: &'a Location, path: String, role, standing: Applicability| {
+        let mut push = |node: &'a Node,
+                        location: &'a Location,
+                        path: String,
+                        role,
+                        standing: Applicability| {
             let standing = standing.max(self.applicability);
-            open.push(Part { node, location, path, role, applicability: standing, depth: self.depth + 1 });
+            open.push(Part {
+                node,
+                location,
+                path,
+                role,
+                applicability: standing,
+                depth: self.depth + 1,
+            });
         };
         for (key, node) in self.node.entries().unwrap_or_default() {
             let name = key.text.as_str();
             let standing = match name {
                 "not" | "if" | "contains" | "propertyNames" => Applicability::Condition,
-                "allOf" | "anyOf" | "oneOf" | "then" | "else" | "dependentSchemas" => Applicability::Alternative,
+                "allOf" | "anyOf" | "oneOf" | "then" | "else" | "dependentSchemas" => {
+                    Applicability::Alternative
+                }
                 _ => Applicability::Always,
             };
             match &node.data {
                 Data::Map(entries) if SCHEMA_MAP_KEYWORDS.contains(&name) => {
                     for (inner, node) in entries {
-                        let role = if name == "properties" { Role::Property(&inner.text) } else { Role::Other };
-                        push(node, &inner.location, self.key_path(&[name, &inner.text]), role, standing);
+                        let role = if name == "properties" {
+                            Role::Property(&inner.text)
+                        } else {
+                            Role::Other
+                        };
+                        push(
+                            node,
+                            &inner.location,
+                            self.key_path(&[name, &inner.text]),
+                            role,
+                            standing,
+                        );
                     }
                 }
                 Data::List(items) if SCHEMA_LIST_KEYWORDS.contains(&name) => {
                     for (at, node) in items.iter().enumerate() {
-                        push(node, &node.location, self.key_path(&[name, &at.to_string()]), Role::Other, standing);
+                        push(
+                            node,
+                            &node.location,
+                            self.key_path(&[name, &at.to_string()]),
+                            Role::Other,
+                            standing,
+                        );
                     }
                 }
                 Data::Map(_) if SCHEMA_KEYWORDS.contains(&name) => {
-                    push(node, &key.location, self.key_path(&[name]), Role::Other, standing);
+                    push(
+                        node,
+                        &key.location,
+                        self.key_path(&[name]),
+                        Role::Other,
+                        standing,
+                    );
                 }
                 _ => {}
             }

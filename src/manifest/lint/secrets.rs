@@ -16,11 +16,32 @@ use crate::manifest::rule::Rule;
 use crate::secrets::MIN_SECRET_LENGTH;
 
 /// The last word of a key whose value is a secret.
-const SECRET_WORDS: [&str; 9] =
-    ["authorization", "token", "secret", "password", "passwd", "pwd", "passphrase", "cookie", "apikey"];
+const SECRET_WORDS: [&str; 9] = [
+    "authorization",
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "pwd",
+    "passphrase",
+    "cookie",
+    "apikey",
+];
 /// Prefixes of keys of well-known services.
-const SECRET_PREFIXES: [&str; 12] =
-    ["sk-", "sk_live_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza", "hf_", "npm_"];
+const SECRET_PREFIXES: [&str; 12] = [
+    "sk-",
+    "sk_live_",
+    "ghp_",
+    "gho_",
+    "github_pat_",
+    "glpat-",
+    "xoxb-",
+    "xoxp-",
+    "AKIA",
+    "AIza",
+    "hf_",
+    "npm_",
+];
 /// Sections whose entries are checked one by one.
 const SECTIONS_OF_TOOLS: [&str; 4] = ["tools", "python_modules", "mcp_servers", "openapi"];
 /// The shortest value that counts as a secret. Shorter values are flags and examples.
@@ -35,12 +56,21 @@ pub(super) struct FoundText<'a> {
 }
 
 /// Every text of a node, except below top-level keys that `skip` selects.
-pub(super) fn collect_texts<'a>(node: &'a Node, entry_path: &str, skip: &dyn Fn(&str) -> bool) -> Vec<FoundText<'a>> {
+pub(super) fn collect_texts<'a>(
+    node: &'a Node,
+    entry_path: &str,
+    skip: &dyn Fn(&str) -> bool,
+) -> Vec<FoundText<'a>> {
     let mut open = vec![(node, entry_path.to_owned(), "", true)];
     let mut found = Vec::new();
     while let Some((node, path, key, top)) = open.pop() {
         match &node.data {
-            Data::Scalar(Value::String(text)) => found.push(FoundText { node, path, key, text }),
+            Data::Scalar(Value::String(text)) => found.push(FoundText {
+                node,
+                path,
+                key,
+                text,
+            }),
             Data::Scalar(_) => {}
             Data::List(items) => {
                 for (at, item) in items.iter().enumerate() {
@@ -49,7 +79,12 @@ pub(super) fn collect_texts<'a>(node: &'a Node, entry_path: &str, skip: &dyn Fn(
             }
             Data::Map(entries) => {
                 for (key, value) in entries.iter().filter(|(key, _)| !(top && skip(&key.text))) {
-                    open.push((value, join_path(&path, std::slice::from_ref(&key.text)), &key.text, false));
+                    open.push((
+                        value,
+                        join_path(&path, std::slice::from_ref(&key.text)),
+                        &key.text,
+                        false,
+                    ));
                 }
             }
         }
@@ -57,19 +92,33 @@ pub(super) fn collect_texts<'a>(node: &'a Node, entry_path: &str, skip: &dyn Fn(
     found
 }
 
-/// Finds texts in a tool's entry that look like secrets. Keys that callers see are skipped, because a reference is
-/// not allowed there.
+/// Finds texts in a tool's entry that look like secrets. Keys that callers see are skipped, because
+/// a reference is not allowed there.
 pub(super) fn check_literals(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    for text in collect_texts(entry, entry_path, &|key| PUBLIC_KEYS.contains(&key) || key == "env") {
+    for text in collect_texts(entry, entry_path, &|key| {
+        PUBLIC_KEYS.contains(&key) || key == "env"
+    }) {
         check_literal(&text, lints);
     }
 }
 
 /// Does the same for the settings of a module or a server.
 pub(super) fn check_source_literals(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    for section in ["environment", "init", "command", "url", "headers", "query", "auth"] {
+    for section in [
+        "environment",
+        "init",
+        "command",
+        "url",
+        "headers",
+        "query",
+        "auth",
+    ] {
         let entry_path = join_path(entry_path, &[section.into()]);
-        for text in entry.get(section).map(|node| collect_texts(node, &entry_path, &|_| false)).unwrap_or_default() {
+        for text in entry
+            .get(section)
+            .map(|node| collect_texts(node, &entry_path, &|_| false))
+            .unwrap_or_default()
+        {
             check_literal(&text, lints);
         }
     }
@@ -78,7 +127,11 @@ pub(super) fn check_source_literals(entry: &Node, entry_path: &str, lints: &mut 
 /// Does the same for the manifest's own settings.
 pub(super) fn check_settings_literals(root: &Node, lints: &mut Lints) {
     for section in ["server", "ledger"] {
-        for text in root.get(section).map(|node| collect_texts(node, section, &|_| false)).unwrap_or_default() {
+        for text in root
+            .get(section)
+            .map(|node| collect_texts(node, section, &|_| false))
+            .unwrap_or_default()
+        {
             check_literal(&text, lints);
         }
     }
@@ -88,7 +141,12 @@ fn check_literal(text: &FoundText<'_>, lints: &mut Lints) {
     if looks_like_secret(text.key, text.text) {
         let message = "a secret in plain text, readable for everyone with this file; put it into a variable and \
                        write ${env:NAME}";
-        lints.warn(Rule::LiteralSecret, &text.node.location, text.path.clone(), message);
+        lints.warn(
+            Rule::LiteralSecret,
+            &text.node.location,
+            text.path.clone(),
+            message,
+        );
     }
 }
 
@@ -96,22 +154,33 @@ fn looks_like_secret(key: &str, text: &str) -> bool {
     if text.contains("://")
         && let Ok(url) = url::Url::parse(text)
     {
-        let is_literal = |value: &str| !value.is_empty() && !value.contains("${") && !value.contains("{{");
-        let in_query = url.query_pairs().any(|(name, value)| looks_like_secret(&name, &value));
+        let is_literal =
+            |value: &str| !value.is_empty() && !value.contains("${") && !value.contains("{{");
+        let in_query = url
+            .query_pairs()
+            .any(|(name, value)| looks_like_secret(&name, &value));
         return in_query
-            || url.password().is_some_and(|password| is_literal(&percent_decode_str(password).decode_utf8_lossy()));
+            || url.password().is_some_and(|password| {
+                is_literal(&percent_decode_str(password).decode_utf8_lossy())
+            });
     }
     // A part that is a reference or an argument is not written in plain text.
     if text.contains("${") || text.contains("{{") {
         return false;
     }
-    let value =
-        ["Bearer ", "Basic ", "Token "].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim();
+    let value = ["Bearer ", "Basic ", "Token "]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme))
+        .unwrap_or(text)
+        .trim();
     if value.len() < MIN_LITERAL_LENGTH || value.contains(char::is_whitespace) {
         return false;
     }
     let is_path = value.contains("://") || value.starts_with(['/', '.', '~']);
-    let by_prefix = SECRET_PREFIXES.iter().any(|prefix| value.starts_with(prefix)) && value.len() >= 16;
+    let by_prefix = SECRET_PREFIXES
+        .iter()
+        .any(|prefix| value.starts_with(prefix))
+        && value.len() >= 16;
     let key = key.to_lowercase();
     let last = key.rsplit(['_', '-', '.', ' ']).next().unwrap_or_default();
     let by_key = SECRET_WORDS.contains(&last) || (last == "key" && looks_random(value));
@@ -120,13 +189,15 @@ fn looks_like_secret(key: &str, text: &str) -> bool {
 
 /// Whether letters and digits are mixed, which does not occur in words.
 fn looks_random(value: &str) -> bool {
-    value.len() >= 16 && value.contains(|c: char| c.is_ascii_digit()) && value.contains(|c: char| c.is_alphabetic())
+    value.len() >= 16
+        && value.contains(|c: char| c.is_ascii_digit())
+        && value.contains(|c: char| c.is_alphabetic())
 }
 
 /// Finds references whose values are too short to be removed from the output of tools.
 ///
-/// Sections that declare tools are skipped at the top level. Each of their entries is checked separately, because
-/// relative paths start at its own file.
+/// Sections that declare tools are skipped at the top level. Each of their entries is checked
+/// separately, because relative paths start at its own file.
 pub(super) fn check_short_values(
     node: &Node,
     entry_path: &str,
@@ -134,7 +205,9 @@ pub(super) fn check_short_values(
     input: &dyn ManifestInput,
     lints: &mut Lints,
 ) {
-    for text in collect_texts(node, entry_path, &|key| SECTIONS_OF_TOOLS.contains(&key) || PUBLIC_KEYS.contains(&key)) {
+    for text in collect_texts(node, entry_path, &|key| {
+        SECTIONS_OF_TOOLS.contains(&key) || PUBLIC_KEYS.contains(&key)
+    }) {
         for reference in find_references(text.text) {
             let value = match reference.split_once(':') {
                 Some(("env", name)) => input.env_var(name),
@@ -146,7 +219,12 @@ pub(super) fn check_short_values(
                     "the value of ${{{reference}}} is shorter than {MIN_SECRET_LENGTH} characters, too short to be \
                      removed from results; if it is a secret, use a longer one"
                 );
-                lints.hint(Rule::ShortSecret, &text.node.location, text.path.clone(), message);
+                lints.hint(
+                    Rule::ShortSecret,
+                    &text.node.location,
+                    text.path.clone(),
+                    message,
+                );
             }
         }
     }
@@ -179,15 +257,20 @@ fn find_references(text: &str) -> Vec<&str> {
     found
 }
 
-/// Finds variables that a tool declares and its entry never refers to. A native function may read its own variables.
+/// Finds variables that a tool declares and its entry never refers to. A native function may read
+/// its own variables.
 pub(super) fn check_unused_variables(parsed: &ParsedTool, entry_path: &str, lints: &mut Lints) {
-    let is_function = parsed.tool.as_ref().is_none_or(|tool| tool.kind == Kind::Native);
+    let is_function = parsed
+        .tool
+        .as_ref()
+        .is_none_or(|tool| tool.kind == Kind::Native);
     if !is_function {
         report_unused_variables(&parsed.entry, entry_path, lints);
     }
 }
 
-/// Does the same for a server with a URL. A program that runs a source gets all variables that the source declares.
+/// Does the same for a server with a URL. A program that runs a source gets all variables that the
+/// source declares.
 pub(super) fn check_unused_source_variables(entry: &Node, entry_path: &str, lints: &mut Lints) {
     if entry.get("url").is_some() {
         report_unused_variables(entry, entry_path, lints);
@@ -195,14 +278,30 @@ pub(super) fn check_unused_source_variables(entry: &Node, entry_path: &str, lint
 }
 
 fn report_unused_variables(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    let Some(Node { data: Data::List(declared), .. }) = entry.get("env") else { return };
+    let Some(Node {
+        data: Data::List(declared),
+        ..
+    }) = entry.get("env")
+    else {
+        return;
+    };
     let texts = collect_texts(entry, entry_path, &|key| key == "env");
-    let used: Vec<&str> = texts.iter().flat_map(|text| find_references(text.text)).collect();
+    let used: Vec<&str> = texts
+        .iter()
+        .flat_map(|text| find_references(text.text))
+        .collect();
     for (at, node) in declared.iter().enumerate() {
-        let Some(Data::Scalar(Value::String(name))) = node.get("name").map(|name| &name.data) else { continue };
-        if !used.iter().any(|reference| reference.strip_prefix("env:") == Some(name)) {
-            let message =
-                format!("{name} is declared and not used; write ${{env:{name}}} where it belongs, or leave it out");
+        let Some(Data::Scalar(Value::String(name))) = node.get("name").map(|name| &name.data)
+        else {
+            continue;
+        };
+        if !used
+            .iter()
+            .any(|reference| reference.strip_prefix("env:") == Some(name))
+        {
+            let message = format!(
+                "{name} is declared and not used; write ${{env:{name}}} where it belongs, or leave it out"
+            );
             lints.warn(
                 Rule::UnusedEnv,
                 &node.location,
@@ -240,7 +339,10 @@ mod tests {
             ("partition_key", "customer-and-region"),
             ("max_tokens", "4096000000"),
             ("password", "none"),
-            ("url", "https://api.example.com/v1/auth?token={{ token }}&sort_key=name-and-date"),
+            (
+                "url",
+                "https://api.example.com/v1/auth?token={{ token }}&sort_key=name-and-date",
+            ),
             ("url", "postgres://crib:${env:PASSWORD}@db.example/crib"),
             ("text", "a long sentence about tokens and passwords"),
         ] {
@@ -251,33 +353,59 @@ mod tests {
     #[test]
     fn literal_secrets_are_reported_unquoted() {
         let text = "    environment: {API_TOKEN: tok-123456789}\n";
-        assert_eq!(tool_findings(text), ["warning literal-secret environment.API_TOKEN 6"]);
+        assert_eq!(
+            tool_findings(text),
+            ["warning literal-secret environment.API_TOKEN 6"]
+        );
         let manifest = format!("tools:\n  t:\n    kind: command\n    command: [/bin/true]\n{text}");
-        assert!(check_text(&manifest, &[]).findings.iter().all(|finding| !finding.message.contains("tok-")));
+        assert!(
+            check_text(&manifest, &[])
+                .findings
+                .iter()
+                .all(|finding| !finding.message.contains("tok-"))
+        );
         assert_eq!(tool_findings("    environment: {LANG: C.UTF-8}\n"), [""; 0]);
         let ledger = "ledger: {url: 'sqlite://a:secretword@x'}\n";
-        assert_eq!(finding_lines(ledger, &[]), ["warning literal-secret ledger.url 1"]);
+        assert_eq!(
+            finding_lines(ledger, &[]),
+            ["warning literal-secret ledger.url 1"]
+        );
     }
 
     #[test]
     fn short_secrets_are_hints() {
         let text = "tools:\n  t:\n    kind: command\n    command: [/bin/true]\n    description: Counts rows of customers.\n    \
                     environment: {A: \"${env:A}\", B: \"$${env:A}\"}\n";
-        assert_eq!(finding_lines(text, &[("A", "short")]), ["hint short-secret tools.t.environment.A 6"]);
+        assert_eq!(
+            finding_lines(text, &[("A", "short")]),
+            ["hint short-secret tools.t.environment.A 6"]
+        );
         assert_eq!(finding_lines(text, &[("A", "long enough")]), [""; 0]);
-        assert_eq!(finding_lines(text, &[]), ["error missing-secret tools.t.environment.A 6"]);
+        assert_eq!(
+            finding_lines(text, &[]),
+            ["error missing-secret tools.t.environment.A 6"]
+        );
     }
 
     #[test]
     fn unused_variables_are_warnings() {
         let declared = "    env: [{name: A, required: false}]\n";
         assert_eq!(tool_findings(declared), ["warning unused-env env.0 6"]);
-        assert_eq!(tool_findings(&format!("{declared}    environment: {{X: \"a${{env:A}}\"}}\n")), [""; 0], "left out");
+        assert_eq!(
+            tool_findings(&format!(
+                "{declared}    environment: {{X: \"a${{env:A}}\"}}\n"
+            )),
+            [""; 0],
+            "left out"
+        );
     }
 
     #[test]
     fn find_references_skips_literals() {
-        assert_eq!(find_references("a ${env:A} $${env:B} ${file:/c}"), ["env:A", "file:/c"]);
+        assert_eq!(
+            find_references("a ${env:A} $${env:B} ${file:/c}"),
+            ["env:A", "file:/c"]
+        );
         assert_eq!(find_references("${open"), [""; 0]);
     }
 }

@@ -15,62 +15,103 @@ use crate::suggest;
 
 /// Checks `url` of an entry of `mcp_servers:`.
 pub(super) fn check_url(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    let Some(Node { data: Data::Scalar(Value::String(text)), location }) = entry.get("url") else { return };
+    let Some(Node {
+        data: Data::Scalar(Value::String(text)),
+        location,
+    }) = entry.get("url")
+    else {
+        return;
+    };
     // A URL with a reference for its whole host cannot be parsed and is not checked.
     let Ok(url) = Url::parse(text) else { return };
     if url.scheme() == "http" && !is_loopback_host(&url) {
         let message = "without TLS, others on the network can read and change arguments, results and headers; write \
                        https";
-        lints.warn(Rule::PlainHttp, location, join_path(entry_path, &["url".into()]), message);
+        lints.warn(
+            Rule::PlainHttp,
+            location,
+            join_path(entry_path, &["url".into()]),
+            message,
+        );
     }
 }
 
 /// Finds a server that is started for each call, and whose start may take longer than the call.
 pub(super) fn check_start_timeout(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    let text_of = |key: &str| entry.get(key).and_then(|node| Some((node, node.to_json().as_str()?.to_owned())));
-    let time = |key: &str| text_of(key).and_then(|(node, text)| Some((node, HumanDuration::parse(&text).ok()?.0)));
+    let text_of = |key: &str| {
+        entry
+            .get(key)
+            .and_then(|node| Some((node, node.to_json().as_str()?.to_owned())))
+    };
+    let time = |key: &str| {
+        text_of(key).and_then(|(node, text)| Some((node, HumanDuration::parse(&text).ok()?.0)))
+    };
     if text_of("mode").is_some_and(|(_, mode)| mode == "on_demand")
         && let (Some((node, start)), Some((_, call))) = (time("start_timeout"), time("timeout"))
         && start > call
     {
         let message = "an on_demand server starts within each call, so `timeout` ends a start that takes this long; \
                        only the start that lists its tools may take so long";
-        lints.warn(Rule::Ineffective, &node.location, join_path(entry_path, &["start_timeout".into()]), message);
+        lints.warn(
+            Rule::Ineffective,
+            &node.location,
+            join_path(entry_path, &["start_timeout".into()]),
+            message,
+        );
     }
 }
 
 /// Compares this server's entry with its pins.
-pub(super) fn check_pins(name: &str, entry: &Node, entry_path: &str, pins: Option<&Pins>, lints: &mut Lints) {
+pub(super) fn check_pins(
+    name: &str,
+    entry: &Node,
+    entry_path: &str,
+    pins: Option<&Pins>,
+    lints: &mut Lints,
+) {
     let Some(pins) = pins else {
         let message = "is not pinned: the definitions of its tools are used without approval; `toolcrib pin` \
                        records them, and a tool whose definition changes later is quarantined";
         return lints.warn(Rule::UnpinnedServer, &entry.location, entry_path, message);
     };
     let Some(pins) = pins.servers.get(name) else {
-        let message =
-            "is not pinned, though the manifest has pins, so all its tools are quarantined; `toolcrib pin` approves it";
+        let message = "is not pinned, though the manifest has pins, so all its tools are quarantined; `toolcrib pin` approves it";
         return lints.warn(Rule::UnpinnedServer, &entry.location, entry_path, message);
     };
     if !pins.matches_reach(&entry.to_json()) {
-        let reach = if is_document_at_url(entry) { "document or base URL" } else { "command or URL" };
+        let reach = if is_document_at_url(entry) {
+            "document or base URL"
+        } else {
+            "command or URL"
+        };
         let message = format!(
             "has another {reach} than when it was pinned, so all its tools are quarantined; `toolcrib pin` approves it"
         );
         return lints.warn(Rule::UnpinnedServer, &entry.location, entry_path, message);
     }
-    for (key, _) in entry.get("tools").and_then(Node::entries).unwrap_or_default() {
+    for (key, _) in entry
+        .get("tools")
+        .and_then(Node::entries)
+        .unwrap_or_default()
+    {
         let is_pinned = match is_pattern(&key.text) {
-            true => pins.tools.keys().any(|name| WildMatch::new(&key.text).matches(name)),
+            true => pins
+                .tools
+                .keys()
+                .any(|name| WildMatch::new(&key.text).matches(name)),
             false => pins.tools.contains_key(&key.text),
         };
         if is_pinned {
             continue;
         }
-        let advice =
-            match suggest::closest_name(&key.text, pins.tools.keys().map(String::as_str), suggest::MIN_HINT_RATIO) {
-                Some(near) => format!("did you mean {near}?"),
-                None => "if the server has it now, `toolcrib pin` approves it".into(),
-            };
+        let advice = match suggest::closest_name(
+            &key.text,
+            pins.tools.keys().map(String::as_str),
+            suggest::MIN_HINT_RATIO,
+        ) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "if the server has it now, `toolcrib pin` approves it".into(),
+        };
         let message = format!("there was no such tool when the source was pinned; {advice}");
         lints.warn(
             Rule::UnknownTool,
@@ -81,19 +122,38 @@ pub(super) fn check_pins(name: &str, entry: &Node, entry_path: &str, pins: Optio
     }
 }
 
-/// Finds `trust_hints` of a server without pins: hints of a server that may change them at will decide nothing.
-pub(super) fn check_trust_hints(name: &str, entry: &Node, entry_path: &str, pins: Option<&Pins>, lints: &mut Lints) {
-    let Some(node) = entry.get("trust_hints").filter(|node| node.to_json() == true) else { return };
+/// Finds `trust_hints` of a server without pins: hints of a server that may change them at will
+/// decide nothing.
+pub(super) fn check_trust_hints(
+    name: &str,
+    entry: &Node,
+    entry_path: &str,
+    pins: Option<&Pins>,
+    lints: &mut Lints,
+) {
+    let Some(node) = entry
+        .get("trust_hints")
+        .filter(|node| node.to_json() == true)
+    else {
+        return;
+    };
     if pins.is_none_or(|pins| !pins.servers.contains_key(name)) {
         let message = "has no effect: only the hints of a pinned server decide an effect; `toolcrib pin` pins it";
-        lints.warn(Rule::Ineffective, &node.location, join_path(entry_path, &["trust_hints".into()]), message);
+        lints.warn(
+            Rule::Ineffective,
+            &node.location,
+            join_path(entry_path, &["trust_hints".into()]),
+            message,
+        );
     }
 }
 
 /// Whether an entry of `openapi:` has its document at a URL, where others may change it.
 pub(super) fn is_document_at_url(entry: &Node) -> bool {
     let text = entry.get("document").map(Node::to_json);
-    text.as_ref().and_then(Value::as_str).is_some_and(|text| text.contains("://"))
+    text.as_ref()
+        .and_then(Value::as_str)
+        .is_some_and(|text| text.contains("://"))
 }
 
 /// Whether data that is sent to the URL stays on this machine.
@@ -118,8 +178,12 @@ mod tests {
             ("mode: on_demand, timeout: 4s", false),
             ("start_timeout: 60s, timeout: 4s", false),
         ] {
-            let found = finding_lines(&format!("mcp_servers:\n  s: {{command: [x], {entry}}}\n"), &[]);
-            let warned = found.contains(&"warning ineffective mcp_servers.s.start_timeout 2".to_owned());
+            let found = finding_lines(
+                &format!("mcp_servers:\n  s: {{command: [x], {entry}}}\n"),
+                &[],
+            );
+            let warned =
+                found.contains(&"warning ineffective mcp_servers.s.start_timeout 2".to_owned());
             assert_eq!(warned, is_expected, "{entry}: {found:?}");
         }
     }
@@ -135,7 +199,8 @@ mod tests {
             ("http://[::1]:8000/mcp", false),
         ] {
             let found = finding_lines(&format!("mcp_servers:\n  docs: {{url: \"{url}\"}}\n"), &[]);
-            let is_expected = found.contains(&"warning plain-http mcp_servers.docs.url 2".to_owned());
+            let is_expected =
+                found.contains(&"warning plain-http mcp_servers.docs.url 2".to_owned());
             assert_eq!(is_expected, plain, "{url}: {found:?}");
         }
     }

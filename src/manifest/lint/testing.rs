@@ -11,11 +11,17 @@ pub(super) struct Text<'a>(pub(super) &'a str, pub(super) &'a [(&'a str, &'a str
 
 impl ManifestInput for Text<'_> {
     fn env_var(&self, name: &str) -> Option<String> {
-        self.1.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        self.1
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| (*value).to_owned())
     }
 
     fn read_text(&self, path: &Path) -> std::io::Result<String> {
-        match path.extension().is_some_and(|extension| extension == "lock") {
+        match path
+            .extension()
+            .is_some_and(|extension| extension == "lock")
+        {
             true => Err(std::io::ErrorKind::NotFound.into()),
             false => Ok(self.0.to_owned()),
         }
@@ -34,14 +40,24 @@ pub(super) fn finding_lines(text: &str, env: &[(&str, &str)]) -> Vec<String> {
             Severity::Warning => "warning",
             Severity::Hint => "hint",
         };
-        format!("{severity} {} {} {}", finding.rule.as_str(), finding.path, finding.location.line)
+        format!(
+            "{severity} {} {} {}",
+            finding.rule.as_str(),
+            finding.path,
+            finding.location.line
+        )
     };
     let findings = check_text(text, env).findings;
     // Most texts have no tools, because their lints are not about tools.
-    findings.iter().filter(|finding| finding.rule != Rule::NoTools).map(line).collect()
+    findings
+        .iter()
+        .filter(|finding| finding.rule != Rule::NoTools)
+        .map(line)
+        .collect()
 }
 
-/// The findings for one tool with these further keys, without hints about providers' restricted modes.
+/// The findings for one tool with these further keys, without hints about providers' restricted
+/// modes.
 pub(super) fn tool_findings(keys: &str) -> Vec<String> {
     let mut found = all_tool_findings(keys);
     found.retain(|line| !line.starts_with("hint refused-schema"));
@@ -51,8 +67,14 @@ pub(super) fn tool_findings(keys: &str) -> Vec<String> {
 /// The findings for one tool with these further keys, all of them.
 pub(super) fn all_tool_findings(keys: &str) -> Vec<String> {
     let description = "    description: Counts the rows of a table that a customer owns.\n";
-    let description = if keys.starts_with("    description:") { "" } else { description };
-    let text = format!("tools:\n  probe:\n    kind: command\n    command: [/bin/true]\n{description}{keys}");
+    let description = if keys.starts_with("    description:") {
+        ""
+    } else {
+        description
+    };
+    let text = format!(
+        "tools:\n  probe:\n    kind: command\n    command: [/bin/true]\n{description}{keys}"
+    );
     let strip = |line: String| line.replace("tools.probe.", "");
     finding_lines(&text, &[]).into_iter().map(strip).collect()
 }
@@ -61,9 +83,14 @@ pub(super) fn all_tool_findings(keys: &str) -> Vec<String> {
 pub(super) fn schema_findings(schema: &str) -> Vec<String> {
     let strip = |line: String| {
         let line = line.replace("input_schema.", "");
-        line.rsplit_once(' ').map(|(rest, _)| rest.to_owned()).unwrap_or_default()
+        line.rsplit_once(' ')
+            .map(|(rest, _)| rest.to_owned())
+            .unwrap_or_default()
     };
-    tool_findings(&format!("    input_schema: {schema}\n")).into_iter().map(strip).collect()
+    tool_findings(&format!("    input_schema: {schema}\n"))
+        .into_iter()
+        .map(strip)
+        .collect()
 }
 
 mod proptests {
@@ -72,7 +99,8 @@ mod proptests {
 
     use super::check_text;
 
-    /// JSON in the shape of schemas: real keywords with any values, and references to itself and elsewhere.
+    /// JSON in the shape of schemas: real keywords with any values, and references to itself and
+    /// elsewhere.
     fn any_schema() -> impl Strategy<Value = Value> {
         let keyword = prop::sample::select(vec![
             "type",
@@ -128,8 +156,10 @@ mod proptests {
         leaf.prop_recursive(6, 60, 6, move |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::vec((keyword.clone(), inner), 0..6)
-                    .prop_map(|entries| entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+                prop::collection::vec((keyword.clone(), inner), 0..6).prop_map(|entries| entries
+                    .into_iter()
+                    .map(|(key, value)| (key.to_owned(), value))
+                    .collect()),
             ]
         })
     }

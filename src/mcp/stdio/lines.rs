@@ -5,7 +5,8 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
 use crate::json_rpc::IdScanner;
 
-/// Reads lines. Reading is cancel-safe: if a read is dropped, its part of the line is kept for the next read.
+/// Reads lines. Reading is cancel-safe: if a read is dropped, its part of the line is kept for the
+/// next read.
 pub(super) struct LineReader<R> {
     read: BufReader<R>,
     line: Vec<u8>,
@@ -27,7 +28,12 @@ pub(super) enum InputLine {
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
     pub(super) fn new(read: R, max_length: usize) -> Self {
-        Self { read: BufReader::new(read), line: Vec::new(), max_length, oversized: None }
+        Self {
+            read: BufReader::new(read),
+            line: Vec::new(),
+            max_length,
+            oversized: None,
+        }
     }
 
     /// Reads the next line. The last one need not have a line feed.
@@ -102,7 +108,12 @@ mod tests {
     async fn last_line_needs_no_line_feed() {
         assert_eq!(
             read_all(b"one\n\ntwo\r\nthree", 9).await,
-            [complete("one"), complete(""), complete("two\r"), complete("three")]
+            [
+                complete("one"),
+                complete(""),
+                complete("two\r"),
+                complete("three")
+            ]
         );
         assert_eq!(read_all(b"", 9).await, []);
     }
@@ -111,7 +122,12 @@ mod tests {
     async fn oversized_line_is_skipped() {
         assert_eq!(
             read_all(b"12345\n123456\n1\n1234567", 5).await,
-            [complete("12345"), InputLine::TooLong(None), complete("1"), InputLine::TooLong(None)]
+            [
+                complete("12345"),
+                InputLine::TooLong(None),
+                complete("1"),
+                InputLine::TooLong(None)
+            ]
         );
     }
 

@@ -4,7 +4,8 @@
 //!
 //! - `lines`: reads lines up to a bound
 //! - `transport`: gives rmcp messages and takes its answers
-//! - `pending`: the requests without an answer. Their number is bounded, and the end waits for them.
+//! - `pending`: the requests without an answer. Their number is bounded, and the end waits for
+//!   them.
 
 mod lines;
 mod pending;
@@ -28,7 +29,10 @@ use crate::in_flight::InFlightCalls;
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// Standard input and output, as a transport for [`serve`].
-pub fn stdio_streams() -> (impl AsyncRead + Send + Unpin + 'static, impl AsyncWrite + Send + Unpin + 'static) {
+pub fn stdio_streams() -> (
+    impl AsyncRead + Send + Unpin + 'static,
+    impl AsyncWrite + Send + Unpin + 'static,
+) {
     rmcp::transport::io::stdio_pipes()
 }
 
@@ -45,8 +49,8 @@ pub struct Limits {
 ///
 /// - After the end of the input, all requests that came before it are started and answered.
 /// - After `stop`, no call starts.
-/// - In both cases, running calls get `drain` to finish, less if `hurry` returns. Then they are cancelled. All answers
-///   are written.
+/// - In both cases, running calls get `drain` to finish, less if `hurry` returns. Then they are
+///   cancelled. All answers are written.
 pub async fn serve<R, W>(
     handler: impl ServerHandler,
     (read, write): (R, W),
@@ -58,16 +62,30 @@ pub async fn serve<R, W>(
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let (pending, disconnected, done) = (Pending::default(), CancellationToken::new(), CancellationToken::new());
-    let transport = StdioTransport::new(read, write, limits.max_message, pending.clone(), disconnected.clone());
+    let (pending, disconnected, done) = (
+        Pending::default(),
+        CancellationToken::new(),
+        CancellationToken::new(),
+    );
+    let transport = StdioTransport::new(
+        read,
+        write,
+        limits.max_message,
+        pending.clone(),
+        disconnected.clone(),
+    );
     let serving = async {
-        let failure = match rmcp::service::serve_server_with_ct(handler, transport, done.clone()).await {
-            Ok(service) => service.waiting().await.err().map(|error| error.to_string()),
-            Err(ServerInitializeError::Cancelled) => None,
-            Err(error) => Some(error.to_string()),
-        };
+        let failure =
+            match rmcp::service::serve_server_with_ct(handler, transport, done.clone()).await {
+                Ok(service) => service.waiting().await.err().map(|error| error.to_string()),
+                Err(ServerInitializeError::Cancelled) => None,
+                Err(error) => Some(error.to_string()),
+            };
         if let Some(error) = failure {
-            tracing::error!(error, "the connection on standard input and output has ended");
+            tracing::error!(
+                error,
+                "the connection on standard input and output has ended"
+            );
         }
         pending.clear();
         disconnected.cancel();
@@ -85,7 +103,9 @@ pub async fn serve<R, W>(
             () = &mut stop => Duration::ZERO,
             drained = input_ended => drained,
         };
-        running.shut_down(Duration::ZERO, limits.drain.saturating_sub(drained), hurry).await;
+        running
+            .shut_down(Duration::ZERO, limits.drain.saturating_sub(drained), hurry)
+            .await;
         let _ = timeout(ANSWER_TIME, pending.wait_until_answered()).await;
         done.cancel();
     };

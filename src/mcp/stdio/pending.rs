@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rmcp::model::{CancelledNotification, ClientJsonRpcMessage, ClientNotification, ClientRequest, RequestId};
+use rmcp::model::{
+    CancelledNotification, ClientJsonRpcMessage, ClientNotification, ClientRequest, RequestId,
+};
 use tokio::sync::watch;
 
-/// Most unanswered requests. Beyond it, nothing more is read from a client that does not read its answers.
+/// Most unanswered requests. Beyond it, nothing more is read from a client that does not read its
+/// answers.
 const MAX_PENDING: usize = 1024;
-/// Most subscriptions among them. A subscription does not end by itself, so subscriptions must not use up the room of
-/// other requests.
+/// Most subscriptions among them. A subscription does not end by itself, so subscriptions must not
+/// use up the room of other requests.
 const MAX_SUBSCRIPTIONS: usize = 64;
 
 /// The requests without an answer. Clones share them.
@@ -34,13 +37,20 @@ impl Default for Pending {
 impl Pending {
     /// Waits until there is room for one more.
     pub(super) async fn wait_for_room(&self) {
-        let _ = self.0.subscribe().wait_for(|pending| pending.len() < MAX_PENDING).await;
+        let _ = self
+            .0
+            .subscribe()
+            .wait_for(|pending| pending.len() < MAX_PENDING)
+            .await;
     }
 
     /// Waits until all requests that end by themselves have been answered.
     pub(super) async fn wait_until_answered(&self) {
-        let _ =
-            self.0.subscribe().wait_for(|pending| !pending.values().any(|ends| *ends == AnswerTime::WhenDone)).await;
+        let _ = self
+            .0
+            .subscribe()
+            .wait_for(|pending| !pending.values().any(|ends| *ends == AnswerTime::WhenDone))
+            .await;
     }
 
     /// Whether a request with this id has not been answered.
@@ -76,8 +86,10 @@ impl Pending {
             }
             ClientJsonRpcMessage::Notification(notification) => {
                 // rmcp does not answer a cancelled request.
-                if let ClientNotification::CancelledNotification(CancelledNotification { params, .. }) =
-                    &notification.notification
+                if let ClientNotification::CancelledNotification(CancelledNotification {
+                    params,
+                    ..
+                }) = &notification.notification
                     && let Some(id) = &params.request_id
                 {
                     self.remove(id);

@@ -1,7 +1,7 @@
 //! The transport of rmcp over standard input and output.
 //!
-//! rmcp's own transport silently drops messages that are too long or not JSON. Their senders would wait for ever. This
-//! transport answers every message that can be answered.
+//! rmcp's own transport silently drops messages that are too long or not JSON. Their senders would
+//! wait for ever. This transport answers every message that can be answered.
 
 use std::future::Future;
 use std::io;
@@ -41,8 +41,8 @@ pub(super) struct StdioTransport<R> {
     writer: AbortOnDropHandle<()>,
     /// A refusal that the writer does not have yet.
     refusal: Option<OutgoingLine>,
-    /// Whether a request has come that opens a session or needs none. Until then, other messages than requests are
-    /// dropped, because rmcp would end the connection for them.
+    /// Whether a request has come that opens a session or needs none. Until then, other messages
+    /// than requests are dropped, because rmcp would end the connection for them.
     is_initialized: bool,
 }
 
@@ -54,7 +54,10 @@ fn initializes_peer(request: &ClientRequest) -> bool {
         ClientRequest::PingRequest(_) | ClientRequest::DiscoverRequest(_) => false,
         _ => {
             version.is_some_and(|version| VERSIONS.contains(&version))
-                && request.get_meta().missing_required_keys(&ProtocolVersion::V_2026_07_28).is_empty()
+                && request
+                    .get_meta()
+                    .missing_required_keys(&ProtocolVersion::V_2026_07_28)
+                    .is_empty()
         }
     }
 }
@@ -72,7 +75,8 @@ struct OutgoingLine {
 impl OutgoingLine {
     fn new(message: &ServerJsonRpcMessage) -> io::Result<Self> {
         let mut line = match message {
-            // Section 5 of JSON-RPC 2.0: an unknown id is null. rmcp omits it, and clients cannot read such an error.
+            // Section 5 of JSON-RPC 2.0: an unknown id is null. rmcp omits it, and clients cannot
+            // read such an error.
             ServerJsonRpcMessage::Error(error) if error.id.is_none() => {
                 serde_json::to_vec(&json!({"jsonrpc": "2.0", "id": null, "error": error.error}))?
             }
@@ -84,7 +88,11 @@ impl OutgoingLine {
             ServerJsonRpcMessage::Error(answer) => answer.id.clone(),
             ServerJsonRpcMessage::Request(_) | ServerJsonRpcMessage::Notification(_) => None,
         };
-        Ok(Self { line, answers, on_written: None })
+        Ok(Self {
+            line,
+            answers,
+            on_written: None,
+        })
     }
 }
 
@@ -97,26 +105,48 @@ impl<R: AsyncRead + Unpin> StdioTransport<R> {
         disconnected: CancellationToken,
     ) -> Self {
         let (out, queue) = mpsc::channel(QUEUE_LENGTH);
-        let writer =
-            AbortOnDropHandle::new(tokio::spawn(write_all(write, queue, pending.clone(), disconnected.clone())));
+        let writer = AbortOnDropHandle::new(tokio::spawn(write_all(
+            write,
+            queue,
+            pending.clone(),
+            disconnected.clone(),
+        )));
         let lines = LineReader::new(read, max_message);
-        Self { lines, max_message, pending, disconnected, out: Some(out), writer, refusal: None, is_initialized: false }
+        Self {
+            lines,
+            max_message,
+            pending,
+            disconnected,
+            out: Some(out),
+            writer,
+            refusal: None,
+            is_initialized: false,
+        }
     }
 
-    /// Waits until all messages sent so far are written. It queues an empty line and waits until the writer drops it.
+    /// Waits until all messages sent so far are written. It queues an empty line and waits until
+    /// the writer drops it.
     async fn wait_until_written(&mut self) {
         let (sender, written) = oneshot::channel();
         if let Some(out) = &self.out
-            && out.send(OutgoingLine { on_written: Some(sender), ..OutgoingLine::default() }).await.is_ok()
+            && out
+                .send(OutgoingLine {
+                    on_written: Some(sender),
+                    ..OutgoingLine::default()
+                })
+                .await
+                .is_ok()
         {
             let _ = written.await;
         }
     }
 
-    /// The id for a refusal. `None` if another request with this id is in flight: the client would take the refusal for
-    /// its answer.
+    /// The id for a refusal. `None` if another request with this id is in flight: the client would
+    /// take the refusal for its answer.
     fn refusal_id(&self, id: Value) -> Option<RequestId> {
-        serde_json::from_value(id).ok().and_then(|id| self.unless_pending(id))
+        serde_json::from_value(id)
+            .ok()
+            .and_then(|id| self.unless_pending(id))
     }
 
     fn unless_pending(&self, id: RequestId) -> Option<RequestId> {
@@ -127,12 +157,18 @@ impl<R: AsyncRead + Unpin> StdioTransport<R> {
     ///
     /// # Errors
     /// The refusal to send; `None` if the line needs no answer.
-    fn parse_line(&self, line: &InputLine) -> Result<Option<ClientJsonRpcMessage>, Option<OutgoingLine>> {
+    fn parse_line(
+        &self,
+        line: &InputLine,
+    ) -> Result<Option<ClientJsonRpcMessage>, Option<OutgoingLine>> {
         let line = match line {
             InputLine::Complete(line) if line.trim_ascii().is_empty() => return Ok(None),
             InputLine::Complete(line) => line,
             InputLine::TooLong(id) => {
-                let (max, id) = (self.max_message, id.clone().and_then(|id| self.refusal_id(id)));
+                let (max, id) = (
+                    self.max_message,
+                    id.clone().and_then(|id| self.refusal_id(id)),
+                );
                 return Err(refusal_line(
                     ErrorCode::INVALID_REQUEST,
                     format!("a message may have at most {max} bytes"),
@@ -166,29 +202,44 @@ impl<R: AsyncRead + Unpin> StdioTransport<R> {
 }
 
 fn refusal_line(code: ErrorCode, text: String, id: Option<RequestId>) -> Option<OutgoingLine> {
-    let line = OutgoingLine::new(&ServerJsonRpcMessage::error(ErrorData::new(code, text, None), id)).ok()?;
-    // A refused message was never added to `pending`. Its id may be that of another request, which must stay there.
-    Some(OutgoingLine { answers: None, ..line })
+    let line = OutgoingLine::new(&ServerJsonRpcMessage::error(
+        ErrorData::new(code, text, None),
+        id,
+    ))
+    .ok()?;
+    // A refused message was never added to `pending`. Its id may be that of another request, which
+    // must stay there.
+    Some(OutgoingLine {
+        answers: None,
+        ..line
+    })
 }
 
 impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTransport<R> {
     type Error = io::Error;
 
-    fn send(&mut self, message: ServerJsonRpcMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {
+    fn send(
+        &mut self,
+        message: ServerJsonRpcMessage,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let (line, out) = (OutgoingLine::new(&message), self.out.clone());
         async move {
             let closed = || io::Error::from(io::ErrorKind::NotConnected);
-            out.ok_or_else(closed)?.send(line?).await.map_err(|_| closed())
+            out.ok_or_else(closed)?
+                .send(line?)
+                .await
+                .map_err(|_| closed())
         }
     }
 
     /// Waits for the next message.
     ///
-    /// It never returns `None`, because rmcp would then end the connection, although started calls still need their
-    /// answers. At the end of the input it trips `disconnected` and waits for ever; `serve` ends the connection.
+    /// It never returns `None`, because rmcp would then end the connection, although started calls
+    /// still need their answers. At the end of the input it trips `disconnected` and waits for
+    /// ever; `serve` ends the connection.
     ///
-    /// rmcp may drop this future at any time. So a refusal is stored in `self`, and taken out only when the writer has
-    /// room for it.
+    /// rmcp may drop this future at any time. So a refusal is stored in `self`, and taken out only
+    /// when the writer has room for it.
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
             if self.refusal.is_some()
@@ -218,7 +269,9 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTrans
                     if !is_request && !self.is_initialized {
                         continue;
                     }
-                    let Err(text) = self.pending.record(&message) else { return Some(message) };
+                    let Err(text) = self.pending.record(&message) else {
+                        return Some(message);
+                    };
                     let id = match message {
                         ClientJsonRpcMessage::Request(request) => self.unless_pending(request.id),
                         _ => None,
@@ -239,8 +292,8 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTrans
     }
 }
 
-/// Writes each line in one piece, until all senders are gone. After a failed write it only empties the queue, so that
-/// no request stays pending.
+/// Writes each line in one piece, until all senders are gone. After a failed write it only empties
+/// the queue, so that no request stays pending.
 async fn write_all(
     mut write: impl AsyncWrite + Unpin,
     mut queue: mpsc::Receiver<OutgoingLine>,
@@ -248,7 +301,12 @@ async fn write_all(
     disconnected: CancellationToken,
 ) {
     let mut is_broken = false;
-    while let Some(OutgoingLine { line, answers, on_written }) = queue.recv().await {
+    while let Some(OutgoingLine {
+        line,
+        answers,
+        on_written,
+    }) = queue.recv().await
+    {
         if !is_broken {
             let written = async {
                 write.write_all(&line).await?;

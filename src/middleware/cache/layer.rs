@@ -1,4 +1,5 @@
-//! The cache layer: decides when to read a stored result, when to join a call in flight, and when to run the tool.
+//! The cache layer: decides when to read a stored result, when to join a call in flight, and when
+//! to run the tool.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,17 +13,19 @@ use super::store::{Completed, FlightRole, Leader};
 use super::tool_cache::ToolCache;
 use crate::call::json::hash_parts;
 use crate::call::{
-    CacheMode, CacheStatus, CacheWhen, CallError, ErrorKind, Invocation, JsonObject, NOT_RECORDED, Policy, ToolResult,
+    CacheMode, CacheStatus, CacheWhen, CallError, ErrorKind, Invocation, JsonObject, NOT_RECORDED,
+    Policy, ToolResult,
 };
 
 /// The layer for tools whose results may be stored.
 pub struct Cached {
     tool_cache: Arc<ToolCache>,
     predicate: Option<CacheWhen>,
-    /// Whether a failure of the predicate was logged. It is logged once, because it may repeat for each call.
+    /// Whether a failure of the predicate was logged. It is logged once, because it may repeat for
+    /// each call.
     has_warned: AtomicBool,
-    /// Whether a result was for one caller only, though the scope is `shared`. Then calls do not wait for each other:
-    /// each would run in the end.
+    /// Whether a result was for one caller only, though the scope is `shared`. Then calls do not
+    /// wait for each other: each would run in the end.
     has_personal_results: AtomicBool,
 }
 
@@ -34,7 +37,8 @@ impl Interceptor for Cached {
                 invocation.report.lock().meta.cache = CacheStatus::Bypass;
                 inner.call(invocation).await
             }
-            // A result that was made without the denied tools is no answer for callers that may use those tools.
+            // A result that was made without the denied tools is no answer for callers that may use
+            // those tools.
             _ if self.tool_cache.calls_tools() && !invocation.call_chain.deny.is_empty() => {
                 invocation.report.lock().meta.cache = CacheStatus::Bypass;
                 inner.call(invocation).await
@@ -57,7 +61,10 @@ impl Interceptor for Cached {
 
 impl Cached {
     /// Makes the layer of one tool; `None` if the tool stores no results.
-    pub fn layer(tool_cache: Option<&Arc<ToolCache>>, policy: &Policy) -> Option<InterceptorLayer<Self>> {
+    pub fn layer(
+        tool_cache: Option<&Arc<ToolCache>>,
+        policy: &Policy,
+    ) -> Option<InterceptorLayer<Self>> {
         let (predicate, has_warned) = (policy.cache_when.clone(), AtomicBool::new(false));
         let has_personal_results = AtomicBool::new(false);
         Some(InterceptorLayer::new(Self {
@@ -76,13 +83,22 @@ impl Cached {
             &invocation.context,
         );
         // A tool that may nest fewer calls may give another result.
-        match invocation.call_chain.remaining_depth.filter(|_| self.tool_cache.calls_tools()) {
+        match invocation
+            .call_chain
+            .remaining_depth
+            .filter(|_| self.tool_cache.calls_tools())
+        {
             Some(depth) => hash_parts([key.as_slice(), &depth.to_le_bytes()]),
             None => key,
         }
     }
 
-    async fn read_or_run(&self, mut inner: impl Inner, invocation: Invocation, key: [u8; 32]) -> Outcome {
+    async fn read_or_run(
+        &self,
+        mut inner: impl Inner,
+        invocation: Invocation,
+        key: [u8; 32],
+    ) -> Outcome {
         let set_status = |status| invocation.report.lock().meta.cache = status;
         loop {
             if let Some(hit) = self.tool_cache.cache.get(&key) {
@@ -101,17 +117,23 @@ impl Cached {
             }
             match self.tool_cache.cache.join_flight(key) {
                 FlightRole::Leading(leader) => {
-                    // Between the lookup above and `join_flight`, an earlier flight may have ended and stored its result.
-                    // Without this second lookup, the tool would run twice. It also reads the ledger, which only the
-                    // leader does: its followers wait for the result.
+                    // Between the lookup above and `join_flight`, an earlier flight may have ended
+                    // and stored its result. Without this second lookup, the tool would run twice.
+                    // It also reads the ledger, which only the leader does: its followers wait for
+                    // the result.
                     if let Some(hit) = self.tool_cache.look_up(&key).await {
                         let mut report = invocation.report.lock();
                         (report.meta.cache, report.origin) = (CacheStatus::Hit, Some(hit.origin));
-                        leader.complete(Completed { outcome: Ok(hit.result.clone()), origin: hit.origin });
+                        leader.complete(Completed {
+                            outcome: Ok(hit.result.clone()),
+                            origin: hit.origin,
+                        });
                         return Ok(hit.result);
                     }
                     set_status(CacheStatus::Miss);
-                    return self.run_as_leader(&mut inner, invocation, key, Some(leader)).await;
+                    return self
+                        .run_as_leader(&mut inner, invocation, key, Some(leader))
+                        .await;
                 }
                 FlightRole::Joining(mut flight) => {
                     set_status(CacheStatus::Joined);
@@ -130,8 +152,9 @@ impl Cached {
                             }
                             return outcome;
                         }
-                        // The leader ended without a result for its followers, for example because it was cancelled.
-                        // Look again: one of the followers becomes the next leader.
+                        // The leader ended without a result for its followers, for example because
+                        // it was cancelled. Look again: one of the followers becomes the next
+                        // leader.
                         None => continue,
                     }
                 }
@@ -139,13 +162,18 @@ impl Cached {
         }
     }
 
-    async fn run_and_replace(&self, mut inner: impl Inner, invocation: Invocation, key: [u8; 32]) -> Outcome {
+    async fn run_and_replace(
+        &self,
+        mut inner: impl Inner,
+        invocation: Invocation,
+        key: [u8; 32],
+    ) -> Outcome {
         invocation.report.lock().meta.cache = CacheStatus::Refresh;
         self.run_as_leader(&mut inner, invocation, key, None).await
     }
 
-    /// Runs the call, stores its result, and passes the outcome to the calls that joined. Without a shared outcome, the
-    /// leader is dropped here, and a follower takes over.
+    /// Runs the call, stores its result, and passes the outcome to the calls that joined. Without a
+    /// shared outcome, the leader is dropped here, and a follower takes over.
     async fn run_as_leader(
         &self,
         inner: &mut impl Inner,
@@ -153,7 +181,11 @@ impl Cached {
         key: [u8; 32],
         leader: Option<Leader>,
     ) -> Outcome {
-        let (origin, arguments, tool) = (call.id, call.arguments.clone(), self.tool_cache.tool.as_str());
+        let (origin, arguments, tool) = (
+            call.id,
+            call.arguments.clone(),
+            self.tool_cache.tool.as_str(),
+        );
         let (purges, report) = (self.tool_cache.cache.purge_count(), call.report.clone());
         let outcome = inner.call(call).await;
         // The tool called another tool that sends the caller's own credentials.
@@ -165,12 +197,18 @@ impl Cached {
             && !result.is_error
             && self.is_cacheable(&arguments, result)
         {
-            self.tool_cache.cache.store(key, tool, origin, result, self.tool_cache.ttl(), purges).await;
+            self.tool_cache
+                .cache
+                .store(key, tool, origin, result, self.tool_cache.ttl(), purges)
+                .await;
         }
         if let Some(leader) = leader
             && is_shared_outcome(&outcome)
         {
-            leader.complete(Completed { outcome: outcome.clone(), origin });
+            leader.complete(Completed {
+                outcome: outcome.clone(),
+                origin,
+            });
         }
         outcome
     }
@@ -179,24 +217,33 @@ impl Cached {
         if result.not_cached {
             return false;
         }
-        let Some(predicate) = &self.predicate else { return true };
-        predicate.evaluate(arguments, result).unwrap_or_else(|error| {
-            if !self.has_warned.swap(true, Ordering::Relaxed) {
-                // The message may quote data that must not be recorded.
-                let error = if self.tool_cache.cache.is_memory_only() { NOT_RECORDED } else { &*error };
-                tracing::warn!(
-                    tool = self.tool_cache.tool.as_str(),
-                    error,
-                    "cache.when failed: the result is not stored"
-                );
-            }
-            false
-        })
+        let Some(predicate) = &self.predicate else {
+            return true;
+        };
+        predicate
+            .evaluate(arguments, result)
+            .unwrap_or_else(|error| {
+                if !self.has_warned.swap(true, Ordering::Relaxed) {
+                    // The message may quote data that must not be recorded.
+                    let error = if self.tool_cache.cache.is_memory_only() {
+                        NOT_RECORDED
+                    } else {
+                        &*error
+                    };
+                    tracing::warn!(
+                        tool = self.tool_cache.tool.as_str(),
+                        error,
+                        "cache.when failed: the result is not stored"
+                    );
+                }
+                false
+            })
     }
 }
 
-/// Whether the calls that joined get this outcome too. They get the result or the failure of the tool. They do not get
-/// an outcome that concerns only the leader, such as its deadline or cancellation.
+/// Whether the calls that joined get this outcome too. They get the result or the failure of the
+/// tool. They do not get an outcome that concerns only the leader, such as its deadline or
+/// cancellation.
 fn is_shared_outcome(outcome: &Outcome) -> bool {
     match outcome {
         Ok(_) => true,

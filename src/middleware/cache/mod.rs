@@ -1,8 +1,10 @@
-//! Stores results of tools: in memory (moka) first, then in the ledger. Equal calls in flight run once.
+//! Stores results of tools: in memory (moka) first, then in the ledger. Equal calls in flight run
+//! once.
 //!
-//! This layer is above the limits and the bulkhead, so a stored result costs no unit and never waits. Error results are
-//! not stored. Equal calls in flight join the first one and share its result or the failure of its tool. They do not
-//! share a refusal, deadline or cancellation of the first caller: in that case the next of them runs.
+//! This layer is above the limits and the bulkhead, so a stored result costs no unit and never
+//! waits. Error results are not stored. Equal calls in flight join the first one and share its
+//! result or the failure of its tool. They do not share a refusal, deadline or cancellation of the
+//! first caller: in that case the next of them runs.
 
 mod layer;
 mod pages;

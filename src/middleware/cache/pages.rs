@@ -1,5 +1,5 @@
-//! Keeps long results of tools with `paging: model`, so that a model can read further pages, even if the tool's policy
-//! stores no results.
+//! Keeps long results of tools with `paging: model`, so that a model can read further pages, even
+//! if the tool's policy stores no results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,13 +37,26 @@ pub struct CallSnapshot {
 }
 
 impl PageCache {
-    /// Makes the store of one tool. `max_chars` is the maximum length of a text that is shown whole, in characters. With
-    /// `sees_agent`, the tool learns the name of the calling agent.
-    pub fn new(cache: &ResultCache, tool: &ToolName, generation: [u8; 32], max_chars: usize, sees_agent: bool) -> Self {
-        Self { cache: cache.clone(), tool: tool.clone(), generation, max_chars, sees_agent }
+    /// Makes the store of one tool. `max_chars` is the maximum length of a text that is shown
+    /// whole, in characters. With `sees_agent`, the tool learns the name of the calling agent.
+    pub fn new(
+        cache: &ResultCache,
+        tool: &ToolName,
+        generation: [u8; 32],
+        max_chars: usize,
+        sees_agent: bool,
+    ) -> Self {
+        Self {
+            cache: cache.clone(),
+            tool: tool.clone(),
+            generation,
+            max_chars,
+            sees_agent,
+        }
     }
 
-    /// Copies the data that [`Self::store_result`] needs, before the layers below consume the invocation.
+    /// Copies the data that [`Self::store_result`] needs, before the layers below consume the
+    /// invocation.
     pub fn snapshot(&self, invocation: &Invocation) -> CallSnapshot {
         CallSnapshot {
             id: invocation.id,
@@ -57,19 +70,50 @@ impl PageCache {
         }
     }
 
-    /// Stores a result if it may have further pages. It replaces the result of an earlier equal call.
+    /// Stores a result if it may have further pages. It replaces the result of an earlier equal
+    /// call.
     pub async fn store_result(&self, call: CallSnapshot, result: &Arc<ToolResult>) {
         if may_be_cut(result, call.limit, self.max_chars) {
             let agent = call.agent.as_ref();
-            let key = self.cache_key((&call.caller, agent), call.run_id.as_deref(), &call.arguments, &call.context);
-            self.cache.store(key, self.tool.as_str(), call.id, result, RETENTION, call.purges).await;
+            let key = self.cache_key(
+                (&call.caller, agent),
+                call.run_id.as_deref(),
+                &call.arguments,
+                &call.context,
+            );
+            self.cache
+                .store(
+                    key,
+                    self.tool.as_str(),
+                    call.id,
+                    result,
+                    RETENTION,
+                    call.purges,
+                )
+                .await;
         }
     }
 
-    /// The stored result of an equal call by the same caller in the same run, and the id of the call that produced it.
-    pub async fn find_result(&self, invocation: &Invocation) -> Option<(Arc<ToolResult>, InvocationId)> {
-        let Invocation { caller, run_id, arguments, context, call_chain, .. } = invocation;
-        let key = self.cache_key((caller, call_chain.agent.as_ref()), run_id.as_deref(), arguments, context);
+    /// The stored result of an equal call by the same caller in the same run, and the id of the
+    /// call that produced it.
+    pub async fn find_result(
+        &self,
+        invocation: &Invocation,
+    ) -> Option<(Arc<ToolResult>, InvocationId)> {
+        let Invocation {
+            caller,
+            run_id,
+            arguments,
+            context,
+            call_chain,
+            ..
+        } = invocation;
+        let key = self.cache_key(
+            (caller, call_chain.agent.as_ref()),
+            run_id.as_deref(),
+            arguments,
+            context,
+        );
         let hit = match self.cache.get(&key) {
             Some(hit) => Some(hit),
             None => self.cache.read_through(&key).await,
@@ -93,6 +137,9 @@ impl PageCache {
             &canonical_json(arguments),
             &canonical_json(context),
         ]);
-        add_agent_to_key(caller.credentials.extend_cache_key(key), agent.filter(|_| self.sees_agent))
+        add_agent_to_key(
+            caller.credentials.extend_cache_key(key),
+            agent.filter(|_| self.sees_agent),
+        )
     }
 }

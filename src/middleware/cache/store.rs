@@ -47,8 +47,8 @@ struct Inner {
     flights: Mutex<HashMap<Key, watch::Receiver<Option<Completed>>>>,
     /// Number of purges. A call that started before a purge must not store its result after it.
     purges: AtomicU64,
-    /// A store takes the lock for reading, a purge for writing. So no store happens between a purge of the memory and
-    /// the purge of the ledger.
+    /// A store takes the lock for reading, a purge for writing. So no store happens between a purge
+    /// of the memory and the purge of the ledger.
     purge_lock: tokio::sync::RwLock<()>,
 }
 
@@ -60,7 +60,13 @@ impl Expiry<Key, Hit> for OwnTtl {
         Some(hit.ttl)
     }
 
-    fn expire_after_update(&self, _: &Key, hit: &Hit, _: std::time::Instant, _: Option<Duration>) -> Option<Duration> {
+    fn expire_after_update(
+        &self,
+        _: &Key,
+        hit: &Hit,
+        _: std::time::Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
         Some(hit.ttl)
     }
 }
@@ -102,8 +108,12 @@ impl ResultCache {
             None => self.0.memory.invalidate_all(),
             Some(tool) => {
                 let tool: Arc<str> = tool.into();
-                // It returns an error only without `support_invalidation_closures`, which `new` enables.
-                let _ = self.0.memory.invalidate_entries_if(move |_, hit| hit.tool == tool);
+                // It returns an error only without `support_invalidation_closures`, which `new`
+                // enables.
+                let _ = self
+                    .0
+                    .memory
+                    .invalidate_entries_if(move |_, hit| hit.tool == tool);
             }
         }
         self.0.ledger.purge_results(tool).await
@@ -167,20 +177,39 @@ impl ResultCache {
         ttl: Duration,
         purges: u64,
     ) {
-        let Ok(text) = serde_json::to_string(&**result) else { return };
+        let Ok(text) = serde_json::to_string(&**result) else {
+            return;
+        };
         let now = self.0.clock.now();
-        let Ok(expires_at) = now.checked_add(ttl) else { return };
+        let Ok(expires_at) = now.checked_add(ttl) else {
+            return;
+        };
         let _shared = self.0.purge_lock.read().await;
         if self.purge_count() != purges {
             return;
         }
-        let (tool, result, bytes): (Arc<str>, _, _) = (tool.into(), result.clone(), entry_weight(text.len()));
-        let hit = Hit { result, origin, tool: tool.clone(), bytes, expires_at, ttl };
+        let (tool, result, bytes): (Arc<str>, _, _) =
+            (tool.into(), result.clone(), entry_weight(text.len()));
+        let hit = Hit {
+            result,
+            origin,
+            tool: tool.clone(),
+            bytes,
+            expires_at,
+            ttl,
+        };
         self.0.memory.insert(key, hit).await;
         if self.is_memory_only() {
             return;
         }
-        let stored = StoredResult { key, tool: tool.to_string(), origin, result: text, stored_at: now, expires_at };
+        let stored = StoredResult {
+            key,
+            tool: tool.to_string(),
+            origin,
+            result: text,
+            stored_at: now,
+            expires_at,
+        };
         if let Err(error) = self.0.ledger.store_result(stored).await {
             tracing::warn!(%error, "a result could not be stored");
         }
@@ -194,11 +223,18 @@ impl ResultCache {
         }
         let (sender, receiver) = watch::channel(None);
         flights.insert(key, receiver);
-        FlightRole::Leading(Leader { key, sender, cache: self.clone() })
+        FlightRole::Leading(Leader {
+            key,
+            sender,
+            cache: self.clone(),
+        })
     }
 
     fn lock_flights(&self) -> MutexGuard<'_, HashMap<Key, watch::Receiver<Option<Completed>>>> {
-        self.0.flights.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .flights
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -224,9 +260,10 @@ pub(super) struct Completed {
 
 /// The call that runs the tool.
 ///
-/// It stores its result in the cache before it ends the flight with [`Leader::complete`]. So a call that finds no flight
-/// afterwards finds the result. A leader that is dropped without `complete` (cancelled, refused) closes the channel:
-/// its followers wake up, and the first of them becomes the next leader.
+/// It stores its result in the cache before it ends the flight with [`Leader::complete`]. So a call
+/// that finds no flight afterwards finds the result. A leader that is dropped without `complete`
+/// (cancelled, refused) closes the channel: its followers wake up, and the first of them becomes
+/// the next leader.
 pub(super) struct Leader {
     key: Key,
     sender: watch::Sender<Option<Completed>>,
@@ -244,7 +281,10 @@ impl Drop for Leader {
     fn drop(&mut self) {
         let mut flights = self.cache.lock_flights();
         // After `complete`, another call may lead this key already. Its entry must stay.
-        if flights.get(&self.key).is_some_and(|flight| flight.same_channel(&self.sender.subscribe())) {
+        if flights
+            .get(&self.key)
+            .is_some_and(|flight| flight.same_channel(&self.sender.subscribe()))
+        {
             flights.remove(&self.key);
         }
     }
@@ -269,12 +309,25 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn cache(ledger: &Arc<MemoryLedger>) -> ResultCache {
-        ResultCache::new(1 << 20, ledger.clone(), Clock::manual(Timestamp::UNIX_EPOCH).0)
+        ResultCache::new(
+            1 << 20,
+            ledger.clone(),
+            Clock::manual(Timestamp::UNIX_EPOCH).0,
+        )
     }
 
     async fn store(cache: &ResultCache, key: Key) -> usize {
         let result = Arc::new(ToolResult::text("yes"));
-        cache.store(key, "t", InvocationId::new(), &result, HOUR, cache.purge_count()).await;
+        cache
+            .store(
+                key,
+                "t",
+                InvocationId::new(),
+                &result,
+                HOUR,
+                cache.purge_count(),
+            )
+            .await;
         serde_json::to_string(&*result).unwrap().len()
     }
 
@@ -287,7 +340,11 @@ mod tests {
         assert_eq!(stored.size().await, (2, 2 * (length + 256)));
         let read = cache(&ledger);
         assert!(read.read_through(&[1; 32]).await.is_some());
-        assert_eq!(read.size().await, (1, length + 256), "also results from the ledger");
+        assert_eq!(
+            read.size().await,
+            (1, length + 256),
+            "also results from the ledger"
+        );
         assert_eq!(entry_weight(usize::MAX), u32::MAX);
     }
 
@@ -300,7 +357,10 @@ mod tests {
         assert!(private.get(&[1; 32]).is_some());
         assert!(cache(&ledger).read_through(&[1; 32]).await.is_none());
         store(&cache(&ledger), [2; 32]).await;
-        assert!(private.read_through(&[2; 32]).await.is_none(), "a memory-only cache does not read the ledger");
+        assert!(
+            private.read_through(&[2; 32]).await.is_none(),
+            "a memory-only cache does not read the ledger"
+        );
         assert!(cache(&ledger).read_through(&[2; 32]).await.is_some());
     }
 
@@ -316,6 +376,9 @@ mod tests {
         };
         let now = std::time::Instant::now();
         assert_eq!(OwnTtl.expire_after_create(&[0; 32], &hit, now), Some(HOUR));
-        assert_eq!(OwnTtl.expire_after_update(&[0; 32], &hit, now, Some(Duration::ZERO)), Some(HOUR));
+        assert_eq!(
+            OwnTtl.expire_after_update(&[0; 32], &hit, now, Some(Duration::ZERO)),
+            Some(HOUR)
+        );
     }
 }

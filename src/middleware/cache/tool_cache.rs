@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::store::{Hit, ResultCache};
 use crate::call::canonical::canonical_json;
-use crate::call::{CachePolicy, CacheScope, Caller, Effect, JsonObject, Policy, ToolName, ToolResult, json};
+use crate::call::{
+    CachePolicy, CacheScope, Caller, Effect, JsonObject, Policy, ToolName, ToolResult, json,
+};
 use crate::tools::Runner;
 
 /// The stored results of one tool, and the keys under which they are stored.
@@ -19,9 +21,9 @@ pub struct ToolCache {
 }
 
 impl ToolCache {
-    /// Makes the cache of one tool. It is `None` if the tool has no cache policy, is not `read`, or has a runner that
-    /// forbids storing. It is also `None` if results may depend on the context, but `cache.context` does not name its
-    /// fields.
+    /// Makes the cache of one tool. It is `None` if the tool has no cache policy, is not `read`, or
+    /// has a runner that forbids storing. It is also `None` if results may depend on the context,
+    /// but `cache.context` does not name its fields.
     pub fn for_tool(
         cache: &ResultCache,
         policy: &Policy,
@@ -29,20 +31,38 @@ impl ToolCache {
         tool: &ToolName,
         generation: [u8; 32],
     ) -> Option<Arc<Self>> {
-        let cache_policy = policy.cache.clone().filter(|_| policy.effect == Effect::Read && runner.is_cacheable())?;
+        let cache_policy = policy
+            .cache
+            .clone()
+            .filter(|_| policy.effect == Effect::Read && runner.is_cacheable())?;
         let complete = cache_policy.context.is_some() || !runner.takes_context();
-        // Results that another predicate admitted get another key. So do results that must stay in memory, so that they
-        // never mix with results in the ledger.
+        // Results that another predicate admitted get another key. So do results that must stay in
+        // memory, so that they never mix with results in the ledger.
         let generation = match &policy.cache_when {
             None if !cache.is_memory_only() => generation,
             when => {
-                let text = when.as_ref().map_or("", |when| when.text().unwrap_or("a function"));
-                json::hash_parts([&generation, text.as_bytes(), &[cache.is_memory_only().into()]])
+                let text = when
+                    .as_ref()
+                    .map_or("", |when| when.text().unwrap_or("a function"));
+                json::hash_parts([
+                    &generation,
+                    text.as_bytes(),
+                    &[cache.is_memory_only().into()],
+                ])
             }
         };
         let (cache, tool) = (cache.clone(), tool.clone());
         let (calls_tools, sees_agent) = (runner.calls_tools(), runner.sees_agent());
-        complete.then(|| Arc::new(Self { cache, policy: cache_policy, tool, generation, calls_tools, sees_agent }))
+        complete.then(|| {
+            Arc::new(Self {
+                cache,
+                policy: cache_policy,
+                tool,
+                generation,
+                calls_tools,
+                sees_agent,
+            })
+        })
     }
 
     /// The key of a call. Two calls are equal if these parts are equal:
@@ -63,8 +83,13 @@ impl ToolCache {
             CacheScope::Shared => b"",
         };
         let fields = self.policy.context.iter().flatten();
-        let context: JsonObject =
-            fields.filter_map(|field| context.get(field).map(|value| (field.clone(), value.clone()))).collect();
+        let context: JsonObject = fields
+            .filter_map(|field| {
+                context
+                    .get(field)
+                    .map(|value| (field.clone(), value.clone()))
+            })
+            .collect();
         let key = json::hash_parts([
             self.tool.as_str().as_bytes(),
             &self.generation,
@@ -88,7 +113,9 @@ impl ToolCache {
         arguments: &JsonObject,
         context: &JsonObject,
     ) -> Option<Arc<ToolResult>> {
-        self.look_up(&self.cache_key(caller, agent, arguments, context)).await.map(|hit| hit.result)
+        self.look_up(&self.cache_key(caller, agent, arguments, context))
+            .await
+            .map(|hit| hit.result)
     }
 
     /// Looks in memory, then in the ledger, which may hold results from before a restart.
@@ -104,7 +131,8 @@ impl ToolCache {
         self.cache.is_memory_only()
     }
 
-    /// Whether the tool calls other tools. Then its result depends on the tools that the call may use.
+    /// Whether the tool calls other tools. Then its result depends on the tools that the call may
+    /// use.
     pub(super) fn calls_tools(&self) -> bool {
         self.calls_tools
     }
@@ -120,10 +148,12 @@ impl ToolCache {
     }
 }
 
-/// Adds the calling agent to a key. Without an agent the key stays the same, so that older versions' stored results are
-/// still found.
+/// Adds the calling agent to a key. Without an agent the key stays the same, so that older
+/// versions' stored results are still found.
 pub(super) fn add_agent_to_key(key: [u8; 32], agent: Option<&ToolName>) -> [u8; 32] {
-    agent.map_or(key, |agent| json::hash_parts([key.as_slice(), b"agent", agent.as_str().as_bytes()]))
+    agent.map_or(key, |agent| {
+        json::hash_parts([key.as_slice(), b"agent", agent.as_str().as_bytes()])
+    })
 }
 
 #[cfg(test)]
@@ -150,21 +180,52 @@ mod tests {
     fn generation_separates_private_and_conditional_results() {
         let clock = Clock::manual(Timestamp::UNIX_EPOCH).0;
         let cache = ResultCache::new(1 << 20, Arc::new(MemoryLedger::default()), clock);
-        let cache_policy = CachePolicy { ttl: Duration::from_secs(1), scope: CacheScope::Caller, context: None };
-        let plain = Policy { effect: Effect::Read, cache: Some(cache_policy), ..Policy::default() };
-        let when = Policy { cache_when: Some(CacheWhen::from_expression("x", |_, _| Ok(true))), ..plain.clone() };
+        let cache_policy = CachePolicy {
+            ttl: Duration::from_secs(1),
+            scope: CacheScope::Caller,
+            context: None,
+        };
+        let plain = Policy {
+            effect: Effect::Read,
+            cache: Some(cache_policy),
+            ..Policy::default()
+        };
+        let when = Policy {
+            cache_when: Some(CacheWhen::from_expression("x", |_, _| Ok(true))),
+            ..plain.clone()
+        };
         let tool = ToolName::parse("t").unwrap();
         let generation = |cache: &ResultCache, policy: &Policy| {
             ToolCache::for_tool(cache, policy, &Idle, &tool, [7; 32])
                 .map(|tool_cache| (tool_cache.generation, tool_cache.calls_tools()))
         };
-        let (stored, private) =
-            (generation(&cache, &plain).unwrap(), generation(&cache.memory_only(), &plain).unwrap());
-        assert_eq!(stored, ([7; 32], false), "results in the ledger are found again");
-        let (when, private_when) =
-            (generation(&cache, &when).unwrap(), generation(&cache.memory_only(), &when).unwrap());
+        let (stored, private) = (
+            generation(&cache, &plain).unwrap(),
+            generation(&cache.memory_only(), &plain).unwrap(),
+        );
+        assert_eq!(
+            stored,
+            ([7; 32], false),
+            "results in the ledger are found again"
+        );
+        let (when, private_when) = (
+            generation(&cache, &when).unwrap(),
+            generation(&cache.memory_only(), &when).unwrap(),
+        );
         let all = [stored.0, private.0, when.0, private_when.0];
-        assert_eq!(all.iter().collect::<std::collections::HashSet<_>>().len(), 4);
-        assert!(generation(&cache, &Policy { effect: Effect::Write, ..plain }).is_none());
+        assert_eq!(
+            all.iter().collect::<std::collections::HashSet<_>>().len(),
+            4
+        );
+        assert!(
+            generation(
+                &cache,
+                &Policy {
+                    effect: Effect::Write,
+                    ..plain
+                }
+            )
+            .is_none()
+        );
     }
 }

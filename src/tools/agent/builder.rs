@@ -13,8 +13,8 @@ use crate::call::units::HumanDuration;
 use crate::call::{JsonObject, Kind, Policy};
 use crate::tools::{BuildContext, BuildError, Databases, HttpClients, Tool};
 
-/// A model with a prompt and tools of its own, for [`Agent::as_tool`]. It does what an entry `kind: agent` of a
-/// manifest does, with the same defaults.
+/// A model with a prompt and tools of its own, for [`Agent::as_tool`]. It does what an entry
+/// `kind: agent` of a manifest does, with the same defaults.
 ///
 /// ```no_run
 /// # async fn example(key: String) -> Result<(), toolcrib::Error> {
@@ -34,8 +34,8 @@ use crate::tools::{BuildContext, BuildError, Databases, HttpClients, Tool};
 pub struct Agent(Config);
 
 impl Agent {
-    /// An agent with this model, at an endpoint that speaks OpenAI Chat Completions. `/chat/completions` is appended to
-    /// `base_url`.
+    /// An agent with this model, at an endpoint that speaks OpenAI Chat Completions.
+    /// `/chat/completions` is appended to `base_url`.
     pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
         let model = ModelConfig {
             base_url: base_url.into(),
@@ -102,7 +102,8 @@ impl Agent {
         self
     }
 
-    /// The user's message, with `{{ name }}` placeholders. Default: `task` and `context`, else the arguments as JSON.
+    /// The user's message, with `{{ name }}` placeholders. Default: `task` and `context`, else the
+    /// arguments as JSON.
     #[must_use]
     pub fn prompt(mut self, template: impl Into<String>) -> Self {
         self.0.prompt = Some(template.into());
@@ -151,18 +152,39 @@ impl Agent {
         self
     }
 
-    /// Makes a tool of the agent, with the parameters `task` and `context` (optional). The tool's other methods set its
-    /// policy. [`Tool::input_schema`] sets other parameters, and the model receives [`Tool::output_schema`].
+    /// Makes a tool of the agent, with the parameters `task` and `context` (optional). The tool's
+    /// other methods set its policy. [`Tool::input_schema`] sets other parameters, and the model
+    /// receives [`Tool::output_schema`].
     pub fn as_tool(self, name: impl Into<String>, description: impl Into<String>) -> Tool<Self> {
         let mut tool = add_default_parameters(Tool::new(name, description));
         tool.kind = Kind::Agent;
         tool.replace_runner(self)
     }
 
-    /// The part of the definition hash that the tool's definition does not show. It contains no secrets.
+    /// The part of the definition hash that the tool's definition does not show. It contains no
+    /// secrets.
     fn implementation(&self) -> Value {
-        let Config { model, system, prompt, tools, coworkers, max_turns, depth, budget, output_schema: _ } = &self.0;
-        let ModelConfig { base_url, name, stream, temperature, max_tokens, options, key: _, headers: _ } = model;
+        let Config {
+            model,
+            system,
+            prompt,
+            tools,
+            coworkers,
+            max_turns,
+            depth,
+            budget,
+            output_schema: _,
+        } = &self.0;
+        let ModelConfig {
+            base_url,
+            name,
+            stream,
+            temperature,
+            max_tokens,
+            options,
+            key: _,
+            headers: _,
+        } = model;
         json!({
             "model": {"base_url": base_url, "name": name, "stream": stream, "temperature": temperature,
                 "max_tokens": max_tokens, "options": options},
@@ -174,8 +196,8 @@ impl Agent {
 
 impl Tool<Agent> {
     /// The tool with its runner, for [`Registry::register`](crate::Registry::register).
-    /// [`AppBuilder::agent`](crate::AppBuilder::agent) builds the agent itself. It also keeps the agent from calling
-    /// the service to which it belongs.
+    /// [`AppBuilder::agent`](crate::AppBuilder::agent) builds the agent itself. It also keeps the
+    /// agent from calling the service to which it belongs.
     ///
     /// # Errors
     /// [`BuildError`]: a setting of the agent is invalid.
@@ -199,20 +221,31 @@ impl Tool<Agent> {
         config.output_schema = tool.definition.output_schema.as_deref().cloned();
         let (runner, warnings) = build(config, &context).map_err(|faults| {
             let faults = faults.iter().filter(|fault| !fault.warning);
-            let faults: Vec<String> =
-                faults.map(|fault| format!("{}: {}", fault.path.join("."), fault.message)).collect();
-            BuildError::InvalidAgent { tool: tool.name().to_owned(), faults: faults.join("; ") }
+            let faults: Vec<String> = faults
+                .map(|fault| format!("{}: {}", fault.path.join("."), fault.message))
+                .collect();
+            BuildError::InvalidAgent {
+                tool: tool.name().to_owned(),
+                faults: faults.join("; "),
+            }
         })?;
         for warning in warnings {
-            tracing::warn!(tool = tool.name(), "{}: {}", warning.path.join("."), warning.message);
+            tracing::warn!(
+                tool = tool.name(),
+                "{}: {}",
+                warning.path.join("."),
+                warning.message
+            );
         }
         if tool.policy.timeout == Policy::default().timeout {
             tool.policy.timeout = runner.default_timeout().unwrap_or(tool.policy.timeout);
         }
         let ModelConfig { key, headers, .. } = agent.0.model.clone();
         let implementation = agent.implementation();
-        tool.settings.generation =
-            hash_parts([canonical_json(&implementation).as_slice(), &canonical_json(&json!([key, headers]))]);
+        tool.settings.generation = hash_parts([
+            canonical_json(&implementation).as_slice(),
+            &canonical_json(&json!([key, headers])),
+        ]);
         tool.settings.implementation = Some(implementation);
         tool.settings.secrets = key.into_iter().chain(headers.into_values()).collect();
         Ok(tool.with_runner(runner))

@@ -23,16 +23,23 @@ pub(super) struct TokenUsage {
 }
 
 impl TokenUsage {
-    /// Reads the server's counts; `None` if it sends none. Some servers send nulls or zeros instead.
+    /// Reads the server's counts; `None` if it sends none. Some servers send nulls or zeros
+    /// instead.
     pub(super) fn from_json(usage: &Value) -> Option<Self> {
         let count = |name: &str| usage.get(name).and_then(Value::as_u64);
         let (input, output) = (count("prompt_tokens"), count("completion_tokens"));
         let usage = match (input, output, count("total_tokens")) {
             (Some(input), Some(output), _) => Self { input, output },
-            (Some(input), None, total) => Self { input, output: total.unwrap_or(input).saturating_sub(input) },
+            (Some(input), None, total) => Self {
+                input,
+                output: total.unwrap_or(input).saturating_sub(input),
+            },
             (None, output, total) => {
                 let output = output.unwrap_or_default();
-                Self { input: total?.saturating_sub(output), output }
+                Self {
+                    input: total?.saturating_sub(output),
+                    output,
+                }
             }
         };
         (usage.input > 0 || usage.output > 0).then_some(usage)
@@ -41,26 +48,48 @@ impl TokenUsage {
     /// An estimate by length: four bytes per token, OpenAI's rule of thumb for English text.
     pub(super) fn estimate_by_length(input_bytes: usize, output_bytes: usize) -> Self {
         let tokens = |bytes: usize| bytes.div_ceil(4) as u64;
-        Self { input: tokens(input_bytes), output: tokens(output_bytes) }
+        Self {
+            input: tokens(input_bytes),
+            output: tokens(output_bytes),
+        }
     }
 }
 
 /// The server's error message, if the body has an error instead of an answer.
 pub(super) fn error_message(body: &Value) -> Option<String> {
     let error = body.get("error").filter(|error| !error.is_null())?;
-    let message = error.get("message").or(error.get("detail")).unwrap_or(error);
-    Some(message.as_str().map_or_else(|| message.to_string(), str::to_owned))
+    let message = error
+        .get("message")
+        .or(error.get("detail"))
+        .unwrap_or(error);
+    Some(
+        message
+            .as_str()
+            .map_or_else(|| message.to_string(), str::to_owned),
+    )
 }
 
 impl Completion {
-    /// Reads the answer of a whole response. The error is the end of a sentence that says what is wrong.
+    /// Reads the answer of a whole response. The error is the end of a sentence that says what is
+    /// wrong.
     pub(super) fn from_response(mut body: Value) -> Result<Self, String> {
         let usage = body.get("usage").and_then(TokenUsage::from_json);
-        let choice = body.get_mut("choices").and_then(|choices| choices.get_mut(0));
-        let Some(choice) = choice else { return Err("has no `choices`".into()) };
-        let finish = choice.get("finish_reason").and_then(Value::as_str).map(str::to_owned);
+        let choice = body
+            .get_mut("choices")
+            .and_then(|choices| choices.get_mut(0));
+        let Some(choice) = choice else {
+            return Err("has no `choices`".into());
+        };
+        let finish = choice
+            .get("finish_reason")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
         match choice.get_mut("message").map(Value::take) {
-            Some(Value::Object(message)) => Ok(Self { message, finish_reason: finish, usage }),
+            Some(Value::Object(message)) => Ok(Self {
+                message,
+                finish_reason: finish,
+                usage,
+            }),
             _ => Err("has no `message` in its first choice".into()),
         }
     }
@@ -70,7 +99,9 @@ impl Completion {
         match self.message.get("content") {
             Some(Value::String(text)) => text.clone(),
             Some(Value::Array(parts)) => {
-                let texts = parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str));
+                let texts = parts
+                    .iter()
+                    .filter_map(|part| part.get("text").and_then(Value::as_str));
                 texts.collect::<Vec<_>>().join("\n")
             }
             _ => String::new(),
@@ -79,7 +110,10 @@ impl Completion {
 
     /// The text of the model's refusal.
     pub(super) fn refusal(&self) -> Option<&str> {
-        self.message.get("refusal").and_then(Value::as_str).filter(|text| !text.trim().is_empty())
+        self.message
+            .get("refusal")
+            .and_then(Value::as_str)
+            .filter(|text| !text.trim().is_empty())
     }
 
     /// Whether the answer was cut off at the limit of tokens.
@@ -104,24 +138,52 @@ mod tests {
 
     #[test]
     fn usage_is_read_from_partial_counts() {
-        let read = |usage: Value| TokenUsage::from_json(&usage).map(|usage| (usage.input, usage.output));
-        assert_eq!(read(json!({"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10})), Some((8, 2)));
-        assert_eq!(read(json!({"prompt_tokens": 8, "total_tokens": 10})), Some((8, 2)));
-        assert_eq!(read(json!({"completion_tokens": 2, "total_tokens": 10})), Some((8, 2)));
+        let read =
+            |usage: Value| TokenUsage::from_json(&usage).map(|usage| (usage.input, usage.output));
+        assert_eq!(
+            read(json!({"prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10})),
+            Some((8, 2))
+        );
+        assert_eq!(
+            read(json!({"prompt_tokens": 8, "total_tokens": 10})),
+            Some((8, 2))
+        );
+        assert_eq!(
+            read(json!({"completion_tokens": 2, "total_tokens": 10})),
+            Some((8, 2))
+        );
         assert_eq!(read(json!({"total_tokens": 10})), Some((10, 0)));
-        for nothing in [json!({}), json!(null), json!({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})]
-        {
+        for nothing in [
+            json!({}),
+            json!(null),
+            json!({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}),
+        ] {
             assert_eq!(read(nothing), None);
         }
-        assert_eq!(TokenUsage::estimate_by_length(9, 1), TokenUsage { input: 3, output: 1 });
+        assert_eq!(
+            TokenUsage::estimate_by_length(9, 1),
+            TokenUsage {
+                input: 3,
+                output: 1
+            }
+        );
     }
 
     #[test]
     fn invalid_completion_error_names_missing_member() {
-        assert_eq!(Completion::from_response(json!({"choices": []})).unwrap_err(), "has no `choices`");
-        assert_eq!(Completion::from_response(json!([])).unwrap_err(), "has no `choices`");
+        assert_eq!(
+            Completion::from_response(json!({"choices": []})).unwrap_err(),
+            "has no `choices`"
+        );
+        assert_eq!(
+            Completion::from_response(json!([])).unwrap_err(),
+            "has no `choices`"
+        );
         let no_message = Completion::from_response(json!({"choices": [{"text": "old"}]}));
-        assert_eq!(no_message.unwrap_err(), "has no `message` in its first choice");
+        assert_eq!(
+            no_message.unwrap_err(),
+            "has no `message` in its first choice"
+        );
     }
 
     #[test]

@@ -25,11 +25,13 @@ pub struct Config {
     #[serde(default)]
     #[schemars(extend("examples" = ["You are a careful mathematician."]))]
     pub system: Option<String>,
-    /// The user's message, with `{{ name }}` placeholders. Default: `task` and `context`, else the arguments as JSON.
+    /// The user's message, with `{{ name }}` placeholders. Default: `task` and `context`, else the
+    /// arguments as JSON.
     #[serde(default)]
     #[schemars(extend("examples" = ["Translate into {{ language }}: {{ text }}"]))]
     pub prompt: Option<String>,
-    /// Tools of this service that the agent may use; `*` stands for any characters. Default: no tools.
+    /// Tools of this service that the agent may use; `*` stands for any characters. Default: no
+    /// tools.
     #[serde(default)]
     #[schemars(extend("examples" = [["calculator"]]))]
     pub tools: Vec<String>,
@@ -41,7 +43,8 @@ pub struct Config {
     #[serde(default)]
     #[schemars(extend("examples" = [4]), extend("default" = 8))]
     pub max_turns: Option<u32>,
-    /// Levels of calls below a call of the agent, at most 8. An agent below another has at most what that one has left.
+    /// Levels of calls below a call of the agent, at most 8. An agent below another has at most
+    /// what that one has left.
     #[serde(default)]
     #[schemars(extend("examples" = [2]), extend("default" = 3))]
     pub depth: Option<u32>,
@@ -58,7 +61,8 @@ pub struct Config {
 #[derive(Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Address of the API; the service appends `/chat/completions`. Private addresses are allowed here.
+    /// Address of the API; the service appends `/chat/completions`. Private addresses are allowed
+    /// here.
     #[schemars(extend("examples" = ["http://127.0.0.1:11434/v1"]))]
     pub base_url: String,
     /// Name of the model.
@@ -94,7 +98,8 @@ pub struct ModelConfig {
 #[derive(Debug, Clone, Copy, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Budget {
-    /// Input and output tokens, with those of agents that the agent calls. Counted after each response of the model.
+    /// Input and output tokens, with those of agents that the agent calls. Counted after each
+    /// response of the model.
     #[schemars(extend("examples" = [20000]))]
     pub tokens: Option<u64>,
     /// Time for all turns together.
@@ -108,19 +113,29 @@ impl Config {
         let mut faults = Vec::new();
         let mut out_of = |value: Option<u32>, most: u32, key: &str| {
             if value.is_some_and(|value| !(1..=most).contains(&value)) {
-                faults.push(ConfigFault::error(&[key], format!("a number from 1 to {most} is expected here")));
+                faults.push(ConfigFault::error(
+                    &[key],
+                    format!("a number from 1 to {most} is expected here"),
+                ));
             }
         };
         out_of(self.max_turns, MAX_MAX_TURNS, "max_turns");
         out_of(self.depth, MAX_DEPTH, "depth");
         if self.budget.tokens == Some(0) {
-            faults.push(ConfigFault::error(&["budget", "tokens"], "the budget must be greater than zero"));
+            faults.push(ConfigFault::error(
+                &["budget", "tokens"],
+                "the budget must be greater than zero",
+            ));
         }
         if self.budget.time.is_some_and(|time| time.0.is_zero()) {
-            faults.push(ConfigFault::error(&["budget", "time"], "the budget must be greater than zero"));
+            faults.push(ConfigFault::error(
+                &["budget", "time"],
+                "the budget must be greater than zero",
+            ));
         }
         faults.extend(
-            invalid_names(&self.coworkers).map(|(at, message)| ConfigFault::error(&["coworkers", &at], message)),
+            invalid_names(&self.coworkers)
+                .map(|(at, message)| ConfigFault::error(&["coworkers", &at], message)),
         );
         faults
     }

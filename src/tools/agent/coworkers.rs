@@ -1,5 +1,5 @@
-//! Delegation to other agents: `delegate_work` and `ask_question`. They are offered to a model that has coworkers, and
-//! exist as tools of their own.
+//! Delegation to other agents: `delegate_work` and `ask_question`. They are offered to a model that
+//! has coworkers, and exist as tools of their own.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::prompt::join_task_and_context;
 use crate::call::{
-    AvailableTool, Definition, JsonObject, Kind, NestedAnswer, NestedCall, NestedCallError, ToolContext, ToolInvoker,
-    ToolName, ToolResult,
+    AvailableTool, Definition, JsonObject, Kind, NestedAnswer, NestedCall, NestedCallError,
+    ToolContext, ToolInvoker, ToolName, ToolResult,
 };
 use crate::tool_pattern::{ToolPattern, any_grants};
 
@@ -79,16 +79,34 @@ impl DelegationTool {
     }
 
     /// Reads the arguments. The error is a text for the model.
-    pub(in crate::tools) fn parse_arguments(self, arguments: JsonObject) -> Result<DelegatedTask, String> {
+    pub(in crate::tools) fn parse_arguments(
+        self,
+        arguments: JsonObject,
+    ) -> Result<DelegatedTask, String> {
         let arguments: DelegationArguments = serde_json::from_value(Value::Object(arguments))
             .map_err(|error| format!("The arguments of {} are invalid: {error}.", self.name()))?;
-        let DelegationArguments { task, question, context, coworker } = arguments;
-        let task = if self == Self::DelegateWork { task } else { question };
+        let DelegationArguments {
+            task,
+            question,
+            context,
+            coworker,
+        } = arguments;
+        let task = if self == Self::DelegateWork {
+            task
+        } else {
+            question
+        };
         match task.filter(|text| !text.trim().is_empty()) {
-            Some(task) => Ok(DelegatedTask { task, context: context.unwrap_or_default(), coworker }),
-            None => {
-                Err(format!("The arguments of {} are invalid: `{}` is missing.", self.name(), self.task_parameter()))
-            }
+            Some(task) => Ok(DelegatedTask {
+                task,
+                context: context.unwrap_or_default(),
+                coworker,
+            }),
+            None => Err(format!(
+                "The arguments of {} are invalid: `{}` is missing.",
+                self.name(),
+                self.task_parameter()
+            )),
         }
     }
 }
@@ -118,19 +136,25 @@ pub(in crate::tools) struct Coworkers<'a> {
 }
 
 impl<'a> Coworkers<'a> {
-    pub(in crate::tools) fn new(invoker: &'a dyn ToolInvoker, allowed: Option<&'a [ToolPattern]>) -> Self {
+    pub(in crate::tools) fn new(
+        invoker: &'a dyn ToolInvoker,
+        allowed: Option<&'a [ToolPattern]>,
+    ) -> Self {
         Self { invoker, allowed }
     }
 
     /// The coworkers that exist now and may be called.
     pub(super) fn available(&self, context: &ToolContext) -> Vec<AvailableTool> {
-        let mut agents = self.invoker.available_tools(context, &|tool| self.is_allowed(tool));
+        let mut agents = self
+            .invoker
+            .available_tools(context, &|tool| self.is_allowed(tool));
         agents.retain(|agent| agent.kind == Kind::Agent && has_task_parameter(&agent.definition));
         agents
     }
 
     fn is_allowed(&self, tool: &Definition) -> bool {
-        self.allowed.is_none_or(|names| any_grants(names, tool.names(), |_| false))
+        self.allowed
+            .is_none_or(|names| any_grants(names, tool.names(), |_| false))
     }
 
     /// Calls the coworker with the work.
@@ -144,16 +168,30 @@ impl<'a> Coworkers<'a> {
         options: DelegationOptions,
     ) -> Result<NestedAnswer, String> {
         let available = self.available(context);
-        let is_available = |tool: &Definition| available.iter().any(|agent| agent.definition.name == tool.name);
+        let is_available = |tool: &Definition| {
+            available
+                .iter()
+                .any(|agent| agent.definition.name == tool.name)
+        };
         // Models write a coworker's name as other frameworks do: in quotes, or with line breaks.
-        let name = task.coworker.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`')).to_owned();
+        let name = task
+            .coworker
+            .trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`'))
+            .to_owned();
         let name = self
             .invoker
             .resolve(context, &is_available, &name)
             .map_err(|suggestions| unknown_coworker_message(&name, &suggestions, &available))?;
-        let takes_context = available.iter().filter(|agent| agent.definition.name == name).any(|agent| {
-            agent.definition.input_schema.get("properties").is_some_and(|fields| fields.get("context").is_some())
-        });
+        let takes_context = available
+            .iter()
+            .filter(|agent| agent.definition.name == name)
+            .any(|agent| {
+                agent
+                    .definition
+                    .input_schema
+                    .get("properties")
+                    .is_some_and(|fields| fields.get("context").is_some())
+            });
         let arguments = match takes_context {
             true if task.context.trim().is_empty() => json!({"task": task.task}),
             true => json!({"task": task.task, "context": task.context}),
@@ -169,9 +207,11 @@ impl<'a> Coworkers<'a> {
         };
         match self.invoker.call(context, &is_available, call).await {
             Ok(answer) => Ok(answer),
-            Err(NestedCallError::UnknownTool(suggestions)) => {
-                Err(unknown_coworker_message(name.as_str(), &suggestions, &available))
-            }
+            Err(NestedCallError::UnknownTool(suggestions)) => Err(unknown_coworker_message(
+                name.as_str(),
+                &suggestions,
+                &available,
+            )),
             Err(NestedCallError::TooDeep(levels)) => Err(super::turn::too_deep_message(levels)),
             Err(NestedCallError::Failed(failure)) => Err(failure.for_model),
         }
@@ -179,24 +219,43 @@ impl<'a> Coworkers<'a> {
 }
 
 /// A list of agents, one line each: the name and the description.
-pub(in crate::tools) fn format_agent_list<'a>(agents: impl IntoIterator<Item = &'a Definition>) -> String {
+pub(in crate::tools) fn format_agent_list<'a>(
+    agents: impl IntoIterator<Item = &'a Definition>,
+) -> String {
     let lines = agents.into_iter().map(|agent| {
-        let purpose = agent.description.split_whitespace().collect::<Vec<_>>().join(" ");
-        if purpose.is_empty() { format!("\n- {}", agent.name) } else { format!("\n- {}: {purpose}", agent.name) }
+        let purpose = agent
+            .description
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        if purpose.is_empty() {
+            format!("\n- {}", agent.name)
+        } else {
+            format!("\n- {}: {purpose}", agent.name)
+        }
     });
     format!(" Coworkers:{}", lines.collect::<String>())
 }
 
 /// Whether an agent has the parameter `task`, which delegation needs.
 pub(in crate::tools) fn has_task_parameter(agent: &Definition) -> bool {
-    agent.input_schema.get("properties").is_some_and(|fields| fields.get("task").is_some())
+    agent
+        .input_schema
+        .get("properties")
+        .is_some_and(|fields| fields.get("task").is_some())
 }
 
 /// Entries that cannot be the name of an agent: the index, and what is wrong.
 pub(in crate::tools) fn invalid_names(names: &[String]) -> impl Iterator<Item = (String, String)> {
-    let invalid = names.iter().enumerate().filter(|(_, name)| ToolName::parse(name.trim()).is_err());
+    let invalid = names
+        .iter()
+        .enumerate()
+        .filter(|(_, name)| ToolName::parse(name.trim()).is_err());
     invalid.map(|(index, name)| {
-        (index.to_string(), format!("`{name}` is not a tool name: list agents by name, without patterns"))
+        (
+            index.to_string(),
+            format!("`{name}` is not a tool name: list agents by name, without patterns"),
+        )
     })
 }
 
@@ -207,12 +266,24 @@ pub(in crate::tools) struct DelegationOptions {
     pub(in crate::tools) max_depth: Option<u32>,
 }
 
-fn unknown_coworker_message(name: &str, suggestions: &[String], available: &[AvailableTool]) -> String {
+fn unknown_coworker_message(
+    name: &str,
+    suggestions: &[String],
+    available: &[AvailableTool],
+) -> String {
     let name: String = name.chars().take(200).collect();
-    let known: Vec<&str> = available.iter().map(|agent| agent.definition.name.as_str()).collect();
+    let known: Vec<&str> = available
+        .iter()
+        .map(|agent| agent.definition.name.as_str())
+        .collect();
     match (suggestions, known.as_slice()) {
-        (_, []) => format!("There is no coworker `{name}`, and there is no other coworker: do it yourself."),
-        ([], known) => format!("There is no coworker `{name}`. There are: {}.", known.join(", ")),
+        (_, []) => format!(
+            "There is no coworker `{name}`, and there is no other coworker: do it yourself."
+        ),
+        ([], known) => format!(
+            "There is no coworker `{name}`. There are: {}.",
+            known.join(", ")
+        ),
         (suggestions, known) => {
             format!(
                 "There is no coworker `{name}`; did you mean {}? There are: {}.",

@@ -1,7 +1,7 @@
 //! A model's endpoint, which speaks OpenAI Chat Completions. Failed requests are repeated.
 //!
-//! A request has no effect of its own, so it may be repeated whatever the tool's effect is. Texts of the server are
-//! passed on without the key, and answers are read only up to a bound.
+//! A request has no effect of its own, so it may be repeated whatever the tool's effect is. Texts
+//! of the server are passed on without the key, and answers are read only up to a bound.
 
 use std::time::Duration;
 
@@ -34,9 +34,19 @@ pub(super) const MAX_ERROR_TEXT_BYTES: usize = 400;
 const MAX_ATTEMPTS: u32 = 3;
 /// A longer `Retry-After` is not waited for.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(10);
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: MAX_RETRY_WAIT };
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    longest: MAX_RETRY_WAIT,
+};
 /// Fields of the request that `model.options` must not set.
-const RESERVED_FIELDS: [&str; 6] = ["model", "messages", "tools", "stream", "stream_options", "n"];
+const RESERVED_FIELDS: [&str; 6] = [
+    "model",
+    "messages",
+    "tools",
+    "stream",
+    "stream_options",
+    "n",
+];
 
 /// The endpoint of one agent.
 pub(super) struct Endpoint {
@@ -67,22 +77,37 @@ impl Endpoint {
         faults: &mut Vec<ConfigFault>,
     ) -> Option<Self> {
         let before = faults.len();
-        let mut fault = |path: &[&str], message: String| faults.push(ConfigFault::error(path, message));
-        let url = completions_url(&config.base_url).map_err(|message| fault(&["model", "base_url"], message)).ok();
+        let mut fault =
+            |path: &[&str], message: String| faults.push(ConfigFault::error(path, message));
+        let url = completions_url(&config.base_url)
+            .map_err(|message| fault(&["model", "base_url"], message))
+            .ok();
         if config.name.trim().is_empty() {
             fault(&["model", "name"], "the model's name is missing".into());
         }
-        for field in RESERVED_FIELDS.iter().filter(|field| config.options.contains_key(**field)) {
-            fault(&["model", "options", field], "the agent sets this field of the request: leave it out".into());
+        for field in RESERVED_FIELDS
+            .iter()
+            .filter(|field| config.options.contains_key(**field))
+        {
+            fault(
+                &["model", "options", field],
+                "the agent sets this field of the request: leave it out".into(),
+            );
         }
         let mut headers = HeaderMap::new();
         for (name, value) in &config.headers {
-            match (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
+            match (
+                HeaderName::from_bytes(name.as_bytes()),
+                HeaderValue::from_str(value),
+            ) {
                 (Ok(name), Ok(mut value)) => {
                     value.set_sensitive(true);
                     headers.insert(name, value);
                 }
-                _ => fault(&["model", "headers", name], "this is not a valid header field".into()),
+                _ => fault(
+                    &["model", "headers", name],
+                    "this is not a valid header field".into(),
+                ),
             }
         }
         if let Some(key) = &config.key {
@@ -97,7 +122,11 @@ impl Endpoint {
                 ),
             }
         }
-        let client = context.clients.get(AddressPolicy::allow_all()).map_err(|message| fault(&["model"], message)).ok();
+        let client = context
+            .clients
+            .get(AddressPolicy::allow_all())
+            .map_err(|message| fault(&["model"], message))
+            .ok();
         if faults.len() > before {
             return None;
         }
@@ -115,7 +144,11 @@ impl Endpoint {
                 "application/json"
             }),
         );
-        let secrets = config.key.iter().chain(config.headers.values()).map(|secret| secret.trim().to_owned());
+        let secrets = config
+            .key
+            .iter()
+            .chain(config.headers.values())
+            .map(|secret| secret.trim().to_owned());
         Some(Self {
             client,
             host: host_and_port(&url),
@@ -127,8 +160,8 @@ impl Endpoint {
         })
     }
 
-    /// Asks the model to answer these messages. Omits `tools` if it is empty, as the API requires. No further attempt
-    /// starts after `end`. The requests are part of the trace `trace`.
+    /// Asks the model to answer these messages. Omits `tools` if it is empty, as the API requires.
+    /// No further attempt starts after `end`. The requests are part of the trace `trace`.
     pub(super) async fn request_completion(
         &self,
         messages: &[Value],
@@ -150,7 +183,10 @@ impl Endpoint {
                 Err(error) => error,
             };
             let wait = self.retry_wait(attempt, &error).filter(|wait| {
-                attempt < MAX_ATTEMPTS && Instant::now().checked_add(*wait).is_some_and(|start| start < end)
+                attempt < MAX_ATTEMPTS
+                    && Instant::now()
+                        .checked_add(*wait)
+                        .is_some_and(|start| start < end)
             });
             let Some(wait) = wait else { return Err(error) };
             listener.on_retry(&error.to_string());
@@ -159,14 +195,21 @@ impl Endpoint {
         }
     }
 
-    /// How long to wait before the next attempt. `None`: it would fail again, or the server asks for too long a wait.
+    /// How long to wait before the next attempt. `None`: it would fail again, or the server asks
+    /// for too long a wait.
     fn retry_wait(&self, attempt: u32, error: &ToolError) -> Option<Duration> {
         let retry_after = match error {
-            ToolError::Upstream { retryable: true, retry_after, .. } => *retry_after,
+            ToolError::Upstream {
+                retryable: true,
+                retry_after,
+                ..
+            } => *retry_after,
             ToolError::BadOutput(_) => None,
             _ => return None,
         };
-        let wait = BACKOFF.wait_after(attempt, (self.random)()).max(retry_after.unwrap_or_default());
+        let wait = BACKOFF
+            .wait_after(attempt, (self.random)())
+            .max(retry_after.unwrap_or_default());
         (wait <= MAX_RETRY_WAIT).then_some(wait)
     }
 
@@ -185,11 +228,17 @@ impl Endpoint {
             200 => {}
             status => return Err(self.status_error(status, response).await),
         }
-        let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let content_type = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
         // A server that cannot stream sends a whole answer, even if a stream was requested.
-        if content_type
-            .is_some_and(|media_type| media_type.trim().to_ascii_lowercase().starts_with("text/event-stream"))
-        {
+        if content_type.is_some_and(|media_type| {
+            media_type
+                .trim()
+                .to_ascii_lowercase()
+                .starts_with("text/event-stream")
+        }) {
             self.read_streamed_answer(response, listener).await
         } else {
             self.read_json_answer(response).await
@@ -197,13 +246,19 @@ impl Endpoint {
     }
 
     async fn read_json_answer(&self, response: Response) -> Result<Completion, ToolError> {
-        let bytes = self.read_body(response, MAX_ANSWER_BYTES).await?.ok_or_else(|| self.too_long_error())?;
+        let bytes = self
+            .read_body(response, MAX_ANSWER_BYTES)
+            .await?
+            .ok_or_else(|| self.too_long_error())?;
         let body: Value = serde_json::from_slice(&bytes)
             .map_err(|error| self.bad_output(format!("returned invalid JSON: {error}")))?;
         if let Some(message) = error_message(&body) {
-            return Err(ToolError::upstream(self.server_message(format!("says: {message}"))));
+            return Err(ToolError::upstream(
+                self.server_message(format!("says: {message}")),
+            ));
         }
-        Completion::from_response(body).map_err(|problem| self.bad_output(format!("gave an answer that {problem}")))
+        Completion::from_response(body)
+            .map_err(|problem| self.bad_output(format!("gave an answer that {problem}")))
     }
 
     async fn read_streamed_answer(
@@ -211,53 +266,87 @@ impl Endpoint {
         response: Response,
         listener: &mut dyn AnswerListener,
     ) -> Result<Completion, ToolError> {
-        let chunks = stream::try_unfold((response, 0), |(mut response, length_before)| async move {
-            let Some(chunk) = response.chunk().await.map_err(StreamError::Interrupted)? else { return Ok(None) };
-            let length = length_before + chunk.len();
-            if length > MAX_ANSWER_BYTES {
-                return Err(StreamError::TooLong);
-            }
-            Ok(Some((chunk, (response, length))))
-        });
+        let chunks =
+            stream::try_unfold((response, 0), |(mut response, length_before)| async move {
+                let Some(chunk) = response.chunk().await.map_err(StreamError::Interrupted)? else {
+                    return Ok(None);
+                };
+                let length = length_before + chunk.len();
+                if length > MAX_ANSWER_BYTES {
+                    return Err(StreamError::TooLong);
+                }
+                Ok(Some((chunk, (response, length))))
+            });
         let mut events = std::pin::pin!(SseByteStream::new(chunks.into_stream()));
         let mut assembly = AnswerAssembler::default();
         while let Some(event) = events.next().await {
             let event = match event {
                 Ok(event) => event,
-                Err(sse_stream::Error::Body(error)) => match error.downcast::<StreamError>().map(|error| *error) {
+                Err(sse_stream::Error::Body(error)) => match error
+                    .downcast::<StreamError>()
+                    .map(|error| *error)
+                {
                     Ok(StreamError::TooLong) => return Err(self.too_long_error()),
                     // The answer is complete. At most its token counts are missing.
                     Ok(StreamError::Interrupted(_)) if assembly.is_finished() => break,
-                    Ok(StreamError::Interrupted(error)) => return Err(request_error(&self.host, error)),
-                    Err(_) => return Err(self.bad_output("answered a stream that cannot be read".into())),
+                    Ok(StreamError::Interrupted(error)) => {
+                        return Err(request_error(&self.host, error));
+                    }
+                    Err(_) => {
+                        return Err(self.bad_output("answered a stream that cannot be read".into()));
+                    }
                 },
-                Err(error) => return Err(self.bad_output(format!("answered a stream that cannot be read: {error}"))),
+                Err(error) => {
+                    return Err(
+                        self.bad_output(format!("answered a stream that cannot be read: {error}"))
+                    );
+                }
             };
-            let Some(data) = event.data.as_deref().map(str::trim).filter(|data| !data.is_empty()) else { continue };
+            let Some(data) = event
+                .data
+                .as_deref()
+                .map(str::trim)
+                .filter(|data| !data.is_empty())
+            else {
+                continue;
+            };
             if data == "[DONE]" {
                 break;
             }
-            let chunk: Value = serde_json::from_str(data)
-                .map_err(|error| self.bad_output(format!("sent a chunk that is not JSON: {error}")))?;
+            let chunk: Value = serde_json::from_str(data).map_err(|error| {
+                self.bad_output(format!("sent a chunk that is not JSON: {error}"))
+            })?;
             if let Some(message) = error_message(&chunk) {
-                return Err(ToolError::upstream(
-                    self.server_message(format!("ended its answer early with an error: {message}")),
-                ));
+                return Err(ToolError::upstream(self.server_message(format!(
+                    "ended its answer early with an error: {message}"
+                ))));
             }
             if let Some(text) = assembly.add_chunk(chunk) {
                 listener.on_text(&text);
             }
         }
         if !assembly.is_finished() {
-            return Err(ToolError::upstream(self.server_message("ended its answer early".into())));
+            return Err(ToolError::upstream(
+                self.server_message("ended its answer early".into()),
+            ));
         }
-        assembly.finish().map_err(|problem| self.bad_output(format!("streamed an answer that {problem}")))
+        assembly
+            .finish()
+            .map_err(|problem| self.bad_output(format!("streamed an answer that {problem}")))
     }
 
     /// The body, up to `max_bytes` bytes; `None` if it is longer.
-    async fn read_body(&self, mut response: Response, max_bytes: usize) -> Result<Option<Vec<u8>>, ToolError> {
+    async fn read_body(
+        &self,
+        mut response: Response,
+        max_bytes: usize,
+    ) -> Result<Option<Vec<u8>>, ToolError> {
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| request_error(&self.host, error))? {
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| request_error(&self.host, error))?
+        {
             if bytes.len() + chunk.len() > max_bytes {
                 return Ok(None);
             }
@@ -269,12 +358,19 @@ impl Endpoint {
     /// The failure for a status other than 200. The server's own text is for people.
     async fn status_error(&self, status: u16, response: Response) -> ToolError {
         let wait = parse_retry_after(&response);
-        let body = self.read_body(response, MAX_ERROR_BODY_BYTES).await.ok().flatten().unwrap_or_default();
+        let body = self
+            .read_body(response, MAX_ERROR_BODY_BYTES)
+            .await
+            .ok()
+            .flatten()
+            .unwrap_or_default();
         let detail = match serde_json::from_slice::<Value>(&body) {
             Ok(body) => error_message(&body),
             Err(_) => None,
         };
-        let detail = detail.map(|detail| format!(": {detail}")).unwrap_or_default();
+        let detail = detail
+            .map(|detail| format!(": {detail}"))
+            .unwrap_or_default();
         let message = self.server_message(format!("answered HTTP {status}{detail}"));
         match status {
             // Some servers use 529 for an overload.
@@ -284,24 +380,33 @@ impl Endpoint {
                 unavailable: status >= 500,
                 not_delivered: false,
                 retry_after: wait,
-                cause: Some(UpstreamCause { reason: UpstreamReason::Status(status), host: Some(self.host.clone()) }),
+                cause: Some(UpstreamCause {
+                    reason: UpstreamReason::Status(status),
+                    host: Some(self.host.clone()),
+                }),
             },
-            _ => ToolError::upstream_permanent(message).with_cause(UpstreamReason::Status(status), &self.host),
+            _ => ToolError::upstream_permanent(message)
+                .with_cause(UpstreamReason::Status(status), &self.host),
         }
     }
 
     fn too_long_error(&self) -> ToolError {
-        self.bad_output(format!("answered more than {}", ByteSize(MAX_ANSWER_BYTES as u64)))
+        self.bad_output(format!(
+            "answered more than {}",
+            ByteSize(MAX_ANSWER_BYTES as u64)
+        ))
     }
 
     fn bad_output(&self, text: String) -> ToolError {
         ToolError::BadOutput(self.server_message(text))
     }
 
-    /// A sentence about the server, without its key. It may be long: the caller removes other secrets before it is
-    /// shortened.
+    /// A sentence about the server, without its key. It may be long: the caller removes other
+    /// secrets before it is shortened.
     fn server_message(&self, text: String) -> String {
-        let text = self.secrets.iter().fold(text, |text, secret| text.replace(secret, crate::tools::agent::REDACTED));
+        let text = self.secrets.iter().fold(text, |text, secret| {
+            text.replace(secret, crate::tools::agent::REDACTED)
+        });
         format!("the model's server `{}` {text}", self.host)
     }
 }
@@ -318,8 +423,8 @@ enum StreamError {
 /// The URL for completions. The error says what is wrong with the base URL.
 fn completions_url(base_url: &str) -> Result<Url, String> {
     let example = "e.g. https://api.example.com/v1";
-    let mut url =
-        Url::parse(base_url.trim()).map_err(|error| format!("this is not a valid URL ({error}); {example}"))?;
+    let mut url = Url::parse(base_url.trim())
+        .map_err(|error| format!("this is not a valid URL ({error}); {example}"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
         return Err(format!("an http or https URL is expected here, {example}"));
     }
@@ -337,7 +442,14 @@ fn completions_url(base_url: &str) -> Result<Url, String> {
 
 /// The part of the body that all requests share.
 fn base_body(config: ModelConfig) -> JsonObject {
-    let ModelConfig { name, stream, temperature, max_tokens, options, .. } = config;
+    let ModelConfig {
+        name,
+        stream,
+        temperature,
+        max_tokens,
+        options,
+        ..
+    } = config;
     let mut body = options;
     body.insert("model".into(), name.into());
     if let Some(temperature) = temperature {
@@ -348,7 +460,10 @@ fn base_body(config: ModelConfig) -> JsonObject {
     }
     body.insert("stream".into(), stream.into());
     if stream {
-        body.insert("stream_options".into(), serde_json::json!({"include_usage": true}));
+        body.insert(
+            "stream_options".into(),
+            serde_json::json!({"include_usage": true}),
+        );
     }
     body
 }
@@ -375,27 +490,43 @@ mod tests {
             databases: &crate::tools::Databases::default(),
         };
         let mut faults = Vec::new();
-        let endpoint = Endpoint::build(serde_json::from_value(model).unwrap(), &context, &mut faults);
+        let endpoint = Endpoint::build(
+            serde_json::from_value(model).unwrap(),
+            &context,
+            &mut faults,
+        );
         endpoint.ok_or(faults)
     }
 
     fn endpoint() -> Endpoint {
         let model = json!({"base_url": "http://127.0.0.1:1/v1/?v=2", "name": "m", "key": "sk-123456", "max_tokens": 5,
             "options": {"top_p": 0.5}, "headers": {"x-team": "blue"}, "stream": true});
-        Endpoint { random: || 1.0, ..build_endpoint(model).unwrap() }
+        Endpoint {
+            random: || 1.0,
+            ..build_endpoint(model).unwrap()
+        }
     }
 
     #[test]
     fn request_has_manifest_settings() {
         let endpoint = endpoint();
-        assert_eq!(endpoint.url.as_str(), "http://127.0.0.1:1/v1/chat/completions?v=2");
+        assert_eq!(
+            endpoint.url.as_str(),
+            "http://127.0.0.1:1/v1/chat/completions?v=2"
+        );
         assert_eq!(
             json!(endpoint.body),
             json!({"model": "m", "top_p": 0.5, "max_tokens": 5, "stream": true, "stream_options": {"include_usage": true}})
         );
         assert_eq!(
-            (&endpoint.headers["x-team"], &endpoint.headers[AUTHORIZATION]),
-            (&HeaderValue::from_static("blue"), &HeaderValue::from_static("Bearer sk-123456"),)
+            (
+                &endpoint.headers["x-team"],
+                &endpoint.headers[AUTHORIZATION]
+            ),
+            (
+                &HeaderValue::from_static("blue"),
+                &HeaderValue::from_static("Bearer sk-123456"),
+            )
         );
         assert!(!format!("{:?}", endpoint.headers).contains("sk-123456"));
     }
@@ -411,23 +542,49 @@ mod tests {
             retry_after: seconds.map(Duration::from_secs),
             cause: None,
         };
-        let wait = |tries, error: &ToolError| endpoint.retry_wait(tries, error).map(|wait| wait.as_millis());
-        assert_eq!([1, 2].map(|tries| wait(tries, &busy(None))), [Some(500), Some(1000)]);
-        assert_eq!((wait(1, &busy(Some(7))), wait(1, &busy(Some(11)))), (Some(7000), None));
+        let wait = |tries, error: &ToolError| {
+            endpoint
+                .retry_wait(tries, error)
+                .map(|wait| wait.as_millis())
+        };
+        assert_eq!(
+            [1, 2].map(|tries| wait(tries, &busy(None))),
+            [Some(500), Some(1000)]
+        );
+        assert_eq!(
+            (wait(1, &busy(Some(7))), wait(1, &busy(Some(11)))),
+            (Some(7000), None)
+        );
         assert_eq!(wait(1, &ToolError::BadOutput(String::new())), Some(500));
         assert_eq!(wait(1, &ToolError::upstream_permanent("")), None);
-        assert_eq!(Endpoint { random: || 0.0, ..endpoint }.retry_wait(2, &busy(None)), Some(Duration::ZERO));
+        assert_eq!(
+            Endpoint {
+                random: || 0.0,
+                ..endpoint
+            }
+            .retry_wait(2, &busy(None)),
+            Some(Duration::ZERO)
+        );
     }
 
     #[test]
     fn server_messages_hide_the_key() {
         let words = endpoint().server_message("says: sk-123456 is wrong".into());
-        assert_eq!(words, "the model's server `127.0.0.1:1` says: [redacted] is wrong");
+        assert_eq!(
+            words,
+            "the model's server `127.0.0.1:1` says: [redacted] is wrong"
+        );
     }
 
     #[test]
     fn base_url_must_be_a_plain_url() {
-        let fault = |url: &str| build_endpoint(json!({"base_url": url, "name": "m"})).err().unwrap()[0].message.clone();
+        let fault = |url: &str| {
+            build_endpoint(json!({"base_url": url, "name": "m"}))
+                .err()
+                .unwrap()[0]
+                .message
+                .clone()
+        };
         assert!(fault("api.example.com/v1").contains("not a valid URL"));
         assert!(fault("unix:/tmp/x").contains("http or https"));
         assert!(fault("https://key@api.example.com/v1").contains("`model.key`"));

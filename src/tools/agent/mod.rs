@@ -1,7 +1,8 @@
 //! The `agent` kind: a model with a prompt and tools of its own, as a tool.
 //!
 //! - `config`, `builder`: what the manifest or the embedding program declares
-//! - `run`, `turn`, `coworkers`: the loop of one call, the calls of one answer, work for other agents
+//! - `run`, `turn`, `coworkers`: the loop of one call, the calls of one answer, work for other
+//!   agents
 //! - `endpoint`, `completion`, `stream`, `prompt`: requests to the model, and its answers
 
 pub(crate) mod builder;
@@ -33,7 +34,8 @@ use crate::tool_pattern::ToolPattern;
 const MAX_TURNS: u32 = 8;
 /// Replaces a key in texts of the model's server.
 const REDACTED: &str = "[redacted]";
-/// Added to `budget.time` for the tool's timeout, so that the budget ends the call before the timeout does.
+/// Added to `budget.time` for the tool's timeout, so that the budget ends the call before the
+/// timeout does.
 const TIMEOUT_MARGIN: Duration = Duration::from_secs(5);
 
 struct AgentRunner {
@@ -48,11 +50,12 @@ struct AgentRunner {
 
 /// The parameters of an agent that declares no parameters.
 pub(super) fn add_default_parameters(tool: Tool<()>) -> Tool<()> {
-    tool.param("task", "string", "What to do, in full: the agent knows nothing else of the conversation.").param_opt(
-        "context",
+    tool.param(
+        "task",
         "string",
-        "What the agent must know for the task",
+        "What to do, in full: the agent knows nothing else of the conversation.",
     )
+    .param_opt("context", "string", "What the agent must know for the task")
 }
 
 /// Builds the runner.
@@ -61,7 +64,17 @@ pub(super) fn add_default_parameters(tool: Tool<()>) -> Tool<()> {
 /// Faults of the configuration.
 pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
     let mut faults = config.config_faults();
-    let Config { model, system, prompt, tools, coworkers, max_turns, depth, budget, output_schema } = config;
+    let Config {
+        model,
+        system,
+        prompt,
+        tools,
+        coworkers,
+        max_turns,
+        depth,
+        budget,
+        output_schema,
+    } = config;
     let prompt = Prompt::build(system, prompt, output_schema, context, &mut faults);
     let endpoint = Endpoint::build(model, context, &mut faults);
     match (endpoint, prompt) {
@@ -90,16 +103,30 @@ impl AgentRunner {
 
 #[async_trait]
 impl Runner for AgentRunner {
-    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let invoker = context.service::<Arc<dyn ToolInvoker>>().cloned().filter(|_| self.can_call_tools());
+    async fn call(
+        &self,
+        arguments: Arc<JsonObject>,
+        context: ToolContext,
+    ) -> Result<ToolResult, ToolError> {
+        let invoker = context
+            .service::<Arc<dyn ToolInvoker>>()
+            .cloned()
+            .filter(|_| self.can_call_tools());
         if self.can_call_tools() && invoker.is_none() {
-            return Err(ToolError::unavailable_before_start("this agent has no access to other tools here", None));
+            return Err(ToolError::unavailable_before_start(
+                "this agent has no access to other tools here",
+                None,
+            ));
         }
         // Refuse at once: without the tools that it depends on, the model would invent an answer.
         if invoker.is_some() && context.allowed_depth(self.depth) == 0 {
-            return Err(ToolError::ErrorResult(turn::too_deep_message(context.depth())));
+            return Err(ToolError::ErrorResult(turn::too_deep_message(
+                context.depth(),
+            )));
         }
-        AgentRun::new(self, &context.for_agent(), invoker.as_deref()).run(&arguments).await
+        AgentRun::new(self, &context.for_agent(), invoker.as_deref())
+            .run(&arguments)
+            .await
     }
 
     fn takes_context(&self) -> bool {
@@ -115,6 +142,8 @@ impl Runner for AgentRunner {
     }
 
     fn default_timeout(&self) -> Option<Duration> {
-        self.budget.time.map(|time| time.0.saturating_add(TIMEOUT_MARGIN))
+        self.budget
+            .time
+            .map(|time| time.0.saturating_add(TIMEOUT_MARGIN))
     }
 }

@@ -28,7 +28,11 @@ impl Prompt {
         context: &BuildContext<'_>,
         faults: &mut Vec<ConfigFault>,
     ) -> Option<Self> {
-        let template = match template.as_deref().map(|text| context.parse_template(text)).transpose() {
+        let template = match template
+            .as_deref()
+            .map(|text| context.parse_template(text))
+            .transpose()
+        {
             Ok(template) => template,
             Err(message) => {
                 faults.push(ConfigFault::error(&["prompt"], message));
@@ -38,19 +42,34 @@ impl Prompt {
         if let Some(template) = &template {
             faults.extend(context.unknown_placeholders(template, &["prompt"]));
         }
-        let properties = context.input_schema.get("properties").and_then(Value::as_object);
+        let properties = context
+            .input_schema
+            .get("properties")
+            .and_then(Value::as_object);
         let has_task_parameters = properties.is_some_and(|properties| {
             properties.contains_key(TASK_PARAMETER)
-                && properties.keys().all(|name| name == TASK_PARAMETER || name == CONTEXT_PARAMETER)
+                && properties
+                    .keys()
+                    .all(|name| name == TASK_PARAMETER || name == CONTEXT_PARAMETER)
         });
         let requires_json = output_schema.is_some();
         let json_instruction = output_schema.map(|schema| {
             format!("Answer with one JSON value and nothing else. It must fit this JSON Schema: {schema}")
         });
-        let system =
-            [system.filter(|text| !text.trim().is_empty()), json_instruction].into_iter().flatten().collect::<Vec<_>>();
+        let system = [
+            system.filter(|text| !text.trim().is_empty()),
+            json_instruction,
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>();
         let system = (!system.is_empty()).then(|| system.join("\n\n"));
-        Some(Self { system, template, has_task_parameters, requires_json })
+        Some(Self {
+            system,
+            template,
+            has_task_parameters,
+            requires_json,
+        })
     }
 
     /// Whether the model must answer with JSON.
@@ -60,8 +79,13 @@ impl Prompt {
 
     /// The first messages of the conversation.
     pub(super) fn initial_messages(&self, values: Values<'_>) -> Vec<Value> {
-        let system = self.system.iter().map(|text| json!({"role": "system", "content": text}));
-        system.chain([json!({"role": "user", "content": self.user_message(values)})]).collect()
+        let system = self
+            .system
+            .iter()
+            .map(|text| json!({"role": "system", "content": text}));
+        system
+            .chain([json!({"role": "user", "content": self.user_message(values)})])
+            .collect()
     }
 
     fn user_message(&self, values: Values<'_>) -> String {
@@ -94,7 +118,10 @@ mod tests {
     use crate::tools::HttpClients;
 
     fn render_prompt(template: Option<&str>, parameters: &[&str], arguments: Value) -> Value {
-        let properties: JsonObject = parameters.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
+        let properties: JsonObject = parameters
+            .iter()
+            .map(|name| ((*name).to_owned(), json!({})))
+            .collect();
         let (schema, clients) = (json!({"properties": properties}), HttpClients::default());
         let context = BuildContext {
             base_dir: Path::new(""),
@@ -106,7 +133,14 @@ mod tests {
             databases: &crate::tools::Databases::default(),
         };
         let mut faults = Vec::new();
-        let prompt = Prompt::build(None, template.map(str::to_owned), None, &context, &mut faults).unwrap();
+        let prompt = Prompt::build(
+            None,
+            template.map(str::to_owned),
+            None,
+            &context,
+            &mut faults,
+        )
+        .unwrap();
         assert_eq!(faults, []);
         let context = json!({"tenant": "acme"});
         let values = Values {
@@ -119,13 +153,28 @@ mod tests {
 
     #[test]
     fn task_is_text_other_arguments_are_json() {
-        assert_eq!(render_prompt(None, &["task", "context"], json!({"task": "Add {{ 1 }}."})), "Add {{ 1 }}.");
+        assert_eq!(
+            render_prompt(None, &["task", "context"], json!({"task": "Add {{ 1 }}."})),
+            "Add {{ 1 }}."
+        );
         let both = json!({"task": "Add.", "context": "1 and 2"});
-        assert_eq!(render_prompt(None, &["task", "context"], both.clone()), "Add.\n\nContext:\n1 and 2");
-        assert_eq!(render_prompt(None, &["task", "context", "n"], both), r#"{"task":"Add.","context":"1 and 2"}"#);
+        assert_eq!(
+            render_prompt(None, &["task", "context"], both.clone()),
+            "Add.\n\nContext:\n1 and 2"
+        );
+        assert_eq!(
+            render_prompt(None, &["task", "context", "n"], both),
+            r#"{"task":"Add.","context":"1 and 2"}"#
+        );
         let template = Some("Sum of {{ a }} and {{b}}?");
-        assert_eq!(render_prompt(template, &["a", "b"], json!({"a": 1, "b": "{{ a }}"})), "Sum of 1 and {{ a }}?");
+        assert_eq!(
+            render_prompt(template, &["a", "b"], json!({"a": 1, "b": "{{ a }}"})),
+            "Sum of 1 and {{ a }}?"
+        );
         let template = Some("{{ context }} of {{ context.tenant }}");
-        assert_eq!(render_prompt(template, &["context"], json!({"context": "Rows"})), "Rows of acme");
+        assert_eq!(
+            render_prompt(template, &["context"], json!({"context": "Rows"})),
+            "Rows of acme"
+        );
     }
 }

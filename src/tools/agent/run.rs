@@ -1,8 +1,9 @@
-//! One call of an agent. Each turn requests an answer of the model and runs its calls, until an answer has no call or
-//! a bound ends the run.
+//! One call of an agent. Each turn requests an answer of the model and runs its calls, until an
+//! answer has no call or a bound ends the run.
 //!
-//! A run that a bound ends has an error result (`is_error`) with the last text of the model. A model that cannot be
-//! reached is a failure of the call. After the first tool call, such a failure does not permit a retry.
+//! A run that a bound ends has an error result (`is_error`) with the last text of the model. A
+//! model that cannot be reached is a failure of the call. After the first tool call, such a failure
+//! does not permit a retry.
 
 use bytesize::ByteSize;
 use serde_json::{Value, json};
@@ -12,11 +13,13 @@ use super::AgentRunner;
 use super::completion::{Completion, TokenUsage};
 use super::endpoint::{AnswerListener, MAX_ERROR_TEXT_BYTES};
 use super::turn::{self, Toolset};
-use crate::call::{CutEnds, JsonObject, ModelUsage, ToolContext, ToolError, ToolInvoker, ToolResult};
+use crate::call::{
+    CutEnds, JsonObject, ModelUsage, ToolContext, ToolError, ToolInvoker, ToolResult,
+};
 use crate::tools::Values;
 
-/// Longest conversation that is sent, in bytes of its JSON. It is several times what any model reads. Each request
-/// copies the conversation.
+/// Longest conversation that is sent, in bytes of its JSON. It is several times what any model
+/// reads. Each request copies the conversation.
 const MAX_CONVERSATION_BYTES: usize = 16 << 20;
 
 /// One call of an agent, with its state.
@@ -33,11 +36,26 @@ pub(super) struct AgentRun<'a> {
 }
 
 impl<'a> AgentRun<'a> {
-    pub(super) fn new(agent: &'a AgentRunner, context: &'a ToolContext, invoker: Option<&'a dyn ToolInvoker>) -> Self {
-        let budget = agent.budget.time.and_then(|time| Instant::now().checked_add(time.0));
+    pub(super) fn new(
+        agent: &'a AgentRunner,
+        context: &'a ToolContext,
+        invoker: Option<&'a dyn ToolInvoker>,
+    ) -> Self {
+        let budget = agent
+            .budget
+            .time
+            .and_then(|time| Instant::now().checked_add(time.0));
         let end = budget.map_or(context.deadline, |end| end.min(context.deadline));
         let (usage, last_text) = (context.model_usage(), String::new());
-        Self { agent, context, invoker, usage, end, last_text, has_called_tools: false }
+        Self {
+            agent,
+            context,
+            invoker,
+            usage,
+            end,
+            last_text,
+            has_called_tools: false,
+        }
     }
 
     /// Runs the turns until there is an answer, or time is over.
@@ -47,20 +65,32 @@ impl<'a> AgentRun<'a> {
         match outcome {
             Ok(outcome) => outcome,
             Err(_) if end < deadline => Ok(self.stopped_result("its budget of time is used up")),
-            // The deadline of the call is now. Wait for the stack, which ends the call with its own error.
+            // The deadline of the call is now. Wait for the stack, which ends the call with its own
+            // error.
             Err(_) => std::future::pending().await,
         }
     }
 
     async fn run_turns(&mut self, arguments: &JsonObject) -> Result<ToolResult, ToolError> {
-        let tools = self.invoker.map(|invoker| Toolset::new(self.agent, self.context, invoker, self.end));
+        let tools = self
+            .invoker
+            .map(|invoker| Toolset::new(self.agent, self.context, invoker, self.end));
         let definitions = tools.as_ref().map_or(&[][..], |tools| &tools.definitions);
-        let mut messages = self.agent.prompt.initial_messages(Values::for_call(arguments, self.context));
+        let mut messages = self
+            .agent
+            .prompt
+            .initial_messages(Values::for_call(arguments, self.context));
         for turn in 1..=self.agent.max_turns {
-            let completion = self.request_completion(turn, &messages, definitions).await?;
+            let completion = self
+                .request_completion(turn, &messages, definitions)
+                .await?;
             let calls = turn::parse_calls(&completion)
                 .map_err(|problem| ToolError::BadOutput(format!("the model's answer {problem}")))?;
-            calls.warnings.iter().filter(|_| !calls.calls.is_empty()).for_each(|warning| self.context.warn(warning));
+            calls
+                .warnings
+                .iter()
+                .filter(|_| !calls.calls.is_empty())
+                .for_each(|warning| self.context.warn(warning));
             self.report_turn(turn, &calls);
             if calls.calls.is_empty() {
                 return Ok(self.final_result(&completion));
@@ -75,7 +105,8 @@ impl<'a> AgentRun<'a> {
             let Some(tools) = &tools else {
                 return Ok(self.stopped_result("its model called tools, but it has no tools"));
             };
-            // In the last turn the model does not read results. So run the calls only if a result can be the answer.
+            // In the last turn the model does not read results. So run the calls only if a result
+            // can be the answer.
             if is_last && !tools.can_end_run(&calls) {
                 break;
             }
@@ -99,7 +130,9 @@ impl<'a> AgentRun<'a> {
             }
         }
         let turns = self.agent.max_turns;
-        Ok(self.stopped_result(&format!("it had {turns} turns (`max_turns`) and still wants to call tools")))
+        Ok(self.stopped_result(&format!(
+            "it had {turns} turns (`max_turns`) and still wants to call tools"
+        )))
     }
 
     async fn request_completion(
@@ -108,11 +141,21 @@ impl<'a> AgentRun<'a> {
         messages: &[Value],
         tools: &[Value],
     ) -> Result<Completion, ToolError> {
-        let mut progress = TextProgress { context: self.context, turn, text: String::new() };
+        let mut progress = TextProgress {
+            context: self.context,
+            turn,
+            text: String::new(),
+        };
         let answer = self
             .agent
             .endpoint
-            .request_completion(messages, tools, self.context.trace(), self.end, &mut progress)
+            .request_completion(
+                messages,
+                tools,
+                self.context.trace(),
+                self.end,
+                &mut progress,
+            )
             .await;
         progress.flush(answer.is_ok());
         let completion = answer.map_err(|error| self.adapt_error(error))?;
@@ -126,19 +169,35 @@ impl<'a> AgentRun<'a> {
         total.estimated |= completion.usage.is_none();
         total.input_tokens = total.input_tokens.saturating_add(usage.input);
         total.output_tokens = total.output_tokens.saturating_add(usage.output);
-        total.total_tokens = total.total_tokens.saturating_add(usage.input).saturating_add(usage.output);
+        total.total_tokens = total
+            .total_tokens
+            .saturating_add(usage.input)
+            .saturating_add(usage.output);
         self.context.set_model_usage(self.usage);
         Ok(completion)
     }
 
-    /// Adapts a failure of the model's server. Before the first tool call nothing can have had an effect, so the whole
-    /// call may be repeated. Later a repetition would call the tools again.
+    /// Adapts a failure of the model's server. Before the first tool call nothing can have had an
+    /// effect, so the whole call may be repeated. Later a repetition would call the tools again.
     fn adapt_error(&self, error: ToolError) -> ToolError {
         match error {
-            ToolError::Upstream { message, retryable, unavailable, retry_after, cause, .. } => {
+            ToolError::Upstream {
+                message,
+                retryable,
+                unavailable,
+                retry_after,
+                cause,
+                ..
+            } => {
                 let has_called = self.has_called_tools;
-                let message = self.context.redact_and_shorten(&message, MAX_ERROR_TEXT_BYTES);
-                let message = if has_called { format!("{message} (tools were called before)") } else { message };
+                let message = self
+                    .context
+                    .redact_and_shorten(&message, MAX_ERROR_TEXT_BYTES);
+                let message = if has_called {
+                    format!("{message} (tools were called before)")
+                } else {
+                    message
+                };
                 ToolError::Upstream {
                     message,
                     retryable: retryable && !has_called,
@@ -148,15 +207,19 @@ impl<'a> AgentRun<'a> {
                     cause,
                 }
             }
-            ToolError::BadOutput(message) => {
-                ToolError::BadOutput(self.context.redact_and_shorten(&message, MAX_ERROR_TEXT_BYTES))
-            }
+            ToolError::BadOutput(message) => ToolError::BadOutput(
+                self.context
+                    .redact_and_shorten(&message, MAX_ERROR_TEXT_BYTES),
+            ),
             other => other,
         }
     }
 
     fn is_over_budget(&self) -> bool {
-        self.agent.budget.tokens.is_some_and(|most| self.usage.total_tokens >= most)
+        self.agent
+            .budget
+            .tokens
+            .is_some_and(|most| self.usage.total_tokens >= most)
     }
 
     /// The result for a final answer of the model.
@@ -173,12 +236,18 @@ impl<'a> AgentRun<'a> {
             return incomplete("the model reached its limit of tokens");
         }
         if completion.is_filtered() {
-            return incomplete("the content filter of the model's server removed the answer (content_filter)");
+            return incomplete(
+                "the content filter of the model's server removed the answer (content_filter)",
+            );
         }
         if text.trim().is_empty() {
             return ToolResult::error("The agent gave no answer: its model returned no text.");
         }
-        let json = if self.agent.prompt.requires_json() { strip_code_fence(&text) } else { text.trim() };
+        let json = if self.agent.prompt.requires_json() {
+            strip_code_fence(&text)
+        } else {
+            text.trim()
+        };
         match serde_json::from_str::<Value>(json) {
             Ok(value @ (Value::Object(_) | Value::Array(_))) => ToolResult::json(value),
             _ => ToolResult::text(text),
@@ -191,31 +260,45 @@ impl<'a> AgentRun<'a> {
             "" => String::new(),
             text => format!(" Output so far:\n\n{text}"),
         };
-        ToolResult::error(format!("The agent was stopped before it had an answer: {reason}.{last_text}"))
+        ToolResult::error(format!(
+            "The agent was stopped before it had an answer: {reason}.{last_text}"
+        ))
     }
 
     fn report_turn(&self, turn: u32, calls: &crate::dialect::Message) {
         if self.context.has_listener() {
-            let names: Vec<&str> = calls.calls.iter().filter_map(crate::dialect::tool_name).collect();
-            self.context.progress(json!({"turn": turn, "calls": names, "tokens": self.usage.total_tokens}));
+            let names: Vec<&str> = calls
+                .calls
+                .iter()
+                .filter_map(crate::dialect::tool_name)
+                .collect();
+            self.context
+                .progress(json!({"turn": turn, "calls": names, "tokens": self.usage.total_tokens}));
         }
     }
 }
 
 /// The size of these values as JSON, in bytes.
 fn json_len<'a>(values: impl IntoIterator<Item = &'a Value>) -> usize {
-    values.into_iter().map(|value| value.to_string().len()).sum()
+    values
+        .into_iter()
+        .map(|value| value.to_string().len())
+        .sum()
 }
 
 /// Removes the code fence that models like to put around JSON.
 fn strip_code_fence(text: &str) -> &str {
     let text = text.trim();
-    let inner = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
-    inner.map_or(text, |inner| inner.strip_prefix("json").unwrap_or(inner).trim())
+    let inner = text
+        .strip_prefix("```")
+        .and_then(|rest| rest.strip_suffix("```"));
+    inner.map_or(text, |inner| {
+        inner.strip_prefix("json").unwrap_or(inner).trim()
+    })
 }
 
-/// Reports the model's text as progress while it arrives, in whole words. Text that may be the start of a secret is held
-/// back, because the redactor does not find half a secret.
+/// Reports the model's text as progress while it arrives, in whole words. Text that may be the
+/// start of a secret is held back, because the redactor does not find half a secret.
 struct TextProgress<'a> {
     context: &'a ToolContext,
     turn: u32,
@@ -227,7 +310,8 @@ impl TextProgress<'_> {
         let remaining = self.text.split_off(end);
         let text = std::mem::replace(&mut self.text, remaining);
         if !text.is_empty() {
-            self.context.progress(json!({"turn": self.turn, "text": text}));
+            self.context
+                .progress(json!({"turn": self.turn, "text": text}));
         }
     }
 
@@ -253,8 +337,11 @@ impl AnswerListener for TextProgress<'_> {
 
     fn on_retry(&mut self, reason: &str) {
         self.text.clear();
-        let reason = self.context.redact_and_shorten(reason, MAX_ERROR_TEXT_BYTES);
-        self.context.progress(json!({"turn": self.turn, "again": reason}));
+        let reason = self
+            .context
+            .redact_and_shorten(reason, MAX_ERROR_TEXT_BYTES);
+        self.context
+            .progress(json!({"turn": self.turn, "again": reason}));
     }
 }
 
@@ -273,12 +360,19 @@ mod tests {
         call.progress = Some(sink);
         let redactor = Arc::new(Redactor::new(["correct horse battery staple"]));
         let cleaner = redactor.clone();
-        let reporter = Reporter::for_invocation(&call, || Box::new(move |data| cleaner.redact_json(data)));
-        let context =
-            ToolContext::new(&call, Instant::now(), Arc::default()).with_reporter(reporter).with_redactor(redactor);
+        let reporter =
+            Reporter::for_invocation(&call, || Box::new(move |data| cleaner.redact_json(data)));
+        let context = ToolContext::new(&call, Instant::now(), Arc::default())
+            .with_reporter(reporter)
+            .with_redactor(redactor);
         let mut reported = |text: &str, is_whole: bool| {
-            let mut progress = TextProgress { context: &context, turn: 1, text: String::new() };
-            text.split_inclusive(' ').for_each(|piece| progress.on_text(piece));
+            let mut progress = TextProgress {
+                context: &context,
+                turn: 1,
+                text: String::new(),
+            };
+            text.split_inclusive(' ')
+                .for_each(|piece| progress.on_text(piece));
             progress.flush(is_whole);
             let mut text = String::new();
             while let Some(Event::Progress(progress)) = listener.try_next() {
@@ -288,16 +382,32 @@ mod tests {
             text
         };
         assert_eq!(
-            reported("the correct answer is correct horse battery staple here", true),
+            reported(
+                "the correct answer is correct horse battery staple here",
+                true
+            ),
             "the correct answer is [redacted] here"
         );
-        assert_eq!(reported("it is a correct horse battery", true), "it is a correct horse battery", "it may be that");
-        assert_eq!(reported("it is a correct horse battery", false), "it is a ", "it broke off");
+        assert_eq!(
+            reported("it is a correct horse battery", true),
+            "it is a correct horse battery",
+            "it may be that"
+        );
+        assert_eq!(
+            reported("it is a correct horse battery", false),
+            "it is a ",
+            "it broke off"
+        );
     }
 
     #[test]
     fn code_fence_around_json_is_removed() {
-        for text in ["{\"n\": 1}", " {\"n\": 1}\n", "```json\n{\"n\": 1}\n```", "```\n{\"n\": 1}```"] {
+        for text in [
+            "{\"n\": 1}",
+            " {\"n\": 1}\n",
+            "```json\n{\"n\": 1}\n```",
+            "```\n{\"n\": 1}```",
+        ] {
             assert_eq!(strip_code_fence(text), "{\"n\": 1}", "{text}");
         }
     }

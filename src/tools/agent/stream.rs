@@ -27,32 +27,49 @@ impl AnswerAssembler {
             self.usage = Some(usage);
         }
         let choices = chunk.get_mut("choices").and_then(Value::as_array_mut)?;
-        let is_first = |choice: &&mut Value| choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0;
+        let is_first =
+            |choice: &&mut Value| choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0;
         let choice = choices.iter_mut().find(is_first)?;
         self.has_choice = true;
         if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str) {
             self.finish_reason = Some(reason.to_owned());
         }
-        // Some servers send the last chunk with a whole message instead of a delta. It adds nothing new.
-        let Some(Value::Object(mut delta)) = choice.get_mut("delta").map(Value::take) else { return None };
+        // Some servers send the last chunk with a whole message instead of a delta. It adds nothing
+        // new.
+        let Some(Value::Object(mut delta)) = choice.get_mut("delta").map(Value::take) else {
+            return None;
+        };
         if let Some(Value::Array(calls)) = delta.remove("tool_calls") {
             calls.into_iter().for_each(|call| self.add_call_delta(call));
         }
-        let text = delta.get("content").and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
+        let text = delta
+            .get("content")
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned);
         merge(&mut self.message, delta);
         text
     }
 
     fn add_call_delta(&mut self, call: Value) {
-        let Value::Object(mut call) = call else { return };
+        let Value::Object(mut call) = call else {
+            return;
+        };
         let index = call.remove("index").and_then(|index| index.as_u64());
-        let id = call.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
+        let id = call
+            .get("id")
+            .and_then(Value::as_str)
+            .filter(|id| !id.is_empty());
         // A server that sends no index starts each call with its id.
         let known = match (index, id) {
-            (Some(index), _) => self.calls.iter().rposition(|(known, _)| *known == Some(index)),
-            (None, Some(id)) => {
-                self.calls.iter().rposition(|(_, known)| known.get("id").and_then(Value::as_str) == Some(id))
-            }
+            (Some(index), _) => self
+                .calls
+                .iter()
+                .rposition(|(known, _)| *known == Some(index)),
+            (None, Some(id)) => self
+                .calls
+                .iter()
+                .rposition(|(_, known)| known.get("id").and_then(Value::as_str) == Some(id)),
             (None, None) => self.calls.len().checked_sub(1),
         };
         match known.and_then(|at| self.calls.get_mut(at)) {
@@ -72,17 +89,25 @@ impl AnswerAssembler {
             return Err("has no `choices`".into());
         }
         if !self.calls.is_empty() {
-            self.calls.sort_by_key(|(index, _)| index.unwrap_or(u64::MAX));
+            self.calls
+                .sort_by_key(|(index, _)| index.unwrap_or(u64::MAX));
             let calls = self.calls.into_iter().map(|(_, call)| Value::Object(call));
             self.message.insert("tool_calls".into(), calls.collect());
         }
-        self.message.entry("role").or_insert_with(|| json!("assistant"));
+        self.message
+            .entry("role")
+            .or_insert_with(|| json!("assistant"));
         self.message.entry("content").or_insert(Value::Null);
-        Ok(Completion { message: self.message, finish_reason: self.finish_reason, usage: self.usage })
+        Ok(Completion {
+            message: self.message,
+            finish_reason: self.finish_reason,
+            usage: self.usage,
+        })
     }
 }
 
-/// Merges a delta into the message: appends texts, merges objects member by member, replaces other values.
+/// Merges a delta into the message: appends texts, merges objects member by member, replaces other
+/// values.
 fn merge(known: &mut JsonObject, more: JsonObject) {
     for (key, value) in more {
         match (known.get_mut(&key), value) {
@@ -113,7 +138,10 @@ mod tests {
 
     fn assemble(chunks: impl IntoIterator<Item = Value>) -> (Completion, Vec<String>) {
         let mut assembly = AnswerAssembler::default();
-        let texts = chunks.into_iter().filter_map(|chunk| assembly.add_chunk(chunk)).collect();
+        let texts = chunks
+            .into_iter()
+            .filter_map(|chunk| assembly.add_chunk(chunk))
+            .collect();
         assert!(assembly.is_finished());
         (assembly.finish().unwrap(), texts)
     }
@@ -122,7 +150,10 @@ mod tests {
     fn text_and_usage_deltas_are_assembled() {
         let last = json!({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}});
         let (read, texts) = assemble([
-            chunk(json!({"role": "assistant", "content": "", "refusal": null}), None),
+            chunk(
+                json!({"role": "assistant", "content": "", "refusal": null}),
+                None,
+            ),
             chunk(json!({"content": "4"}), None),
             chunk(json!({"content": "2", "reasoning_content": "mm"}), None),
             chunk(json!({"reasoning_content": "hm"}), None),
@@ -132,7 +163,13 @@ mod tests {
         assert_eq!(texts, ["4", "2"]);
         assert_eq!(read.text(), "42");
         assert_eq!(read.message["reasoning_content"], "mmhm");
-        assert_eq!(read.usage, Some(TokenUsage { input: 5, output: 2 }));
+        assert_eq!(
+            read.usage,
+            Some(TokenUsage {
+                input: 5,
+                output: 2
+            })
+        );
     }
 
     #[test]
@@ -140,7 +177,8 @@ mod tests {
         let call = |index: u64, id: Option<&str>, name: Option<&str>, arguments: &str| {
             let mut call = json!({"index": index, "function": {"arguments": arguments}});
             if let (Some(id), Some(name)) = (id, name) {
-                (call["id"], call["type"], call["function"]["name"]) = (json!(id), json!("function"), json!(name));
+                (call["id"], call["type"], call["function"]["name"]) =
+                    (json!(id), json!("function"), json!(name));
             }
             chunk(json!({"tool_calls": [call]}), None)
         };
@@ -166,14 +204,19 @@ mod tests {
     fn calls_without_index_merge_by_id() {
         let piece = |piece: Value| chunk(json!({"tool_calls": [piece]}), None);
         let (read, _) = assemble([
-            piece(json!({"id": "a", "function": {"name": "x", "arguments": "{}"}, "extra_content": {"sig": "s"}})),
+            piece(
+                json!({"id": "a", "function": {"name": "x", "arguments": "{}"}, "extra_content": {"sig": "s"}}),
+            ),
             piece(json!({"id": "b", "function": {"name": "y", "arguments": "{\"n\":"}})),
             piece(json!({"function": {"arguments": "2}"}})),
             chunk(json!({}), Some("stop")),
         ]);
         let calls = &read.message["tool_calls"];
         assert_eq!(
-            (&calls[0]["extra_content"]["sig"], &calls[0]["function"]["arguments"]),
+            (
+                &calls[0]["extra_content"]["sig"],
+                &calls[0]["function"]["arguments"]
+            ),
             (&json!("s"), &json!("{}"))
         );
         assert_eq!(calls[1]["function"]["arguments"], "{\"n\":2}");
@@ -181,7 +224,8 @@ mod tests {
 
     #[test]
     fn other_choices_are_ignored() {
-        let other = json!({"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "stop"}]});
+        let other =
+            json!({"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "stop"}]});
         let mut assembly = AnswerAssembler::default();
         assert_eq!(assembly.add_chunk(other), None);
         assert!(!assembly.is_finished());

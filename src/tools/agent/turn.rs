@@ -1,5 +1,5 @@
-//! One turn of an agent: the tools that the model may call, and the calls of its answer. They run side by side, through
-//! the tools' own stacks.
+//! One turn of an agent: the tools that the model may call, and the calls of its answer. They run
+//! side by side, through the tools' own stacks.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use super::AgentRunner;
 use super::completion::Completion;
 use super::coworkers::{Coworkers, DelegationOptions, DelegationTool, format_agent_list};
 use crate::call::{
-    AvailableTool, Content, Definition, JsonObject, NestedAnswer, NestedCall, NestedCallError, ToolContext,
-    ToolInvoker, ToolName, ToolResult, UnreadableArguments,
+    AvailableTool, Content, Definition, JsonObject, NestedAnswer, NestedCall, NestedCallError,
+    ToolContext, ToolInvoker, ToolName, ToolResult, UnreadableArguments,
 };
 use crate::dialect::{self, Dialect, MalformedCall, Message, RawArguments, ToolCall, ToolReply};
 use crate::tool_pattern::any_grants;
@@ -48,7 +48,8 @@ pub(super) struct TurnOutcome {
 /// The outcome of one call.
 enum NestedCallOutcome {
     Answer(NestedAnswer),
-    /// Why there is no answer, as a text for the model. `is_no_call`: the tool is unknown, or the call is malformed.
+    /// Why there is no answer, as a text for the model. `is_no_call`: the tool is unknown, or the
+    /// call is malformed.
     Failed {
         content: Vec<Content>,
         is_no_call: bool,
@@ -76,10 +77,16 @@ impl<'a> Toolset<'a> {
         toolset.has_coworkers = !coworkers.is_empty();
         let tools = invoker.available_tools(context, &|tool| toolset.is_offered(tool));
         let is_answer_tool = |tool: &&AvailableTool| tool.definition.result_as_answer;
-        toolset.answer_tools = tools.iter().filter(is_answer_tool).map(|tool| tool.definition.name.clone()).collect();
+        toolset.answer_tools = tools
+            .iter()
+            .filter(is_answer_tool)
+            .map(|tool| tool.definition.name.clone())
+            .collect();
         toolset.definitions = tools.into_iter().map(|tool| tool.openai).collect();
         if toolset.has_coworkers {
-            toolset.definitions.extend(DelegationTool::ALL.map(|tool| delegation_tool_definition(tool, &coworkers)));
+            toolset.definitions.extend(
+                DelegationTool::ALL.map(|tool| delegation_tool_definition(tool, &coworkers)),
+            );
         }
         toolset
     }
@@ -88,34 +95,47 @@ impl<'a> Toolset<'a> {
         Coworkers::new(self.invoker, Some(&self.agent.coworkers))
     }
 
-    /// Whether this tool is offered. The tools for coworkers take precedence over a tool of the same name.
+    /// Whether this tool is offered. The tools for coworkers take precedence over a tool of the
+    /// same name.
     fn is_offered(&self, tool: &Definition) -> bool {
-        any_grants(&self.agent.tools, tool.names(), |_| false) && self.delegation_tool(tool.name.as_str()).is_none()
+        any_grants(&self.agent.tools, tool.names(), |_| false)
+            && self.delegation_tool(tool.name.as_str()).is_none()
     }
 
     fn delegation_tool(&self, name: &str) -> Option<DelegationTool> {
-        DelegationTool::ALL.into_iter().find(|tool| self.has_coworkers && tool.name() == name.trim())
+        DelegationTool::ALL
+            .into_iter()
+            .find(|tool| self.has_coworkers && tool.name() == name.trim())
     }
 
     /// Whether the result of one of these calls can end the run.
     pub(super) fn can_end_run(&self, message: &Message) -> bool {
         message.calls.iter().flatten().any(|call| {
-            let name = self.invoker.resolve(self.context, &|tool| self.is_offered(tool), &call.name);
+            let name =
+                self.invoker
+                    .resolve(self.context, &|tool| self.is_offered(tool), &call.name);
             name.is_ok_and(|name| self.answer_tools.contains(&name))
         })
     }
 
     /// Runs the calls of a message.
     pub(super) async fn run_calls(&self, message: &Message) -> TurnOutcome {
-        let calls =
-            message.calls.iter().enumerate().map(|(index, call)| async move { (index, self.run_call(call).await) });
+        let calls = message
+            .calls
+            .iter()
+            .enumerate()
+            .map(|(index, call)| async move { (index, self.run_call(call).await) });
         let calls: Vec<_> = calls.collect();
         // Dropping this future also drops the calls that have not started.
-        let mut done: Vec<(usize, NestedCallOutcome)> =
-            stream::iter(calls).buffer_unordered(self.invoker.max_parallel_calls()).collect().await;
+        let mut done: Vec<(usize, NestedCallOutcome)> = stream::iter(calls)
+            .buffer_unordered(self.invoker.max_parallel_calls())
+            .collect()
+            .await;
         done.sort_unstable_by_key(|(index, _)| *index);
-        let outcomes: Vec<NestedCallOutcome> = done.into_iter().map(|(_, outcome)| outcome).collect();
-        let replies: Vec<ToolReply<'_>> = outcomes.iter().map(NestedCallOutcome::as_reply).collect();
+        let outcomes: Vec<NestedCallOutcome> =
+            done.into_iter().map(|(_, outcome)| outcome).collect();
+        let replies: Vec<ToolReply<'_>> =
+            outcomes.iter().map(NestedCallOutcome::as_reply).collect();
         let messages = dialect::write_replies(message, &replies);
         let answers = || {
             outcomes.iter().filter_map(|outcome| match outcome {
@@ -155,13 +175,21 @@ impl<'a> Toolset<'a> {
             deadline: self.deadline,
             max_depth: self.agent.depth,
         };
-        match self.invoker.call(self.context, &|tool| self.is_offered(tool), nested_call).await {
+        match self
+            .invoker
+            .call(self.context, &|tool| self.is_offered(tool), nested_call)
+            .await
+        {
             Ok(answer) => NestedCallOutcome::Answer(answer),
             Err(NestedCallError::UnknownTool(suggestions)) => {
                 NestedCallOutcome::failed(unknown_tool_message(&call.name, &suggestions), true)
             }
-            Err(NestedCallError::TooDeep(levels)) => NestedCallOutcome::failed(too_deep_message(levels), false),
-            Err(NestedCallError::Failed(failure)) => NestedCallOutcome::failed(failure.for_model, false),
+            Err(NestedCallError::TooDeep(levels)) => {
+                NestedCallOutcome::failed(too_deep_message(levels), false)
+            }
+            Err(NestedCallError::Failed(failure)) => {
+                NestedCallOutcome::failed(failure.for_model, false)
+            }
         }
     }
 
@@ -171,19 +199,29 @@ impl<'a> Toolset<'a> {
         call: &ToolCall,
         tool_use_id: Option<Arc<str>>,
     ) -> NestedCallOutcome {
-        // Do not repair arguments that were cut off: the other agent may have effects, so its task must not be guessed.
+        // Do not repair arguments that were cut off: the other agent may have effects, so its task
+        // must not be guessed.
         let arguments = match dialect::read_arguments(&call.arguments, call.cut_off, false) {
             Ok(repaired) => repaired.arguments,
-            Err(UnreadableArguments { correction, .. }) => return NestedCallOutcome::failed(correction, true),
+            Err(UnreadableArguments { correction, .. }) => {
+                return NestedCallOutcome::failed(correction, true);
+            }
         };
         let task = match tool.parse_arguments(arguments) {
             Ok(task) => task,
             Err(message) => return NestedCallOutcome::failed(message, false),
         };
-        let options = DelegationOptions { tool_use_id, deadline: self.deadline, max_depth: self.agent.depth };
+        let options = DelegationOptions {
+            tool_use_id,
+            deadline: self.deadline,
+            max_depth: self.agent.depth,
+        };
         match self.coworkers().delegate(task, self.context, options).await {
             // A coworker's answer is a result for this agent. It must not end this agent's run.
-            Ok(answer) => NestedCallOutcome::Answer(NestedAnswer { result_as_answer: false, ..answer }),
+            Ok(answer) => NestedCallOutcome::Answer(NestedAnswer {
+                result_as_answer: false,
+                ..answer
+            }),
             Err(message) => NestedCallOutcome::failed(message, false),
         }
     }
@@ -191,19 +229,30 @@ impl<'a> Toolset<'a> {
 
 impl NestedCallOutcome {
     fn failed(text: String, is_no_call: bool) -> Self {
-        Self::Failed { content: vec![Content::text(text)], is_no_call }
+        Self::Failed {
+            content: vec![Content::text(text)],
+            is_no_call,
+        }
     }
 
     fn as_reply(&self) -> ToolReply<'_> {
         match self {
-            Self::Answer(NestedAnswer { result, shown, result_as_answer, .. }) => ToolReply {
+            Self::Answer(NestedAnswer {
+                result,
+                shown,
+                result_as_answer,
+                ..
+            }) => ToolReply {
                 content: shown.as_deref().unwrap_or(&result.content),
                 structured: result.structured_content.as_ref(),
                 is_error: result.is_error,
                 is_final_answer: *result_as_answer,
                 is_invalid_call: false,
             },
-            Self::Failed { content, is_no_call } => ToolReply {
+            Self::Failed {
+                content,
+                is_no_call,
+            } => ToolReply {
                 content,
                 structured: None,
                 is_error: true,
@@ -216,21 +265,27 @@ impl NestedCallOutcome {
 
 /// Reads the calls of an answer. The error is the end of a sentence.
 pub(super) fn parse_calls(completion: &Completion) -> Result<Message, String> {
-    let message =
-        dialect::read_message(completion.to_response_body(), Some(Dialect::Openai)).map_err(|_| "is not a message")?;
+    let message = dialect::read_message(completion.to_response_body(), Some(Dialect::Openai))
+        .map_err(|_| "is not a message")?;
     match message.calls.len() {
         0..=MAX_CALLS => Ok(message),
         count => Err(format!("has {count} tool calls; {MAX_CALLS} is the limit")),
     }
 }
 
-/// The model's message as it is sent back. It stays unchanged, because servers hide data in it that they need again.
-/// But each call gets the id under which it is answered, and arguments that are valid JSON. Some servers parse them.
+/// The model's message as it is sent back. It stays unchanged, because servers hide data in it that
+/// they need again. But each call gets the id under which it is answered, and arguments that are
+/// valid JSON. Some servers parse them.
 pub(super) fn assistant_message(mut message: JsonObject, parsed_calls: &Message) -> Value {
     message.retain(|_, value| !value.is_null());
     message.insert("role".into(), "assistant".into());
     let raw_calls = tool_calls_mut(&mut message);
-    for (call, parsed) in raw_calls.into_iter().flatten().filter_map(Value::as_object_mut).zip(&parsed_calls.calls) {
+    for (call, parsed) in raw_calls
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object_mut)
+        .zip(&parsed_calls.calls)
+    {
         if let Some(id) = dialect::call_id(parsed) {
             call.insert("id".into(), id.clone());
         }
@@ -238,10 +293,14 @@ pub(super) fn assistant_message(mut message: JsonObject, parsed_calls: &Message)
         let function = call.get_mut("function").and_then(Value::as_object_mut);
         if let (Some(function), Ok(parsed)) = (function, parsed) {
             let text = match &parsed.arguments {
-                RawArguments::Text(text) if serde_json::from_str::<JsonObject>(text).is_ok() => continue,
+                RawArguments::Text(text) if serde_json::from_str::<JsonObject>(text).is_ok() => {
+                    continue;
+                }
                 RawArguments::Object(object) => json!(object).to_string(),
-                other => dialect::read_arguments(other, false, true)
-                    .map_or_else(|_| "{}".to_owned(), |repaired| Value::Object(repaired.arguments).to_string()),
+                other => dialect::read_arguments(other, false, true).map_or_else(
+                    |_| "{}".to_owned(),
+                    |repaired| Value::Object(repaired.arguments).to_string(),
+                ),
             };
             function.insert("arguments".into(), text.into());
         }
@@ -258,9 +317,15 @@ fn tool_calls_mut(message: &mut JsonObject) -> Option<&mut Vec<Value>> {
 
 /// A tool for coworkers in OpenAI's format, with their names and descriptions.
 fn delegation_tool_definition(tool: DelegationTool, coworkers: &[AvailableTool]) -> Value {
-    let names: Vec<&str> = coworkers.iter().map(|agent| agent.definition.name.as_str()).collect();
-    let description =
-        format!("{}{}", tool.description(), format_agent_list(coworkers.iter().map(|agent| &agent.definition)));
+    let names: Vec<&str> = coworkers
+        .iter()
+        .map(|agent| agent.definition.name.as_str())
+        .collect();
+    let description = format!(
+        "{}{}",
+        tool.description(),
+        format_agent_list(coworkers.iter().map(|agent| &agent.definition))
+    );
     json!({"type": "function", "function": {
         "name": tool.name(), "description": description, "parameters": tool.input_schema(&names),
     }})
@@ -279,11 +344,16 @@ fn unknown_tool_message(name: &str, suggestions: &[String]) -> String {
     let name: String = name.chars().take(200).collect();
     match suggestions {
         [] => format!("You have no tool `{name}`: use one of those that you were given."),
-        suggestions => format!("You have no tool `{name}`; did you mean {}?", suggestions.join(", ")),
+        suggestions => format!(
+            "You have no tool `{name}`; did you mean {}?",
+            suggestions.join(", ")
+        ),
     }
 }
 
 /// The text for the model when calls are nested as deep as they may be.
 pub(super) fn too_deep_message(levels: u32) -> String {
-    format!("This is {levels} calls of tools deep, and no deeper call is allowed. Answer with what is known.")
+    format!(
+        "This is {levels} calls of tools deep, and no deeper call is allowed. Answer with what is known."
+    )
 }

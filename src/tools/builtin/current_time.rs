@@ -36,8 +36,16 @@ struct CurrentTime(Clock);
 
 #[async_trait]
 impl Runner for CurrentTime {
-    async fn call(&self, arguments: Arc<JsonObject>, _context: ToolContext) -> Result<ToolResult, ToolError> {
-        let name = match arguments.get("timezone").and_then(Value::as_str).map(str::trim) {
+    async fn call(
+        &self,
+        arguments: Arc<JsonObject>,
+        _context: ToolContext,
+    ) -> Result<ToolResult, ToolError> {
+        let name = match arguments
+            .get("timezone")
+            .and_then(Value::as_str)
+            .map(str::trim)
+        {
             None | Some("") => "UTC",
             Some(name) => name,
         };
@@ -69,8 +77,17 @@ mod tests {
     async fn at(unix: i64, arguments: Value) -> Result<Value, ToolError> {
         let (clock, _) = Clock::manual(jiff::Timestamp::from_second(unix).unwrap());
         let tool = ToolName::parse("t").unwrap();
-        let invocation = Invocation::new(tool, JsonObject::new(), Arc::new(Caller::anonymous()), clock.now());
-        let context = ToolContext::new(&invocation, tokio::time::Instant::now(), Arc::new(ToolSettings::default()));
+        let invocation = Invocation::new(
+            tool,
+            JsonObject::new(),
+            Arc::new(Caller::anonymous()),
+            clock.now(),
+        );
+        let context = ToolContext::new(
+            &invocation,
+            tokio::time::Instant::now(),
+            Arc::new(ToolSettings::default()),
+        );
         let arguments = Arc::new(arguments.as_object().unwrap().clone());
         let result = CurrentTime(clock).call(arguments, context).await?;
         Ok(result.structured_content.unwrap())
@@ -83,18 +100,32 @@ mod tests {
             "utc_offset": "+00:00",
         });
         assert_eq!(at(1_782_909_005, json!({})).await.unwrap(), expected);
-        let output = at(1_782_909_005, json!({"timezone": "europe/oslo"})).await.unwrap();
-        assert_eq!((&output["iso"], &output["timezone"]), (&json!("2026-07-01T14:30:05+02:00"), &json!("Europe/Oslo")));
-        let output = at(1_782_909_005, json!({"timezone": "Asia/Kolkata"})).await.unwrap();
+        let output = at(1_782_909_005, json!({"timezone": "europe/oslo"}))
+            .await
+            .unwrap();
+        assert_eq!(
+            (&output["iso"], &output["timezone"]),
+            (&json!("2026-07-01T14:30:05+02:00"), &json!("Europe/Oslo"))
+        );
+        let output = at(1_782_909_005, json!({"timezone": "Asia/Kolkata"}))
+            .await
+            .unwrap();
         assert_eq!(output["utc_offset"], "+05:30");
-        let output = at(1_767_225_599, json!({"timezone": "America/New_York"})).await.unwrap();
-        assert_eq!((&output["iso"], &output["weekday"]), (&json!("2025-12-31T18:59:59-05:00"), &json!("Wednesday")));
+        let output = at(1_767_225_599, json!({"timezone": "America/New_York"}))
+            .await
+            .unwrap();
+        assert_eq!(
+            (&output["iso"], &output["weekday"]),
+            (&json!("2025-12-31T18:59:59-05:00"), &json!("Wednesday"))
+        );
     }
 
     #[tokio::test]
     async fn unknown_zone_error_has_examples() {
         for zone in ["Mars/Olympus", "../../etc/passwd", "/etc/passwd", "CEST+1"] {
-            let Err(ToolError::ErrorResult(text)) = at(0, json!({"timezone": zone})).await else { panic!("{zone}") };
+            let Err(ToolError::ErrorResult(text)) = at(0, json!({"timezone": zone})).await else {
+                panic!("{zone}")
+            };
             assert!(text.contains("Europe/Oslo"), "{text}");
         }
     }

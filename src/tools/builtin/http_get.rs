@@ -1,5 +1,5 @@
-//! `http_get`: fetches a web page or an API's response. It uses the address policy, the client and the response reader of the
-//! kind `http`.
+//! `http_get`: fetches a web page or an API's response. It uses the address policy, the client and
+//! the response reader of the kind `http`.
 
 use std::sync::Arc;
 
@@ -41,10 +41,17 @@ pub(super) fn tool(name: &str, config: Config, clients: &HttpClients) -> Result<
     let reading = reading.map_err(|message| ConfigFault::error(&["with", "max_bytes"], message))?;
     let web = WebAccess::new(config.allow_hosts.as_deref(), config.allow_private, clients)?;
     let tool = Tool::new(name, DESCRIPTION)
-        .param("url", "string", "Full URL, beginning with http:// or https://, e.g. https://example.com/page")
+        .param(
+            "url",
+            "string",
+            "Full URL, beginning with http:// or https://, e.g. https://example.com/page",
+        )
         .example(serde_json::json!({"url": "https://example.com/"}))
         .effect(Effect::Read);
-    Ok(tool.with_runner(Arc::new(HttpGet { web, response_reader: reading })))
+    Ok(tool.with_runner(Arc::new(HttpGet {
+        web,
+        response_reader: reading,
+    })))
 }
 
 struct HttpGet {
@@ -54,14 +61,21 @@ struct HttpGet {
 
 impl HttpGet {
     fn parse_url(&self, arguments: &JsonObject) -> Result<Url, String> {
-        let text = arguments.get("url").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let text = arguments
+            .get("url")
+            .and_then(serde_json::Value::as_str)
+            .unwrap_or_default();
         self.web.parse_url("url", text)
     }
 }
 
 #[async_trait]
 impl Runner for HttpGet {
-    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+    async fn call(
+        &self,
+        arguments: Arc<JsonObject>,
+        context: ToolContext,
+    ) -> Result<ToolResult, ToolError> {
         let url = self.parse_url(&arguments)?;
         let response = self.web.get(url).await?;
         self.response_reader.read_result(response, &context).await
@@ -77,7 +91,11 @@ impl Runner for HttpGet {
 
     fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
         let fault = |message: String| Placeholder::Argument("url".into()).fault("format", message);
-        self.parse_url(values.arguments).err().map(fault).into_iter().collect()
+        self.parse_url(values.arguments)
+            .err()
+            .map(fault)
+            .into_iter()
+            .collect()
     }
 }
 
@@ -89,30 +107,60 @@ mod tests {
     use crate::tools::http::tests::{json_object, ok_reply, start_server, test_context};
 
     fn build(with: Value) -> Result<Tool, ConfigFault> {
-        tool("http_get", serde_json::from_value(with).unwrap(), &HttpClients::default())
+        tool(
+            "http_get",
+            serde_json::from_value(with).unwrap(),
+            &HttpClients::default(),
+        )
     }
 
     fn faults(tool: &Tool, url: Value) -> Vec<String> {
-        let faults = tool.runner.value_faults(Values::from_arguments(&json_object(json!({"url": url}))));
-        faults.iter().map(|fault| fault.message().to_owned()).collect()
+        let faults = tool
+            .runner
+            .value_faults(Values::from_arguments(&json_object(json!({"url": url}))));
+        faults
+            .iter()
+            .map(|fault| fault.message().to_owned())
+            .collect()
     }
 
     #[tokio::test]
     async fn page_is_fetched() {
         let mut server = start_server(ok_reply("content-type: text/html", "<h1>hi</h1>")).await;
         let tool = build(json!({"allow_private": true})).unwrap();
-        let arguments = json_object(json!({"url": format!("http://{}/a%20b?c=d#part", server.host)}));
-        assert_eq!(tool.runner.call(arguments, test_context().0).await, Ok(ToolResult::text("<h1>hi</h1>")));
-        assert!(server.requests.recv().await.unwrap().starts_with("GET /a%20b?c=d HTTP/1.1\r\n"));
+        let arguments =
+            json_object(json!({"url": format!("http://{}/a%20b?c=d#part", server.host)}));
+        assert_eq!(
+            tool.runner.call(arguments, test_context().0).await,
+            Ok(ToolResult::text("<h1>hi</h1>"))
+        );
+        assert!(
+            server
+                .requests
+                .recv()
+                .await
+                .unwrap()
+                .starts_with("GET /a%20b?c=d HTTP/1.1\r\n")
+        );
     }
 
     #[tokio::test]
     async fn private_addresses_are_denied_by_default() {
         let mut server = start_server(ok_reply("x: y", "secret")).await;
         let tool = build(json!({})).unwrap();
-        let error =
-            tool.runner.call(json_object(json!({"url": format!("http://{}/", server.host)})), test_context().0).await;
-        assert!(error.unwrap_err().to_string().ends_with("unless the manifest says `with.allow_private: true`"));
+        let error = tool
+            .runner
+            .call(
+                json_object(json!({"url": format!("http://{}/", server.host)})),
+                test_context().0,
+            )
+            .await;
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .ends_with("unless the manifest says `with.allow_private: true`")
+        );
         assert!(server.requests.try_recv().is_err());
     }
 
@@ -143,12 +191,19 @@ mod tests {
     #[test]
     fn only_listed_hosts_are_allowed() {
         let tool = build(json!({"allow_hosts": ["Docs.Example", "[2606:4700::1111]"]})).unwrap();
-        for fine in ["https://docs.example:8443/x", "http://DOCS.example/", "http://[2606:4700:0::1111]/"] {
+        for fine in [
+            "https://docs.example:8443/x",
+            "http://DOCS.example/",
+            "http://[2606:4700:0::1111]/",
+        ] {
             assert_eq!(faults(&tool, json!(fine)), [""; 0], "{fine}");
         }
-        for bad in
-            ["https://example/", "https://docs.example.evil/", "https://x.docs.example/", "http://docs.example./"]
-        {
+        for bad in [
+            "https://example/",
+            "https://docs.example.evil/",
+            "https://x.docs.example/",
+            "http://docs.example./",
+        ] {
             assert_eq!(
                 faults(&tool, json!(bad)),
                 ["`url` must be on one of these hosts: docs.example, [2606:4700::1111]."]
@@ -160,11 +215,17 @@ mod tests {
     fn invalid_settings_are_faults() {
         for (with, path) in [
             (json!({"allow_hosts": []}), "with.allow_hosts"),
-            (json!({"allow_hosts": ["a.example", "http://b"]}), "with.allow_hosts.1"),
+            (
+                json!({"allow_hosts": ["a.example", "http://b"]}),
+                "with.allow_hosts.1",
+            ),
             (json!({"max_bytes": "5MiB"}), "with.max_bytes"),
             (json!({"max_bytes": "0B"}), "with.max_bytes"),
         ] {
-            assert_eq!(build(with).err().map(|fault| fault.path.join(".")), Some(path.to_owned()));
+            assert_eq!(
+                build(with).err().map(|fault| fault.path.join(".")),
+                Some(path.to_owned())
+            );
         }
     }
 }

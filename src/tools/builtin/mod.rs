@@ -1,5 +1,5 @@
-//! Tools that come with the service. A service has only those that its manifest names; the demo has all that need no
-//! settings.
+//! Tools that come with the service. A service has only those that its manifest names; the demo has
+//! all that need no settings.
 
 mod add_image;
 mod calculator;
@@ -35,8 +35,8 @@ pub const NAMES: [&str; 9] = [
     "read_result",
 ];
 
-/// Builds the built-in `which`, registered as `name`, with its settings (`with:`). `None` if there is no such
-/// built-in.
+/// Builds the built-in `which`, registered as `name`, with its settings (`with:`). `None` if there
+/// is no such built-in.
 pub fn build(
     which: &str,
     name: &str,
@@ -45,15 +45,33 @@ pub fn build(
     clients: &HttpClients,
 ) -> Option<Result<Tool, Vec<ConfigFault>>> {
     match which {
-        "add_image" => Some(configure(with, |config| add_image::tool(name, config, base, clients))),
-        "ask_question" => Some(configure(with, |config| delegate::tool(DelegationTool::AskQuestion, name, config))),
-        "calculator" => Some(configure(with, |none: NoSettings| Ok(calculator::tool(name, none)))),
-        "current_time" => Some(configure(with, |none: NoSettings| Ok(current_time::tool(name, none)))),
-        "delegate_work" => Some(configure(with, |config| delegate::tool(DelegationTool::DelegateWork, name, config))),
-        "http_get" => Some(configure(with, |config| http_get::tool(name, config, clients))),
-        "read_cache" => Some(configure(with, |none: NoSettings| Ok(read_cache::tool(name, none)))),
-        "read_file" => Some(configure(with, |config| read_file::tool(name, config, base))),
-        "read_result" => Some(configure(with, |none: NoSettings| Ok(read_result::tool(name, none)))),
+        "add_image" => Some(configure(with, |config| {
+            add_image::tool(name, config, base, clients)
+        })),
+        "ask_question" => Some(configure(with, |config| {
+            delegate::tool(DelegationTool::AskQuestion, name, config)
+        })),
+        "calculator" => Some(configure(with, |none: NoSettings| {
+            Ok(calculator::tool(name, none))
+        })),
+        "current_time" => Some(configure(with, |none: NoSettings| {
+            Ok(current_time::tool(name, none))
+        })),
+        "delegate_work" => Some(configure(with, |config| {
+            delegate::tool(DelegationTool::DelegateWork, name, config)
+        })),
+        "http_get" => Some(configure(with, |config| {
+            http_get::tool(name, config, clients)
+        })),
+        "read_cache" => Some(configure(with, |none: NoSettings| {
+            Ok(read_cache::tool(name, none))
+        })),
+        "read_file" => Some(configure(with, |config| {
+            read_file::tool(name, config, base)
+        })),
+        "read_result" => Some(configure(with, |none: NoSettings| {
+            Ok(read_result::tool(name, none))
+        })),
         _ => None,
     }
 }
@@ -61,10 +79,16 @@ pub fn build(
 /// The JSON Schemas of the settings (`with:`), for the built-ins that have settings.
 pub fn settings_schemas(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 4] {
     [
-        ("AddImageSettings", add_image::Config::json_schema(generator)),
+        (
+            "AddImageSettings",
+            add_image::Config::json_schema(generator),
+        ),
         ("DelegateSettings", delegate::Config::json_schema(generator)),
         ("HttpGetSettings", http_get::Config::json_schema(generator)),
-        ("ReadFileSettings", read_file::Config::json_schema(generator)),
+        (
+            "ReadFileSettings",
+            read_file::Config::json_schema(generator),
+        ),
     ]
 }
 
@@ -86,7 +110,14 @@ fn configure<T: DeserializeOwned + JsonSchema>(
 pub(crate) fn demo_tools(own: &OwnPorts) -> Vec<Tool> {
     let clients = HttpClients::new(own.clone());
     // All built-ins that need no settings.
-    let names = ["add_image", "calculator", "current_time", "http_get", "read_cache", "read_result"];
+    let names = [
+        "add_image",
+        "calculator",
+        "current_time",
+        "http_get",
+        "read_cache",
+        "read_result",
+    ];
     let tool = |name: &&str| build(name, name, &JsonObject::new(), Path::new(""), &clients)?.ok();
     names.iter().filter_map(tool).collect()
 }

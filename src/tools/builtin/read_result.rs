@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::NoSettings;
 use crate::call::{
-    Effect, Idempotency, InvocationId, JsonObject, OwnResult, OwnResultError, OwnResults, Paging, ToolContext,
-    ToolError, ToolResult,
+    Effect, Idempotency, InvocationId, JsonObject, OwnResult, OwnResultError, OwnResults, Paging,
+    ToolContext, ToolError, ToolResult,
 };
 use crate::tools::{Placeholder, Runner, Tool, ValueFault, Values};
 
@@ -21,7 +21,8 @@ pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
     Tool::new(name, DESCRIPTION)
         .param("invocation_id", "string", id)
         .effect(Effect::Read)
-        // A repeated reading does no harm. An answer stored under an idempotency key would copy the result once more.
+        // A repeated reading does no harm. An answer stored under an idempotency key would copy the
+        // result once more.
         .idempotency(Idempotency::Off)
         .paging(Paging::PagedReader)
         .with_runner(Arc::new(ReadResult))
@@ -31,21 +32,35 @@ struct ReadResult;
 
 #[async_trait]
 impl Runner for ReadResult {
-    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+    async fn call(
+        &self,
+        arguments: Arc<JsonObject>,
+        context: ToolContext,
+    ) -> Result<ToolResult, ToolError> {
         let Some(id) = parse_invocation_id(&arguments) else {
-            return Err(ToolError::ErrorResult(explain_not_read(OwnResultError::Unknown)));
+            return Err(ToolError::ErrorResult(explain_not_read(
+                OwnResultError::Unknown,
+            )));
         };
         let Some(results) = context.service::<Arc<dyn OwnResults>>().cloned() else {
-            return Err(ToolError::unavailable("this service has no results on record"));
+            return Err(ToolError::unavailable(
+                "this service has no results on record",
+            ));
         };
         match results.read_result(&context, id).await {
             Ok(OwnResult { origin, result }) => {
                 context.set_origin(origin);
-                // The result may have been the final answer of the earlier call. Here it is not, and its hint no
-                // longer applies.
-                Ok(ToolResult { result_as_answer: None, hint: None, ..result })
+                // The result may have been the final answer of the earlier call. Here it is not,
+                // and its hint no longer applies.
+                Ok(ToolResult {
+                    result_as_answer: None,
+                    hint: None,
+                    ..result
+                })
             }
-            Err(OwnResultError::Unavailable) => Err(ToolError::unavailable("the results on record cannot be read")),
+            Err(OwnResultError::Unavailable) => Err(ToolError::unavailable(
+                "the results on record cannot be read",
+            )),
             Err(reason) => Err(ToolError::ErrorResult(explain_not_read(reason))),
         }
     }
@@ -72,7 +87,12 @@ impl Runner for ReadResult {
 }
 
 fn parse_invocation_id(arguments: &JsonObject) -> Option<InvocationId> {
-    arguments.get("invocation_id").and_then(Value::as_str)?.trim().parse().ok()
+    arguments
+        .get("invocation_id")
+        .and_then(Value::as_str)?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// Why there is no result, and what to do.

@@ -11,7 +11,8 @@ pub(super) enum DashRule {
     /// None.
     #[default]
     Refused,
-    /// A number, because the item before begins with `--`, such as `--lon`: the number is the option's value.
+    /// A number, because the item before begins with `--`, such as `--lon`: the number is the
+    /// option's value.
     Numbers,
     /// Any value, because a literal `--` is before it, after which a program reads no options.
     Any,
@@ -27,8 +28,9 @@ impl DashRule {
         }
     }
 
-    /// A warning if the schema of a parameter at the start of an item allows values that calls refuse. A text without
-    /// such values in its schema is not reported: that texts may begin with `-` is rarely meant.
+    /// A warning if the schema of a parameter at the start of an item allows values that calls
+    /// refuse. A text without such values in its schema is not reported: that texts may begin with
+    /// `-` is rarely meant.
     pub(super) fn warning(
         self,
         placeholder: &Placeholder,
@@ -37,9 +39,16 @@ impl DashRule {
     ) -> Option<ConfigFault> {
         let name = placeholder.argument()?;
         let schema = context.input_schema.get("properties")?.get(name)?;
-        let listed = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
-        let given = listed.chain(schema.get("const")).chain(schema.get("default"));
-        let mut refused = given.filter(|value| plain_text(value).starts_with('-') && !self.permits(value));
+        let listed = schema
+            .get("enum")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
+        let given = listed
+            .chain(schema.get("const"))
+            .chain(schema.get("default"));
+        let mut refused =
+            given.filter(|value| plain_text(value).starts_with('-') && !self.permits(value));
         let message = if let Some(value) = refused.next() {
             format!(
                 "`{name}` can be `{}`, and calls refuse a value here that begins with `-`: put an item `--` before it",
@@ -54,7 +63,10 @@ impl DashRule {
             return None;
         };
         let warning = ConfigFault::warning(&[], message).with_rule(FaultRule::RefusedArgument);
-        Some(ConfigFault { path: path.to_vec(), ..warning })
+        Some(ConfigFault {
+            path: path.to_vec(),
+            ..warning
+        })
     }
 }
 
@@ -67,7 +79,11 @@ fn allows_negative_numbers(schema: &Value) -> bool {
         None => false,
     };
     let bound = |keyword: &str| schema.get(keyword).and_then(Value::as_f64);
-    let least_excluded = if schema.get("type").is_some_and(|word| word == "integer") { -1.0 } else { 0.0 };
+    let least_excluded = if schema.get("type").is_some_and(|word| word == "integer") {
+        -1.0
+    } else {
+        0.0
+    };
     let has_bound = bound("minimum").is_some_and(|least| least >= 0.0)
         || bound("exclusiveMinimum").is_some_and(|least| least >= least_excluded);
     is_numeric && !has_bound && schema.get("enum").is_none() && schema.get("const").is_none()

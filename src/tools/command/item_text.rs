@@ -43,7 +43,8 @@ pub(super) struct ItemValues<'a> {
 impl<'a> ItemValues<'a> {
     /// The element, if the placeholder stands for it.
     fn element(&self, placeholder: &Placeholder) -> Option<Element<'a>> {
-        self.element.filter(|_| matches!(placeholder, Placeholder::Argument(name) if name == ELEMENT))
+        self.element
+            .filter(|_| matches!(placeholder, Placeholder::Argument(name) if name == ELEMENT))
     }
 
     fn get(&self, placeholder: &Placeholder) -> Option<&'a Value> {
@@ -91,42 +92,64 @@ impl ItemText {
 
     /// The bytes of its literal text.
     pub(super) fn literal_bytes(&self) -> usize {
-        let bytes = |part: &Part| if let Part::Text(text) = part { text.len() } else { 0 };
+        let bytes = |part: &Part| {
+            if let Part::Text(text) = part {
+                text.len()
+            } else {
+                0
+            }
+        };
         self.template.parts().iter().map(bytes).sum()
     }
 
-    /// Each value with the placeholder that it fills; the placeholder of an element is that of its list.
-    pub(super) fn value_bytes(&self, values: ItemValues<'_>, mut add: impl FnMut(Cow<'_, Placeholder>, usize)) {
+    /// Each value with the placeholder that it fills; the placeholder of an element is that of its
+    /// list.
+    pub(super) fn value_bytes(
+        &self,
+        values: ItemValues<'_>,
+        mut add: impl FnMut(Cow<'_, Placeholder>, usize),
+    ) {
         for placeholder in self.template.placeholders() {
             let bytes = values.get(placeholder).map_or(0, text_len);
             match values.element(placeholder) {
-                Some(element) => add(Cow::Owned(Placeholder::Argument(element.list.to_owned())), bytes),
+                Some(element) => add(
+                    Cow::Owned(Placeholder::Argument(element.list.to_owned())),
+                    bytes,
+                ),
                 None => add(Cow::Borrowed(placeholder), bytes),
             }
         }
     }
 
-    /// Why these values are not permitted in the item. One fault is enough: the others are found in the next call.
+    /// Why these values are not permitted in the item. One fault is enough: the others are found in
+    /// the next call.
     pub(super) fn value_fault(&self, values: ItemValues<'_>) -> Option<ValueFault> {
         let placeholders = || self.template.placeholders();
-        // A schema cannot require a field of the context. A program without one of its arguments may do more than was
-        // meant, so the call is refused.
+        // A schema cannot require a field of the context. A program without one of its arguments
+        // may do more than was meant, so the call is refused.
         let is_missing = |placeholder: &&Placeholder| {
             matches!(placeholder, Placeholder::Context(_))
                 && values.get(placeholder).is_none_or(|value| value.is_null())
         };
         if let Some(placeholder @ Placeholder::Context(field)) = placeholders().find(is_missing) {
-            let message = format!("`{placeholder}` stands in the command line, so `context` must have `{field}`.");
+            let message = format!(
+                "`{placeholder}` stands in the command line, so `context` must have `{field}`."
+            );
             return Some(ValueFault::Context(message));
         }
         if let Some(placeholder) = self.dash_placeholder(values) {
             let name = values.describe(placeholder);
-            let message = format!("`{name}` must not begin with `-`, because the program would read it as an option.");
+            let message = format!(
+                "`{name}` must not begin with `-`, because the program would read it as an option."
+            );
             return Some(values.fault(placeholder, message));
         }
         let has_nul = |placeholder: &&Placeholder| matches!(values.get(placeholder), Some(Value::String(text)) if text.contains('\0'));
         if let Some(placeholder) = placeholders().find(has_nul) {
-            let message = format!("`{}` must not contain a NUL character.", values.describe(placeholder));
+            let message = format!(
+                "`{}` must not contain a NUL character.",
+                values.describe(placeholder)
+            );
             return Some(values.fault(placeholder, message));
         }
         let mut bytes = self.literal_bytes();
@@ -140,12 +163,14 @@ impl ItemText {
         }
         let (_, placeholder) = longest.filter(|_| bytes > MAX_ITEM_BYTES)?;
         let name = values.describe(placeholder);
-        let message =
-            format!("`{name}` is too long: it has {bytes} bytes, and a program argument has at most {MAX_ITEM_BYTES}.");
+        let message = format!(
+            "`{name}` is too long: it has {bytes} bytes, and a program argument has at most {MAX_ITEM_BYTES}."
+        );
         Some(values.fault(placeholder, message))
     }
 
-    /// The placeholder whose value gives the item a leading `-` that the program could read as an option.
+    /// The placeholder whose value gives the item a leading `-` that the program could read as an
+    /// option.
     fn dash_placeholder(&self, values: ItemValues<'_>) -> Option<&Placeholder> {
         for part in self.template.parts() {
             match part {
@@ -155,7 +180,8 @@ impl ItemText {
                     match value.and_then(plain_text_start) {
                         None => {}
                         Some('-') => {
-                            return Some(placeholder).filter(|_| value.is_none_or(|it| !self.dash_rule.permits(it)));
+                            return Some(placeholder)
+                                .filter(|_| value.is_none_or(|it| !self.dash_rule.permits(it)));
                         }
                         Some(_) => return None,
                     }

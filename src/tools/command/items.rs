@@ -1,5 +1,5 @@
-//! The items of `command:` in the manifest: a text, items for an argument that is given, or items for each element of
-//! a list.
+//! The items of `command:` in the manifest: a text, items for an argument that is given, or items
+//! for each element of a list.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -24,7 +24,8 @@ pub enum CommandItem {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WhenItem {
-    /// The parameter, or `context.NAME`. Its value must not be absent, null, false or an empty list.
+    /// The parameter, or `context.NAME`. Its value must not be absent, null, false or an empty
+    /// list.
     pub when: String,
     /// The items.
     pub args: Vec<CommandItem>,
@@ -48,16 +49,22 @@ impl<'de> Deserialize<'de> for CommandItem {
             Value::String(text) => Ok(Self::Text(text)),
             Value::Object(entries) if entries.contains_key("when") => {
                 if !entries.contains_key("args") {
-                    return Err(D::Error::custom("`when` needs its items: `{when: NAME, args: [...]}`"));
+                    return Err(D::Error::custom(
+                        "`when` needs its items: `{when: NAME, args: [...]}`",
+                    ));
                 }
-                WhenItem::deserialize(Value::Object(entries)).map(Self::When).map_err(D::Error::custom)
+                WhenItem::deserialize(Value::Object(entries))
+                    .map(Self::When)
+                    .map_err(D::Error::custom)
             }
             Value::Object(entries) if entries.contains_key("each") => {
-                EachItem::deserialize(Value::Object(entries)).map(Self::Each).map_err(D::Error::custom)
+                EachItem::deserialize(Value::Object(entries))
+                    .map(Self::Each)
+                    .map_err(D::Error::custom)
             }
-            value @ (Value::Number(_) | Value::Bool(_)) => {
-                Err(D::Error::custom(format!("{SHAPES}: write {value} in quotes, \"{value}\"")))
-            }
+            value @ (Value::Number(_) | Value::Bool(_)) => Err(D::Error::custom(format!(
+                "{SHAPES}: write {value} in quotes, \"{value}\""
+            ))),
             Value::Null | Value::Array(_) | Value::Object(_) => Err(D::Error::custom(SHAPES)),
         }
     }
@@ -77,11 +84,19 @@ mod tests {
             (json!(null), SHAPES),
             (json!(["a"]), SHAPES),
             (json!({"if": "a"}), SHAPES),
-            (json!({"when": "a"}), "`when` needs its items: `{when: NAME, args: [...]}`"),
-            (json!({"when": "a", "args": [], "else": []}), "unknown field `else`"),
+            (
+                json!({"when": "a"}),
+                "`when` needs its items: `{when: NAME, args: [...]}`",
+            ),
+            (
+                json!({"when": "a", "args": [], "else": []}),
+                "unknown field `else`",
+            ),
             (json!({"each": "a", "sep": ","}), "unknown field `sep`"),
         ] {
-            let message = serde_json::from_value::<CommandItem>(item).unwrap_err().to_string();
+            let message = serde_json::from_value::<CommandItem>(item)
+                .unwrap_err()
+                .to_string();
             assert!(message.contains(expected), "{message}");
         }
     }

@@ -1,12 +1,13 @@
 //! Runs tools that are programs (`kind: command`), each call as a child process.
 //!
-//! There is no shell, and the environment holds only declared variables. A value stays within one argument or goes
-//! to standard input. So it needs no quoting and cannot break out. When an attempt ends, everything that it started
-//! ends too.
+//! There is no shell, and the environment holds only declared variables. A value stays within one
+//! argument or goes to standard input. So it needs no quoting and cannot break out. When an attempt
+//! ends, everything that it started ends too.
 //!
-//! `config` checks the manifest keys. `items` are the items of the command line in the manifest; `argv`, `item_text` and
-//! `variables` encode values, and `size_limit` bounds their size. `run` feeds the program and reads its output. `output`
-//! and `output_file` build the result. `start_error` explains a failed start. `runner` makes one attempt.
+//! `config` checks the manifest keys. `items` are the items of the command line in the manifest;
+//! `argv`, `item_text` and `variables` encode values, and `size_limit` bounds their size. `run`
+//! feeds the program and reads its output. `output` and `output_file` build the result.
+//! `start_error` explains a failed start. `runner` makes one attempt.
 
 mod argv;
 mod config;

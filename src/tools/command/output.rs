@@ -5,7 +5,9 @@ use std::process::ExitStatus;
 use super::output_file::OutputFile;
 use super::run::{RunLimits, RunOutcome, StreamCapture};
 use crate::call::units::{Count, OmissionNote};
-use crate::call::{CutEnds, Incomplete, ToolContext, ToolError, ToolResult, Unit, json::parse_strict};
+use crate::call::{
+    CutEnds, Incomplete, ToolContext, ToolError, ToolResult, Unit, json::parse_strict,
+};
 
 /// The most of standard output, in bytes, that an error result shows if standard error is empty.
 const MAX_EXCERPT_BYTES: usize = 16 << 10;
@@ -25,7 +27,9 @@ pub(super) enum OutputFormat {
 /// The error result of a run whose program failed.
 pub(super) fn failure_result(run: &RunOutcome, context: &ToolContext) -> Option<ToolResult> {
     if run.output_held_open {
-        context.warn("the program left a process behind that held its output open; that process was ended");
+        context.warn(
+            "the program left a process behind that held its output open; that process was ended",
+        );
     }
     let status = run.status.filter(|status| !status.success())?;
     Some(exit_result(status, &run.stderr, &run.stdout, context))
@@ -76,26 +80,39 @@ fn shorten_output(text: String, context: &ToolContext) -> String {
     if text.len() <= MAX_EXCERPT_BYTES {
         return text;
     }
-    let (head, tail) =
-        (text.floor_char_boundary(MAX_EXCERPT_BYTES / 2), text.ceil_char_boundary(text.len() - MAX_EXCERPT_BYTES / 2));
-    format!("{}\n{}\n{}", &text[..head], OmissionNote(tail - head, "byte"), &text[tail..])
+    let (head, tail) = (
+        text.floor_char_boundary(MAX_EXCERPT_BYTES / 2),
+        text.ceil_char_boundary(text.len() - MAX_EXCERPT_BYTES / 2),
+    );
+    format!(
+        "{}\n{}\n{}",
+        &text[..head],
+        OmissionNote(tail - head, "byte"),
+        &text[tail..]
+    )
 }
 
-fn complete_output_result(bytes: &[u8], format: &OutputFormat, context: &ToolContext) -> Result<ToolResult, ToolError> {
+fn complete_output_result(
+    bytes: &[u8],
+    format: &OutputFormat,
+    context: &ToolContext,
+) -> Result<ToolResult, ToolError> {
     match format {
-        OutputFormat::Json if bytes.trim_ascii().is_empty() => {
-            Err(ToolError::BadOutput("the program printed nothing, but `output: json` requires JSON".into()))
-        }
-        OutputFormat::Json => parse_strict(bytes)
-            .map(ToolResult::json)
-            .map_err(|error| ToolError::BadOutput(format!("the program's output is not JSON: {error}"))),
-        OutputFormat::Auto => Ok(parse_structured(bytes).unwrap_or_else(|| text_result(trim_newline(bytes), context))),
+        OutputFormat::Json if bytes.trim_ascii().is_empty() => Err(ToolError::BadOutput(
+            "the program printed nothing, but `output: json` requires JSON".into(),
+        )),
+        OutputFormat::Json => parse_strict(bytes).map(ToolResult::json).map_err(|error| {
+            ToolError::BadOutput(format!("the program's output is not JSON: {error}"))
+        }),
+        OutputFormat::Auto => Ok(
+            parse_structured(bytes).unwrap_or_else(|| text_result(trim_newline(bytes), context))
+        ),
         OutputFormat::Text | OutputFormat::File(_) => Ok(text_result(trim_newline(bytes), context)),
     }
 }
 
-/// The result for output that is a JSON object, array or string. Other JSON values, such as numbers, read the same as
-/// text.
+/// The result for output that is a JSON object, array or string. Other JSON values, such as
+/// numbers, read the same as text.
 fn parse_structured(bytes: &[u8]) -> Option<ToolResult> {
     matches!(bytes.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'))
         .then(|| parse_strict(bytes).map(ToolResult::json).ok())
@@ -106,8 +123,8 @@ fn trim_newline(bytes: &[u8]) -> &[u8] {
     bytes.strip_suffix(b"\n").unwrap_or(bytes)
 }
 
-/// The result for output above `max_output`. With `output: json` that is an error, because a part of a JSON text is
-/// not JSON.
+/// The result for output above `max_output`. With `output: json` that is an error, because a part
+/// of a JSON text is not JSON.
 fn truncated_output_result(
     stdout: &StreamCapture,
     format: &OutputFormat,
@@ -123,13 +140,20 @@ fn truncated_output_result(
         return Err(ToolError::BadOutput(message));
     }
     context.warn(if limits.stop_on_overflow {
-        format!("the output was cut after {} (max_output) and the program was stopped", Count(max_bytes, "byte"))
+        format!(
+            "the output was cut after {} (max_output) and the program was stopped",
+            Count(max_bytes, "byte")
+        )
     } else {
         format!(
             "the output was cut after {} (max_output); {} {} left out",
             Count(max_bytes, "byte"),
             Count(stdout.omitted_bytes(), "byte"),
-            if stdout.omitted_bytes() == 1 { "was" } else { "were" }
+            if stdout.omitted_bytes() == 1 {
+                "was"
+            } else {
+                "were"
+            }
         )
     });
     warn_if_not_utf8(stdout.head(), context);

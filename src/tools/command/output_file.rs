@@ -1,7 +1,7 @@
 //! `output: {file: …}`: answers with a file that the program wrote below the tool's working folder.
 //!
-//! The path may come from the program's output, and so from a model. So cap-std resolves it inside the folder, and files
-//! that usually hold secrets are not read.
+//! The path may come from the program's output, and so from a model. So cap-std resolves it inside
+//! the folder, and files that usually hold secrets are not read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +33,9 @@ impl OutputFile {
     /// Parses the path.
     pub(super) fn parse(path: &str, context: &BuildContext<'_>) -> Result<Self, Vec<ConfigFault>> {
         let fault = |message: String| ConfigFault::error(&KEY, message);
-        let template = context.parse_template(path).map_err(|message| vec![fault(message)])?;
+        let template = context
+            .parse_template(path)
+            .map_err(|message| vec![fault(message)])?;
         let mut faults = Vec::new();
         if path.trim().is_empty() {
             faults.push(fault(
@@ -60,7 +62,14 @@ impl OutputFile {
             }
         }
         let denied = DeniedFiles::new(None).map_err(|fault| vec![fault])?;
-        if faults.is_empty() { Ok(Self { path: template, denied: Arc::new(denied) }) } else { Err(faults) }
+        if faults.is_empty() {
+            Ok(Self {
+                path: template,
+                denied: Arc::new(denied),
+            })
+        } else {
+            Err(faults)
+        }
     }
 
     /// Faults of values that would lead out of the part of the path that the manifest gives.
@@ -69,9 +78,14 @@ impl OutputFile {
             let text = values.get(placeholder).map(plain_text).unwrap_or_default();
             text.starts_with('/') || text.split(['/', '\\']).any(|segment| segment == "..")
         };
-        let placeholders = self.path.placeholders().filter(|placeholder| !is_stdout(placeholder));
+        let placeholders = self
+            .path
+            .placeholders()
+            .filter(|placeholder| !is_stdout(placeholder));
         let fault = |placeholder: &Placeholder| {
-            let message = format!("`{placeholder}` stands in the path of a file and must not lead out of its folder.");
+            let message = format!(
+                "`{placeholder}` stands in the path of a file and must not lead out of its folder."
+            );
             placeholder.fault("path", message)
         };
         placeholders.filter(is_outside).map(fault).collect()
@@ -90,7 +104,9 @@ impl OutputFile {
         let (workdir, denied, context) = (workdir.to_owned(), self.denied.clone(), context.clone());
         run_on_blocking_thread(move || {
             let folder = Folder::open_path(&workdir).map_err(|error| {
-                ToolError::ErrorResult(format!("cannot open the folder of the output file: {error}"))
+                ToolError::ErrorResult(format!(
+                    "cannot open the folder of the output file: {error}"
+                ))
             })?;
             let is_denied = |path: &str| denied.is_denied(path) || is_file_of_the_service(path);
             let file = folder.open_unless_denied(&path, is_denied, &context)?;
@@ -101,12 +117,19 @@ impl OutputFile {
     }
 
     /// The path of the file, relative to the folder.
-    fn find_path(&self, stdout: &StreamCapture, values: Values<'_>, workdir: &Path) -> Result<String, ToolError> {
+    fn find_path(
+        &self,
+        stdout: &StreamCapture,
+        values: Values<'_>,
+        workdir: &Path,
+    ) -> Result<String, ToolError> {
         let mut path = String::new();
         for part in self.path.parts() {
             match part {
                 Part::Text(text) => path.push_str(text),
-                Part::Value(placeholder) | Part::Styled(placeholder, _) if is_stdout(placeholder) => {
+                Part::Value(placeholder) | Part::Styled(placeholder, _)
+                    if is_stdout(placeholder) =>
+                {
                     path.push_str(read_printed_path(stdout)?);
                 }
                 Part::Value(placeholder) | Part::Styled(placeholder, _) => {
@@ -115,14 +138,20 @@ impl OutputFile {
             }
         }
         // Programs often print absolute paths.
-        let below = Path::new(&path).strip_prefix(workdir).ok().and_then(Path::to_str);
+        let below = Path::new(&path)
+            .strip_prefix(workdir)
+            .ok()
+            .and_then(Path::to_str);
         Ok(below.map(str::to_owned).unwrap_or(path))
     }
 }
 
-/// Whether a file is a manifest or part of a ledger, by its usual name. The working folder is often that of the manifest.
+/// Whether a file is a manifest or part of a ledger, by its usual name. The working folder is often
+/// that of the manifest.
 fn is_file_of_the_service(path: &str) -> bool {
-    path.rsplit('/').next().is_some_and(|name| name.to_lowercase().starts_with("toolcrib."))
+    path.rsplit('/')
+        .next()
+        .is_some_and(|name| name.to_lowercase().starts_with("toolcrib."))
 }
 
 fn is_stdout(placeholder: &Placeholder) -> bool {
@@ -131,11 +160,17 @@ fn is_stdout(placeholder: &Placeholder) -> bool {
 
 /// The path that the program printed.
 fn read_printed_path(stdout: &StreamCapture) -> Result<&str, ToolError> {
-    let fault =
-        |message: String| ToolError::ErrorResult(format!("the program must print the path of a file, but {message}"));
+    let fault = |message: String| {
+        ToolError::ErrorResult(format!(
+            "the program must print the path of a file, but {message}"
+        ))
+    };
     let bytes = stdout.head().trim_ascii();
     if !stdout.is_complete() || bytes.len() > MAX_PATH_BYTES {
-        return Err(fault(format!("it printed more than {}", Count(MAX_PATH_BYTES, "byte"))));
+        return Err(fault(format!(
+            "it printed more than {}",
+            Count(MAX_PATH_BYTES, "byte")
+        )));
     }
     match std::str::from_utf8(bytes) {
         Ok("") => Err(fault("it printed nothing".into())),
@@ -148,7 +183,11 @@ fn read_printed_path(stdout: &StreamCapture) -> Result<&str, ToolError> {
 /// The content of the file as text, picture or sound, and of any other type as a file.
 fn file_result(path: &str, bytes: Vec<u8>) -> ToolResult {
     if let Some(mime_type) = media::sniff_media_type(&bytes) {
-        return block_result(media::content_block(mime_type, bytes, folder::file_uri(path)));
+        return block_result(media::content_block(
+            mime_type,
+            bytes,
+            folder::file_uri(path),
+        ));
     }
     let bytes = match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => return ToolResult::text(text),
@@ -156,7 +195,8 @@ fn file_result(path: &str, bytes: Vec<u8>) -> ToolResult {
         Err(error) => error.into_bytes(),
     };
     let mime_type = mime_guess::from_path(path).first_or_octet_stream();
-    // Providers refuse a request with a picture of an unknown or wrong type. So only the bytes make a picture.
+    // Providers refuse a request with a picture of an unknown or wrong type. So only the bytes make
+    // a picture.
     let block = match media::content_block(mime_type.essence_str(), bytes, folder::file_uri(path)) {
         Content::Image { data, mime_type } => Content::Resource {
             resource: Resource {
@@ -172,7 +212,10 @@ fn file_result(path: &str, bytes: Vec<u8>) -> ToolResult {
 }
 
 fn block_result(block: Content) -> ToolResult {
-    ToolResult { content: vec![block], ..ToolResult::default() }
+    ToolResult {
+        content: vec![block],
+        ..ToolResult::default()
+    }
 }
 
 #[cfg(test)]
@@ -184,16 +227,24 @@ mod tests {
     #[test]
     fn block_type_follows_the_bytes() {
         let shown = |path: &str, bytes: &[u8]| {
-            let block = serde_json::to_value(&file_result(path, bytes.into()).content[0]).unwrap_or_default();
+            let block = serde_json::to_value(&file_result(path, bytes.into()).content[0])
+                .unwrap_or_default();
             let kind = block["type"].as_str().unwrap_or_default().to_owned();
-            let mime_type = block.pointer("/mimeType").or_else(|| block.pointer("/resource/mimeType"));
+            let mime_type = block
+                .pointer("/mimeType")
+                .or_else(|| block.pointer("/resource/mimeType"));
             (kind, mime_type.cloned().unwrap_or_default())
         };
         let wav = b"RIFF\x24\0\0\0WAVEfmt \xff";
         for (path, bytes, kind, mime_type) in [
             ("a.txt", b"hello".as_slice(), "text", json!(null)),
             ("a.csv", b"a,b\n1,2\n", "text", json!(null)),
-            ("a.txt", b"\x89PNG\r\n\x1a\nrest\xff", "image", json!("image/png")),
+            (
+                "a.txt",
+                b"\x89PNG\r\n\x1a\nrest\xff",
+                "image",
+                json!("image/png"),
+            ),
             ("a.wav", wav, "audio", json!("audio/wav")),
             ("a.pdf", b"%PDF-1.7", "resource", json!("application/pdf")),
             ("a.zip", b"PK\x03\xff", "resource", json!("application/zip")),

@@ -1,5 +1,5 @@
-//! Runs a program once. It feeds standard input, reads both outputs within their bounds, and waits for the end. These
-//! happen concurrently, because a program may wait for any of the three.
+//! Runs a program once. It feeds standard input, reads both outputs within their bounds, and waits
+//! for the end. These happen concurrently, because a program may wait for any of the three.
 
 use std::borrow::Cow;
 use std::future::pending;
@@ -16,8 +16,8 @@ use crate::call::units::OmissionNote;
 use crate::call::{CutEnds, SurroundedPart, ToolContext, ToolError};
 use crate::tools::process::{LineThrottle, OutputLine, ProcessTree};
 
-/// How long to read on after the program has ended. Its pipes close at once then, unless a process that it left
-/// behind holds them open.
+/// How long to read on after the program has ended. Its pipes close at once then, unless a process
+/// that it left behind holds them open.
 const CLOSE_GRACE: Duration = Duration::from_millis(250);
 /// The bytes that are kept of standard error: at its start and at its end.
 const STDERR_BYTES: (usize, usize) = (4 << 10, 12 << 10);
@@ -31,8 +31,8 @@ const READ_CHUNK_BYTES: usize = 16 << 10;
 pub(super) struct RunLimits {
     /// The bytes of standard output that are kept.
     pub max_output: usize,
-    /// Whether to stop the program if it writes more. Otherwise the remaining output is read and discarded, so that
-    /// the program can complete its work.
+    /// Whether to stop the program if it writes more. Otherwise the remaining output is read and
+    /// discarded, so that the program can complete its work.
     pub stop_on_overflow: bool,
 }
 
@@ -46,8 +46,8 @@ pub(super) struct RunOutcome {
     pub output_held_open: bool,
 }
 
-/// Runs the program to its end, and reports its standard error as progress. Dropping the future ends the program and
-/// everything that it started.
+/// Runs the program to its end, and reports its standard error as progress. Dropping the future
+/// ends the program and everything that it started.
 pub(super) async fn run_program(
     mut tree: ProcessTree,
     input: Vec<u8>,
@@ -57,7 +57,10 @@ pub(super) async fn run_program(
     // Without a listener there is no need to split the output into lines.
     let mut lines = context.has_listener().then(|| {
         LineThrottle::new(MAX_PROGRESS_LINES, |line: OutputLine<'_>| {
-            context.progress_with_missed(line.skipped, json!({"stderr": redacted_line(line, context)}));
+            context.progress_with_missed(
+                line.skipped,
+                json!({"stderr": redacted_line(line, context)}),
+            );
         })
     });
     let margin = context.max_secret_len();
@@ -67,7 +70,11 @@ pub(super) async fn run_program(
     let (status, pipes_closed) = {
         let mut read = pin!(async {
             tokio::try_join!(
-                stdout.read_stream(out, limits.stop_on_overflow, None::<&mut LineThrottle<fn(OutputLine<'_>)>>),
+                stdout.read_stream(
+                    out,
+                    limits.stop_on_overflow,
+                    None::<&mut LineThrottle<fn(OutputLine<'_>)>>
+                ),
                 stderr.read_stream(err, false, lines.as_mut())
             )
         });
@@ -80,7 +87,8 @@ pub(super) async fn run_program(
         });
         let mut all_read = false;
         let status = loop {
-            // `select!` polls in random order: a branch that is always ready must not starve the other.
+            // `select!` polls in random order: a branch that is always ready must not starve the
+            // other.
             tokio::select! {
                 read = &mut read, if !all_read => match read {
                     Ok(_) => all_read = true,
@@ -89,12 +97,15 @@ pub(super) async fn run_program(
                 status = &mut ended => break Some(status),
             }
         };
-        // The pipes of an ended program close at once, unless a process that it left behind holds them open. If they
-        // are not closed after the grace period, `pipes_closed` is false. Then the tree is not released, and its drop kills
-        // the process that was left behind. If they close in time, processes that left the group and do not use the
-        // pipes may go on.
+        // The pipes of an ended program close at once, unless a process that it left behind holds
+        // them open. If they are not closed after the grace period, `pipes_closed` is false. Then
+        // the tree is not released, and its drop kills the process that was left behind. If they
+        // close in time, processes that left the group and do not use the pipes may go on.
         match status {
-            Some(_) if !all_read => (status, matches!(tokio::time::timeout(CLOSE_GRACE, read).await, Ok(Ok(_)))),
+            Some(_) if !all_read => (
+                status,
+                matches!(tokio::time::timeout(CLOSE_GRACE, read).await, Ok(Ok(_))),
+            ),
             _ => (status, all_read),
         }
     };
@@ -102,13 +113,20 @@ pub(super) async fn run_program(
         lines.finish();
     }
     let status = status.transpose().map_err(|error| {
-        ToolError::upstream_permanent(format!("cannot read the exit status of the program: {error}"))
+        ToolError::upstream_permanent(format!(
+            "cannot read the exit status of the program: {error}"
+        ))
     })?;
     if pipes_closed {
         tree.release();
     }
     let output_held_open = status.is_some() && !pipes_closed && stdout.is_complete();
-    Ok(RunOutcome { status, stdout, stderr, output_held_open })
+    Ok(RunOutcome {
+        status,
+        stdout,
+        stderr,
+        output_held_open,
+    })
 }
 
 fn redacted_line<'l>(line: OutputLine<'l>, context: &ToolContext) -> Cow<'l, str> {
@@ -137,17 +155,26 @@ pub(super) struct StreamCapture {
     /// The end of the stream after its first `head_max` bytes, and a margin before it.
     tail: Vec<u8>,
     tail_max: usize,
-    /// How many bytes next to a shown part the redactor needs, to find a secret that crosses the edge of the part.
+    /// How many bytes next to a shown part the redactor needs, to find a secret that crosses the
+    /// edge of the part.
     margin: usize,
     total: u64,
 }
 
 impl StreamCapture {
     fn new(head_max: usize, tail_max: usize, margin: usize) -> Self {
-        Self { head: Vec::new(), head_max, tail: Vec::new(), tail_max, margin, total: 0 }
+        Self {
+            head: Vec::new(),
+            head_max,
+            tail: Vec::new(),
+            tail_max,
+            margin,
+            total: 0,
+        }
     }
 
-    /// Reads to the end of the stream. With `stop_on_overflow`, also ends when there is more than can be kept.
+    /// Reads to the end of the stream. With `stop_on_overflow`, also ends when there is more than
+    /// can be kept.
     async fn read_stream<R: AsyncRead + Unpin>(
         &mut self,
         from: Option<R>,
@@ -158,7 +185,10 @@ impl StreamCapture {
         let mut chunk = vec![0; READ_CHUNK_BYTES];
         loop {
             let read = from.read(&mut chunk);
-            let read = match lines.as_deref_mut().and_then(|lines| Some((lines.next_release()?, lines))) {
+            let read = match lines
+                .as_deref_mut()
+                .and_then(|lines| Some((lines.next_release()?, lines)))
+            {
                 None => read.await,
                 Some((due, lines)) => match timeout_at(due, read).await {
                     Ok(read) => read,
@@ -183,13 +213,16 @@ impl StreamCapture {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        let rest = &bytes[bytes.len().min(self.head_max.saturating_sub(self.head.len()))..];
+        let rest = &bytes[bytes
+            .len()
+            .min(self.head_max.saturating_sub(self.head.len()))..];
         self.total += bytes.len() as u64;
         let room = self.head_max + self.margin - self.head.len();
         self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
         if self.tail_max > 0 {
             self.tail.extend_from_slice(rest);
-            self.tail.drain(..self.tail.len().saturating_sub(self.tail_max + self.margin));
+            self.tail
+                .drain(..self.tail.len().saturating_sub(self.tail_max + self.margin));
         }
     }
 
@@ -200,7 +233,8 @@ impl StreamCapture {
 
     /// The number of bytes that are not shown.
     pub(super) fn omitted_bytes(&self) -> u64 {
-        self.total.saturating_sub((self.head_max + self.tail_max) as u64)
+        self.total
+            .saturating_sub((self.head_max + self.tail_max) as u64)
     }
 
     /// The start of the stream; the whole stream if it was kept and there is no tail.
@@ -211,24 +245,50 @@ impl StreamCapture {
     /// The start of the stream as text, for a stream that is not shown completely.
     pub(super) fn truncated_head(&self, context: &ToolContext) -> String {
         let (part, after) = self.head.split_at(self.head.len().min(self.head_max));
-        let cut_ends = CutEnds { start: false, end: self.total > self.head.len() as u64 };
-        context.excerpt_between(SurroundedPart { before: &[], part, after, cut_ends })
+        let cut_ends = CutEnds {
+            start: false,
+            end: self.total > self.head.len() as u64,
+        };
+        context.excerpt_between(SurroundedPart {
+            before: &[],
+            part,
+            after,
+            cut_ends,
+        })
     }
 
-    /// The kept parts as text, with a note about the skipped bytes. At a cut, a secret is removed even if only a part
-    /// of it is kept.
+    /// The kept parts as text, with a note about the skipped bytes. At a cut, a secret is removed
+    /// even if only a part of it is kept.
     pub(super) fn summary(&self, context: &ToolContext) -> String {
         let omitted = self.omitted_bytes();
         if omitted == 0 {
             return String::from_utf8_lossy(&[self.head(), &self.tail].concat()).into_owned();
         }
-        let (before, part) = self.tail.split_at(self.tail.len() - self.tail.len().min(self.tail_max));
+        let (before, part) = self
+            .tail
+            .split_at(self.tail.len() - self.tail.len().min(self.tail_max));
         // If no byte of the tail was discarded, the head and the tail are adjacent.
         let is_adjacent = self.total == (self.head().len() + self.tail.len()) as u64;
-        let between = if is_adjacent { [self.head(), before].concat() } else { before.to_vec() };
-        let cut_ends = CutEnds { start: !is_adjacent, end: false };
-        let tail = context.excerpt_between(SurroundedPart { before: &between, part, after: &[], cut_ends });
-        format!("{}\n{}\n{tail}", self.truncated_head(context), OmissionNote(omitted, "byte"))
+        let between = if is_adjacent {
+            [self.head(), before].concat()
+        } else {
+            before.to_vec()
+        };
+        let cut_ends = CutEnds {
+            start: !is_adjacent,
+            end: false,
+        };
+        let tail = context.excerpt_between(SurroundedPart {
+            before: &between,
+            part,
+            after: &[],
+            cut_ends,
+        });
+        format!(
+            "{}\n{}\n{tail}",
+            self.truncated_head(context),
+            OmissionNote(omitted, "byte")
+        )
     }
 }
 
@@ -250,7 +310,10 @@ mod tests {
             capture.push(&[*byte]);
         }
         let context = crate::tools::http::tests::test_context().0;
-        assert_eq!(capture.summary(&context), "abcd\n[… 9 bytes left out …]\nnop");
+        assert_eq!(
+            capture.summary(&context),
+            "abcd\n[… 9 bytes left out …]\nnop"
+        );
         let mut capture = StreamCapture::new(4, 3, 0);
         capture.push(b"abcdefg");
         assert!(capture.is_complete());
@@ -260,17 +323,27 @@ mod tests {
     #[test]
     fn capture_keeps_text_beside_the_gap() {
         let redactor = Arc::new(Redactor::new(["sk-scripted-0123456789abcdef"]));
-        let context = crate::tools::http::tests::test_context().0.with_redactor(redactor);
+        let context = crate::tools::http::tests::test_context()
+            .0
+            .with_redactor(redactor);
         let shown = |text: &str| {
             let mut capture = StreamCapture::new(4, 4, context.max_secret_len());
-            text.as_bytes().chunks(3).for_each(|chunk| capture.push(chunk));
+            text.as_bytes()
+                .chunks(3)
+                .for_each(|chunk| capture.push(chunk));
             capture.summary(&context)
         };
         for gap in [1, 20, 2000] {
             let text = format!("tsk-{}cdef", ".".repeat(gap));
-            assert_eq!(shown(&text), format!("tsk-\n[… {} left out …]\ncdef", Count(gap, "byte")));
+            assert_eq!(
+                shown(&text),
+                format!("tsk-\n[… {} left out …]\ncdef", Count(gap, "byte"))
+            );
         }
-        assert_eq!(shown("sk-scripted-0123456789abcdef"), "[redacted]\n[… 20 bytes left out …]\n[redacted]");
+        assert_eq!(
+            shown("sk-scripted-0123456789abcdef"),
+            "[redacted]\n[… 20 bytes left out …]\n[redacted]"
+        );
         let far = format!("xxsk-scripted-0123456789abcdef{}", "é".repeat(500));
         assert_eq!(shown(&far), "xx[redacted]\n[… 1022 bytes left out …]\néé");
     }

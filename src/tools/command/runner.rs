@@ -19,7 +19,8 @@ use crate::tools::process::{OrphanReaper, ProcessMarker, ProcessTree};
 use crate::tools::template::Template;
 use crate::tools::{Runner, ValueFault, Values};
 
-/// Tells a program, and all that it starts, which call it works for. The orphan reaper also finds escaped processes by it.
+/// Tells a program, and all that it starts, which call it works for. The orphan reaper also finds
+/// escaped processes by it.
 pub(super) const INVOCATION_VARIABLE: &str = "TOOLCRIB_INVOCATION";
 /// The number of the attempt, from 1.
 pub(super) const ATTEMPT_VARIABLE: &str = "TOOLCRIB_ATTEMPT";
@@ -68,25 +69,43 @@ impl CommandRunner {
 
 #[async_trait]
 impl Runner for CommandRunner {
-    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+    async fn call(
+        &self,
+        arguments: Arc<JsonObject>,
+        context: ToolContext,
+    ) -> Result<ToolResult, ToolError> {
         let Some(path) = &self.program_path else {
-            return Err(ToolError::upstream_permanent(format!("cannot start {}: no such program", self.program))
-                .not_delivered());
+            return Err(ToolError::upstream_permanent(format!(
+                "cannot start {}: no such program",
+                self.program
+            ))
+            .not_delivered());
         };
         let marker = ProcessMarker::new([
             (INVOCATION_VARIABLE, context.invocation_id.to_string()),
             (ATTEMPT_VARIABLE, context.attempt.to_string()),
         ]);
         let values = Values::for_call(&arguments, &context);
-        let tree = ProcessTree::spawn(&mut self.build_command(path, values), marker, &self.orphan_reaper)
-            .map_err(|error| self.explain_start_error(&error, values))?;
+        let tree = ProcessTree::spawn(
+            &mut self.build_command(path, values),
+            marker,
+            &self.orphan_reaper,
+        )
+        .map_err(|error| self.explain_start_error(&error, values))?;
         let run = run::run_program(tree, self.stdin_bytes(values), &self.limits, &context).await?;
         if let Some(result) = output::failure_result(&run, &context) {
             return Ok(result);
         }
         match &self.output {
             OutputFormat::File(file) => {
-                file.read_result(&run.stdout, values, &self.workdir, self.limits.max_output, &context).await
+                file.read_result(
+                    &run.stdout,
+                    values,
+                    &self.workdir,
+                    self.limits.max_output,
+                    &context,
+                )
+                .await
             }
             format => output::build_result(&run, format, &self.limits, &context),
         }
@@ -99,7 +118,9 @@ impl Runner for CommandRunner {
             faults.extend(file.value_faults(values));
         }
         if faults.is_empty() {
-            faults = self.size_limit.value_faults(&self.argv, &self.variables, values);
+            faults = self
+                .size_limit
+                .value_faults(&self.argv, &self.variables, values);
         }
         faults
     }

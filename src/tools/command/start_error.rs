@@ -8,11 +8,14 @@ use crate::call::ToolError;
 use crate::tools::Values;
 
 impl CommandRunner {
-    /// The failure of an attempt whose program did not start. If the values are too long together, the fault names
-    /// the caller's context or the model's argument.
+    /// The failure of an attempt whose program did not start. If the values are too long together,
+    /// the fault names the caller's context or the model's argument.
     pub(super) fn explain_start_error(&self, error: &Error, values: Values<'_>) -> ToolError {
         let too_long = error.kind() == ErrorKind::ArgumentListTooLong;
-        match too_long.then(|| self.size_limit.faults_after_refused_start(&self.argv, &self.variables, values)) {
+        match too_long.then(|| {
+            self.size_limit
+                .faults_after_refused_start(&self.argv, &self.variables, values)
+        }) {
             Some(faults) if !faults.is_empty() => faults.into(),
             _ => start_failure(&self.program, &self.workdir, error),
         }
@@ -27,7 +30,9 @@ fn start_failure(program: &str, workdir: &Path, error: &Error) -> ToolError {
     };
     let message = format!("cannot start {program}: {reason}");
     match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::OutOfMemory | ErrorKind::ExecutableFileBusy => ToolError::upstream(message),
+        ErrorKind::WouldBlock | ErrorKind::OutOfMemory | ErrorKind::ExecutableFileBusy => {
+            ToolError::upstream(message)
+        }
         _ => ToolError::upstream_permanent(message),
     }
     .not_delivered()

@@ -1,14 +1,15 @@
-//! Decides which addresses a request may reach: global unicast, and private networks only if the operator allows
-//! them.
+//! Decides which addresses a request may reach: global unicast, and private networks only if the
+//! operator allows them.
 //!
-//! A host name does not show to which address it leads. So the policy is the client's resolver. It resolves a name
-//! once, requires that every address is permitted, and returns exactly these addresses: DNS rebinding has no second
-//! lookup to change. Hosts that are written as addresses never reach a resolver; [`AddressPolicy::check_url`] checks those before
-//! the request is sent.
+//! A host name does not show to which address it leads. So the policy is the client's resolver. It
+//! resolves a name once, requires that every address is permitted, and returns exactly these
+//! addresses: DNS rebinding has no second lookup to change. Hosts that are written as addresses
+//! never reach a resolver; [`AddressPolicy::check_url`] checks those before the request is sent.
 //!
-//! An IPv6 address that contains an IPv4 address may lead to the IPv4 address. So such forms are refused, or judged
-//! by the IPv4 address. The policy cannot recognize the forms that a network chooses for itself: NAT64 under a prefix
-//! of its own (RFC 6052), 6rd (RFC 5969) and MAP (RFC 7597) look like any global address.
+//! An IPv6 address that contains an IPv4 address may lead to the IPv4 address. So such forms are
+//! refused, or judged by the IPv4 address. The policy cannot recognize the forms that a network
+//! chooses for itself: NAT64 under a prefix of its own (RFC 6052), 6rd (RFC 5969) and MAP (RFC
+//! 7597) look like any global address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -33,8 +34,8 @@ enum Access {
 /// A row of the tables: network, prefix length, what permits it, and a description with its source.
 type AddressRange<A> = (A, u32, Access, &'static str);
 
-/// The IANA IPv4 Special-Purpose Address Registry, and metadata addresses of clouds that are not in it. The first
-/// match counts.
+/// The IANA IPv4 Special-Purpose Address Registry, and metadata addresses of clouds that are not in
+/// it. The first match counts.
 #[rustfmt::skip]
 const V4_RANGES: [AddressRange<Ipv4Addr>; 19] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8, Never, "\"this network\", RFC 791"),
@@ -55,13 +56,13 @@ const V4_RANGES: [AddressRange<Ipv4Addr>; 19] = [
     (Ipv4Addr::new(224, 0, 0, 0), 4, Never, "multicast, RFC 5771"),
     (Ipv4Addr::BROADCAST, 32, Never, "broadcast, RFC 919"),
     (Ipv4Addr::new(240, 0, 0, 0), 4, Never, "reserved, RFC 1112"),
-    // In the registry under the names of their owners, and still global: 192.31.196.0/24, 192.52.193.0/24,
-    // 192.175.48.0/24.
+    // In the registry under the names of their owners, and still global: 192.31.196.0/24,
+    // 192.52.193.0/24, 192.175.48.0/24.
     (Ipv4Addr::UNSPECIFIED, 0, Global, "global unicast"),
 ];
 
-/// The IANA IPv6 Special-Purpose Address Registry. An address that contains an IPv4 address would bypass the table
-/// above, so none of these forms is global. The first match counts.
+/// The IANA IPv6 Special-Purpose Address Registry. An address that contains an IPv4 address would
+/// bypass the table above, so none of these forms is global. The first match counts.
 #[rustfmt::skip]
 const V6_RANGES: [AddressRange<Ipv6Addr>; 22] = [
     (Ipv6Addr::UNSPECIFIED, 128, Never, "unspecified, RFC 4291"),
@@ -92,7 +93,8 @@ const V6_RANGES: [AddressRange<Ipv6Addr>; 22] = [
 const OWN_SERVICE: &str = "where this service itself listens";
 
 /// The description of a public address, for requests with secrets over http.
-const UNENCRYPTED: &str = "a public address, and http does not protect the secrets of the request: use https";
+const UNENCRYPTED: &str =
+    "a public address, and http does not protect the secrets of the request: use https";
 
 /// Permits or refuses addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -107,24 +109,42 @@ pub(crate) struct AddressPolicy {
 }
 
 impl AddressPolicy {
-    /// The policy of a tool. `key` is the manifest key that permits private networks; error messages name it.
+    /// The policy of a tool. `key` is the manifest key that permits private networks; error
+    /// messages name it.
     pub(crate) fn new(allow_private: bool, key: &'static str) -> Self {
-        Self { allow_private, allow_key: Some(key), ..Self::deny_private() }
+        Self {
+            allow_private,
+            allow_key: Some(key),
+            ..Self::deny_private()
+        }
     }
 
     /// Permits global addresses only, and no manifest key changes that.
     pub(crate) fn deny_private() -> Self {
-        Self { allow_all: false, allow_private: false, deny_this_machine: false, deny_global: false, allow_key: None }
+        Self {
+            allow_all: false,
+            allow_private: false,
+            deny_this_machine: false,
+            deny_global: false,
+            allow_key: None,
+        }
     }
 
     /// Permits every address, for URLs that the operator wrote in full.
     pub(crate) fn allow_all() -> Self {
-        Self { allow_all: true, ..Self::deny_private() }
+        Self {
+            allow_all: true,
+            ..Self::deny_private()
+        }
     }
 
-    /// Permits private addresses too, for URLs that the operator wrote in full and that carry secrets.
+    /// Permits private addresses too, for URLs that the operator wrote in full and that carry
+    /// secrets.
     pub(crate) fn allow_private() -> Self {
-        Self { allow_private: true, ..Self::deny_private() }
+        Self {
+            allow_private: true,
+            ..Self::deny_private()
+        }
     }
 
     /// Whether it permits private addresses.
@@ -132,19 +152,26 @@ impl AddressPolicy {
         self.allow_all || self.allow_private
     }
 
-    /// The same policy, but it refuses the addresses of this machine. For requests to ports at which this service
-    /// listens.
+    /// The same policy, but it refuses the addresses of this machine. For requests to ports at
+    /// which this service listens.
     pub(super) fn denying_this_machine(self) -> Self {
-        Self { deny_this_machine: true, ..self }
+        Self {
+            deny_this_machine: true,
+            ..self
+        }
     }
 
     /// The same policy, but it refuses global addresses. For requests with secrets over http.
     pub(super) fn denying_global(self) -> Self {
-        Self { deny_global: true, ..self }
+        Self {
+            deny_global: true,
+            ..self
+        }
     }
 
-    /// Checks the host of a URL if it is written as an address. Every spelling of an address is covered, because
-    /// `url` has normalized it. The name `localhost` counts as an address (RFC 6761, section 6.3).
+    /// Checks the host of a URL if it is written as an address. Every spelling of an address is
+    /// covered, because `url` has normalized it. The name `localhost` counts as an address (RFC
+    /// 6761, section 6.3).
     pub(crate) fn check_url(&self, url: &Url) -> Result<(), AddressDenied> {
         let address = match url.host() {
             Some(Host::Ipv4(v4)) => IpAddr::V4(v4),
@@ -161,18 +188,28 @@ impl AddressPolicy {
             Some(Host::Domain(_)) | None => return Ok(()),
         };
         let host = url.host_str().unwrap_or_default();
-        self.check_addresses(host, vec![SocketAddr::new(address, 0)]).map(drop)
+        self.check_addresses(host, vec![SocketAddr::new(address, 0)])
+            .map(drop)
     }
 
     /// Returns the addresses of `host` if all of them are permitted.
-    fn check_addresses(&self, host: &str, addresses: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, AddressDenied> {
+    fn check_addresses(
+        &self,
+        host: &str,
+        addresses: Vec<SocketAddr>,
+    ) -> Result<Vec<SocketAddr>, AddressDenied> {
         let find_denied = |socket: &SocketAddr| Some((socket.ip(), self.find_denial(socket.ip())?));
         let Some((address, (access, description))) = addresses.iter().find_map(find_denied) else {
             return Ok(addresses);
         };
         let key = self.allow_key.filter(|_| access == Private);
         let host = host.to_owned();
-        Err(AddressDenied { host, address: Some(address), description, key })
+        Err(AddressDenied {
+            host,
+            address: Some(address),
+            description,
+            key,
+        })
     }
 
     fn find_denial(&self, address: IpAddr) -> Option<(Access, &'static str)> {
@@ -183,8 +220,9 @@ impl AddressPolicy {
             return None;
         }
         let (access, description) = match address {
-            // With `allow_private`, an IPv4-mapped address is judged by its IPv4 address, because the system connects
-            // to that address. Every other form that contains an IPv4 address stays refused.
+            // With `allow_private`, an IPv4-mapped address is judged by its IPv4 address, because
+            // the system connects to that address. Every other form that contains an IPv4 address
+            // stays refused.
             IpAddr::V6(v6) if self.allow_private && v6.to_ipv4_mapped().is_some() => {
                 return self.find_denial(address.to_canonical());
             }
@@ -192,9 +230,9 @@ impl AddressPolicy {
             IpAddr::V6(v6) if isatap_ipv4(v6).is_some_and(|v4| v4_access(v4).0 != Global) => {
                 (Never, "IPv4 in ISATAP, RFC 5214")
             }
-            IpAddr::V6(v6) => {
-                find_range(&V6_RANGES, |net, len| has_same_prefix(v6.to_bits(), net.to_bits(), 128 - len))
-            }
+            IpAddr::V6(v6) => find_range(&V6_RANGES, |net, len| {
+                has_same_prefix(v6.to_bits(), net.to_bits(), 128 - len)
+            }),
         };
         match access {
             Global if self.deny_global => Some((Never, UNENCRYPTED)),
@@ -206,11 +244,13 @@ impl AddressPolicy {
 }
 
 fn v4_access(v4: Ipv4Addr) -> (Access, &'static str) {
-    find_range(&V4_RANGES, |net, len| has_same_prefix(v4.to_bits().into(), net.to_bits().into(), 32 - len))
+    find_range(&V4_RANGES, |net, len| {
+        has_same_prefix(v4.to_bits().into(), net.to_bits().into(), 32 - len)
+    })
 }
 
-/// The IPv4 address in an ISATAP interface identifier (RFC 5214, section 6.1), which may follow any prefix. The
-/// identifier is the bits `000000ug00000000 0101111011111110`, then the address.
+/// The IPv4 address in an ISATAP interface identifier (RFC 5214, section 6.1), which may follow any
+/// prefix. The identifier is the bits `000000ug00000000 0101111011111110`, then the address.
 fn isatap_ipv4(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let [_, _, _, _, high, mark, a, b] = v6.segments();
     let is_isatap = high & !0x0300 == 0 && mark == 0x5efe;
@@ -222,14 +262,21 @@ pub(super) fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-fn find_range<A: Copy>(table: &[AddressRange<A>], matches: impl Fn(A, u32) -> bool) -> (Access, &'static str) {
+fn find_range<A: Copy>(
+    table: &[AddressRange<A>],
+    matches: impl Fn(A, u32) -> bool,
+) -> (Access, &'static str) {
     let row = table.iter().find(|(net, len, ..)| matches(*net, *len));
-    row.map_or((Never, "unknown"), |(_, _, access, description)| (*access, *description))
+    row.map_or((Never, "unknown"), |(_, _, access, description)| {
+        (*access, *description)
+    })
 }
 
 /// Whether the addresses are equal, except for their last `rest` bits.
 fn has_same_prefix(one: u128, other: u128, rest: u32) -> bool {
-    (one ^ other).checked_shr(rest).is_none_or(|difference| difference == 0)
+    (one ^ other)
+        .checked_shr(rest)
+        .is_none_or(|difference| difference == 0)
 }
 
 impl Resolve for AddressPolicy {
@@ -237,7 +284,11 @@ impl Resolve for AddressPolicy {
         let policy = *self;
         Box::pin(async move {
             let addresses = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let addrs: Addrs = Box::new(policy.check_addresses(name.as_str(), addresses)?.into_iter());
+            let addrs: Addrs = Box::new(
+                policy
+                    .check_addresses(name.as_str(), addresses)?
+                    .into_iter(),
+            );
             Ok(addrs)
         })
     }
@@ -255,13 +306,20 @@ pub(crate) struct AddressDenied {
 
 impl fmt::Display for AddressDenied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, address, description, key } = self;
+        let Self {
+            host,
+            address,
+            description,
+            key,
+        } = self;
         match address {
             Some(address) => write!(f, "`{host}` is at {address} ({description})")?,
             None => write!(f, "`{host}` is this machine ({description})")?,
         }
         f.write_str(", which this tool may not reach")?;
-        key.map_or(Ok(()), |key| write!(f, " unless the manifest says `{key}: true`"))
+        key.map_or(Ok(()), |key| {
+            write!(f, " unless the manifest says `{key}: true`")
+        })
     }
 }
 
@@ -278,10 +336,13 @@ mod tests {
         deny_global: false,
         allow_key: Some("request.allow_private"),
     };
-    const ALLOW_PRIVATE: AddressPolicy = AddressPolicy { allow_private: true, ..DENY_PRIVATE };
+    const ALLOW_PRIVATE: AddressPolicy = AddressPolicy {
+        allow_private: true,
+        ..DENY_PRIVATE
+    };
 
-    /// The first and last address of every range, whether `allow_private` permits it, and whether the addresses
-    /// directly before and after it are global.
+    /// The first and last address of every range, whether `allow_private` permits it, and whether
+    /// the addresses directly before and after it are global.
     #[rustfmt::skip]
     const RANGES: [(&str, &str, bool, bool, bool); 31] = [
         ("0.0.0.0", "0.255.255.255", false, false, true),
@@ -325,7 +386,11 @@ mod tests {
     }
 
     fn address(bits: u128, v4: bool) -> IpAddr {
-        if v4 { Ipv4Addr::from_bits(bits as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
+        if v4 {
+            Ipv4Addr::from_bits(bits as u32).into()
+        } else {
+            Ipv6Addr::from_bits(bits).into()
+        }
     }
 
     fn is_allowed(policy: AddressPolicy, address: IpAddr) -> bool {
@@ -339,25 +404,47 @@ mod tests {
             for inside in [first, last, first + (last - first) / 3] {
                 let inside = address(inside, v4);
                 assert!(!is_allowed(DENY_PRIVATE, inside), "{inside}");
-                assert_eq!(is_allowed(ALLOW_PRIVATE, inside), opened, "{inside} with allow_private");
+                assert_eq!(
+                    is_allowed(ALLOW_PRIVATE, inside),
+                    opened,
+                    "{inside} with allow_private"
+                );
             }
             let end = if v4 { u32::MAX.into() } else { u128::MAX };
             if let Some(outside) = first.checked_sub(1) {
-                assert_eq!(is_allowed(DENY_PRIVATE, address(outside, v4)), before, "{}", address(outside, v4));
+                assert_eq!(
+                    is_allowed(DENY_PRIVATE, address(outside, v4)),
+                    before,
+                    "{}",
+                    address(outside, v4)
+                );
             }
             if last < end {
-                assert_eq!(is_allowed(DENY_PRIVATE, address(last + 1, v4)), after, "{}", address(last + 1, v4));
+                assert_eq!(
+                    is_allowed(DENY_PRIVATE, address(last + 1, v4)),
+                    after,
+                    "{}",
+                    address(last + 1, v4)
+                );
             }
         }
     }
 
     #[test]
     fn embedded_ipv4_forms_are_denied() {
-        for (v4, opened) in [("127.0.0.1", true), ("10.1.2.3", true), ("169.254.169.254", false), ("0.0.0.0", false)] {
+        for (v4, opened) in [
+            ("127.0.0.1", true),
+            ("10.1.2.3", true),
+            ("169.254.169.254", false),
+            ("0.0.0.0", false),
+        ] {
             let v4: Ipv4Addr = v4.parse().unwrap();
             let mapped = IpAddr::from(v4.to_ipv6_mapped());
             assert_eq!(
-                (is_allowed(DENY_PRIVATE, mapped), is_allowed(ALLOW_PRIVATE, mapped)),
+                (
+                    is_allowed(DENY_PRIVATE, mapped),
+                    is_allowed(ALLOW_PRIVATE, mapped)
+                ),
                 (false, opened),
                 "{mapped}"
             );
@@ -370,7 +457,10 @@ mod tests {
                 );
             }
         }
-        assert!(!is_allowed(DENY_PRIVATE, "::ffff:93.184.216.34".parse().unwrap()));
+        assert!(!is_allowed(
+            DENY_PRIVATE,
+            "::ffff:93.184.216.34".parse().unwrap()
+        ));
     }
 
     /// Every known form of an IPv6 address that contains an IPv4 address, except the mapped form.
@@ -379,21 +469,60 @@ mod tests {
         let (high, low) = (a << 8 | b, c << 8 | d);
         vec![
             ("compatible", Ipv6Addr::new(0, 0, 0, 0, 0, 0, high, low)),
-            ("translated", Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, high, low)),
+            (
+                "translated",
+                Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, high, low),
+            ),
             ("NAT64", Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low)),
-            ("local NAT64, /96", Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, high, low)),
-            ("local NAT64, /64", Ipv6Addr::new(0x64, 0xff9b, 1, 7, a, b << 8 | c, d << 8, 0)),
-            ("local NAT64, /56", Ipv6Addr::new(0x64, 0xff9b, 1, a, b, c << 8 | d, 0, 0)),
-            ("local NAT64, /48", Ipv6Addr::new(0x64, 0xff9b, 1, high, c, d << 8, 0, 0)),
+            (
+                "local NAT64, /96",
+                Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, high, low),
+            ),
+            (
+                "local NAT64, /64",
+                Ipv6Addr::new(0x64, 0xff9b, 1, 7, a, b << 8 | c, d << 8, 0),
+            ),
+            (
+                "local NAT64, /56",
+                Ipv6Addr::new(0x64, 0xff9b, 1, a, b, c << 8 | d, 0, 0),
+            ),
+            (
+                "local NAT64, /48",
+                Ipv6Addr::new(0x64, 0xff9b, 1, high, c, d << 8, 0, 0),
+            ),
             ("6to4", Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1)),
-            ("Teredo's client", Ipv6Addr::new(0x2001, 0, 0x4136, 0xe378, 0x8000, 0x63bf, !high, !low)),
-            ("Teredo's server", Ipv6Addr::new(0x2001, 0, high, low, 0x8000, 0x63bf, 0x3fff, 0xfdd2)),
-            ("ISATAP", Ipv6Addr::new(0x2606, 0x4700, 0, 0, 0, 0x5efe, high, low)),
-            ("ISATAP, universal", Ipv6Addr::new(0x2606, 0x4700, 1, 2, 0x200, 0x5efe, high, low)),
-            ("ISATAP, group", Ipv6Addr::new(0x2606, 0x4700, 1, 2, 0x300, 0x5efe, high, low)),
-            ("ISATAP, private", Ipv6Addr::new(0xfd12, 0x3456, 1, 2, 0x200, 0x5efe, high, low)),
-            ("ISATAP, link-local", Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0x5efe, high, low)),
-            ("ISATAP in 6to4", Ipv6Addr::new(0x2002, 0x101, 0x101, 0, 0, 0x5efe, high, low)),
+            (
+                "Teredo's client",
+                Ipv6Addr::new(0x2001, 0, 0x4136, 0xe378, 0x8000, 0x63bf, !high, !low),
+            ),
+            (
+                "Teredo's server",
+                Ipv6Addr::new(0x2001, 0, high, low, 0x8000, 0x63bf, 0x3fff, 0xfdd2),
+            ),
+            (
+                "ISATAP",
+                Ipv6Addr::new(0x2606, 0x4700, 0, 0, 0, 0x5efe, high, low),
+            ),
+            (
+                "ISATAP, universal",
+                Ipv6Addr::new(0x2606, 0x4700, 1, 2, 0x200, 0x5efe, high, low),
+            ),
+            (
+                "ISATAP, group",
+                Ipv6Addr::new(0x2606, 0x4700, 1, 2, 0x300, 0x5efe, high, low),
+            ),
+            (
+                "ISATAP, private",
+                Ipv6Addr::new(0xfd12, 0x3456, 1, 2, 0x200, 0x5efe, high, low),
+            ),
+            (
+                "ISATAP, link-local",
+                Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0x5efe, high, low),
+            ),
+            (
+                "ISATAP in 6to4",
+                Ipv6Addr::new(0x2002, 0x101, 0x101, 0, 0, 0x5efe, high, low),
+            ),
         ]
     }
 
@@ -409,8 +538,8 @@ mod tests {
             proptest::prop_assert_eq!(is_allowed(ALLOW_PRIVATE, mapped), is_allowed(ALLOW_PRIVATE, v4.into()));
             for (form, carrier) in embedded_forms(v4) {
                 proptest::prop_assert!(!is_allowed(DENY_PRIVATE, carrier.into()), "{} {}", form, carrier);
-                // `::1` is loopback, which the operator may permit. It is also the IPv4-compatible form of 0.0.0.1,
-                // which is refused.
+                // `::1` is loopback, which the operator may permit. It is also the IPv4-compatible
+                // form of 0.0.0.1, which is refused.
                 let is_open = is_allowed(ALLOW_PRIVATE, carrier.into()) && !carrier.is_loopback();
                 proptest::prop_assert!(!is_open, "{} {} with allow_private", form, carrier);
             }
@@ -438,25 +567,44 @@ mod tests {
             DENY_PRIVATE.denying_this_machine(),
             AddressPolicy::allow_all().denying_this_machine(),
         ] {
-            for host in
-                ["127.0.0.1", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]", "localhost", "db.localhost", "2130706433"]
-            {
+            for host in [
+                "127.0.0.1",
+                "127.1.2.3",
+                "[::1]",
+                "[::ffff:127.0.0.1]",
+                "localhost",
+                "db.localhost",
+                "2130706433",
+            ] {
                 let url = Url::parse(&format!("http://{host}:7411/x")).unwrap();
                 let denied = policy.check_url(&url).expect_err(host).to_string();
                 assert!(
-                    denied.ends_with("(where this service itself listens), which this tool may not reach"),
+                    denied.ends_with(
+                        "(where this service itself listens), which this tool may not reach"
+                    ),
                     "{denied}"
                 );
             }
-            assert_eq!(policy.check_url(&Url::parse("http://93.184.216.34:7411/").unwrap()), Ok(()));
+            assert_eq!(
+                policy.check_url(&Url::parse("http://93.184.216.34:7411/").unwrap()),
+                Ok(())
+            );
         }
     }
 
     #[test]
     fn global_addresses_are_allowed() {
-        for text in ["93.184.216.34", "1.1.1.1", "192.31.196.1", "223.255.255.255", "2606:4700:4700::1111", "2a00::1"] {
+        for text in [
+            "93.184.216.34",
+            "1.1.1.1",
+            "192.31.196.1",
+            "223.255.255.255",
+            "2606:4700:4700::1111",
+            "2a00::1",
+        ] {
             assert!(
-                is_allowed(DENY_PRIVATE, text.parse().unwrap()) && is_allowed(ALLOW_PRIVATE, text.parse().unwrap()),
+                is_allowed(DENY_PRIVATE, text.parse().unwrap())
+                    && is_allowed(ALLOW_PRIVATE, text.parse().unwrap()),
                 "{text}"
             );
         }
@@ -486,7 +634,10 @@ mod tests {
         ] {
             let url = Url::parse(&format!("http://{host}:8080/x")).unwrap();
             let error = DENY_PRIVATE.check_url(&url).expect_err(host).to_string();
-            assert!(error.contains("unless the manifest says `request.allow_private: true`"), "{error}");
+            assert!(
+                error.contains("unless the manifest says `request.allow_private: true`"),
+                "{error}"
+            );
             assert_eq!(ALLOW_PRIVATE.check_url(&url), Ok(()), "{host}");
         }
         for host in [
@@ -509,25 +660,49 @@ mod tests {
             assert!(error.ends_with("which this tool may not reach"), "{error}");
         }
         for unreadable in ["[fe80::1%25eth0]", "256.0.0.1", "1.2.3.4.5", "0x100000000"] {
-            assert!(Url::parse(&format!("http://{unreadable}/")).is_err(), "{unreadable}");
+            assert!(
+                Url::parse(&format!("http://{unreadable}/")).is_err(),
+                "{unreadable}"
+            );
         }
     }
 
     #[test]
     fn one_denied_address_denies_the_name() {
-        let mixed: Vec<SocketAddr> = vec!["93.184.216.34:0".parse().unwrap(), "[::1]:0".parse().unwrap()];
-        let denied = DENY_PRIVATE.check_addresses("two-faced.example", mixed.clone()).unwrap_err();
-        assert_eq!((denied.host.as_str(), denied.address), ("two-faced.example", Some("::1".parse().unwrap())));
-        assert_eq!(DENY_PRIVATE.check_addresses("plain.example", mixed[..1].to_vec()), Ok(mixed[..1].to_vec()));
+        let mixed: Vec<SocketAddr> = vec![
+            "93.184.216.34:0".parse().unwrap(),
+            "[::1]:0".parse().unwrap(),
+        ];
+        let denied = DENY_PRIVATE
+            .check_addresses("two-faced.example", mixed.clone())
+            .unwrap_err();
+        assert_eq!(
+            (denied.host.as_str(), denied.address),
+            ("two-faced.example", Some("::1".parse().unwrap()))
+        );
+        assert_eq!(
+            DENY_PRIVATE.check_addresses("plain.example", mixed[..1].to_vec()),
+            Ok(mixed[..1].to_vec())
+        );
     }
 
     #[tokio::test]
     async fn names_are_checked_by_resolved_addresses() {
         for name in ["localhost", "localhost.", "LOCALHOST"] {
-            let Err(error) = DENY_PRIVATE.resolve(name.parse().unwrap()).await else { panic!("{name}") };
+            let Err(error) = DENY_PRIVATE.resolve(name.parse().unwrap()).await else {
+                panic!("{name}")
+            };
             // It is also correct if the system's resolver does not know the spelling.
-            assert!(error.is::<AddressDenied>() || error.is::<std::io::Error>(), "{error}");
+            assert!(
+                error.is::<AddressDenied>() || error.is::<std::io::Error>(),
+                "{error}"
+            );
         }
-        assert!(ALLOW_PRIVATE.resolve("localhost".parse().unwrap()).await.is_ok());
+        assert!(
+            ALLOW_PRIVATE
+                .resolve("localhost".parse().unwrap())
+                .await
+                .is_ok()
+        );
     }
 }

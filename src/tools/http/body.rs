@@ -43,7 +43,11 @@ pub(super) enum PartTemplate {
     /// A value: a text, or JSON. An array becomes one part per item.
     Value(JsonTemplate),
     /// A file: its base64 text, its name and its media type.
-    File { base64: Template, filename: Option<Template>, media_type: Option<String> },
+    File {
+        base64: Template,
+        filename: Option<Template>,
+        media_type: Option<String>,
+    },
 }
 
 /// A file as the manifest writes it.
@@ -59,32 +63,57 @@ struct FileEntry {
 impl BodyTemplate {
     /// Reads the body of `request:`, and adds its faults to `collector`.
     pub(super) fn parse(config: &RequestConfig, collector: &mut FaultCollector<'_>) -> Self {
-        let RequestConfig { json, body, body_base64, form, multipart, .. } = config;
-        let given = [json.is_some(), body.is_some(), body_base64.is_some(), form.is_some(), multipart.is_some()];
+        let RequestConfig {
+            json,
+            body,
+            body_base64,
+            form,
+            multipart,
+            ..
+        } = config;
+        let given = [
+            json.is_some(),
+            body.is_some(),
+            body_base64.is_some(),
+            form.is_some(),
+            multipart.is_some(),
+        ];
         if given.into_iter().filter(|given| *given).count() > 1 {
-            let message = "at most one body is allowed: `json`, `body`, `body_base64`, `form` or `multipart`";
+            let message =
+                "at most one body is allowed: `json`, `body`, `body_base64`, `form` or `multipart`";
             collector.error(&["request"], message);
         }
         let parsed = if let Some(json) = json {
             let template = JsonTemplate::parse(json.clone(), &["request", "json"], collector);
             if template.has_style() {
-                collector.error(&["request", "json"], "a style such as `| comma` has no place in JSON: leave it out");
+                collector.error(
+                    &["request", "json"],
+                    "a style such as `| comma` has no place in JSON: leave it out",
+                );
             }
             Some(Self::Json(template))
         } else if let Some(text) = body {
-            collector.parse_template(text, &["request", "body"]).map(Self::Text)
+            collector
+                .parse_template(text, &["request", "body"])
+                .map(Self::Text)
         } else if let Some(text) = body_base64 {
-            collector.parse_template(text, &["request", "body_base64"]).map(Self::Bytes)
+            collector
+                .parse_template(text, &["request", "body_base64"])
+                .map(Self::Bytes)
         } else if let Some(form) = form {
             let path = ["request", "form"];
             Some(Self::Form(match form {
-                Fields::Map(entries) => {
-                    FieldsTemplate::Map(JsonTemplate::parse_entries(entries.clone(), &path, collector))
-                }
+                Fields::Map(entries) => FieldsTemplate::Map(JsonTemplate::parse_entries(
+                    entries.clone(),
+                    &path,
+                    collector,
+                )),
                 Fields::Whole(text) => FieldsTemplate::Whole(parse_whole(text, &path, collector)),
             }))
         } else {
-            multipart.as_ref().map(|parts| Self::Multipart(MultipartTemplate::parse(parts, collector)))
+            multipart
+                .as_ref()
+                .map(|parts| Self::Multipart(MultipartTemplate::parse(parts, collector)))
         };
         parsed.unwrap_or(Self::None)
     }
@@ -104,7 +133,9 @@ impl BodyTemplate {
             if decode(template, values).is_some() {
                 return Vec::new();
             }
-            let fault = |name: &Placeholder| name.fault("contentEncoding", format!("`{name}` is not base64."));
+            let fault = |name: &Placeholder| {
+                name.fault("contentEncoding", format!("`{name}` is not base64."))
+            };
             template.placeholders().map(fault).collect()
         };
         match self {
@@ -120,24 +151,31 @@ impl BodyTemplate {
         }
     }
 
-    /// The media type and the bytes; `None` if the request has no body. `id` makes the boundary of parts unique.
+    /// The media type and the bytes; `None` if the request has no body. `id` makes the boundary of
+    /// parts unique.
     pub(super) fn render(&self, values: Values<'_>, id: InvocationId) -> Option<(String, Vec<u8>)> {
         match self {
             Self::None => None,
-            Self::Json(template) => {
-                template.render(values).map(|value| ("application/json".into(), value.to_string().into_bytes()))
-            }
-            Self::Text(template) => {
-                Some(("text/plain; charset=utf-8".into(), template.render(values, plain_text).into_bytes()))
-            }
+            Self::Json(template) => template
+                .render(values)
+                .map(|value| ("application/json".into(), value.to_string().into_bytes())),
+            Self::Text(template) => Some((
+                "text/plain; charset=utf-8".into(),
+                template.render(values, plain_text).into_bytes(),
+            )),
             Self::Bytes(template) => {
                 if is_absent(template, values) {
                     return None;
                 }
-                Some(("application/octet-stream".into(), decode(template, values).unwrap_or_default()))
+                Some((
+                    "application/octet-stream".into(),
+                    decode(template, values).unwrap_or_default(),
+                ))
             }
             Self::Form(fields) => {
-                let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+                let encode = |text: &str| {
+                    form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>()
+                };
                 let owned;
                 let entries = match fields {
                     FieldsTemplate::Map(entries) => entries,
@@ -147,8 +185,12 @@ impl BodyTemplate {
                     }
                 };
                 let pairs = render_pairs(entries, values, encode).into_iter();
-                let text: Vec<String> = pairs.map(|(name, text)| format!("{name}={text}")).collect();
-                Some(("application/x-www-form-urlencoded".into(), text.join("&").into_bytes()))
+                let text: Vec<String> =
+                    pairs.map(|(name, text)| format!("{name}={text}")).collect();
+                Some((
+                    "application/x-www-form-urlencoded".into(),
+                    text.join("&").into_bytes(),
+                ))
             }
             Self::Multipart(parts) => {
                 let boundary = format!("toolcrib-{id}");
@@ -188,7 +230,9 @@ impl MultipartTemplate {
             Self::Map(parts) => parts,
             Self::Whole(template) => {
                 let entries = whole_entries(template, values)?.into_iter();
-                owned = entries.map(|(name, value)| (name, PartTemplate::Value(value))).collect();
+                owned = entries
+                    .map(|(name, value)| (name, PartTemplate::Value(value)))
+                    .collect();
                 &owned
             }
         };
@@ -203,15 +247,27 @@ impl MultipartTemplate {
                     for item in items.iter().filter(|item| !item.is_null()) {
                         let is_json = item.is_object() || item.is_array();
                         let media_type = is_json.then_some("application/json");
-                        write_part(bytes, boundary, name, None, media_type, plain_text(item).as_bytes());
+                        write_part(
+                            bytes,
+                            boundary,
+                            name,
+                            None,
+                            media_type,
+                            plain_text(item).as_bytes(),
+                        );
                     }
                 }
-                PartTemplate::File { base64, filename, media_type } => {
+                PartTemplate::File {
+                    base64,
+                    filename,
+                    media_type,
+                } => {
                     if is_absent(base64, values) {
                         continue;
                     }
-                    let filename =
-                        filename.as_ref().map_or_else(|| name.clone(), |text| text.render(values, plain_text));
+                    let filename = filename
+                        .as_ref()
+                        .map_or_else(|| name.clone(), |text| text.render(values, plain_text));
                     let media_type = media_type.as_deref().or(Some("application/octet-stream"));
                     let content = decode(base64, values).unwrap_or_default();
                     write_part(bytes, boundary, name, Some(&filename), media_type, &content);
@@ -223,21 +279,35 @@ impl MultipartTemplate {
 }
 
 impl PartTemplate {
-    fn parse_file(value: &Value, path: &[&str], collector: &mut FaultCollector<'_>) -> Option<Self> {
+    fn parse_file(
+        value: &Value,
+        path: &[&str],
+        collector: &mut FaultCollector<'_>,
+    ) -> Option<Self> {
         let entry: FileEntry = match serde_json::from_value(value.clone()) {
             Ok(entry) => entry,
             Err(error) => {
-                collector.error(path, format!("{error}; a file has `base64`, and may have `filename` and `type`"));
+                collector.error(
+                    path,
+                    format!("{error}; a file has `base64`, and may have `filename` and `type`"),
+                );
                 return None;
             }
         };
-        let is_line = |text: &String| !text.is_empty() && text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+        let is_line = |text: &String| {
+            !text.is_empty() && text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
+        };
         if entry.media_type.as_ref().is_some_and(|text| !is_line(text)) {
-            collector.error(&[path, &["type"]].concat(), "a media type such as application/pdf is expected here");
+            collector.error(
+                &[path, &["type"]].concat(),
+                "a media type such as application/pdf is expected here",
+            );
         }
         Some(Self::File {
             base64: collector.parse_template(&entry.base64, &[path, &["base64"]].concat())?,
-            filename: entry.filename.and_then(|text| collector.parse_template(&text, &[path, &["filename"]].concat())),
+            filename: entry
+                .filename
+                .and_then(|text| collector.parse_template(&text, &[path, &["filename"]].concat())),
             media_type: entry.media_type,
         })
     }
@@ -252,8 +322,15 @@ fn write_part(
     media_type: Option<&str>,
     content: &[u8],
 ) {
-    let escape = |text: &str| text.replace('\r', "%0D").replace('\n', "%0A").replace('"', "%22");
-    let mut head = format!("--{boundary}\r\ncontent-disposition: form-data; name=\"{}\"", escape(name));
+    let escape = |text: &str| {
+        text.replace('\r', "%0D")
+            .replace('\n', "%0A")
+            .replace('"', "%22")
+    };
+    let mut head = format!(
+        "--{boundary}\r\ncontent-disposition: form-data; name=\"{}\"",
+        escape(name)
+    );
     if let Some(filename) = filename {
         head += &format!("; filename=\"{}\"", escape(filename));
     }
@@ -269,33 +346,55 @@ fn write_part(
 fn parse_whole(text: &str, path: &[&str], collector: &mut FaultCollector<'_>) -> JsonTemplate {
     let template = JsonTemplate::parse(text.into(), path, collector);
     if !matches!(template, JsonTemplate::Value(_) | JsonTemplate::Styled(..)) {
-        collector.error(path, "a map of fields, or a text with one placeholder for all fields, is expected here");
+        collector.error(
+            path,
+            "a map of fields, or a text with one placeholder for all fields, is expected here",
+        );
     }
     template
 }
 
-/// The fields of the object that a placeholder stands for. Objects within have names such as `a[b]`.
-fn whole_entries(template: &JsonTemplate, values: Values<'_>) -> Option<Vec<(String, JsonTemplate)>> {
+/// The fields of the object that a placeholder stands for. Objects within have names such as
+/// `a[b]`.
+fn whole_entries(
+    template: &JsonTemplate,
+    values: Values<'_>,
+) -> Option<Vec<(String, JsonTemplate)>> {
     let placeholder = match template {
         JsonTemplate::Value(placeholder) | JsonTemplate::Styled(placeholder, _) => placeholder,
         _ => return None,
     };
     let fields: &JsonObject = values.get(placeholder)?.as_object()?;
-    let flat = fields.iter().flat_map(|(name, value)| match (template, value) {
-        (JsonTemplate::Styled(_, style), Value::Object(_)) => style.parameters(name, value),
-        (_, Value::Array(items)) => items.iter().map(|item| (name.clone(), plain_text(item))).collect(),
-        (_, Value::Null) => Vec::new(),
-        _ => vec![(name.clone(), plain_text(value))],
-    });
-    Some(flat.map(|(name, text)| (name, JsonTemplate::Literal(text.into()))).collect())
+    let flat = fields
+        .iter()
+        .flat_map(|(name, value)| match (template, value) {
+            (JsonTemplate::Styled(_, style), Value::Object(_)) => style.parameters(name, value),
+            (_, Value::Array(items)) => items
+                .iter()
+                .map(|item| (name.clone(), plain_text(item)))
+                .collect(),
+            (_, Value::Null) => Vec::new(),
+            _ => vec![(name.clone(), plain_text(value))],
+        });
+    Some(
+        flat.map(|(name, text)| (name, JsonTemplate::Literal(text.into())))
+            .collect(),
+    )
 }
 
 fn is_absent(template: &Template, values: Values<'_>) -> bool {
-    template.placeholders().any(|placeholder| values.get(placeholder).is_none_or(Value::is_null))
+    template
+        .placeholders()
+        .any(|placeholder| values.get(placeholder).is_none_or(Value::is_null))
 }
 
-/// The bytes of a base64 text. White space in the text is ignored, and an absent value has no bytes.
+/// The bytes of a base64 text. White space in the text is ignored, and an absent value has no
+/// bytes.
 fn decode(template: &Template, values: Values<'_>) -> Option<Vec<u8>> {
-    let text: String = template.render(values, plain_text).chars().filter(|c| !c.is_whitespace()).collect();
+    let text: String = template
+        .render(values, plain_text)
+        .chars()
+        .filter(|c| !c.is_whitespace())
+        .collect();
     STANDARD.decode(text).ok()
 }

@@ -1,4 +1,5 @@
-//! The HTTP client of a tool. It connects only as its address policy permits, follows no redirect and repeats no request.
+//! The HTTP client of a tool. It connects only as its address policy permits, follows no redirect
+//! and repeats no request.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -30,13 +31,15 @@ pub(crate) struct HttpClient {
     policy: AddressPolicy,
     has_ca_certificates: bool,
     own_ports: OwnPorts,
-    /// The client for requests to the ports of this service. It refuses all addresses of this machine. It is a
-    /// separate client because a resolver does not get to know the port. It is built on first use.
+    /// The client for requests to the ports of this service. It refuses all addresses of this
+    /// machine. It is a separate client because a resolver does not get to know the port. It is
+    /// built on first use.
     own_port_client: Arc<OnceCell<reqwest::Client>>,
 }
 
 impl HttpClient {
-    /// A client with this policy. If the system has no CA certificates, the client can only use http.
+    /// A client with this policy. If the system has no CA certificates, the client can only use
+    /// http.
     ///
     /// # Errors
     /// A sentence, if the TLS library cannot be set up.
@@ -45,10 +48,16 @@ impl HttpClient {
             // This fails only if another thread was faster, and then a provider is installed too.
             let _ = ring::default_provider().install_default();
         }
-        // Without CA certificates the normal client cannot be built. `build_client` then returns a client that trusts
-        // no server, for http only.
+        // Without CA certificates the normal client cannot be built. `build_client` then returns a
+        // client that trusts no server, for http only.
         let (inner, has_ca_certificates) = build_client(policy)?;
-        Ok(Self { inner, policy, has_ca_certificates, own_ports, own_port_client: Arc::default() })
+        Ok(Self {
+            inner,
+            policy,
+            has_ca_certificates,
+            own_ports,
+            own_port_client: Arc::default(),
+        })
     }
 
     /// Whether there are CA certificates, so that https can be used.
@@ -58,12 +67,15 @@ impl HttpClient {
 
     async fn own_port_client(&self) -> Result<&reqwest::Client, String> {
         self.own_port_client
-            .get_or_try_init(async || build_client(self.policy.denying_this_machine()).map(|(inner, _)| inner))
+            .get_or_try_init(async || {
+                build_client(self.policy.denying_this_machine()).map(|(inner, _)| inner)
+            })
             .await
     }
 
     fn is_own_port(&self, url: &Url) -> bool {
-        url.port_or_known_default().is_some_and(|port| self.own_ports.contains(port))
+        url.port_or_known_default()
+            .is_some_and(|port| self.own_ports.contains(port))
     }
 
     /// Checks a URL without DNS: hosts that are written as addresses, and names of this machine.
@@ -75,25 +87,39 @@ impl HttpClient {
     }
 
     fn policy_for(&self, is_own_port: bool) -> AddressPolicy {
-        if is_own_port { self.policy.denying_this_machine() } else { self.policy }
+        if is_own_port {
+            self.policy.denying_this_machine()
+        } else {
+            self.policy
+        }
     }
 
     /// Sends a request and waits for the head of the response.
     pub(crate) async fn send(&self, request: Request) -> Result<Response, ToolError> {
         let is_own_port = self.is_own_port(request.url());
         let host = host_and_port(request.url());
-        self.policy_for(is_own_port).check_url(request.url()).map_err(|denied| {
-            ToolError::upstream_permanent(denied.to_string()).with_cause(UpstreamReason::AddressDenied, &host)
-        })?;
+        self.policy_for(is_own_port)
+            .check_url(request.url())
+            .map_err(|denied| {
+                ToolError::upstream_permanent(denied.to_string())
+                    .with_cause(UpstreamReason::AddressDenied, &host)
+            })?;
         if !self.has_ca_certificates && request.url().scheme() == "https" {
-            return Err(ToolError::upstream_permanent(format!("`{host}`: {NO_CA_CERTIFICATES}")));
+            return Err(ToolError::upstream_permanent(format!(
+                "`{host}`: {NO_CA_CERTIFICATES}"
+            )));
         }
         let inner = if is_own_port {
-            self.own_port_client().await.map_err(ToolError::upstream_permanent)?
+            self.own_port_client()
+                .await
+                .map_err(ToolError::upstream_permanent)?
         } else {
             &self.inner
         };
-        inner.execute(request).await.map_err(|error| request_error(&host, error))
+        inner
+            .execute(request)
+            .await
+            .map_err(|error| request_error(&host, error))
     }
 }
 
@@ -106,8 +132,9 @@ fn build_client(policy: AddressPolicy) -> Result<(reqwest::Client, bool), String
     Ok((bare.map_err(|error| error.to_string())?, false))
 }
 
-/// The clients of the tools that are built together. Tools with equal address policies share one client, and with it
-/// the connections and the CA certificates, which are then read from the system only once.
+/// The clients of the tools that are built together. Tools with equal address policies share one
+/// client, and with it the connections and the CA certificates, which are then read from the system
+/// only once.
 #[derive(Debug, Default)]
 pub struct HttpClients {
     by_policy: Mutex<HashMap<AddressPolicy, HttpClient>>,
@@ -118,13 +145,19 @@ pub struct HttpClients {
 impl HttpClients {
     /// Clients of a service that listens, or will listen, at these ports.
     pub fn new(own_ports: OwnPorts) -> Self {
-        Self { own_ports, ..Self::default() }
+        Self {
+            own_ports,
+            ..Self::default()
+        }
     }
 
     /// The same clients, with the token sources of the service.
     #[must_use]
     pub fn with_token_sources(self, token_sources: &TokenSources) -> Self {
-        Self { token_sources: token_sources.clone(), ..self }
+        Self {
+            token_sources: token_sources.clone(),
+            ..self
+        }
     }
 
     /// Where the tools get access tokens from.
@@ -134,7 +167,10 @@ impl HttpClients {
 
     /// The client with this policy, built on first use.
     pub(crate) fn get(&self, policy: AddressPolicy) -> Result<HttpClient, String> {
-        let mut clients = self.by_policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self
+            .by_policy
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&policy) {
             return Ok(client.clone());
         }
@@ -145,7 +181,8 @@ impl HttpClients {
 }
 
 fn client_builder(policy: AddressPolicy) -> ClientBuilder {
-    let accept = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json, */*"))]);
+    let accept =
+        HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json, */*"))]);
     reqwest::Client::builder()
         .user_agent(concat!("toolcrib/", env!("CARGO_PKG_VERSION")))
         .default_headers(accept)
@@ -160,10 +197,12 @@ fn client_builder(policy: AddressPolicy) -> ClientBuilder {
 /// Host and port of a URL. Error messages show no other part of it.
 pub(crate) fn host_and_port(url: &Url) -> String {
     let name = url.host_str().unwrap_or_default();
-    url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
+    url.port()
+        .map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
 }
 
-/// The error for a failure below HTTP. It names the host and the cause, but no path, query or header.
+/// The error for a failure below HTTP. It names the host and the cause, but no path, query or
+/// header.
 pub(crate) fn request_error(host: &str, error: reqwest::Error) -> ToolError {
     let error = error.without_url();
     let chain = || error_chain(&error);
@@ -188,7 +227,9 @@ pub(crate) fn request_error(host: &str, error: reqwest::Error) -> ToolError {
         }
         error if error.is_dns() => format!("`{host}`: the name does not resolve: {cause}"),
         error if error.is_connect() => format!("`{host}`: no connection: {cause}"),
-        error if error.is_body() || error.is_decode() => format!("`{host}`: the response ended early: {cause}"),
+        error if error.is_body() || error.is_decode() => {
+            format!("`{host}`: the response ended early: {cause}")
+        }
         error if error.is_builder() => {
             return ToolError::upstream_permanent(format!("`{host}`: not a request: {cause}"));
         }
@@ -197,23 +238,38 @@ pub(crate) fn request_error(host: &str, error: reqwest::Error) -> ToolError {
     let is_refused = |cause: &io::Error| cause.kind() == io::ErrorKind::ConnectionRefused;
     let failure = failure.with_cause(
         match &error {
-            error if error.is_connect() && error.is_timeout() => UpstreamReason::ConnectTimeout(seconds),
+            error if error.is_connect() && error.is_timeout() => {
+                UpstreamReason::ConnectTimeout(seconds)
+            }
             error if error.is_dns() => UpstreamReason::NameUnknown,
-            _ if chain().any(|cause| cause.downcast_ref().is_some_and(is_refused)) => UpstreamReason::ConnectionRefused,
+            _ if chain().any(|cause| cause.downcast_ref().is_some_and(is_refused)) => {
+                UpstreamReason::ConnectionRefused
+            }
             error if error.is_connect() => UpstreamReason::NotConnected,
             _ => UpstreamReason::ConnectionLost,
         },
         host,
     );
-    if is_not_delivered { failure.not_delivered() } else { failure }
+    if is_not_delivered {
+        failure.not_delivered()
+    } else {
+        failure
+    }
 }
 
-/// The error and all its causes. The `source` of an [`io::Error`] skips the error that it wraps, so this uses
-/// `get_ref`.
-fn error_chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(inner) => Some(inner as &(dyn Error + 'static)),
-        None => error.source(),
+/// The error and all its causes. The `source` of an [`io::Error`] skips the error that it wraps, so
+/// this uses `get_ref`.
+fn error_chain<'e>(
+    error: &'e (dyn Error + 'static),
+) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| {
+        match error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref)
+        {
+            Some(inner) => Some(inner as &(dyn Error + 'static)),
+            None => error.source(),
+        }
     })
 }
 
@@ -224,7 +280,11 @@ mod tests {
     use super::*;
 
     fn client(allow_private: bool) -> HttpClient {
-        HttpClient::new(AddressPolicy::new(allow_private, "request.allow_private"), OwnPorts::default()).unwrap()
+        HttpClient::new(
+            AddressPolicy::new(allow_private, "request.allow_private"),
+            OwnPorts::default(),
+        )
+        .unwrap()
     }
 
     async fn send_expecting_error(client: &HttpClient, url: &str) -> ToolError {
@@ -235,52 +295,116 @@ mod tests {
     #[tokio::test]
     async fn denied_addresses_are_final_errors() {
         for host in ["localhost", "127.0.0.1", "[::ffff:127.0.0.1]"] {
-            let error = send_expecting_error(&client(false), &format!("http://{host}:1/?token=secret")).await;
-            let ToolError::Upstream { message, retryable: false, .. } = error else { panic!("{error:?}") };
+            let error =
+                send_expecting_error(&client(false), &format!("http://{host}:1/?token=secret"))
+                    .await;
+            let ToolError::Upstream {
+                message,
+                retryable: false,
+                ..
+            } = error
+            else {
+                panic!("{error:?}")
+            };
             assert!(message.contains("request.allow_private: true"), "{message}");
             assert!(!message.contains("secret"), "{message}");
         }
-        let error = send_expecting_error(&client(true), "http://169.254.169.254/latest/meta-data/").await;
-        assert!(error.to_string().ends_with("which this tool may not reach"), "{error}");
+        let error =
+            send_expecting_error(&client(true), "http://169.254.169.254/latest/meta-data/").await;
+        assert!(
+            error.to_string().ends_with("which this tool may not reach"),
+            "{error}"
+        );
     }
 
     #[tokio::test]
     async fn resolver_denial_is_found_in_error_chain() {
         // `send` would refuse this name before the lookup.
-        let error = client(false).inner.get("http://localhost:1/").send().await.unwrap_err();
-        let ToolError::Upstream { message, retryable: false, .. } = request_error("localhost:1", error) else {
+        let error = client(false)
+            .inner
+            .get("http://localhost:1/")
+            .send()
+            .await
+            .unwrap_err();
+        let ToolError::Upstream {
+            message,
+            retryable: false,
+            ..
+        } = request_error("localhost:1", error)
+        else {
             panic!("not a denial")
         };
-        assert!(message.starts_with("`localhost` is at ") && message.contains("(loopback, "), "{message}");
+        assert!(
+            message.starts_with("`localhost` is at ") && message.contains("(loopback, "),
+            "{message}"
+        );
     }
 
     #[tokio::test]
     async fn refused_connection_is_retryable() {
-        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = send_expecting_error(&client(true), &format!("http://{unused}/a?token=secret")).await;
-        let ToolError::Upstream { message, retryable: true, .. } = error else { panic!("{error:?}") };
-        assert!(message.starts_with(&format!("`{unused}`: no connection: Connection refused")), "{message}");
+        let unused = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let error =
+            send_expecting_error(&client(true), &format!("http://{unused}/a?token=secret")).await;
+        let ToolError::Upstream {
+            message,
+            retryable: true,
+            ..
+        } = error
+        else {
+            panic!("{error:?}")
+        };
+        assert!(
+            message.starts_with(&format!("`{unused}`: no connection: Connection refused")),
+            "{message}"
+        );
     }
 
     #[tokio::test]
     async fn unresolved_name_is_retryable() {
         let error = send_expecting_error(&client(true), "http://no-such-host.invalid/").await;
-        let ToolError::Upstream { message, retryable: true, .. } = error else { panic!("{error:?}") };
+        let ToolError::Upstream {
+            message,
+            retryable: true,
+            ..
+        } = error
+        else {
+            panic!("{error:?}")
+        };
         assert!(message.contains("does not resolve"), "{message}");
     }
 
     /// A client as in an image without CA certificates.
     fn bare_client(has_ca_certificates: bool) -> HttpClient {
         let client = client(true);
-        let inner = client_builder(client.policy).tls_certs_only([]).build().unwrap();
-        HttpClient { inner, has_ca_certificates, ..client }
+        let inner = client_builder(client.policy)
+            .tls_certs_only([])
+            .build()
+            .unwrap();
+        HttpClient {
+            inner,
+            has_ca_certificates,
+            ..client
+        }
     }
 
     #[tokio::test]
     async fn missing_ca_certificates_fail_https_only() {
         let bare = bare_client(false);
-        assert!(send_expecting_error(&bare, "https://127.0.0.1:1/").await.to_string().contains("SSL_CERT_FILE"));
-        assert!(send_expecting_error(&bare, "http://127.0.0.1:1/").await.to_string().contains("no connection"));
+        assert!(
+            send_expecting_error(&bare, "https://127.0.0.1:1/")
+                .await
+                .to_string()
+                .contains("SSL_CERT_FILE")
+        );
+        assert!(
+            send_expecting_error(&bare, "http://127.0.0.1:1/")
+                .await
+                .to_string()
+                .contains("no connection")
+        );
     }
 
     #[tokio::test]
@@ -289,25 +413,49 @@ mod tests {
         let url = format!("https://{}/", listener.local_addr().unwrap());
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+            stream
+                .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                .await
+                .unwrap();
             stream.read_to_end(&mut Vec::new()).await
         });
         let error = send_expecting_error(&bare_client(true), &url).await;
-        assert!(error.to_string().contains(": no TLS connection: received corrupt message"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains(": no TLS connection: received corrupt message"),
+            "{error}"
+        );
     }
 
     #[tokio::test]
     async fn own_ports_are_denied_by_any_name() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        for policy in [AddressPolicy::new(true, "request.allow_private"), AddressPolicy::allow_all()] {
+        for policy in [
+            AddressPolicy::new(true, "request.allow_private"),
+            AddressPolicy::allow_all(),
+        ] {
             let client = HttpClient::new(policy, OwnPorts::default()).unwrap();
             client.own_ports.add(port);
             for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"] {
-                let error =
-                    send_expecting_error(&client, &format!("http://{host}:{port}/invocations?token=secret")).await;
-                let ToolError::Upstream { message, retryable: false, .. } = error else { panic!("{error:?}") };
-                assert!(message.contains("where this service itself listens"), "{message}");
+                let error = send_expecting_error(
+                    &client,
+                    &format!("http://{host}:{port}/invocations?token=secret"),
+                )
+                .await;
+                let ToolError::Upstream {
+                    message,
+                    retryable: false,
+                    ..
+                } = error
+                else {
+                    panic!("{error:?}")
+                };
+                assert!(
+                    message.contains("where this service itself listens"),
+                    "{message}"
+                );
             }
             // The resolver also refuses a name that leads to this machine without showing it.
             let error = client
@@ -318,7 +466,11 @@ mod tests {
                 .send()
                 .await
                 .unwrap_err();
-            assert!(request_error("localhost", error).to_string().contains("where this service itself listens"));
+            assert!(
+                request_error("localhost", error)
+                    .to_string()
+                    .contains("where this service itself listens")
+            );
             let other = send_expecting_error(&client, "http://127.0.0.1:1/").await;
             assert!(other.to_string().contains("no connection"), "{other}");
         }

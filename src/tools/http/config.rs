@@ -32,8 +32,8 @@ pub struct Config {
     pub max_output: Option<Size>,
 }
 
-/// `request:`. Texts may hold `{{ name }}` placeholders. There is at most one body: `json`, `body`, `body_base64`, `form` or
-/// `multipart`.
+/// `request:`. Texts may hold `{{ name }}` placeholders. There is at most one body: `json`, `body`,
+/// `body_base64`, `form` or `multipart`.
 #[derive(Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RequestConfig {
@@ -41,7 +41,8 @@ pub struct RequestConfig {
     #[serde(default)]
     #[schemars(extend("examples" = ["POST"]), extend("default" = "GET"))]
     pub method: Option<String>,
-    /// URL, http or https. Placeholders may stand in path and query; in the host only with `allow_hosts`.
+    /// URL, http or https. Placeholders may stand in path and query; in the host only with
+    /// `allow_hosts`.
     #[schemars(extend("examples" = ["https://api.example.com/v1/cities/{{ city }}/weather"]))]
     pub url: String,
     /// Query parameters. A lone placeholder without a value is left out, an array is repeated.
@@ -52,8 +53,8 @@ pub struct RequestConfig {
     #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"authorization": "Bearer ${env:WEATHER_KEY}"})]))]
     pub headers: BTreeMap<String, String>,
-    /// JSON body. A lone placeholder keeps its type. There is at most one body: `json`, `body`, `body_base64`, `form` or
-    /// `multipart`.
+    /// JSON body. A lone placeholder keeps its type. There is at most one body: `json`, `body`,
+    /// `body_base64`, `form` or `multipart`.
     #[serde(default, deserialize_with = "deserialize_present")]
     #[schemars(extend("examples" = [serde_json::json!({"ids": "{{ ids }}"})]))]
     pub json: Option<Value>,
@@ -65,11 +66,13 @@ pub struct RequestConfig {
     #[serde(default)]
     #[schemars(extend("examples" = ["{{ file }}"]))]
     pub body_base64: Option<String>,
-    /// Form body (`application/x-www-form-urlencoded`), like `query`; or a placeholder for an object with all fields.
+    /// Form body (`application/x-www-form-urlencoded`), like `query`; or a placeholder for an
+    /// object with all fields.
     #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"q": "{{ query }}"})]))]
     pub form: Option<Fields>,
-    /// Body of type `multipart/form-data`: a value for each part, or `{base64, filename, type}` for a file.
+    /// Body of type `multipart/form-data`: a value for each part, or `{base64, filename, type}` for
+    /// a file.
     #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"report": {"base64": "{{ file }}", "filename": "report.pdf"}})]))]
     pub multipart: Option<Fields>,
@@ -89,7 +92,10 @@ pub struct RequestConfig {
 
 /// The fields of a form.
 #[derive(Clone, Deserialize, schemars::JsonSchema)]
-#[serde(untagged, expecting = "a map of fields, or a text with one placeholder")]
+#[serde(
+    untagged,
+    expecting = "a map of fields, or a text with one placeholder"
+)]
 #[schemars(inline)]
 pub enum Fields {
     /// A value for each field.
@@ -106,15 +112,17 @@ pub struct ResponseConfig {
     #[serde(default)]
     #[schemars(extend("examples" = ["/current"]))]
     pub pick: Option<String>,
-    /// JSON Pointer to a value that marks an error. The result has `is_error: true` unless the value is absent, null, false or
-    /// an empty text.
+    /// JSON Pointer to a value that marks an error. The result has `is_error: true` unless the
+    /// value is absent, null, false or an empty text.
     #[serde(default)]
     #[schemars(extend("examples" = ["/error"]))]
     pub error_when: Option<String>,
 }
 
 /// Turns `json: null` into `Some(Value::Null)`: `null` is a body, not an absent body.
-fn deserialize_present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+fn deserialize_present<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
@@ -128,7 +136,11 @@ pub(super) struct FaultCollector<'a> {
 
 impl<'a> FaultCollector<'a> {
     pub(super) fn new(context: &'a BuildContext<'a>) -> Self {
-        Self { context, faults: Vec::new(), used_parameters: BTreeSet::new() }
+        Self {
+            context,
+            faults: Vec::new(),
+            used_parameters: BTreeSet::new(),
+        }
     }
 
     pub(super) fn error(&mut self, path: &[&str], message: impl Into<String>) {
@@ -139,11 +151,18 @@ impl<'a> FaultCollector<'a> {
         self.faults.push(ConfigFault::warning(path, message));
     }
 
-    pub(super) fn warn_with_rule(&mut self, rule: FaultRule, path: &[&str], message: impl Into<String>) {
-        self.faults.push(ConfigFault::warning(path, message).with_rule(rule));
+    pub(super) fn warn_with_rule(
+        &mut self,
+        rule: FaultRule,
+        path: &[&str],
+        message: impl Into<String>,
+    ) {
+        self.faults
+            .push(ConfigFault::warning(path, message).with_rule(rule));
     }
 
-    /// Reports a literal address that the address policy refuses. In the operator's manifest this is only a warning.
+    /// Reports a literal address that the address policy refuses. In the operator's manifest this
+    /// is only a warning.
     pub(super) fn report_denied_address(&mut self, path: &[&str], message: impl Into<String>) {
         match self.context.trusted {
             true => self.warning(path, format!("{}: calls will fail", message.into())),
@@ -151,20 +170,25 @@ impl<'a> FaultCollector<'a> {
         }
     }
 
-    /// Parses a part of a text. The whole text was parsed before and reported its faults, so this reports none.
+    /// Parses a part of a text. The whole text was parsed before and reported its faults, so this
+    /// reports none.
     pub(super) fn parse_part(&self, text: &str) -> Option<Template> {
         self.context.parse_styled_template(text).ok()
     }
 
-    /// Parses a text as a template, and checks its placeholders against the tool's parameters and declared context
-    /// fields.
+    /// Parses a text as a template, and checks its placeholders against the tool's parameters and
+    /// declared context fields.
     pub(super) fn parse_template(&mut self, text: &str, path: &[&str]) -> Option<Template> {
         match self.context.parse_styled_template(text) {
             Ok(template) => {
-                self.faults.extend(self.context.unknown_placeholders(&template, path));
-                self.faults.extend(self.context.single_braces(&template, path));
+                self.faults
+                    .extend(self.context.unknown_placeholders(&template, path));
+                self.faults
+                    .extend(self.context.single_braces(&template, path));
                 // A name in one brace has a warning of its own.
-                let names = template.parameters().chain(names_in_single_braces(&template));
+                let names = template
+                    .parameters()
+                    .chain(names_in_single_braces(&template));
                 self.used_parameters.extend(names.map(str::to_owned));
                 Some(template)
             }
@@ -177,7 +201,10 @@ impl<'a> FaultCollector<'a> {
 
     /// Warns of parameters whose values are not sent.
     pub(super) fn warn_unused_parameters(&mut self) {
-        self.faults.extend(self.context.unused_parameters(&self.used_parameters, "`request`"));
+        self.faults.extend(
+            self.context
+                .unused_parameters(&self.used_parameters, "`request`"),
+        );
     }
 
     /// Reports a placeholder in a key: keys are never filled in.
@@ -189,19 +216,26 @@ impl<'a> FaultCollector<'a> {
 
     /// The first parameter in the template that a valid call may omit.
     pub(super) fn first_optional_parameter<'t>(&self, template: &'t Template) -> Option<&'t str> {
-        template.placeholders().find_map(|placeholder| match placeholder {
-            Placeholder::Argument(name) => self
-                .context
-                .parameter_use(name)
-                .is_some_and(|parameter| !parameter.always_present)
-                .then_some(name.as_str()),
-            // A schema cannot require a field of the context, so this gives no advice about it.
-            Placeholder::Context(_) | Placeholder::Caller(_) => None,
-        })
+        template
+            .placeholders()
+            .find_map(|placeholder| match placeholder {
+                Placeholder::Argument(name) => self
+                    .context
+                    .parameter_use(name)
+                    .is_some_and(|parameter| !parameter.always_present)
+                    .then_some(name.as_str()),
+                // A schema cannot require a field of the context, so this gives no advice about it.
+                Placeholder::Context(_) | Placeholder::Caller(_) => None,
+            })
     }
 
-    /// Prepares the authorization of requests, and collects its faults. `None` if one of them is an error.
-    pub(super) fn build_auth(&mut self, config: &AuthConfig, policy: AddressPolicy) -> Option<RequestAuth> {
+    /// Prepares the authorization of requests, and collects its faults. `None` if one of them is an
+    /// error.
+    pub(super) fn build_auth(
+        &mut self,
+        config: &AuthConfig,
+        policy: AddressPolicy,
+    ) -> Option<RequestAuth> {
         let (auth, faults) = RequestAuth::build(config, policy, self.context.clients);
         self.faults.extend(faults);
         auth

@@ -17,7 +17,8 @@ pub(super) enum JsonTemplate {
     Literal(Value),
     /// A text that is exactly one placeholder. It becomes the value itself, with its type.
     Value(Placeholder),
-    /// A text that is exactly one placeholder with a style. Only queries, forms and cookies have these.
+    /// A text that is exactly one placeholder with a style. Only queries, forms and cookies have
+    /// these.
     Styled(Placeholder, Style),
     /// A text with placeholders.
     Text(Template),
@@ -31,9 +32,15 @@ impl JsonTemplate {
         match value {
             Value::String(text) => match collector.parse_template(&text, path) {
                 Some(template) => {
-                    match (template.single_placeholder(), template.single_styled(), template.as_literal()) {
+                    match (
+                        template.single_placeholder(),
+                        template.single_styled(),
+                        template.as_literal(),
+                    ) {
                         (Some(placeholder), ..) => Self::Value(placeholder.clone()),
-                        (_, Some((placeholder, style)), _) => Self::Styled(placeholder.clone(), style),
+                        (_, Some((placeholder, style)), _) => {
+                            Self::Styled(placeholder.clone(), style)
+                        }
                         (_, _, Some(text)) => Self::Literal(text.into()),
                         _ => Self::Text(template),
                     }
@@ -41,8 +48,9 @@ impl JsonTemplate {
                 None => Self::Literal(Value::Null),
             },
             Value::Array(items) => {
-                let node =
-                    |(at, item): (usize, Value)| Self::parse(item, &[path, &[&at.to_string()]].concat(), collector);
+                let node = |(at, item): (usize, Value)| {
+                    Self::parse(item, &[path, &[&at.to_string()]].concat(), collector)
+                };
                 Self::Array(items.into_iter().enumerate().map(node).collect())
             }
             Value::Object(entries) => Self::Object(Self::parse_entries(entries, path, collector)),
@@ -71,8 +79,12 @@ impl JsonTemplate {
             Self::Literal(_) => {}
             Self::Value(placeholder) | Self::Styled(placeholder, _) => found.push(placeholder),
             Self::Text(template) => found.extend(template.placeholders()),
-            Self::Array(items) => items.iter().for_each(|item| item.collect_placeholders(found)),
-            Self::Object(entries) => entries.iter().for_each(|(_, item)| item.collect_placeholders(found)),
+            Self::Array(items) => items
+                .iter()
+                .for_each(|item| item.collect_placeholders(found)),
+            Self::Object(entries) => entries
+                .iter()
+                .for_each(|(_, item)| item.collect_placeholders(found)),
         }
     }
 
@@ -87,20 +99,28 @@ impl JsonTemplate {
         }
     }
 
-    /// Fills in the values of the call. The result is `None` for a lone placeholder without a value. An object then
-    /// omits the key. An array contains null instead, so that the other items keep their positions.
+    /// Fills in the values of the call. The result is `None` for a lone placeholder without a
+    /// value. An object then omits the key. An array contains null instead, so that the other items
+    /// keep their positions.
     pub(super) fn render(&self, values: Values<'_>) -> Option<Value> {
         Some(match self {
             Self::Literal(value) => value.clone(),
             Self::Value(placeholder) => values.get(placeholder)?.clone(),
             Self::Styled(placeholder, style) => {
                 let value = values.get(placeholder).filter(|value| !value.is_null())?;
-                style.text(&placeholder.to_string(), value, str::to_owned).into()
+                style
+                    .text(&placeholder.to_string(), value, str::to_owned)
+                    .into()
             }
             Self::Text(template) => template.render(values, plain_text).into(),
-            Self::Array(items) => items.iter().map(|item| item.render(values).unwrap_or_default()).collect(),
+            Self::Array(items) => items
+                .iter()
+                .map(|item| item.render(values).unwrap_or_default())
+                .collect(),
             Self::Object(entries) => {
-                let filled = entries.iter().filter_map(|(key, node)| Some((key.clone(), node.render(values)?)));
+                let filled = entries
+                    .iter()
+                    .filter_map(|(key, node)| Some((key.clone(), node.render(values)?)));
                 Value::Object(filled.collect())
             }
         })
@@ -110,8 +130,8 @@ impl JsonTemplate {
 /// A name and a text of a query or form, both encoded.
 pub(super) type Pair<'n> = (Cow<'n, str>, String);
 
-/// The entries as encoded pairs, for queries and forms. Null is omitted; an array becomes one pair per item, unless its
-/// style joins the items.
+/// The entries as encoded pairs, for queries and forms. Null is omitted; an array becomes one pair
+/// per item, unless its style joins the items.
 pub(super) fn render_pairs<'n>(
     entries: &'n [(String, JsonTemplate)],
     values: Values<'_>,
@@ -120,12 +140,17 @@ pub(super) fn render_pairs<'n>(
     let mut pairs: Vec<Pair<'n>> = Vec::new();
     for (name, template) in entries {
         if let JsonTemplate::Styled(placeholder, style) = template {
-            let Some(value) = values.get(placeholder).filter(|value| !value.is_null()) else { continue };
+            let Some(value) = values.get(placeholder).filter(|value| !value.is_null()) else {
+                continue;
+            };
             if style.makes_parameters() {
                 let parameters = style.parameters(name, value).into_iter();
                 pairs.extend(parameters.map(|(name, text)| (encode(&name).into(), encode(&text))));
             } else {
-                pairs.push((encode(name).into(), style.text(&placeholder.to_string(), value, &encode)));
+                pairs.push((
+                    encode(name).into(),
+                    style.text(&placeholder.to_string(), value, &encode),
+                ));
             }
             continue;
         }
@@ -134,7 +159,10 @@ pub(super) fn render_pairs<'n>(
             Some(value) => vec![value],
             None => continue,
         };
-        let texts = rendered.iter().filter(|value| !value.is_null()).map(plain_text);
+        let texts = rendered
+            .iter()
+            .filter(|value| !value.is_null())
+            .map(plain_text);
         pairs.extend(texts.map(|text| (encode(name).into(), encode(&text))));
     }
     pairs
@@ -167,11 +195,18 @@ mod tests {
     }
 
     fn values<'a>(arguments: &'a JsonObject, context: &'a JsonObject) -> Values<'a> {
-        Values { arguments, context, credentials: None }
+        Values {
+            arguments,
+            context,
+            credentials: None,
+        }
     }
 
     fn arguments() -> JsonObject {
-        json!({"a": [1, null, "x"], "b": "{{ a }}"}).as_object().unwrap().clone()
+        json!({"a": [1, null, "x"], "b": "{{ a }}"})
+            .as_object()
+            .unwrap()
+            .clone()
     }
 
     #[test]
@@ -179,17 +214,25 @@ mod tests {
         let node = node(json!({
             "ids": "{{ a }}", "text": "b is {{ b }}", "{": 1, "none": "{{ gone }}", "nested": [{"x": "{{ gone }}"}, "{{ gone }}"]
         }));
-        let expected = json!({"ids": [1, null, "x"], "text": "b is {{ a }}", "{": 1, "nested": [{}, null]});
-        assert_eq!(node.render(values(&arguments(), &JsonObject::new())), Some(expected));
+        let expected =
+            json!({"ids": [1, null, "x"], "text": "b is {{ a }}", "{": 1, "nested": [{}, null]});
+        assert_eq!(
+            node.render(values(&arguments(), &JsonObject::new())),
+            Some(expected)
+        );
     }
 
     #[test]
     fn context_fields_render_like_arguments() {
-        let node = node(json!({"tenant": "{{ context.tenant }}", "text": "of {{ context.tenant }}"}));
+        let node =
+            node(json!({"tenant": "{{ context.tenant }}", "text": "of {{ context.tenant }}"}));
         let context = json!({"tenant": {"id": 7}}).as_object().unwrap().clone();
         let expected = json!({"tenant": {"id": 7}, "text": "of {\"id\":7}"});
         assert_eq!(node.render(values(&arguments(), &context)), Some(expected));
-        assert_eq!(node.render(values(&arguments(), &JsonObject::new())), Some(json!({"text": "of "})));
+        assert_eq!(
+            node.render(values(&arguments(), &JsonObject::new())),
+            Some(json!({"text": "of "}))
+        );
     }
 
     #[test]
@@ -199,9 +242,19 @@ mod tests {
         else {
             panic!("an object")
         };
-        let expected = [("a", "1"), ("a", "x"), ("b", "{{ a }}"), ("d", "true"), ("d", "2")];
+        let expected = [
+            ("a", "1"),
+            ("a", "x"),
+            ("b", "{{ a }}"),
+            ("d", "true"),
+            ("d", "2"),
+        ];
         assert_eq!(
-            render_pairs(&entries, values(&arguments(), &JsonObject::new()), str::to_owned),
+            render_pairs(
+                &entries,
+                values(&arguments(), &JsonObject::new()),
+                str::to_owned
+            ),
             expected.map(|(name, text)| (name.into(), text.to_owned()))
         );
     }

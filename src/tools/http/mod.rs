@@ -1,14 +1,15 @@
 //! Runs tools that send a request to an HTTP API.
 //!
-//! The request of the manifest is parsed once, when the tool is built. `http_get` (a built-in) uses the same parts,
-//! with a URL from its arguments.
+//! The request of the manifest is parsed once, when the tool is built. `http_get` (a built-in) uses
+//! the same parts, with a URL from its arguments.
 //!
 //! - `config`: the manifest keys;
 //! - `url_template`: the URL, with `path_value` for values in its path;
 //! - `json_template`: JSON with placeholders;
 //! - `request`: builds the request of one attempt, with its `body`;
 //! - `auth`: authorizes it;
-//! - `client`: sends it under the `address_policy`, which also knows the service's own ports (`own_ports`);
+//! - `client`: sends it under the `address_policy`, which also knows the service's own ports
+//!   (`own_ports`);
 //! - `runner`: makes one attempt of these parts;
 //! - `response`: turns the response into a result;
 //! - `trace`: the trace headers.
@@ -46,13 +47,19 @@ pub(crate) use self::url_template::{parse_listed_host, percent_encode};
 use super::{BuildContext, ConfigFault, Runner};
 
 /// Builds the runner, unless one of the faults is an error. Returns all faults, warnings too.
-pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runner>>, Vec<ConfigFault>) {
+pub fn build(
+    config: Config,
+    context: &BuildContext<'_>,
+) -> (Option<Arc<dyn Runner>>, Vec<ConfigFault>) {
     let mut collector = FaultCollector::new(context);
     let policy = match context.trusted {
         true => AddressPolicy::new(config.request.allow_private, "request.allow_private"),
         false => AddressPolicy::deny_private(),
     };
-    let auth = config.auth.as_ref().map(|auth| collector.build_auth(auth, policy));
+    let auth = config
+        .auth
+        .as_ref()
+        .map(|auth| collector.build_auth(auth, policy));
     let request = RequestTemplate::parse(config.request, context.effect, &mut collector);
     if let (Some(request), Some(_)) = (&request, &auth)
         && request.sets_authorization()
@@ -64,15 +71,29 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> (Option<Arc<dyn Runn
         collector.warn_unused_parameters();
     }
     let response_reader = ResponseReader::parse(config.response, config.max_output, &mut collector);
-    let client = context.clients.get(policy).map_err(|message| collector.error(&["request"], message)).ok();
+    let client = context
+        .clients
+        .get(policy)
+        .map_err(|message| collector.error(&["request"], message))
+        .ok();
     if let (Some(request), Some(client)) = (&request, &client) {
-        request.url.check_hosts(|url| client.check_url(url), client.has_ca_certificates(), &mut collector);
+        request.url.check_hosts(
+            |url| client.check_url(url),
+            client.has_ca_certificates(),
+            &mut collector,
+        );
     }
     let runner = match (request, response_reader, client) {
         (Some(request), Some(response_reader), Some(client)) if !collector.has_errors() => {
             let caller_credentials = request.caller_credentials();
             let auth = auth.flatten();
-            Some(Arc::new(HttpRunner { request, auth, response_reader, client, caller_credentials }) as Arc<dyn Runner>)
+            Some(Arc::new(HttpRunner {
+                request,
+                auth,
+                response_reader,
+                client,
+                caller_credentials,
+            }) as Arc<dyn Runner>)
         }
         _ => None,
     };

@@ -1,5 +1,5 @@
-//! Knows the ports at which this service listens, so that no tool calls the service itself. Such a call would bypass
-//! the rules for callers, and calls could loop.
+//! Knows the ports at which this service listens, so that no tool calls the service itself. Such a
+//! call would bypass the rules for callers, and calls could loop.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use url::{Host, Url};
 
 use super::address_policy::is_localhost;
 
-/// The ports at which this service listens. All clones share one list, because the ports become known only after the
-/// tools are built.
+/// The ports at which this service listens. All clones share one list, because the ports become
+/// known only after the tools are built.
 ///
-/// A port counts at every address of this machine, not only at the address to which the service is bound. The
-/// operator may forward the port from another address. And a tool should not be able to find out at which addresses
-/// `0.0.0.0` answers.
+/// A port counts at every address of this machine, not only at the address to which the service is
+/// bound. The operator may forward the port from another address. And a tool should not be able to
+/// find out at which addresses `0.0.0.0` answers.
 #[derive(Debug, Clone, Default)]
 pub struct OwnPorts(Arc<ArcSwap<Vec<u16>>>);
 
@@ -36,8 +36,9 @@ impl OwnPorts {
 
 /// Whether packets to the address stay on this machine.
 ///
-/// The system can tell: a socket can be bound only to a local address. Binding sends no packet. Some systems also
-/// bind sockets to foreign addresses (Linux with `net.ipv4.ip_nonlocal_bind`). There, every address counts as local.
+/// The system can tell: a socket can be bound only to a local address. Binding sends no packet.
+/// Some systems also bind sockets to foreign addresses (Linux with `net.ipv4.ip_nonlocal_bind`).
+/// There, every address counts as local.
 pub(super) fn is_local_address(address: IpAddr) -> bool {
     let address = address.to_canonical();
     // A connection to the unspecified address is a connection to this machine.
@@ -59,11 +60,16 @@ pub(super) fn is_own_host_name(name: &str) -> bool {
 /// A name without a dot is compared with the first label of the full name.
 fn is_same_host_name(name: &str, own: &str) -> bool {
     let name = name.trim_end_matches('.');
-    let own = if name.contains('.') { own } else { own.split('.').next().unwrap_or_default() };
+    let own = if name.contains('.') {
+        own
+    } else {
+        own.split('.').next().unwrap_or_default()
+    };
     !own.is_empty() && name.eq_ignore_ascii_case(own)
 }
 
-/// Whether a URL leads to this machine, as far as its text and the kernel tell. Sends no DNS request.
+/// Whether a URL leads to this machine, as far as its text and the kernel tell. Sends no DNS
+/// request.
 pub(crate) fn points_to_this_machine(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => is_localhost(name) || is_own_host_name(name),
@@ -79,7 +85,15 @@ mod tests {
 
     #[test]
     fn local_addresses_are_recognized() {
-        for local in ["127.0.0.1", "127.8.9.10", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "::ffff:0.0.0.0"] {
+        for local in [
+            "127.0.0.1",
+            "127.8.9.10",
+            "::1",
+            "0.0.0.0",
+            "::",
+            "::ffff:127.0.0.1",
+            "::ffff:0.0.0.0",
+        ] {
             assert!(is_local_address(local.parse().unwrap()), "{local}");
         }
         // The local address of packets to other machines. Connecting a UDP socket sends no packet.
@@ -87,7 +101,10 @@ mod tests {
         if socket.connect("198.51.100.1:9").is_ok() {
             assert!(is_local_address(socket.local_addr().unwrap().ip()));
         }
-        assert!(!is_local_address("198.51.100.1".parse().unwrap()), "documentation");
+        assert!(
+            !is_local_address("198.51.100.1".parse().unwrap()),
+            "documentation"
+        );
     }
 
     #[test]

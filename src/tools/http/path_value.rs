@@ -1,19 +1,21 @@
 //! Checks that a text in the path of a URL cannot lead to another path.
 //!
-//! The service sends `.` and `..` encoded, but a server behind it may decode more than once. Lenient servers also
-//! drop parameters (`..;x`), white space and control characters, or read compatibility characters as ASCII. A text is
-//! refused if any of these servers would read it as a dot segment. The check takes linear time: the text is bounded,
-//! and so is the number of passes.
+//! The service sends `.` and `..` encoded, but a server behind it may decode more than once.
+//! Lenient servers also drop parameters (`..;x`), white space and control characters, or read
+//! compatibility characters as ASCII. A text is refused if any of these servers would read it as a
+//! dot segment. The check takes linear time: the text is bounded, and so is the number of passes.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 
-/// The longest value, in bytes. nginx (`large_client_header_buffers`) and Apache (`LimitRequestLine`) refuse a
-/// request line above 8 KiB by default, so few servers would accept a longer value.
+/// The longest value, in bytes. nginx (`large_client_header_buffers`) and Apache
+/// (`LimitRequestLine`) refuse a request line above 8 KiB by default, so few servers would accept a
+/// longer value.
 pub(super) const MAX_VALUE_BYTES: usize = 8 * 1024;
-/// How many times a text may be percent-encoded: once by its author, and once for each of two proxies that decode.
+/// How many times a text may be percent-encoded: once by its author, and once for each of two
+/// proxies that decode.
 pub(super) const MAX_ENCODING_LAYERS: usize = 3;
 
 /// Why a text is not permitted in a path.
@@ -40,7 +42,10 @@ pub(super) fn check_segments(text: &str) -> Result<(), InvalidPathValue> {
     let mut layer = Cow::Borrowed(text);
     for decoded in 0.. {
         // Without these bytes the text contains no dot in any form, and no percent-encoding.
-        if layer.bytes().all(|byte| byte.is_ascii() && !matches!(byte, b'.' | b'%')) {
+        if layer
+            .bytes()
+            .all(|byte| byte.is_ascii() && !matches!(byte, b'.' | b'%'))
+        {
             return Ok(());
         }
         let folded = to_nfkc(&layer);
@@ -59,8 +64,8 @@ pub(super) fn check_segments(text: &str) -> Result<(), InvalidPathValue> {
     Ok(())
 }
 
-/// The text in Unicode's compatibility form (NFKC). It turns full-width forms, small forms and dot leaders into
-/// ASCII.
+/// The text in Unicode's compatibility form (NFKC). It turns full-width forms, small forms and dot
+/// leaders into ASCII.
 fn to_nfkc(text: &str) -> Cow<'_, str> {
     match is_nfkc_quick(text.chars()) {
         IsNormalized::Yes => Cow::Borrowed(text),
@@ -68,7 +73,8 @@ fn to_nfkc(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether the character is a slash, or one that legacy code pages turn into a slash although NFKC does not.
+/// Whether the character is a slash, or one that legacy code pages turn into a slash although NFKC
+/// does not.
 fn is_separator(c: char) -> bool {
     matches!(c, '/' | '\\' | '\u{2044}' | '\u{2215}' | '\u{2216}')
 }
@@ -76,17 +82,24 @@ fn is_separator(c: char) -> bool {
 /// Whether a server may read the segment as `.` or `..`.
 fn leads_elsewhere(segment: &str) -> bool {
     // Parameters begin with `;`. The other characters end a path, a line, or a string in C.
-    let cut = segment.split([';', '?', '#', '\0', '\r', '\n']).next().unwrap_or_default();
+    let cut = segment
+        .split([';', '?', '#', '\0', '\r', '\n'])
+        .next()
+        .unwrap_or_default();
     is_dots(segment) || is_dots(cut)
 }
 
 /// Whether only one or two dots remain after the characters that servers drop are removed.
 fn is_dots(segment: &str) -> bool {
     let mut seen = segment.chars().filter(|&c| !is_dropped(c)).take(3);
-    matches!((seen.next(), seen.next(), seen.next()), (Some('.'), None | Some('.'), None))
+    matches!(
+        (seen.next(), seen.next(), seen.next()),
+        (Some('.'), None | Some('.'), None)
+    )
 }
 
-/// White space, control characters, and characters with Unicode's property `Default_Ignorable_Code_Point`.
+/// White space, control characters, and characters with Unicode's property
+/// `Default_Ignorable_Code_Point`.
 #[rustfmt::skip]
 fn is_dropped(c: char) -> bool {
     c.is_whitespace() || c.is_control() || matches!(c,
@@ -148,7 +161,11 @@ mod tests {
             "x%2f..%2fy",
             "x%5c.%5cy",
         ] {
-            assert_eq!(check_value(text), Err(InvalidPathValue::DotSegment), "{text:?}");
+            assert_eq!(
+                check_value(text),
+                Err(InvalidPathValue::DotSegment),
+                "{text:?}"
+            );
         }
     }
 
@@ -187,23 +204,51 @@ mod tests {
     #[test]
     fn more_than_three_layers_are_rejected() {
         assert_eq!(check_value("%252525"), Ok(()));
-        assert_eq!(check_value("%25252525"), Err(InvalidPathValue::TooManyLayers));
-        assert_eq!(check_value("%2525252e"), Err(InvalidPathValue::TooManyLayers));
-        assert_eq!(check_value(&format!("%{}", "25".repeat(4000))), Err(InvalidPathValue::TooManyLayers));
+        assert_eq!(
+            check_value("%25252525"),
+            Err(InvalidPathValue::TooManyLayers)
+        );
+        assert_eq!(
+            check_value("%2525252e"),
+            Err(InvalidPathValue::TooManyLayers)
+        );
+        assert_eq!(
+            check_value(&format!("%{}", "25".repeat(4000))),
+            Err(InvalidPathValue::TooManyLayers)
+        );
     }
 
     #[test]
     fn too_long_values_are_rejected() {
         assert_eq!(check_value(&"x".repeat(MAX_VALUE_BYTES)), Ok(()));
-        assert_eq!(check_value(&"x".repeat(MAX_VALUE_BYTES + 1)), Err(InvalidPathValue::TooLong));
-        assert_eq!(check_value(&"é".repeat(MAX_VALUE_BYTES / 2 + 1)), Err(InvalidPathValue::TooLong));
+        assert_eq!(
+            check_value(&"x".repeat(MAX_VALUE_BYTES + 1)),
+            Err(InvalidPathValue::TooLong)
+        );
+        assert_eq!(
+            check_value(&"é".repeat(MAX_VALUE_BYTES / 2 + 1)),
+            Err(InvalidPathValue::TooLong)
+        );
     }
 
-    /// The time bound is generous: a quadratic algorithm takes minutes for the longest of these texts.
+    /// The time bound is generous: a quadratic algorithm takes minutes for the longest of these
+    /// texts.
     #[test]
     fn long_texts_take_linear_time() {
         let started = std::time::Instant::now();
-        for part in ["%25", "25", "%", "..", "../", "\u{fdfa}", "%ef%bc%8e", ";", "\u{ff05}25", "a\u{301}", "%2"] {
+        for part in [
+            "%25",
+            "25",
+            "%",
+            "..",
+            "../",
+            "\u{fdfa}",
+            "%ef%bc%8e",
+            ";",
+            "\u{ff05}25",
+            "a\u{301}",
+            "%2",
+        ] {
             let _ = check_segments(&format!("%{}", part.repeat((1 << 17) / part.len())));
         }
         assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());

@@ -16,13 +16,22 @@ use crate::openapi::Style;
 use crate::tools::template::{Part, Template};
 use crate::tools::{FaultRule, Placeholder, ValueFault, Values};
 
-const METHODS: [Method; 7] =
-    [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
+const METHODS: [Method; 7] = [
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+    Method::OPTIONS,
+];
 
-/// Methods that change something. POST is not among them, because many APIs read by POST: searches, GraphQL.
+/// Methods that change something. POST is not among them, because many APIs read by POST: searches,
+/// GraphQL.
 const WRITING_METHODS: [Method; 3] = [Method::PUT, Method::PATCH, Method::DELETE];
 
-/// Header fields that frame the message or choose its receiver. The HTTP client sets them; a manifest must not.
+/// Header fields that frame the message or choose its receiver. The HTTP client sets them; a
+/// manifest must not.
 #[rustfmt::skip]
 const CLIENT_HEADERS: [&str; 10] = [
     "connection", "content-length", "expect", "host", "keep-alive", "proxy-connection", "te", "trailer",
@@ -58,13 +67,23 @@ impl HeaderField {
 
 impl RequestTemplate {
     /// Reads `request:`, and adds its faults to `collector`.
-    pub(super) fn parse(config: RequestConfig, effect: Effect, collector: &mut FaultCollector<'_>) -> Option<Self> {
+    pub(super) fn parse(
+        config: RequestConfig,
+        effect: Effect,
+        collector: &mut FaultCollector<'_>,
+    ) -> Option<Self> {
         let method = parse_method(config.method.as_deref().unwrap_or("GET"), collector);
         let url = UrlTemplate::parse(&config, collector);
-        let query = JsonTemplate::parse_entries(config.query.clone(), &["request", "query"], collector);
+        let query =
+            JsonTemplate::parse_entries(config.query.clone(), &["request", "query"], collector);
         let headers = parse_headers(config.headers.clone(), collector);
         let cookies = JsonTemplate::parse_entries(
-            config.cookies.clone().into_iter().map(|(name, text)| (name, text.into())).collect(),
+            config
+                .cookies
+                .clone()
+                .into_iter()
+                .map(|(name, text)| (name, text.into()))
+                .collect(),
             &["request", "cookies"],
             collector,
         );
@@ -78,29 +97,49 @@ impl RequestTemplate {
             collector.warn_with_rule(FaultRule::WritingRead, &["effect"], message);
         }
         if matches!(method, Method::GET | Method::HEAD) && !body.is_empty() {
-            collector
-                .warning(&["request", "method"], format!("servers may ignore the body of a {method}: is it a POST?"));
+            collector.warning(
+                &["request", "method"],
+                format!("servers may ignore the body of a {method}: is it a POST?"),
+            );
         }
-        if body.has_text_placeholder() && headers.iter().any(|(name, value)| name == CONTENT_TYPE && value.is_json()) {
-            collector
-                .warning(&["request", "body"], "a value can break out of a text that is JSON: use `json:` instead");
+        if body.has_text_placeholder()
+            && headers
+                .iter()
+                .any(|(name, value)| name == CONTENT_TYPE && value.is_json())
+        {
+            collector.warning(
+                &["request", "body"],
+                "a value can break out of a text that is JSON: use `json:` instead",
+            );
         }
-        Some(Self { method, url: url?, query, headers, cookies, body, effect })
+        Some(Self {
+            method,
+            url: url?,
+            query,
+            headers,
+            cookies,
+            body,
+            effect,
+        })
     }
 
     /// The names of the credentials that it sends for the caller.
     pub(super) fn caller_credentials(&self) -> Vec<String> {
         let mut found: Vec<&Placeholder> = self.url.placeholders().collect();
-        self.query.iter().for_each(|(_, template)| template.collect_placeholders(&mut found));
+        self.query
+            .iter()
+            .for_each(|(_, template)| template.collect_placeholders(&mut found));
         let headers = self.headers.iter().filter_map(|(_, field)| match field {
             HeaderField::Template(template) => Some(template),
             HeaderField::Fixed(_) => None,
         });
         found.extend(headers.flat_map(Template::placeholders));
-        let names = found.into_iter().filter_map(|placeholder| match placeholder {
-            Placeholder::Caller(name) => Some(name.clone()),
-            Placeholder::Argument(_) | Placeholder::Context(_) => None,
-        });
+        let names = found
+            .into_iter()
+            .filter_map(|placeholder| match placeholder {
+                Placeholder::Caller(name) => Some(name.clone()),
+                Placeholder::Argument(_) | Placeholder::Context(_) => None,
+            });
         names.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -113,9 +152,13 @@ impl RequestTemplate {
     pub(super) fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
         let mut faults = self.url.value_faults(values);
         for (field, value) in &self.headers {
-            let HeaderField::Template(template) = value else { continue };
+            let HeaderField::Template(template) = value else {
+                continue;
+            };
             let is_invalid = |placeholder: &&Placeholder| {
-                values.get(placeholder).is_some_and(|value| parse_header_value(&plain_text(value)).is_none())
+                values
+                    .get(placeholder)
+                    .is_some_and(|value| parse_header_value(&plain_text(value)).is_none())
             };
             faults.extend(template.placeholders().filter(is_invalid).map(|placeholder| {
                 let message =
@@ -129,12 +172,18 @@ impl RequestTemplate {
     }
 
     /// Builds the request for these values.
-    pub(super) fn render(&self, values: Values<'_>, context: &ToolContext) -> Result<Request, ToolError> {
+    pub(super) fn render(
+        &self,
+        values: Values<'_>,
+        context: &ToolContext,
+    ) -> Result<Request, ToolError> {
         let faults = self.value_faults(values);
         if !faults.is_empty() {
             return Err(faults.into());
         }
-        let url = self.url.render(values, &render_pairs(&self.query, values, percent_encode))?;
+        let url = self
+            .url
+            .render(values, &render_pairs(&self.query, values, percent_encode))?;
         let mut request = Request::new(self.method.clone(), url);
         let fields = request.headers_mut();
         for (name, field) in &self.headers {
@@ -144,12 +193,19 @@ impl RequestTemplate {
         }
         let cookies = render_pairs(&self.cookies, values, percent_encode);
         if !cookies.is_empty() {
-            let cookies: Vec<String> = cookies.iter().map(|(name, text)| format!("{name}={text}")).collect();
+            let cookies: Vec<String> = cookies
+                .iter()
+                .map(|(name, text)| format!("{name}={text}"))
+                .collect();
             fields.extend(parse_header_value(&cookies.join("; ")).map(|value| (COOKIE, value)));
         }
         trace::add_trace_headers(context.trace(), fields);
         if self.effect != Effect::Read {
-            set_default_header(fields, HeaderName::from_static("idempotency-key"), &context.invocation_id.to_string());
+            set_default_header(
+                fields,
+                HeaderName::from_static("idempotency-key"),
+                &context.invocation_id.to_string(),
+            );
         }
         if let Some((media_type, bytes)) = self.body.render(values, context.invocation_id) {
             set_default_header(fields, CONTENT_TYPE, &media_type);
@@ -160,13 +216,17 @@ impl RequestTemplate {
 }
 
 impl HeaderField {
-    /// The value; `None` if a placeholder in it has no value. A partial header, such as `Bearer ` without a token,
-    /// would be meaningless.
+    /// The value; `None` if a placeholder in it has no value. A partial header, such as `Bearer `
+    /// without a token, would be meaningless.
     fn render(&self, values: Values<'_>) -> Option<HeaderValue> {
         match self {
             Self::Fixed(value) => Some(value.clone()),
             Self::Template(template) => {
-                let absent = |placeholder| values.get(placeholder).is_none_or(serde_json::Value::is_null);
+                let absent = |placeholder| {
+                    values
+                        .get(placeholder)
+                        .is_none_or(serde_json::Value::is_null)
+                };
                 if template.placeholders().any(absent) {
                     return None;
                 }
@@ -183,18 +243,26 @@ fn set_default_header(fields: &mut HeaderMap, name: HeaderName, value: &str) {
     }
 }
 
-/// A header value of visible ASCII. It is marked as sensitive to keep it out of logs, because it may be a secret.
+/// A header value of visible ASCII. It is marked as sensitive to keep it out of logs, because it
+/// may be a secret.
 fn parse_header_value(text: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(text).ok().filter(|value| value.to_str().is_ok())?;
+    let mut value = HeaderValue::from_str(text)
+        .ok()
+        .filter(|value| value.to_str().is_ok())?;
     value.set_sensitive(true);
     Some(value)
 }
 
 fn parse_method(text: &str, collector: &mut FaultCollector<'_>) -> Option<Method> {
-    let method = METHODS.into_iter().find(|method| method.as_str().eq_ignore_ascii_case(text));
+    let method = METHODS
+        .into_iter()
+        .find(|method| method.as_str().eq_ignore_ascii_case(text));
     if method.is_none() {
         let names: Vec<String> = METHODS.iter().map(ToString::to_string).collect();
-        collector.error(&["request", "method"], format!("`{text}` is not one of {}", names.join(", ")));
+        collector.error(
+            &["request", "method"],
+            format!("`{text}` is not one of {}", names.join(", ")),
+        );
     }
     method
 }
@@ -220,12 +288,19 @@ fn parse_headers(
         let Some(template) = collector.parse_template(&text, &path) else {
             continue;
         };
-        let is_invalid = |part: &Part| matches!(part, Part::Text(text) if parse_header_value(text).is_none());
+        let is_invalid =
+            |part: &Part| matches!(part, Part::Text(text) if parse_header_value(text).is_none());
         if template.parts().iter().any(is_invalid) {
             // The message does not show the value: it may be a secret.
-            collector.error(&path, "the value has a character that is not visible ASCII, perhaps a line break");
+            collector.error(
+                &path,
+                "the value has a character that is not visible ASCII, perhaps a line break",
+            );
         } else if template.styles().any(Style::makes_parameters) {
-            collector.error(&path, "the styles `spread` and `deep` are for entries of `query` and `form`");
+            collector.error(
+                &path,
+                "the styles `spread` and `deep` are for entries of `query` and `form`",
+            );
         } else if let Some(text) = template.as_literal() {
             headers.extend(parse_header_value(text).map(|value| (name, HeaderField::Fixed(value))));
         } else {

@@ -1,5 +1,5 @@
-//! Turns an HTTP response into a tool's result: checks the status and size, reads the body by its media type, and
-//! picks the wanted part.
+//! Turns an HTTP response into a tool's result: checks the status and size, reads the body by its
+//! media type, and picks the wanted part.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use crate::call::json::plain_text;
 use crate::call::media_type::{is_json_essence, media_type_essence};
 use crate::call::units::Size;
 use crate::call::{
-    CutEnds, Incomplete, SurroundedPart, ToolContext, ToolError, ToolResult, Unit, UpstreamCause, UpstreamReason,
+    CutEnds, Incomplete, SurroundedPart, ToolContext, ToolError, ToolResult, Unit, UpstreamCause,
+    UpstreamReason,
 };
 use crate::tools::media;
 
@@ -56,7 +57,8 @@ enum BodyKind {
 /// The bytes of a response, up to the cap.
 struct CappedBody {
     bytes: Vec<u8>,
-    /// The bytes beyond the cap that arrived in the same chunk. `None` if the body does not exceed the cap.
+    /// The bytes beyond the cap that arrived in the same chunk. `None` if the body does not exceed
+    /// the cap.
     excess: Option<Vec<u8>>,
 }
 
@@ -66,8 +68,16 @@ impl ResponseReader {
         let cap = cap.map_or(DEFAULT_CAP, Size::as_usize);
         let (pick, error_when) = (None, None);
         match cap {
-            1..=MAX_CAP => Ok(Self { pick, error_when, cap, cap_key }),
-            _ => Err(format!("a size between 1B and {}", ByteSize(MAX_CAP as u64))),
+            1..=MAX_CAP => Ok(Self {
+                pick,
+                error_when,
+                cap,
+                cap_key,
+            }),
+            _ => Err(format!(
+                "a size between 1B and {}",
+                ByteSize(MAX_CAP as u64)
+            )),
         }
     }
 
@@ -77,19 +87,32 @@ impl ResponseReader {
     }
 
     /// Reads `response:` and `max_output:`, and adds their faults to `collector`.
-    pub(super) fn parse(config: ResponseConfig, cap: Option<Size>, collector: &mut FaultCollector<'_>) -> Option<Self> {
+    pub(super) fn parse(
+        config: ResponseConfig,
+        cap: Option<Size>,
+        collector: &mut FaultCollector<'_>,
+    ) -> Option<Self> {
         for (key, pointer) in [("pick", &config.pick), ("error_when", &config.error_when)] {
-            if pointer.as_deref().is_some_and(|pointer| !is_json_pointer(pointer)) {
+            if pointer
+                .as_deref()
+                .is_some_and(|pointer| !is_json_pointer(pointer))
+            {
                 let message = "a JSON Pointer (RFC 6901) is empty or begins with `/`, and has `~` only as `~0` or `~1`";
                 let meant = pointer.as_deref().and_then(pointer_of_dotted_path);
-                let advice = meant.map(|meant| format!(": did you mean `{meant}`?")).unwrap_or_default();
+                let advice = meant
+                    .map(|meant| format!(": did you mean `{meant}`?"))
+                    .unwrap_or_default();
                 collector.error(&["response", key], format!("{message}{advice}"));
             }
         }
         match Self::new(cap, "max_output") {
             Ok(reader) => {
                 let ResponseConfig { pick, error_when } = config;
-                Some(Self { pick, error_when, ..reader })
+                Some(Self {
+                    pick,
+                    error_when,
+                    ..reader
+                })
             }
             Err(message) => {
                 collector.error(&["max_output"], message);
@@ -100,11 +123,20 @@ impl ResponseReader {
 
     /// Settings that read whole responses of at most `cap` bytes, for tools with caps of their own.
     pub(crate) fn with_cap(cap: usize, cap_key: &'static str) -> Self {
-        Self { pick: None, error_when: None, cap, cap_key }
+        Self {
+            pick: None,
+            error_when: None,
+            cap,
+            cap_key,
+        }
     }
 
     /// The tool's result for a response.
-    pub(crate) async fn read_result(&self, response: Response, context: &ToolContext) -> Result<ToolResult, ToolError> {
+    pub(crate) async fn read_result(
+        &self,
+        response: Response,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolError> {
         let host = host_and_port(response.url());
         let response = check_status(response, &host, Some(context)).await?;
         if response.status() == StatusCode::NO_CONTENT {
@@ -115,12 +147,18 @@ impl ResponseReader {
             None => BodyKind::from_content_type(header_text(&response, CONTENT_TYPE)),
         };
         let url = response.url().clone();
-        let body = self.read_body(response, &host, kind == BodyKind::Text).await?;
+        let body = self
+            .read_body(response, &host, kind == BodyKind::Text)
+            .await?;
         if body.bytes.is_empty() {
             return Ok(ToolResult::default());
         }
         let file = |mime_type: &str, bytes| ToolResult {
-            content: vec![media::content_block(mime_type, bytes, url_without_secrets(url))],
+            content: vec![media::content_block(
+                mime_type,
+                bytes,
+                url_without_secrets(url),
+            )],
             ..ToolResult::default()
         };
         match kind {
@@ -130,49 +168,84 @@ impl ResponseReader {
                     return Ok(text);
                 }
                 let cap = ByteSize(self.cap as u64);
-                context.warn(format!("the answer of `{host}` was cut after {cap} (`{}`)", self.cap_key));
+                context.warn(format!(
+                    "the answer of `{host}` was cut after {cap} (`{}`)",
+                    self.cap_key
+                ));
                 Ok(text.with_incomplete(Incomplete::new(Unit::Characters, self.cap_key)))
             }
             BodyKind::Media(mime_type) => Ok(file(&mime_type, body.bytes)),
             BodyKind::Json => match serde_json::from_slice(&body.bytes) {
                 Ok(value) => self.json_result(value, &host),
-                Err(error) => Err(ToolError::BadOutput(format!("`{host}` answered JSON that does not parse: {error}"))),
+                Err(error) => Err(ToolError::BadOutput(format!(
+                    "`{host}` answered JSON that does not parse: {error}"
+                ))),
             },
-            BodyKind::Unknown | BodyKind::Other(_) => match (serde_json::from_slice(&body.bytes), kind) {
-                (Ok(value), _) => self.json_result(value, &host),
-                (_, BodyKind::Other(mime_type)) if mime_type != OCTET_STREAM => Ok(file(&mime_type, body.bytes)),
-                _ => match (media::sniff_media_type(&body.bytes), std::str::from_utf8(&body.bytes)) {
-                    (Some(mime_type), _) => Ok(file(mime_type, body.bytes)),
-                    (None, Ok(text)) if !text.contains('\0') => Ok(ToolResult::text(text)),
-                    _ => Ok(file(OCTET_STREAM, body.bytes)),
-                },
-            },
+            BodyKind::Unknown | BodyKind::Other(_) => {
+                match (serde_json::from_slice(&body.bytes), kind) {
+                    (Ok(value), _) => self.json_result(value, &host),
+                    (_, BodyKind::Other(mime_type)) if mime_type != OCTET_STREAM => {
+                        Ok(file(&mime_type, body.bytes))
+                    }
+                    _ => match (
+                        media::sniff_media_type(&body.bytes),
+                        std::str::from_utf8(&body.bytes),
+                    ) {
+                        (Some(mime_type), _) => Ok(file(mime_type, body.bytes)),
+                        (None, Ok(text)) if !text.contains('\0') => Ok(ToolResult::text(text)),
+                        _ => Ok(file(OCTET_STREAM, body.bytes)),
+                    },
+                }
+            }
         }
     }
 
     /// The bytes of a response, regardless of the declared media type.
-    pub(crate) async fn read_bytes(&self, response: Response, context: &ToolContext) -> Result<Vec<u8>, ToolError> {
+    pub(crate) async fn read_bytes(
+        &self,
+        response: Response,
+        context: &ToolContext,
+    ) -> Result<Vec<u8>, ToolError> {
         let host = host_and_port(response.url());
         let response = check_status(response, &host, Some(context)).await?;
-        self.read_body(response, &host, false).await.map(|body| body.bytes)
+        self.read_body(response, &host, false)
+            .await
+            .map(|body| body.bytes)
     }
 
-    /// Reads the body up to the cap. A longer body is cut if `may_be_cut` is set, and is an error otherwise.
-    async fn read_body(&self, response: Response, host: &str, may_be_cut: bool) -> Result<CappedBody, ToolError> {
+    /// Reads the body up to the cap. A longer body is cut if `may_be_cut` is set, and is an error
+    /// otherwise.
+    async fn read_body(
+        &self,
+        response: Response,
+        host: &str,
+        may_be_cut: bool,
+    ) -> Result<CappedBody, ToolError> {
         let too_long = || {
             let (cap, key) = (ByteSize(self.cap as u64), self.cap_key);
-            let message = format!("`{host}` answered more than {cap}: ask for less, or raise `{key}`");
+            let message =
+                format!("`{host}` answered more than {cap}: ask for less, or raise `{key}`");
             Err(ToolError::BadOutput(message))
         };
         if response.content_length().unwrap_or(0) > self.cap as u64 && !may_be_cut {
             return too_long();
         }
-        let body = CappedBody::read(response, self.cap).await.map_err(|error| request_error(host, error))?;
-        if body.excess.is_some() && !may_be_cut { too_long() } else { Ok(body) }
+        let body = CappedBody::read(response, self.cap)
+            .await
+            .map_err(|error| request_error(host, error))?;
+        if body.excess.is_some() && !may_be_cut {
+            too_long()
+        } else {
+            Ok(body)
+        }
     }
 
     fn json_result(&self, mut value: Value, host: &str) -> Result<ToolResult, ToolError> {
-        match self.error_when.as_ref().and_then(|pointer| value.pointer(pointer)) {
+        match self
+            .error_when
+            .as_ref()
+            .and_then(|pointer| value.pointer(pointer))
+        {
             None | Some(Value::Null | Value::Bool(false)) => {}
             Some(Value::String(text)) if text.is_empty() => {}
             Some(error) => return Ok(ToolResult::error(plain_text(error))),
@@ -182,7 +255,8 @@ impl ResponseReader {
             Some(pointer) => match value.pointer_mut(pointer) {
                 Some(part) => Ok(ToolResult::json(part.take())),
                 None => {
-                    let message = format!("`{host}` answered JSON without `{pointer}` (`response.pick`)");
+                    let message =
+                        format!("`{host}` answered JSON without `{pointer}` (`response.pick`)");
                     Err(ToolError::BadOutput(message))
                 }
             },
@@ -200,40 +274,62 @@ impl BodyKind {
             ("text", _) => Self::Text,
             ("image" | "audio" | "video", _) | ("application", "pdf") => Self::Media(essence),
             (_, sub) if sub.ends_with("+xml") || sub.ends_with("+yaml") => Self::Text,
-            ("application", "xml" | "javascript" | "ecmascript" | "yaml" | "x-yaml" | "toml" | "sql" | "graphql") => {
-                Self::Text
-            }
-            ("application", "x-ndjson" | "jsonl" | "json-seq" | "x-www-form-urlencoded" | "x-sh") => Self::Text,
+            (
+                "application",
+                "xml" | "javascript" | "ecmascript" | "yaml" | "x-yaml" | "toml" | "sql"
+                | "graphql",
+            ) => Self::Text,
+            (
+                "application",
+                "x-ndjson" | "jsonl" | "json-seq" | "x-www-form-urlencoded" | "x-sh",
+            ) => Self::Text,
             _ => Self::Other(essence),
         }
     }
 }
 
 impl CappedBody {
-    /// Reads at most `cap` bytes. The response is dropped at the end, which closes the connection if the body was not
-    /// read completely.
+    /// Reads at most `cap` bytes. The response is dropped at the end, which closes the connection
+    /// if the body was not read completely.
     async fn read(mut response: Response, cap: usize) -> Result<Self, reqwest::Error> {
         let mut bytes = Vec::new();
         while let Some(mut chunk) = response.chunk().await? {
             let room = cap - bytes.len();
             if chunk.len() > room {
                 bytes.extend_from_slice(&chunk.split_to(room));
-                return Ok(Self { bytes, excess: Some(chunk.into()) });
+                return Ok(Self {
+                    bytes,
+                    excess: Some(chunk.into()),
+                });
             }
             bytes.extend_from_slice(&chunk);
         }
-        Ok(Self { bytes, excess: None })
+        Ok(Self {
+            bytes,
+            excess: None,
+        })
     }
 }
 
-/// The bytes as text. If the body was cut, the redactor also sees the bytes after the cut, so that it finds a secret
-/// that crosses the cut. It sees only the bytes that arrived in the same chunk: more bytes would have to be waited
-/// for.
-fn body_text(CappedBody { bytes, excess: rest }: &CappedBody, context: &ToolContext) -> String {
+/// The bytes as text. If the body was cut, the redactor also sees the bytes after the cut, so that
+/// it finds a secret that crosses the cut. It sees only the bytes that arrived in the same chunk:
+/// more bytes would have to be waited for.
+fn body_text(
+    CappedBody {
+        bytes,
+        excess: rest,
+    }: &CappedBody,
+    context: &ToolContext,
+) -> String {
     match rest {
         Some(rest) => {
             let after = &rest[..rest.len().min(context.max_secret_len())];
-            context.excerpt_between(SurroundedPart { before: &[], part: bytes, after, cut_ends: CutEnds::END })
+            context.excerpt_between(SurroundedPart {
+                before: &[],
+                part: bytes,
+                after,
+                cut_ends: CutEnds::END,
+            })
         }
         None => String::from_utf8_lossy(bytes).into_owned(),
     }
@@ -253,8 +349,8 @@ fn header_text(response: &Response, name: HeaderName) -> Option<&str> {
     response.headers().get(name)?.to_str().ok()
 }
 
-/// Passes a successful response that can be read, and turns any other response into an error. Without a `context` to
-/// redact it, the server's text is not repeated.
+/// Passes a successful response that can be read, and turns any other response into an error.
+/// Without a `context` to redact it, the server's text is not repeated.
 pub(crate) async fn check_status(
     response: Response,
     host: &str,
@@ -263,21 +359,37 @@ pub(crate) async fn check_status(
     let status = response.status();
     match status.as_u16() {
         204 => Ok(response),
-        200..=299 => match header_text(&response, CONTENT_ENCODING).filter(|coding| *coding != "identity") {
-            None => Ok(response),
-            Some(coding) => {
-                let message = format!("`{host}` answered in content-encoding {coding}, which was not requested");
-                Err(ToolError::BadOutput(message))
+        200..=299 => {
+            match header_text(&response, CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+                None => Ok(response),
+                Some(coding) => {
+                    let message = format!(
+                        "`{host}` answered in content-encoding {coding}, which was not requested"
+                    );
+                    Err(ToolError::BadOutput(message))
+                }
             }
-        },
+        }
         300..=399 => Err(redirect_error(&response, host)),
         429 | 502..=504 => {
             let message = format!("`{host}` answered HTTP {status}");
             // A server that asks for fewer calls is available.
-            let (unavailable, retry_after) = (status != StatusCode::TOO_MANY_REQUESTS, parse_retry_after(&response));
-            let cause =
-                Some(UpstreamCause { reason: UpstreamReason::Status(status.as_u16()), host: Some(host.into()) });
-            Err(ToolError::Upstream { message, retryable: true, unavailable, not_delivered: false, retry_after, cause })
+            let (unavailable, retry_after) = (
+                status != StatusCode::TOO_MANY_REQUESTS,
+                parse_retry_after(&response),
+            );
+            let cause = Some(UpstreamCause {
+                reason: UpstreamReason::Status(status.as_u16()),
+                host: Some(host.into()),
+            });
+            Err(ToolError::Upstream {
+                message,
+                retryable: true,
+                unavailable,
+                not_delivered: false,
+                retry_after,
+                cause,
+            })
         }
         400..=499 => Err(client_error(response, status, host, context).await),
         _ => {
@@ -287,10 +399,19 @@ pub(crate) async fn check_status(
     }
 }
 
-/// The error for a status 4xx. The server understood the request and refused it, so its text is for the model.
-async fn client_error(response: Response, status: StatusCode, host: &str, context: Option<&ToolContext>) -> ToolError {
+/// The error for a status 4xx. The server understood the request and refused it, so its text is for
+/// the model.
+async fn client_error(
+    response: Response,
+    status: StatusCode,
+    host: &str,
+    context: Option<&ToolContext>,
+) -> ToolError {
     let reason = status.canonical_reason().unwrap_or("no reason given");
-    let text = match (BodyKind::from_content_type(header_text(&response, CONTENT_TYPE)), context) {
+    let text = match (
+        BodyKind::from_content_type(header_text(&response, CONTENT_TYPE)),
+        context,
+    ) {
         (BodyKind::Json | BodyKind::Text | BodyKind::Unknown, Some(context)) => {
             match CappedBody::read(response, MAX_ERROR_BODY_BYTES).await {
                 Ok(body) => body_text(&body, context),
@@ -300,40 +421,69 @@ async fn client_error(response: Response, status: StatusCode, host: &str, contex
         (BodyKind::Media(_) | BodyKind::Other(_), _) | (_, None) => String::new(),
     };
     let text = Some(text.trim()).filter(|text| !text.is_empty());
-    ToolError::ErrorResult(format!("HTTP {}: {}", status.as_u16(), text.unwrap_or(reason)))
+    ToolError::ErrorResult(format!(
+        "HTTP {}: {}",
+        status.as_u16(),
+        text.unwrap_or(reason)
+    ))
 }
 
-/// The error for a redirect. It shows only scheme and host of the new location: the other parts may hold secrets.
+/// The error for a redirect. It shows only scheme and host of the new location: the other parts may
+/// hold secrets.
 fn redirect_error(response: &Response, host: &str) -> ToolError {
     let (from, status) = (response.url(), response.status());
     let to = match header_text(response, LOCATION).and_then(|location| from.join(location).ok()) {
         Some(url) => format!("{}://{}", url.scheme(), super::client::host_and_port(&url)),
         None => "nowhere".into(),
     };
-    let message = format!("`{host}` answered HTTP {status} and points to {to}; redirects are not followed");
+    let message =
+        format!("`{host}` answered HTTP {status} and points to {to}; redirects are not followed");
     ToolError::upstream_permanent(message)
 }
 
-/// `Retry-After`: seconds or a date. A date is compared with the server's `Date` header, if there is one.
+/// `Retry-After`: seconds or a date. A date is compared with the server's `Date` header, if there
+/// is one.
 pub(crate) fn parse_retry_after(response: &Response) -> Option<Duration> {
     let text = header_text(response, RETRY_AFTER)?.trim();
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));
     }
     let date = |text: &str| rfc2822::parse(text).ok().map(|date| date.timestamp());
-    let now = header_text(response, DATE).and_then(date).unwrap_or_else(Timestamp::now);
-    Some(date(text)?.duration_since(now).try_into().unwrap_or_default())
+    let now = header_text(response, DATE)
+        .and_then(date)
+        .unwrap_or_else(Timestamp::now);
+    Some(
+        date(text)?
+            .duration_since(now)
+            .try_into()
+            .unwrap_or_default(),
+    )
 }
 
 fn is_json_pointer(text: &str) -> bool {
-    let escapes = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+    let escapes = text
+        .split('~')
+        .skip(1)
+        .all(|rest| rest.starts_with(['0', '1']));
     (text.is_empty() || text.starts_with('/')) && escapes
 }
 /// The JSON Pointer of a path with dots and indices, such as `data.items[0].title` or `$.data`.
 fn pointer_of_dotted_path(path: &str) -> Option<String> {
-    let path =
-        path.strip_prefix("$.").or_else(|| path.strip_prefix('.')).unwrap_or(path).replace('[', ".").replace(']', "");
-    let is_name = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-');
+    let path = path
+        .strip_prefix("$.")
+        .or_else(|| path.strip_prefix('.'))
+        .unwrap_or(path)
+        .replace('[', ".")
+        .replace(']', "");
+    let is_name = |part: &str| {
+        !part.is_empty()
+            && part
+                .chars()
+                .all(|c| c.is_alphanumeric() || c == '_' || c == '-')
+    };
     let parts: Vec<&str> = path.split(['.', '/']).collect();
-    parts.iter().all(|part| is_name(part)).then(|| parts.iter().map(|part| format!("/{part}")).collect())
+    parts
+        .iter()
+        .all(|part| is_name(part))
+        .then(|| parts.iter().map(|part| format!("/{part}")).collect())
 }

@@ -23,8 +23,14 @@ pub(super) struct HttpRunner {
 
 #[async_trait]
 impl Runner for HttpRunner {
-    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        let request = self.request.render(Values::for_call(&arguments, &context), &context)?;
+    async fn call(
+        &self,
+        arguments: Arc<JsonObject>,
+        context: ToolContext,
+    ) -> Result<ToolResult, ToolError> {
+        let request = self
+            .request
+            .render(Values::for_call(&arguments, &context), &context)?;
         let response = match &self.auth {
             Some(auth) => auth.send(&self.client, request).await?,
             None => self.client.send(request).await?,

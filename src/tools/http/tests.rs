@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::call::{
-    Caller, Content, Effect, Incomplete, Invocation, JsonObject, Resource, ToolContext, ToolError, ToolName,
-    ToolResult, Unit,
+    Caller, Content, Effect, Incomplete, Invocation, JsonObject, Resource, ToolContext, ToolError,
+    ToolName, ToolResult, Unit,
 };
 use crate::tools::{Databases, FaultRule, Values};
 
@@ -18,7 +18,8 @@ use crate::tools::{Databases, FaultRule, Values};
 pub(crate) enum Reply {
     /// Sends these bytes and closes.
     Bytes(Vec<u8>),
-    /// Sends this head, then `x` without end. Reports `gone` in `requests` when the client has disconnected.
+    /// Sends this head, then `x` without end. Reports `gone` in `requests` when the client has
+    /// disconnected.
     Endless(&'static str),
     /// Sends nothing. Reports `gone` in `requests` when the client has disconnected.
     Silence,
@@ -38,23 +39,39 @@ pub(crate) async fn start_server(reply: Reply) -> TestServer {
     let (request_sender, seen) = mpsc::channel(16);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(handle_connection(stream, reply.clone(), request_sender.clone()));
+            tokio::spawn(handle_connection(
+                stream,
+                reply.clone(),
+                request_sender.clone(),
+            ));
         }
     });
-    TestServer { host, requests: seen }
+    TestServer {
+        host,
+        requests: seen,
+    }
 }
 
 pub(crate) fn ok_reply(head: &str, body: &str) -> Reply {
     let length = body.len();
-    Reply::Bytes(format!("HTTP/1.1 200 OK\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes())
+    Reply::Bytes(
+        format!("HTTP/1.1 200 OK\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes(),
+    )
 }
 
-async fn handle_connection(mut stream: TcpStream, reply: Reply, request_sender: mpsc::Sender<String>) {
+async fn handle_connection(
+    mut stream: TcpStream,
+    reply: Reply,
+    request_sender: mpsc::Sender<String>,
+) {
     let mut request = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&request).to_lowercase();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+            let length = head
+                .split("content-length: ")
+                .nth(1)
+                .and_then(|rest| rest.lines().next());
             if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
                 break;
             }
@@ -63,7 +80,9 @@ async fn handle_connection(mut stream: TcpStream, reply: Reply, request_sender: 
             return;
         }
     }
-    let _ = request_sender.send(String::from_utf8(request).unwrap()).await;
+    let _ = request_sender
+        .send(String::from_utf8(request).unwrap())
+        .await;
     match reply {
         Reply::Bytes(bytes) => drop(stream.write_all(&bytes).await),
         Reply::Reset(bytes) => {
@@ -84,8 +103,16 @@ async fn handle_connection(mut stream: TcpStream, reply: Reply, request_sender: 
 
 pub(crate) fn test_context() -> (ToolContext, Invocation) {
     let name = ToolName::parse("under_test").unwrap();
-    let invocation = Invocation::new(name, JsonObject::new(), Arc::new(Caller::anonymous()), jiff::Timestamp::now());
-    (ToolContext::new(&invocation, Instant::now(), Arc::default()), invocation)
+    let invocation = Invocation::new(
+        name,
+        JsonObject::new(),
+        Arc::new(Caller::anonymous()),
+        jiff::Timestamp::now(),
+    );
+    (
+        ToolContext::new(&invocation, Instant::now(), Arc::default()),
+        invocation,
+    )
 }
 
 pub(crate) fn json_object(value: Value) -> Arc<JsonObject> {
@@ -114,13 +141,21 @@ fn try_build(config: Value, effect: Effect) -> (Option<Arc<dyn Runner>>, Vec<Con
 }
 
 /// A tool for the server. Adds the common parts of all tests to `request`.
-fn build_tool(server: &TestServer, mut request: Value, response: Value, effect: Effect) -> Arc<dyn Runner> {
+fn build_tool(
+    server: &TestServer,
+    mut request: Value,
+    response: Value,
+    effect: Effect,
+) -> Arc<dyn Runner> {
     request["allow_private"] = json!(true);
     request["url"] = match request["url"].as_str() {
         Some(path) => format!("http://{}{path}", server.host).into(),
         None => format!("http://{}/", server.host).into(),
     };
-    let (runner, faults) = try_build(json!({"request": request, "response": response, "max_output": "1KiB"}), effect);
+    let (runner, faults) = try_build(
+        json!({"request": request, "response": response, "max_output": "1KiB"}),
+        effect,
+    );
     assert_eq!(faults, []);
     runner.unwrap()
 }
@@ -131,14 +166,21 @@ async fn call_tool(runner: &dyn Runner, arguments: Value) -> Result<ToolResult, 
 
 async fn call_with_reply(reply: Reply, response: Value) -> Result<ToolResult, ToolError> {
     let server = start_server(reply).await;
-    call_tool(&*build_tool(&server, json!({}), response, Effect::Read), json!({})).await
+    call_tool(
+        &*build_tool(&server, json!({}), response, Effect::Read),
+        json!({}),
+    )
+    .await
 }
 
 fn expect_upstream_error(result: Result<ToolResult, ToolError>) -> (bool, Option<u64>, String) {
     match result {
-        Err(ToolError::Upstream { message, retryable, retry_after, .. }) => {
-            (retryable, retry_after.map(|wait| wait.as_secs()), message)
-        }
+        Err(ToolError::Upstream {
+            message,
+            retryable,
+            retry_after,
+            ..
+        }) => (retryable, retry_after.map(|wait| wait.as_secs()), message),
         other => panic!("{other:?}"),
     }
 }
@@ -146,27 +188,57 @@ fn expect_upstream_error(result: Result<ToolResult, ToolError>) -> (bool, Option
 #[tokio::test]
 async fn request_is_rendered_and_result_picked() {
     let body = r#"{"current": {"temperature": 22.5}, "error": null}"#;
-    let mut server = start_server(ok_reply("content-type: application/json; charset=utf-8", body)).await;
+    let mut server = start_server(ok_reply(
+        "content-type: application/json; charset=utf-8",
+        body,
+    ))
+    .await;
     let request = json!({
         "url": "/v1/cities/{{ city }}/weather", "query": {"units": "{{ units }}", "note": "{{ note }}", "ids": "{{ ids }}"},
         "headers": {"authorization": "Bearer k3y", "X-Note": "{{ note }}", "x-city": "in {{ city }}"}
     });
-    let tool = build_tool(&server, request, json!({"pick": "/current", "error_when": "/error"}), Effect::Read);
+    let tool = build_tool(
+        &server,
+        request,
+        json!({"pick": "/current", "error_when": "/error"}),
+        Effect::Read,
+    );
     let arguments = json!({"city": "Oslo/NO", "units": "celsius", "ids": [1, "b c"]});
-    assert_eq!(call_tool(&*tool, arguments).await, Ok(ToolResult::json(json!({"temperature": 22.5}))));
+    assert_eq!(
+        call_tool(&*tool, arguments).await,
+        Ok(ToolResult::json(json!({"temperature": 22.5})))
+    );
     let request_text = server.requests.recv().await.unwrap();
     assert!(
-        request_text.starts_with("GET /v1/cities/Oslo%2FNO/weather?units=celsius&ids=1&ids=b%20c HTTP/1.1\r\n"),
+        request_text.starts_with(
+            "GET /v1/cities/Oslo%2FNO/weather?units=celsius&ids=1&ids=b%20c HTTP/1.1\r\n"
+        ),
         "{request_text}"
     );
-    for line in ["authorization: Bearer k3y", "x-city: in Oslo/NO", "accept: application/json, */*"] {
-        assert!(request_text.contains(&format!("{line}\r\n")), "{request_text}");
+    for line in [
+        "authorization: Bearer k3y",
+        "x-city: in Oslo/NO",
+        "accept: application/json, */*",
+    ] {
+        assert!(
+            request_text.contains(&format!("{line}\r\n")),
+            "{request_text}"
+        );
     }
     assert!(
-        request_text.contains(concat!("user-agent: toolcrib/", env!("CARGO_PKG_VERSION"), "\r\n")),
+        request_text.contains(concat!(
+            "user-agent: toolcrib/",
+            env!("CARGO_PKG_VERSION"),
+            "\r\n"
+        )),
         "{request_text}"
     );
-    for absent in ["x-note", "idempotency-key", "accept-encoding", "content-type"] {
+    for absent in [
+        "x-note",
+        "idempotency-key",
+        "accept-encoding",
+        "content-type",
+    ] {
         assert!(!request_text.contains(absent), "{request_text}");
     }
 }
@@ -174,9 +246,17 @@ async fn request_is_rendered_and_result_picked() {
 #[tokio::test]
 async fn bodies_have_media_type_and_idempotency_key() {
     for (body, media_type, sent) in [
-        (json!({"json": {"ids": "{{ ids }}", "note": "{{ note }}"}}), "application/json", r#"{"ids":[1,2]}"#),
+        (
+            json!({"json": {"ids": "{{ ids }}", "note": "{{ note }}"}}),
+            "application/json",
+            r#"{"ids":[1,2]}"#,
+        ),
         (json!({"json": "{{ note }}"}), "", ""),
-        (json!({"body": "{{ city }}: {{ ids }}"}), "text/plain; charset=utf-8", "Oslo & co: [1,2]"),
+        (
+            json!({"body": "{{ city }}: {{ ids }}"}),
+            "text/plain; charset=utf-8",
+            "Oslo & co: [1,2]",
+        ),
         (
             json!({"form": {"c": "{{ city }}", "i": "{{ ids }}"}}),
             "application/x-www-form-urlencoded",
@@ -185,17 +265,27 @@ async fn bodies_have_media_type_and_idempotency_key() {
     ] {
         let mut server = start_server(ok_reply("content-type: text/plain", "done")).await;
         let mut request = json!({"method": "post"});
-        request.as_object_mut().unwrap().append(&mut body.as_object().unwrap().clone());
+        request
+            .as_object_mut()
+            .unwrap()
+            .append(&mut body.as_object().unwrap().clone());
         let runner = build_tool(&server, request, json!({}), Effect::Write);
         let (context, invocation) = test_context();
         let arguments = json_object(json!({"city": "Oslo & co", "ids": [1, 2]}));
-        assert_eq!(runner.call(arguments, context).await, Ok(ToolResult::text("done")));
+        assert_eq!(
+            runner.call(arguments, context).await,
+            Ok(ToolResult::text("done"))
+        );
         let request_text = server.requests.recv().await.unwrap();
         assert!(
-            request_text.starts_with("POST / HTTP/1.1\r\n") && request_text.ends_with(&format!("\r\n\r\n{sent}")),
+            request_text.starts_with("POST / HTTP/1.1\r\n")
+                && request_text.ends_with(&format!("\r\n\r\n{sent}")),
             "{request_text}"
         );
-        assert!(request_text.contains(&format!("idempotency-key: {}\r\n", invocation.id)), "{request_text}");
+        assert!(
+            request_text.contains(&format!("idempotency-key: {}\r\n", invocation.id)),
+            "{request_text}"
+        );
         assert_eq!(
             request_text.contains(&format!("content-type: {media_type}\r\n")),
             !media_type.is_empty(),
@@ -207,56 +297,148 @@ async fn bodies_have_media_type_and_idempotency_key() {
 #[tokio::test]
 async fn manifest_headers_take_precedence() {
     let mut server = start_server(ok_reply("content-type: text/plain", "done")).await;
-    let headers =
-        json!({"Accept": "text/csv", "USER-AGENT": "me", "idempotency-key": "{{ city }}", "content-type": "a/b"});
-    let tool =
-        build_tool(&server, json!({"method": "PUT", "body": "", "headers": headers}), json!({}), Effect::Idempotent);
+    let headers = json!({"Accept": "text/csv", "USER-AGENT": "me", "idempotency-key": "{{ city }}", "content-type": "a/b"});
+    let tool = build_tool(
+        &server,
+        json!({"method": "PUT", "body": "", "headers": headers}),
+        json!({}),
+        Effect::Idempotent,
+    );
     call_tool(&*tool, json!({"city": "k-1"})).await.unwrap();
     let request_text = server.requests.recv().await.unwrap();
-    for line in ["accept: text/csv", "user-agent: me", "idempotency-key: k-1", "content-type: a/b"] {
-        assert!(request_text.contains(&format!("{line}\r\n")), "{request_text}");
+    for line in [
+        "accept: text/csv",
+        "user-agent: me",
+        "idempotency-key: k-1",
+        "content-type: a/b",
+    ] {
+        assert!(
+            request_text.contains(&format!("{line}\r\n")),
+            "{request_text}"
+        );
     }
 }
 
 #[tokio::test]
 async fn header_values_reject_control_characters() {
     let server = start_server(ok_reply("x: y", "")).await;
-    let tool = build_tool(&server, json!({"headers": {"x-a": "a {{ city }}"}}), json!({}), Effect::Read);
+    let tool = build_tool(
+        &server,
+        json!({"headers": {"x-a": "a {{ city }}"}}),
+        json!({}),
+        Effect::Read,
+    );
     for bad in ["a\r\nHost: evil", "a\nb", "a\0", "ü", "\u{7f}"] {
         let faults = tool.value_faults(Values::from_arguments(&json_object(json!({"city": bad}))));
-        assert_eq!(faults.iter().map(|fault| fault.pointer()).collect::<Vec<_>>(), ["/city"], "{bad:?}");
-        assert!(matches!(call_tool(&*tool, json!({"city": bad})).await, Err(ToolError::InvalidArguments(_))));
+        assert_eq!(
+            faults
+                .iter()
+                .map(|fault| fault.pointer())
+                .collect::<Vec<_>>(),
+            ["/city"],
+            "{bad:?}"
+        );
+        assert!(matches!(
+            call_tool(&*tool, json!({"city": bad})).await,
+            Err(ToolError::InvalidArguments(_))
+        ));
     }
-    assert_eq!(tool.value_faults(Values::from_arguments(&json_object(json!({"city": "plain, (text)"})))), []);
+    assert_eq!(
+        tool.value_faults(Values::from_arguments(&json_object(
+            json!({"city": "plain, (text)"})
+        ))),
+        []
+    );
 }
 
 #[tokio::test]
 async fn responses_are_converted_by_media_type() {
     let structured = ToolResult::json(json!({"a": 1}));
     for (head, body, expected) in [
-        ("content-type: application/problem+json", r#"{"a": 1}"#, Ok(structured.clone())),
+        (
+            "content-type: application/problem+json",
+            r#"{"a": 1}"#,
+            Ok(structured.clone()),
+        ),
         ("x-none: 1", r#"{"a": 1}"#, Ok(structured.clone())),
-        ("content-type: application/octet-stream", r#"{"a": 1}"#, Ok(structured)),
-        ("content-type: application/json", r#""just text""#, Ok(ToolResult::text("just text"))),
-        ("content-type: application/json", "null", Ok(ToolResult::default())),
-        ("content-type: application/json", "", Ok(ToolResult::default())),
-        ("content-type: text/html", "<p>ø</p>", Ok(ToolResult::text("<p>ø</p>"))),
-        ("content-type: text/plain", r#"{"a": 1}"#, Ok(ToolResult::text(r#"{"a": 1}"#))),
-        ("content-type: application/xml", "<a/>", Ok(ToolResult::text("<a/>"))),
+        (
+            "content-type: application/octet-stream",
+            r#"{"a": 1}"#,
+            Ok(structured),
+        ),
+        (
+            "content-type: application/json",
+            r#""just text""#,
+            Ok(ToolResult::text("just text")),
+        ),
+        (
+            "content-type: application/json",
+            "null",
+            Ok(ToolResult::default()),
+        ),
+        (
+            "content-type: application/json",
+            "",
+            Ok(ToolResult::default()),
+        ),
+        (
+            "content-type: text/html",
+            "<p>ø</p>",
+            Ok(ToolResult::text("<p>ø</p>")),
+        ),
+        (
+            "content-type: text/plain",
+            r#"{"a": 1}"#,
+            Ok(ToolResult::text(r#"{"a": 1}"#)),
+        ),
+        (
+            "content-type: application/xml",
+            "<a/>",
+            Ok(ToolResult::text("<a/>")),
+        ),
         ("x-none: 1", "plain", Ok(ToolResult::text("plain"))),
-        ("content-type: application/json", "{nope", Err("does not parse")),
-        ("content-type: text/plain\r\ncontent-encoding: gzip", "x", Err("content-encoding gzip")),
+        (
+            "content-type: application/json",
+            "{nope",
+            Err("does not parse"),
+        ),
+        (
+            "content-type: text/plain\r\ncontent-encoding: gzip",
+            "x",
+            Err("content-encoding gzip"),
+        ),
     ] {
-        match (call_with_reply(ok_reply(head, body), json!({})).await, expected) {
+        match (
+            call_with_reply(ok_reply(head, body), json!({})).await,
+            expected,
+        ) {
             (Ok(result), Ok(expected)) => assert_eq!(result, expected, "{head}: {body}"),
-            (Err(ToolError::BadOutput(message)), Err(expected)) => assert!(message.contains(expected), "{message}"),
+            (Err(ToolError::BadOutput(message)), Err(expected)) => {
+                assert!(message.contains(expected), "{message}")
+            }
             (result, _) => panic!("{head}: {body}: {result:?}"),
         }
     }
-    let image = call_with_reply(ok_reply("content-type: IMAGE/png", "\u{1}PNG"), json!({})).await.unwrap();
-    assert_eq!(image.content, [Content::Image { data: "AVBORw==".into(), mime_type: "image/png".into() }]);
-    let sound = call_with_reply(ok_reply("content-type: audio/wav", "RIFF"), json!({})).await.unwrap();
-    assert_eq!(sound.content, [Content::Audio { data: "UklGRg==".into(), mime_type: "audio/wav".into() }]);
+    let image = call_with_reply(ok_reply("content-type: IMAGE/png", "\u{1}PNG"), json!({}))
+        .await
+        .unwrap();
+    assert_eq!(
+        image.content,
+        [Content::Image {
+            data: "AVBORw==".into(),
+            mime_type: "image/png".into()
+        }]
+    );
+    let sound = call_with_reply(ok_reply("content-type: audio/wav", "RIFF"), json!({}))
+        .await
+        .unwrap();
+    assert_eq!(
+        sound.content,
+        [Content::Audio {
+            data: "UklGRg==".into(),
+            mime_type: "audio/wav".into()
+        }]
+    );
     let file = |mime_type: &str, text: Option<&str>, blob: Option<&str>| Content::Resource {
         resource: Resource {
             uri: String::new(),
@@ -266,45 +448,124 @@ async fn responses_are_converted_by_media_type() {
         },
     };
     for (head, body, expected) in [
-        ("content-type: application/pdf", "%PDF-1.7", file("application/pdf", None, Some("JVBERi0xLjc="))),
-        ("content-type: application/octet-stream", "%PDF-1.7", file("application/pdf", None, Some("JVBERi0xLjc="))),
-        ("content-type: application/zip", "PK\u{3}\0", file("application/zip", None, Some("UEsDAA=="))),
-        ("content-type: video/mp4; codecs=x", "\0\0", file("video/mp4", None, Some("AAA="))),
-        ("content-type: application/rtf", "{\\rtf1 hi}", file("application/rtf", Some("{\\rtf1 hi}"), None)),
-        ("x-none: 1", "a\0b", file("application/octet-stream", None, Some("YQBi"))),
-        ("x-none: 1", "GIF89a", Content::Image { data: "R0lGODlh".into(), mime_type: "image/gif".into() }),
+        (
+            "content-type: application/pdf",
+            "%PDF-1.7",
+            file("application/pdf", None, Some("JVBERi0xLjc=")),
+        ),
+        (
+            "content-type: application/octet-stream",
+            "%PDF-1.7",
+            file("application/pdf", None, Some("JVBERi0xLjc=")),
+        ),
+        (
+            "content-type: application/zip",
+            "PK\u{3}\0",
+            file("application/zip", None, Some("UEsDAA==")),
+        ),
+        (
+            "content-type: video/mp4; codecs=x",
+            "\0\0",
+            file("video/mp4", None, Some("AAA=")),
+        ),
+        (
+            "content-type: application/rtf",
+            "{\\rtf1 hi}",
+            file("application/rtf", Some("{\\rtf1 hi}"), None),
+        ),
+        (
+            "x-none: 1",
+            "a\0b",
+            file("application/octet-stream", None, Some("YQBi")),
+        ),
+        (
+            "x-none: 1",
+            "GIF89a",
+            Content::Image {
+                data: "R0lGODlh".into(),
+                mime_type: "image/gif".into(),
+            },
+        ),
     ] {
-        let mut answered = call_with_reply(ok_reply(head, body), json!({})).await.unwrap();
+        let mut answered = call_with_reply(ok_reply(head, body), json!({}))
+            .await
+            .unwrap();
         if let Content::Resource { resource } = &mut answered.content[0] {
             let uri = std::mem::take(&mut resource.uri);
-            assert!(uri.starts_with("http://127.0.0.1:") && uri.ends_with('/'), "{uri}");
+            assert!(
+                uri.starts_with("http://127.0.0.1:") && uri.ends_with('/'),
+                "{uri}"
+            );
         }
-        assert_eq!(answered, ToolResult { content: vec![expected], ..ToolResult::default() }, "{head}");
+        assert_eq!(
+            answered,
+            ToolResult {
+                content: vec![expected],
+                ..ToolResult::default()
+            },
+            "{head}"
+        );
     }
-    let nothing =
-        call_with_reply(Reply::Bytes(b"HTTP/1.1 204 No Content\r\n\r\n".to_vec()), json!({"pick": "/a"})).await;
+    let nothing = call_with_reply(
+        Reply::Bytes(b"HTTP/1.1 204 No Content\r\n\r\n".to_vec()),
+        json!({"pick": "/a"}),
+    )
+    .await;
     assert_eq!(nothing, Ok(ToolResult::default()));
 }
 
 #[tokio::test]
 async fn pick_and_error_when_use_json_pointers() {
     for (body, rules, expected) in [
-        (r#"{"error": "no such city"}"#, json!({"error_when": "/error"}), Ok(ToolResult::error("no such city"))),
-        (r#"{"error": {"code": 7}}"#, json!({"error_when": "/error"}), Ok(ToolResult::error(r#"{"code":7}"#))),
-        (r#"{"error": ""}"#, json!({"error_when": "/error", "pick": "/error"}), Ok(ToolResult::text(""))),
-        (r#"{"error": false, "x": [3]}"#, json!({"error_when": "/error", "pick": "/x/0"}), Ok(ToolResult::text("3"))),
-        (r#"{"a/b": {"~": 1}}"#, json!({"pick": "/a~1b/~0"}), Ok(ToolResult::text("1"))),
-        (r#"{"y": 1}"#, json!({"pick": "/x"}), Err("JSON without `/x`")),
+        (
+            r#"{"error": "no such city"}"#,
+            json!({"error_when": "/error"}),
+            Ok(ToolResult::error("no such city")),
+        ),
+        (
+            r#"{"error": {"code": 7}}"#,
+            json!({"error_when": "/error"}),
+            Ok(ToolResult::error(r#"{"code":7}"#)),
+        ),
+        (
+            r#"{"error": ""}"#,
+            json!({"error_when": "/error", "pick": "/error"}),
+            Ok(ToolResult::text("")),
+        ),
+        (
+            r#"{"error": false, "x": [3]}"#,
+            json!({"error_when": "/error", "pick": "/x/0"}),
+            Ok(ToolResult::text("3")),
+        ),
+        (
+            r#"{"a/b": {"~": 1}}"#,
+            json!({"pick": "/a~1b/~0"}),
+            Ok(ToolResult::text("1")),
+        ),
+        (
+            r#"{"y": 1}"#,
+            json!({"pick": "/x"}),
+            Err("JSON without `/x`"),
+        ),
         ("plain text", json!({"pick": "/x"}), Err("does not parse")),
     ] {
-        match (call_with_reply(ok_reply("content-type: application/json", body), rules).await, expected) {
+        match (
+            call_with_reply(ok_reply("content-type: application/json", body), rules).await,
+            expected,
+        ) {
             (Ok(result), Ok(expected)) => assert_eq!(result, expected, "{body}"),
-            (Err(ToolError::BadOutput(message)), Err(expected)) => assert!(message.contains(expected), "{message}"),
+            (Err(ToolError::BadOutput(message)), Err(expected)) => {
+                assert!(message.contains(expected), "{message}")
+            }
             (result, _) => panic!("{body}: {result:?}"),
         }
     }
     // `pick` requires JSON, whatever media type the server declares.
-    let result = call_with_reply(ok_reply("content-type: text/plain", r#"{"x": 1}"#), json!({"pick": "/x"})).await;
+    let result = call_with_reply(
+        ok_reply("content-type: text/plain", r#"{"x": 1}"#),
+        json!({"pick": "/x"}),
+    )
+    .await;
     assert_eq!(result, Ok(ToolResult::text("1")));
 }
 
@@ -313,16 +574,41 @@ async fn client_errors_become_error_results() {
     let long = "ø".repeat(5000);
     let cut = "ø".repeat(2048);
     for (status, head, body, expected) in [
-        ("404 Not Found", "x: y", "no such city\n", "HTTP 404: no such city"),
+        (
+            "404 Not Found",
+            "x: y",
+            "no such city\n",
+            "HTTP 404: no such city",
+        ),
         ("418 I'm a teapot", "x: y", "", "HTTP 418: I'm a teapot"),
-        ("400 Bad Request", "content-type: application/json", r#"{"e": 1}"#, r#"HTTP 400: {"e": 1}"#),
-        ("400 Bad Request", "content-type: image/png", "PNG", "HTTP 400: Bad Request"),
-        ("422 Unprocessable Entity", "content-type: text/plain", &long, &format!("HTTP 422: {cut}")),
+        (
+            "400 Bad Request",
+            "content-type: application/json",
+            r#"{"e": 1}"#,
+            r#"HTTP 400: {"e": 1}"#,
+        ),
+        (
+            "400 Bad Request",
+            "content-type: image/png",
+            "PNG",
+            "HTTP 400: Bad Request",
+        ),
+        (
+            "422 Unprocessable Entity",
+            "content-type: text/plain",
+            &long,
+            &format!("HTTP 422: {cut}"),
+        ),
     ] {
         let length = body.len();
-        let reply = format!("HTTP/1.1 {status}\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}");
+        let reply =
+            format!("HTTP/1.1 {status}\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}");
         let result = call_with_reply(Reply::Bytes(reply.into_bytes()), json!({"pick": "/x"})).await;
-        assert_eq!(result, Err(ToolError::ErrorResult(expected.into())), "{status}");
+        assert_eq!(
+            result,
+            Err(ToolError::ErrorResult(expected.into())),
+            "{status}"
+        );
     }
 }
 
@@ -330,25 +616,77 @@ async fn client_errors_become_error_results() {
 async fn other_statuses_are_upstream_errors() {
     let date = "date: Wed, 21 Oct 2026 07:28:00 GMT\r\nretry-after: Wed, 21 Oct 2026 07:29:30 GMT";
     for (status, head, is_retryable, wait, expected) in [
-        ("429 Too Many Requests", "retry-after: 7", true, Some(7), "HTTP 429 Too Many Requests"),
+        (
+            "429 Too Many Requests",
+            "retry-after: 7",
+            true,
+            Some(7),
+            "HTTP 429 Too Many Requests",
+        ),
         ("503 Service Unavailable", date, true, Some(90), "HTTP 503"),
-        ("503 Service Unavailable", "retry-after: Wed, 21 Oct 2015 07:28:00 GMT", true, Some(0), "HTTP 503"),
-        ("502 Bad Gateway", "retry-after: soon", true, None, "HTTP 502"),
+        (
+            "503 Service Unavailable",
+            "retry-after: Wed, 21 Oct 2015 07:28:00 GMT",
+            true,
+            Some(0),
+            "HTTP 503",
+        ),
+        (
+            "502 Bad Gateway",
+            "retry-after: soon",
+            true,
+            None,
+            "HTTP 502",
+        ),
         ("504 Gateway Timeout", "x: y", true, None, "HTTP 504"),
         ("500 Internal Server Error", "x: y", false, None, "HTTP 500"),
         ("501 Not Implemented", "x: y", false, None, "HTTP 501"),
-        ("301 Moved", "location: https://elsewhere.example/a?token=secret", false, None, "https://elsewhere.example;"),
-        ("302 Found", "location: /relative?token=secret", false, None, "points to http://127.0.0.1:"),
-        ("303 See Other", "location: gopher://old.example/", false, None, "gopher://old.example;"),
-        ("307 Temporary Redirect", "location: http://169.254.169.254/", false, None, "169.254.169.254;"),
-        ("308 Permanent Redirect", "location: file:///etc/passwd", false, None, "redirects are not followed"),
+        (
+            "301 Moved",
+            "location: https://elsewhere.example/a?token=secret",
+            false,
+            None,
+            "https://elsewhere.example;",
+        ),
+        (
+            "302 Found",
+            "location: /relative?token=secret",
+            false,
+            None,
+            "points to http://127.0.0.1:",
+        ),
+        (
+            "303 See Other",
+            "location: gopher://old.example/",
+            false,
+            None,
+            "gopher://old.example;",
+        ),
+        (
+            "307 Temporary Redirect",
+            "location: http://169.254.169.254/",
+            false,
+            None,
+            "169.254.169.254;",
+        ),
+        (
+            "308 Permanent Redirect",
+            "location: file:///etc/passwd",
+            false,
+            None,
+            "redirects are not followed",
+        ),
         ("304 Not Modified", "x: y", false, None, "points to nowhere"),
     ] {
         let reply = format!("HTTP/1.1 {status}\r\n{head}\r\ncontent-length: 0\r\n\r\n");
-        let (retried, after, message) =
-            expect_upstream_error(call_with_reply(Reply::Bytes(reply.into_bytes()), json!({})).await);
+        let (retried, after, message) = expect_upstream_error(
+            call_with_reply(Reply::Bytes(reply.into_bytes()), json!({})).await,
+        );
         assert_eq!((retried, after), (is_retryable, wait), "{status}");
-        assert!(message.contains(expected) && !message.contains("secret"), "{message}");
+        assert!(
+            message.contains(expected) && !message.contains("secret"),
+            "{message}"
+        );
     }
 }
 
@@ -365,7 +703,9 @@ async fn response_over_cap_stops_reading() {
         match call_tool(&*tool, json!({})).await {
             Err(ToolError::BadOutput(message)) => {
                 assert!(
-                    message.ends_with("answered more than 1.0 KiB: ask for less, or raise `max_output`"),
+                    message.ends_with(
+                        "answered more than 1.0 KiB: ask for less, or raise `max_output`"
+                    ),
                     "{message}"
                 );
             }
@@ -382,15 +722,22 @@ async fn text_over_cap_is_cut_with_warning() {
     let mut server = start_server(Reply::Endless(head)).await;
     let runner = build_tool(&server, json!({}), json!({}), Effect::Read);
     let (context, invocation) = test_context();
-    let cut = ToolResult::text("x".repeat(1024)).with_incomplete(Incomplete::new(Unit::Characters, "max_output"));
+    let cut = ToolResult::text("x".repeat(1024))
+        .with_incomplete(Incomplete::new(Unit::Characters, "max_output"));
     assert_eq!(runner.call(json_object(json!({})), context).await, Ok(cut));
     assert!(invocation.report.lock().meta.warnings[0].contains("cut after 1.0 KiB (`max_output`)"));
     server.requests.recv().await.unwrap();
     assert_eq!(server.requests.recv().await.unwrap(), "gone");
 
-    let half = call_with_reply(ok_reply("content-type: text/plain", &format!("x{}", "ø".repeat(1000))), json!({}))
-        .await
-        .unwrap();
+    let half = call_with_reply(
+        ok_reply(
+            "content-type: text/plain",
+            &format!("x{}", "ø".repeat(1000)),
+        ),
+        json!({}),
+    )
+    .await
+    .unwrap();
     assert_eq!(half.as_text(), format!("x{}", "ø".repeat(511)));
     let full = "y".repeat(1024);
     assert_eq!(
@@ -402,16 +749,25 @@ async fn text_over_cap_is_cut_with_warning() {
 #[tokio::test]
 async fn broken_connections_are_retryable() {
     for reply in [
-        Reply::Bytes(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 10\r\n\r\nabc".to_vec()),
+        Reply::Bytes(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 10\r\n\r\nabc"
+                .to_vec(),
+        ),
         Reply::Bytes(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab".to_vec()),
         Reply::Bytes(Vec::new()),
         Reply::Bytes(b"HTTP/1.1 200".to_vec()),
         Reply::Bytes(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()),
         Reply::Reset(""),
-        Reply::Reset("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"),
+        Reply::Reset(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+        ),
     ] {
-        let (is_retryable, _, message) = expect_upstream_error(call_with_reply(reply, json!({})).await);
-        assert!(is_retryable && message.starts_with("`127.0.0.1:"), "{message}");
+        let (is_retryable, _, message) =
+            expect_upstream_error(call_with_reply(reply, json!({})).await);
+        assert!(
+            is_retryable && message.starts_with("`127.0.0.1:"),
+            "{message}"
+        );
     }
 }
 
@@ -465,10 +821,12 @@ async fn all_config_faults_have_paths() {
         "response.error_when",
         "max_output",
     ] {
-        assert!(paths.iter().any(|found| found == expected), "{expected}: {faults:?}");
+        assert!(
+            paths.iter().any(|found| found == expected),
+            "{expected}: {faults:?}"
+        );
     }
-    let json =
-        json!({"request": {"url": "https://a.example", "json": {"a": [{"b": "{{ missing }}"}]}, "method": "POST"}});
+    let json = json!({"request": {"url": "https://a.example", "json": {"a": [{"b": "{{ missing }}"}]}, "method": "POST"}});
     let (_, faults) = try_build(json, Effect::Write);
     assert_eq!(faults[0].path.join("."), "request.json.a.0.b");
 }
@@ -476,15 +834,33 @@ async fn all_config_faults_have_paths() {
 #[tokio::test]
 async fn suspicious_settings_are_warnings() {
     for (request, expected) in [
-        (json!({"url": "http://10.0.0.7/"}), "unless the manifest says `request.allow_private: true`"),
-        (json!({"url": "http://localhost:8080/"}), "unless the manifest says"),
-        (json!({"url": "http://169.254.169.254/", "allow_private": true}), "may not reach"),
-        (json!({"url": "http://a.example/", "json": {}}), "is it a POST?"),
-        (json!({"url": "http://a.example/{{ note }}"}), "make it required"),
+        (
+            json!({"url": "http://10.0.0.7/"}),
+            "unless the manifest says `request.allow_private: true`",
+        ),
+        (
+            json!({"url": "http://localhost:8080/"}),
+            "unless the manifest says",
+        ),
+        (
+            json!({"url": "http://169.254.169.254/", "allow_private": true}),
+            "may not reach",
+        ),
+        (
+            json!({"url": "http://a.example/", "json": {}}),
+            "is it a POST?",
+        ),
+        (
+            json!({"url": "http://a.example/{{ note }}"}),
+            "make it required",
+        ),
     ] {
         let (runner, faults) = try_build(json!({"request": request}), Effect::Read);
         assert!(runner.is_some() && faults.len() == 1, "{faults:?}");
-        assert!(faults[0].warning && faults[0].message.contains(expected), "{faults:?}");
+        assert!(
+            faults[0].warning && faults[0].message.contains(expected),
+            "{faults:?}"
+        );
     }
 }
 
@@ -495,8 +871,12 @@ async fn private_addresses_are_denied_before_sending() {
     for host in ["127.0.0.1", "2130706433", "localhost", "[::ffff:127.0.0.1]"] {
         let url = format!("http://{host}:{port}/");
         let (runner, _) = try_build(json!({"request": {"url": url}}), Effect::Read);
-        let (is_retryable, _, message) = expect_upstream_error(call_tool(&*runner.unwrap(), json!({})).await);
-        assert!(!is_retryable && message.contains("request.allow_private"), "{message}");
+        let (is_retryable, _, message) =
+            expect_upstream_error(call_tool(&*runner.unwrap(), json!({})).await);
+        assert!(
+            !is_retryable && message.contains("request.allow_private"),
+            "{message}"
+        );
     }
     assert!(server.requests.try_recv().is_err());
 }
@@ -505,22 +885,48 @@ async fn private_addresses_are_denied_before_sending() {
 async fn body_at_cap_is_complete() {
     let sized = |kind: &str, body: &str| ok_reply(&format!("content-type: {kind}"), body);
     let full = "x".repeat(1024);
-    let result = call_with_reply(sized("text/plain", &full), json!({})).await.unwrap();
+    let result = call_with_reply(sized("text/plain", &full), json!({}))
+        .await
+        .unwrap();
     assert_eq!(result, ToolResult::text(&*full));
-    let result = call_with_reply(sized("text/plain", &format!("{full}y")), json!({})).await.unwrap();
-    assert_eq!((result.as_text(), result.incomplete.is_some()), (full, true), "cut");
+    let result = call_with_reply(sized("text/plain", &format!("{full}y")), json!({}))
+        .await
+        .unwrap();
+    assert_eq!(
+        (result.as_text(), result.incomplete.is_some()),
+        (full, true),
+        "cut"
+    );
     let json = format!("\"{}\"", "x".repeat(1022));
-    assert!(call_with_reply(sized("application/json", &json), json!({})).await.is_ok());
-    let error = call_with_reply(sized("application/json", &format!("{json} ")), json!({})).await.unwrap_err();
-    assert!(error.to_string().contains("answered more than 1.0 KiB"), "{error}");
+    assert!(
+        call_with_reply(sized("application/json", &json), json!({}))
+            .await
+            .is_ok()
+    );
+    let error = call_with_reply(sized("application/json", &format!("{json} ")), json!({}))
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("answered more than 1.0 KiB"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn status_decides_whether_upstream_is_unavailable() {
-    for (status, is_down) in [(429, false), (500, false), (302, false), (502, true), (503, true), (504, true)] {
+    for (status, is_down) in [
+        (429, false),
+        (500, false),
+        (302, false),
+        (502, true),
+        (503, true),
+        (504, true),
+    ] {
         let head = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n");
         match call_with_reply(Reply::Bytes(head.into_bytes()), json!({})).await {
-            Err(ToolError::Upstream { unavailable, .. }) => assert_eq!(unavailable, is_down, "{status}"),
+            Err(ToolError::Upstream { unavailable, .. }) => {
+                assert_eq!(unavailable, is_down, "{status}")
+            }
             other => panic!("{status}: {other:?}"),
         }
     }

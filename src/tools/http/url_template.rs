@@ -1,8 +1,9 @@
-//! The URL of a request: the URL of the manifest, with values in its path and query, and perhaps in its host.
+//! The URL of a request: the URL of the manifest, with values in its path and query, and perhaps in
+//! its host.
 //!
-//! The URL is split before it is filled in, and each value is encoded for its part. So a value cannot extend into the
-//! next part. Scheme and port are fixed. The host is fixed, or one of a list. The base is a URL that is parsed when
-//! the tool is built.
+//! The URL is split before it is filled in, and each value is encoded for its part. So a value
+//! cannot extend into the next part. Scheme and port are fixed. The host is fixed, or one of a
+//! list. The base is a URL that is parsed when the tool is built.
 
 use std::borrow::Cow;
 
@@ -21,7 +22,11 @@ use crate::tools::template::{Part, Template};
 use crate::tools::{Placeholder, ValueFault, Values};
 
 /// All characters except the unreserved ones of RFC 3986.
-const ENCODED_CHARS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const ENCODED_CHARS: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// The longest URL that the HTTP client can send (`http::Uri`).
 const LONGEST_URL: usize = 65_534;
@@ -34,8 +39,8 @@ pub(super) struct UrlTemplate {
     path: Template,
     /// The start of every path: the literal text before the first placeholder, encoded.
     prefix: String,
-    /// Path segments that contain a value beside other text. They are checked as a whole, because `.` and `..` may
-    /// arise from several parts.
+    /// Path segments that contain a value beside other text. They are checked as a whole, because
+    /// `.` and `..` may arise from several parts.
     mixed_segments: Vec<Template>,
     query: Template,
 }
@@ -52,27 +57,49 @@ enum BaseUrl {
 
 impl UrlTemplate {
     /// Reads `request.url` and `allow_hosts`, and adds their faults to `collector`.
-    pub(super) fn parse(config: &RequestConfig, collector: &mut FaultCollector<'_>) -> Option<Self> {
+    pub(super) fn parse(
+        config: &RequestConfig,
+        collector: &mut FaultCollector<'_>,
+    ) -> Option<Self> {
         let template = collector.parse_template(&config.url, URL_KEY)?;
         let is_invalid_char = |c: char| c == '\\' || c.is_whitespace() || c.is_control();
-        if template.parts().iter().any(|part| matches!(part, Part::Text(text) if text.contains(is_invalid_char))) {
-            collector.error(URL_KEY, "white space, control characters and `\\` are not allowed in a URL");
+        if template
+            .parts()
+            .iter()
+            .any(|part| matches!(part, Part::Text(text) if text.contains(is_invalid_char)))
+        {
+            collector.error(
+                URL_KEY,
+                "white space, control characters and `\\` are not allowed in a URL",
+            );
         }
-        // A placeholder contains no character that separates the parts of a URL. So the raw text can be split.
+        // A placeholder contains no character that separates the parts of a URL. So the raw text
+        // can be split.
         let Some((scheme @ ("http" | "https"), rest)) = config.url.split_once("://") else {
-            collector.error(URL_KEY, "the URL must begin with a literal http:// or https://");
+            collector.error(
+                URL_KEY,
+                "the URL must begin with a literal http:// or https://",
+            );
             return None;
         };
-        let (rest, fragment) = rest.split_once('#').map_or((rest, None), |(rest, end)| (rest, Some(end)));
+        let (rest, fragment) = rest
+            .split_once('#')
+            .map_or((rest, None), |(rest, end)| (rest, Some(end)));
         if fragment.is_some() {
             collector.error(URL_KEY, "`#…` is never sent: leave it out");
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let mixed_segments = path.split('/').filter_map(|text| parse_mixed_segment(text, collector)).collect();
+        let mixed_segments = path
+            .split('/')
+            .filter_map(|text| parse_mixed_segment(text, collector))
+            .collect();
         let path = Self::parse_path(path, collector);
         if template.styles().any(Style::makes_parameters) {
-            collector.error(URL_KEY, "the styles `spread` and `deep` are for entries of `query` and `form`");
+            collector.error(
+                URL_KEY,
+                "the styles `spread` and `deep` are for entries of `query` and `form`",
+            );
         }
         let (base, path) = (BaseUrl::parse(scheme, authority, config, collector)?, path?);
         let literal = match path.parts().first() {
@@ -93,7 +120,10 @@ impl UrlTemplate {
     fn parse_path(text: &str, collector: &mut FaultCollector<'_>) -> Option<Template> {
         match path_value::check_segments(text) {
             Err(InvalidPathValue::DotSegment) => {
-                collector.error(URL_KEY, "`.` and `..` in the path: write the path that is meant");
+                collector.error(
+                    URL_KEY,
+                    "`.` and `..` in the path: write the path that is meant",
+                );
             }
             Err(InvalidPathValue::TooManyLayers) => {
                 collector.error(
@@ -105,13 +135,16 @@ impl UrlTemplate {
         }
         let path = collector.parse_part(text)?;
         if let Some(name) = collector.first_optional_parameter(&path) {
-            let message = format!("the path needs `{name}`, so a call without it is refused: make it required");
+            let message = format!(
+                "the path needs `{name}`, so a call without it is refused: make it required"
+            );
             collector.warning(URL_KEY, message);
         }
         Some(path)
     }
 
-    /// Reports the hosts that the client is known to refuse. `check_url` is the client's check of a URL.
+    /// Reports the hosts that the client is known to refuse. `check_url` is the client's check of a
+    /// URL.
     pub(super) fn check_hosts(
         &self,
         check_url: impl Fn(&Url) -> Result<(), AddressDenied>,
@@ -123,7 +156,12 @@ impl UrlTemplate {
                 collector.report_denied_address(URL_KEY, denied.to_string());
             }
         }
-        if !has_ca_certificates && self.base.first_url().is_some_and(|url| url.scheme() == "https") {
+        if !has_ca_certificates
+            && self
+                .base
+                .first_url()
+                .is_some_and(|url| url.scheme() == "https")
+        {
             collector.warning(URL_KEY, super::client::NO_CA_CERTIFICATES);
         }
     }
@@ -134,7 +172,9 @@ impl UrlTemplate {
             BaseUrl::Fixed(_) => None,
             BaseUrl::Listed { host, .. } => Some(host),
         };
-        host.into_iter().chain([&self.path, &self.query]).flat_map(Template::placeholders)
+        host.into_iter()
+            .chain([&self.path, &self.query])
+            .flat_map(Template::placeholders)
     }
 
     /// Whether all requests go to the same host.
@@ -157,58 +197,77 @@ impl UrlTemplate {
                 },
                 // Without the signs of its style: an empty list is not a value for a path.
                 Part::Styled(name, _) => {
-                    let text = values.get(name).map(|value| Style::Comma.text("", value, str::to_owned));
+                    let text = values
+                        .get(name)
+                        .map(|value| Style::Comma.text("", value, str::to_owned));
                     (name, Cow::Owned(text.unwrap_or_default()))
                 }
             };
             if let (Placeholder::Caller(_), None) = (name, values.get(name)) {
                 // Credentials are not known while arguments are checked.
-            } else if let (Placeholder::Context(field), None | Some(Value::Null)) = (name, values.get(name)) {
-                let message = format!("`{name}` stands in the path of a URL, so `context` must have `{field}`.");
+            } else if let (Placeholder::Context(field), None | Some(Value::Null)) =
+                (name, values.get(name))
+            {
+                let message = format!(
+                    "`{name}` stands in the path of a URL, so `context` must have `{field}`."
+                );
                 faults.push(name.fault("format", message));
             } else if text.is_empty() {
-                let message = format!("`{name}` stands in the path of a URL and must not be empty.");
+                let message =
+                    format!("`{name}` stands in the path of a URL and must not be empty.");
                 faults.push(name.fault("format", message));
             } else if let Err(invalid) = path_value::check_value(&text) {
                 faults.push(path_fault(name, invalid));
             }
         }
-        // Checked only if each value is permitted by itself, because then the length of the segment is bounded.
+        // Checked only if each value is permitted by itself, because then the length of the segment
+        // is bounded.
         if faults.is_empty() {
             for segment in &self.mixed_segments {
-                if let Err(invalid) = path_value::check_segments(&segment.render(values, plain_text)) {
+                if let Err(invalid) =
+                    path_value::check_segments(&segment.render(values, plain_text))
+                {
                     faults.extend(segment.placeholders().map(|name| path_fault(name, invalid)));
                 }
             }
         }
         if let BaseUrl::Listed { host, hosts } = &self.base
             && self.base.resolve_url(values).is_none()
-            && !host.placeholders().any(|name| matches!(name, Placeholder::Caller(_)) && values.get(name).is_none())
+            && !host
+                .placeholders()
+                .any(|name| matches!(name, Placeholder::Caller(_)) && values.get(name).is_none())
         {
             let names: Vec<&str> = hosts.iter().map(|(name, _)| name.as_str()).collect();
-            let message = format!("This host is not in the list of allowed hosts: {}.", names.join(", "));
-            faults.extend(host.placeholders().map(|name| name.fault("format", message.clone())));
+            let message = format!(
+                "This host is not in the list of allowed hosts: {}.",
+                names.join(", ")
+            );
+            faults.extend(
+                host.placeholders()
+                    .map(|name| name.fault("format", message.clone())),
+            );
         }
         faults
     }
 
-    /// The URL for these values. `pairs` are encoded, and are added after the query of the manifest.
+    /// The URL for these values. `pairs` are encoded, and are added after the query of the
+    /// manifest.
     pub(super) fn render(&self, values: Values<'_>, pairs: &[Pair<'_>]) -> Result<Url, ToolError> {
         let encoded = |value: &Value| percent_encode(&plain_text(value));
         let base = self.base.resolve_url(values).ok_or_else(escaped_base_url)?;
         let mut url = base.clone();
         url.set_path(&self.path.render(values, encoded));
-        let manifest_query =
-            Some(self.query.render(values, encoded)).filter(|manifest_query| !manifest_query.is_empty());
+        let manifest_query = Some(self.query.render(values, encoded))
+            .filter(|manifest_query| !manifest_query.is_empty());
         let added_pairs = pairs.iter().map(|(name, text)| format!("{name}={text}"));
         let query: Vec<String> = manifest_query.into_iter().chain(added_pairs).collect();
         if !query.is_empty() {
             url.set_query(Some(&query.join("&")));
         }
-        // The encoding already ensures this. It is checked again because otherwise the operator's credentials would
-        // go to another server.
-        let is_under_base =
-            url[..Position::BeforePath] == base[..Position::BeforePath] && url.path().starts_with(&self.prefix);
+        // The encoding already ensures this. It is checked again because otherwise the operator's
+        // credentials would go to another server.
+        let is_under_base = url[..Position::BeforePath] == base[..Position::BeforePath]
+            && url.path().starts_with(&self.prefix);
         if !is_under_base {
             return Err(escaped_base_url());
         }
@@ -227,13 +286,21 @@ impl BaseUrl {
         collector: &mut FaultCollector<'_>,
     ) -> Option<Self> {
         if authority.contains('@') {
-            collector.error(URL_KEY, "a user and password in the URL are not allowed: send an `authorization` header");
+            collector.error(
+                URL_KEY,
+                "a user and password in the URL are not allowed: send an `authorization` header",
+            );
             return None;
         }
-        let colon = authority.rfind(':').filter(|&at| !authority[at..].contains(']'));
+        let colon = authority
+            .rfind(':')
+            .filter(|&at| !authority[at..].contains(']'));
         let (host, port) = authority.split_at(colon.unwrap_or(authority.len()));
         if port.contains("{{") {
-            collector.error(URL_KEY, "the port is fixed: placeholders are not allowed there");
+            collector.error(
+                URL_KEY,
+                "the port is fixed: placeholders are not allowed there",
+            );
             return None;
         }
         let bare = |host: &str| match Url::parse(&format!("{scheme}://{host}{port}/")) {
@@ -244,12 +311,21 @@ impl BaseUrl {
         let template = collector.parse_part(host)?;
         if let Some(host) = template.as_literal() {
             if !config.allow_hosts.is_empty() {
-                collector.warning(&["request", "allow_hosts"], "has no effect: the URL's host holds no placeholder");
+                collector.warning(
+                    &["request", "allow_hosts"],
+                    "has no effect: the URL's host holds no placeholder",
+                );
             }
-            return bare(host).map(Self::Fixed).map_err(|message| collector.error(URL_KEY, message)).ok();
+            return bare(host)
+                .map(Self::Fixed)
+                .map_err(|message| collector.error(URL_KEY, message))
+                .ok();
         }
         if config.allow_hosts.is_empty() {
-            collector.error(URL_KEY, "a placeholder in the host needs `allow_hosts`: the list of permitted hosts");
+            collector.error(
+                URL_KEY,
+                "a placeholder in the host needs `allow_hosts`: the list of permitted hosts",
+            );
         }
         let mut hosts = Vec::new();
         for (at, name) in config.allow_hosts.iter().enumerate() {
@@ -259,15 +335,21 @@ impl BaseUrl {
                 Err(message) => collector.error(&path, message),
             }
         }
-        let (matching, unmatched): (Vec<_>, Vec<_>) = hosts.iter().partition(|(name, _)| can_match(&template, name));
+        let (matching, unmatched): (Vec<_>, Vec<_>) = hosts
+            .iter()
+            .partition(|(name, _)| can_match(&template, name));
         for (name, _) in &unmatched {
-            let message = format!("`{name}` is never used: the URL's host `{host}` cannot match it");
+            let message =
+                format!("`{name}` is never used: the URL's host `{host}` cannot match it");
             match matching.is_empty() {
                 true => collector.error(&["request", "allow_hosts"], message),
                 false => collector.warning(&["request", "allow_hosts"], message),
             }
         }
-        Some(Self::Listed { host: template, hosts })
+        Some(Self::Listed {
+            host: template,
+            hosts,
+        })
     }
 
     fn urls(&self) -> Box<dyn Iterator<Item = &Url> + '_> {
@@ -287,26 +369,35 @@ impl BaseUrl {
             Self::Fixed(url) => Some(url),
             Self::Listed { host, hosts } => {
                 let rendered_host = host.render(values, plain_text).to_lowercase();
-                hosts.iter().find(|(name, _)| *name == rendered_host).map(|(_, url)| url)
+                hosts
+                    .iter()
+                    .find(|(name, _)| *name == rendered_host)
+                    .map(|(_, url)| url)
             }
         }
     }
 }
 
-/// Parses an entry of a list of hosts. `url` accepts more characters than a DNS name may contain, such as `*`, so
-/// these are checked here.
+/// Parses an entry of a list of hosts. `url` accepts more characters than a DNS name may contain,
+/// such as `*`, so these are checked here.
 ///
 /// # Errors
 /// A sentence that says what would be right.
 pub(crate) fn parse_listed_host(name: &str) -> Result<Host, String> {
     if name.contains('*') {
-        return Err(format!("`{name}` is not a host: patterns are not supported here; write each host"));
+        return Err(format!(
+            "`{name}` is not a host: patterns are not supported here; write each host"
+        ));
     }
     let host = Host::parse(name).ok().filter(|host| match host {
-        Host::Domain(name) => name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)),
+        Host::Domain(name) => name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)),
         Host::Ipv4(_) | Host::Ipv6(_) => true,
     });
-    host.ok_or_else(|| format!("`{name}` is not a host: write a name or an address, without scheme, port and path"))
+    host.ok_or_else(|| {
+        format!("`{name}` is not a host: write a name or an address, without scheme, port and path")
+    })
 }
 
 /// Whether the filled-in host can become this name, judged by the text around its placeholders.
@@ -328,28 +419,42 @@ fn path_fault(name: &Placeholder, invalid: InvalidPathValue) -> ValueFault {
     let rule = match invalid {
         InvalidPathValue::TooLong => format!("and has at most {MAX_VALUE_BYTES} bytes there"),
         InvalidPathValue::TooManyLayers => {
-            format!("and is percent-encoded more than {MAX_ENCODING_LAYERS} times: write it decoded")
+            format!(
+                "and is percent-encoded more than {MAX_ENCODING_LAYERS} times: write it decoded"
+            )
         }
         InvalidPathValue::DotSegment => "where `.` and `..` lead elsewhere".to_owned(),
     };
-    let comma = if invalid == InvalidPathValue::DotSegment { "," } else { "" };
-    name.fault("format", format!("`{name}` stands in the path of a URL{comma} {rule}."))
+    let comma = if invalid == InvalidPathValue::DotSegment {
+        ","
+    } else {
+        ""
+    };
+    name.fault(
+        "format",
+        format!("`{name}` stands in the path of a URL{comma} {rule}."),
+    )
 }
 
-/// A path segment with a placeholder and other text. Its literal text is decoded once, because it is checked together
-/// with values that are not encoded yet.
+/// A path segment with a placeholder and other text. Its literal text is decoded once, because it
+/// is checked together with values that are not encoded yet.
 fn parse_mixed_segment(text: &str, collector: &FaultCollector<'_>) -> Option<Template> {
     let template = collector.parse_part(text)?;
-    (template.parts().len() > 1 || template.styles().next().is_some())
-        .then(|| template.map_text(|text| percent_decode_str(text).decode_utf8_lossy().into_owned()))
+    (template.parts().len() > 1 || template.styles().next().is_some()).then(|| {
+        template.map_text(|text| percent_decode_str(text).decode_utf8_lossy().into_owned())
+    })
 }
 
 fn too_long(length: usize) -> ToolError {
     let message = format!(
         "These values make a URL of {length} characters, and at most {LONGEST_URL} are possible. Send shorter values."
     );
-    let violation =
-        Violation { pointer: String::new(), keyword: "maxLength".into(), message, schema_pointer: String::new() };
+    let violation = Violation {
+        pointer: String::new(),
+        keyword: "maxLength".into(),
+        message,
+        schema_pointer: String::new(),
+    };
     ToolError::InvalidArguments(vec![violation])
 }
 
@@ -366,8 +471,7 @@ mod tests {
     use crate::tools::{BuildContext, ConfigFault, Databases, HttpClients};
 
     fn collect_faults(run: impl FnOnce(&mut FaultCollector<'_>)) -> Vec<ConfigFault> {
-        let input_schema =
-            json!({"properties": {"x": {}, "y": {}, "z": {}, "host": {}}, "required": ["x", "y", "host"]});
+        let input_schema = json!({"properties": {"x": {}, "y": {}, "z": {}, "host": {}}, "required": ["x", "y", "host"]});
         let base = std::path::Path::new(".");
         let context = BuildContext {
             base_dir: base,
@@ -402,7 +506,10 @@ mod tests {
 
     #[test]
     fn values_are_encoded_for_their_position() {
-        let target = parse_valid("https://api.example.com:8443/v1/{{ x }}/w?a={{ x }}&b=ü", &[]);
+        let target = parse_valid(
+            "https://api.example.com:8443/v1/{{ x }}/w?a={{ x }}&b=ü",
+            &[],
+        );
         for (value, encoded) in [
             (json!("Oslo, NO"), "Oslo%2C%20NO"),
             (json!("a/b?c#d%e&f=g"), "a%2Fb%3Fc%23d%25e%26f%3Dg"),
@@ -413,15 +520,23 @@ mod tests {
             (json!("{{ y }}"), "%7B%7B%20y%20%7D%7D"),
         ] {
             let arguments = object(json!({"x": value}));
-            assert_eq!(target.value_faults(Values::from_arguments(&arguments)), [], "{value}");
+            assert_eq!(
+                target.value_faults(Values::from_arguments(&arguments)),
+                [],
+                "{value}"
+            );
             let url = target
                 .render(
                     Values::from_arguments(&arguments),
-                    &[("p".into(), percent_encode("1 &")), ("p".into(), percent_encode("é"))],
+                    &[
+                        ("p".into(), percent_encode("1 &")),
+                        ("p".into(), percent_encode("é")),
+                    ],
                 )
                 .unwrap();
-            let expected =
-                format!("https://api.example.com:8443/v1/{encoded}/w?a={encoded}&b=%C3%BC&p=1%20%26&p=%C3%A9");
+            let expected = format!(
+                "https://api.example.com:8443/v1/{encoded}/w?a={encoded}&b=%C3%BC&p=1%20%26&p=%C3%A9"
+            );
             assert_eq!(url.as_str(), expected);
         }
     }
@@ -429,20 +544,59 @@ mod tests {
     #[test]
     fn path_values_with_dot_segments_are_rejected() {
         let target = parse_valid("https://api.example.com/v1/{{ x }}", &[]);
-        for value in
-            ["", ".", "..", "%2e", "%2E%2e", ".%2e", "%252e%252e", "../admin", "a/../b", "a\\..\\b", "..%2fadmin"]
-        {
+        for value in [
+            "",
+            ".",
+            "..",
+            "%2e",
+            "%2E%2e",
+            ".%2e",
+            "%252e%252e",
+            "../admin",
+            "a/../b",
+            "a\\..\\b",
+            "..%2fadmin",
+        ] {
             let faults = target.value_faults(Values::from_arguments(&object(json!({"x": value}))));
-            assert_eq!(faults.iter().map(|v| v.pointer().to_owned()).collect::<Vec<_>>(), ["/x"], "{value:?}");
+            assert_eq!(
+                faults
+                    .iter()
+                    .map(|v| v.pointer().to_owned())
+                    .collect::<Vec<_>>(),
+                ["/x"],
+                "{value:?}"
+            );
         }
-        for value in ["..;/admin", "..\0", " ..", "\u{ff0e}\u{ff0e}", "\u{2025}", "..%3bx"] {
-            assert_eq!(target.value_faults(Values::from_arguments(&object(json!({"x": value})))).len(), 1, "{value:?}");
+        for value in [
+            "..;/admin",
+            "..\0",
+            " ..",
+            "\u{ff0e}\u{ff0e}",
+            "\u{2025}",
+            "..%3bx",
+        ] {
+            assert_eq!(
+                target
+                    .value_faults(Values::from_arguments(&object(json!({"x": value}))))
+                    .len(),
+                1,
+                "{value:?}"
+            );
         }
         for missing in [json!({}), json!({"x": null})] {
-            assert_eq!(target.value_faults(Values::from_arguments(&object(missing))).len(), 1);
+            assert_eq!(
+                target
+                    .value_faults(Values::from_arguments(&object(missing)))
+                    .len(),
+                1
+            );
         }
         for fine in ["...", ".hidden", "a..b", "a.b"] {
-            assert_eq!(target.value_faults(Values::from_arguments(&object(json!({"x": fine})))), [], "{fine}");
+            assert_eq!(
+                target.value_faults(Values::from_arguments(&object(json!({"x": fine})))),
+                [],
+                "{fine}"
+            );
         }
     }
 
@@ -455,8 +609,17 @@ mod tests {
             ("https://api.example.com/v1/%252{{ x }}{{ y }}", "e", ";"),
         ] {
             let target = parse_valid(url, &[]);
-            assert!(!target.value_faults(Values::from_arguments(&object(json!({"x": x, "y": y})))).is_empty(), "{url}");
-            assert_eq!(target.value_faults(Values::from_arguments(&object(json!({"x": "a", "y": "b"})))), [], "{url}");
+            assert!(
+                !target
+                    .value_faults(Values::from_arguments(&object(json!({"x": x, "y": y}))))
+                    .is_empty(),
+                "{url}"
+            );
+            assert_eq!(
+                target.value_faults(Values::from_arguments(&object(json!({"x": "a", "y": "b"})))),
+                [],
+                "{url}"
+            );
         }
     }
 
@@ -464,7 +627,9 @@ mod tests {
     fn path_values_have_a_length_limit() {
         let target = parse_valid("https://api.example.com/v1/{{ x }}", &[]);
         let message = |value: String| {
-            target.value_faults(Values::from_arguments(&object(json!({"x": value}))))[0].message().to_owned()
+            target.value_faults(Values::from_arguments(&object(json!({"x": value}))))[0]
+                .message()
+                .to_owned()
         };
         assert!(message("x".repeat(MAX_VALUE_BYTES + 1)).contains("at most 8192 bytes"));
         assert!(message("x/".repeat(1 << 19)).contains("at most 8192 bytes"));
@@ -475,16 +640,31 @@ mod tests {
     fn path_faults_state_the_rule() {
         let target = parse_valid("https://api.example.com/v1/{{ x }}", &[]);
         for (value, expected) in [
-            ("".to_owned(), "`x` stands in the path of a URL and must not be empty."),
-            ("..".to_owned(), "`x` stands in the path of a URL, where `.` and `..` lead elsewhere."),
-            ("x".repeat(MAX_VALUE_BYTES + 1), "`x` stands in the path of a URL and has at most 8192 bytes there."),
+            (
+                "".to_owned(),
+                "`x` stands in the path of a URL and must not be empty.",
+            ),
+            (
+                "..".to_owned(),
+                "`x` stands in the path of a URL, where `.` and `..` lead elsewhere.",
+            ),
+            (
+                "x".repeat(MAX_VALUE_BYTES + 1),
+                "`x` stands in the path of a URL and has at most 8192 bytes there.",
+            ),
             (
                 "%25252525".to_owned(),
                 "`x` stands in the path of a URL and is percent-encoded more than 3 times: write it decoded.",
             ),
         ] {
             let faults = target.value_faults(Values::from_arguments(&object(json!({"x": value}))));
-            assert_eq!(faults.iter().map(|fault| fault.message()).collect::<Vec<_>>(), [expected]);
+            assert_eq!(
+                faults
+                    .iter()
+                    .map(|fault| fault.message())
+                    .collect::<Vec<_>>(),
+                [expected]
+            );
         }
     }
 
@@ -495,42 +675,81 @@ mod tests {
             &["eu.example.com"],
         );
         let at = |context: Value| {
-            let (arguments, context) = (object(json!({"context.tenant": "other"})), object(context));
-            let values = Values { arguments: &arguments, context: &context, credentials: None };
-            let faults: Vec<String> = target.value_faults(values).iter().map(|fault| format!("{fault:?}")).collect();
-            if faults.is_empty() { Ok(target.render(values, &[]).unwrap().to_string()) } else { Err(faults.concat()) }
+            let (arguments, context) =
+                (object(json!({"context.tenant": "other"})), object(context));
+            let values = Values {
+                arguments: &arguments,
+                context: &context,
+                credentials: None,
+            };
+            let faults: Vec<String> = target
+                .value_faults(values)
+                .iter()
+                .map(|fault| format!("{fault:?}"))
+                .collect();
+            if faults.is_empty() {
+                Ok(target.render(values, &[]).unwrap().to_string())
+            } else {
+                Err(faults.concat())
+            }
         };
         let url = at(json!({"region": "EU", "tenant": "a/b?c&d"}));
-        assert_eq!(url, Ok("https://eu.example.com/t/a%2Fb%3Fc%26d?t=a%2Fb%3Fc%26d".into()));
+        assert_eq!(
+            url,
+            Ok("https://eu.example.com/t/a%2Fb%3Fc%26d?t=a%2Fb%3Fc%26d".into())
+        );
         for (context, expected) in [
             (
                 json!({"region": "eu"}),
                 "Context(\"`context.tenant` stands in the path of a URL, so `context` must have `tenant`",
             ),
-            (json!({"region": "eu", "tenant": ".."}), "`context.tenant` stands in the path of a URL, where `.`"),
+            (
+                json!({"region": "eu", "tenant": ".."}),
+                "`context.tenant` stands in the path of a URL, where `.`",
+            ),
             (
                 json!({"region": "eu", "tenant": "x".repeat(MAX_VALUE_BYTES + 1)}),
                 "`context.tenant` stands in the path of a URL and has at most",
             ),
-            (json!({"region": "evil.org/", "tenant": "a"}), "Context(\"This host is not in the list"),
+            (
+                json!({"region": "evil.org/", "tenant": "a"}),
+                "Context(\"This host is not in the list",
+            ),
         ] {
             let faults = at(context).unwrap_err();
-            assert!(faults.starts_with("Context") && faults.contains(expected), "{faults}");
+            assert!(
+                faults.starts_with("Context") && faults.contains(expected),
+                "{faults}"
+            );
         }
         let (_, faults) = parse("https://a.example/{{ context.user }}", &[]);
-        assert!(faults[0].message.contains("write `context: [tenant, region, user]`"), "{faults:?}");
+        assert!(
+            faults[0]
+                .message
+                .contains("write `context: [tenant, region, user]`"),
+            "{faults:?}"
+        );
         let (_, faults) = parse("https://a.example/{{ context.tenant.id }}", &[]);
-        assert!(faults[0].message.contains("a single name, not a path"), "{faults:?}");
+        assert!(
+            faults[0].message.contains("a single name, not a path"),
+            "{faults:?}"
+        );
     }
 
     #[test]
     fn missing_certificates_warn_for_https_only() {
-        for (url, has_ca_certificates, warnings) in
-            [("https://a.example/", false, 1), ("http://a.example/", false, 0), ("https://a.example/", true, 0)]
-        {
+        for (url, has_ca_certificates, warnings) in [
+            ("https://a.example/", false, 1),
+            ("http://a.example/", false, 0),
+            ("https://a.example/", true, 0),
+        ] {
             let faults = collect_faults(|collector| {
                 let config = serde_json::from_value(json!({"url": url})).unwrap();
-                UrlTemplate::parse(&config, collector).unwrap().check_hosts(|_| Ok(()), has_ca_certificates, collector);
+                UrlTemplate::parse(&config, collector).unwrap().check_hosts(
+                    |_| Ok(()),
+                    has_ca_certificates,
+                    collector,
+                );
             });
             assert_eq!(faults.len(), warnings, "{url}: {faults:?}");
         }
@@ -559,14 +778,37 @@ mod tests {
 
     #[test]
     fn host_must_be_in_the_list() {
-        let target = parse_valid("https://{{ host }}.example.com:444/p", &["EU.example.com", "us.example.com"]);
-        let url = target.render(Values::from_arguments(&object(json!({"host": "eU"}))), &[]).unwrap();
+        let target = parse_valid(
+            "https://{{ host }}.example.com:444/p",
+            &["EU.example.com", "us.example.com"],
+        );
+        let url = target
+            .render(Values::from_arguments(&object(json!({"host": "eU"}))), &[])
+            .unwrap();
         assert_eq!(url.as_str(), "https://eu.example.com:444/p");
-        for bad in ["evil", "", "evil.example/eu", "eu.example.com@evil", "us.example.com#", "eu.", " eu"] {
+        for bad in [
+            "evil",
+            "",
+            "evil.example/eu",
+            "eu.example.com@evil",
+            "us.example.com#",
+            "eu.",
+            " eu",
+        ] {
             let arguments = object(json!({"host": bad}));
             let faults = target.value_faults(Values::from_arguments(&arguments));
-            assert!(faults[0].message().contains("eu.example.com, us.example.com"), "{bad}");
-            assert!(target.render(Values::from_arguments(&arguments), &[]).is_err(), "{bad}");
+            assert!(
+                faults[0]
+                    .message()
+                    .contains("eu.example.com, us.example.com"),
+                "{bad}"
+            );
+            assert!(
+                target
+                    .render(Values::from_arguments(&arguments), &[])
+                    .is_err(),
+                "{bad}"
+            );
         }
     }
 
@@ -584,31 +826,60 @@ mod tests {
             ("https://{{ x }}.example/", &[], "needs `allow_hosts`"),
             ("https://{{ x }}/", &["a.example/x"], "not a host"),
             ("https://{{ x }}/", &["a.example:80"], "port"),
-            ("https://{{ x }}/", &["*"], "`*` is not a host: patterns are not supported here; write each host"),
-            ("https://{{ x }}/", &["a.example", "*.b.example"], "patterns are not supported"),
+            (
+                "https://{{ x }}/",
+                &["*"],
+                "`*` is not a host: patterns are not supported here; write each host",
+            ),
+            (
+                "https://{{ x }}/",
+                &["a.example", "*.b.example"],
+                "patterns are not supported",
+            ),
             ("https://{{ x }}/", &["https://a.example"], "without scheme"),
             ("https://{{ x }}/", &[""], "not a host"),
             ("https://{{ x }}/", &[" a.example"], "not a host"),
             ("https://{{ x }}/", &["a.example,b.example"], "not a host"),
-            ("https://{{ x }}.example/", &["a.other"], "`a.other` is never used"),
-            ("https://api.{{ x }}.example/", &["api.example"], "`api.example` is never used"),
+            (
+                "https://{{ x }}.example/",
+                &["a.other"],
+                "`a.other` is never used",
+            ),
+            (
+                "https://api.{{ x }}.example/",
+                &["api.example"],
+                "`api.example` is never used",
+            ),
             ("https://{{ x }}/", &["u@a.example"], "not a host"),
             ("https:///path", &[], "empty host"),
             ("https://a.example/{{ nope }}", &[], "no parameter `nope`"),
             ("https://a.example/{{ x }", &[], "without `}}`"),
             ("https://a.example/a/%2e%2E/{{ x }}", &[], "`.` and `..`"),
             ("https://a.example/a/..;b/{{ x }}", &[], "`.` and `..`"),
-            ("https://a.example/%2525252525/{{ x }}", &[], "more than 3 times"),
+            (
+                "https://a.example/%2525252525/{{ x }}",
+                &[],
+                "more than 3 times",
+            ),
             ("https://a.example/a b", &[], "white space"),
             ("https://a.example\\@b.example/", &[], "white space"),
             ("https://a.example/a#b", &[], "never sent"),
         ] {
             let (_, faults) = parse(url, hosts);
             let errors: Vec<_> = faults.iter().filter(|fault| !fault.warning).collect();
-            assert!(errors.iter().any(|fault| fault.message.contains(expected)), "{url}: {faults:?}");
+            assert!(
+                errors.iter().any(|fault| fault.message.contains(expected)),
+                "{url}: {faults:?}"
+            );
         }
-        assert!(parse("https://a.example/{{ z }}", &[]).1[0].warning, "an optional parameter in the path");
-        assert!(parse("https://a.example/", &["b.example"]).1[0].warning, "allow_hosts without use");
+        assert!(
+            parse("https://a.example/{{ z }}", &[]).1[0].warning,
+            "an optional parameter in the path"
+        );
+        assert!(
+            parse("https://a.example/", &["b.example"]).1[0].warning,
+            "allow_hosts without use"
+        );
     }
 
     #[test]
@@ -616,8 +887,17 @@ mod tests {
         let target = parse_valid("https://example.com/{{ x }}?y={{ y }}", &[]);
         let text = "é".repeat(LONGEST_URL / 6);
         let arguments = object(json!({"x": "a", "y": text}));
-        let error = target.render(Values::from_arguments(&arguments), &[]).unwrap_err();
-        let ToolError::InvalidArguments(violations) = error else { panic!("{error}") };
-        assert!(violations[0].message.ends_with("at most 65534 are possible. Send shorter values."), "{violations:?}");
+        let error = target
+            .render(Values::from_arguments(&arguments), &[])
+            .unwrap_err();
+        let ToolError::InvalidArguments(violations) = error else {
+            panic!("{error}")
+        };
+        assert!(
+            violations[0]
+                .message
+                .ends_with("at most 65534 are possible. Send shorter values."),
+            "{violations:?}"
+        );
     }
 }

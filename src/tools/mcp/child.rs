@@ -15,15 +15,18 @@ use uuid::Uuid;
 use crate::secrets::Redactor;
 use crate::tools::process::{OrphanReaper, ProcessMarker, ProcessTree, StderrLog};
 
-/// The environment variable that marks a server and all processes that it starts. Each server has its own value.
+/// The environment variable that marks a server and all processes that it starts. Each server has
+/// its own value.
 const MARKER_VARIABLE: &str = "TOOLCRIB_MCP_SERVER";
-/// Time for a server to end after its standard input is closed, and again after SIGTERM. The specification gives this
-/// order for stdio. Both times and the SIGKILL fit into the time that a shutdown waits (`OrphanReaper`).
+/// Time for a server to end after its standard input is closed, and again after SIGTERM. The
+/// specification gives this order for stdio. Both times and the SIGKILL fit into the time that a
+/// shutdown waits (`OrphanReaper`).
 const EXIT_TIMEOUT: Duration = Duration::from_millis(750);
 /// A server whose output has closed ends within this time. Otherwise it is stuck.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A server's process. Dropping it asks the process to end, and kills it later if it does not. The drop does not wait.
+/// A server's process. Dropping it asks the process to end, and kills it later if it does not. The
+/// drop does not wait.
 pub(super) struct Child {
     stderr: StderrLog,
     exit: tokio::sync::watch::Receiver<Option<String>>,
@@ -45,7 +48,10 @@ impl Child {
         redactor: Arc<Redactor>,
         exited: &CancellationToken,
     ) -> io::Result<(Self, (ChildStdin, ChildStdout))> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let marker = ProcessMarker::new([(MARKER_VARIABLE, Uuid::now_v7().to_string())]);
         let mut tree = ProcessTree::spawn(&mut command, marker, orphan_reaper)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = tree.take_pipes() else {
@@ -66,28 +72,43 @@ impl Child {
                 Some(Ok(exit)) => describe_exit(exit),
                 _ => "it did not end by itself and was killed".into(),
             };
-            // Order: first the drop ends everything that the process started. Then waiting tasks get the status. `exited`
-            // comes last: it ends the transport, whose users then ask for the status.
+            // Order: first the drop ends everything that the process started. Then waiting tasks
+            // get the status. `exited` comes last: it ends the transport, whose users then ask for
+            // the status.
             drop(process);
             exit_sender.send_replace(Some(reason));
             drop(exited);
         });
         Ok((
-            Self { stderr, exit, _terminate_on_drop: terminate_requested.clone().drop_guard(), terminate_requested },
+            Self {
+                stderr,
+                exit,
+                _terminate_on_drop: terminate_requested.clone().drop_guard(),
+                terminate_requested,
+            },
             (stdin, stdout),
         ))
     }
 
-    /// How the process has ended, with its last output; `None` if it still runs. Waits at most `STATUS_TIMEOUT`.
+    /// How the process has ended, with its last output; `None` if it still runs. Waits at most
+    /// `STATUS_TIMEOUT`.
     pub(super) async fn exit_reason(&self) -> Option<String> {
         let mut exit = self.exit.clone();
-        let reason = timeout(STATUS_TIMEOUT, exit.wait_for(Option::is_some)).await.ok()?.ok()?.clone()?;
+        let reason = timeout(STATUS_TIMEOUT, exit.wait_for(Option::is_some))
+            .await
+            .ok()?
+            .ok()?
+            .clone()?;
         let output = self.stderr.stderr_tail().await;
-        Some(if output.is_empty() { reason } else { format!("{reason}; its last output: {output}") })
+        Some(if output.is_empty() {
+            reason
+        } else {
+            format!("{reason}; its last output: {output}")
+        })
     }
 
-    /// Ends the process, even if others still hold this value, and waits for its end. Its standard input must be
-    /// closing.
+    /// Ends the process, even if others still hold this value, and waits for its end. Its standard
+    /// input must be closing.
     pub(super) async fn terminate(&self) {
         self.terminate_requested.cancel();
         let _ = self.exit.clone().wait_for(Option::is_some).await;
@@ -95,8 +116,8 @@ impl Child {
 }
 
 impl ServerProcess {
-    /// Waits for the end after the standard input was closed, then sends SIGTERM and waits again. Dropping the process
-    /// tree then kills what is left.
+    /// Waits for the end after the standard input was closed, then sends SIGTERM and waits again.
+    /// Dropping the process tree then kills what is left.
     async fn shut_down(&mut self) -> Option<io::Result<ExitStatus>> {
         if let Ok(ended) = timeout(EXIT_TIMEOUT, self.0.wait()).await {
             return Some(ended);
@@ -109,7 +130,9 @@ impl ServerProcess {
 fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("its process ended with exit status {code}"),
-        (None, Some(9)) => "its process was killed (SIGKILL), perhaps because memory ran out".into(),
+        (None, Some(9)) => {
+            "its process was killed (SIGKILL), perhaps because memory ran out".into()
+        }
         (None, _) => format!("its process ended by {status}"),
     }
 }

@@ -2,8 +2,8 @@
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ClientResult, ErrorCode, ErrorData, Implementation, ProtocolVersion,
-    ServerNotification, ServerRequest,
+    ClientCapabilities, ClientConfig, ClientResult, ErrorCode, ErrorData, Implementation,
+    ProtocolVersion, ServerNotification, ServerRequest,
 };
 use rmcp::service::{NotificationContext, RequestContext, Service};
 
@@ -11,9 +11,18 @@ use rmcp::service::{NotificationContext, RequestContext, Service};
 pub(super) struct Client;
 
 impl Service<RoleClient> for Client {
-    /// Never called so far, because `transport_adapter` answers such requests before the SDK gets them.
-    async fn handle_request(&self, _: ServerRequest, _: RequestContext<RoleClient>) -> Result<ClientResult, ErrorData> {
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client answers only `ping`", None))
+    /// Never called so far, because `transport_adapter` answers such requests before the SDK gets
+    /// them.
+    async fn handle_request(
+        &self,
+        _: ServerRequest,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ClientResult, ErrorData> {
+        Err(ErrorData::new(
+            ErrorCode::METHOD_NOT_FOUND,
+            "this client answers only `ping`",
+            None,
+        ))
     }
 
     async fn handle_notification(

@@ -19,7 +19,8 @@ pub struct ServerSettings {
     pub transport: Transport,
     /// Whether the server stays connected between calls.
     pub mode: Mode,
-    /// Tools to take: names that the server uses, or patterns with `*` for any characters. Empty: all tools.
+    /// Tools to take: names that the server uses, or patterns with `*` for any characters. Empty:
+    /// all tools.
     pub include: Vec<String>,
     /// Tools to leave out, as names or patterns. Takes precedence over `include`.
     pub exclude: Vec<String>,
@@ -62,13 +63,20 @@ impl ToolFilter {
     pub(crate) fn unmatched_entries(&self, names: &[&str]) -> Vec<(&'static str, &str)> {
         let as_list = std::slice::from_ref;
         let names = || names.iter().copied();
-        let included = self.include.iter().filter(|entry| !any_grants(as_list(entry), names(), |_| false));
-        // A pattern that excludes nothing may be for tools that the server gets later. A name that excludes nothing is
-        // an error.
-        let excluded =
-            self.exclude.iter().filter(|entry| !entry.is_glob() && !any_denies(as_list(entry), names(), |_| false));
+        let included = self
+            .include
+            .iter()
+            .filter(|entry| !any_grants(as_list(entry), names(), |_| false));
+        // A pattern that excludes nothing may be for tools that the server gets later. A name that
+        // excludes nothing is an error.
+        let excluded = self
+            .exclude
+            .iter()
+            .filter(|entry| !entry.is_glob() && !any_denies(as_list(entry), names(), |_| false));
         let included = included.map(|entry| ("include", entry.text()));
-        included.chain(excluded.map(|entry| ("exclude", entry.text()))).collect()
+        included
+            .chain(excluded.map(|entry| ("exclude", entry.text())))
+            .collect()
     }
 }
 
@@ -79,7 +87,8 @@ pub enum Transport {
     Command {
         /// The program and its arguments. A bare program name is searched in `PATH`.
         argv: Vec<String>,
-        /// Variables for the process, in addition to those that every server gets. May contain secrets.
+        /// Variables for the process, in addition to those that every server gets. May contain
+        /// secrets.
         environment: BTreeMap<String, String>,
         /// The working folder: the manifest's folder.
         workdir: PathBuf,
@@ -112,7 +121,10 @@ mod tests {
     use super::*;
 
     fn filter(include: &[&str], exclude: &[&str]) -> ToolFilter {
-        ToolFilter { include: ToolPattern::parse_list(include), exclude: ToolPattern::parse_list(exclude) }
+        ToolFilter {
+            include: ToolPattern::parse_list(include),
+            exclude: ToolPattern::parse_list(exclude),
+        }
     }
 
     #[test]
@@ -120,13 +132,22 @@ mod tests {
         for exclude in ["delete_repo", "Delete-Repo", "DELETE_*", "delete.repo"] {
             assert!(!filter(&[], &[exclude]).allows("delete_repo"), "{exclude}");
         }
-        assert!(filter(&["Get-Repo"], &[]).allows("get_repo") && !filter(&["Get-*"], &[]).allows("get_repo"));
-        assert!(!filter(&["get_*"], &["get_all"]).allows("get_all") && filter(&[], &[]).allows("get_all"));
+        assert!(
+            filter(&["Get-Repo"], &[]).allows("get_repo")
+                && !filter(&["Get-*"], &[]).allows("get_repo")
+        );
+        assert!(
+            !filter(&["get_*"], &["get_all"]).allows("get_all")
+                && filter(&[], &[]).allows("get_all")
+        );
     }
 
     #[test]
     fn unmatched_entries_are_returned() {
         let filter = filter(&["get_*", "gone"], &["delet_repo", "delete_*", "Get-Repo"]);
-        assert_eq!(filter.unmatched_entries(&["get_repo"]), [("include", "gone"), ("exclude", "delet_repo")]);
+        assert_eq!(
+            filter.unmatched_entries(&["get_repo"]),
+            [("include", "gone"), ("exclude", "delet_repo")]
+        );
     }
 }

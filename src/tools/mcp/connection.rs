@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam, ClientNotification,
-    ClientRequest, DiscoverRequest, DiscoverRequestParams, GetExtensions, JsonObject, PingRequest, RequestId,
-    RequestMetaObject,
+    CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
+    ClientNotification, ClientRequest, DiscoverRequest, DiscoverRequestParams, GetExtensions,
+    JsonObject, PingRequest, RequestId, RequestMetaObject,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RunningService};
 use serde_json::Value;
@@ -27,7 +27,8 @@ use crate::call::{Effect, ToolContext, ToolResult};
 
 /// After an abandoned call, a server that sends nothing for this long counts as stuck.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// `_meta` key of the call's id. It is the same for each attempt, so that a server can recognize a repetition.
+/// `_meta` key of the call's id. It is the same for each attempt, so that a server can recognize a
+/// repetition.
 const IDEMPOTENCY_KEY: &str = "toolcrib/idempotencyKey";
 /// `_meta` key of the caller's context, with the fields that the tool takes.
 const CONTEXT_KEY: &str = "toolcrib/context";
@@ -50,8 +51,8 @@ pub(super) struct Connection {
     /// Why we stopped using it.
     close_reason: Mutex<Option<String>>,
     _subscription: Option<AbortOnDropHandle<()>>,
-    // The order of these fields matters: the service is dropped first and closes the server's standard input. A server
-    // ends when its standard input is closed.
+    // The order of these fields matters: the service is dropped first and closes the server's
+    // standard input. A server ends when its standard input is closed.
     service: RunningService<RoleClient, Client>,
     child: Option<Child>,
     runtime: Handle,
@@ -67,7 +68,9 @@ impl Connection {
         is_shared: bool,
     ) -> Self {
         let peer = service.peer().clone();
-        let is_sessionless = peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
+        let is_sessionless = peer
+            .peer_info()
+            .is_some_and(|info| !info.protocol_version.has_initialize());
         Self {
             _subscription: super::subscription::keep_subscribed(&peer, &state, is_sessionless),
             peer,
@@ -94,7 +97,9 @@ impl Connection {
         context: &ToolContext,
     ) -> Result<ToolResult, CallFailure> {
         if self.is_unusable() {
-            return Err(CallFailure::NotDelivered("its connection has just closed".into()));
+            return Err(CallFailure::NotDelivered(
+                "its connection has just closed".into(),
+            ));
         }
         let listener = self.state.register_listener(context);
         let mut params = CallToolRequestParams::new(tool.to_owned());
@@ -103,22 +108,38 @@ impl Connection {
         if let Some(listener) = &listener {
             request.extensions_mut().insert(listener.mark());
         }
-        let sent =
-            self.peer.send_request_with_option(ClientRequest::CallToolRequest(request), request_options(context)).await;
-        // An error here means that the SDK did not take the request, so the server did not get it. If `handle.rx` fails
-        // later, the request may have been sent, and the call may have run.
-        let Ok(handle) = sent else { return Err(CallFailure::NotDelivered("its connection has just closed".into())) };
-        let pending = PendingCall { connection: self, id: Some(handle.id) };
+        let sent = self
+            .peer
+            .send_request_with_option(
+                ClientRequest::CallToolRequest(request),
+                request_options(context),
+            )
+            .await;
+        // An error here means that the SDK did not take the request, so the server did not get it.
+        // If `handle.rx` fails later, the request may have been sent, and the call may have run.
+        let Ok(handle) = sent else {
+            return Err(CallFailure::NotDelivered(
+                "its connection has just closed".into(),
+            ));
+        };
+        let pending = PendingCall {
+            connection: self,
+            id: Some(handle.id),
+        };
         let response = handle.rx.await;
         pending.mark_answered();
         drop(listener);
-        let Ok(response) = response else { return Err(CallFailure::ConnectionLost) };
+        let Ok(response) = response else {
+            return Err(CallFailure::ConnectionLost);
+        };
         let response = response.map_err(|error| fault::call_failure(&self.name, error, context));
         match &response {
             Err(CallFailure::ConnectionLost) => {}
             // Only drain the connection: calls that were sent before may still be answered.
             Err(CallFailure::NotDelivered(reason)) => self.drain(reason),
-            Ok(_) | Err(CallFailure::Reported(_)) => self.has_answered.store(true, Ordering::Relaxed),
+            Ok(_) | Err(CallFailure::Reported(_)) => {
+                self.has_answered.store(true, Ordering::Relaxed)
+            }
         }
         result::read_response(&self.name, response?, context).map_err(CallFailure::Reported)
     }
@@ -148,7 +169,8 @@ impl Connection {
 
     /// Takes no more calls. Running calls go on, and the last of them drops the connection.
     pub(super) fn drain(&self, reason: &str) {
-        self.lock_close_reason().get_or_insert_with(|| reason.to_owned());
+        self.lock_close_reason()
+            .get_or_insert_with(|| reason.to_owned());
         self.draining.cancel();
     }
 
@@ -171,8 +193,8 @@ impl Connection {
         ended.unwrap_or_else(|| "it closed its connection".into())
     }
 
-    /// Ends the connection and waits until its process is gone, even if calls still hold it to read the reason. With a
-    /// URL it does nothing, so requests that were sent go on.
+    /// Ends the connection and waits until its process is gone, even if calls still hold it to read
+    /// the reason. With a URL it does nothing, so requests that were sent go on.
     pub(super) async fn terminate(self: Arc<Self>) {
         if let Some(child) = &self.child {
             self.service.cancellation_token().cancel();
@@ -181,17 +203,20 @@ impl Connection {
     }
 
     fn lock_close_reason(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.close_reason.lock().unwrap_or_else(PoisonError::into_inner)
+        self.close_reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports a cancelled call to the server. Then checks that a process still answers, and closes the connection if
-    /// not.
+    /// Reports a cancelled call to the server. Then checks that a process still answers, and closes
+    /// the connection if not.
     async fn cancel_call(self: Arc<Self>, id: RequestId) {
         let params = CancelledNotificationParam::new(Some(id), None);
-        let notified = ClientNotification::CancelledNotification(CancelledNotification::new(params));
+        let notified =
+            ClientNotification::CancelledNotification(CancelledNotification::new(params));
         let notified = timeout(PROBE_TIMEOUT, self.peer.send_notification(notified));
-        // One check at a time is enough: a single answer proves that the process is not stuck. A server with a URL is
-        // not checked, because other calls to it use requests of their own.
+        // One check at a time is enough: a single answer proves that the process is not stuck. A
+        // server with a URL is not checked, because other calls to it use requests of their own.
         if self.child.is_none() || self.is_probing.swap(true, Ordering::Relaxed) {
             let _ = notified.await;
             return;
@@ -199,7 +224,9 @@ impl Connection {
         let probe = async {
             let _ = notified.await;
             let request = match self.is_sessionless {
-                true => ClientRequest::DiscoverRequest(DiscoverRequest::new(DiscoverRequestParams {})),
+                true => {
+                    ClientRequest::DiscoverRequest(DiscoverRequest::new(DiscoverRequestParams {}))
+                }
                 false => ClientRequest::PingRequest(PingRequest::default()),
             };
             // An error response also proves that the server answers.
@@ -212,8 +239,8 @@ impl Connection {
     }
 }
 
-/// A call that waits for its response. Dropping it earlier cancels the call at the server, if the connection is shared.
-/// A connection for one call just ends.
+/// A call that waits for its response. Dropping it earlier cancels the call at the server, if the
+/// connection is shared. A connection for one call just ends.
 struct PendingCall<'a> {
     connection: &'a Arc<Connection>,
     id: Option<RequestId>,
@@ -228,7 +255,9 @@ impl PendingCall<'_> {
 impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take().filter(|_| self.connection.is_shared) {
-            self.connection.runtime.spawn(self.connection.clone().cancel_call(id));
+            self.connection
+                .runtime
+                .spawn(self.connection.clone().cancel_call(id));
         }
     }
 }
@@ -239,14 +268,26 @@ fn request_options(context: &ToolContext) -> PeerRequestOptions {
     }
     let mut meta = RequestMetaObject::new();
     if context.effect() != Effect::Read {
-        meta.0.0.insert(IDEMPOTENCY_KEY.into(), Value::from(context.invocation_id.to_string()));
+        meta.0.0.insert(
+            IDEMPOTENCY_KEY.into(),
+            Value::from(context.invocation_id.to_string()),
+        );
     }
     if !context.context.is_empty() {
-        meta.0.0.insert(CONTEXT_KEY.into(), Value::Object(JsonObject::clone(&context.context)));
+        meta.0.0.insert(
+            CONTEXT_KEY.into(),
+            Value::Object(JsonObject::clone(&context.context)),
+        );
     }
     if let Some(trace) = context.trace() {
-        meta.0.0.insert("traceparent".into(), trace.traceparent().into());
-        meta.0.0.extend(trace.tracestate().map(|state| ("tracestate".into(), state.into())));
+        meta.0
+            .0
+            .insert("traceparent".into(), trace.traceparent().into());
+        meta.0.0.extend(
+            trace
+                .tracestate()
+                .map(|state| ("tracestate".into(), state.into())),
+        );
     }
     PeerRequestOptions::no_options().with_meta(meta)
 }

@@ -34,20 +34,20 @@ pub(super) struct Connector {
     pub settings: ServerSettings,
     pub name: Arc<str>,
     pub process_env: ProcessEnv,
-    /// Signals that a call with a connection of its own has found other tools than were offered. That includes a new
-    /// tool, and a definition that was approved again.
+    /// Signals that a call with a connection of its own has found other tools than were offered.
+    /// That includes a new tool, and a definition that was approved again.
     pub changed: Notify,
     /// The listing that was offered, if each call has a connection of its own.
     offered_listing: Mutex<Option<ServerListing>>,
     /// Whether the last handshake used the version without sessions; `None`: not known.
     was_sessionless: Mutex<Option<bool>>,
-    /// Both attempts at a first handshake have failed. From now on each connection is attempted once, without a
-    /// repetition.
+    /// Both attempts at a first handshake have failed. From now on each connection is attempted
+    /// once, without a repetition.
     skips_second_handshake: AtomicBool,
     /// The HTTP side, if the server has a URL.
     remote: OnceCell<Remote>,
-    /// Weak, because only the source and its runners may own it. A background task that owned it would keep it
-    /// alive, and no owner would wait for the end of the processes.
+    /// Weak, because only the source and its runners may own it. A background task that owned it
+    /// would keep it alive, and no owner would wait for the end of the processes.
     orphan_reaper: Weak<OrphanReaper>,
 }
 
@@ -61,12 +61,19 @@ struct ConnectError {
 
 impl From<String> for ConnectError {
     fn from(reason: String) -> Self {
-        Self { reason, has_exited: false }
+        Self {
+            reason,
+            has_exited: false,
+        }
     }
 }
 
 impl Connector {
-    pub(super) fn new(settings: ServerSettings, process_env: ProcessEnv, orphan_reaper: &Arc<OrphanReaper>) -> Self {
+    pub(super) fn new(
+        settings: ServerSettings,
+        process_env: ProcessEnv,
+        orphan_reaper: &Arc<OrphanReaper>,
+    ) -> Self {
         Self {
             name: settings.name.as_str().into(),
             settings,
@@ -80,7 +87,8 @@ impl Connector {
         }
     }
 
-    /// Makes a connection and lists the tools. `credentials` are those of the caller, if the connection is for a call.
+    /// Makes a connection and lists the tools. `credentials` are those of the caller, if the
+    /// connection is for a call.
     ///
     /// # Errors
     /// A part of a sentence with the server as subject. Dropping the future ends what was started.
@@ -93,7 +101,10 @@ impl Connector {
             let connection = self.connect_with_retry(report_status, credentials).await?;
             let change_count = connection.state.verified.change_count();
             let listing = self.list_tools(&connection).await;
-            connection.state.verified.record_listing(change_count, &listing);
+            connection
+                .state
+                .verified
+                .record_listing(change_count, &listing);
             Ok((connection, listing?))
         };
         self.within_start_timeout(work).await
@@ -103,8 +114,12 @@ impl Connector {
     ///
     /// # Errors
     /// As [`connect_and_list`](Self::connect_and_list).
-    pub(super) async fn connect(&self, credentials: &CallerCredentials) -> Result<Arc<Connection>, String> {
-        self.within_start_timeout(self.connect_with_retry(&|_| {}, Some(credentials))).await
+    pub(super) async fn connect(
+        &self,
+        credentials: &CallerCredentials,
+    ) -> Result<Arc<Connection>, String> {
+        self.within_start_timeout(self.connect_with_retry(&|_| {}, Some(credentials)))
+            .await
     }
 
     /// Lists the tools again, over this connection.
@@ -114,7 +129,10 @@ impl Connector {
     pub(super) async fn relist(&self, connection: &Connection) -> Result<ServerListing, String> {
         let change_count = connection.state.verified.change_count();
         let listing = self.within_start_timeout(self.list_tools(connection)).await;
-        connection.state.verified.record_listing(change_count, &listing);
+        connection
+            .state
+            .verified
+            .record_listing(change_count, &listing);
         listing
     }
 
@@ -124,19 +142,24 @@ impl Connector {
         self.clone()
     }
 
-    /// Compares the listing that a call found with the one that was offered. Signals a change if they differ.
+    /// Compares the listing that a call found with the one that was offered. Signals a change if
+    /// they differ.
     pub(super) fn compare_with_offered(&self, listing: &ServerListing) {
         // Each caller may see other tools.
-        if self.settings.per_caller().is_none() && self.offered_listing().as_ref() != Some(listing) {
+        if self.settings.per_caller().is_none() && self.offered_listing().as_ref() != Some(listing)
+        {
             self.changed.notify_one();
         }
     }
 
     fn offered_listing(&self) -> MutexGuard<'_, Option<ServerListing>> {
-        self.offered_listing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.offered_listing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The error for a call of a pinned tool that cannot be called. Another definition also triggers `changed`.
+    /// The error for a call of a pinned tool that cannot be called. Another definition also
+    /// triggers `changed`.
     pub(super) fn pin_failure(&self, error: PinError, changed: &Notify) -> ToolError {
         match error {
             PinError::Changed => {
@@ -145,16 +168,21 @@ impl Connector {
             }
             PinError::ListingFailed(reason) => {
                 let name = &self.name;
-                let message =
-                    format!("the MCP server {name} reported changed tools, but could not list them: {reason}");
+                let message = format!(
+                    "the MCP server {name} reported changed tools, but could not list them: {reason}"
+                );
                 ToolError::unavailable_before_start(message, None)
             }
         }
     }
 
-    async fn within_start_timeout<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    async fn within_start_timeout<T>(
+        &self,
+        work: impl Future<Output = Result<T, String>>,
+    ) -> Result<T, String> {
         let max_time = self.settings.start_timeout;
-        // Catch a panic here: the task that keeps a connection must survive every failure to make one.
+        // Catch a panic here: the task that keeps a connection must survive every failure to make
+        // one.
         let result = match timeout(max_time, Box::pin(AssertUnwindSafe(work).catch_unwind())).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => {
@@ -162,13 +190,23 @@ impl Connector {
             }
             Err(_) => Err(format!("it was not ready after {} (start_timeout)", humantime::format_duration(max_time))),
         };
-        result.map_err(|fault| self.process_env.redactor.redact_text(&sanitize::clean_text(&fault)).into_owned())
+        result.map_err(|fault| {
+            self.process_env
+                .redactor
+                .redact_text(&sanitize::clean_text(&fault))
+                .into_owned()
+        })
     }
 
     async fn list_tools(&self, connection: &Connection) -> Result<ServerListing, String> {
-        match listing::fetch_listing(&connection.peer, &self.settings, &self.process_env.redactor).await {
+        match listing::fetch_listing(&connection.peer, &self.settings, &self.process_env.redactor)
+            .await
+        {
             Err(_) if connection.state.closed.is_cancelled() => Err(connection.end_reason().await),
-            Err(ListToolsError { reason, is_disconnected }) => {
+            Err(ListToolsError {
+                reason,
+                is_disconnected,
+            }) => {
                 if is_disconnected {
                     connection.drain(&reason);
                 }
@@ -180,10 +218,10 @@ impl Connector {
 
     /// Makes a connection. Repeats a failed first handshake once, in two cases:
     ///
-    /// - Servers of older SDKs exit at a request before `initialize`. If an unknown server's process exits during the
-    ///   handshake, it is started again and gets `initialize` first.
-    /// - A server without sessions may answer the first request too late. Then it got both kinds of handshake, and may
-    ///   refuse the second. It is started again and gets its own kind only.
+    /// - Servers of older SDKs exit at a request before `initialize`. If an unknown server's
+    ///   process exits during the handshake, it is started again and gets `initialize` first.
+    /// - A server without sessions may answer the first request too late. Then it got both kinds of
+    ///   handshake, and may refuse the second. It is started again and gets its own kind only.
     async fn connect_with_retry(
         &self,
         report_status: &StatusFn,
@@ -198,7 +236,8 @@ impl Connector {
             let is_known = self.was_sessionless().is_some();
             if is_known && !self.skips_second_handshake.load(Ordering::Relaxed) {
                 result = self.connect_once(report_status, credentials).await;
-                self.skips_second_handshake.store(result.is_err(), Ordering::Relaxed);
+                self.skips_second_handshake
+                    .store(result.is_err(), Ordering::Relaxed);
             }
         }
         if result.is_ok() {
@@ -208,7 +247,9 @@ impl Connector {
     }
 
     fn was_sessionless(&self) -> MutexGuard<'_, Option<bool>> {
-        self.was_sessionless.lock().unwrap_or_else(PoisonError::into_inner)
+        self.was_sessionless
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn connect_once(
@@ -222,21 +263,33 @@ impl Connector {
                 let exited = CancellationToken::new();
                 let (redactor, name) = (self.process_env.redactor.clone(), self.name.clone());
                 let spawned = match self.orphan_reaper.upgrade() {
-                    Some(orphan_reaper) => {
-                        Child::spawn(self.server_command(argv)?, &orphan_reaper, name.clone(), redactor, &exited)
-                    }
+                    Some(orphan_reaper) => Child::spawn(
+                        self.server_command(argv)?,
+                        &orphan_reaper,
+                        name.clone(),
+                        redactor,
+                        &exited,
+                    ),
                     None => return Err(String::from("the service no longer uses it").into()),
                 };
-                let (child, pipes) = spawned.map_err(|error| self.describe_start_error(argv, &error))?;
+                let (child, pipes) =
+                    spawned.map_err(|error| self.describe_start_error(argv, &error))?;
                 let state = Arc::new(SharedConnectionState::default());
                 let pipes = Pipes::new(pipes, exited, name, state.clone());
                 self.perform_handshake(pipes, state, Some(child)).await
             }
-            Transport::Url { url, headers, auth, per_caller } => {
+            Transport::Url {
+                url,
+                headers,
+                auth,
+                per_caller,
+            } => {
                 report_status(format!("connecting to {}", host_and_port(url)));
                 let remote = self
                     .remote
-                    .get_or_try_init(async || Remote::new(self.name.clone(), url, auth.as_ref(), &self.process_env))
+                    .get_or_try_init(async || {
+                        Remote::new(self.name.clone(), url, auth.as_ref(), &self.process_env)
+                    })
                     .await?;
                 let (url, own_headers) = match per_caller {
                     Some(parts) => parts.render(url, credentials.or(parts.list_as.as_ref()))?,
@@ -244,7 +297,8 @@ impl Connector {
                 };
                 let own_headers = own_headers.iter().map(|(name, value)| (name, value));
                 let state = Arc::default();
-                let transport = remote.open_transport(url, headers.iter().chain(own_headers), &state)?;
+                let transport =
+                    remote.open_transport(url, headers.iter().chain(own_headers), &state)?;
                 self.perform_handshake(transport, state, None).await
             }
         }
@@ -260,35 +314,58 @@ impl Connector {
         T: rmcp::transport::Transport<rmcp::RoleClient> + 'static,
     {
         let was_sessionless = *self.was_sessionless();
-        let (modern, initialize) = (ProtocolVersion::LATEST, ProtocolVersion::LATEST_WITH_INITIALIZE);
+        let (modern, initialize) = (
+            ProtocolVersion::LATEST,
+            ProtocolVersion::LATEST_WITH_INITIALIZE,
+        );
         let lifecycle = match was_sessionless {
             // A server that ignores unknown requests costs ten seconds here, once.
             Some(false) => ClientLifecycleMode::Initialize,
-            Some(true) => ClientLifecycleMode::Discover { preferred_versions: vec![modern] },
-            None => ClientLifecycleMode::Auto { preferred_versions: vec![modern], legacy_version: Some(initialize) },
+            Some(true) => ClientLifecycleMode::Discover {
+                preferred_versions: vec![modern],
+            },
+            None => ClientLifecycleMode::Auto {
+                preferred_versions: vec![modern],
+                legacy_version: Some(initialize),
+            },
         };
-        let service = Client.serve_with_lifecycle(TransportAdapter::new(transport, &state), lifecycle).await;
+        let service = Client
+            .serve_with_lifecycle(TransportAdapter::new(transport, &state), lifecycle)
+            .await;
         let is_sessionless = match &service {
-            Ok(service) => service.peer_info().map(|info| !info.protocol_version.has_initialize()),
-            // After a failure forget the kind, because the server may have been replaced. Exception: an unknown server
-            // that answered `server/discover` too late. Its next handshake is of that kind.
-            Err(_) => {
-                state.is_sessionless.load(Ordering::Relaxed).then_some(true).filter(|_| was_sessionless.is_none())
-            }
+            Ok(service) => service
+                .peer_info()
+                .map(|info| !info.protocol_version.has_initialize()),
+            // After a failure forget the kind, because the server may have been replaced.
+            // Exception: an unknown server that answered `server/discover` too late. Its next
+            // handshake is of that kind.
+            Err(_) => state
+                .is_sessionless
+                .load(Ordering::Relaxed)
+                .then_some(true)
+                .filter(|_| was_sessionless.is_none()),
         };
         *self.was_sessionless() = is_sessionless;
         match service {
             Ok(service) => {
                 fault::check_protocol_version(
-                    service.peer_info().map(|info| info.protocol_version.clone()),
+                    service
+                        .peer_info()
+                        .map(|info| info.protocol_version.clone()),
                     &self.process_env.redactor,
                 )?;
                 let is_shared = self.settings.mode == Mode::Persistent;
-                Ok(Arc::new(Connection::new(self.name.clone(), service, state, child, is_shared)))
+                Ok(Arc::new(Connection::new(
+                    self.name.clone(),
+                    service,
+                    state,
+                    child,
+                    is_shared,
+                )))
             }
             Err(error) => {
-                // If the server sent something wrong, that is the reason: its process may have ended only because we
-                // disconnected.
+                // If the server sent something wrong, that is the reason: its process may have
+                // ended only because we disconnected.
                 let ended = match &child {
                     _ if state.fault.get().is_some() => None,
                     Some(child) if fault::is_connection_loss(&error) => child.exit_reason().await,
@@ -297,7 +374,9 @@ impl Connector {
                 let has_exited = ended.is_some();
                 let ended = ended.or_else(|| state.fault.get().map(ToString::to_string));
                 Err(ConnectError {
-                    reason: ended.unwrap_or_else(|| fault::describe_handshake_error(error, &self.process_env.redactor)),
+                    reason: ended.unwrap_or_else(|| {
+                        fault::describe_handshake_error(error, &self.process_env.redactor)
+                    }),
                     has_exited,
                 })
             }
@@ -305,19 +384,34 @@ impl Connector {
     }
 
     fn server_command(&self, argv: &[String]) -> Result<Command, String> {
-        let Transport::Command { environment, workdir, .. } = &self.settings.transport else {
+        let Transport::Command {
+            environment,
+            workdir,
+            ..
+        } = &self.settings.transport
+        else {
             return Err("it has no command".into());
         };
         let (program, arguments) = argv.split_first().ok_or("its command is empty")?;
         let mut command = Command::new(self.find_program(program)?);
-        command.args(arguments).current_dir(workdir).env_clear().envs(&self.process_env.variables).envs(environment);
+        command
+            .args(arguments)
+            .current_dir(workdir)
+            .env_clear()
+            .envs(&self.process_env.variables)
+            .envs(environment);
         Ok(command)
     }
 
-    /// Path of the program. A bare name is searched in the declared `PATH`, else in the service's. A relative path
-    /// starts at the working folder.
+    /// Path of the program. A bare name is searched in the declared `PATH`, else in the service's.
+    /// A relative path starts at the working folder.
     fn find_program(&self, program: &str) -> Result<PathBuf, String> {
-        let Transport::Command { environment, workdir, .. } = &self.settings.transport else {
+        let Transport::Command {
+            environment,
+            workdir,
+            ..
+        } = &self.settings.transport
+        else {
             return Err("it has no command".into());
         };
         if program.contains('/') {
@@ -329,7 +423,12 @@ impl Connector {
             };
         }
         let path = environment.get("PATH").map(std::ffi::OsString::from);
-        let path = path.or_else(|| self.process_env.variables.get(std::ffi::OsStr::new("PATH")).cloned());
+        let path = path.or_else(|| {
+            self.process_env
+                .variables
+                .get(std::ffi::OsStr::new("PATH"))
+                .cloned()
+        });
         let found = which(&path.unwrap_or_default(), Path::new(program));
         found.ok_or_else(|| format!("there is no program `{program}` in the PATH"))
     }
@@ -339,7 +438,10 @@ impl Connector {
             Transport::Command { workdir, .. } if !workdir.is_dir() => {
                 format!("its working folder {} does not exist", workdir.display())
             }
-            _ => format!("{} cannot be started: {error}", argv.first().map_or("", String::as_str)),
+            _ => format!(
+                "{} cannot be started: {error}",
+                argv.first().map_or("", String::as_str)
+            ),
         }
     }
 }
@@ -369,7 +471,19 @@ mod tests {
         };
         let process_env = ProcessEnv::new(Arc::new(Redactor::default()), &Environment::default());
         let connector = Connector::new(settings, process_env, &Arc::new(OrphanReaper::new()));
-        let work = async { connector.name.parse::<u8>().map(drop).map_err(|_| -> String { panic!("at it") }) };
-        assert!(connector.within_start_timeout(work).await.unwrap_err().contains("an internal error of this service"));
+        let work = async {
+            connector
+                .name
+                .parse::<u8>()
+                .map(drop)
+                .map_err(|_| -> String { panic!("at it") })
+        };
+        assert!(
+            connector
+                .within_start_timeout(work)
+                .await
+                .unwrap_err()
+                .contains("an internal error of this service")
+        );
     }
 }

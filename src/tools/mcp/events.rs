@@ -49,30 +49,43 @@ impl EventSize {
 }
 
 /// The events of a response. An event that is too long becomes an error response that says so.
-pub(super) fn read_events(response: Response, request: SentRequest) -> BoxStream<'static, Result<Sse, SseError>> {
-    let chunks = stream::try_unfold((response, EventSize::default()), |(mut response, mut size)| async move {
-        let Some(chunk) = response.chunk().await.map_err(StreamError::Interrupted)? else { return Ok(None) };
-        if size.grows_beyond(MAX_MESSAGE_BYTES, &chunk) {
-            return Err(StreamError::TooLong);
-        }
-        Ok(Some((chunk, (response, size))))
-    });
+pub(super) fn read_events(
+    response: Response,
+    request: SentRequest,
+) -> BoxStream<'static, Result<Sse, SseError>> {
+    let chunks = stream::try_unfold(
+        (response, EventSize::default()),
+        |(mut response, mut size)| async move {
+            let Some(chunk) = response.chunk().await.map_err(StreamError::Interrupted)? else {
+                return Ok(None);
+            };
+            if size.grows_beyond(MAX_MESSAGE_BYTES, &chunk) {
+                return Err(StreamError::TooLong);
+            }
+            Ok(Some((chunk, (response, size))))
+        },
+    );
     let events = SseStream::from_bytes_stream(chunks.into_stream());
     let events = events.map(move |event| match (event, &request.id) {
         (Ok(mut event), id) => {
             if request.is_list {
                 event.data = event.data.map(remove_result_type);
             }
-            // The SDK skips an event that it cannot read, and would wait forever. So replace a broken response by an
-            // error.
-            let is_broken =
-                |data: &String| id.is_some() && id_of_broken_response(data.as_bytes()).as_ref() == id.as_ref();
+            // The SDK skips an event that it cannot read, and would wait forever. So replace a
+            // broken response by an error.
+            let is_broken = |data: &String| {
+                id.is_some() && id_of_broken_response(data.as_bytes()).as_ref() == id.as_ref()
+            };
             if event.data.as_ref().is_some_and(is_broken) {
-                event.data = id.as_ref().map(|id| replacement_event(InvalidMessage::Unreadable, id));
+                event.data = id
+                    .as_ref()
+                    .map(|id| replacement_event(InvalidMessage::Unreadable, id));
             }
             Ok(event)
         }
-        (Err(SseError::Body(error)), Some(id)) if matches!(error.downcast_ref(), Some(StreamError::TooLong)) => {
+        (Err(SseError::Body(error)), Some(id))
+            if matches!(error.downcast_ref(), Some(StreamError::TooLong)) =>
+        {
             Ok(Sse::default().data(replacement_event(InvalidMessage::TooLong, id)))
         }
         (Err(error), _) => Err(error),
@@ -81,21 +94,31 @@ pub(super) fn read_events(response: Response, request: SentRequest) -> BoxStream
 }
 
 fn replacement_event(reason: InvalidMessage, id: &RequestId) -> String {
-    let response: ServerJsonRpcMessage = JsonRpcMessage::error(ErrorData::from(reason), Some(id.clone()));
+    let response: ServerJsonRpcMessage =
+        JsonRpcMessage::error(ErrorData::from(reason), Some(id.clone()));
     serde_json::to_string(&response).unwrap_or_default()
 }
 
-/// Rewrites a list of tools so that the SDK reads it. The SDK would take a list with one broken tool for a bare
-/// `complete` result, and lose the tools.
+/// Rewrites a list of tools so that the SDK reads it. The SDK would take a list with one broken
+/// tool for a bare `complete` result, and lose the tools.
 fn remove_result_type(data: String) -> String {
     let Ok(mut message) = serde_json::from_str::<Value>(&data) else {
-        let Some((id, mut result)) = partial_list::read_tool_list(data.as_bytes()) else { return data };
+        let Some((id, mut result)) = partial_list::read_tool_list(data.as_bytes()) else {
+            return data;
+        };
         mark_task_tools(&mut result);
         return json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
     };
-    let Some(result) = message.get_mut("result").filter(|result| result.is_object()) else { return data };
+    let Some(result) = message
+        .get_mut("result")
+        .filter(|result| result.is_object())
+    else {
+        return data;
+    };
     let has_marks = mark_task_tools(result);
-    let kind = result.as_object_mut().and_then(|result| result.shift_remove("resultType"));
+    let kind = result
+        .as_object_mut()
+        .and_then(|result| result.shift_remove("resultType"));
     match kind {
         Some(kind) if kind == "complete" => message.to_string(),
         None if has_marks => message.to_string(),

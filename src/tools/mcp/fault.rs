@@ -1,4 +1,5 @@
-//! Turns failures between this service and a server into failures of a call, or into sentences for people.
+//! Turns failures between this service and a server into failures of a call, or into sentences for
+//! people.
 
 use std::error::Error;
 
@@ -39,7 +40,10 @@ pub(super) struct ListToolsError {
 
 impl From<String> for ListToolsError {
     fn from(reason: String) -> Self {
-        Self { reason, is_disconnected: false }
+        Self {
+            reason,
+            is_disconnected: false,
+        }
     }
 }
 
@@ -60,7 +64,9 @@ impl From<InvalidMessage> for ErrorData {
     fn from(invalid: InvalidMessage) -> Self {
         let (mark, message) = match invalid {
             InvalidMessage::TooLong => (TOO_LONG_MARK, ""),
-            InvalidMessage::Unreadable => (UNREADABLE_MARK, "its response is not a JSON-RPC message"),
+            InvalidMessage::Unreadable => {
+                (UNREADABLE_MARK, "its response is not a JSON-RPC message")
+            }
         };
         Self::new(ErrorCode::PARSE_ERROR, message, Some(Value::from(mark)))
     }
@@ -69,9 +75,13 @@ impl From<InvalidMessage> for ErrorData {
 /// Why a call of the server `name` failed.
 pub(super) fn call_failure(name: &str, error: ServiceError, context: &ToolContext) -> CallFailure {
     match error {
-        ServiceError::McpError(error) => CallFailure::Reported(error_response_failure(name, error, context)),
+        ServiceError::McpError(error) => {
+            CallFailure::Reported(error_response_failure(name, error, context))
+        }
         ServiceError::TransportSend(DynamicTransportError { error, .. }) => send_failure(&*error),
-        ServiceError::TransportClosed | ServiceError::Cancelled { .. } => CallFailure::ConnectionLost,
+        ServiceError::TransportClosed | ServiceError::Cancelled { .. } => {
+            CallFailure::ConnectionLost
+        }
         other => CallFailure::Reported(bad_output(name, &other.to_string())),
     }
 }
@@ -81,19 +91,28 @@ fn send_failure(error: &(dyn Error + 'static)) -> CallFailure {
     match error.downcast_ref() {
         Some(StreamableHttpError::Client(HttpFault(error))) => match error {
             // The server was not reached.
-            ToolError::Upstream { message, unavailable: true, not_delivered: true, .. } => {
-                CallFailure::NotDelivered(message.clone())
-            }
+            ToolError::Upstream {
+                message,
+                unavailable: true,
+                not_delivered: true,
+                ..
+            } => CallFailure::NotDelivered(message.clone()),
             error => CallFailure::Reported(error.clone()),
         },
-        Some(StreamableHttpError::SessionExpired) => CallFailure::NotDelivered("its session has ended".into()),
+        Some(StreamableHttpError::SessionExpired) => {
+            CallFailure::NotDelivered("its session has ended".into())
+        }
         _ => CallFailure::ConnectionLost,
     }
 }
 
 /// The failure for a JSON-RPC error response.
 fn error_response_failure(name: &str, error: ErrorData, context: &ToolContext) -> ToolError {
-    let ErrorData { code: ErrorCode(code), message, data } = error;
+    let ErrorData {
+        code: ErrorCode(code),
+        message,
+        data,
+    } = error;
     if data.as_ref().is_some_and(|data| data == TOO_LONG_MARK) {
         return response_too_long(name);
     }
@@ -103,9 +122,13 @@ fn error_response_failure(name: &str, error: ErrorData, context: &ToolContext) -
     let message = context.redact_and_shorten(&message, MAX_QUOTED_BYTES);
     // The server had the call by then, so no error code proves that nothing ran.
     match code {
-        // The specification's code for invalid arguments, and for an unknown tool. The model should read the message.
-        -32602 => ToolError::ErrorResult(format!("The MCP server {name} refuses the call: {message}")),
-        // Internal errors, and errors that implementations define. They are treated like HTTP status 500.
+        // The specification's code for invalid arguments, and for an unknown tool. The model should
+        // read the message.
+        -32602 => {
+            ToolError::ErrorResult(format!("The MCP server {name} refuses the call: {message}"))
+        }
+        // Internal errors, and errors that implementations define. They are treated like HTTP
+        // status 500.
         -32603 | -32019..=-32000 => {
             let message = format!("the MCP server {name} answered with error {code}: {message}");
             ToolError::Upstream {
@@ -117,35 +140,62 @@ fn error_response_failure(name: &str, error: ErrorData, context: &ToolContext) -
                 cause: None,
             }
         }
-        _ => ToolError::upstream_permanent(format!("the MCP server {name} answered with error {code}: {message}")),
+        _ => ToolError::upstream_permanent(format!(
+            "the MCP server {name} answered with error {code}: {message}"
+        )),
     }
 }
 
 /// The failure for a response that is longer than what is read.
 pub(super) fn response_too_long(name: &str) -> ToolError {
     let max_bytes = bytesize::ByteSize(MAX_MESSAGE_BYTES as u64);
-    ToolError::BadOutput(format!("the MCP server {name} answered more than {max_bytes}: ask for less"))
+    ToolError::BadOutput(format!(
+        "the MCP server {name} answered more than {max_bytes}: ask for less"
+    ))
 }
 
 /// The failure for a response that is not the result of a call.
 pub(super) fn bad_output(name: &str, what: &str) -> ToolError {
-    ToolError::BadOutput(format!("the MCP server {name} did not return a tool result: {what}"))
+    ToolError::BadOutput(format!(
+        "the MCP server {name} did not return a tool result: {what}"
+    ))
 }
 
 /// Why the handshake failed, as a part of a sentence with the server as subject.
-pub(super) fn describe_handshake_error(error: ClientInitializeError, redactor: &Redactor) -> String {
+pub(super) fn describe_handshake_error(
+    error: ClientInitializeError,
+    redactor: &Redactor,
+) -> String {
     let quote = |text: &str| redactor.redact_and_shorten(text, MAX_QUOTED_BYTES);
     match error {
-        ClientInitializeError::ConnectionClosed(_) => "it closed the connection during the handshake".into(),
+        ClientInitializeError::ConnectionClosed(_) => {
+            "it closed the connection during the handshake".into()
+        }
         ClientInitializeError::JsonRpcError(error) => {
-            format!("it refused the handshake with error {}: {}", error.code.0, quote(&error.message))
+            format!(
+                "it refused the handshake with error {}: {}",
+                error.code.0,
+                quote(&error.message)
+            )
         }
-        ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
-            let versions: Vec<&str> = server_supported.iter().map(ProtocolVersion::as_str).collect();
-            format!("it supports only other versions of MCP: {}", quote(&versions.join(", ")))
+        ClientInitializeError::NoCompatibleProtocolVersion {
+            server_supported, ..
+        } => {
+            let versions: Vec<&str> = server_supported
+                .iter()
+                .map(ProtocolVersion::as_str)
+                .collect();
+            format!(
+                "it supports only other versions of MCP: {}",
+                quote(&versions.join(", "))
+            )
         }
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => describe_handshake_error(*fallback, redactor),
-        ClientInitializeError::TransportError { error, .. } => describe_send_error(&*error.error, redactor),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
+            describe_handshake_error(*fallback, redactor)
+        }
+        ClientInitializeError::TransportError { error, .. } => {
+            describe_send_error(&*error.error, redactor)
+        }
         other => format!("the handshake failed: {}", quote(&other.to_string())),
     }
 }
@@ -153,8 +203,11 @@ pub(super) fn describe_handshake_error(error: ClientInitializeError, redactor: &
 /// Whether the connection was lost during the handshake.
 pub(super) fn is_connection_loss(error: &ClientInitializeError) -> bool {
     match error {
-        ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. } => true,
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => is_connection_loss(fallback),
+        ClientInitializeError::ConnectionClosed(_)
+        | ClientInitializeError::TransportError { .. } => true,
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
+            is_connection_loss(fallback)
+        }
         _ => false,
     }
 }
@@ -163,11 +216,16 @@ pub(super) fn is_connection_loss(error: &ClientInitializeError) -> bool {
 ///
 /// # Errors
 /// A part of a sentence with the server as subject.
-pub(super) fn check_protocol_version(chosen: Option<ProtocolVersion>, redactor: &Redactor) -> Result<(), String> {
+pub(super) fn check_protocol_version(
+    chosen: Option<ProtocolVersion>,
+    redactor: &Redactor,
+) -> Result<(), String> {
     match chosen.filter(|chosen| !ProtocolVersion::KNOWN_VERSIONS.contains(chosen)) {
         Some(unknown) => {
             let version = redactor.redact_and_shorten(unknown.as_str(), MAX_QUOTED_BYTES);
-            Err(format!("it selected a version of MCP that this service does not support: {version}"))
+            Err(format!(
+                "it selected a version of MCP that this service does not support: {version}"
+            ))
         }
         None => Ok(()),
     }
@@ -177,17 +235,33 @@ pub(super) fn check_protocol_version(chosen: Option<ProtocolVersion>, redactor: 
 pub(super) fn list_tools_error(error: ServiceError, redactor: &Redactor) -> ListToolsError {
     let quote = |text: &str| redactor.redact_and_shorten(text, MAX_QUOTED_BYTES);
     let reason = match error {
-        ServiceError::McpError(ErrorData { data: Some(data), .. }) if data == TOO_LONG_MARK => {
-            format!("its list of tools is longer than {}", bytesize::ByteSize(MAX_MESSAGE_BYTES as u64))
+        ServiceError::McpError(ErrorData {
+            data: Some(data), ..
+        }) if data == TOO_LONG_MARK => {
+            format!(
+                "its list of tools is longer than {}",
+                bytesize::ByteSize(MAX_MESSAGE_BYTES as u64)
+            )
         }
         ServiceError::McpError(error) => {
-            format!("it did not list its tools but answered with error {}: {}", error.code.0, quote(&error.message))
+            format!(
+                "it did not list its tools but answered with error {}: {}",
+                error.code.0,
+                quote(&error.message)
+            )
         }
-        ServiceError::TransportClosed => "it closed the connection instead of listing its tools".into(),
+        ServiceError::TransportClosed => {
+            "it closed the connection instead of listing its tools".into()
+        }
         ServiceError::TransportSend(DynamicTransportError { error, .. }) => {
             return match send_failure(&*error) {
-                CallFailure::NotDelivered(reason) => ListToolsError { reason, is_disconnected: true },
-                CallFailure::Reported(_) | CallFailure::ConnectionLost => describe_send_error(&*error, redactor).into(),
+                CallFailure::NotDelivered(reason) => ListToolsError {
+                    reason,
+                    is_disconnected: true,
+                },
+                CallFailure::Reported(_) | CallFailure::ConnectionLost => {
+                    describe_send_error(&*error, redactor).into()
+                }
             };
         }
         other => format!("it did not list its tools: {}", quote(&other.to_string())),
@@ -198,6 +272,9 @@ pub(super) fn list_tools_error(error: ServiceError, redactor: &Redactor) -> List
 fn describe_send_error(error: &(dyn Error + 'static), redactor: &Redactor) -> String {
     match error.downcast_ref() {
         Some(StreamableHttpError::Client(HttpFault(error))) => error.to_string(),
-        _ => format!("it could not be reached: {}", redactor.redact_and_shorten(&error.to_string(), MAX_QUOTED_BYTES)),
+        _ => format!(
+            "it could not be reached: {}",
+            redactor.redact_and_shorten(&error.to_string(), MAX_QUOTED_BYTES)
+        ),
     }
 }

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use rmcp::RoleClient;
-use rmcp::model::{ClientRequest, CustomResult, ListToolsRequest, PaginatedRequestParams, ServerResult, Tool};
+use rmcp::model::{
+    ClientRequest, CustomResult, ListToolsRequest, PaginatedRequestParams, ServerResult, Tool,
+};
 use rmcp::service::Peer;
 use serde_json::Value;
 
@@ -73,8 +75,11 @@ pub(super) async fn fetch_listing(
     for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
-        let page =
-            read_page(peer.send_request(request).await.map_err(|error| fault::list_tools_error(error, redactor))?)?;
+        let page = read_page(
+            peer.send_request(request)
+                .await
+                .map_err(|error| fault::list_tools_error(error, redactor))?,
+        )?;
         for tool in page.tools {
             size += match &tool {
                 Ok(tool) => serde_json::to_vec(tool).map_or(0, |json| json.len()),
@@ -90,7 +95,9 @@ pub(super) async fn fetch_listing(
             let max_bytes = bytesize::ByteSize(MAX_LISTING_BYTES as u64);
             return Err(format!("the definitions of its tools are larger than {max_bytes}").into());
         }
-        let Some(next) = page.next_cursor else { return Ok(select_tools(tools, settings, redactor)) };
+        let Some(next) = page.next_cursor else {
+            return Ok(select_tools(tools, settings, redactor));
+        };
         if !seen.insert(next.clone()) {
             let reason = "its list of tools has no end: a page refers to an earlier page";
             return Err(reason.to_owned().into());
@@ -100,8 +107,8 @@ pub(super) async fn fetch_listing(
     Err(format!("its list of tools has more than {MAX_PAGES} pages").into())
 }
 
-/// Reads one page. If the page cannot be read as a whole, it is read tool by tool: one broken tool must not hide the
-/// others.
+/// Reads one page. If the page cannot be read as a whole, it is read tool by tool: one broken tool
+/// must not hide the others.
 fn read_page(response: ServerResult) -> Result<Page, String> {
     match response {
         ServerResult::ListToolsResult(list) => Ok(Page {
@@ -117,13 +124,20 @@ fn read_page(response: ServerResult) -> Result<Page, String> {
                 _ => None,
             };
             let tools = tools.into_iter().map(|tool| {
-                let name = tool.get("name").and_then(Value::as_str).unwrap_or("?").to_owned();
+                let name = tool
+                    .get("name")
+                    .and_then(Value::as_str)
+                    .unwrap_or("?")
+                    .to_owned();
                 match partial_list::unreadable_reason(&tool) {
                     Some(reason) => Err((name, reason.to_owned())),
                     None => serde_json::from_value(tool).map_err(|error| (name, error.to_string())),
                 }
             });
-            Ok(Page { tools: tools.collect(), next_cursor: next })
+            Ok(Page {
+                tools: tools.collect(),
+                next_cursor: next,
+            })
         }
         _ => Err("its response is not a list of tools".into()),
     }
@@ -135,16 +149,28 @@ fn select_tools(
     settings: &ServerSettings,
     redactor: &Redactor,
 ) -> ServerListing {
-    let short =
-        |text: &str| -> String { redactor.excerpt(text, CutEnds::NONE).chars().take(MAX_WARNING_CHARS).collect() };
+    let short = |text: &str| -> String {
+        redactor
+            .excerpt(text, CutEnds::NONE)
+            .chars()
+            .take(MAX_WARNING_CHARS)
+            .collect()
+    };
     let filter = ToolFilter::from_settings(settings);
     let (mut chosen, mut skipped_names, mut names) = (Vec::new(), Vec::new(), HashSet::new());
-    let all_names =
-        || tools.iter().map(|tool| tool.as_ref().map_or_else(|(name, _)| name.as_str(), |tool| &*tool.name));
+    let all_names = || {
+        tools.iter().map(|tool| {
+            tool.as_ref()
+                .map_or_else(|(name, _)| name.as_str(), |tool| &*tool.name)
+        })
+    };
     let unmatched = filter.unmatched_entries(&all_names().collect::<Vec<_>>());
-    let unmatched = unmatched
-        .into_iter()
-        .map(|(key, text)| format!("`{key}`: no tool of the server has the name `{}`", short(text)));
+    let unmatched = unmatched.into_iter().map(|(key, text)| {
+        format!(
+            "`{key}`: no tool of the server has the name `{}`",
+            short(text)
+        )
+    });
     let mut warnings: Vec<String> = unmatched.collect();
     for tool in tools {
         let (name, checked) = match tool {
@@ -165,22 +191,30 @@ fn select_tools(
         });
         match checked {
             Ok((mut tool, fingerprint, type_warning)) => {
-                warnings.extend(type_warning.map(|warning| format!("the tool `{}`: {warning}", short(&name))));
-                let text_warnings = sanitize_texts(&mut tool);
                 warnings.extend(
-                    text_warnings
-                        .into_iter()
-                        .map(|warning| format!("the definition of the tool `{}`: {warning}", short(&name))),
+                    type_warning.map(|warning| format!("the tool `{}`: {warning}", short(&name))),
                 );
+                let text_warnings = sanitize_texts(&mut tool);
+                warnings.extend(text_warnings.into_iter().map(|warning| {
+                    format!("the definition of the tool `{}`: {warning}", short(&name))
+                }));
                 chosen.push(FingerprintedTool { tool, fingerprint });
             }
             Err(reason) => {
-                warnings.push(format!("the tool `{}` is left out: {}", short(&name), short(&reason)));
+                warnings.push(format!(
+                    "the tool `{}` is left out: {}",
+                    short(&name),
+                    short(&reason)
+                ));
                 skipped_names.push(name);
             }
         }
     }
-    ServerListing { tools: chosen, warnings, skipped_names }
+    ServerListing {
+        tools: chosen,
+        warnings,
+        skipped_names,
+    }
 }
 
 /// The fingerprint of a definition as the server sent it, before anything is removed.
@@ -189,48 +223,76 @@ pub(super) fn fingerprint_definition(tool: &Tool) -> DefinitionFingerprint {
     let parts = [
         ("title", json(serde_json::to_value(&tool.title))),
         ("description", json(serde_json::to_value(&tool.description))),
-        ("inputSchema", json(serde_json::to_value(&*tool.input_schema))),
-        ("outputSchema", json(serde_json::to_value(tool.output_schema.as_deref()))),
+        (
+            "inputSchema",
+            json(serde_json::to_value(&*tool.input_schema)),
+        ),
+        (
+            "outputSchema",
+            json(serde_json::to_value(tool.output_schema.as_deref())),
+        ),
         ("annotations", json(serde_json::to_value(&tool.annotations))),
     ];
     DefinitionFingerprint::new(&tool.name, parts)
 }
 
-/// Reads an input schema without a type as that of an object, and returns a warning. The specification requires
-/// `type: object`, but arguments are an object in any case, so the meaning is clear.
+/// Reads an input schema without a type as that of an object, and returns a warning. The
+/// specification requires `type: object`, but arguments are an object in any case, so the meaning
+/// is clear.
 fn add_missing_type(tool: &mut Tool) -> Option<&'static str> {
     if tool.input_schema.contains_key("type") {
         return None;
     }
     Arc::make_mut(&mut tool.input_schema).shift_insert(0, "type".into(), "object".into());
-    Some("its inputSchema has no type and is read as `type: object`; the server should write the type")
+    Some(
+        "its inputSchema has no type and is read as `type: object`; the server should write the type",
+    )
 }
 
 /// Checks that the tool can be called and that its schemas can be compiled.
 fn check_usable(tool: Tool) -> Result<Tool, String> {
-    if tool.meta.as_ref().is_some_and(|meta| meta.0.contains_key(TASK_ONLY_KEY)) {
-        return Err("it runs only as a task (`taskSupport: required`), which is not supported here".into());
+    if tool
+        .meta
+        .as_ref()
+        .is_some_and(|meta| meta.0.contains_key(TASK_ONLY_KEY))
+    {
+        return Err(
+            "it runs only as a task (`taskSupport: required`), which is not supported here".into(),
+        );
     }
     if tool.name.trim().is_empty() {
         return Err("it has no name".into());
     }
     let schema = |schema: &Arc<JsonObject>| Arc::new(Value::Object(JsonObject::clone(schema)));
-    let fault = |which: &str, fault: crate::schema::SchemaFault| format!("{which}{}: {}", fault.pointer, fault.message);
-    Schema::compile_input(schema(&tool.input_schema)).map_err(|error| fault("inputSchema", error))?;
+    let fault = |which: &str, fault: crate::schema::SchemaFault| {
+        format!("{which}{}: {}", fault.pointer, fault.message)
+    };
+    Schema::compile_input(schema(&tool.input_schema))
+        .map_err(|error| fault("inputSchema", error))?;
     if let Some(output) = &tool.output_schema {
-        // Accept an output schema that is only too large. The manifest side drops it later, and the tool works without
-        // it.
+        // Accept an output schema that is only too large. The manifest side drops it later, and the
+        // tool works without it.
         let checked = Schema::compile(schema(output)).map(drop);
-        checked.or_else(|error| if error.is_too_large { Ok(()) } else { Err(fault("outputSchema", error)) })?;
+        checked.or_else(|error| {
+            if error.is_too_large {
+                Ok(())
+            } else {
+                Err(fault("outputSchema", error))
+            }
+        })?;
     }
     Ok(tool)
 }
 
-/// Removes invisible characters from the texts that people and models read. Returns what may still hide something.
+/// Removes invisible characters from the texts that people and models read. Returns what may still
+/// hide something.
 fn sanitize_texts(tool: &mut Tool) -> Vec<&'static str> {
-    let mut schemas =
-        [Some(&mut tool.input_schema), tool.output_schema.as_mut()].map(|schema| schema.map(Arc::make_mut));
-    let title = tool.annotations.as_mut().and_then(|annotations| annotations.title.as_mut());
+    let mut schemas = [Some(&mut tool.input_schema), tool.output_schema.as_mut()]
+        .map(|schema| schema.map(Arc::make_mut));
+    let title = tool
+        .annotations
+        .as_mut()
+        .and_then(|annotations| annotations.title.as_mut());
     let mut words: Vec<&mut String> = tool.title.as_mut().into_iter().chain(title).collect();
     words.extend(tool.description.as_mut().map(Cow::to_mut));
     for schema in schemas.iter_mut().flatten() {
@@ -250,20 +312,26 @@ fn collect_texts<'s>(schema: &'s mut JsonObject, words: &mut Vec<&'s mut String>
             Value::Array(items) => items.as_mut_slice(),
             part => std::slice::from_mut(part),
         };
-        parts.iter_mut().filter_map(Value::as_object_mut).for_each(|part| collect_texts(part, words));
+        parts
+            .iter_mut()
+            .filter_map(Value::as_object_mut)
+            .for_each(|part| collect_texts(part, words));
     }
 }
 
-/// Leaves out tools whose names contain a secret. A name appears in lists, metrics and records, and a redacted name
-/// would be another name.
+/// Leaves out tools whose names contain a secret. A name appears in lists, metrics and records, and
+/// a redacted name would be another name.
 pub(super) fn reject_secret_names(
     tools: Vec<FingerprintedTool>,
     redactor: &Redactor,
     warnings: &mut Vec<String>,
     skipped_names: &mut Vec<String>,
 ) -> Vec<FingerprintedTool> {
-    let is_plain = |listed: &FingerprintedTool| matches!(redactor.redact_text(&listed.tool.name), Cow::Borrowed(_));
-    let (plain, secret): (Vec<FingerprintedTool>, Vec<FingerprintedTool>) = tools.into_iter().partition(is_plain);
+    let is_plain = |listed: &FingerprintedTool| {
+        matches!(redactor.redact_text(&listed.tool.name), Cow::Borrowed(_))
+    };
+    let (plain, secret): (Vec<FingerprintedTool>, Vec<FingerprintedTool>) =
+        tools.into_iter().partition(is_plain);
     for listed in secret {
         let reason = "a tool is left out: its name contains a secret; rename it at the server, or add it to `exclude` to avoid this \
                    warning";
@@ -281,22 +349,39 @@ pub(super) fn to_discovered(
     redactor: &Redactor,
 ) -> DiscoveredTool {
     let runner = |fingerprint| -> Arc<dyn Runner> {
-        Arc::new(ToolRunner::new(&tool.name, fingerprint, path.clone(), orphan_reaper.clone()))
+        Arc::new(ToolRunner::new(
+            &tool.name,
+            fingerprint,
+            path.clone(),
+            orphan_reaper.clone(),
+        ))
     };
-    let annotations = tool.annotations.as_ref().and_then(|annotations| serde_json::to_value(annotations).ok());
+    let annotations = tool
+        .annotations
+        .as_ref()
+        .and_then(|annotations| serde_json::to_value(annotations).ok());
     let mut annotations = match annotations {
         Some(Value::Object(annotations)) => annotations,
         _ => JsonObject::new(),
     };
     if let Some(title) = &tool.title {
-        annotations.entry("title").or_insert_with(|| title.clone().into());
+        annotations
+            .entry("title")
+            .or_insert_with(|| title.clone().into());
     }
-    let description = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
+    let description = tool
+        .description
+        .as_deref()
+        .or(tool.title.as_deref())
+        .unwrap_or_default();
     let mut discovered = DiscoveredTool {
         name: tool.name.to_string(),
         description: description.to_owned(),
         input_schema: Value::Object(JsonObject::clone(&tool.input_schema)),
-        output_schema: tool.output_schema.as_ref().map(|schema| Value::Object(JsonObject::clone(schema))),
+        output_schema: tool
+            .output_schema
+            .as_ref()
+            .map(|schema| Value::Object(JsonObject::clone(schema))),
         effect: None,
         tags: Vec::new(),
         annotations,

@@ -1,7 +1,8 @@
 //! Reads messages of a server: leniently, and only up to a bound.
 
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, CustomResult, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
+    ClientJsonRpcMessage, ClientRequest, CustomResult, JsonRpcMessage, RequestId,
+    ServerJsonRpcMessage, ServerResult,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,8 +16,9 @@ pub(super) const MAX_MESSAGE_BYTES: usize = 4 << 20;
 /// Key in `_meta` of a tool that runs only as a task.
 pub(super) const TASK_ONLY_KEY: &str = "toolcrib/asTask";
 
-/// Parses a message; `None` if it is not one. The SDK tests the result types of all methods in turn. If no type fits,
-/// it would keep only the fact that there was a result. Then the result is kept here as JSON.
+/// Parses a message; `None` if it is not one. The SDK tests the result types of all methods in
+/// turn. If no type fits, it would keep only the fact that there was a result. Then the result is
+/// kept here as JSON.
 pub(super) fn parse_message(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     #[derive(Deserialize)]
     struct ResultMember {
@@ -25,7 +27,10 @@ pub(super) fn parse_message(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     let Ok(mut message) = serde_json::from_slice::<ServerJsonRpcMessage>(bytes) else {
         let (id, mut result) = partial_list::read_tool_list(bytes)?;
         mark_task_tools(&mut result);
-        return Some(JsonRpcMessage::response(ServerResult::CustomResult(CustomResult(result)), id));
+        return Some(JsonRpcMessage::response(
+            ServerResult::CustomResult(CustomResult(result)),
+            id,
+        ));
     };
     if let JsonRpcMessage::Response(response) = &mut message
         && matches!(response.result, ServerResult::ListToolsResult(_))
@@ -35,7 +40,10 @@ pub(super) fn parse_message(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
         response.result = ServerResult::CustomResult(CustomResult(result));
     }
     if let JsonRpcMessage::Response(response) = &mut message
-        && matches!(response.result, ServerResult::TaskAckResult(_) | ServerResult::EmptyResult(_))
+        && matches!(
+            response.result,
+            ServerResult::TaskAckResult(_) | ServerResult::EmptyResult(_)
+        )
         && let Ok(ResultMember { mut result }) = serde_json::from_slice::<ResultMember>(bytes)
     {
         mark_task_tools(&mut result);
@@ -44,12 +52,19 @@ pub(super) fn parse_message(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     Some(message)
 }
 
-/// Marks the tools of a list that run only as tasks, because the SDK's type has no field for that. Returns whether
-/// there are any.
+/// Marks the tools of a list that run only as tasks, because the SDK's type has no field for that.
+/// Returns whether there are any.
 pub(super) fn mark_task_tools(result: &mut Value) -> bool {
     let mut any = false;
-    for tool in result.get_mut("tools").and_then(Value::as_array_mut).into_iter().flatten() {
-        if tool.pointer("/execution/taskSupport").is_some_and(|support| support == "required")
+    for tool in result
+        .get_mut("tools")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        if tool
+            .pointer("/execution/taskSupport")
+            .is_some_and(|support| support == "required")
             && let Some(tool) = tool.as_object_mut()
         {
             tool.insert("_meta".into(), json!({TASK_ONLY_KEY: true}));
@@ -59,15 +74,18 @@ pub(super) fn mark_task_tools(result: &mut Value) -> bool {
     any
 }
 
-/// The id of the request that these bytes answer, if they are not a valid message. An example is a log text in front of
-/// or inside a response.
+/// The id of the request that these bytes answer, if they are not a valid message. An example is a
+/// log text in front of or inside a response.
 pub(super) fn id_of_broken_response(bytes: &[u8]) -> Option<RequestId> {
     if parse_message(bytes).is_some() {
         return None;
     }
     let mut scan = IdScanner::default();
     scan.feed(bytes);
-    let id = scan.has_json_rpc_member().then(|| scan.answered_id()).flatten()?;
+    let id = scan
+        .has_json_rpc_member()
+        .then(|| scan.answered_id())
+        .flatten()?;
     serde_json::from_value(id).ok()
 }
 
@@ -82,7 +100,9 @@ pub(super) struct SentRequest {
 
 impl SentRequest {
     pub(super) fn from_message(message: &ClientJsonRpcMessage) -> Self {
-        let JsonRpcMessage::Request(request) = message else { return Self::none() };
+        let JsonRpcMessage::Request(request) = message else {
+            return Self::none();
+        };
         Self {
             id: Some(request.id.clone()),
             is_discover: matches!(request.request, ClientRequest::DiscoverRequest(_)),
@@ -91,6 +111,10 @@ impl SentRequest {
     }
 
     pub(super) fn none() -> Self {
-        Self { id: None, is_discover: false, is_list: false }
+        Self {
+            id: None,
+            is_discover: false,
+            is_list: false,
+        }
     }
 }

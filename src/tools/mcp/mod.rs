@@ -9,7 +9,8 @@
 //! - `persistent_connection`: the one connection of a persistent server, replaced when it breaks
 //! - `runner`: a tool's runner; with `on_demand`, each call has a connection of its own
 //! - `server`: the source of these tools
-//! - `listing`, `partial_list`, `pin_check`: the list of tools, and the check of pinned tools against it
+//! - `listing`, `partial_list`, `pin_check`: the list of tools, and the check of pinned tools
+//!   against it
 //! - `subscription`: receives the changes of servers without sessions
 //! - `config`, `client`: the settings of a server, this service as a client
 //! - `message`, `result`, `fault`: messages, results of calls, failures

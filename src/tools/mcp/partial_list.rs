@@ -1,8 +1,8 @@
 //! Reads lists of tools of which a part cannot be read.
 //!
-//! JSON is read to a depth of 128 levels. Some texts that look like JSON have no value (`1e999`, half of a surrogate
-//! pair). One such tool must not hide the others. So a list that cannot be read as a whole is split without recursion,
-//! and each tool is read by itself.
+//! JSON is read to a depth of 128 levels. Some texts that look like JSON have no value (`1e999`,
+//! half of a surrogate pair). One such tool must not hide the others. So a list that cannot be read
+//! as a whole is split without recursion, and each tool is read by itself.
 
 use rmcp::model::RequestId;
 use serde::Deserialize;
@@ -29,13 +29,17 @@ struct RawList<'a> {
     next_cursor: Option<&'a RawValue>,
 }
 
-/// The id and the result of a response that lists tools. An entry with the name and the reason replaces each unreadable
-/// tool. Of the other members only the cursor is kept. `None` for any other message.
+/// The id and the result of a response that lists tools. An entry with the name and the reason
+/// replaces each unreadable tool. Of the other members only the cursor is kept. `None` for any
+/// other message.
 pub(super) fn read_tool_list(message: &[u8]) -> Option<(RequestId, Value)> {
     let RawResponse { id, result } = serde_json::from_slice(message).ok()?;
     let tools: Vec<Value> = result.tools.into_iter().map(parse_tool).collect();
     let mut list = json!({"tools": tools});
-    if let Some(next) = result.next_cursor.and_then(|next| serde_json::from_str::<String>(next.get()).ok()) {
+    if let Some(next) = result
+        .next_cursor
+        .and_then(|next| serde_json::from_str::<String>(next.get()).ok())
+    {
         list["nextCursor"] = next.into();
     }
     Some((id, list))
@@ -59,7 +63,11 @@ mod tests {
 
     /// A schema with this many nested properties.
     fn nested(levels: usize) -> String {
-        format!("{}{}", r#"{"properties":{"a":"#.repeat(levels) + "{}", "}}".repeat(levels))
+        format!(
+            "{}{}",
+            r#"{"properties":{"a":"#.repeat(levels) + "{}",
+            "}}".repeat(levels)
+        )
     }
 
     #[test]
@@ -71,14 +79,41 @@ mod tests {
                 deep = nested(levels),
             );
             let (id, list) = read_tool_list(message.as_bytes()).unwrap();
-            assert_eq!((id, &list["nextCursor"]), (RequestId::Number(7), &json!("n")));
-            let names: Vec<&Value> = list["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
-            assert_eq!(names, [&json!("one"), &json!("déep"), &json!("big"), &json!("?"), &Value::Null]);
-            let reasons: Vec<Option<&str>> = list["tools"].as_array().unwrap().iter().map(unreadable_reason).collect();
+            assert_eq!(
+                (id, &list["nextCursor"]),
+                (RequestId::Number(7), &json!("n"))
+            );
+            let names: Vec<&Value> = list["tools"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|tool| &tool["name"])
+                .collect();
+            assert_eq!(
+                names,
+                [
+                    &json!("one"),
+                    &json!("déep"),
+                    &json!("big"),
+                    &json!("?"),
+                    &Value::Null
+                ]
+            );
+            let reasons: Vec<Option<&str>> = list["tools"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(unreadable_reason)
+                .collect();
             assert_eq!(reasons[0], None);
-            assert_eq!(reasons[1], Some("its definition is nested more than 128 levels deep"));
+            assert_eq!(
+                reasons[1],
+                Some("its definition is nested more than 128 levels deep")
+            );
             assert!(
-                reasons[2].unwrap().starts_with("its definition is not valid JSON: number out of range"),
+                reasons[2]
+                    .unwrap()
+                    .starts_with("its definition is not valid JSON: number out of range"),
                 "{reasons:?}"
             );
         }

@@ -45,7 +45,11 @@ enum ConnectionStage {
 
 impl PersistentConnection {
     /// Keeps this connection, and its replacements later. Call it within the runtime.
-    pub(super) fn new(connector: &Arc<Connector>, first: Arc<Connection>, listing: &ServerListing) -> Self {
+    pub(super) fn new(
+        connector: &Arc<Connector>,
+        first: Arc<Connection>,
+        listing: &ServerListing,
+    ) -> Self {
         let shared = Arc::new(Shared {
             connector: connector.clone(),
             restart_history: Mutex::default(),
@@ -54,10 +58,14 @@ impl PersistentConnection {
             changed: Notify::new(),
         });
         let task = tokio::spawn(shared.clone().keep_connected(first));
-        Self { shared, _task: AbortOnDropHandle::new(task) }
+        Self {
+            shared,
+            _task: AbortOnDropHandle::new(task),
+        }
     }
 
-    /// Calls a tool, if there is a connection before `begin_by`. Dropping the future cancels the call at the server.
+    /// Calls a tool, if there is a connection before `begin_by`. Dropping the future cancels the
+    /// call at the server.
     pub(super) async fn call(
         &self,
         tool: &str,
@@ -68,35 +76,47 @@ impl PersistentConnection {
     ) -> Result<ToolResult, ToolError> {
         let mut previous = None;
         for _ in 0..MAX_CONNECTIONS_PER_CALL {
-            let connection = match context.wait_for(timeout_at(begin_by, self.next_connection(previous))).await {
+            let connection = match context
+                .wait_for(timeout_at(begin_by, self.next_connection(previous)))
+                .await
+            {
                 Ok(Some(connection)) => connection,
                 Ok(None) | Err(_) => break,
             };
             if let Some(approved) = approved {
                 let connector = &self.shared.connector;
-                let pin_check =
-                    context.wait_for(timeout_at(begin_by, verify_pin(connector, &connection, tool, approved)));
+                let pin_check = context.wait_for(timeout_at(
+                    begin_by,
+                    verify_pin(connector, &connection, tool, approved),
+                ));
                 match pin_check.await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) if connection.is_unusable() => {
                         previous = Some(connection);
                         continue;
                     }
-                    Ok(Err(error)) => return Err(connector.pin_failure(error, &self.shared.changed)),
+                    Ok(Err(error)) => {
+                        return Err(connector.pin_failure(error, &self.shared.changed));
+                    }
                     Err(_) => {
-                        let reason = "it did not list them within half of the call's time".to_owned();
-                        return Err(connector.pin_failure(PinError::ListingFailed(reason), &self.shared.changed));
+                        let reason =
+                            "it did not list them within half of the call's time".to_owned();
+                        return Err(connector
+                            .pin_failure(PinError::ListingFailed(reason), &self.shared.changed));
                     }
                 }
             }
-            // Only `NotDelivered` is repeated on another connection. After `ConnectionLost` the call may have run, so the layers
-            // above decide.
+            // Only `NotDelivered` is repeated on another connection. After `ConnectionLost` the
+            // call may have run, so the layers above decide.
             match connection.call(tool, arguments, context).await {
                 Ok(result) => return Ok(result),
                 Err(CallFailure::Reported(error)) => return Err(error),
                 Err(CallFailure::ConnectionLost) => {
-                    let (name, reason) = (&self.shared.connector.name, connection.end_reason().await);
-                    return Err(ToolError::unavailable(format!("the MCP server {name} did not answer: {reason}")));
+                    let (name, reason) =
+                        (&self.shared.connector.name, connection.end_reason().await);
+                    return Err(ToolError::unavailable(format!(
+                        "the MCP server {name} did not answer: {reason}"
+                    )));
                 }
                 Err(CallFailure::NotDelivered(_)) => previous = Some(connection),
             }
@@ -104,14 +124,15 @@ impl PersistentConnection {
         Err(self.shared.unavailable_error())
     }
 
-    /// The current connection. Skips `previous`, which takes no more calls. `None`: connections keep failing.
+    /// The current connection. Skips `previous`, which takes no more calls. `None`: connections
+    /// keep failing.
     async fn next_connection(&self, previous: Option<Arc<Connection>>) -> Option<Arc<Connection>> {
         let mut stage = self.shared.stage.subscribe();
         let is_another = |stage: &ConnectionStage| match stage {
             ConnectionStage::Starting => false,
-            ConnectionStage::Ready(connection) => {
-                previous.as_ref().is_none_or(|previous| !Arc::ptr_eq(previous, connection))
-            }
+            ConnectionStage::Ready(connection) => previous
+                .as_ref()
+                .is_none_or(|previous| !Arc::ptr_eq(previous, connection)),
             ConnectionStage::Unavailable => true,
         };
         let stage = stage.wait_for(is_another).await;
@@ -127,7 +148,12 @@ impl PersistentConnection {
     /// A sentence: connections keep failing, or the server does not answer.
     pub(super) async fn relist(&self) -> Result<ServerListing, String> {
         let Some(connection) = self.next_connection(None).await else {
-            return Err(self.shared.restart_history().fault.clone().unwrap_or_else(|| "it is not connected".into()));
+            return Err(self
+                .shared
+                .restart_history()
+                .fault
+                .clone()
+                .unwrap_or_else(|| "it is not connected".into()));
         };
         let listing = self.shared.connector.relist(&connection).await?;
         listing.clone_into(&mut self.shared.listing());
@@ -163,7 +189,9 @@ impl PersistentConnection {
 
 impl Shared {
     fn restart_history(&self) -> MutexGuard<'_, RestartHistory> {
-        self.restart_history.lock().unwrap_or_else(PoisonError::into_inner)
+        self.restart_history
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn listing(&self) -> MutexGuard<'_, ServerListing> {
@@ -172,8 +200,14 @@ impl Shared {
 
     fn unavailable_error(&self) -> ToolError {
         let restart_history = self.restart_history();
-        let reason = restart_history.fault.as_deref().unwrap_or("it is not connected");
-        let message = format!("the MCP server {} is unavailable: {reason}", self.connector.name);
+        let reason = restart_history
+            .fault
+            .as_deref()
+            .unwrap_or("it is not connected");
+        let message = format!(
+            "the MCP server {} is unavailable: {reason}",
+            self.connector.name
+        );
         ToolError::unavailable_before_start(message, Some(restart_history.retry_after()))
     }
 
@@ -188,7 +222,11 @@ impl Shared {
             tracing::warn!(target: "toolcrib::mcp", server, "the connection is replaced: {reason}");
             {
                 let mut restart_history = self.restart_history();
-                restart_history.record_death(connection.created_at, connection.has_answered(), &reason);
+                restart_history.record_death(
+                    connection.created_at,
+                    connection.has_answered(),
+                    &reason,
+                );
                 restart_history.replaced += 1;
             }
             if self.restart_history().is_failing() {
@@ -197,7 +235,8 @@ impl Shared {
             connection.terminate().await;
             connection = self.connect_with_backoff().await;
             self.restart_history().record_start();
-            self.stage.send_replace(ConnectionStage::Ready(connection.clone()));
+            self.stage
+                .send_replace(ConnectionStage::Ready(connection.clone()));
         }
     }
 

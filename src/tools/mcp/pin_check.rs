@@ -1,5 +1,5 @@
-//! Checks a pinned tool against what its server has listed over one connection. A pinned tool is called only while the
-//! server lists the approved definition.
+//! Checks a pinned tool against what its server has listed over one connection. A pinned tool is
+//! called only while the server lists the approved definition.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,8 @@ use crate::tools::DefinitionFingerprint;
 
 /// Most listings for one call of a server that reports changes all the time.
 const MAX_LISTINGS: usize = 3;
-/// After a failed listing, the server is not asked again for this long. Calls meanwhile fail with the reason.
+/// After a failed listing, the server is not asked again for this long. Calls meanwhile fail with
+/// the reason.
 const FAILURE_LIFETIME: Duration = Duration::from_secs(1);
 
 /// The definitions that a server has listed over one connection.
@@ -62,20 +63,27 @@ impl VerifiedListing {
         (state.known, state.change_count) = (KnownTools::Outdated, state.change_count + 1);
     }
 
-    /// The number of changes so far. Take it before a listing, and pass it to [`record_listing`](Self::record_listing).
+    /// The number of changes so far. Take it before a listing, and pass it to
+    /// [`record_listing`](Self::record_listing).
     pub(super) fn change_count(&self) -> u64 {
         self.state().change_count
     }
 
-    /// Records the result of a listing that started at this number of changes. Ignored if the tools have changed since: the response may
-    /// have been made before the change.
-    pub(super) fn record_listing(&self, change_count: u64, listing: &Result<ServerListing, String>) {
+    /// Records the result of a listing that started at this number of changes. Ignored if the tools
+    /// have changed since: the response may have been made before the change.
+    pub(super) fn record_listing(
+        &self,
+        change_count: u64,
+        listing: &Result<ServerListing, String>,
+    ) {
         let mut state = self.state();
         if state.change_count == change_count {
             match listing {
                 Ok(listing) => {
-                    let tools =
-                        listing.tools.iter().map(|listed| (listed.tool.name.to_string(), listed.fingerprint.full_hash));
+                    let tools = listing
+                        .tools
+                        .iter()
+                        .map(|listed| (listed.tool.name.to_string(), listed.fingerprint.full_hash));
                     state.known = KnownTools::Listed(tools.collect());
                 }
                 // Another listing since the same change succeeded. Keep it.
@@ -85,10 +93,16 @@ impl VerifiedListing {
         }
     }
 
-    fn check_definition(&self, tool: &str, approved: &DefinitionFingerprint) -> Option<Result<(), PinError>> {
+    fn check_definition(
+        &self,
+        tool: &str,
+        approved: &DefinitionFingerprint,
+    ) -> Option<Result<(), PinError>> {
         match &self.state().known {
             KnownTools::Outdated => None,
-            KnownTools::Listed(tools) if tools.get(tool) == Some(&approved.full_hash) => Some(Ok(())),
+            KnownTools::Listed(tools) if tools.get(tool) == Some(&approved.full_hash) => {
+                Some(Ok(()))
+            }
             KnownTools::Listed(_) => Some(Err(PinError::Changed)),
             KnownTools::Failed(_, at) if at.elapsed() >= FAILURE_LIFETIME => None,
             KnownTools::Failed(reason, _) => Some(Err(PinError::ListingFailed(reason.clone()))),
@@ -96,7 +110,8 @@ impl VerifiedListing {
     }
 }
 
-/// Checks that the server on this connection lists exactly this definition. Lists the tools, if they have changed.
+/// Checks that the server on this connection lists exactly this definition. Lists the tools, if
+/// they have changed.
 pub(super) async fn verify_pin(
     connector: &Connector,
     connection: &Connection,
@@ -104,8 +119,8 @@ pub(super) async fn verify_pin(
     approved: &DefinitionFingerprint,
 ) -> Result<(), PinError> {
     let verified = &connection.state.verified;
-    // `listing_lock` lets one call list the tools, and the others use its result. So check again after waiting for it.
-    // A change during the listing discards its result, and the loop repeats.
+    // `listing_lock` lets one call list the tools, and the others use its result. So check again
+    // after waiting for it. A change during the listing discards its result, and the loop repeats.
     let mut last = None;
     for _ in 0..MAX_LISTINGS {
         if let Some(verdict) = verified.check_definition(tool, approved) {
@@ -120,10 +135,9 @@ pub(super) async fn verify_pin(
     // The server reports changes all the time, so its last listing counts.
     match last {
         Some(Ok(listing))
-            if listing
-                .tools
-                .iter()
-                .any(|listed| listed.tool.name == tool && listed.fingerprint.full_hash == approved.full_hash) =>
+            if listing.tools.iter().any(|listed| {
+                listed.tool.name == tool && listed.fingerprint.full_hash == approved.full_hash
+            }) =>
         {
             Ok(())
         }
@@ -137,7 +151,11 @@ mod tests {
     use super::*;
 
     fn listing() -> Result<ServerListing, String> {
-        Ok(ServerListing { tools: Vec::new(), warnings: Vec::new(), skipped_names: Vec::new() })
+        Ok(ServerListing {
+            tools: Vec::new(),
+            warnings: Vec::new(),
+            skipped_names: Vec::new(),
+        })
     }
 
     fn verdict(verified: &VerifiedListing) -> &'static str {
@@ -155,7 +173,11 @@ mod tests {
         assert_eq!(verdict(&verified), "ask");
         verified.record_listing(0, &listing());
         verified.record_listing(0, &Err("too late".into()));
-        assert_eq!(verdict(&verified), "another", "an earlier listing since the same change holds");
+        assert_eq!(
+            verdict(&verified),
+            "another",
+            "an earlier listing since the same change holds"
+        );
         verified.note_change();
         verified.record_listing(0, &listing());
         assert_eq!(verdict(&verified), "ask", "that was before the change");

@@ -1,4 +1,5 @@
-//! A server's standard input and output as a transport: one JSON-RPC message per line, in bounded memory.
+//! A server's standard input and output as a transport: one JSON-RPC message per line, in bounded
+//! memory.
 
 use std::io;
 use std::sync::Arc;
@@ -24,10 +25,11 @@ use crate::tools::process::{self, LineThrottle};
 const READ_BUFFER_SIZE: usize = 64 << 10;
 /// A larger buffer is shrunk to this size after its message.
 const MAX_IDLE_BUFFER: usize = 256 << 10;
-/// After a server's end, its last output is read for this long. A process that it left behind may hold the pipe open.
+/// After a server's end, its last output is read for this long. A process that it left behind may
+/// hold the pipe open.
 const FINAL_READ_TIMEOUT: Duration = Duration::from_millis(250);
-/// Consecutive lines that are too long and not whole JSON, before the transport gives up. They may contain the
-/// responses, so calls would wait in vain.
+/// Consecutive lines that are too long and not whole JSON, before the transport gives up. They may
+/// contain the responses, so calls would wait in vain.
 const MAX_OVERLONG_LINES: u32 = 3;
 /// Lines per second that are logged because they are not messages.
 const MAX_LOGGED_PER_SECOND: u32 = 10;
@@ -59,7 +61,8 @@ enum LineRead {
 }
 
 impl Pipes {
-    /// The pipes of the server with this name. `process_exited` is cancelled when its process has ended.
+    /// The pipes of the server with this name. `process_exited` is cancelled when its process has
+    /// ended.
     pub(super) fn new(
         (stdin, stdout): (ChildStdin, ChildStdout),
         process_exited: CancellationToken,
@@ -123,17 +126,25 @@ impl Pipes {
         }
     }
 
-    /// The message of the line that was read. If the line is not a message, the log gets its size and kind. It does not
-    /// get the text, which may be a result.
+    /// The message of the line that was read. If the line is not a message, the log gets its size
+    /// and kind. It does not get the text, which may be a result.
     fn take_message(&mut self) -> Option<ServerJsonRpcMessage> {
         let mut message = parse_message(&self.line);
         if message.is_none() {
             if !self.line.trim_ascii().is_empty() {
-                self.invalid_lines
-                    .push(format!("a line of {} bytes, {}\n", self.line.len(), describe_line(&self.line)).as_bytes());
+                self.invalid_lines.push(
+                    format!(
+                        "a line of {} bytes, {}\n",
+                        self.line.len(),
+                        describe_line(&self.line)
+                    )
+                    .as_bytes(),
+                );
             }
             let id = id_of_broken_response(&self.line);
-            message = id.map(|id| JsonRpcMessage::error(ErrorData::from(InvalidMessage::Unreadable), Some(id)));
+            message = id.map(|id| {
+                JsonRpcMessage::error(ErrorData::from(InvalidMessage::Unreadable), Some(id))
+            });
         }
         self.line.clear();
         self.line.shrink_to(MAX_IDLE_BUFFER);
@@ -152,7 +163,10 @@ fn describe_line(line: &[u8]) -> &'static str {
 impl Transport<RoleClient> for Pipes {
     type Error = io::Error;
 
-    fn send(&mut self, message: ClientJsonRpcMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let to = self.stdin.clone();
         async move {
             let mut line = serde_json::to_vec(&message)?;
@@ -176,14 +190,25 @@ impl Transport<RoleClient> for Pipes {
                 LineRead::TooLong(scan) => {
                     self.overlong_lines += u32::from(!scan.is_single_object());
                     if self.overlong_lines == MAX_OVERLONG_LINES {
-                        let _ = self.state.fault.set("it repeatedly wrote lines without an end");
+                        let _ = self
+                            .state
+                            .fault
+                            .set("it repeatedly wrote lines without an end");
                         return None;
                     }
-                    match scan.answered_id().and_then(|id| serde_json::from_value(id).ok()) {
+                    match scan
+                        .answered_id()
+                        .and_then(|id| serde_json::from_value(id).ok())
+                    {
                         Some(id) => {
-                            return Some(JsonRpcMessage::error(ErrorData::from(InvalidMessage::TooLong), Some(id)));
+                            return Some(JsonRpcMessage::error(
+                                ErrorData::from(InvalidMessage::TooLong),
+                                Some(id),
+                            ));
                         }
-                        None => self.invalid_lines.push(b"a line that is too long and answers no request\n"),
+                        None => self
+                            .invalid_lines
+                            .push(b"a line that is too long and answers no request\n"),
                     }
                 }
                 LineRead::Ended => {
@@ -195,7 +220,8 @@ impl Transport<RoleClient> for Pipes {
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        // A server that does not read blocks a writer, which then holds the lock. The end of the server frees the pipe.
+        // A server that does not read blocks a writer, which then holds the lock. The end of the
+        // server frees the pipe.
         if let Ok(mut to) = self.stdin.try_lock() {
             to.take();
         }

@@ -1,4 +1,5 @@
-//! A server's URL: streamable HTTP by the SDK, over this service's HTTP client. Adds bounds, and texts for failures.
+//! A server's URL: streamable HTTP by the SDK, over this service's HTTP client. Adds bounds, and
+//! texts for failures.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Method, Request, Response};
 use rmcp::model::{ClientJsonRpcMessage, ErrorData, JsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
-    SseError, StreamableHttpClient, StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
-    StreamableHttpError, StreamableHttpPostResponse,
+    SseError, StreamableHttpClient, StreamableHttpClientTransport,
+    StreamableHttpClientTransportConfig, StreamableHttpError, StreamableHttpPostResponse,
 };
 use rmcp_sse_stream::Sse;
 use url::Url;
@@ -66,18 +67,30 @@ impl Remote {
         let clients = process_env.http_clients();
         let client = clients.get(AddressPolicy::allow_all())?;
         let auth = match auth {
-            Some(auth) => match RequestAuth::build(auth, AddressPolicy::allow_private(), &clients) {
-                (Some(auth), _) => Some(auth),
-                // The faults were reported when the manifest was read.
-                (None, faults) => return Err(faults.into_iter().map(|fault| fault.message).collect()),
-            },
+            Some(auth) => {
+                match RequestAuth::build(auth, AddressPolicy::allow_private(), &clients) {
+                    (Some(auth), _) => Some(auth),
+                    // The faults were reported when the manifest was read.
+                    (None, faults) => {
+                        return Err(faults.into_iter().map(|fault| fault.message).collect());
+                    }
+                }
+            }
             None => None,
         };
         let (url, host, server_events) = (url.clone(), host_and_port(url), ServerEvents::default());
-        Ok(Self { client, auth, url, host, name, server_events })
+        Ok(Self {
+            client,
+            auth,
+            url,
+            host,
+            name,
+            server_events,
+        })
     }
 
-    /// A transport for one connection to `url`, not started yet. `headers` are sent with every request.
+    /// A transport for one connection to `url`, not started yet. `headers` are sent with every
+    /// request.
     ///
     /// # Errors
     /// A part of a sentence with the server as subject.
@@ -89,17 +102,25 @@ impl Remote {
     ) -> Result<StreamableHttpClientTransport<Self>, String> {
         let mut fields = Headers::new();
         for (name, value) in headers {
-            let (Ok(field), Ok(value)) = (HeaderName::try_from(name), sensitive_value(value)) else {
-                return Err(format!("its header `{name}` cannot be sent: it contains invalid characters"));
+            let (Ok(field), Ok(value)) = (HeaderName::try_from(name), sensitive_value(value))
+            else {
+                return Err(format!(
+                    "its header `{name}` cannot be sent: it contains invalid characters"
+                ));
             };
             fields.insert(field, value);
         }
         let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
             .custom_headers(fields)
             .max_concurrent_requests(MAX_CONCURRENT_REQUESTS)
-            // Another session may have other tools. So it needs a new connection, which lists them first.
+            // Another session may have other tools. So it needs a new connection, which lists them
+            // first.
             .reinit_on_expired_session(false);
-        let client = Self { server_events: ServerEvents::new(state), url, ..self.clone() };
+        let client = Self {
+            server_events: ServerEvents::new(state),
+            url,
+            ..self.clone()
+        };
         Ok(StreamableHttpClientTransport::with_client(client, config))
     }
 
@@ -113,7 +134,10 @@ impl Remote {
         let mut request = Request::new(method, self.url.clone());
         let fields = request.headers_mut();
         fields.extend(headers);
-        fields.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        fields.insert(
+            ACCEPT,
+            HeaderValue::from_static("application/json, text/event-stream"),
+        );
         if let Some(session) = session {
             let value = sensitive_value(session)
                 .map_err(|()| Fault::UnexpectedServerResponse("an invalid session id".into()))?;
@@ -135,8 +159,14 @@ impl Remote {
         let (name, status) = (&self.name, response.status());
         let message = match status.as_u16() {
             401 | 403 => {
-                let key = if self.auth.is_some() { "auth" } else { "headers" };
-                format!("the MCP server {name} refuses access (HTTP {status}): see `{key}` of its entry")
+                let key = if self.auth.is_some() {
+                    "auth"
+                } else {
+                    "headers"
+                };
+                format!(
+                    "the MCP server {name} refuses access (HTTP {status}): see `{key}` of its entry"
+                )
             }
             400..=428 | 430..=499 => format!("the MCP server {name} answered HTTP {status}"),
             _ => {
@@ -153,11 +183,18 @@ impl Remote {
     /// The body, up to `max_bytes` bytes.
     async fn read_body(&self, mut response: Response, max_bytes: usize) -> Result<Vec<u8>, Fault> {
         let too_long = || Err(http_fault(fault::response_too_long(&self.name)));
-        if response.content_length().is_some_and(|length| length > max_bytes as u64) {
+        if response
+            .content_length()
+            .is_some_and(|length| length > max_bytes as u64)
+        {
             return too_long();
         }
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| http_fault(request_error(&self.host, error)))? {
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| http_fault(request_error(&self.host, error)))?
+        {
             if bytes.len() + chunk.len() > max_bytes {
                 return too_long();
             }
@@ -166,8 +203,8 @@ impl Remote {
         Ok(bytes)
     }
 
-    /// Reads a response that is not a success. It may contain a JSON-RPC error, which answers this request whatever its
-    /// id is.
+    /// Reads a response that is not a success. It may contain a JSON-RPC error, which answers this
+    /// request whatever its id is.
     async fn read_error_response(
         &self,
         response: Response,
@@ -175,11 +212,17 @@ impl Remote {
     ) -> Result<StreamableHttpPostResponse, Fault> {
         let (status, is_json) = (response.status(), has_media_type(&response, JSON));
         let is_client_error = (400..=499).contains(&status.as_u16());
-        let SentRequest { id: Some(id), is_discover, .. } = request else {
+        let SentRequest {
+            id: Some(id),
+            is_discover,
+            ..
+        } = request
+        else {
             return Err(self.response_failure(response).await);
         };
         let is_legacy = is_discover && is_client_error;
-        // For these statuses the status says everything. The same holds for other errors with `Retry-After`.
+        // For these statuses the status says everything. The same holds for other errors with
+        // `Retry-After`.
         let status_is_enough = match status.as_u16() {
             401 | 403 | 429 | 300..=399 => true,
             _ => !is_client_error && parse_retry_after(&response).is_some(),
@@ -187,7 +230,10 @@ impl Remote {
         if status_is_enough || !(is_json || is_legacy) {
             return Err(self.response_failure(response).await);
         }
-        let body = self.read_body(response, MAX_ERROR_BYTES).await.unwrap_or_default();
+        let body = self
+            .read_body(response, MAX_ERROR_BYTES)
+            .await
+            .unwrap_or_default();
         let error = match parse_message(&body) {
             Some(JsonRpcMessage::Error(error)) => error.error,
             // An older server, or a proxy before it, which does not know `server/discover`.
@@ -200,7 +246,10 @@ impl Remote {
                 });
             }
         };
-        Ok(StreamableHttpPostResponse::Json(JsonRpcMessage::error(error, Some(id)), None))
+        Ok(StreamableHttpPostResponse::Json(
+            JsonRpcMessage::error(error, Some(id)),
+            None,
+        ))
     }
 }
 
@@ -217,20 +266,32 @@ impl StreamableHttpClient for Remote {
     ) -> Result<StreamableHttpPostResponse, Fault> {
         use StreamableHttpPostResponse::{Accepted, Json, Sse};
 
-        let (request, body) = (SentRequest::from_message(&message), serde_json::to_vec(&message)?);
-        let response = self.send_request(Method::POST, session.as_deref(), headers, Some(body)).await?;
+        let (request, body) = (
+            SentRequest::from_message(&message),
+            serde_json::to_vec(&message)?,
+        );
+        let response = self
+            .send_request(Method::POST, session.as_deref(), headers, Some(body))
+            .await?;
         match response.status().as_u16() {
             // The SDK falls back to `initialize` if a discovery gets no response.
             202 | 204 if request.id.is_none() || request.is_discover => return Ok(Accepted),
             202 | 204 => {
                 let status = response.status();
-                return Err(http_fault(fault::bad_output(&self.name, &format!("HTTP {status} without a response"))));
+                return Err(http_fault(fault::bad_output(
+                    &self.name,
+                    &format!("HTTP {status} without a response"),
+                )));
             }
             404 if session.is_some() => return Err(Fault::SessionExpired),
             200..=299 => {}
             _ => return self.read_error_response(response, request).await,
         }
-        let session = response.headers().get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let session = response
+            .headers()
+            .get(SESSION_ID)
+            .and_then(|id| id.to_str().ok())
+            .map(str::to_owned);
         if has_media_type(&response, EVENT_STREAM) {
             return Ok(Sse(events::read_events(response, request), session));
         }
@@ -240,7 +301,10 @@ impl StreamableHttpClient for Remote {
             Some(message) => Ok(Json(message, session)),
             // A notification needs no response.
             None if request.id.is_none() => Ok(Accepted),
-            None => Err(http_fault(fault::bad_output(&self.name, "its response is not a JSON-RPC message"))),
+            None => Err(http_fault(fault::bad_output(
+                &self.name,
+                "its response is not a JSON-RPC message",
+            ))),
         }
     }
 
@@ -252,7 +316,9 @@ impl StreamableHttpClient for Remote {
         headers: Headers,
     ) -> Result<(), Fault> {
         // Ignore the status: a server need not let the client end a session.
-        self.send_request(Method::DELETE, Some(&session), headers, None).await.map(drop)
+        self.send_request(Method::DELETE, Some(&session), headers, None)
+            .await
+            .map(drop)
     }
 
     async fn get_stream(
@@ -263,15 +329,23 @@ impl StreamableHttpClient for Remote {
         _: Option<String>,
         mut headers: Headers,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
-        let is_notification_stream = self.server_events.is_notification_stream(last_event.as_deref());
+        let is_notification_stream = self
+            .server_events
+            .is_notification_stream(last_event.as_deref());
         if let Some(Ok(id)) = last_event.map(HeaderValue::try_from) {
             headers.insert(LAST_EVENT_ID, id);
         }
-        let response = self.send_request(Method::GET, session.as_deref(), headers, None).await?;
+        let response = self
+            .send_request(Method::GET, session.as_deref(), headers, None)
+            .await?;
         match response.status().as_u16() {
             200..=299 if has_media_type(&response, EVENT_STREAM) => {
                 let events = events::read_events(response, SentRequest::none());
-                Ok(if is_notification_stream { self.server_events.watch_stream(events) } else { events })
+                Ok(if is_notification_stream {
+                    self.server_events.watch_stream(events)
+                } else {
+                    events
+                })
             }
             200..=299 | 404 | 405 => Err(Fault::ServerDoesNotSupportSse),
             _ => Err(self.response_failure(response).await),
@@ -280,12 +354,17 @@ impl StreamableHttpClient for Remote {
 }
 
 fn has_media_type(response: &Response, media_type: &str) -> bool {
-    let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let content_type = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     media_type_essence(content_type).eq_ignore_ascii_case(media_type)
 }
 
-/// The failure for an HTTP status. For these statuses the request was refused, not found or not understood (RFC
-/// 9110, 15.5), so nothing ran. Any other status, such as a timeout, may come while the tool runs.
+/// The failure for an HTTP status. For these statuses the request was refused, not found or not
+/// understood (RFC 9110, 15.5), so nothing ran. Any other status, such as a timeout, may come while
+/// the tool runs.
 fn status_failure(status: u16, message: String) -> Fault {
     let error = ToolError::upstream_permanent(message);
     http_fault(match status {

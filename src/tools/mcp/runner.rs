@@ -14,8 +14,8 @@ use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::process::OrphanReaper;
 use crate::tools::{DefinitionFingerprint, Runner};
 
-/// Tenths of a call's time that a server may take to start for it. A call that starts later would be interrupted at the
-/// deadline, and the effect of an interrupted write is unknown.
+/// Tenths of a call's time that a server may take to start for it. A call that starts later would
+/// be interrupted at the deadline, and the effect of an interrupted write is unknown.
 const MAX_CONNECT_TENTHS: u32 = 9;
 
 /// A tool, and how its server is reached.
@@ -27,8 +27,8 @@ pub(super) struct ToolRunner {
     path: CallPath,
     /// The names of the credentials that calls send for their caller.
     caller_credentials: Vec<String>,
-    /// Keeps the reaper alive as long as anything may still call. If the service does not wait for the end of the
-    /// processes (`ShutdownGuard`), the last runner does.
+    /// Keeps the reaper alive as long as anything may still call. If the service does not wait for
+    /// the end of the processes (`ShutdownGuard`), the last runner does.
     _orphan_reaper: Arc<OrphanReaper>,
 }
 
@@ -41,7 +41,13 @@ impl ToolRunner {
         orphan_reaper: Arc<OrphanReaper>,
     ) -> Self {
         let caller_credentials = path.caller_credentials();
-        Self { tool: tool.to_owned(), approved, path, caller_credentials, _orphan_reaper: orphan_reaper }
+        Self {
+            tool: tool.to_owned(),
+            approved,
+            path,
+            caller_credentials,
+            _orphan_reaper: orphan_reaper,
+        }
     }
 }
 
@@ -66,26 +72,36 @@ impl CallPath {
     fn caller_credentials(&self) -> Vec<String> {
         match self {
             Self::Persistent(_) => Vec::new(),
-            Self::OnDemand(connector) => {
-                connector.settings.per_caller().map(PerCaller::credential_names).unwrap_or_default()
-            }
+            Self::OnDemand(connector) => connector
+                .settings
+                .per_caller()
+                .map(PerCaller::credential_names)
+                .unwrap_or_default(),
         }
     }
 }
 
 #[async_trait]
 impl Runner for ToolRunner {
-    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+    async fn call(
+        &self,
+        arguments: Arc<JsonObject>,
+        context: ToolContext,
+    ) -> Result<ToolResult, ToolError> {
         let (tool, approved) = (&*self.tool, self.approved.as_deref());
         match &self.path {
             CallPath::Persistent(persistent_connection) => {
-                // Wait for at most half of the remaining time. A call that started later would probably be interrupted
-                // at its deadline.
+                // Wait for at most half of the remaining time. A call that started later would
+                // probably be interrupted at its deadline.
                 let now = Instant::now();
                 let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
-                persistent_connection.call(tool, approved, &arguments, &context, begin_by).await
+                persistent_connection
+                    .call(tool, approved, &arguments, &context, begin_by)
+                    .await
             }
-            CallPath::OnDemand(connector) => call_on_demand(connector, tool, approved, &arguments, &context).await,
+            CallPath::OnDemand(connector) => {
+                call_on_demand(connector, tool, approved, &arguments, &context).await
+            }
         }
     }
 
@@ -116,21 +132,35 @@ async fn call_on_demand(
     let now = Instant::now();
     let max_wait = context.deadline.saturating_duration_since(now) * MAX_CONNECT_TENTHS / 10;
     let unavailable = |reason: &str| {
-        ToolError::unavailable_before_start(format!("the MCP server {name} is unavailable: {reason}"), None)
+        ToolError::unavailable_before_start(
+            format!("the MCP server {name} is unavailable: {reason}"),
+            None,
+        )
     };
     let credentials = &context.caller.credentials;
     let connecting = async {
         let Some(approved) = approved else {
-            return connector.connect(credentials).await.map_err(|fault| unavailable(&fault));
+            return connector
+                .connect(credentials)
+                .await
+                .map_err(|fault| unavailable(&fault));
         };
-        // There is no connection between calls that could report changes. So list the tools before each call.
-        let (connection, listing) =
-            connector.connect_and_list(&|_| {}, Some(credentials)).await.map_err(|fault| unavailable(&fault))?;
+        // There is no connection between calls that could report changes. So list the tools before
+        // each call.
+        let (connection, listing) = connector
+            .connect_and_list(&|_| {}, Some(credentials))
+            .await
+            .map_err(|fault| unavailable(&fault))?;
         connector.compare_with_offered(&listing);
         let pin_check = verify_pin(connector, &connection, tool, approved).await;
-        pin_check.map_err(|error| connector.pin_failure(error, &connector.changed)).map(|()| connection)
+        pin_check
+            .map_err(|error| connector.pin_failure(error, &connector.changed))
+            .map(|()| connection)
     };
-    let connection = match context.wait_for(timeout_at(now + max_wait, connecting)).await {
+    let connection = match context
+        .wait_for(timeout_at(now + max_wait, connecting))
+        .await
+    {
         Ok(connection) => connection?,
         Err(_) => {
             let message = format!(
@@ -147,7 +177,9 @@ async fn call_on_demand(
         Err(CallFailure::NotDelivered(reason)) => Err(unavailable(&reason)),
         Err(CallFailure::ConnectionLost) => {
             let reason = connection.end_reason().await;
-            Err(ToolError::unavailable(format!("the MCP server {name} did not answer: {reason}")))
+            Err(ToolError::unavailable(format!(
+                "the MCP server {name} did not answer: {reason}"
+            )))
         }
     }
 }

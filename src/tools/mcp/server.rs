@@ -13,9 +13,11 @@ use super::runner::CallPath;
 use crate::tools::process::OrphanReaper;
 use crate::tools::{ProcessEnv, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
 
-/// An MCP server with its connections. They end when the server and all runners that it gave are dropped.
+/// An MCP server with its connections. They end when the server and all runners that it gave are
+/// dropped.
 pub struct Server {
-    // The order of these fields matters: first the processes are ended, then `orphan_reaper` waits for their end.
+    // The order of these fields matters: first the processes are ended, then `orphan_reaper` waits
+    // for their end.
     state: Mutex<State>,
     connector: Arc<Connector>,
     orphan_reaper: Arc<OrphanReaper>,
@@ -33,16 +35,24 @@ impl Server {
     /// A server without a connection yet.
     pub fn new(settings: ServerSettings, process_env: &ProcessEnv) -> Self {
         let orphan_reaper = process_env.orphan_reaper();
-        let connector = Arc::new(Connector::new(settings, process_env.clone(), &orphan_reaper));
-        Self { state: Mutex::default(), connector, orphan_reaper }
+        let connector = Arc::new(Connector::new(
+            settings,
+            process_env.clone(),
+            &orphan_reaper,
+        ));
+        Self {
+            state: Mutex::default(),
+            connector,
+            orphan_reaper,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lists the tools. A persistent server lists over its existing connection only, because runners of earlier
-    /// listings use that connection.
+    /// Lists the tools. A persistent server lists over its existing connection only, because
+    /// runners of earlier listings use that connection.
     async fn connect_or_relist(
         &self,
         report_status: &StatusFn,
@@ -56,9 +66,11 @@ impl Server {
         }
         let (connection, listing) = self.connector.connect_and_list(report_status, None).await?;
         let path = match self.connector.settings.mode {
-            Mode::Persistent => {
-                CallPath::Persistent(Arc::new(PersistentConnection::new(&self.connector, connection, &listing)))
-            }
+            Mode::Persistent => CallPath::Persistent(Arc::new(PersistentConnection::new(
+                &self.connector,
+                connection,
+                &listing,
+            ))),
             Mode::OnDemand => CallPath::OnDemand(self.connector.with_offered_listing(&listing)),
         };
         Ok((listing, path))
@@ -69,21 +81,48 @@ impl Server {
 impl Source for Server {
     async fn list(&self, report_status: &StatusFn) -> Result<SourceListing, SourceFault> {
         let persistent_connection = self.state().persistent_connection.clone();
-        let (state, result) = match self.connect_or_relist(report_status, persistent_connection.clone()).await {
-            Ok((ServerListing { tools, mut warnings, mut skipped_names }, path)) => {
+        let (state, result) = match self
+            .connect_or_relist(report_status, persistent_connection.clone())
+            .await
+        {
+            Ok((
+                ServerListing {
+                    tools,
+                    mut warnings,
+                    mut skipped_names,
+                },
+                path,
+            )) => {
                 let redactor = &self.connector.process_env.redactor;
-                let tools = listing::reject_secret_names(tools, redactor, &mut warnings, &mut skipped_names);
+                let tools = listing::reject_secret_names(
+                    tools,
+                    redactor,
+                    &mut warnings,
+                    &mut skipped_names,
+                );
                 let tools = tools
                     .iter()
                     .map(|tool| listing::to_discovered(tool, &path, &self.orphan_reaper, redactor))
                     .collect();
                 (
-                    State { persistent_connection: path.persistent_connection(), is_up: true, fault: None },
-                    Ok(SourceListing { tools, warnings, skipped_names }),
+                    State {
+                        persistent_connection: path.persistent_connection(),
+                        is_up: true,
+                        fault: None,
+                    },
+                    Ok(SourceListing {
+                        tools,
+                        warnings,
+                        skipped_names,
+                    }),
                 )
             }
             Err(fault) => (
-                State { persistent_connection, is_up: false, fault: Some((fault.clone(), Instant::now())) },
+                State {
+                    persistent_connection,
+                    is_up: false,
+                    fault: Some((fault.clone(), Instant::now())),
+                },
                 Err(SourceFault(fault)),
             ),
         };
@@ -93,11 +132,20 @@ impl Source for Server {
     }
 
     fn status(&self) -> SourceStatus {
-        let State { persistent_connection, is_up, fault } = &*self.state();
+        let State {
+            persistent_connection,
+            is_up,
+            fault,
+        } = &*self.state();
         let (fault, fault_at) = fault.clone().unzip();
         match persistent_connection {
             Some(persistent_connection) => persistent_connection.status(),
-            None => SourceStatus { is_up: *is_up, fault, fault_at, ..SourceStatus::default() },
+            None => SourceStatus {
+                is_up: *is_up,
+                fault,
+                fault_at,
+                ..SourceStatus::default()
+            },
         }
     }
 

@@ -1,5 +1,5 @@
-//! The stream on which a server with sessions sends its own notifications, such as changed tools. While the stream is
-//! not open, such notifications are lost. So each gap counts as a change.
+//! The stream on which a server with sessions sends its own notifications, such as changed tools.
+//! While the stream is not open, such notifications are lost. So each gap counts as a change.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,15 +36,18 @@ impl Drop for OpenStream {
 impl ServerEvents {
     /// For the connection with this state.
     pub(super) fn new(connection_state: &Arc<SharedConnectionState>) -> Self {
-        Self { connection_state: connection_state.clone(), state: Arc::default() }
+        Self {
+            connection_state: connection_state.clone(),
+            state: Arc::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this request opens or resumes the notification stream. Broken response streams are resumed in the same
-    /// way.
+    /// Whether this request opens or resumes the notification stream. Broken response streams are
+    /// resumed in the same way.
     pub(super) fn is_notification_stream(&self, after: Option<&str>) -> bool {
         after.is_none_or(|after| self.state().last_event_id.as_deref() == Some(after))
     }

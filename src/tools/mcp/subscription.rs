@@ -16,7 +16,8 @@ const MIN_PAUSE: Duration = Duration::from_secs(5);
 /// Longest pause. It doubles with each failed request.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// Keeps a subscription, if the server offers one. `transport_adapter` sees its notifications as they come in.
+/// Keeps a subscription, if the server offers one. `transport_adapter` sees its notifications as
+/// they come in.
 pub(super) fn keep_subscribed(
     peer: &Peer<RoleClient>,
     state: &Arc<SharedConnectionState>,
@@ -30,7 +31,10 @@ pub(super) fn keep_subscribed(
     Some(AbortOnDropHandle::new(tokio::spawn(async move {
         let (mut pause, mut was_unsubscribed) = (MIN_PAUSE, false);
         while !state.closed.is_cancelled() {
-            match peer.listen(SubscriptionFilter::builder().tools_list_changed().build()).await {
+            match peer
+                .listen(SubscriptionFilter::builder().tools_list_changed().build())
+                .await
+            {
                 Ok(mut changes) => {
                     if was_unsubscribed {
                         // Changes during the pause were not reported, so count one.
@@ -53,6 +57,13 @@ pub(super) fn keep_subscribed(
 
 /// Whether the server does not really support subscriptions. Any other failure may pass.
 fn is_unsupported(error: &ServiceError) -> bool {
-    let ServiceError::McpError(ErrorData { code, .. }) = error else { return false };
-    [ErrorCode::METHOD_NOT_FOUND, ErrorCode::INVALID_REQUEST, ErrorCode::INVALID_PARAMS].contains(code)
+    let ServiceError::McpError(ErrorData { code, .. }) = error else {
+        return false;
+    };
+    [
+        ErrorCode::METHOD_NOT_FOUND,
+        ErrorCode::INVALID_REQUEST,
+        ErrorCode::INVALID_PARAMS,
+    ]
+    .contains(code)
 }

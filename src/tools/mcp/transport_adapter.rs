@@ -1,11 +1,13 @@
 //! A layer between the SDK's client and a transport. It does three things that the SDK leaves open:
 //!
-//! - It delivers progress in order, and before the response that follows it. The SDK would start a task for each
-//!   notification. It sets a progress token only on calls with a listener. The SDK would set one on each request.
-//! - It answers the server's own requests, a few at a time. The SDK would start a task for each request. A server that
-//!   reads no responses could then fill the memory with them.
-//! - It drops late responses to `server/discover`. After ten seconds the SDK gives up on that request and sends
-//!   `initialize`. A slow server then answers both, and the SDK would take the first response for a wrong second one.
+//! - It delivers progress in order, and before the response that follows it. The SDK would start a
+//!   task for each notification. It sets a progress token only on calls with a listener. The SDK
+//!   would set one on each request.
+//! - It answers the server's own requests, a few at a time. The SDK would start a task for each
+//!   request. A server that reads no responses could then fill the memory with them.
+//! - It drops late responses to `server/discover`. After ten seconds the SDK gives up on that
+//!   request and sends `initialize`. A slow server then answers both, and the SDK would take the
+//!   first response for a wrong second one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -14,9 +16,9 @@ use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ClientResult, ErrorCode, ErrorData, GetExtensions, GetMeta, JsonRpcMessage,
-    NumberOrString, ProgressNotificationParam, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage,
-    ServerNotification, ServerRequest, ServerResult,
+    ClientJsonRpcMessage, ClientRequest, ClientResult, ErrorCode, ErrorData, GetExtensions,
+    GetMeta, JsonRpcMessage, NumberOrString, ProgressNotificationParam, ProgressToken, RequestId,
+    RequestMetaObject, ServerJsonRpcMessage, ServerNotification, ServerRequest, ServerResult,
 };
 use rmcp::transport::Transport;
 use serde_json::json;
@@ -28,7 +30,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::pin_check::VerifiedListing;
 use crate::call::{JsonObject, ToolContext};
 
-/// Most responses to the server's own requests that are being sent at once. Until one has been sent, nothing is read.
+/// Most responses to the server's own requests that are being sent at once. Until one has been
+/// sent, nothing is read.
 const MAX_PENDING_RESPONSES: usize = 64;
 /// A server that reads none of these responses for this long does not read at all.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -63,14 +66,17 @@ pub(super) struct ProgressListener<'a> {
 }
 
 impl SharedConnectionState {
-    /// Notes that the server's tools may have changed. Earlier listings no longer permit a pinned call.
+    /// Notes that the server's tools may have changed. Earlier listings no longer permit a pinned
+    /// call.
     pub(super) fn note_change(&self) {
         self.verified.note_change();
         self.tools_changed.notify_one();
     }
 
     fn listeners(&self) -> MutexGuard<'_, HashMap<i64, ToolContext>> {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers the call for progress of the server. `None`: the call has no listener.
@@ -84,12 +90,18 @@ impl SharedConnectionState {
     }
 
     fn forward_progress(&self, progress: ProgressNotificationParam) {
-        let NumberOrString::Number(token) = progress.progress_token.0 else { return };
+        let NumberOrString::Number(token) = progress.progress_token.0 else {
+            return;
+        };
         let context = self.listeners().get(&token).cloned();
         if let Some(context) = context {
             let mut data = JsonObject::from_iter([("progress".into(), json!(progress.progress))]);
             data.extend(progress.total.map(|total| ("total".into(), json!(total))));
-            data.extend(progress.message.map(|message| ("message".into(), json!(message))));
+            data.extend(
+                progress
+                    .message
+                    .map(|message| ("message".into(), json!(message))),
+            );
             context.progress(data);
         }
     }
@@ -140,7 +152,9 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
     }
 
     fn prepare_outgoing(&mut self, message: &mut ClientJsonRpcMessage) {
-        let JsonRpcMessage::Request(message) = message else { return };
+        let JsonRpcMessage::Request(message) = message else {
+            return;
+        };
         match &message.request {
             ClientRequest::DiscoverRequest(_) => self.discover_id = Some(message.id.clone()),
             ClientRequest::InitializeRequest(_) => self.discover_abandoned = true,
@@ -148,15 +162,22 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
         }
         let extensions = message.request.extensions_mut();
         let mark = extensions.remove::<ProgressMark>();
-        let Some(meta) = extensions.get_mut::<RequestMetaObject>() else { return };
+        let Some(meta) = extensions.get_mut::<RequestMetaObject>() else {
+            return;
+        };
         match mark {
-            Some(ProgressMark(token)) => meta.set_progress_token(ProgressToken(NumberOrString::Number(token))),
+            Some(ProgressMark(token)) => {
+                meta.set_progress_token(ProgressToken(NumberOrString::Number(token)))
+            }
             None => {
                 meta.0.0.remove("progressToken");
             }
         }
         if message.request.get_meta().0.0.is_empty() {
-            message.request.extensions_mut().remove::<RequestMetaObject>();
+            message
+                .request
+                .extensions_mut()
+                .remove::<RequestMetaObject>();
         }
     }
 
@@ -168,7 +189,8 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
                     self.state.forward_progress(progress.params);
                     None
                 }
-                // Drop log messages. A server also logs to its standard error, or to its own operator.
+                // Drop log messages. A server also logs to its standard error, or to its own
+                // operator.
                 ServerNotification::LoggingMessageNotification(_) => None,
                 ServerNotification::ToolListChangedNotification(_) => {
                     self.state.note_change();
@@ -180,11 +202,11 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
                 if matches!(response.result, ServerResult::DiscoverResult(_)) {
                     self.state.is_sessionless.store(true, Ordering::Relaxed);
                 }
-                (!self.is_late_discover_response(Some(&response.id))).then_some(JsonRpcMessage::Response(response))
+                (!self.is_late_discover_response(Some(&response.id)))
+                    .then_some(JsonRpcMessage::Response(response))
             }
-            JsonRpcMessage::Error(error) => {
-                (!self.is_late_discover_response(error.id.as_ref())).then_some(JsonRpcMessage::Error(error))
-            }
+            JsonRpcMessage::Error(error) => (!self.is_late_discover_response(error.id.as_ref()))
+                .then_some(JsonRpcMessage::Error(error)),
             JsonRpcMessage::Request(message) => {
                 self.respond(&message.request, message.id);
                 None
@@ -192,7 +214,8 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
         }
     }
 
-    /// Answers a request of the server. Only `ping` is permitted: we offer no sampling, elicitation or roots.
+    /// Answers a request of the server. Only `ping` is permitted: we offer no sampling, elicitation
+    /// or roots.
     fn respond(&mut self, request: &ServerRequest, id: RequestId) {
         if matches!(&id, NumberOrString::String(id) if id.len() > MAX_ID_BYTES) {
             return;
@@ -200,7 +223,11 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
         let sent = self.inner.send(match request {
             ServerRequest::PingRequest(_) => JsonRpcMessage::response(ClientResult::empty(()), id),
             _ => {
-                let error = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client answers only `ping`", None);
+                let error = ErrorData::new(
+                    ErrorCode::METHOD_NOT_FOUND,
+                    "this client answers only `ping`",
+                    None,
+                );
                 JsonRpcMessage::error(error, Some(id))
             }
         });
@@ -210,12 +237,18 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
         });
     }
 
-    /// Waits until one more response may be sent. False if the server does not read. Dropping the future loses nothing.
+    /// Waits until one more response may be sent. False if the server does not read. Dropping the
+    /// future loses nothing.
     async fn wait_for_room(&mut self) -> bool {
         while self.pending_responses.try_join_next().is_some() {}
         if self.pending_responses.len() >= MAX_PENDING_RESPONSES {
-            let deadline = *self.send_deadline.get_or_insert_with(|| Instant::now() + SEND_TIMEOUT);
-            if timeout_at(deadline, self.pending_responses.join_next()).await.is_err() {
+            let deadline = *self
+                .send_deadline
+                .get_or_insert_with(|| Instant::now() + SEND_TIMEOUT);
+            if timeout_at(deadline, self.pending_responses.join_next())
+                .await
+                .is_err()
+            {
                 return false;
             }
         }
@@ -241,10 +274,14 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for TransportAdapter<T> {
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
-            // Wait for room before reading the next message. So a server that sends requests without reading responses
-            // cannot make this service queue more than `MAX_PENDING_RESPONSES` of them.
+            // Wait for room before reading the next message. So a server that sends requests
+            // without reading responses cannot make this service queue more than
+            // `MAX_PENDING_RESPONSES` of them.
             if !self.wait_for_room().await {
-                let _ = self.state.fault.set("it sent requests and read no responses");
+                let _ = self
+                    .state
+                    .fault
+                    .set("it sent requests and read no responses");
                 return None;
             }
             let message = self.inner.receive().await?;

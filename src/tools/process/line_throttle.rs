@@ -1,4 +1,5 @@
-//! Splits the output of a program into readable lines, and bounds how many of them are handed on per second.
+//! Splits the output of a program into readable lines, and bounds how many of them are handed on
+//! per second.
 
 use std::time::Duration;
 
@@ -7,10 +8,12 @@ use tokio::time::Instant;
 use crate::call::{CutEnds, decode_lossy};
 use crate::sanitize;
 
-/// The longest line that is kept, in bytes; the remainder of the line is discarded. This is longer than any line that
-/// is shown. So a secret that crosses the end of the shown part is still complete when the redactor searches for it.
+/// The longest line that is kept, in bytes; the remainder of the line is discarded. This is longer
+/// than any line that is shown. So a secret that crosses the end of the shown part is still
+/// complete when the redactor searches for it.
 const MAX_LINE_BYTES: usize = 16 << 10;
-/// The period of the line limits. Of the lines over the limit in a period, only the last one is handed on.
+/// The period of the line limits. Of the lines over the limit in a period, only the last one is
+/// handed on.
 const LIMIT_PERIOD: Duration = Duration::from_secs(1);
 
 /// A line of a stream, without control characters.
@@ -22,7 +25,8 @@ pub(in crate::tools) struct OutputLine<'l> {
     pub(in crate::tools) skipped: u64,
 }
 
-/// Hands the lines of one stream to `emit`, each with the number of lines that were skipped before it.
+/// Hands the lines of one stream to `emit`, each with the number of lines that were skipped before
+/// it.
 pub(in crate::tools) struct LineThrottle<T> {
     emit: T,
     /// Lines handed on per period, at most.
@@ -36,7 +40,8 @@ pub(in crate::tools) struct LineThrottle<T> {
     period_end: Instant,
     emitted_lines: u32,
     emitted_bytes: usize,
-    /// The newest line over the limit, undecoded: most such lines are replaced by the next one and never decoded.
+    /// The newest line over the limit, undecoded: most such lines are replaced by the next one and
+    /// never decoded.
     pending: Option<(Vec<u8>, CutEnds)>,
     /// Lines that were skipped since the last line that was handed on.
     skipped: u64,
@@ -59,8 +64,8 @@ impl<T: FnMut(OutputLine<'_>)> LineThrottle<T> {
         }
     }
 
-    /// Hands on no further line in a second whose lines already have `max_bytes` bytes. A few long lines fill a disk
-    /// just as many short ones do.
+    /// Hands on no further line in a second whose lines already have `max_bytes` bytes. A few long
+    /// lines fill a disk just as many short ones do.
     pub(in crate::tools) fn with_max_bytes(self, max_bytes: usize) -> Self {
         Self { max_bytes, ..self }
     }
@@ -70,14 +75,15 @@ impl<T: FnMut(OutputLine<'_>)> LineThrottle<T> {
         self.pending.as_ref().map(|_| self.period_end)
     }
 
-    /// Takes more bytes of the stream. A carriage return also ends a line, because a terminal overwrites the line
-    /// with what follows.
+    /// Takes more bytes of the stream. A carriage return also ends a line, because a terminal
+    /// overwrites the line with what follows.
     pub(in crate::tools) fn push(&mut self, bytes: &[u8]) {
         let mut pieces = bytes.split(|byte| matches!(byte, b'\n' | b'\r'));
         let mut piece = pieces.next();
         while let Some(bytes) = piece {
             let room = MAX_LINE_BYTES - self.partial_line.len();
-            self.partial_line.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            self.partial_line
+                .extend_from_slice(&bytes[..bytes.len().min(room)]);
             self.is_overlong |= bytes.len() > room;
             piece = pieces.next();
             if piece.is_some() {
@@ -100,7 +106,10 @@ impl<T: FnMut(OutputLine<'_>)> LineThrottle<T> {
     }
 
     fn complete_line(&mut self) {
-        let cut_ends = CutEnds { start: false, end: std::mem::take(&mut self.is_overlong) };
+        let cut_ends = CutEnds {
+            start: false,
+            end: std::mem::take(&mut self.is_overlong),
+        };
         if self.partial_line.trim_ascii().is_empty() {
             self.partial_line.clear();
             return;
@@ -128,7 +137,11 @@ impl<T: FnMut(OutputLine<'_>)> LineThrottle<T> {
         }
         self.emitted_lines += 1;
         self.emitted_bytes = self.emitted_bytes.saturating_add(text.len());
-        (self.emit)(OutputLine { text: &text, cut_ends, skipped: std::mem::take(&mut self.skipped) });
+        (self.emit)(OutputLine {
+            text: &text,
+            cut_ends,
+            skipped: std::mem::take(&mut self.skipped),
+        });
     }
 }
 
@@ -141,7 +154,11 @@ mod tests {
     type Emitted = RefCell<Vec<(String, u64)>>;
 
     fn lines(emitted: &Emitted) -> LineThrottle<impl FnMut(OutputLine<'_>)> {
-        LineThrottle::new(50, |line: OutputLine<'_>| emitted.borrow_mut().push((line.text.to_owned(), line.skipped)))
+        LineThrottle::new(50, |line: OutputLine<'_>| {
+            emitted
+                .borrow_mut()
+                .push((line.text.to_owned(), line.skipped))
+        })
     }
 
     #[tokio::test(start_paused = true)]
@@ -154,7 +171,10 @@ mod tests {
         }
         lines.finish();
         let texts: Vec<String> = emitted.take().into_iter().map(|(line, _)| line).collect();
-        assert_eq!(texts, ["done", " 10%", " 20%", "\tcaf\u{e9} 31m!", "no end"]);
+        assert_eq!(
+            texts,
+            ["done", " 10%", " 20%", "\tcaf\u{e9} 31m!", "no end"]
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -206,14 +226,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn long_line_is_marked_as_torn() {
         let emitted = RefCell::new(Vec::new());
-        let mut lines =
-            LineThrottle::new(50, |line: OutputLine<'_>| emitted.borrow_mut().push((line.text.len(), line.cut_ends)));
+        let mut lines = LineThrottle::new(50, |line: OutputLine<'_>| {
+            emitted.borrow_mut().push((line.text.len(), line.cut_ends))
+        });
         lines.push("é".repeat(MAX_LINE_BYTES / 2).as_bytes());
         lines.push(b"\n");
         lines.push(format!("x{}\nshort\n", "é".repeat(MAX_LINE_BYTES)).as_bytes());
         assert_eq!(
             emitted.take(),
-            [(MAX_LINE_BYTES, CutEnds::NONE), (MAX_LINE_BYTES - 1, CutEnds::END), (5, CutEnds::NONE)]
+            [
+                (MAX_LINE_BYTES, CutEnds::NONE),
+                (MAX_LINE_BYTES - 1, CutEnds::END),
+                (5, CutEnds::NONE)
+            ]
         );
     }
 }

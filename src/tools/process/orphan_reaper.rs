@@ -6,15 +6,17 @@
 //! - by environment variables that every descendant inherits, in `/proc/PID/environ`;
 //! - by a resource limit that every descendant inherits too, in `/proc/PID/limits`.
 //!
-//! The limit is `RLIMIT_RTTIME`, for real-time computing. Its value is a number that is unique to the program, and so
-//! high that it limits nothing. A process escapes only if it left the group, outlived its parent, cleared its
-//! environment and changed that limit. Only a PID namespace would catch it.
+//! The limit is `RLIMIT_RTTIME`, for real-time computing. Its value is a number that is unique to
+//! the program, and so high that it limits nothing. A process escapes only if it left the group,
+//! outlived its parent, cleared its environment and changed that limit. Only a PID namespace would
+//! catch it.
 //!
-//! We do not become a subreaper (`PR_SET_CHILD_SUBREAPER`). It is a setting of the whole process, which belongs to
-//! the embedding program. Unknown orphans would be re-parented to us, and reaping them with `waitpid(-1)` would steal
-//! exit statuses that tokio waits for. Without this setting, orphans go to init, which reaps them; in a container,
-//! init is a process of ours (`init.rs`). If an embedding program is PID 1 without our init, we reap what we have
-//! killed, each process by its own id.
+//! We do not become a subreaper (`PR_SET_CHILD_SUBREAPER`). It is a setting of the whole process,
+//! which belongs to the embedding program. Unknown orphans would be re-parented to us, and reaping
+//! them with `waitpid(-1)` would steal exit statuses that tokio waits for. Without this setting,
+//! orphans go to init, which reaps them; in a container, init is a process of ours (`init.rs`). If
+//! an embedding program is PID 1 without our init, we reap what we have killed, each process by its
+//! own id.
 
 use std::collections::HashMap;
 use std::fs;
@@ -44,24 +46,39 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause while killed processes have not ended yet.
 const MAX_PAUSE: Duration = Duration::from_millis(50);
 
-/// How a process is recognized as a descendant: variables in its environment, each with its value. The combination
-/// must be unique to one program.
+/// How a process is recognized as a descendant: variables in its environment, each with its value.
+/// The combination must be unique to one program.
 pub(in crate::tools) struct ProcessMarker {
     variables: Vec<(&'static str, String)>,
-    /// The value of [`ProcessMarker::limit_value`]. It is compared with the limit of every process on the machine.
+    /// The value of [`ProcessMarker::limit_value`]. It is compared with the limit of every process
+    /// on the machine.
     limit_value: u64,
-    /// The time of creation, in ticks since the machine's boot. A process that started earlier is not a descendant.
+    /// The time of creation, in ticks since the machine's boot. A process that started earlier is
+    /// not a descendant.
     created_at: u64,
 }
 
 impl ProcessMarker {
     /// A marker with these variables, for a program that will be started.
-    pub(in crate::tools) fn new(variables: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+    pub(in crate::tools) fn new(
+        variables: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Self {
         const HIGH: u64 = 1 << 61;
         let variables: Vec<_> = variables.into_iter().collect();
-        let digest = hash_parts(variables.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
-        let random = digest.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte));
-        Self { variables, limit_value: HIGH | (random % HIGH), created_at: boot_ticks() }
+        let digest = hash_parts(
+            variables
+                .iter()
+                .flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]),
+        );
+        let random = digest
+            .iter()
+            .take(8)
+            .fold(0, |number, byte| (number << 8) | u64::from(*byte));
+        Self {
+            variables,
+            limit_value: HIGH | (random % HIGH),
+            created_at: boot_ticks(),
+        }
     }
 
     /// Adds the variables to a program that will be started.
@@ -69,7 +86,8 @@ impl ProcessMarker {
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
     }
 
-    /// The marker as the value of a resource limit. In microseconds it is more than 70,000 years, so it limits nothing.
+    /// The marker as the value of a resource limit. In microseconds it is more than 70,000 years,
+    /// so it limits nothing.
     pub(super) fn limit_value(&self) -> u64 {
         self.limit_value
     }
@@ -84,23 +102,42 @@ impl ProcessMarker {
             return MarkerMatch::Yes;
         }
         let environment = fs::read(format!("/proc/{pid}/environ"));
-        self.match_environment(environment.ok().as_deref(), || may_be_in_execve(process, boot_ticks()))
+        self.match_environment(environment.ok().as_deref(), || {
+            may_be_in_execve(process, boot_ticks())
+        })
     }
 
-    /// Whether `environment`, the content of `/proc/PID/environ`, contains the variables. `None` means that it cannot
-    /// be read.
-    fn match_environment(&self, environment: Option<&[u8]>, may_be_in_execve: impl FnOnce() -> bool) -> MarkerMatch {
-        let Some(environment) = environment else { return MarkerMatch::No };
+    /// Whether `environment`, the content of `/proc/PID/environ`, contains the variables. `None`
+    /// means that it cannot be read.
+    fn match_environment(
+        &self,
+        environment: Option<&[u8]>,
+        may_be_in_execve: impl FnOnce() -> bool,
+    ) -> MarkerMatch {
+        let Some(environment) = environment else {
+            return MarkerMatch::No;
+        };
         if environment.is_empty() {
-            return if may_be_in_execve() { MarkerMatch::NotReadableYet } else { MarkerMatch::No };
+            return if may_be_in_execve() {
+                MarkerMatch::NotReadableYet
+            } else {
+                MarkerMatch::No
+            };
         }
         let is_present = |(name, value): &(&str, String)| {
             let is_entry = |entry: &[u8]| {
-                entry.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) == Some(value.as_bytes())
+                entry
+                    .strip_prefix(name.as_bytes())
+                    .and_then(|rest| rest.strip_prefix(b"="))
+                    == Some(value.as_bytes())
             };
             environment.split(|&byte| byte == 0).any(is_entry)
         };
-        if self.variables.iter().all(is_present) { MarkerMatch::Yes } else { MarkerMatch::No }
+        if self.variables.iter().all(is_present) {
+            MarkerMatch::Yes
+        } else {
+            MarkerMatch::No
+        }
     }
 }
 
@@ -113,35 +150,42 @@ enum MarkerMatch {
     NotReadableYet,
 }
 
-/// Whether the process may be in the middle of an `execve`. For that moment its environment reads as empty, although
-/// the call that started it may already have returned in the parent. Kernel threads have no environment either; they
-/// are children of kthreadd (PID 2).
+/// Whether the process may be in the middle of an `execve`. For that moment its environment reads
+/// as empty, although the call that started it may already have returned in the parent. Kernel
+/// threads have no environment either; they are children of kthreadd (PID 2).
 fn may_be_in_execve(process: &ProcessStat, now: u64) -> bool {
     let age = now.saturating_sub(process.start_ticks);
     !process.is_zombie
         && age <= EXECVE_GRACE_SECONDS * clock_ticks_per_second()
-        && process.parent.is_some_and(|parent| parent.as_raw_nonzero().get() != 2)
+        && process
+            .parent
+            .is_some_and(|parent| parent.as_raw_nonzero().get() != 2)
 }
 
 /// Ticks since the machine's boot, rounded down as the kernel does for the start of a process.
 fn boot_ticks() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
-    let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or_default());
+    let [seconds, nanoseconds] =
+        [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or_default());
     let per_second = clock_ticks_per_second();
     seconds.saturating_mul(per_second) + nanoseconds.saturating_mul(per_second) / 1_000_000_000
 }
 
-/// The hard limit for real-time computing in the text of `/proc/PID/limits`; `None` if there is no such limit.
+/// The hard limit for real-time computing in the text of `/proc/PID/limits`; `None` if there is no
+/// such limit.
 fn real_time_limit(limits: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max realtime timeout"))?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max realtime timeout"))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// When each killed process had started. The id alone is not enough: another process may have it by now.
+/// When each killed process had started. The id alone is not enough: another process may have it by
+/// now.
 pub(super) type KilledProcesses = HashMap<Pid, u64>;
 
-/// The running jobs of one tool, of one module, or of all MCP servers. Dropping this waits for them, so that no
-/// process survives a service that ends.
+/// The running jobs of one tool, of one module, or of all MCP servers. Dropping this waits for
+/// them, so that no process survives a service that ends.
 pub(in crate::tools) struct OrphanReaper {
     /// Every running job holds a clone. The channel closes when the last one is dropped.
     job_guard: Option<SyncSender<()>>,
@@ -151,7 +195,10 @@ pub(in crate::tools) struct OrphanReaper {
 impl OrphanReaper {
     pub(in crate::tools) fn new() -> Self {
         let (ticket, ended) = sync_channel(0);
-        Self { job_guard: Some(ticket), jobs_ended: Mutex::new(ended) }
+        Self {
+            job_guard: Some(ticket),
+            jobs_ended: Mutex::new(ended),
+        }
     }
 
     /// A clone for a job that may become necessary.
@@ -163,8 +210,12 @@ impl OrphanReaper {
 impl Drop for OrphanReaper {
     fn drop(&mut self) {
         self.job_guard = None;
-        // No message is ever sent: `recv_timeout` returns when the last clone of the sender is dropped.
-        let ended = self.jobs_ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // No message is ever sent: `recv_timeout` returns when the last clone of the sender is
+        // dropped.
+        let ended = self
+            .jobs_ended
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         let _ = ended.recv_timeout(MAX_DROP_WAIT);
     }
 }
@@ -186,11 +237,14 @@ pub(super) struct ReapJob {
 }
 
 impl ReapJob {
-    /// Runs the job on a thread of its own. The runtime's blocking pool may be full; or it may be shutting down,
-    /// and then it drops its queue.
+    /// Runs the job on a thread of its own. The runtime's blocking pool may be full; or it may be
+    /// shutting down, and then it drops its queue.
     pub(super) fn spawn(self) {
-        // If no thread can be created, `spawn` drops the closure, and the job runs here, on the current thread.
-        let _ = thread::Builder::new().name("reaper".into()).spawn(move || drop(self));
+        // If no thread can be created, `spawn` drops the closure, and the job runs here, on the
+        // current thread.
+        let _ = thread::Builder::new()
+            .name("reaper".into())
+            .spawn(move || drop(self));
     }
 
     /// Kills every marked process with its descendants. Reaps those that are dead and our children.
@@ -204,15 +258,17 @@ impl ReapJob {
             if self.child.is_some() && pid == self.leader {
                 continue;
             }
-            let Some(process) = ProcessStat::read(pid) else { continue };
+            let Some(process) = ProcessStat::read(pid) else {
+                continue;
+            };
             let marker_match = marker.match_process(pid, &process);
             if matches!(marker_match, MarkerMatch::NotReadableYet) {
                 remaining = remaining.max(Remaining::Dying);
             } else if matches!(marker_match, MarkerMatch::Yes) {
                 remaining = Remaining::MaybeMore;
-                // A process may fork while we look for its descendants. So it is first stopped, then its descendants
-                // are stopped and killed, and it is killed last. A process that was forked in between has the
-                // marker, and the next round finds it.
+                // A process may fork while we look for its descendants. So it is first stopped,
+                // then its descendants are stopped and killed, and it is killed last. A process
+                // that was forked in between has the marker, and the next round finds it.
                 let _ = kill_process(pid, Signal::STOP);
                 kill_descendants(pid, &mut self.killed);
                 kill_and_record(pid, &process, &mut self.killed);
@@ -221,8 +277,8 @@ impl ReapJob {
                 if process.is_zombie && is_our_child {
                     let _ = waitpid(Some(pid), WaitOptions::NOHANG);
                 }
-                // A zombie with another parent is that parent's to reap, so we do not wait for it. As PID 1 we do: it
-                // may still be re-parented to us.
+                // A zombie with another parent is that parent's to reap, so we do not wait for it.
+                // As PID 1 we do: it may still be re-parented to us.
                 if !process.is_zombie || is_our_child || getpid().is_init() {
                     remaining = remaining.max(Remaining::Dying);
                 }
@@ -240,13 +296,18 @@ impl ReapJob {
             self.child = None;
         }
         self.group_unreaped = self.group_unreaped && reap_group_members(self.leader);
-        if self.group_unreaped { Remaining::Dying } else { Remaining::Nothing }
+        if self.group_unreaped {
+            Remaining::Dying
+        } else {
+            Remaining::Nothing
+        }
     }
 }
 
-/// Does the work of the job; see [`ReapJob::spawn`]. Rounds follow each other until one finds nothing. After a round
-/// that has killed a process, the next one follows quickly, because the process may have forked before. Otherwise the
-/// killed processes only have to end, and the pauses grow.
+/// Does the work of the job; see [`ReapJob::spawn`]. Rounds follow each other until one finds
+/// nothing. After a round that has killed a process, the next one follows quickly, because the
+/// process may have forked before. Otherwise the killed processes only have to end, and the pauses
+/// grow.
 impl Drop for ReapJob {
     fn drop(&mut self) {
         let (mut pause, mut waited) = (MIN_PAUSE, Duration::ZERO);
@@ -267,14 +328,15 @@ impl Drop for ReapJob {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Remaining {
     Nothing,
-    /// A process was killed but is not gone yet, or it is not known yet whether a process is marked.
+    /// A process was killed but is not gone yet, or it is not known yet whether a process is
+    /// marked.
     Dying,
     /// A process was killed in this round; there may be more.
     MaybeMore,
 }
 
-/// Reaps the dead members of a group that are our children, including its leader. Returns whether other children in
-/// the group live on.
+/// Reaps the dead members of a group that are our children, including its leader. Returns whether
+/// other children in the group live on.
 pub(super) fn reap_group_members(leader: Pid) -> bool {
     loop {
         match waitpgid(leader, WaitOptions::NOHANG) {
@@ -287,14 +349,18 @@ pub(super) fn reap_group_members(leader: Pid) -> bool {
 
 /// Kills the descendants of a process, as far as their parents still live.
 pub(super) fn kill_descendants(ancestor: Pid, killed: &mut KilledProcesses) {
-    // All descendants are found and stopped before the first is killed. When a process dies, its children get another
-    // parent, and this search would miss them.
+    // All descendants are found and stopped before the first is killed. When a process dies, its
+    // children get another parent, and this search would miss them.
     let mut found: Vec<(Pid, ProcessStat)> = Vec::new();
     let mut parents = vec![ancestor];
     while let Some(parent) = parents.pop() {
         for thread in list_pids(Path::new(&format!("/proc/{parent}/task"))) {
             let children = fs::read_to_string(format!("/proc/{parent}/task/{thread}/children"));
-            for child in children.unwrap_or_default().split_whitespace().filter_map(parse_pid) {
+            for child in children
+                .unwrap_or_default()
+                .split_whitespace()
+                .filter_map(parse_pid)
+            {
                 if found.len() < MAX_DESCENDANTS
                     && let Some(process) = ProcessStat::read(child)
                 {
@@ -311,7 +377,8 @@ pub(super) fn kill_descendants(ancestor: Pid, killed: &mut KilledProcesses) {
 }
 
 fn kill_and_record(pid: Pid, process: &ProcessStat, killed: &mut KilledProcesses) {
-    // The process may have ended meanwhile, or we may lack the permission. The next round finds it if it still lives.
+    // The process may have ended meanwhile, or we may lack the permission. The next round finds it
+    // if it still lives.
     let _ = kill_process(pid, Signal::KILL);
     killed.insert(pid, process.start_ticks);
 }
@@ -327,13 +394,19 @@ struct ProcessStat {
 impl ProcessStat {
     fn read(pid: Pid) -> Option<Self> {
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // The second field is the program's name in parentheses. The name may contain any character, so the fields
-        // are counted from the last `)`.
-        let (_, rest) = std::str::from_utf8(&stat[stat.iter().rposition(|&byte| byte == b')')?..]).ok()?.split_at(1);
+        // The second field is the program's name in parentheses. The name may contain any
+        // character, so the fields are counted from the last `)`.
+        let (_, rest) = std::str::from_utf8(&stat[stat.iter().rposition(|&byte| byte == b')')?..])
+            .ok()?
+            .split_at(1);
         let mut fields = rest.split_whitespace();
         let zombie = matches!(fields.next()?, "Z" | "X");
         let parent = parse_pid(fields.next()?);
-        Some(Self { is_zombie: zombie, parent, start_ticks: fields.nth(17)?.parse().ok()? })
+        Some(Self {
+            is_zombie: zombie,
+            parent,
+            start_ticks: fields.nth(17)?.parse().ok()?,
+        })
     }
 }
 
@@ -352,13 +425,19 @@ mod tests {
     use super::*;
 
     fn test_marker() -> ProcessMarker {
-        ProcessMarker::new([("TOOLCRIB_A", "1".to_owned()), ("TOOLCRIB_B", "2".to_owned())])
+        ProcessMarker::new([
+            ("TOOLCRIB_A", "1".to_owned()),
+            ("TOOLCRIB_B", "2".to_owned()),
+        ])
     }
 
     #[test]
     fn environment_must_hold_all_marker_variables() {
         for (environment, expected) in [
-            (Some("TOOLCRIB_A=1\0PATH=/bin\0TOOLCRIB_B=2\0"), MarkerMatch::Yes),
+            (
+                Some("TOOLCRIB_A=1\0PATH=/bin\0TOOLCRIB_B=2\0"),
+                MarkerMatch::Yes,
+            ),
             (Some("TOOLCRIB_A=1\0TOOLCRIB_B=22\0"), MarkerMatch::No),
             (Some("TOOLCRIB_A=1\0"), MarkerMatch::No),
             (Some("X=TOOLCRIB_A=1\0TOOLCRIB_B=2\0"), MarkerMatch::No),
@@ -374,10 +453,20 @@ mod tests {
 
     #[test]
     fn empty_environment_of_new_process_is_undecided() {
-        assert_eq!(test_marker().match_environment(Some(b""), || true), MarkerMatch::NotReadableYet);
-        assert_eq!(test_marker().match_environment(Some(b""), || false), MarkerMatch::No);
+        assert_eq!(
+            test_marker().match_environment(Some(b""), || true),
+            MarkerMatch::NotReadableYet
+        );
+        assert_eq!(
+            test_marker().match_environment(Some(b""), || false),
+            MarkerMatch::No
+        );
         let (ticks, parent) = (clock_ticks_per_second(), Pid::from_raw(100));
-        let process = |zombie, parent, started| ProcessStat { is_zombie: zombie, parent, start_ticks: started * ticks };
+        let process = |zombie, parent, started| ProcessStat {
+            is_zombie: zombie,
+            parent,
+            start_ticks: started * ticks,
+        };
         for (process, expected) in [
             (process(false, parent, 999), true),
             (process(false, parent, 998), true),
@@ -386,7 +475,12 @@ mod tests {
             (process(false, Pid::from_raw(2), 999), false),
             (process(false, None, 999), false),
         ] {
-            assert_eq!(may_be_in_execve(&process, 1000 * ticks), expected, "started at {}", process.start_ticks);
+            assert_eq!(
+                may_be_in_execve(&process, 1000 * ticks),
+                expected,
+                "started at {}",
+                process.start_ticks
+            );
         }
     }
 
@@ -396,7 +490,11 @@ mod tests {
         assert!(process.start_ticks <= boot_ticks());
         // A marker without variables would match every process.
         let is_on = |process: &ProcessStat, created_at| {
-            ProcessMarker { created_at, ..ProcessMarker::new([]) }.match_process(getpid(), process)
+            ProcessMarker {
+                created_at,
+                ..ProcessMarker::new([])
+            }
+            .match_process(getpid(), process)
         };
         assert_eq!(is_on(&process, process.start_ticks), MarkerMatch::Yes);
         assert_eq!(is_on(&process, process.start_ticks + 1), MarkerMatch::No);
@@ -406,8 +504,10 @@ mod tests {
 
     #[test]
     fn markers_have_distinct_limit_values() {
-        let (limit, other) =
-            (test_marker().limit_value(), ProcessMarker::new([("TOOLCRIB_A", "1".to_owned())]).limit_value());
+        let (limit, other) = (
+            test_marker().limit_value(),
+            ProcessMarker::new([("TOOLCRIB_A", "1".to_owned())]).limit_value(),
+        );
         assert_eq!(limit, test_marker().limit_value());
         assert!(limit != other && limit >= 1 << 61 && other >= 1 << 61 && limit < 1 << 62);
         let limits = |soft: &str, hard: &str| {
@@ -417,7 +517,10 @@ mod tests {
                      Max realtime timeout      {soft:<20} {hard:<20} us        \n"
             )
         };
-        assert_eq!(real_time_limit(&limits("5", &limit.to_string())), Some(limit));
+        assert_eq!(
+            real_time_limit(&limits("5", &limit.to_string())),
+            Some(limit)
+        );
         assert_eq!(real_time_limit(&limits("unlimited", "unlimited")), None);
         assert_eq!(real_time_limit(""), None);
     }

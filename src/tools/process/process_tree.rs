@@ -1,7 +1,7 @@
 //! Runs a program; when the program ends, everything that it started ends too.
 //!
-//! The program leads a process group of its own. Killing the group ends most processes at once; `orphan_reaper`
-//! then finds the processes that have left the group.
+//! The program leads a process group of its own. Killing the group ends most processes at once;
+//! `orphan_reaper` then finds the processes that have left the group.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,9 +13,12 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use crate::confine;
 
-use super::orphan_reaper::{OrphanReaper, ProcessMarker, ReapJob, kill_descendants, reap_group_members};
+use super::orphan_reaper::{
+    OrphanReaper, ProcessMarker, ReapJob, kill_descendants, reap_group_members,
+};
 
-/// A running program. Dropping it ends the program and everything that it started, unless it was released.
+/// A running program. Dropping it ends the program and everything that it started, unless it was
+/// released.
 pub(in crate::tools) struct ProcessTree {
     /// `None` after the program has ended and its status has been read.
     child: Option<Child>,
@@ -37,7 +40,10 @@ impl ProcessTree {
     ) -> io::Result<Self> {
         marker.apply_to(command);
         let child = confine::spawn_confined(command.process_group(0), marker.limit_value())?;
-        let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let id = child
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .and_then(Pid::from_raw);
         let leader = id.ok_or_else(|| io::Error::other("the program has no process id"))?;
         Ok(Self {
             child: Some(child),
@@ -49,7 +55,9 @@ impl ProcessTree {
     }
 
     /// The pipes to and from the program. A second call returns `None` for each.
-    pub(in crate::tools) fn take_pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
+    pub(in crate::tools) fn take_pipes(
+        &mut self,
+    ) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
         match &mut self.child {
             Some(child) => (child.stdin.take(), child.stdout.take(), child.stderr.take()),
             None => (None, None, None),
@@ -63,7 +71,9 @@ impl ProcessTree {
 
     /// Whether the program has ended. Does not wait.
     pub(in crate::tools) fn has_ended(&mut self) -> bool {
-        self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
+        self.child
+            .as_mut()
+            .is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
     /// Waits for the end of the program, then kills the other members of its group.
@@ -73,14 +83,15 @@ impl ProcessTree {
         };
         let status = child.wait().await?;
         self.child = None;
-        // The leader's id is free now, but the kernel assigns ids in ascending order. So no other process has this id
-        // yet, and the kill hits only this group.
+        // The leader's id is free now, but the kernel assigns ids in ascending order. So no other
+        // process has this id yet, and the kill hits only this group.
         let _ = kill_process_group(self.leader, Signal::KILL);
         self.group_unreaped = reap_group_members(self.leader);
         Ok(status)
     }
 
-    /// Lets processes that left the group go on. Call this when the program has ended and its pipes are closed.
+    /// Lets processes that left the group go on. Call this when the program has ended and its pipes
+    /// are closed.
     pub(in crate::tools) fn release(mut self) {
         self.marker = None;
     }
@@ -90,8 +101,8 @@ impl Drop for ProcessTree {
     fn drop(&mut self) {
         let mut killed = HashMap::new();
         if self.child.is_some() {
-            // Members that left the group come first, while their parents are stopped but alive. When their parents
-            // are dead, no path leads from the leader to them.
+            // Members that left the group come first, while their parents are stopped but alive.
+            // When their parents are dead, no path leads from the leader to them.
             let _ = kill_process_group(self.leader, Signal::STOP);
             kill_descendants(self.leader, &mut killed);
             let _ = kill_process_group(self.leader, Signal::KILL);

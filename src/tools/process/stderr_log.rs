@@ -15,19 +15,20 @@ use crate::secrets::Redactor;
 
 /// The longest line in the log, in bytes.
 const MAX_LINE_BYTES: usize = 4 << 10;
-/// Lines in the log per second. Operators read the log later, and it should contain a whole traceback.
+/// Lines in the log per second. Operators read the log later, and it should contain a whole
+/// traceback.
 const MAX_LINES_PER_SECOND: u32 = 200;
-/// Bytes in the log per second, after which no further line is logged. A program that never stops printing writes at
-/// most about 5 GB a day.
+/// Bytes in the log per second, after which no further line is logged. A program that never stops
+/// printing writes at most about 5 GB a day.
 const MAX_BYTES_PER_SECOND: usize = 64 << 10;
 /// The number of last lines that are kept. They explain why a program did not start.
 const TAIL_LINES: usize = 5;
-/// How long to read on after the program has ended. The pipe closes then, unless a process that the program started
-/// still has it open.
+/// How long to read on after the program has ended. The pipe closes then, unless a process that the
+/// program started still has it open.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The reader of one program's standard error. It is dropped with the program; what the pipe contains then is still
-/// handed on.
+/// The reader of one program's standard error. It is dropped with the program; what the pipe
+/// contains then is still handed on.
 pub(in crate::tools) struct StderrLog {
     tail: Arc<Mutex<VecDeque<String>>>,
     pipe_closed: CancellationToken,
@@ -35,8 +36,8 @@ pub(in crate::tools) struct StderrLog {
 }
 
 impl StderrLog {
-    /// Hands each line from the pipe to `emit`, without secrets, and with the number of lines that were skipped
-    /// before it, if any.
+    /// Hands each line from the pipe to `emit`, without secrets, and with the number of lines that
+    /// were skipped before it, if any.
     pub(in crate::tools) fn follow(
         mut from: ChildStderr,
         redactor: Arc<Redactor>,
@@ -61,7 +62,8 @@ impl StderrLog {
             let mut stop_at = None;
             loop {
                 let due = lines.next_release();
-                let sleep_to = |time: Option<Instant>| sleep_until(time.unwrap_or_else(Instant::now));
+                let sleep_to =
+                    |time: Option<Instant>| sleep_until(time.unwrap_or_else(Instant::now));
                 tokio::select! {
                     read = from.read(&mut chunk) => match read {
                         Ok(0) | Err(_) => break,
@@ -93,8 +95,8 @@ fn push_tail_line(tail: &Mutex<VecDeque<String>>, line: String) {
     tail.push_back(line);
 }
 
-/// The line as it may be shown. Secrets are removed before the line is cut, because half of a secret would not be
-/// found.
+/// The line as it may be shown. Secrets are removed before the line is cut, because half of a
+/// secret would not be found.
 pub(in crate::tools) fn redact_line(line: &str, cut_ends: CutEnds, redactor: &Redactor) -> String {
     let mut line = redactor.excerpt(line, cut_ends).into_owned();
     shorten_text(&mut line, MAX_LINE_BYTES);

@@ -7,24 +7,30 @@ use std::time::Duration;
 
 static PYTHON: OnceLock<Option<String>> = OnceLock::new();
 
-/// The file of the Python interpreter on `PATH`; `None` if there is none. Python reports its own path, once. The file
-/// on `PATH` may be a script that searches for a Python, and that takes longer than the start of an interpreter.
+/// The file of the Python interpreter on `PATH`; `None` if there is none. Python reports its own
+/// path, once. The file on `PATH` may be a script that searches for a Python, and that takes longer
+/// than the start of an interpreter.
 pub(in crate::tools) fn python() -> Option<&'static str> {
     let find = || {
-        let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().ok()?;
-        Some(String::from_utf8(output.stdout).ok()?.trim().to_owned()).filter(|file| !file.is_empty())
+        let output = Command::new("python3")
+            .args(["-c", "import sys; print(sys.executable)"])
+            .output()
+            .ok()?;
+        Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
+            .filter(|file| !file.is_empty())
     };
     PYTHON.get_or_init(find).as_deref()
 }
 
-/// Awaits `work` while tokio's clock runs `speed` times as fast as real time. Other processes run in real time. Needs
-/// a single-threaded runtime whose clock is not paused.
+/// Awaits `work` while tokio's clock runs `speed` times as fast as real time. Other processes run
+/// in real time. Needs a single-threaded runtime whose clock is not paused.
 pub(in crate::tools) async fn with_fast_clock<T>(speed: u32, work: impl Future<Output = T>) -> T {
     const TICK: Duration = Duration::from_millis(5);
     tokio::time::pause();
     let mut work = pin!(work);
     loop {
-        // A paused clock advances by itself when the runtime is idle, but not while a blocking task runs.
+        // A paused clock advances by itself when the runtime is idle, but not while a blocking task
+        // runs.
         let tick = tokio::task::spawn_blocking(|| std::thread::sleep(TICK));
         let ended = tokio::select! {
             ended = &mut work => Some(ended),
@@ -43,6 +49,9 @@ async fn fast_clock_runs_faster_than_real_time() {
     let started = (std::time::Instant::now(), tokio::time::Instant::now());
     with_fast_clock(100, tokio::time::sleep(Duration::from_secs(20))).await;
     assert!(started.1.elapsed() >= Duration::from_secs(20));
-    assert!(started.0.elapsed() >= Duration::from_millis(150), "it does not jump");
+    assert!(
+        started.0.elapsed() >= Duration::from_millis(150),
+        "it does not jump"
+    );
     assert!(started.0.elapsed() < Duration::from_secs(20));
 }

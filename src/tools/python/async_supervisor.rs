@@ -1,12 +1,12 @@
 //! The worker for coroutines: one process, one event loop, many calls at once.
 //!
-//! A task owns the process. It writes the queued requests, and passes each message of the worker to the call that waits
-//! for it. It also checks that a call ends after its caller has disconnected. If such a call does not end, the loop is
-//! blocked, and the task replaces the process.
+//! A task owns the process. It writes the queued requests, and passes each message of the worker to
+//! the call that waits for it. It also checks that a call ends after its caller has disconnected.
+//! If such a call does not end, the loop is blocked, and the task replaces the process.
 //!
-//! A shared worker also takes calls of blocking functions, one at a time, on a thread beside its loop. Only the end of
-//! the process can stop a thread. So the same rule holds: a call that does not end in time after its cancellation ends
-//! the worker.
+//! A shared worker also takes calls of blocking functions, one at a time, on a thread beside its
+//! loop. Only the end of the process can stop a thread. So the same rule holds: a call that does
+//! not end in time after its cancellation ends the worker.
 
 use std::collections::{HashMap, HashSet};
 use std::future::pending;
@@ -44,8 +44,8 @@ pub(super) struct AsyncWorkerSupervisor {
 struct Shared {
     launcher: Arc<Launcher>,
     role: Role,
-    /// One permit, for the one thread of a shared worker. A call holds it until the worker reports its end, or until
-    /// the worker has ended.
+    /// One permit, for the one thread of a shared worker. A call holds it until the worker reports
+    /// its end, or until the worker has ended.
     thread: Arc<Semaphore>,
     restart_history: Mutex<RestartHistory>,
     stage: watch::Sender<WorkerStage>,
@@ -85,7 +85,8 @@ struct OpenCall {
     /// When its caller disconnected.
     disconnected_at: Option<Instant>,
     cancel_sent: bool,
-    /// The permit for the thread, if the function blocks. It is released when this entry is removed.
+    /// The permit for the thread, if the function blocks. It is released when this entry is
+    /// removed.
     _thread: Option<OwnedSemaphorePermit>,
 }
 
@@ -106,7 +107,8 @@ enum WorkerEnd {
 }
 
 impl AsyncWorkerSupervisor {
-    /// A pool with this worker in this role; starts a worker if there is no `first`. Call it within the runtime.
+    /// A pool with this worker in this role; starts a worker if there is no `first`. Call it within
+    /// the runtime.
     pub(super) fn new(launcher: &Arc<Launcher>, role: Role, first: Option<Worker>) -> Arc<Self> {
         let shared = Arc::new(Shared {
             launcher: launcher.clone(),
@@ -116,11 +118,14 @@ impl AsyncWorkerSupervisor {
             stage: watch::Sender::new(WorkerStage::Starting),
         });
         let task = tokio::spawn(shared.clone().keep_worker(first));
-        Arc::new(Self { shared, _task: AbortOnDropHandle::new(task) })
+        Arc::new(Self {
+            shared,
+            _task: AbortOnDropHandle::new(task),
+        })
     }
 
-    /// Runs a function, if a worker takes the call before `begin_by`. Dropping the future makes the worker cancel the
-    /// call.
+    /// Runs a function, if a worker takes the call before `begin_by`. Dropping the future makes the
+    /// worker cancel the call.
     pub(super) async fn call(
         &self,
         function: &Function,
@@ -130,19 +135,30 @@ impl AsyncWorkerSupervisor {
     ) -> Result<ToolResult, ToolError> {
         let (mut last_loss, mut previous) = (String::new(), None);
         for _ in 0..MAX_STARTS {
-            // `context.wait_for` marks a wait during which nothing has run. It fits the first round only. In a later
-            // round the function has already started once, so a cancellation then is not "not started".
+            // `context.wait_for` marks a wait during which nothing has run. It fits the first round
+            // only. In a later round the function has already started once, so a cancellation then
+            // is not "not started".
             let thread = match (function.mode, &previous) {
                 (Mode::Async, _) => None,
-                (Mode::Sync, None) => Some(context.wait_for(timeout_at(begin_by, self.shared.acquire_thread())).await),
-                (Mode::Sync, Some(_)) => Some(timeout_at(begin_by, self.shared.acquire_thread()).await),
+                (Mode::Sync, None) => Some(
+                    context
+                        .wait_for(timeout_at(begin_by, self.shared.acquire_thread()))
+                        .await,
+                ),
+                (Mode::Sync, Some(_)) => {
+                    Some(timeout_at(begin_by, self.shared.acquire_thread()).await)
+                }
             };
             let thread = match thread.transpose() {
                 Ok(thread) => thread.flatten(),
                 Err(_) => return Err(self.shared.busy_error()),
             };
             let worker = match previous {
-                None => context.wait_for(timeout_at(begin_by, self.next_worker(None))).await,
+                None => {
+                    context
+                        .wait_for(timeout_at(begin_by, self.next_worker(None)))
+                        .await
+                }
                 previous => timeout_at(begin_by, self.next_worker(previous)).await,
             };
             let worker = match worker {
@@ -150,28 +166,39 @@ impl AsyncWorkerSupervisor {
                 Err(_) => return Err(self.shared.unavailable_error()),
             };
             previous = Some(worker.clone());
-            // Reserve the slot in the queue before the call gets its entry. There is no await between the entry and the
-            // send. So every entry belongs to a call that is sent to the worker. If the caller disconnects, the cancel
-            // request has a call to cancel, and waiting for the end of the call makes sense.
+            // Reserve the slot in the queue before the call gets its entry. There is no await
+            // between the entry and the send. So every entry belongs to a call that is sent to the
+            // worker. If the caller disconnects, the cancel request has a call to cancel, and
+            // waiting for the end of the call makes sense.
             let slot = match timeout_at(begin_by, worker.requests.reserve()).await {
                 Ok(Ok(slot)) => slot,
                 Ok(Err(_)) => continue,
                 Err(_) => return Err(self.shared.busy_error()),
             };
-            let Some((id, end)) = worker.register_call(context, thread) else { continue };
-            let pending = PendingCall { worker: &worker, id };
+            let Some((id, end)) = worker.register_call(context, thread) else {
+                continue;
+            };
+            let pending = PendingCall {
+                worker: &worker,
+                id,
+            };
             slot.send(protocol::call_message(id, function, arguments, context));
             let end = end.await;
             drop(pending);
             match end {
                 Ok(End::Completed(result)) => return result,
-                // The function may have run in part. So start it again only if another call ended the worker, and if
-                // the effect of the tool permits a repetition.
-                Ok(End::WorkerLost { reason, is_caused_by_other }) if is_caused_by_other && context.may_repeat() => {
+                // The function may have run in part. So start it again only if another call ended
+                // the worker, and if the effect of the tool permits a repetition.
+                Ok(End::WorkerLost {
+                    reason,
+                    is_caused_by_other,
+                }) if is_caused_by_other && context.may_repeat() => {
                     last_loss = reason;
                 }
                 Ok(End::WorkerLost { reason, .. }) => {
-                    return Err(ToolError::unavailable(format!("the function did not end: {reason}")));
+                    return Err(ToolError::unavailable(format!(
+                        "the function did not end: {reason}"
+                    )));
                 }
                 Err(_) => return Err(ToolError::unavailable("the Python module has ended")),
             }
@@ -183,17 +210,24 @@ impl AsyncWorkerSupervisor {
     }
 
     /// The current worker. Skips `previous`, which takes no more calls.
-    async fn next_worker(&self, previous: Option<Arc<AsyncWorker>>) -> Result<Arc<AsyncWorker>, ToolError> {
+    async fn next_worker(
+        &self,
+        previous: Option<Arc<AsyncWorker>>,
+    ) -> Result<Arc<AsyncWorker>, ToolError> {
         let mut stage = self.shared.stage.subscribe();
         let is_another = |stage: &WorkerStage| match stage {
             WorkerStage::Starting => false,
-            WorkerStage::Ready(worker) => previous.as_ref().is_none_or(|previous| !Arc::ptr_eq(previous, worker)),
+            WorkerStage::Ready(worker) => previous
+                .as_ref()
+                .is_none_or(|previous| !Arc::ptr_eq(previous, worker)),
             WorkerStage::Unavailable => true,
         };
         let stage = stage.wait_for(is_another).await;
         match stage.as_deref() {
             Ok(WorkerStage::Ready(worker)) => Ok(worker.clone()),
-            Ok(WorkerStage::Unavailable | WorkerStage::Starting) | Err(_) => Err(self.shared.unavailable_error()),
+            Ok(WorkerStage::Unavailable | WorkerStage::Starting) | Err(_) => {
+                Err(self.shared.unavailable_error())
+            }
         }
     }
 
@@ -208,7 +242,10 @@ impl AsyncWorkerSupervisor {
     /// The number of workers replaced so far, and the last fault with its time.
     pub(super) fn replacements(&self) -> (u64, Option<(String, Instant)>) {
         let restart_history = self.shared.restart_history();
-        (restart_history.replaced, restart_history.fault.clone().zip(restart_history.fault_at))
+        (
+            restart_history.replaced,
+            restart_history.fault.clone().zip(restart_history.fault_at),
+        )
     }
 }
 
@@ -229,13 +266,21 @@ impl Drop for PendingCall<'_> {
 
 impl Shared {
     fn restart_history(&self) -> MutexGuard<'_, RestartHistory> {
-        self.restart_history.lock().unwrap_or_else(PoisonError::into_inner)
+        self.restart_history
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn unavailable_error(&self) -> ToolError {
         let restart_history = self.restart_history();
-        let reason = restart_history.fault.as_deref().unwrap_or("its worker process is gone");
-        let message = format!("the Python module {} is unavailable: {reason}", self.launcher.name);
+        let reason = restart_history
+            .fault
+            .as_deref()
+            .unwrap_or("its worker process is gone");
+        let message = format!(
+            "the Python module {} is unavailable: {reason}",
+            self.launcher.name
+        );
         ToolError::unavailable_before_start(message, Some(restart_history.retry_after()))
     }
 
@@ -245,7 +290,10 @@ impl Shared {
     }
 
     fn busy_error(&self) -> ToolError {
-        let message = format!("the async worker process of the Python module {} took no calls", self.launcher.name);
+        let message = format!(
+            "the async worker process of the Python module {} took no calls",
+            self.launcher.name
+        );
         ToolError::unavailable_before_start(message, Some(BUSY_RETRY_AFTER))
     }
 
@@ -264,13 +312,18 @@ impl Shared {
                 calls: Mutex::default(),
                 caller_disconnected: Notify::new(),
             });
-            self.stage.send_replace(WorkerStage::Ready(async_worker.clone()));
+            self.stage
+                .send_replace(WorkerStage::Ready(async_worker.clone()));
             let ended = async_worker.serve(worker, requests).await;
             let module = &*self.launcher.name;
             let (reason, is_caused_by_other) = match ended {
                 WorkerEnd::Died(reason) => {
                     tracing::warn!(target: "toolcrib::python", module, "the async worker is replaced: {reason}");
-                    self.restart_history().record_death(started_at, async_worker.calls().has_answered, &reason);
+                    self.restart_history().record_death(
+                        started_at,
+                        async_worker.calls().has_answered,
+                        &reason,
+                    );
                     (reason, false)
                 }
                 WorkerEnd::Blocked => {
@@ -281,13 +334,14 @@ impl Shared {
                 }
             };
             self.restart_history().replaced += 1;
-            // Publish the new stage before `fail_open_calls` wakes the open calls. Then all calls wait for the next worker, or
-            // fail at once if workers keep dying.
-            self.stage.send_replace(if self.restart_history().is_failing() {
-                WorkerStage::Unavailable
-            } else {
-                WorkerStage::Starting
-            });
+            // Publish the new stage before `fail_open_calls` wakes the open calls. Then all calls
+            // wait for the next worker, or fail at once if workers keep dying.
+            self.stage
+                .send_replace(if self.restart_history().is_failing() {
+                    WorkerStage::Unavailable
+                } else {
+                    WorkerStage::Starting
+                });
             async_worker.fail_open_calls(&reason, is_caused_by_other);
         }
     }
@@ -337,7 +391,13 @@ impl AsyncWorker {
         let (end, ended) = oneshot::channel();
         calls.open_calls.insert(
             id,
-            OpenCall { context: context.clone(), end, disconnected_at: None, cancel_sent: false, _thread: thread },
+            OpenCall {
+                context: context.clone(),
+                end,
+                disconnected_at: None,
+                cancel_sent: false,
+                _thread: thread,
+            },
         );
         Some((id, ended))
     }
@@ -346,21 +406,28 @@ impl AsyncWorker {
     fn fail_open_calls(&self, reason: &str, is_caused_by_other: bool) {
         let mut calls = self.calls();
         calls.closed = true;
-        // A worker's death counts once per tool toward its circuit breaker, and not at all for tools whose calls merely
-        // shared the worker. So only the first open call of each tool reports a failure of its own. All others are
-        // marked as failed together with another call, and so are calls whose caller has disconnected.
+        // A worker's death counts once per tool toward its circuit breaker, and not at all for
+        // tools whose calls merely shared the worker. So only the first open call of each tool
+        // reports a failure of its own. All others are marked as failed together with another call,
+        // and so are calls whose caller has disconnected.
         let mut tools = HashSet::new();
         for (_, open) in calls.open_calls.drain() {
-            let reports =
-                !is_caused_by_other && open.disconnected_at.is_none() && tools.insert(open.context.tool.clone());
+            let reports = !is_caused_by_other
+                && open.disconnected_at.is_none()
+                && tools.insert(open.context.tool.clone());
             open.context.set_shared_failure(!reports);
-            let _ = open.end.send(End::WorkerLost { reason: reason.to_owned(), is_caused_by_other });
+            let _ = open.end.send(End::WorkerLost {
+                reason: reason.to_owned(),
+                is_caused_by_other,
+            });
         }
     }
 
     /// Serves the worker until it ends or is blocked.
     async fn serve(&self, mut worker: Worker, requests: mpsc::Receiver<Vec<u8>>) -> WorkerEnd {
-        let Some(stdin) = worker.stdin.take() else { return WorkerEnd::Died("its pipe is gone".into()) };
+        let Some(stdin) = worker.stdin.take() else {
+            return WorkerEnd::Died("its pipe is gone".into());
+        };
         let mut other_work = pin!(async {
             tokio::select! {
                 () = write_requests(stdin, requests) => {}
@@ -370,10 +437,10 @@ impl AsyncWorker {
         let mut message_count = 0_u32;
         loop {
             message_count = message_count.wrapping_add(1);
-            // Read before checking the clock: an end that the worker wrote in time counts, even if it is read late.
-            // Otherwise a busy service could take a healthy worker for a blocked one. But a worker that writes without
-            // pause would then keep all requests waiting. So every `MAX_MESSAGES_IN_A_ROW` messages the order is
-            // reversed.
+            // Read before checking the clock: an end that the worker wrote in time counts, even if
+            // it is read late. Otherwise a busy service could take a healthy worker for a blocked
+            // one. But a worker that writes without pause would then keep all requests waiting. So
+            // every `MAX_MESSAGES_IN_A_ROW` messages the order is reversed.
             let next = if message_count.is_multiple_of(MAX_MESSAGES_IN_A_ROW) {
                 tokio::select! {
                     biased;
@@ -390,10 +457,16 @@ impl AsyncWorker {
             match next {
                 WorkerEvent::Line => match protocol::read_message(worker.stdout.line()) {
                     Ok((id, message)) => self.dispatch(id, message),
-                    Err(reason) => return WorkerEnd::Died(format!("it wrote a line that cannot be used: {reason}")),
+                    Err(reason) => {
+                        return WorkerEnd::Died(format!(
+                            "it wrote a line that cannot be used: {reason}"
+                        ));
+                    }
                 },
                 WorkerEvent::TooLong => {
-                    return WorkerEnd::Died("it wrote a line that is longer than any result".into());
+                    return WorkerEnd::Died(
+                        "it wrote a line that is longer than any result".into(),
+                    );
                 }
                 WorkerEvent::Ended(reason) => return WorkerEnd::Died(reason),
             }
@@ -403,7 +476,11 @@ impl AsyncWorker {
     fn dispatch(&self, id: u64, message: WorkerMessage) {
         match message {
             WorkerMessage::Progress(data) => {
-                let context = self.calls().open_calls.get(&id).map(|open| open.context.clone());
+                let context = self
+                    .calls()
+                    .open_calls
+                    .get(&id)
+                    .map(|open| open.context.clone());
                 if let Some(context) = context {
                     context.progress(data);
                 }
@@ -423,18 +500,23 @@ impl AsyncWorker {
         }
     }
 
-    /// Sends cancel requests for the calls whose callers have disconnected. Returns when such a call has not ended in
-    /// time.
+    /// Sends cancel requests for the calls whose callers have disconnected. Returns when such a
+    /// call has not ended in time.
     async fn cancel_disconnected(&self) {
         loop {
-            // The clock starts when the caller disconnects, not when the cancel request is sent. A blocked loop may not
-            // read at all, so the queue may be full and the request may never be sent. The worker must still be found
-            // blocked.
+            // The clock starts when the caller disconnects, not when the cancel request is sent. A
+            // blocked loop may not read at all, so the queue may be full and the request may never
+            // be sent. The worker must still be found blocked.
             let (first, unsent) = {
                 let calls = self.calls();
-                let disconnected_at = calls.open_calls.values().filter_map(|open| open.disconnected_at);
-                let mut unsent =
-                    calls.open_calls.iter().filter(|(_, open)| open.disconnected_at.is_some() && !open.cancel_sent);
+                let disconnected_at = calls
+                    .open_calls
+                    .values()
+                    .filter_map(|open| open.disconnected_at);
+                let mut unsent = calls
+                    .open_calls
+                    .iter()
+                    .filter(|(_, open)| open.disconnected_at.is_some() && !open.cancel_sent);
                 (disconnected_at.min(), unsent.next().map(|(id, _)| *id))
             };
             let Some(first) = first else {
@@ -463,8 +545,8 @@ impl AsyncWorker {
     }
 }
 
-/// Writes the queued requests. Never returns: if the worker does not read any more, its end is noticed where its
-/// messages are read, with the better reason.
+/// Writes the queued requests. Never returns: if the worker does not read any more, its end is
+/// noticed where its messages are read, with the better reason.
 async fn write_requests(mut stdin: ChildStdin, mut requests: mpsc::Receiver<Vec<u8>>) {
     while let Some(line) = requests.recv().await {
         if stdin.write_all(&line).await.is_err() {

@@ -46,23 +46,31 @@ pub struct WorkerRange {
     pub idle_period: Duration,
 }
 
-/// The lowest `max` of workers that start on demand: a blocking function mostly waits, so more of them than processors
-/// make sense.
+/// The lowest `max` of workers that start on demand: a blocking function mostly waits, so more of
+/// them than processors make sense.
 const MIN_ON_DEMAND: usize = 4;
-/// A worker takes memory while it waits, and starts in less than a second. So a minute keeps it through a pause between
-/// two turns of an agent, and no longer.
+/// A worker takes memory while it waits, and starts in less than a second. So a minute keeps it
+/// through a pause between two turns of an agent, and no longer.
 const IDLE_PERIOD: Duration = Duration::from_secs(60);
 
 impl WorkerRange {
     /// Always this number of workers, at least 1.
     pub fn exactly(workers: usize) -> Self {
-        Self { min: workers.max(1), max: workers.max(1), idle_period: IDLE_PERIOD }
+        Self {
+            min: workers.max(1),
+            max: workers.max(1),
+            idle_period: IDLE_PERIOD,
+        }
     }
 
     /// One worker, and more while calls wait: up to the number of processors, at least four.
     pub fn on_demand() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { min: 1, max: processors.max(MIN_ON_DEMAND), idle_period: IDLE_PERIOD }
+        Self {
+            min: 1,
+            max: processors.max(MIN_ON_DEMAND),
+            idle_period: IDLE_PERIOD,
+        }
     }
 }
 
@@ -80,6 +88,7 @@ pub enum ModulePath {
 pub enum Interpreter {
     /// This program. A bare name is searched in `PATH`.
     Program(PathBuf),
-    /// The Python of a virtual environment with the packages of this requirements file. It is built at its first use.
+    /// The Python of a virtual environment with the packages of this requirements file. It is built
+    /// at its first use.
     Requirements(PathBuf),
 }

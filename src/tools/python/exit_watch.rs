@@ -12,19 +12,27 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Calls `on_exit` when the process has ended. The process must be a child of ours that has not been reaped yet.
-    pub(super) fn new(runtime: &Handle, process: Pid, on_exit: impl FnOnce() + Send + 'static) -> Self {
+    /// Calls `on_exit` when the process has ended. The process must be a child of ours that has not
+    /// been reaped yet.
+    pub(super) fn new(
+        runtime: &Handle,
+        process: Pid,
+        on_exit: impl FnOnce() + Send + 'static,
+    ) -> Self {
         let ended = wait_for_exit(process);
         let task = async move {
             if ended.await.is_ok() {
                 on_exit();
             }
         };
-        Self { _task: AbortOnDropHandle::new(runtime.spawn(task)) }
+        Self {
+            _task: AbortOnDropHandle::new(runtime.spawn(task)),
+        }
     }
 }
 
-/// A process id descriptor (Linux 5.3) costs nothing until the end. Without it, the next call notices the end.
+/// A process id descriptor (Linux 5.3) costs nothing until the end. Without it, the next call
+/// notices the end.
 #[cfg(target_os = "linux")]
 fn wait_for_exit(process: Pid) -> impl Future<Output = io::Result<()>> + Send {
     use rustix::process::{PidfdFlags, pidfd_open};
@@ -32,7 +40,10 @@ fn wait_for_exit(process: Pid) -> impl Future<Output = io::Result<()>> + Send {
 
     let process = pidfd_open(process, PidfdFlags::NONBLOCK);
     async move {
-        #[expect(deprecated, reason = "unsound for descriptors that others close; an OwnedFd is nobody else's")]
+        #[expect(
+            deprecated,
+            reason = "unsound for descriptors that others close; an OwnedFd is nobody else's"
+        )]
         let process = AsyncFd::with_interest(process?, Interest::READABLE)?;
         let _readable = process.readable().await?;
         Ok(())

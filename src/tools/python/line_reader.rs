@@ -6,7 +6,8 @@ use std::ops::Range;
 use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Longest line, in bytes. A worker keeps a shorter bound of its own, so a longer line means that it is broken.
+/// Longest line, in bytes. A worker keeps a shorter bound of its own, so a longer line means that
+/// it is broken.
 const MAX_LINE_BYTES: usize = 16 << 20;
 /// Bytes that are reserved for each read.
 const READ_SIZE: usize = 16 << 10;
@@ -27,16 +28,26 @@ pub(super) struct LineReader<R> {
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
     pub(super) fn new(reader: R) -> Self {
-        Self { reader, buffer: Vec::new(), line: 0..0, start: 0, searched: 0 }
+        Self {
+            reader,
+            buffer: Vec::new(),
+            line: 0..0,
+            start: 0,
+            searched: 0,
+        }
     }
 
-    /// Reads the next line. Returns false when the other side has closed, even in the middle of a line.
+    /// Reads the next line. Returns false when the other side has closed, even in the middle of a
+    /// line.
     ///
     /// # Errors
     /// Errors of the pipe; `FileTooLarge` for a line that is too long.
     pub(super) async fn advance(&mut self) -> io::Result<bool> {
         let end = loop {
-            if let Some(at) = self.buffer[self.searched..].iter().position(|&byte| byte == b'\n') {
+            if let Some(at) = self.buffer[self.searched..]
+                .iter()
+                .position(|&byte| byte == b'\n')
+            {
                 break self.searched + at;
             }
             self.discard_consumed();
@@ -53,7 +64,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Ok(true)
     }
 
-    /// Like [`advance`](Self::advance), with the data that is already there. `None`: not a whole line yet.
+    /// Like [`advance`](Self::advance), with the data that is already there. `None`: not a whole
+    /// line yet.
     pub(super) fn try_advance(&mut self) -> Option<io::Result<bool>> {
         self.advance().now_or_never()
     }
@@ -101,7 +113,10 @@ mod tests {
     #[tokio::test]
     async fn endless_line_fails() {
         let mut reader = LineReader::new(tokio::io::repeat(b'x'));
-        assert_eq!(reader.advance().await.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(
+            reader.advance().await.unwrap_err().kind(),
+            io::ErrorKind::FileTooLarge
+        );
         assert!(reader.buffer.capacity() < 4 * MAX_LINE_BYTES);
     }
 
@@ -109,7 +124,11 @@ mod tests {
     fn pipe(text: &[u8], chunk: usize) -> LineReader<tokio::io::DuplexStream> {
         let (mut to, from) = tokio::io::duplex(chunk);
         let text = text.to_vec();
-        tokio::spawn(async move { tokio::io::AsyncWriteExt::write_all(&mut to, &text).await.unwrap() });
+        tokio::spawn(async move {
+            tokio::io::AsyncWriteExt::write_all(&mut to, &text)
+                .await
+                .unwrap()
+        });
         LineReader::new(from)
     }
 }

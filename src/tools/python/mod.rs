@@ -3,7 +3,8 @@
 //! - `interpreter`, `venv`: find or build the interpreter; `setup_program` runs the programs for it
 //! - `worker`, `line_reader`, `protocol`: one process, its lines, its messages
 //! - `worker_source` and the folder `worker/`: the program of that process, in Python
-//! - `sync_pool`, `async_supervisor`, `worker_pools`: keep workers and give them calls; `exit_watch` notices their end
+//! - `sync_pool`, `async_supervisor`, `worker_pools`: keep workers and give them calls;
+//!   `exit_watch` notices their end
 //! - `config`, `runner`: the settings of a module, its functions as runners
 //! - `stderr_log`: writes the output of a module to the log, never into the protocol
 
@@ -31,10 +32,13 @@ use self::protocol::{Function, Mode, ModuleListing, Role};
 use self::worker::Launcher;
 use self::worker_pools::WorkerPools;
 use super::process::OrphanReaper;
-use super::{DiscoveredTool, ProcessEnv, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
+use super::{
+    DiscoveredTool, ProcessEnv, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
+};
 use crate::blocking;
 
-/// A Python module and its workers. The workers end when the module and all runners that it gave are dropped.
+/// A Python module and its workers. The workers end when the module and all runners that it gave
+/// are dropped.
 pub struct Module {
     settings: ModuleSettings,
     process_env: ProcessEnv,
@@ -44,7 +48,11 @@ pub struct Module {
 impl Module {
     /// A module for which nothing has been started yet.
     pub fn new(settings: ModuleSettings, process_env: &ProcessEnv) -> Self {
-        Self { settings, process_env: process_env.clone(), pools: Mutex::default() }
+        Self {
+            settings,
+            process_env: process_env.clone(),
+            pools: Mutex::default(),
+        }
     }
 
     fn pools(&self) -> MutexGuard<'_, WorkerPools> {
@@ -53,15 +61,23 @@ impl Module {
 
     /// The current text of the module's file.
     async fn read_source(&self) -> Option<String> {
-        let ModulePath::File(path) = &self.settings.module else { return None };
+        let ModulePath::File(path) = &self.settings.module else {
+            return None;
+        };
         let path = path.clone();
         // Ignore a file that cannot be read: the worker then reports the reason.
-        blocking::run_blocking(move || std::fs::read_to_string(path).ok()).await.flatten()
+        blocking::run_blocking(move || std::fs::read_to_string(path).ok())
+            .await
+            .flatten()
     }
 
     /// A warning for an object that has methods of both kinds: each process has its own instance.
     fn two_instances_warning(&self, tools: &[Function]) -> Option<String> {
-        let object = self.settings.object.as_ref().filter(|_| !self.settings.share)?;
+        let object = self
+            .settings
+            .object
+            .as_ref()
+            .filter(|_| !self.settings.share)?;
         let has = |mode| tools.iter().any(|tool| tool.mode == mode);
         (has(Mode::Sync) && has(Mode::Async)).then(|| {
             format!(
@@ -73,8 +89,13 @@ impl Module {
 
     async fn load(&self, report_status: &StatusFn) -> Result<(WorkerPools, SourceListing), String> {
         let orphan_reaper = OrphanReaper::new();
-        let python =
-            interpreter::find_interpreter(&self.settings, &self.process_env, &orphan_reaper, report_status).await?;
+        let python = interpreter::find_interpreter(
+            &self.settings,
+            &self.process_env,
+            &orphan_reaper,
+            report_status,
+        )
+        .await?;
         let launcher = Arc::new(Launcher {
             settings: self.settings.clone(),
             name: self.settings.name.as_str().into(),
@@ -85,15 +106,38 @@ impl Module {
             orphan_reaper,
         });
         report_status("loading the module".into());
-        let (worker, ModuleListing { tools, warnings, skipped_names }) =
-            launcher.start(if self.settings.share { Role::Shared } else { Role::Sync }).await?;
+        let (
+            worker,
+            ModuleListing {
+                tools,
+                warnings,
+                skipped_names,
+            },
+        ) = launcher
+            .start(if self.settings.share {
+                Role::Shared
+            } else {
+                Role::Sync
+            })
+            .await?;
         let mut warnings = warnings;
         warnings.extend(self.two_instances_warning(&tools));
         let pools = WorkerPools::new(&launcher, worker, &tools);
-        let mut tools: Vec<DiscoveredTool> =
-            tools.into_iter().filter_map(|function| pools.discovered_tool(function)).collect();
-        tools.iter_mut().for_each(|tool| tool.redact_secrets(&self.process_env.redactor));
-        Ok((pools, SourceListing { tools, warnings, skipped_names }))
+        let mut tools: Vec<DiscoveredTool> = tools
+            .into_iter()
+            .filter_map(|function| pools.discovered_tool(function))
+            .collect();
+        tools
+            .iter_mut()
+            .for_each(|tool| tool.redact_secrets(&self.process_env.redactor));
+        Ok((
+            pools,
+            SourceListing {
+                tools,
+                warnings,
+                skipped_names,
+            },
+        ))
     }
 }
 

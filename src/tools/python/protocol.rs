@@ -11,14 +11,15 @@ use tokio::time::Instant;
 
 use super::config::{ModulePath, ModuleSettings};
 use crate::call::{
-    Content, CutEnds, EnvVar, InvocationId, JsonObject, ToolContext, ToolError, ToolName, ToolResult, Violation,
-    json::parse_strict,
+    Content, CutEnds, EnvVar, InvocationId, JsonObject, ToolContext, ToolError, ToolName,
+    ToolResult, Violation, json::parse_strict,
 };
 use crate::tools::malformed_definition::{describe_decode_error, read_tool_name};
 
 /// Longest result that a worker writes, in bytes of its JSON.
 const MAX_RESULT_BYTES: usize = 4 << 20;
-/// Characters of an exception's text that a worker sends (`MAX_EXCEPTION_CHARS` in `worker/calls.py`).
+/// Characters of an exception's text that a worker sends (`MAX_EXCEPTION_CHARS` in
+/// `worker/calls.py`).
 const MAX_EXCEPTION_CHARS: usize = 1 << 20;
 /// Bytes of this text that are kept, if the function raised the exception.
 const MAX_ERROR_BYTES: usize = 64 << 10;
@@ -116,7 +117,12 @@ pub(super) fn load_message(settings: &ModuleSettings, source: Option<&str>, role
 }
 
 /// The message that starts a call. The caller's context goes only to functions that take it.
-pub(super) fn call_message(id: u64, function: &Function, arguments: &JsonObject, context: &ToolContext) -> Vec<u8> {
+pub(super) fn call_message(
+    id: u64,
+    function: &Function,
+    arguments: &JsonObject,
+    context: &ToolContext,
+) -> Vec<u8> {
     let nothing = JsonObject::new();
     let time_left = context.deadline.saturating_duration_since(Instant::now());
     WorkerRequest::Call {
@@ -131,7 +137,11 @@ pub(super) fn call_message(id: u64, function: &Function, arguments: &JsonObject,
             run_id: context.run_id.as_deref(),
             attempt: context.attempt,
             deadline_ms: u64::try_from(time_left.as_millis()).unwrap_or(u64::MAX),
-            state: if function.takes_context { &context.context } else { &nothing },
+            state: if function.takes_context {
+                &context.context
+            } else {
+                &nothing
+            },
         },
         watched: context.has_listener(),
     }
@@ -155,8 +165,8 @@ pub(super) enum Hello {
     },
 }
 
-/// Reads a worker's first message. Leaves out a function whose definition is nested too deep to be read, with a
-/// warning.
+/// Reads a worker's first message. Leaves out a function whose definition is nested too deep to be
+/// read, with a warning.
 ///
 /// # Errors
 /// The line is not a first message of a worker.
@@ -179,7 +189,13 @@ pub(super) fn read_hello(line: &[u8]) -> serde_json::Result<Hello> {
         #[serde(default)]
         traceback: Option<String>,
     }
-    let RawHello { op, tools: written, mut warnings, message, traceback } = serde_json::from_slice(line)?;
+    let RawHello {
+        op,
+        tools: written,
+        mut warnings,
+        message,
+        traceback,
+    } = serde_json::from_slice(line)?;
     if matches!(op, Op::Failed) {
         return Ok(Hello::Failed { message, traceback });
     }
@@ -189,13 +205,20 @@ pub(super) fn read_hello(line: &[u8]) -> serde_json::Result<Hello> {
             Ok(function) => tools.push(function),
             Err(error) if error.is_syntax() => {
                 let name = read_tool_name(text)?;
-                warnings.push(format!("the tool `{name}` is left out: {}", describe_decode_error(&error)));
+                warnings.push(format!(
+                    "the tool `{name}` is left out: {}",
+                    describe_decode_error(&error)
+                ));
                 left_out.push(name);
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(Hello::Ready(ModuleListing { tools, warnings, skipped_names: left_out }))
+    Ok(Hello::Ready(ModuleListing {
+        tools,
+        warnings,
+        skipped_names: left_out,
+    }))
 }
 
 /// The contents of a module.
@@ -248,7 +271,8 @@ enum Op {
     Cancelled,
 }
 
-/// Any message about a call. Its parts stay unparsed until the kind of the message says which parts are needed.
+/// Any message about a call. Its parts stay unparsed until the kind of the message says which parts
+/// are needed.
 #[derive(Deserialize)]
 struct RawMessage<'a> {
     op: Op,
@@ -287,26 +311,37 @@ pub(super) fn read_message(line: &[u8]) -> Result<(u64, WorkerMessage), String> 
     let line: RawMessage<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let message = match line.op {
         Op::Progress => WorkerMessage::Progress(
-            line.data.and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default(),
+            line.data
+                .and_then(|data| serde_json::from_str(data.get()).ok())
+                .unwrap_or_default(),
         ),
         Op::Warning => WorkerMessage::Warning(line.message.unwrap_or_default()),
         Op::Result => WorkerMessage::End(read_result(&line)),
         Op::Invalid => WorkerMessage::End(Err(ToolError::InvalidArguments(
             line.violations.into_iter().map(to_violation).collect(),
         ))),
-        Op::FailedCall => WorkerMessage::End(Err(ToolError::BadOutput(line.message.unwrap_or_default()))),
-        // A call that the service cancelled has no waiting caller, so this is read only if the function cancelled
-        // itself.
-        Op::Cancelled => WorkerMessage::End(Err(ToolError::ErrorResult("Error: the function cancelled itself".into()))),
+        Op::FailedCall => {
+            WorkerMessage::End(Err(ToolError::BadOutput(line.message.unwrap_or_default())))
+        }
+        // A call that the service cancelled has no waiting caller, so this is read only if the
+        // function cancelled itself.
+        Op::Cancelled => WorkerMessage::End(Err(ToolError::ErrorResult(
+            "Error: the function cancelled itself".into(),
+        ))),
     };
     Ok((line.id, message))
 }
 
 fn read_result(line: &RawMessage<'_>) -> Result<ToolResult, ToolError> {
     let bad_output = |what: &str, reason: &dyn std::fmt::Display| {
-        Err(ToolError::BadOutput(format!("the function's {what} cannot be passed on: {reason}")))
+        Err(ToolError::BadOutput(format!(
+            "the function's {what} cannot be passed on: {reason}"
+        )))
     };
-    let content: Vec<Content> = match line.content.map(|content| serde_json::from_str(content.get())) {
+    let content: Vec<Content> = match line
+        .content
+        .map(|content| serde_json::from_str(content.get()))
+    {
         None => Vec::new(),
         Some(Ok(content)) => content,
         Some(Err(error)) => return bad_output("content", &error),
@@ -316,24 +351,39 @@ fn read_result(line: &RawMessage<'_>) -> Result<ToolResult, ToolError> {
             return bad_output("content", &error);
         }
     }
-    let structured_content = match line.structured_content.map(|value| parse_strict(value.get().as_bytes())) {
+    let structured_content = match line
+        .structured_content
+        .map(|value| parse_strict(value.get().as_bytes()))
+    {
         None => None,
         Some(Ok(value)) => Some(value),
         Some(Err(error)) => return bad_output("result", &error),
     };
-    let (is_error, result_as_answer, not_cached) = (line.is_error, line.result_as_answer, line.not_cached);
+    let (is_error, result_as_answer, not_cached) =
+        (line.is_error, line.result_as_answer, line.not_cached);
     let hint = line.hint.clone();
-    Ok(ToolResult { content, structured_content, is_error, result_as_answer, hint, not_cached, incomplete: None })
+    Ok(ToolResult {
+        content,
+        structured_content,
+        is_error,
+        result_as_answer,
+        hint,
+        not_cached,
+        incomplete: None,
+    })
 }
 
-/// Cuts the text of an exception. The worker sends more of it than is kept, because the worker does not know the
-/// secrets. If it cut a secret in half, the redactor would not find it.
+/// Cuts the text of an exception. The worker sends more of it than is kept, because the worker does
+/// not know the secrets. If it cut a secret in half, the redactor would not find it.
 pub(super) fn shorten_error(
     result: Result<ToolResult, ToolError>,
     context: &ToolContext,
 ) -> Result<ToolResult, ToolError> {
     let shorten = |text: &str, max_bytes: usize| {
-        let cut = CutEnds { start: false, end: text.chars().count() >= MAX_EXCEPTION_CHARS };
+        let cut = CutEnds {
+            start: false,
+            end: text.chars().count() >= MAX_EXCEPTION_CHARS,
+        };
         let mut text = context.excerpt(text.as_bytes(), cut);
         text.truncate(text.floor_char_boundary(max_bytes));
         text
@@ -372,10 +422,19 @@ fn check_block(block: &Content) -> Result<(), String> {
     }
 }
 
-/// The keyword is our own, because no keyword of JSON Schema expresses what a Python type hint does.
+/// The keyword is our own, because no keyword of JSON Schema expresses what a Python type hint
+/// does.
 fn to_violation(RawViolation { pointer, message }: RawViolation) -> Violation {
-    let property = pointer.split('/').nth(1).map(|token| format!("/properties/{token}"));
-    Violation { pointer, keyword: "python".into(), message, schema_pointer: property.unwrap_or_default() }
+    let property = pointer
+        .split('/')
+        .nth(1)
+        .map(|token| format!("/properties/{token}"));
+    Violation {
+        pointer,
+        keyword: "python".into(),
+        message,
+        schema_pointer: property.unwrap_or_default(),
+    }
 }
 
 /// A duration as it is written in messages, e.g. `60s`.
@@ -395,30 +454,54 @@ mod tests {
     fn deep_definitions_are_skipped() {
         let deep = format!("{}{}{}", r#"{"a":"#.repeat(400), 1, "}".repeat(400));
         let function = |name: &str, schema: &str| {
-            format!(r#"{{"input_schema":{schema},"name":"{name}","description":"…","mode":"sync"}}"#)
+            format!(
+                r#"{{"input_schema":{schema},"name":"{name}","description":"…","mode":"sync"}}"#
+            )
         };
         let hello_line = |tools: &[String]| {
-            format!(r#"{{"op":"ready","python":"3","tools":[{}],"warnings":["w"]}}"#, tools.join(","))
+            format!(
+                r#"{{"op":"ready","python":"3","tools":[{}],"warnings":["w"]}}"#,
+                tools.join(",")
+            )
         };
         let Ok(Hello::Ready(listing)) =
             read_hello(hello_line(&[function("deep", &deep), function("plain", "{}")]).as_bytes())
         else {
             panic!("no listing");
         };
-        let names: Vec<&str> = listing.tools.iter().map(|tool| tool.name.as_str()).collect();
-        assert_eq!((names, listing.skipped_names), (vec!["plain"], vec!["deep".to_owned()]));
-        let expected = "the tool `deep` is left out: its definition is nested more than 128 levels deep";
+        let names: Vec<&str> = listing
+            .tools
+            .iter()
+            .map(|tool| tool.name.as_str())
+            .collect();
+        assert_eq!(
+            (names, listing.skipped_names),
+            (vec!["plain"], vec!["deep".to_owned()])
+        );
+        let expected =
+            "the tool `deep` is left out: its definition is nested more than 128 levels deep";
         assert_eq!(listing.warnings, ["w", expected]);
-        assert!(read_hello(hello_line(&["{}".into()]).as_bytes()).is_err(), "an invalid definition");
+        assert!(
+            read_hello(hello_line(&["{}".into()]).as_bytes()).is_err(),
+            "an invalid definition"
+        );
     }
     use crate::call::{Caller, Invocation, ToolName, ToolSettings};
 
     #[test]
     fn context_reaches_only_functions_that_take_it() {
         let (tool, caller) = (ToolName::parse("t").unwrap(), Arc::new(Caller::anonymous()));
-        let mut invocation = Invocation::new(tool, JsonObject::new(), caller, jiff::Timestamp::now());
-        invocation.context = Arc::new(JsonObject::from_iter([("tenant".to_owned(), json!("acme"))]));
-        let context = ToolContext::new(&invocation, Instant::now(), Arc::new(ToolSettings::default()));
+        let mut invocation =
+            Invocation::new(tool, JsonObject::new(), caller, jiff::Timestamp::now());
+        invocation.context = Arc::new(JsonObject::from_iter([(
+            "tenant".to_owned(),
+            json!("acme"),
+        )]));
+        let context = ToolContext::new(
+            &invocation,
+            Instant::now(),
+            Arc::new(ToolSettings::default()),
+        );
         for (takes_context, expected) in [(true, json!({"tenant": "acme"})), (false, json!({}))] {
             let function = json!({
                 "name": "f", "description": "", "input_schema": {}, "mode": "sync", "takes_context": takes_context,
@@ -427,12 +510,16 @@ mod tests {
             let line = call_message(7, &function, &JsonObject::new(), &context);
             let message: Value = serde_json::from_slice(&line).unwrap();
             assert_eq!(message["context"]["state"], expected);
-            assert_eq!((&message["op"], &message["id"], &message["tool"]), (&json!("call"), &json!(7), &json!("f")));
+            assert_eq!(
+                (&message["op"], &message["id"], &message["tool"]),
+                (&json!("call"), &json!(7), &json!("f"))
+            );
         }
     }
 
     fn result_with_block(content: Value) -> Result<ToolResult, ToolError> {
-        let line = json!({"op": "result", "id": 7, "content": [content], "structured_content": null});
+        let line =
+            json!({"op": "result", "id": 7, "content": [content], "structured_content": null});
         match read_message(line.to_string().as_bytes()) {
             Ok((7, WorkerMessage::End(end))) => end,
             _ => panic!("{line}"),
@@ -444,18 +531,33 @@ mod tests {
         let data = json!({"type": "image", "data": "aGk=", "mimeType": "image/png"});
         assert_eq!(result_with_block(data).unwrap().content.len(), 1);
         for (block, what) in [
-            (json!({"type": "image", "data": "not base64!", "mimeType": "image/png"}), "the picture is not base64"),
-            (json!({"type": "audio", "data": "aGk", "mimeType": "audio/wav"}), "the sound is not base64"),
-            (json!({"type": "resource", "resource": {"uri": "f:///a", "blob": "a=b"}}), "the file is not base64"),
-            (json!({"type": "resource", "resource": {"uri": "f:///a"}}), "either `text` or `blob`"),
+            (
+                json!({"type": "image", "data": "not base64!", "mimeType": "image/png"}),
+                "the picture is not base64",
+            ),
+            (
+                json!({"type": "audio", "data": "aGk", "mimeType": "audio/wav"}),
+                "the sound is not base64",
+            ),
+            (
+                json!({"type": "resource", "resource": {"uri": "f:///a", "blob": "a=b"}}),
+                "the file is not base64",
+            ),
+            (
+                json!({"type": "resource", "resource": {"uri": "f:///a"}}),
+                "either `text` or `blob`",
+            ),
             (
                 json!({"type": "resource", "resource": {"uri": "f:///a", "text": "a", "blob": "aGk="}}),
                 "either `text` or `blob`",
             ),
         ] {
-            let Err(ToolError::BadOutput(message)) = result_with_block(block) else { panic!("{what}") };
+            let Err(ToolError::BadOutput(message)) = result_with_block(block) else {
+                panic!("{what}")
+            };
             assert!(
-                message.starts_with("the function's content cannot be passed on: ") && message.contains(what),
+                message.starts_with("the function's content cannot be passed on: ")
+                    && message.contains(what),
                 "{message}"
             );
         }
@@ -464,17 +566,31 @@ mod tests {
     #[test]
     fn long_exceptions_are_redacted_before_the_cut() {
         let (context, _call) = crate::tools::http::tests::test_context();
-        let context = context.with_redactor(std::sync::Arc::new(crate::secrets::Redactor::new(["top-secret-value"])));
+        let context = context.with_redactor(std::sync::Arc::new(crate::secrets::Redactor::new([
+            "top-secret-value",
+        ])));
         for (max_bytes, is_error_result) in [(MAX_ERROR_BYTES, true), (MAX_FAULT_BYTES, false)] {
-            let text = format!("{}top-secret-value{}", "x".repeat(max_bytes - 9), "y".repeat(100));
+            let text = format!(
+                "{}top-secret-value{}",
+                "x".repeat(max_bytes - 9),
+                "y".repeat(100)
+            );
             let text = match shorten_error(
-                if is_error_result { Ok(ToolResult::error(text)) } else { Err(ToolError::BadOutput(text)) },
+                if is_error_result {
+                    Ok(ToolResult::error(text))
+                } else {
+                    Err(ToolError::BadOutput(text))
+                },
                 &context,
             ) {
                 Ok(result) => result.as_text(),
                 Err(error) => error.to_string(),
             };
-            assert!(text.ends_with("x[redacted") && text.len() <= max_bytes + 60, "{}", &text[text.len() - 40..]);
+            assert!(
+                text.ends_with("x[redacted") && text.len() <= max_bytes + 60,
+                "{}",
+                &text[text.len() - 40..]
+            );
         }
     }
 }

@@ -24,14 +24,24 @@ pub(super) enum WorkerPool {
 
 #[async_trait]
 impl Runner for FunctionRunner {
-    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
-        // Wait for at most half of the remaining time. A call that started later would probably reach its deadline
-        // while it runs, and its end would also end its worker.
+    async fn call(
+        &self,
+        arguments: Arc<JsonObject>,
+        context: ToolContext,
+    ) -> Result<ToolResult, ToolError> {
+        // Wait for at most half of the remaining time. A call that started later would probably
+        // reach its deadline while it runs, and its end would also end its worker.
         let now = Instant::now();
         let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
         let result = match &self.pool {
-            WorkerPool::Sync(pool) => pool.call(&self.function, &arguments, &context, begin_by).await,
-            WorkerPool::Async(pool) => pool.call(&self.function, &arguments, &context, begin_by).await,
+            WorkerPool::Sync(pool) => {
+                pool.call(&self.function, &arguments, &context, begin_by)
+                    .await
+            }
+            WorkerPool::Async(pool) => {
+                pool.call(&self.function, &arguments, &context, begin_by)
+                    .await
+            }
         };
         protocol::shorten_error(result, &context)
     }

@@ -1,4 +1,5 @@
-//! Runs programs that prepare a module. Reports their output line by line, and ends them when the caller stops waiting.
+//! Runs programs that prepare a module. Reports their output line by line, and ends them when the
+//! caller stops waiting.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +17,8 @@ use super::worker::MARKER_VARIABLE;
 use crate::call::CutEnds;
 use crate::tools::process::{LineThrottle, OrphanReaper, OutputLine, ProcessMarker, ProcessTree};
 
-/// After a program's end its output closes within this time, unless a process that it left behind holds it open.
+/// After a program's end its output closes within this time, unless a process that it left behind
+/// holds it open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(250);
 /// Lines reported per second.
 const MAX_LINES_PER_SECOND: u32 = 50;
@@ -37,13 +39,17 @@ pub(super) async fn run_to_end(
     mut report_line: impl FnMut(&str, CutEnds),
 ) -> io::Result<SetupOutcome> {
     let (output, input) = io::pipe()?;
-    command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
+    command
+        .stdin(Stdio::null())
+        .stdout(input.try_clone()?)
+        .stderr(input);
     let mut tree = ProcessTree::spawn(
         &mut command,
         ProcessMarker::new([(MARKER_VARIABLE, Uuid::now_v7().to_string())]),
         orphan_reaper,
     )?;
-    // The command holds our copies of the pipe's write end. While they are open, the output has no end.
+    // The command holds our copies of the pipe's write end. While they are open, the output has no
+    // end.
     drop(command);
     let mut output = Receiver::from_owned_fd(OwnedFd::from(output))?;
     let mut last_lines = VecDeque::new();

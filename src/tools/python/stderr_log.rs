@@ -23,8 +23,15 @@ impl StderrLog {
         let owner = Arc::new(Owner::default());
         let call = owner.clone();
         let reader = process::StderrLog::follow(stderr, redactor, move |line, missed| {
-            let (id, tool) = call.lock().unwrap_or_else(PoisonError::into_inner).clone().unzip();
-            let (id, tool) = (id.as_ref().map(tracing::field::display), tool.as_ref().map(tracing::field::display));
+            let (id, tool) = call
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone()
+                .unzip();
+            let (id, tool) = (
+                id.as_ref().map(tracing::field::display),
+                tool.as_ref().map(tracing::field::display),
+            );
             tracing::info!(target: "toolcrib::python", module = &*module, invocation_id = id, tool, missed, "{line}");
         });
         Self { owner, reader }

@@ -1,11 +1,13 @@
-//! The workers for blocking functions. Each worker runs one call at a time, and the call owns it meanwhile.
+//! The workers for blocking functions. Each worker runs one call at a time, and the call owns it
+//! meanwhile.
 //!
-//! A call takes a free worker, writes a line, reads lines until its end, and returns the worker. There is no task and
-//! no queue between them. A dropped call takes its worker with it, because nothing else stops a blocking function. The
-//! replacement starts in the background.
+//! A call takes a free worker, writes a line, reads lines until its end, and returns the worker.
+//! There is no task and no queue between them. A dropped call takes its worker with it, because
+//! nothing else stops a blocking function. The replacement starts in the background.
 //!
-//! The number of workers follows the calls, within the module's range: a call that has to wait starts further workers,
-//! and those that no call needed for a while end. `State::missing_workers` alone decides how many to start.
+//! The number of workers follows the calls, within the module's range: a call that has to wait
+//! starts further workers, and those that no call needed for a while end. `State::missing_workers`
+//! alone decides how many to start.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -38,7 +40,8 @@ pub(super) struct SyncPool {
     unavailable: watch::Sender<bool>,
     /// Tasks that start workers, and the one that ends those above the minimum.
     tasks: Mutex<JoinSet<()>>,
-    /// Must be the last field. Its drop waits until all workers have ended, so the workers must be dropped before.
+    /// Must be the last field. Its drop waits until all workers have ended, so the workers must be
+    /// dropped before.
     launcher: Arc<Launcher>,
 }
 
@@ -50,8 +53,8 @@ struct State {
     starting: usize,
     /// The number of calls that wait for a worker.
     waiting: usize,
-    /// The lowest number of idle workers since the last check for unneeded workers: so many were not needed. The idle
-    /// workers are a stack, so these are at its bottom.
+    /// The lowest number of idle workers since the last check for unneeded workers: so many were
+    /// not needed. The idle workers are a stack, so these are at its bottom.
     least_idle: usize,
     /// Whether a task checks for unneeded workers.
     is_shrinking: bool,
@@ -70,12 +73,14 @@ struct IdleWorker {
 }
 
 impl State {
-    /// How many workers to start now: one for each call that runs or waits, within the range. While workers keep dying,
-    /// a further one is started only alone, and after a pause.
+    /// How many workers to start now: one for each call that runs or waits, within the range. While
+    /// workers keep dying, a further one is started only alone, and after a pause.
     fn missing_workers(&self, range: WorkerRange) -> usize {
         let present = self.worker_count + self.starting;
         let busy = self.worker_count.saturating_sub(self.idle_workers.len());
-        let missing = (busy + self.waiting).clamp(range.min, range.max).saturating_sub(present);
+        let missing = (busy + self.waiting)
+            .clamp(range.min, range.max)
+            .saturating_sub(present);
         match self.restart_history.is_failing() && present >= range.min && self.starting > 0 {
             true => 0,
             false if self.restart_history.is_failing() && present >= range.min => missing.min(1),
@@ -91,7 +96,8 @@ impl State {
 }
 
 impl SyncPool {
-    /// A pool with this worker, which starts those that the minimum needs. Call it within the runtime.
+    /// A pool with this worker, which starts those that the minimum needs. Call it within the
+    /// runtime.
     pub(super) fn new(launcher: &Arc<Launcher>, first: Worker) -> Arc<Self> {
         let state = State {
             idle_workers: Vec::new(),
@@ -127,12 +133,20 @@ impl SyncPool {
     ) -> Result<ToolResult, ToolError> {
         for _ in 0..MAX_WORKERS_PER_CALL {
             let mut lease = self.lease_worker(context, begin_by).await?;
-            let Some(idle) = &mut lease.idle else { continue };
+            let Some(idle) = &mut lease.idle else {
+                continue;
+            };
             let id = idle.next_id;
             idle.next_id += 1;
             idle.worker.stderr.set_call(context);
-            if idle.worker.write(&protocol::call_message(id, function, arguments, context)).await.is_err() {
-                // The worker never had the whole line, so the call has not started. Another worker may take it.
+            if idle
+                .worker
+                .write(&protocol::call_message(id, function, arguments, context))
+                .await
+                .is_err()
+            {
+                // The worker never had the whole line, so the call has not started. Another worker
+                // may take it.
                 let reason = idle.worker.exit_reason().await;
                 lease.replace_dead(&reason);
                 continue;
@@ -156,10 +170,16 @@ impl SyncPool {
                     context.wait_for(self.wait_for_permit(begin_by)).await?;
                 }
             }
-            // `idle_workers` is empty if the worker died after its permit was taken. Then wait for the next permit.
-            let Some(mut idle) = self.state().pop_idle() else { continue };
+            // `idle_workers` is empty if the worker died after its permit was taken. Then wait for
+            // the next permit.
+            let Some(mut idle) = self.state().pop_idle() else {
+                continue;
+            };
             let is_healthy = idle.worker.is_healthy();
-            let lease = WorkerLease { pool: self.clone(), idle: Some(idle) };
+            let lease = WorkerLease {
+                pool: self.clone(),
+                idle: Some(idle),
+            };
             if is_healthy {
                 return Ok(lease);
             }
@@ -171,7 +191,8 @@ impl SyncPool {
     async fn wait_for_permit(&self, begin_by: Instant) -> Result<(), ToolError> {
         let mut unavailable = self.unavailable.subscribe();
         let unavailable = async {
-            // `wait_for` returns a guard that holds a lock. Drop the guard here, not after the other branches.
+            // `wait_for` returns a guard that holds a lock. Drop the guard here, not after the
+            // other branches.
             let _ = unavailable.wait_for(|unavailable| *unavailable).await;
         };
         tokio::select! {
@@ -195,8 +216,14 @@ impl SyncPool {
 
     fn unavailable_error(&self) -> ToolError {
         let restart_history = &self.state().restart_history;
-        let reason = restart_history.fault.as_deref().unwrap_or("its worker processes are gone");
-        let message = format!("the Python module {} is unavailable: {reason}", self.launcher.name);
+        let reason = restart_history
+            .fault
+            .as_deref()
+            .unwrap_or("its worker processes are gone");
+        let message = format!(
+            "the Python module {} is unavailable: {reason}",
+            self.launcher.name
+        );
         ToolError::unavailable_before_start(message, Some(restart_history.retry_after()))
     }
 
@@ -211,15 +238,18 @@ impl SyncPool {
     /// The number of workers replaced so far, and the last fault with its time.
     pub(super) fn replacements(&self) -> (u64, Option<(String, Instant)>) {
         let restart_history = &self.state().restart_history;
-        (restart_history.replaced, restart_history.fault.clone().zip(restart_history.fault_at))
+        (
+            restart_history.replaced,
+            restart_history.fault.clone().zip(restart_history.fault_at),
+        )
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the permit of a worker that died. If none is available, a caller already holds it; it will find the idle
-    /// list empty and retry.
+    /// Removes the permit of a worker that died. If none is available, a caller already holds it;
+    /// it will find the idle list empty and retry.
     fn remove_permit(&self) {
         if let Ok(permit) = self.permits.try_acquire() {
             permit.forget();
@@ -239,45 +269,66 @@ impl SyncPool {
         let number = state.last_number;
         let pool = Arc::downgrade(self);
         let watch = Watch::new(&self.runtime, worker.tree.pid(), move || {
-            pool.upgrade().into_iter().for_each(|pool| pool.replace_dead_idle(number));
+            pool.upgrade()
+                .into_iter()
+                .for_each(|pool| pool.replace_dead_idle(number));
         });
         drop(state);
         if begins_to_shrink {
-            self.spawn(end_unneeded_workers(Arc::downgrade(self), self.range.idle_period));
+            self.spawn(end_unneeded_workers(
+                Arc::downgrade(self),
+                self.range.idle_period,
+            ));
         }
-        self.release_worker(IdleWorker { worker, number, next_id: 1, has_answered: false, _watch: watch });
+        self.release_worker(IdleWorker {
+            worker,
+            number,
+            next_id: 1,
+            has_answered: false,
+            _watch: watch,
+        });
         self.publish_availability();
     }
 
-    /// Makes a worker available to the next call. Adds the worker before its permit, so that a permit finds a worker.
+    /// Makes a worker available to the next call. Adds the worker before its permit, so that a
+    /// permit finds a worker.
     fn release_worker(&self, idle: IdleWorker) {
         self.state().idle_workers.push(idle);
         self.permits.add_permits(1);
     }
 
     fn replace_dead_idle(self: &Arc<Self>, number: u64) {
-        // Two tasks may notice the end of an idle worker: its watch, which calls this, and a call that takes it in
-        // `lease_worker`. Only the task that removes the worker from `idle_workers` under the lock counts the death and replaces it.
-        // If a call was faster, there is nothing to do here. If the watch was faster, its permit must go too.
+        // Two tasks may notice the end of an idle worker: its watch, which calls this, and a call
+        // that takes it in `lease_worker`. Only the task that removes the worker from
+        // `idle_workers` under the lock counts the death and replaces it. If a call was faster,
+        // there is nothing to do here. If the watch was faster, its permit must go too.
         let found = {
             let mut state = self.state();
-            let at = state.idle_workers.iter().position(|idle| idle.number == number);
+            let at = state
+                .idle_workers
+                .iter()
+                .position(|idle| idle.number == number);
             let found = at.map(|at| state.idle_workers.remove(at));
             state.least_idle = state.least_idle.min(state.idle_workers.len());
             found
         };
         if let Some(idle) = found {
             self.remove_permit();
-            WorkerLease { pool: self.clone(), idle: Some(idle) }
-                .replace_dead("its worker process ended while it was idle");
+            WorkerLease {
+                pool: self.clone(),
+                idle: Some(idle),
+            }
+            .replace_dead("its worker process ended while it was idle");
         }
     }
 
     fn publish_availability(&self) {
         let state = self.state();
         let unavailable = state.worker_count == 0 && state.restart_history.is_failing();
-        // Send under the lock. Otherwise an older value could overwrite a newer one of another thread.
-        self.unavailable.send_if_modified(|was| std::mem::replace(was, unavailable) != unavailable);
+        // Send under the lock. Otherwise an older value could overwrite a newer one of another
+        // thread.
+        self.unavailable
+            .send_if_modified(|was| std::mem::replace(was, unavailable) != unavailable);
     }
 
     fn start_replacement(self: &Arc<Self>) {
@@ -295,7 +346,10 @@ impl SyncPool {
             missing
         };
         for _ in 0..missing {
-            self.spawn(start_until_ready(Arc::downgrade(self), self.launcher.clone()));
+            self.spawn(start_until_ready(
+                Arc::downgrade(self),
+                self.launcher.clone(),
+            ));
         }
         missing
     }
@@ -306,8 +360,8 @@ impl SyncPool {
         tasks.spawn_on(task, &self.runtime);
     }
 
-    /// Ends the workers above the minimum that no call has needed since the last check. Returns whether there are still
-    /// workers above the minimum.
+    /// Ends the workers above the minimum that no call has needed since the last check. Returns
+    /// whether there are still workers above the minimum.
     fn end_unneeded(&self) -> bool {
         let (unneeded, goes_on) = {
             let mut state = self.state();
@@ -330,7 +384,8 @@ impl SyncPool {
         self.state().restart_history.next_pause(fastrand::f64())
     }
 
-    /// Records that a worker did not start. Returns whether to try again, because the worker is still missing.
+    /// Records that a worker did not start. Returns whether to try again, because the worker is
+    /// still missing.
     fn record_failed_start(&self, began: Instant, fault: &str) -> bool {
         tracing::warn!(target: "toolcrib::python", module = &*self.launcher.name, "a worker could not be started: {fault}");
         let is_missing = {
@@ -374,8 +429,8 @@ async fn end_unneeded_workers(pool: Weak<SyncPool>, period: Duration) {
     }
 }
 
-/// Starts a worker, and tries again while it is missing. Holds only a weak reference while it waits, so that the pool can
-/// be dropped.
+/// Starts a worker, and tries again while it is missing. Holds only a weak reference while it
+/// waits, so that the pool can be dropped.
 async fn start_until_ready(pool: Weak<SyncPool>, launcher: Arc<Launcher>) {
     while let Some(pause) = pool.upgrade().map(|pool| pool.start_pause()) {
         sleep(pause).await;
@@ -390,9 +445,9 @@ async fn start_until_ready(pool: Weak<SyncPool>, launcher: Arc<Launcher>) {
     }
 }
 
-/// A worker that a call owns. A lease ends in one of three ways. `release` makes the worker available again.
-/// `replace_dead` counts a death and replaces the worker. A plain drop, as after a cancelled call, kills the worker and replaces it;
-/// that does not count as an early death.
+/// A worker that a call owns. A lease ends in one of three ways. `release` makes the worker
+/// available again. `replace_dead` counts a death and replaces the worker. A plain drop, as after a
+/// cancelled call, kills the worker and replaces it; that does not count as an early death.
 struct WorkerLease {
     pool: Arc<SyncPool>,
     idle: Option<IdleWorker>,
@@ -400,27 +455,42 @@ struct WorkerLease {
 
 impl WorkerLease {
     /// Reads the worker's messages until the end of the call.
-    async fn wait_for_result(mut self, id: u64, context: &ToolContext) -> Result<ToolResult, ToolError> {
-        let Some(idle) = &mut self.idle else { return Err(self.pool.unavailable_error()) };
+    async fn wait_for_result(
+        mut self,
+        id: u64,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolError> {
+        let Some(idle) = &mut self.idle else {
+            return Err(self.pool.unavailable_error());
+        };
         loop {
             let line = match idle.worker.next_event().await {
                 WorkerEvent::Line => protocol::read_message(idle.worker.stdout.line()),
                 WorkerEvent::TooLong => Err("it is longer than any result".into()),
                 WorkerEvent::Ended(reason) => {
                     self.replace_dead(&reason);
-                    return Err(ToolError::unavailable(format!("the function did not end: {reason}")));
+                    return Err(ToolError::unavailable(format!(
+                        "the function did not end: {reason}"
+                    )));
                 }
             };
             match line {
-                Ok((call_id, WorkerMessage::Progress(data))) if call_id == id => context.progress(data),
-                Ok((call_id, WorkerMessage::Warning(warning))) if call_id == id => context.warn(warning),
-                // A thread of an earlier call still reports progress. The earlier call has ended, so ignore it.
+                Ok((call_id, WorkerMessage::Progress(data))) if call_id == id => {
+                    context.progress(data)
+                }
+                Ok((call_id, WorkerMessage::Warning(warning))) if call_id == id => {
+                    context.warn(warning)
+                }
+                // A thread of an earlier call still reports progress. The earlier call has ended,
+                // so ignore it.
                 Ok((call_id, WorkerMessage::Progress(_))) if call_id < id => {}
                 Ok((call_id, WorkerMessage::End(end))) if call_id == id => {
                     self.release();
                     return end;
                 }
-                Ok((call_id, _)) => return Err(self.protocol_error(&format!("it is about call {call_id}"))),
+                Ok((call_id, _)) => {
+                    return Err(self.protocol_error(&format!("it is about call {call_id}")));
+                }
                 Err(reason) => return Err(self.protocol_error(&reason)),
             }
         }
@@ -434,9 +504,12 @@ impl WorkerLease {
         }
     }
 
-    /// The error for a message that cannot be used. The caller returns it and drops the lease, which ends the worker.
+    /// The error for a message that cannot be used. The caller returns it and drops the lease,
+    /// which ends the worker.
     fn protocol_error(&self, reason: &str) -> ToolError {
-        ToolError::BadOutput(format!("the worker process wrote a line that cannot be used: {reason}"))
+        ToolError::BadOutput(format!(
+            "the worker process wrote a line that cannot be used: {reason}"
+        ))
     }
 
     /// Replaces a worker that has ended by itself.
@@ -446,7 +519,11 @@ impl WorkerLease {
             {
                 let mut state = self.pool.state();
                 state.worker_count -= 1;
-                state.restart_history.record_death(idle.worker.started_at, idle.has_answered, reason);
+                state.restart_history.record_death(
+                    idle.worker.started_at,
+                    idle.has_answered,
+                    reason,
+                );
             }
             drop(idle);
             self.pool.start_replacement();
@@ -472,7 +549,13 @@ impl Drop for WorkerLease {
 mod tests {
     use super::*;
 
-    fn missing(range: WorkerRange, worker_count: usize, starting: usize, waiting: usize, early_deaths: usize) -> usize {
+    fn missing(
+        range: WorkerRange,
+        worker_count: usize,
+        starting: usize,
+        waiting: usize,
+        early_deaths: usize,
+    ) -> usize {
         let mut state = State {
             idle_workers: Vec::new(),
             worker_count,
@@ -483,13 +566,21 @@ mod tests {
             restart_history: RestartHistory::default(),
             last_number: 0,
         };
-        (0..early_deaths).for_each(|_| state.restart_history.record_failed_start(Instant::now(), "no"));
+        (0..early_deaths).for_each(|_| {
+            state
+                .restart_history
+                .record_failed_start(Instant::now(), "no")
+        });
         state.missing_workers(range)
     }
 
     #[tokio::test]
     async fn missing_workers_follow_the_calls() {
-        let on_demand = WorkerRange { min: 1, max: 4, idle_period: Duration::MAX };
+        let on_demand = WorkerRange {
+            min: 1,
+            max: 4,
+            idle_period: Duration::MAX,
+        };
         for (range, worker_count, starting, waiting, early_deaths, expected) in [
             (WorkerRange::exactly(3), 1, 0, 0, 0, 2),
             (WorkerRange::exactly(3), 1, 2, 9, 0, 0),
@@ -505,7 +596,10 @@ mod tests {
             (on_demand, 1, 1, 9, 9, 0),
         ] {
             let found = missing(range, worker_count, starting, waiting, early_deaths);
-            assert_eq!(found, expected, "{worker_count} {starting} {waiting} {early_deaths}");
+            assert_eq!(
+                found, expected,
+                "{worker_count} {starting} {waiting} {early_deaths}"
+            );
         }
     }
 }

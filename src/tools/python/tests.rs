@@ -1,5 +1,5 @@
-//! Tests with real workers in real processes. No test sleeps for a fixed time: it polls a condition until the condition
-//! holds. On a machine without Python these tests print a notice and pass.
+//! Tests with real workers in real processes. No test sleeps for a fixed time: it polls a condition
+//! until the condition holds. On a machine without Python these tests print a notice and pass.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::call::{
-    Caller, Effect, Event, Invocation, JsonObject, ProgressSink, Reporter, ToolContext, ToolError, ToolName,
-    ToolResult, ToolSettings,
+    Caller, Effect, Event, Invocation, JsonObject, ProgressSink, Reporter, ToolContext, ToolError,
+    ToolName, ToolResult, ToolSettings,
 };
 use crate::environment::Environment;
 use crate::secrets::Redactor;
@@ -34,7 +34,10 @@ struct Fixture {
 }
 
 fn test_env() -> ProcessEnv {
-    ProcessEnv::new(Arc::new(Redactor::new(["hunter2-hunter2"])), &Environment::from_process())
+    ProcessEnv::new(
+        Arc::new(Redactor::new(["hunter2-hunter2"])),
+        &Environment::from_process(),
+    )
 }
 
 /// Whether there is no Python. Prints a notice then.
@@ -66,25 +69,50 @@ fn settings(folder: &TempDir, source: &str, mark: &str) -> ModuleSettings {
 }
 
 impl Fixture {
-    async fn try_new(source: &str, change: impl FnOnce(&mut ModuleSettings)) -> Result<Self, String> {
+    async fn try_new(
+        source: &str,
+        change: impl FnOnce(&mut ModuleSettings),
+    ) -> Result<Self, String> {
         let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
-        let mut settings = settings(&folder, &format!("from toolcrib import tool\n{source}"), &mark);
+        let mut settings = settings(
+            &folder,
+            &format!("from toolcrib import tool\n{source}"),
+            &mark,
+        );
         change(&mut settings);
         let module = Module::new(settings, &test_env());
         let tools = module.list(&|_| {}).await.map_err(|fault| fault.0)?.tools;
-        Ok(Self { module, tools, mark, folder })
+        Ok(Self {
+            module,
+            tools,
+            mark,
+            folder,
+        })
     }
 
     async fn new(source: &str, workers: usize) -> Self {
-        Self::try_new(source, |settings| settings.workers = WorkerRange::exactly(workers)).await.unwrap()
+        Self::try_new(source, |settings| {
+            settings.workers = WorkerRange::exactly(workers)
+        })
+        .await
+        .unwrap()
     }
 
     fn runner(&self, name: &str) -> Arc<dyn Runner> {
-        self.tools.iter().find(|tool| tool.name == name).unwrap_or_else(|| panic!("{name}")).runner.clone()
+        self.tools
+            .iter()
+            .find(|tool| tool.name == name)
+            .unwrap_or_else(|| panic!("{name}"))
+            .runner
+            .clone()
     }
 
     /// A call, which starts when it is polled.
-    fn call(&self, name: &str, arguments: Value) -> impl Future<Output = Result<ToolResult, ToolError>> + Send + use<> {
+    fn call(
+        &self,
+        name: &str,
+        arguments: Value,
+    ) -> impl Future<Output = Result<ToolResult, ToolError>> + Send + use<> {
         self.call_with(name, arguments, Effect::Write)
     }
 
@@ -106,7 +134,11 @@ impl Fixture {
 
     async fn call_unavailable(&self, name: &str, arguments: Value) -> String {
         match self.call(name, arguments).await {
-            Err(ToolError::Unavailable { message, started: true, .. }) => message,
+            Err(ToolError::Unavailable {
+                message,
+                started: true,
+                ..
+            }) => message,
             other => panic!("{other:?}"),
         }
     }
@@ -121,7 +153,12 @@ impl Fixture {
 
     async fn wait_for_file(&self, name: &str) -> String {
         let file = self.file(name);
-        wait_until(name, || std::fs::read_to_string(&file).ok().filter(|text| !text.is_empty())).await
+        wait_until(name, || {
+            std::fs::read_to_string(&file)
+                .ok()
+                .filter(|text| !text.is_empty())
+        })
+        .await
     }
 
     async fn wait_for_workers(&self, workers: usize, replaced: u64) {
@@ -145,15 +182,26 @@ def pid() -> str:
 
 fn invocation() -> Invocation {
     let caller = Arc::new(Caller::anonymous());
-    let mut invocation =
-        Invocation::new(ToolName::parse("t").unwrap(), JsonObject::new(), caller, jiff::Timestamp::now());
+    let mut invocation = Invocation::new(
+        ToolName::parse("t").unwrap(),
+        JsonObject::new(),
+        caller,
+        jiff::Timestamp::now(),
+    );
     invocation.context = object(json!({"tenant": "acme"}));
     invocation
 }
 
 fn context(invocation: &Invocation, effect: Effect) -> ToolContext {
-    let settings = ToolSettings { effect, ..ToolSettings::default() };
-    ToolContext::new(invocation, tokio::time::Instant::now() + TIMEOUT, Arc::new(settings))
+    let settings = ToolSettings {
+        effect,
+        ..ToolSettings::default()
+    };
+    ToolContext::new(
+        invocation,
+        tokio::time::Instant::now() + TIMEOUT,
+        Arc::new(settings),
+    )
 }
 
 fn object(value: Value) -> Arc<JsonObject> {
@@ -179,7 +227,10 @@ fn processes_with_mark(mark: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environment.windows(mark.len()).any(|window| window == mark.as_bytes()) {
+        if environment
+            .windows(mark.len())
+            .any(|window| window == mark.as_bytes())
+        {
             found.push(entry.file_name().into_string().unwrap());
         }
     }
@@ -188,9 +239,20 @@ fn processes_with_mark(mark: &str) -> Vec<String> {
 
 /// The pipes that a process has open.
 fn open_pipes(process: &str) -> BTreeSet<String> {
-    let entries = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
-    let link = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned);
-    entries.filter_map(link).filter(|link| link.starts_with("pipe:")).collect()
+    let entries = std::fs::read_dir(format!("/proc/{process}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let link = |entry: std::fs::DirEntry| {
+        std::fs::read_link(entry.path())
+            .ok()?
+            .to_str()
+            .map(str::to_owned)
+    };
+    entries
+        .filter_map(link)
+        .filter(|link| link.starts_with("pipe:"))
+        .collect()
 }
 
 mod calls {
@@ -220,15 +282,27 @@ def greet(name: str, times: int = 2) -> dict:
         )
         .await;
         let [tool] = &fixture.tools[..] else { panic!() };
-        assert_eq!((tool.name.as_str(), tool.input_schema["required"].clone()), ("greet", json!(["name"])));
+        assert_eq!(
+            (tool.name.as_str(), tool.input_schema["required"].clone()),
+            ("greet", json!(["name"]))
+        );
         assert!(!tool.runner.takes_context() && tool.runner.is_available());
         for _ in 0..3 {
-            let result = fixture.call("greet", json!({"name": "ÆØÅ\n\u{1f600}", "times": 1})).await.unwrap();
-            assert_eq!(result.structured_content, Some(json!({"said": ["hello ÆØÅ\n\u{1f600}"]})));
+            let result = fixture
+                .call("greet", json!({"name": "ÆØÅ\n\u{1f600}", "times": 1}))
+                .await
+                .unwrap();
+            assert_eq!(
+                result.structured_content,
+                Some(json!({"said": ["hello ÆØÅ\n\u{1f600}"]}))
+            );
             assert!(!result.is_error);
         }
         let status = fixture.module.status();
-        assert_eq!((status.is_up, status.workers, status.replaced, status.fault), (true, 1, 0, None));
+        assert_eq!(
+            (status.is_up, status.workers, status.replaced, status.fault),
+            (true, 1, 0, None)
+        );
     }
 
     #[tokio::test]
@@ -267,11 +341,17 @@ def big() -> dict:
 ";
         let fixture = Fixture::new(source, 1).await;
         let result = fixture.call("fails", json!({})).await.unwrap();
-        assert!(result.is_error && result.as_text() == "Error: no such city", "{result:?}");
+        assert!(
+            result.is_error && result.as_text() == "Error: no such city",
+            "{result:?}"
+        );
         match fixture.call("when", json!({"day": "soon"})).await {
             Err(ToolError::InvalidArguments(violations)) => {
                 let first = &violations[0];
-                assert_eq!((first.pointer.as_str(), first.keyword.as_str()), ("/day", "python"));
+                assert_eq!(
+                    (first.pointer.as_str(), first.keyword.as_str()),
+                    ("/day", "python")
+                );
                 assert_eq!(first.schema_pointer, "/properties/day");
             }
             other => panic!("{other:?}"),
@@ -281,7 +361,11 @@ def big() -> dict:
         invocation.progress = Some(sink);
         let reporter = Reporter::for_invocation(&invocation, || Box::new(|_| {}));
         let context = context(&invocation, Effect::Read).with_reporter(reporter);
-        let result = fixture.runner("steps").call(object(json!({})), context).await.unwrap();
+        let result = fixture
+            .runner("steps")
+            .call(object(json!({})), context)
+            .await
+            .unwrap();
         assert_eq!(result.as_text(), "the end");
         match listener.try_next() {
             Some(Event::Progress(progress)) => assert_eq!(progress.data.get(), r#"{"step":1}"#),
@@ -290,10 +374,16 @@ def big() -> dict:
         assert!(fixture.runner("who").takes_context());
         assert_eq!(fixture.text("who", json!({})).await, "acme anonymous");
         match fixture.call("big", json!({})).await {
-            Err(ToolError::BadOutput(message)) => assert!(message.contains("does not fit 64 bits"), "{message}"),
+            Err(ToolError::BadOutput(message)) => {
+                assert!(message.contains("does not fit 64 bits"), "{message}")
+            }
             other => panic!("{other:?}"),
         }
-        assert_eq!(fixture.module.status().replaced, 0, "none of this costs a worker");
+        assert_eq!(
+            fixture.module.status().replaced,
+            0,
+            "none of this costs a worker"
+        );
     }
 
     #[tokio::test]
@@ -316,13 +406,14 @@ def meet(name: str, others: int) -> str:
 ";
         let fixture = Fixture::new(source, 2).await;
         fixture.wait_for_workers(2, 0).await;
-        let meet =
-            |name: &str, others: usize| tokio::spawn(fixture.call("meet", json!({"name": name, "others": others})));
+        let meet = |name: &str, others: usize| {
+            tokio::spawn(fixture.call("meet", json!({"name": name, "others": others})))
+        };
         let (first, second) = (meet("a", 3), meet("b", 2));
         assert_ne!(fixture.wait_for_file("a.here").await, "");
         let freed = second.await.unwrap().unwrap().as_text();
-        // `a` keeps its worker until there is a third file. So these two calls use the other worker, one after the
-        // other.
+        // `a` keeps its worker until there is a third file. So these two calls use the other
+        // worker, one after the other.
         let third = meet("c", 0);
         let fourth = meet("d", 0);
         assert_eq!(third.await.unwrap().unwrap().as_text(), freed);
@@ -332,7 +423,8 @@ def meet(name: str, others: int) -> str:
         assert_eq!(order.replace('a', ""), "bcd");
     }
 
-    /// Four calls end only if they run at the same time. `keep` is for how long an idle worker is kept.
+    /// Four calls end only if they run at the same time. `keep` is for how long an idle worker is
+    /// kept.
     async fn four_at_once(keep: Duration) -> Fixture {
         let source = "
 import os, time
@@ -345,12 +437,22 @@ def meet(name: str, others: int) -> str:
         time.sleep(0.005)
     return str(os.getpid())
 ";
-        let range = WorkerRange { min: 1, max: 4, idle_period: keep };
-        let fixture = Fixture::try_new(source, |settings| settings.workers = range).await.unwrap();
+        let range = WorkerRange {
+            min: 1,
+            max: 4,
+            idle_period: keep,
+        };
+        let fixture = Fixture::try_new(source, |settings| settings.workers = range)
+            .await
+            .unwrap();
         assert_eq!(fixture.module.status().workers, 1);
-        let meet =
-            |name: &str, others: usize| tokio::spawn(fixture.call("meet", json!({"name": name, "others": others})));
-        let calls: Vec<_> = ["a", "b", "c", "d", "e"].iter().map(|name| meet(name, 4)).collect();
+        let meet = |name: &str, others: usize| {
+            tokio::spawn(fixture.call("meet", json!({"name": name, "others": others})))
+        };
+        let calls: Vec<_> = ["a", "b", "c", "d", "e"]
+            .iter()
+            .map(|name| meet(name, 4))
+            .collect();
         let mut processes = BTreeSet::new();
         for call in calls {
             processes.insert(call.await.unwrap().unwrap().as_text());
@@ -376,8 +478,13 @@ def meet(name: str, others: int) -> str:
         }
         let fixture = four_at_once(Duration::from_millis(20)).await;
         fixture.wait_for_workers(1, 0).await;
-        wait_until("the processes have ended", || (processes_with_mark(&fixture.mark).len() == 1).then_some(())).await;
-        fixture.text("meet", json!({"name": "f", "others": 0})).await;
+        wait_until("the processes have ended", || {
+            (processes_with_mark(&fixture.mark).len() == 1).then_some(())
+        })
+        .await;
+        fixture
+            .text("meet", json!({"name": "f", "others": 0}))
+            .await;
     }
 
     #[tokio::test]
@@ -417,10 +524,17 @@ def late() -> str:
         if is_python_missing() {
             return;
         }
-        let fixture = Fixture::new("@tool\ndef echo(text: str) -> str:\n    'Echoes.'\n    return text\n", 1).await;
+        let fixture = Fixture::new(
+            "@tool\ndef echo(text: str) -> str:\n    'Echoes.'\n    return text\n",
+            1,
+        )
+        .await;
         let text = "ø".repeat(1_000_000);
         assert!(fixture.text("echo", json!({"text": text})).await == text);
-        assert_eq!(fixture.text("echo", json!({"text": "small"})).await, "small");
+        assert_eq!(
+            fixture.text("echo", json!({"text": "small"})).await,
+            "small"
+        );
     }
 }
 
@@ -448,15 +562,23 @@ def hang() -> str:
         let hung = fixture.wait_for_file("hangs").await;
         let other = fixture.process().await;
         assert_eq!(
-            wait_until("a child", || Some(processes_with_mark(&fixture.mark)).filter(|all| all.len() == 3)).await.len(),
+            wait_until("a child", || Some(processes_with_mark(&fixture.mark))
+                .filter(|all| all.len() == 3))
+            .await
+            .len(),
             3
         );
         call.abort();
         let _ = call.await;
         fixture.wait_for_workers(2, 1).await;
-        let left =
-            wait_until("they are gone", || Some(processes_with_mark(&fixture.mark)).filter(|all| all.len() == 2)).await;
-        assert!(!left.contains(&hung) && left.contains(&other.as_raw_nonzero().to_string()), "{left:?}");
+        let left = wait_until("they are gone", || {
+            Some(processes_with_mark(&fixture.mark)).filter(|all| all.len() == 2)
+        })
+        .await;
+        assert!(
+            !left.contains(&hung) && left.contains(&other.as_raw_nonzero().to_string()),
+            "{left:?}"
+        );
     }
 
     #[tokio::test]
@@ -479,18 +601,29 @@ def die(how: str) -> str:
             ("exit", "its worker process ended with exit status 3"),
             ("SIGSEGV", "SIGSEGV"),
             ("SIGABRT", "SIGABRT"),
-            ("SIGKILL", "was killed (SIGKILL), perhaps because memory ran out"),
+            (
+                "SIGKILL",
+                "was killed (SIGKILL), perhaps because memory ran out",
+            ),
         ] {
             let message = fixture.call_unavailable("die", json!({"how": how})).await;
-            assert!(message.starts_with("the function did not end: ") && message.contains(words), "{message}");
-            // No pause, however often a worker dies: each worker has answered a call, so its death is not an early one.
+            assert!(
+                message.starts_with("the function did not end: ") && message.contains(words),
+                "{message}"
+            );
+            // No pause, however often a worker dies: each worker has answered a call, so its death
+            // is not an early one.
             let after = fixture.process().await;
             assert_ne!(after, before);
             before = after;
         }
         let status = fixture.module.status();
         assert_eq!((status.workers, status.replaced), (1, 4));
-        assert_eq!((status.fault, status.fault_at), (None, None), "the current worker has no fault");
+        assert_eq!(
+            (status.fault, status.fault_at),
+            (None, None),
+            "the current worker has no fault"
+        );
     }
 
     #[tokio::test]
@@ -514,9 +647,13 @@ def die(how: str) -> str:
         for _ in 0..2 {
             let before = fixture.process().await;
             kill_process(before, Signal::KILL).unwrap();
-            // Wait here, without an await, so that the runtime cannot notice the death. All threads of the worker must
-            // have ended, because its pipe stays open until then.
-            waitid(WaitId::Pid(before), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+            // Wait here, without an await, so that the runtime cannot notice the death. All threads
+            // of the worker must have ended, because its pipe stays open until then.
+            waitid(
+                WaitId::Pid(before),
+                WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+            )
+            .unwrap();
             assert_ne!(fixture.process().await, before);
         }
     }
@@ -540,7 +677,10 @@ def fork_and_die() -> str:
         let message = fixture.call_unavailable("fork_and_die", json!({})).await;
         assert!(message.contains("exit status 7"), "{message}");
         fixture.wait_for_workers(1, 1).await;
-        wait_until("the child is gone", || (processes_with_mark(&fixture.mark).len() == 1).then_some(())).await;
+        wait_until("the child is gone", || {
+            (processes_with_mark(&fixture.mark).len() == 1).then_some(())
+        })
+        .await;
     }
 
     #[tokio::test]
@@ -560,11 +700,24 @@ def die() -> str:
         let fixture = Fixture::new(&format!("{PID}{HANG}{source}"), 1).await;
         std::fs::write(fixture.file("broken"), "").unwrap();
         fixture.call_unavailable("die", json!({})).await;
-        wait_until("it is unavailable", || (!fixture.runner("pid").is_available()).then_some(())).await;
+        wait_until("it is unavailable", || {
+            (!fixture.runner("pid").is_available()).then_some(())
+        })
+        .await;
         match fixture.call("pid", json!({})).await {
-            Err(ToolError::Unavailable { message, started: false, retry_after: Some(after) }) => {
-                assert!(message.starts_with("the Python module probe is unavailable: "), "{message}");
-                assert!(message.contains("tools.py:") && message.contains("no database"), "{message}");
+            Err(ToolError::Unavailable {
+                message,
+                started: false,
+                retry_after: Some(after),
+            }) => {
+                assert!(
+                    message.starts_with("the Python module probe is unavailable: "),
+                    "{message}"
+                );
+                assert!(
+                    message.contains("tools.py:") && message.contains("no database"),
+                    "{message}"
+                );
                 assert!(!message.contains("hunter2"), "{message}");
                 assert!(after >= Duration::from_secs(1));
             }
@@ -600,14 +753,24 @@ def die_later() -> str:
 ";
         let fixture = Fixture::new(&format!("{PID}{source}"), 1).await;
         let dies = tokio::spawn(fixture.call("die_later", json!({})));
-        wait_until("it runs", || (fixture.module.status().workers == 1).then_some(())).await;
+        wait_until("it runs", || {
+            (fixture.module.status().workers == 1).then_some(())
+        })
+        .await;
         tokio::task::yield_now().await;
         let waits = tokio::spawn(fixture.call("pid", json!({})));
         tokio::task::yield_now().await;
         std::fs::write(fixture.file("broken"), "").unwrap();
-        assert!(matches!(dies.await.unwrap(), Err(ToolError::Unavailable { started: true, .. })));
+        assert!(matches!(
+            dies.await.unwrap(),
+            Err(ToolError::Unavailable { started: true, .. })
+        ));
         match waits.await.unwrap() {
-            Err(ToolError::Unavailable { message, started: false, .. }) => {
+            Err(ToolError::Unavailable {
+                message,
+                started: false,
+                ..
+            }) => {
                 assert!(message.contains("exit status 9"), "{message}");
             }
             other => panic!("{other:?}"),
@@ -625,7 +788,11 @@ def die_later() -> str:
         let mut context = context(&invocation(), Effect::Write);
         context.deadline = tokio::time::Instant::now() + Duration::from_millis(100);
         match fixture.runner("pid").call(object(json!({})), context).await {
-            Err(ToolError::Unavailable { message, started: false, retry_after: Some(_) }) => {
+            Err(ToolError::Unavailable {
+                message,
+                started: false,
+                retry_after: Some(_),
+            }) => {
                 assert_eq!(
                     message,
                     "the worker process of the Python module probe was busy; `workers:` of the module sets how many there are"
@@ -651,24 +818,37 @@ if os.path.exists('listed'):
 open('listed', 'w').close()
 {PID}{HANG}"
         );
-        let range = WorkerRange { min: 1, max: 8, idle_period: Duration::from_secs(3600) };
-        let fixture = Fixture::try_new(&source, |settings| settings.workers = range).await.unwrap();
+        let range = WorkerRange {
+            min: 1,
+            max: 8,
+            idle_period: Duration::from_secs(3600),
+        };
+        let fixture = Fixture::try_new(&source, |settings| settings.workers = range)
+            .await
+            .unwrap();
         let hangs = tokio::spawn(fixture.call("hang", json!({})));
         fixture.wait_for_file("hangs").await;
         let pid = || {
-            let (runner, mut context) = (fixture.runner("pid"), context(&invocation(), Effect::Write));
+            let (runner, mut context) =
+                (fixture.runner("pid"), context(&invocation(), Effect::Write));
             context.deadline = tokio::time::Instant::now() + Duration::from_secs(2);
             tokio::spawn(async move { runner.call(object(json!({})), context).await })
         };
         let waiting: Vec<_> = (0..6).map(|_| pid()).collect();
         for call in waiting {
-            assert!(matches!(call.await.unwrap(), Err(ToolError::Unavailable { started: false, .. })));
+            assert!(matches!(
+                call.await.unwrap(),
+                Err(ToolError::Unavailable { started: false, .. })
+            ));
         }
         let status = fixture.module.status();
         assert_eq!((status.workers, status.is_up), (1, true));
         assert!(status.fault.unwrap().contains("no memory left"));
-        // At most six at the same time until the third failure counts, and then one after each pause.
-        let starts = std::fs::read_to_string(fixture.file("starts")).unwrap().len();
+        // At most six at the same time until the third failure counts, and then one after each
+        // pause.
+        let starts = std::fs::read_to_string(fixture.file("starts"))
+            .unwrap()
+            .len();
         assert!((2..=60).contains(&starts), "{starts}");
         assert!(!hangs.is_finished());
     }
@@ -705,7 +885,11 @@ def nonsense(line: str) -> str:
         for (function, arguments, why) in [
             ("huge", json!({}), "longer than any result"),
             ("nonsense", json!({"line": "hello"}), "expected value"),
-            ("nonsense", json!({"line": String::from_utf8_lossy(result)}), "about call 99"),
+            (
+                "nonsense",
+                json!({"line": String::from_utf8_lossy(result)}),
+                "about call 99",
+            ),
         ] {
             match fixture.call(function, arguments).await {
                 Err(ToolError::BadOutput(message)) => assert!(message.contains(why), "{message}"),
@@ -734,14 +918,26 @@ def nonsense(line: str) -> str:
             std::fs::remove_file(fixture.file("hangs")).unwrap();
             fixture.wait_for_workers(1, round).await;
         }
-        wait_until("one worker is left", || (processes_with_mark(&mark).len() == 1).then_some(())).await;
+        wait_until("one worker is left", || {
+            (processes_with_mark(&mark).len() == 1).then_some(())
+        })
+        .await;
         let began = Instant::now();
         drop(fixture);
-        assert!(processes_with_mark(&mark).is_empty(), "the drop of a module waits for its processes");
-        assert!(began.elapsed() < Duration::from_secs(2), "the drop waits only for the processes");
+        assert!(
+            processes_with_mark(&mark).is_empty(),
+            "the drop of a module waits for its processes"
+        );
+        assert!(
+            began.elapsed() < Duration::from_secs(2),
+            "the drop waits only for the processes"
+        );
         used.retain(|pipe| !others.contains(pipe));
         assert!(used.len() >= 30, "three for each worker: {}", used.len());
-        wait_until("all pipes are closed", || open_pipes("self").is_disjoint(&used).then_some(())).await;
+        wait_until("all pipes are closed", || {
+            open_pipes("self").is_disjoint(&used).then_some(())
+        })
+        .await;
     }
 }
 
@@ -815,8 +1011,15 @@ async def die() -> str:
             processes.insert(call.await.unwrap().unwrap().as_text());
         }
         assert_eq!(processes.len(), 1);
-        assert_eq!(fixture.module.status().workers, 1, "there are no blocking functions");
-        wait_until("the first worker is gone", || (processes_with_mark(&fixture.mark).len() == 1).then_some(())).await;
+        assert_eq!(
+            fixture.module.status().workers,
+            1,
+            "there are no blocking functions"
+        );
+        wait_until("the first worker is gone", || {
+            (processes_with_mark(&fixture.mark).len() == 1).then_some(())
+        })
+        .await;
     }
 
     #[tokio::test]
@@ -831,7 +1034,11 @@ async def die() -> str:
         fixture.wait_for_file("rests").await;
         goes.abort();
         fixture.wait_for_file("cancelled").await;
-        assert_eq!(stays.await.unwrap().unwrap().as_text(), before, "it runs longer than CANCEL_TIMEOUT");
+        assert_eq!(
+            stays.await.unwrap().unwrap().as_text(),
+            before,
+            "it runs longer than CANCEL_TIMEOUT"
+        );
         assert_eq!(fixture.module.status().replaced, 0);
     }
 
@@ -843,7 +1050,11 @@ async def die() -> str:
         let fixture = Fixture::new(SOURCE, 1).await;
         let before = fixture.text("rest", json!({"seconds": 0})).await;
         let rest = |effect: Effect, name: &str| {
-            tokio::spawn(fixture.call_with("rest_until", json!({"file": "go", "name": name}), effect))
+            tokio::spawn(fixture.call_with(
+                "rest_until",
+                json!({"file": "go", "name": name}),
+                effect,
+            ))
         };
         let (read, write) = (rest(Effect::Read, "read"), rest(Effect::Write, "write"));
         fixture.wait_for_file("read").await;
@@ -852,7 +1063,11 @@ async def die() -> str:
         fixture.wait_for_file("blocks").await;
         blocks.abort();
         match write.await.unwrap() {
-            Err(ToolError::Unavailable { message, started: true, .. }) => {
+            Err(ToolError::Unavailable {
+                message,
+                started: true,
+                ..
+            }) => {
                 assert!(message.contains("another call blocked it"), "{message}");
             }
             other => panic!("{other:?}"),
@@ -877,7 +1092,10 @@ async def die() -> str:
         let call = tokio::spawn(async move { runner.call(object(json!({})), context).await });
         fixture.wait_for_file("floods").await;
         call.abort();
-        wait_until("it is ended", || (fixture.module.status().replaced == 1).then_some(())).await;
+        wait_until("it is ended", || {
+            (fixture.module.status().replaced == 1).then_some(())
+        })
+        .await;
         drop(listener);
     }
 
@@ -894,7 +1112,12 @@ async def die() -> str:
                 tokio::spawn(async move {
                     let mut refused = Vec::new();
                     for call in calls {
-                        if let Err(ToolError::Unavailable { message, started: false, .. }) = call.await {
+                        if let Err(ToolError::Unavailable {
+                            message,
+                            started: false,
+                            ..
+                        }) = call.await
+                        {
                             refused.push(message);
                         }
                     }
@@ -915,16 +1138,26 @@ async def die() -> str:
             return;
         }
         let fixture = Fixture::new(SOURCE, 1).await;
-        let other = tokio::spawn(fixture.call_with("rest", json!({"seconds": 3600, "name": "rests"}), Effect::Read));
+        let other = tokio::spawn(fixture.call_with(
+            "rest",
+            json!({"seconds": 3600, "name": "rests"}),
+            Effect::Read,
+        ));
         fixture.wait_for_file("rests").await;
         let message = fixture.call_unavailable("die", json!({})).await;
         assert!(message.contains("exit status 4"), "{message}");
-        assert!(matches!(other.await.unwrap(), Err(ToolError::Unavailable { started: true, .. })));
+        assert!(matches!(
+            other.await.unwrap(),
+            Err(ToolError::Unavailable { started: true, .. })
+        ));
         fixture.text("rest", json!({"seconds": 0})).await;
         assert_eq!(fixture.module.status().replaced, 1);
         let mark = fixture.mark.clone();
         drop(fixture);
-        wait_until("nothing is left", || processes_with_mark(&mark).is_empty().then_some(())).await;
+        wait_until("nothing is left", || {
+            processes_with_mark(&mark).is_empty().then_some(())
+        })
+        .await;
     }
 }
 
@@ -943,15 +1176,31 @@ mod starts {
         let syntax = fault("def f(:\n", |_| {}).await;
         assert!(syntax.contains("tools.py:2"), "{syntax}");
         let import = fault("\nimport no_such_thing\n", |_| {}).await;
-        assert!(import.contains("tools.py:3") && import.contains("no_such_thing"), "{import}");
-        let exit = fault("import os, sys\nprint('no licence: hunter2-hunter2')\nos._exit(5)\n", |_| {}).await;
-        assert_eq!(exit, "its worker process ended with exit status 5; its last output: no licence: [redacted]");
+        assert!(
+            import.contains("tools.py:3") && import.contains("no_such_thing"),
+            "{import}"
+        );
+        let exit = fault(
+            "import os, sys\nprint('no licence: hunter2-hunter2')\nos._exit(5)\n",
+            |_| {},
+        )
+        .await;
+        assert_eq!(
+            exit,
+            "its worker process ended with exit status 5; its last output: no licence: [redacted]"
+        );
         let late = fault("import time\ntime.sleep(3600)\n", |settings| {
             settings.start_timeout = Duration::from_secs(4); // includes the time to ask the interpreter
         });
         assert_eq!(late.await, "it was not ready after 4s");
-        let missing = fault("", |settings| settings.interpreter = Interpreter::Program("python2.99".into())).await;
-        assert_eq!(missing, "there is no interpreter `python2.99` in the service's PATH");
+        let missing = fault("", |settings| {
+            settings.interpreter = Interpreter::Program("python2.99".into())
+        })
+        .await;
+        assert_eq!(
+            missing,
+            "there is no interpreter `python2.99` in the service's PATH"
+        );
         let nowhere = fault("", |settings| settings.workdir = "/no/such/folder".into()).await;
         assert_eq!(nowhere, "its working folder /no/such/folder does not exist");
     }
@@ -964,18 +1213,35 @@ mod starts {
         let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
         let module = Module::new(settings(&folder, "1 / 0", &mark), &test_env());
         let fault = module.list(&|_| {}).await.err().unwrap().0;
-        assert!(fault.contains("tools.py:1") && fault.contains("division by zero"), "{fault}");
+        assert!(
+            fault.contains("tools.py:1") && fault.contains("division by zero"),
+            "{fault}"
+        );
         let status = module.status();
-        let known = SourceStatus { fault: Some(fault), fault_at: status.fault_at, ..SourceStatus::default() };
+        let known = SourceStatus {
+            fault: Some(fault),
+            fault_at: status.fault_at,
+            ..SourceStatus::default()
+        };
         assert!(status.fault_at.is_some() && status == known, "{status:?}");
-        std::fs::write(folder.path().join("tools.py"), format!("from toolcrib import tool\n{PID}")).unwrap();
+        std::fs::write(
+            folder.path().join("tools.py"),
+            format!("from toolcrib import tool\n{PID}"),
+        )
+        .unwrap();
         let listed = module.list(&|_| {}).await.unwrap();
         assert_eq!(listed.tools.len(), 1);
         drop(module);
-        let result = listed.tools[0].runner.call(object(json!({})), context(&invocation(), Effect::Read)).await;
+        let result = listed.tools[0]
+            .runner
+            .call(object(json!({})), context(&invocation(), Effect::Read))
+            .await;
         assert!(!result.unwrap().is_error, "its runners keep it alive");
         drop(listed);
-        wait_until("nothing is left", || processes_with_mark(&mark).is_empty().then_some(())).await;
+        wait_until("nothing is left", || {
+            processes_with_mark(&mark).is_empty().then_some(())
+        })
+        .await;
     }
 
     #[tokio::test]
@@ -990,9 +1256,15 @@ mod starts {
             let module = module.clone();
             async move { module.list(&|_| {}).await.map(drop) }
         });
-        wait_until("it loads", || folder.path().join("up").exists().then_some(())).await;
+        wait_until("it loads", || {
+            folder.path().join("up").exists().then_some(())
+        })
+        .await;
         listing.abort();
-        wait_until("nothing is left", || processes_with_mark(&mark).is_empty().then_some(())).await;
+        wait_until("nothing is left", || {
+            processes_with_mark(&mark).is_empty().then_some(())
+        })
+        .await;
     }
 
     #[tokio::test]
@@ -1009,11 +1281,24 @@ def environment() -> dict:
     return {'names': sorted(os.environ), 'folder': os.getcwd(), 'utf8': sys.flags.utf8_mode}
 ";
         let fixture = Fixture::new(source, 1).await;
-        let values = fixture.call("environment", json!({})).await.unwrap().structured_content.unwrap();
+        let values = fixture
+            .call("environment", json!({}))
+            .await
+            .unwrap()
+            .structured_content
+            .unwrap();
         // Python itself may add `LC_CTYPE` when it coerces the C locale.
-        let names: Vec<&str> = values["names"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let names: Vec<&str> = values["names"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
         assert_eq!(
-            names.into_iter().filter(|name| *name != "LC_CTYPE").collect::<Vec<_>>(),
+            names
+                .into_iter()
+                .filter(|name| *name != "LC_CTYPE")
+                .collect::<Vec<_>>(),
             ["MARK", "TOOLCRIB_WORKER"]
         );
         assert_eq!(values["utf8"], 1);
@@ -1053,7 +1338,10 @@ mod log {
         async fn wait_for_line(&self, needle: &str) -> Value {
             wait_until(needle, || {
                 let lines = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-                lines.lines().find(|line| line.contains(needle)).map(|line| serde_json::from_str(line).unwrap())
+                lines
+                    .lines()
+                    .find(|line| line.contains(needle))
+                    .map(|line| serde_json::from_str(line).unwrap())
             })
             .await
         }
@@ -1065,7 +1353,11 @@ mod log {
             return;
         }
         let lines = LogLines::default();
-        let log = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone()).finish();
+        let log = tracing_subscriber::fmt()
+            .json()
+            .flatten_event(true)
+            .with_writer(lines.clone())
+            .finish();
         // The runtime of this test uses only this thread.
         let _log = tracing::subscriber::set_default(log);
         let source = "
@@ -1084,18 +1376,38 @@ def speak(text: str) -> str:
         assert_eq!(lines.wait_for_line("loading").await.get("tool"), None);
         let invocation = invocation();
         let arguments = object(json!({"text": "\u{1b}[31mkey hunter2-hunter2\u{1b}[0m"}));
-        let result = fixture.runner("speak").call(arguments, context(&invocation, Effect::Read)).await.unwrap();
-        assert!(result.is_error && !result.as_text().contains("Traceback"), "{result:?}");
+        let result = fixture
+            .runner("speak")
+            .call(arguments, context(&invocation, Effect::Read))
+            .await
+            .unwrap();
+        assert!(
+            result.is_error && !result.as_text().contains("Traceback"),
+            "{result:?}"
+        );
         let line = lines.wait_for_line("key ").await;
         assert_eq!(line["message"], "key [redacted]");
-        assert_eq!((line["module"].as_str(), line["tool"].as_str()), (Some("probe"), Some("t")));
-        assert_eq!((&line["invocation_id"], &line["level"]), (&json!(invocation.id.to_string()), &json!("INFO")));
+        assert_eq!(
+            (line["module"].as_str(), line["tool"].as_str()),
+            (Some("probe"), Some("t"))
+        );
+        assert_eq!(
+            (&line["invocation_id"], &line["level"]),
+            (&json!(invocation.id.to_string()), &json!("INFO"))
+        );
         assert_eq!(line["target"], "toolcrib::python");
         lines.wait_for_line("from a child").await;
-        let long = lines.wait_for_line("xxx").await["message"].as_str().unwrap().len();
+        let long = lines.wait_for_line("xxx").await["message"]
+            .as_str()
+            .unwrap()
+            .len();
         assert!(long < 5000, "{long}");
-        lines.wait_for_line("Traceback (most recent call last)").await;
-        lines.wait_for_line("RuntimeError: the traceback has its place").await;
+        lines
+            .wait_for_line("Traceback (most recent call last)")
+            .await;
+        lines
+            .wait_for_line("RuntimeError: the traceback has its place")
+            .await;
     }
 
     #[tokio::test]
@@ -1103,9 +1415,18 @@ def speak(text: str) -> str:
         if is_python_missing() {
             return;
         }
-        let fixture =
-            Fixture::new(&format!("{PID}\n@tool\ndef version() -> int:\n    'Version.'\n    return 1\n"), 1).await;
-        for (edited, replaced) in [("@tool\ndef version() -> int:\n    'Version.'\n    return 2\n", 1), ("def (", 2)] {
+        let fixture = Fixture::new(
+            &format!("{PID}\n@tool\ndef version() -> int:\n    'Version.'\n    return 1\n"),
+            1,
+        )
+        .await;
+        for (edited, replaced) in [
+            (
+                "@tool\ndef version() -> int:\n    'Version.'\n    return 2\n",
+                1,
+            ),
+            ("def (", 2),
+        ] {
             let before = fixture.process().await;
             std::fs::write(fixture.file("tools.py"), format!("{PID}\n{edited}\n")).unwrap();
             kill_process(before, Signal::KILL).unwrap();
@@ -1138,9 +1459,12 @@ with zipfile.ZipFile('tiny-1.0-py3-none-any.whl', 'w') as wheel:
         );
     }
 
-    /// Whether this Python cannot make virtual environments. Debian has a separate package for them.
+    /// Whether this Python cannot make virtual environments. Debian has a separate package for
+    /// them.
     fn is_venv_missing() -> bool {
-        let venv = std::process::Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
+        let venv = std::process::Command::new("python3")
+            .args(["-c", "import venv, ensurepip"])
+            .output();
         let is_missing = !venv.is_ok_and(|output| output.status.success());
         if is_missing {
             println!("skipped: python3 has no venv");
@@ -1162,7 +1486,9 @@ def answer() -> list:
     }
 
     fn built_environments(folder: &TempDir) -> Vec<String> {
-        let entries = std::fs::read_dir(folder.path().join("venvs")).unwrap().flatten();
+        let entries = std::fs::read_dir(folder.path().join("venvs"))
+            .unwrap()
+            .flatten();
         let names = entries.map(|entry| entry.file_name().into_string().unwrap());
         names.filter(|name| !name.ends_with(".lock")).collect()
     }
@@ -1175,7 +1501,11 @@ def answer() -> list:
         let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
         wheel(folder.path());
         std::fs::write(folder.path().join("requirements.txt"), "-r more.txt\n").unwrap();
-        std::fs::write(folder.path().join("more.txt"), "./tiny-1.0-py3-none-any.whl  # by hand\n").unwrap();
+        std::fs::write(
+            folder.path().join("more.txt"),
+            "./tiny-1.0-py3-none-any.whl  # by hand\n",
+        )
+        .unwrap();
         let first = Arc::new(module(&folder, &mark));
         let interrupted = tokio::spawn({
             let first = first.clone();
@@ -1191,7 +1521,10 @@ def answer() -> list:
         .await;
         interrupted.abort();
         let _ = interrupted.await;
-        wait_until("nothing runs", || processes_with_mark(&mark).is_empty().then_some(())).await;
+        wait_until("nothing runs", || {
+            processes_with_mark(&mark).is_empty().then_some(())
+        })
+        .await;
 
         let reports = Arc::new(Mutex::new(Vec::new()));
         let second = module(&folder, &mark);
@@ -1200,16 +1533,25 @@ def answer() -> list:
         let (one, other) = tokio::join!(first.list(&report_status), second.list(&report_status));
         for listed in [one, other] {
             let listed = listed.unwrap();
-            let result = listed.tools[0].runner.call(object(json!({})), context(&invocation(), Effect::Read)).await;
+            let result = listed.tools[0]
+                .runner
+                .call(object(json!({})), context(&invocation(), Effect::Read))
+                .await;
             let result = result.unwrap().structured_content.unwrap();
             assert_eq!(result[0], 42);
             let prefix = result[1].as_str().unwrap();
-            assert!(prefix.ends_with(&format!("venvs/{}", built_environments(&folder)[0])), "{prefix}");
+            assert!(
+                prefix.ends_with(&format!("venvs/{}", built_environments(&folder)[0])),
+                "{prefix}"
+            );
         }
         let reports = reports.lock().unwrap().clone();
         let count_of = |what: &str| reports.iter().filter(|line| line.starts_with(what)).count();
         assert_eq!(
-            (count_of("building a virtual environment"), count_of("its virtual environment is built")),
+            (
+                count_of("building a virtual environment"),
+                count_of("its virtual environment is built")
+            ),
             (1, 1),
             "{reports:?}"
         );
@@ -1225,12 +1567,22 @@ def answer() -> list:
         let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
         let file = folder.path().join("requirements.txt");
         std::fs::write(&file, "tiny\n").unwrap();
-        std::fs::write(folder.path().join("venv.py"), "import time\ntime.sleep(3600)\n").unwrap();
+        std::fs::write(
+            folder.path().join("venv.py"),
+            "import time\ntime.sleep(3600)\n",
+        )
+        .unwrap();
         let mut settings = settings(&folder, SOURCE, &mark);
-        settings.environment.insert("PYTHONPATH".into(), folder.path().to_str().unwrap().to_owned());
+        settings.environment.insert(
+            "PYTHONPATH".into(),
+            folder.path().to_str().unwrap().to_owned(),
+        );
         let (process_env, orphan_reaper) = (test_env(), OrphanReaper::new());
         let program = interpreter::locate_program("python3".as_ref(), &process_env).unwrap();
-        let python = interpreter::Python { program, version: "3".into() };
+        let python = interpreter::Python {
+            program,
+            version: "3".into(),
+        };
         let spec = venv::VenvSpec {
             file: &file,
             settings: &settings,
@@ -1240,15 +1592,26 @@ def answer() -> list:
         };
         let fault = spec.ensure_built(&python).await.unwrap_err();
         let shown = file.display();
-        let expected =
-            format!("the virtual environment for {shown} was not built in 10m; python -m venv was still running");
+        let expected = format!(
+            "the virtual environment for {shown} was not built in 10m; python -m venv was still running"
+        );
         assert_eq!(fault, expected);
-        wait_until("nothing runs", || processes_with_mark(&mark).is_empty().then_some(())).await;
+        wait_until("nothing runs", || {
+            processes_with_mark(&mark).is_empty().then_some(())
+        })
+        .await;
 
-        let venvs = std::fs::read_dir(&settings.venvs).unwrap().flatten().map(|entry| entry.path());
-        let lock = venvs.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "lock")).unwrap();
+        let venvs = std::fs::read_dir(&settings.venvs)
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.path());
+        let lock = venvs
+            .into_iter()
+            .find(|path| path.extension().is_some_and(|ending| ending == "lock"))
+            .unwrap();
         let lock = std::fs::File::open(lock).unwrap();
-        // A process that another test has just forked also holds the lock, until it executes its program.
+        // A process that another test has just forked also holds the lock, until it executes its
+        // program.
         wait_until("the lock is free", || lock.try_lock().ok()).await;
         let fault = spec.ensure_built(&python).await.unwrap_err();
         assert!(
@@ -1270,13 +1633,22 @@ def answer() -> list:
         std::fs::write(folder.path().join("venv.py"), fails).unwrap();
         let mut settings = settings(&folder, SOURCE, &mark);
         settings.interpreter = Interpreter::Requirements(requirements.clone());
-        settings.environment.insert("PYTHONPATH".into(), folder.path().to_str().unwrap().to_owned());
+        settings.environment.insert(
+            "PYTHONPATH".into(),
+            folder.path().to_str().unwrap().to_owned(),
+        );
         let module = Module::new(settings, &test_env());
         let fault = module.list(&|_| {}).await.err().unwrap().0;
         let expected = "failed with exit status: 1: no room for [redacted]";
-        assert_eq!(fault, format!("python -m venv for {} {expected}", requirements.display()));
+        assert_eq!(
+            fault,
+            format!("python -m venv for {} {expected}", requirements.display())
+        );
         std::fs::remove_file(&requirements).unwrap();
         let fault = module.list(&|_| {}).await.err().unwrap().0;
-        assert!(fault.starts_with("cannot read ") && fault.contains("requirements.txt"), "{fault}");
+        assert!(
+            fault.starts_with("cannot read ") && fault.contains("requirements.txt"),
+            "{fault}"
+        );
     }
 }

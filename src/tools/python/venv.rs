@@ -1,8 +1,10 @@
-//! Builds virtual environments from requirements files, once for all modules and processes that need the same one.
+//! Builds virtual environments from requirements files, once for all modules and processes that
+//! need the same one.
 //!
-//! An environment cannot be moved, so it is built at its final path. A lock prevents two builds at once. A marker file
-//! says that the environment is complete. Without that file it is the remains of an interrupted build, and is deleted.
-//! A complete environment is never removed, because another version of the service may use it.
+//! An environment cannot be moved, so it is built at its final path. A lock prevents two builds at
+//! once. A marker file says that the environment is complete. Without that file it is the remains
+//! of an interrupted build, and is deleted. A complete environment is never removed, because
+//! another version of the service may use it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -46,32 +48,53 @@ impl VenvSpec<'_> {
     /// The interpreter of the environment. Builds the environment first, if necessary.
     pub(super) async fn ensure_built(&self, python: &Python) -> Result<PathBuf, String> {
         let requirements = read_requirements(self.file)?;
-        let parts = [python.version.as_bytes(), python.program.as_os_str().as_encoded_bytes(), &requirements];
+        let parts = [
+            python.version.as_bytes(),
+            python.program.as_os_str().as_encoded_bytes(),
+            &requirements,
+        ];
         let name = hex::encode(&hash_parts(parts)[..8]);
         let venvs = &self.settings.venvs;
-        let fault = |error: io::Error| format!("cannot keep virtual environments in {}: {error}", venvs.display());
+        let fault = |error: io::Error| {
+            format!(
+                "cannot keep virtual environments in {}: {error}",
+                venvs.display()
+            )
+        };
         let (folder, lock) = (venvs.join(&name), venvs.join(format!("{name}.lock")));
         let interpreter = folder.join("bin").join("python");
         if is_complete(&folder, &interpreter) {
             return Ok(interpreter);
         }
         fs::create_dir_all(venvs).map_err(fault)?;
-        let lock = File::options().create(true).append(true).open(lock).map_err(fault)?;
+        let lock = File::options()
+            .create(true)
+            .append(true)
+            .open(lock)
+            .map_err(fault)?;
         match timeout(BUILD_TIMEOUT, self.acquire_lock(&lock)).await {
             Ok(locked) => locked.map_err(fault)?,
             Err(_) => {
                 let (shown, time) = (folder.display(), format_duration(BUILD_TIMEOUT));
-                return Err(format!("another build of the virtual environment {shown} has been running for {time}"));
+                return Err(format!(
+                    "another build of the virtual environment {shown} has been running for {time}"
+                ));
             }
         }
         if is_complete(&folder, &interpreter) {
             return Ok(interpreter);
         }
-        // The removal runs on a thread of its own, which a dropped future does not stop. So the lock moves into the
-        // thread: it stays locked until the removal has ended.
-        let lock = remove_incomplete(folder.clone(), lock).await.map_err(fault)?;
+        // The removal runs on a thread of its own, which a dropped future does not stop. So the
+        // lock moves into the thread: it stays locked until the removal has ended.
+        let lock = remove_incomplete(folder.clone(), lock)
+            .await
+            .map_err(fault)?;
         let mut step = "";
-        let built = timeout(BUILD_TIMEOUT, self.build(python, &folder, &interpreter, &mut step)).await;
+        let built = timeout(
+            BUILD_TIMEOUT,
+            self.build(python, &folder, &interpreter, &mut step),
+        )
+        .await;
         built.unwrap_or_else(|_| {
             let (file, time) = (self.file.display(), format_duration(BUILD_TIMEOUT));
             Err(format!("the virtual environment for {file} was not built in {time}; {step} was still running"))
@@ -90,7 +113,9 @@ impl VenvSpec<'_> {
                 Err(fs::TryLockError::Error(error)) => return Err(error),
                 Err(fs::TryLockError::WouldBlock) => {
                     if !std::mem::replace(&mut is_waiting, true) {
-                        (self.report_status)("waiting for another build of the same virtual environment".into());
+                        (self.report_status)(
+                            "waiting for another build of the same virtual environment".into(),
+                        );
                     }
                     sleep(LOCK_PAUSE).await;
                 }
@@ -106,16 +131,29 @@ impl VenvSpec<'_> {
         interpreter: &Path,
         step: &mut &'static str,
     ) -> Result<(), String> {
-        (self.report_status)(format!("building a virtual environment for {}", self.file.display()));
+        (self.report_status)(format!(
+            "building a virtual environment for {}",
+            self.file.display()
+        ));
         let mut make = setup_command(&python.program, self.settings, self.process_env);
         make.args(["-m", "venv"]).arg(folder);
         *step = "python -m venv";
         self.run_step(make, step).await?;
         let mut install = setup_command(interpreter, self.settings, self.process_env);
         install
-            .args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off", "-r"])
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--disable-pip-version-check",
+                "--no-input",
+                "--progress-bar",
+                "off",
+                "-r",
+            ])
             .arg(self.file)
-            // Relative paths in the file start at its own folder, as they do when a person installs it there.
+            // Relative paths in the file start at its own folder, as they do when a person installs
+            // it there.
             .current_dir(self.file.parent().unwrap_or(Path::new("/")))
             .env("PYTHONUNBUFFERED", "1");
         *step = "pip install";
@@ -133,13 +171,23 @@ impl VenvSpec<'_> {
                 (self.report_status)(format!("{what}: {}", line.trim()));
             }
         });
-        let outcome = outcome.await.map_err(|error| format!("{what} cannot be run: {error}"))?;
+        let outcome = outcome
+            .await
+            .map_err(|error| format!("{what} cannot be run: {error}"))?;
         if outcome.status.success() {
             return Ok(());
         }
-        let last_lines: Vec<String> =
-            outcome.last_lines.iter().map(|(line, cut)| redact_line(line.trim(), *cut, redactor)).collect();
-        Err(format!("{what} for {} failed with {}: {}", self.file.display(), outcome.status, last_lines.join("; ")))
+        let last_lines: Vec<String> = outcome
+            .last_lines
+            .iter()
+            .map(|(line, cut)| redact_line(line.trim(), *cut, redactor))
+            .collect();
+        Err(format!(
+            "{what} for {} failed with {}: {}",
+            self.file.display(),
+            outcome.status,
+            last_lines.join("; ")
+        ))
     }
 }
 
@@ -149,7 +197,9 @@ async fn remove_incomplete(folder: PathBuf, lock: File) -> io::Result<File> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(lock),
     };
-    blocking::run_blocking(remove).await.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()))
+    blocking::run_blocking(remove)
+        .await
+        .unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()))
 }
 
 fn is_complete(folder: &Path, interpreter: &Path) -> bool {
@@ -165,26 +215,38 @@ fn read_requirements(file: &Path) -> Result<Vec<u8>, String> {
             continue;
         }
         if seen.len() > MAX_FILES {
-            return Err(format!("{} names more than {MAX_FILES} files", file.display()));
+            return Err(format!(
+                "{} names more than {MAX_FILES} files",
+                file.display()
+            ));
         }
-        let text = fs::read(&next).map_err(|error| format!("cannot read {}: {error}", next.display()))?;
+        let text =
+            fs::read(&next).map_err(|error| format!("cannot read {}: {error}", next.display()))?;
         let folder = next.parent().unwrap_or(Path::new("/"));
         let lines = String::from_utf8_lossy(&text);
-        pending.extend(lines.lines().filter_map(included_file).map(|name| folder.join(name)));
+        pending.extend(
+            lines
+                .lines()
+                .filter_map(included_file)
+                .map(|name| folder.join(name)),
+        );
         all.extend_from_slice(&text);
         all.push(b'\n');
     }
     Ok(all)
 }
 
-/// The file that a line of a requirements file includes. URLs, and names that pip itself expands, are left to pip.
+/// The file that a line of a requirements file includes. URLs, and names that pip itself expands,
+/// are left to pip.
 fn included_file(line: &str) -> Option<&str> {
     let line = line.split(" #").next()?.trim();
-    let rest = ["-r", "-c", "--requirement", "--constraint"].iter().find_map(|option| {
-        let rest = line.strip_prefix(option)?;
-        let is_short = option.len() == 2;
-        (is_short || rest.starts_with([' ', '\t', '='])).then_some(rest)
-    })?;
+    let rest = ["-r", "-c", "--requirement", "--constraint"]
+        .iter()
+        .find_map(|option| {
+            let rest = line.strip_prefix(option)?;
+            let is_short = option.len() == 2;
+            (is_short || rest.starts_with([' ', '\t', '='])).then_some(rest)
+        })?;
     let name = rest.trim_start_matches('=').trim();
     (!name.is_empty() && !name.contains("://") && !name.contains("${")).then_some(name)
 }
@@ -211,9 +273,15 @@ mod tests {
         file("a.txt", "-r b.txt\none");
         file("b.txt", "-c a.txt\ntwo");
         let all = read_requirements(&folder.path().join("a.txt")).unwrap();
-        assert_eq!(String::from_utf8(all).unwrap(), "-r b.txt\none\n-c a.txt\ntwo\n");
+        assert_eq!(
+            String::from_utf8(all).unwrap(),
+            "-r b.txt\none\n-c a.txt\ntwo\n"
+        );
         file("b.txt", "-r c.txt");
         let fault = read_requirements(&folder.path().join("a.txt")).unwrap_err();
-        assert!(fault.starts_with("cannot read ") && fault.contains("c.txt: No such file"), "{fault}");
+        assert!(
+            fault.starts_with("cannot read ") && fault.contains("c.txt: No such file"),
+            "{fault}"
+        );
     }
 }

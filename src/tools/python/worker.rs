@@ -22,11 +22,13 @@ use crate::sanitize;
 use crate::secrets::Redactor;
 use crate::tools::process::{self, OrphanReaper, ProcessMarker, ProcessTree};
 
-/// The environment variable that marks a worker and all processes that it starts. Each worker has its own value.
+/// The environment variable that marks a worker and all processes that it starts. Each worker has
+/// its own value.
 pub(super) const MARKER_VARIABLE: &str = "TOOLCRIB_WORKER";
 /// A worker whose pipe has closed ends within this time. Otherwise it is stuck.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
-/// After the end of a worker, its last output is read for this long. Its child processes end with it.
+/// After the end of a worker, its last output is read for this long. Its child processes end with
+/// it.
 const FINAL_READ_TIMEOUT: Duration = Duration::from_millis(250);
 
 pub(super) struct Launcher {
@@ -34,8 +36,8 @@ pub(super) struct Launcher {
     pub name: Arc<str>,
     pub python: PathBuf,
     pub redactor: Arc<Redactor>,
-    /// The text of the module's file when it was listed. Workers that start later run the same text, even if the file
-    /// has changed. `None`: not a file, not readable or not UTF-8.
+    /// The text of the module's file when it was listed. Workers that start later run the same
+    /// text, even if the file has changed. `None`: not a file, not readable or not UTF-8.
     pub source: Option<String>,
     /// The functions that the first worker listed. The tools are made of them.
     pub listed_functions: Mutex<Option<Vec<Function>>>,
@@ -43,7 +45,8 @@ pub(super) struct Launcher {
     pub orphan_reaper: OrphanReaper,
 }
 
-/// A process that has loaded the module. Dropping it ends the process and everything that the process started.
+/// A process that has loaded the module. Dropping it ends the process and everything that the
+/// process started.
 pub(super) struct Worker {
     pub tree: ProcessTree,
     /// The pipe for requests. `None` after a task has taken it.
@@ -74,18 +77,29 @@ impl Launcher {
         let hello = timeout(self.settings.start_timeout, self.start_untimed(role));
         let result = match hello.await {
             Ok(result) => result,
-            Err(_) => Err(format!("it was not ready after {}", format_duration(self.settings.start_timeout))),
+            Err(_) => Err(format!(
+                "it was not ready after {}",
+                format_duration(self.settings.start_timeout)
+            )),
         };
         if let Ok((_, listing)) = &result {
             self.warn_if_changed(&listing.tools);
         }
-        result.map_err(|fault| self.redactor.redact_text(&sanitize::clean_text(&fault)).into_owned())
+        result.map_err(|fault| {
+            self.redactor
+                .redact_text(&sanitize::clean_text(&fault))
+                .into_owned()
+        })
     }
 
-    /// Warns if the module has other functions than when it was listed. That happens when a module known by name, or an
-    /// imported file, has changed. The tools stay the same until the module is listed again.
+    /// Warns if the module has other functions than when it was listed. That happens when a module
+    /// known by name, or an imported file, has changed. The tools stay the same until the module is
+    /// listed again.
     fn warn_if_changed(&self, functions: &[Function]) {
-        let mut listed = self.listed_functions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listed = self
+            .listed_functions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if listed.get_or_insert_with(|| functions.to_vec()) != functions {
             let module = &*self.name;
             tracing::warn!(target: "toolcrib::python", module, "the tools of the module have changed since it was listed: reload to use them");
@@ -94,18 +108,28 @@ impl Launcher {
 
     async fn start_untimed(&self, role: Role) -> Result<(Worker, ModuleListing), String> {
         let started_at = Instant::now();
-        let mut tree = ProcessTree::spawn(&mut self.worker_command(), self.new_marker(), &self.orphan_reaper)
-            .map_err(|error| self.describe_start_error(&error))?;
+        let mut tree = ProcessTree::spawn(
+            &mut self.worker_command(),
+            self.new_marker(),
+            &self.orphan_reaper,
+        )
+        .map_err(|error| self.describe_start_error(&error))?;
         let (Some(stdin), Some(stdout), Some(stderr)) = tree.take_pipes() else {
             return Err("its pipes are missing".into());
         };
         let stderr = StderrLog::follow(stderr, self.name.clone(), self.redactor.clone());
-        let mut worker =
-            Worker { tree, stdin: Some(stdin), stdout: LineReader::new(stdout), stderr, started_at, status: None };
+        let mut worker = Worker {
+            tree,
+            stdin: Some(stdin),
+            stdout: LineReader::new(stdout),
+            stderr,
+            started_at,
+            status: None,
+        };
         let load = protocol::load_message(&self.settings, self.source.as_deref(), role);
         let first_input = [worker_source::message(), load].concat();
-        // A worker that ends during this write reports its reason on its output, which is read below. So ignore the
-        // error.
+        // A worker that ends during this write reports its reason on its output, which is read
+        // below. So ignore the error.
         let _ = worker.write(&first_input).await;
         match worker.next_event().await {
             WorkerEvent::Line => match protocol::read_hello(worker.stdout.line()) {
@@ -119,7 +143,11 @@ impl Launcher {
             WorkerEvent::TooLong => Err("its first message is too long".into()),
             WorkerEvent::Ended(reason) => {
                 let output = worker.stderr.tail().await;
-                Err(if output.is_empty() { reason } else { format!("{reason}; its last output: {output}") })
+                Err(if output.is_empty() {
+                    reason
+                } else {
+                    format!("{reason}; its last output: {output}")
+                })
             }
         }
     }
@@ -177,8 +205,8 @@ impl Worker {
         }
     }
 
-    /// The next message, or how the worker ended. A process that the worker left behind may hold the pipe open, so the
-    /// exit of the worker itself counts as its end.
+    /// The next message, or how the worker ended. A process that the worker left behind may hold
+    /// the pipe open, so the exit of the worker itself counts as its end.
     pub(super) async fn next_event(&mut self) -> WorkerEvent {
         if self.status.is_none() {
             tokio::select! {
@@ -187,8 +215,11 @@ impl Worker {
                 status = self.tree.wait() => self.status = status.ok(),
             }
         }
-        // The worker has ended, but its last messages may still be in the pipe, not noticed yet. Read them first.
-        let read = timeout(FINAL_READ_TIMEOUT, self.stdout.advance()).await.unwrap_or(Ok(false));
+        // The worker has ended, but its last messages may still be in the pipe, not noticed yet.
+        // Read them first.
+        let read = timeout(FINAL_READ_TIMEOUT, self.stdout.advance())
+            .await
+            .unwrap_or(Ok(false));
         self.event_of_read(read).await
     }
 
@@ -203,14 +234,19 @@ impl Worker {
     /// How the worker has ended. Waits at most `STATUS_TIMEOUT` for its exit status.
     pub(super) async fn exit_reason(&mut self) -> String {
         if self.status.is_none() {
-            self.status = timeout(STATUS_TIMEOUT, self.tree.wait()).await.ok().and_then(Result::ok);
+            self.status = timeout(STATUS_TIMEOUT, self.tree.wait())
+                .await
+                .ok()
+                .and_then(Result::ok);
         }
         let Some(status) = self.status else {
             return "its worker process closed its connection".into();
         };
         match (status.code(), status.signal()) {
             (Some(code), _) => format!("its worker process ended with exit status {code}"),
-            (None, Some(9)) => "its worker process was killed (SIGKILL), perhaps because memory ran out".into(),
+            (None, Some(9)) => {
+                "its worker process was killed (SIGKILL), perhaps because memory ran out".into()
+            }
             (None, _) => format!("its worker process ended by {status}"),
         }
     }

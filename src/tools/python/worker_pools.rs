@@ -21,31 +21,43 @@ pub(super) struct WorkerPools {
 }
 
 impl WorkerPools {
-    /// Workers for these functions. `first` was started as a worker for blocking functions. If there are no such
-    /// functions, it was needed only for the listing and ends.
+    /// Workers for these functions. `first` was started as a worker for blocking functions. If
+    /// there are no such functions, it was needed only for the listing and ends.
     pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, functions: &[Function]) -> Self {
         if launcher.settings.share {
-            let coroutines = Some(AsyncWorkerSupervisor::new(launcher, Role::Shared, Some(first)));
-            return Self { coroutines, ..Self::default() };
+            let coroutines = Some(AsyncWorkerSupervisor::new(
+                launcher,
+                Role::Shared,
+                Some(first),
+            ));
+            return Self {
+                coroutines,
+                ..Self::default()
+            };
         }
         let has = |mode| functions.iter().any(|function| function.mode == mode);
         Self {
             blocking: has(Mode::Sync).then(|| SyncPool::new(launcher, first)),
-            coroutines: has(Mode::Async).then(|| AsyncWorkerSupervisor::new(launcher, Role::Async, None)),
+            coroutines: has(Mode::Async)
+                .then(|| AsyncWorkerSupervisor::new(launcher, Role::Async, None)),
             fault: None,
         }
     }
 
     /// No workers, with the reason.
     pub(super) fn unavailable(fault: &str) -> Self {
-        Self { fault: Some((fault.to_owned(), Instant::now())), ..Self::default() }
+        Self {
+            fault: Some((fault.to_owned(), Instant::now())),
+            ..Self::default()
+        }
     }
 
     /// A function as a tool.
     pub(super) fn discovered_tool(&self, function: Function) -> Option<DiscoveredTool> {
         let pool = match (function.mode, &self.blocking) {
             (Mode::Sync, Some(blocking)) => WorkerPool::Sync(blocking.clone()),
-            // With `share: true` there are no separate workers for blocking functions: they use the one for coroutines.
+            // With `share: true` there are no separate workers for blocking functions: they use the
+            // one for coroutines.
             (Mode::Sync | Mode::Async, _) => WorkerPool::Async(self.coroutines.clone()?),
         };
         Some(DiscoveredTool {
@@ -66,10 +78,25 @@ impl WorkerPools {
 
     /// The state of all workers together.
     pub(super) fn status(&self) -> SourceStatus {
-        let Self { blocking, coroutines, fault } = self;
-        let pools = blocking.iter().map(|pool| (pool.is_unavailable(), pool.worker_count(), pool.replacements()));
-        let pools = pools
-            .chain(coroutines.iter().map(|pool| (pool.is_unavailable(), pool.worker_count(), pool.replacements())));
+        let Self {
+            blocking,
+            coroutines,
+            fault,
+        } = self;
+        let pools = blocking.iter().map(|pool| {
+            (
+                pool.is_unavailable(),
+                pool.worker_count(),
+                pool.replacements(),
+            )
+        });
+        let pools = pools.chain(coroutines.iter().map(|pool| {
+            (
+                pool.is_unavailable(),
+                pool.worker_count(),
+                pool.replacements(),
+            )
+        }));
         let (mut status, mut last) = (SourceStatus::default(), fault.clone());
         let (mut has_pools, mut is_any_unavailable) = (false, false);
         for (is_unavailable, workers, (replaced, fault)) in pools {
@@ -79,6 +106,9 @@ impl WorkerPools {
             last = last.or(fault);
         }
         (status.fault, status.fault_at) = last.unzip();
-        SourceStatus { is_up: has_pools && !is_any_unavailable, ..status }
+        SourceStatus {
+            is_up: has_pools && !is_any_unavailable,
+            ..status
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// The argument of `python -c`. Reads the other files from standard input, and runs them. See [`message`].
+/// The argument of `python -c`. Reads the other files from standard input, and runs them. See
+/// [`message`].
 pub(super) const BOOT_SCRIPT: &str = include_str!("worker/boot.py");
 
 /// Pairs of the path of a file in `worker/` and its text.
@@ -49,7 +50,8 @@ const FILES: &[(&str, &str)] = embed![
     "wire.py",
 ];
 
-/// What [`BOOT_SCRIPT`] reads: a line with a number, and so many bytes of JSON, an object with the text of each file.
+/// What [`BOOT_SCRIPT`] reads: a line with a number, and so many bytes of JSON, an object with the
+/// text of each file.
 pub(super) fn message() -> Vec<u8> {
     let files: BTreeMap<_, _> = FILES.iter().copied().collect();
     // Cannot fail: it writes to memory, and all keys are strings.
@@ -65,9 +67,12 @@ mod tests {
     use super::*;
 
     fn python_files(folder: &Path) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let entries = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
         let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
-        let is_python = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "py");
+        let is_python =
+            |path: &PathBuf| path.extension().is_some_and(|extension| extension == "py");
         let below = folders.iter().flat_map(|folder| python_files(folder));
         files.into_iter().filter(is_python).chain(below).collect()
     }
@@ -76,9 +81,17 @@ mod tests {
     fn every_file_of_the_worker_is_embedded() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tools/python/worker");
         let files = python_files(&folder);
-        let mut expected: BTreeSet<&str> =
-            files.iter().map(|path| path.strip_prefix(&folder).unwrap().to_str().unwrap()).collect();
-        assert!(expected.remove("boot.py"), "the script that reads the other files");
-        assert_eq!(FILES.iter().map(|&(path, _)| path).collect::<BTreeSet<_>>(), expected);
+        let mut expected: BTreeSet<&str> = files
+            .iter()
+            .map(|path| path.strip_prefix(&folder).unwrap().to_str().unwrap())
+            .collect();
+        assert!(
+            expected.remove("boot.py"),
+            "the script that reads the other files"
+        );
+        assert_eq!(
+            FILES.iter().map(|&(path, _)| path).collect::<BTreeSet<_>>(),
+            expected
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! The manifest keys of a sql tool. They are checked against the tool's parameters, and against the database if it
-//! can be reached.
+//! The manifest keys of a sql tool. They are checked against the tool's parameters, and against the
+//! database if it can be reached.
 //!
-//! An unreachable database, a missing file or a missing table is only a warning: it may exist when the tool is
-//! called. One database should not keep the tools of others from being served.
+//! An unreachable database, a missing file or a missing table is only a warning: it may exist when
+//! the tool is called. One database should not keep the tools of others from being served.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -36,13 +36,16 @@ const START_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// `sqlite://FILE`, relative to the manifest, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`.
+    /// `sqlite://FILE`, relative to the manifest, or
+    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`.
     #[schemars(extend("examples" = ["sqlite://shop.sqlite"]))]
     pub database: String,
-    /// One statement. `:name` stands for the argument of that name, `:context.field` for that field of the request's context.
+    /// One statement. `:name` stands for the argument of that name, `:context.field` for that field
+    /// of the request's context.
     #[schemars(extend("examples" = ["select name from customers where id = :id"]))]
     pub statement: String,
-    /// Most rows of a result, at most 100,000. A longer result is cut, and `meta.overflow` has the counts.
+    /// Most rows of a result, at most 100,000. A longer result is cut, and `meta.overflow` has the
+    /// counts.
     #[schemars(extend("examples" = [100]), extend("default" = 1000))]
     #[serde(default = "default_max_rows")]
     pub max_rows: usize,
@@ -67,57 +70,104 @@ fn default_max_output() -> Size {
 pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
     let mut faults = Vec::new();
     if !(1..=MAX_ROWS).contains(&config.max_rows) {
-        faults.push(ConfigFault::error(&["max_rows"], format!("from 1 to {MAX_ROWS}")));
+        faults.push(ConfigFault::error(
+            &["max_rows"],
+            format!("from 1 to {MAX_ROWS}"),
+        ));
     }
     if !(1..=MAX_OUTPUT).contains(&config.max_output.0) {
         faults.push(ConfigFault::error(&["max_output"], "from 1B to 4MiB"));
     }
-    let address = context.databases.parse_address(&config.database, context.base_dir);
-    let address = address.map_err(|message| faults.push(ConfigFault::error(&["database"], message))).ok();
+    let address = context
+        .databases
+        .parse_address(&config.database, context.base_dir);
+    let address = address
+        .map_err(|message| faults.push(ConfigFault::error(&["database"], message)))
+        .ok();
     let statement = address.as_ref().and_then(|address| {
-        // If the tool has a parameter `context`, a `.x` after it belongs to the value: in PostgreSQL it names a part
-        // of the value.
+        // If the tool has a parameter `context`, a `.x` after it belongs to the value: in
+        // PostgreSQL it names a part of the value.
         let has_parameter = context.parameter_use("context").is_some();
         let is_field = |field: &str| context.declares_field(field) || !has_parameter;
         let statement = Statement::parse(&config.statement, address.dialect(), is_field);
-        statement.map_err(|message| faults.push(ConfigFault::error(&["statement"], message))).ok()
+        statement
+            .map_err(|message| faults.push(ConfigFault::error(&["statement"], message)))
+            .ok()
     });
-    faults.extend(statement.iter().flat_map(|statement| placeholder_faults(statement, context)));
+    faults.extend(
+        statement
+            .iter()
+            .flat_map(|statement| placeholder_faults(statement, context)),
+    );
     let is_sound = !faults.iter().any(|fault| !fault.warning);
-    let (Some(address), Some(statement), true) = (address, statement, is_sound) else { return Err(faults) };
-    let limits = Limits { max_rows: config.max_rows, max_output: config.max_output.as_usize() };
+    let (Some(address), Some(statement), true) = (address, statement, is_sound) else {
+        return Err(faults);
+    };
+    let limits = Limits {
+        max_rows: config.max_rows,
+        max_output: config.max_output.as_usize(),
+    };
     let writes = context.effect != Effect::Read;
     let is_probed = context.databases.is_probed(&address);
     let statement = match address {
-        Address::Sqlite(file) => {
-            Prepared::Sqlite(sqlite::Prepared::new(context.databases.sqlite_database(file, writes), &statement, limits))
-        }
+        Address::Sqlite(file) => Prepared::Sqlite(sqlite::Prepared::new(
+            context.databases.sqlite_database(file, writes),
+            &statement,
+            limits,
+        )),
         Address::Postgres(server) => {
-            let database = context.databases.postgres_database(&config.database, *server);
-            Prepared::Postgres(Box::new(postgres::Prepared::new(database, statement, writes, limits)))
+            let database = context
+                .databases
+                .postgres_database(&config.database, *server);
+            Prepared::Postgres(Box::new(postgres::Prepared::new(
+                database, statement, writes, limits,
+            )))
         }
     };
-    if let Some(finding) = is_probed.then(|| probe_blocking(statement.probe()).err()).flatten() {
+    if let Some(finding) = is_probed
+        .then(|| probe_blocking(statement.probe()).err())
+        .flatten()
+    {
         match finding {
-            Finding { message, is_temporary: true } => {
+            Finding {
+                message,
+                is_temporary: true,
+            } => {
                 faults.push(ConfigFault::warning(
                     &["database"],
                     format!("{message}; calls fail until this is corrected"),
                 ));
             }
-            Finding { message, is_temporary: false } => {
+            Finding {
+                message,
+                is_temporary: false,
+            } => {
                 faults.push(ConfigFault::error(&["statement"], message));
                 return Err(faults);
             }
         }
     }
-    Ok((Arc::new(SqlTool { statement, max_output: limits.max_output }), faults))
+    Ok((
+        Arc::new(SqlTool {
+            statement,
+            max_output: limits.max_output,
+        }),
+        faults,
+    ))
 }
 
 /// Reports placeholders without a parameter, and parameters without a placeholder.
 fn placeholder_faults(statement: &Statement, context: &BuildContext<'_>) -> Vec<ConfigFault> {
-    let properties = context.input_schema.get("properties").and_then(Value::as_object);
-    let names = || properties.into_iter().flat_map(|properties| properties.keys()).map(String::as_str);
+    let properties = context
+        .input_schema
+        .get("properties")
+        .and_then(Value::as_object);
+    let names = || {
+        properties
+            .into_iter()
+            .flat_map(|properties| properties.keys())
+            .map(String::as_str)
+    };
     let used = statement.placeholders();
     let unknown = used.iter().filter_map(|placeholder| {
         let reason = match &placeholder.name {
@@ -142,26 +192,39 @@ fn placeholder_faults(statement: &Statement, context: &BuildContext<'_>) -> Vec<
         Some(ConfigFault::error(&["statement"], format!("{}: {reason}", placeholder.position)))
     });
     let is_used = |name: &str| {
-        used.iter().any(|placeholder| matches!(&placeholder.name, Placeholder::Argument(used) if used == name))
+        used.iter().any(
+            |placeholder| matches!(&placeholder.name, Placeholder::Argument(used) if used == name),
+        )
     };
     let unused = names().filter(|name| !is_used(name)).map(|name| {
-        let message = format!("the parameter is not used: write `:{name}` in `statement`, or leave it out");
+        let message =
+            format!("the parameter is not used: write `:{name}` in `statement`, or leave it out");
         ConfigFault::warning(&["parameters", name], message).with_rule(FaultRule::UnusedParameter)
     });
     unknown.chain(unused).collect()
 }
 
-/// Runs the probe now, on a thread with a runtime of its own. The manifest is read by code that is not async and may
-/// already be inside a runtime.
+/// Runs the probe now, on a thread with a runtime of its own. The manifest is read by code that is
+/// not async and may already be inside a runtime.
 fn probe_blocking(probe: impl Future<Output = Result<(), Finding>> + Send) -> Result<(), Finding> {
     let run_probe = || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Finding::temporary(format!("the database was not checked: {error}")))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = runtime.map_err(|error| {
+            Finding::temporary(format!("the database was not checked: {error}"))
+        })?;
         let answer = runtime.block_on(async { tokio::time::timeout(START_TIMEOUT, probe).await });
         answer.unwrap_or_else(|_| {
-            Err(Finding::temporary(format!("the database did not answer within {} seconds", START_TIMEOUT.as_secs())))
+            Err(Finding::temporary(format!(
+                "the database did not answer within {} seconds",
+                START_TIMEOUT.as_secs()
+            )))
         })
     };
-    std::thread::scope(|scope| scope.spawn(run_probe).join())
-        .unwrap_or_else(|_| Err(Finding::temporary("the database was not checked: the check failed")))
+    std::thread::scope(|scope| scope.spawn(run_probe).join()).unwrap_or_else(|_| {
+        Err(Finding::temporary(
+            "the database was not checked: the check failed",
+        ))
+    })
 }

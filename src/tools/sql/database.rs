@@ -1,4 +1,5 @@
-//! The databases of the service. Tools with the same database and the same access share its connections.
+//! The databases of the service. Tools with the same database and the same access share its
+//! connections.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -37,16 +38,22 @@ impl Address {
 }
 
 impl Databases {
-    /// An empty collection. `variable` reads the service's environment variables (`PGHOST` and so on), which complete
-    /// PostgreSQL URLs.
+    /// An empty collection. `variable` reads the service's environment variables (`PGHOST` and so
+    /// on), which complete PostgreSQL URLs.
     pub fn new(variable: impl Fn(&str) -> Option<String>) -> Self {
-        Self { defaults: postgres::Defaults::new(variable), ..Self::default() }
+        Self {
+            defaults: postgres::Defaults::new(variable),
+            ..Self::default()
+        }
     }
 
     /// Does not connect to servers to check statements. Files are still checked.
     #[must_use]
     pub fn without_servers(self) -> Self {
-        Self { skips_servers: true, ..self }
+        Self {
+            skips_servers: true,
+            ..self
+        }
     }
 
     /// Whether a statement can be checked on this database now.
@@ -72,7 +79,10 @@ impl Databases {
                 }
             };
         }
-        if ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
+        if ["postgres://", "postgresql://"]
+            .iter()
+            .any(|scheme| url.starts_with(scheme))
+        {
             return postgres::ServerAddress::parse(url, base, &self.defaults)
                 .map(|server| Address::Postgres(Box::new(server)));
         }
@@ -83,13 +93,23 @@ impl Databases {
     pub(super) fn sqlite_database(&self, file: PathBuf, writes: bool) -> Arc<sqlite::Database> {
         let mut known = self.sqlite.lock().unwrap_or_else(PoisonError::into_inner);
         let database = || Arc::new(sqlite::Database::new(file.clone(), writes));
-        known.entry((file.clone(), writes)).or_insert_with(database).clone()
+        known
+            .entry((file.clone(), writes))
+            .or_insert_with(database)
+            .clone()
     }
 
-    /// The connections to a PostgreSQL server. Tools that read and tools that write share them: each transaction
-    /// declares its access.
-    pub(super) fn postgres_database(&self, url: &str, server: postgres::ServerAddress) -> Arc<postgres::Database> {
+    /// The connections to a PostgreSQL server. Tools that read and tools that write share them:
+    /// each transaction declares its access.
+    pub(super) fn postgres_database(
+        &self,
+        url: &str,
+        server: postgres::ServerAddress,
+    ) -> Arc<postgres::Database> {
         let mut known = self.postgres.lock().unwrap_or_else(PoisonError::into_inner);
-        known.entry(url.to_owned()).or_insert_with(|| Arc::new(postgres::Database::new(server))).clone()
+        known
+            .entry(url.to_owned())
+            .or_insert_with(|| Arc::new(postgres::Database::new(server)))
+            .clone()
     }
 }

@@ -1,6 +1,6 @@
-//! Runs tools that are one prepared statement on SQLite or PostgreSQL (`kind: sql`). Parameters are bound, never
-//! inserted into the text. The database decides what the statement may do; the service does not guess that from its
-//! text.
+//! Runs tools that are one prepared statement on SQLite or PostgreSQL (`kind: sql`). Parameters are
+//! bound, never inserted into the text. The database decides what the statement may do; the service
+//! does not guess that from its text.
 //!
 //! - `config`: reads the manifest keys;
 //! - `statement`: finds the placeholders, with the tokens of `reader`;
@@ -54,7 +54,11 @@ impl Prepared {
 
 #[async_trait]
 impl Runner for SqlTool {
-    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> Result<ToolResult, ToolError> {
+    async fn call(
+        &self,
+        arguments: Arc<JsonObject>,
+        context: ToolContext,
+    ) -> Result<ToolResult, ToolError> {
         let values = Values::for_call(&arguments, &context);
         match &self.statement {
             Prepared::Sqlite(statement) => statement.call(values, &context).await,

@@ -1,5 +1,5 @@
-//! Finds the tokens of a statement: strings, quoted names, comments, dollar quotes and placeholders. It understands
-//! nothing more.
+//! Finds the tokens of a statement: strings, quoted names, comments, dollar quotes and
+//! placeholders. It understands nothing more.
 
 use crate::tools::literal::{COLON_MARK, EDGE_MARK};
 
@@ -13,8 +13,9 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    /// Whether the database's tokenizer skips the character as white space. The same set must apply here. Otherwise
-    /// the first word that is checked here could differ from the first word that the database sees.
+    /// Whether the database's tokenizer skips the character as white space. The same set must apply
+    /// here. Otherwise the first word that is checked here could differ from the first word that
+    /// the database sees.
     fn is_space(self, c: char) -> bool {
         match (self, c) {
             (_, ' ' | '\t' | '\n' | '\r' | '\x0C') => true,
@@ -44,7 +45,11 @@ pub(super) struct Position {
 
 impl std::fmt::Display for Position {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "line {}, column {} of the statement", self.line, self.column)
+        write!(
+            f,
+            "line {}, column {} of the statement",
+            self.line, self.column
+        )
     }
 }
 
@@ -68,7 +73,11 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(text: &'a str, dialect: Dialect) -> Self {
-        Self { text, offset: 0, dialect }
+        Self {
+            text,
+            offset: 0,
+            dialect,
+        }
     }
 
     /// The current position, in bytes.
@@ -94,7 +103,10 @@ impl<'a> Reader<'a> {
     pub(super) fn position_at(&self, at: usize) -> Position {
         let before = &self.text[..at];
         let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-        Position { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
+        Position {
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
     }
 
     /// The word that starts at `at`; empty if no word starts there.
@@ -110,21 +122,29 @@ impl<'a> Reader<'a> {
         if rest.starts_with(is_space) {
             self.offset += rest.len() - rest.trim_start_matches(is_space).len();
         } else if rest.starts_with("--") {
-            self.offset += rest.find(self.dialect.line_comment_ends()).unwrap_or(rest.len());
+            self.offset += rest
+                .find(self.dialect.line_comment_ends())
+                .unwrap_or(rest.len());
         } else if rest.starts_with("/*") {
-            self.offset += self.comment_length(rest).ok_or_else(|| self.unterminated(from, "a comment"))?;
+            self.offset += self
+                .comment_length(rest)
+                .ok_or_else(|| self.unterminated(from, "a comment"))?;
         } else {
             return Ok(false);
         }
         Ok(true)
     }
 
-    /// The length of the comment at the start of the text. Comments nest in PostgreSQL, but not in SQLite.
+    /// The length of the comment at the start of the text. Comments nest in PostgreSQL, but not in
+    /// SQLite.
     fn comment_length(&self, text: &str) -> Option<usize> {
         let (mut depth, mut at) = (1, 2);
         while depth > 0 {
             let close = text[at..].find("*/")?;
-            match text[at..].find("/*").filter(|open| self.dialect == Dialect::Postgres && *open < close) {
+            match text[at..]
+                .find("/*")
+                .filter(|open| self.dialect == Dialect::Postgres && *open < close)
+            {
                 Some(open) => (depth, at) = (depth + 1, at + open + 2),
                 None => (depth, at) = (depth - 1, at + close + 2),
             }
@@ -133,15 +153,21 @@ impl<'a> Reader<'a> {
     }
 
     fn unterminated(&self, from: usize, what: &str) -> String {
-        format!("{}: {what} that begins here does not end", self.position_at(from))
+        format!(
+            "{}: {what} that begins here does not end",
+            self.position_at(from)
+        )
     }
 
     /// Skips the `.field` after a placeholder `:context`, if `is_field` accepts the field.
     pub(super) fn skip_field(&mut self, is_field: impl Fn(&str) -> bool) -> Option<&'a str> {
         let at = self.offset;
         let begins = |c: char| c.is_alphabetic() || c == '_';
-        let field =
-            self.rest().strip_prefix('.').filter(|rest| rest.starts_with(begins)).map(|_| self.word_at(at + 1))?;
+        let field = self
+            .rest()
+            .strip_prefix('.')
+            .filter(|rest| rest.starts_with(begins))
+            .map(|_| self.word_at(at + 1))?;
         is_field(field).then(|| {
             self.offset += 1 + field.len();
             field
@@ -151,20 +177,28 @@ impl<'a> Reader<'a> {
     /// Skips the next token.
     pub(super) fn next_token(&mut self) -> Result<Token<'a>, String> {
         let (rest, from) = (self.rest(), self.offset);
-        let Some(c) = self.peek() else { return Ok(Token::Other) };
+        let Some(c) = self.peek() else {
+            return Ok(Token::Other);
+        };
         let is_postgres = self.dialect == Dialect::Postgres;
         match c {
             '\'' => self.skip_quoted(1, '\'', false)?,
-            'e' | 'E' if is_postgres && rest[1..].starts_with('\'') => self.skip_quoted(2, '\'', true)?,
+            'e' | 'E' if is_postgres && rest[1..].starts_with('\'') => {
+                self.skip_quoted(2, '\'', true)?
+            }
             '"' => self.skip_quoted(1, '"', false)?,
             '`' if !is_postgres => self.skip_quoted(1, '`', false)?,
             '[' if !is_postgres => {
-                self.offset += rest.find(']').ok_or_else(|| self.unterminated(from, "a name in [ ]"))? + 1;
+                self.offset += rest
+                    .find(']')
+                    .ok_or_else(|| self.unterminated(from, "a name in [ ]"))?
+                    + 1;
             }
             '$' if is_postgres && dollar_tag(rest).is_some() => {
                 let tag = dollar_tag(rest).unwrap_or_default();
-                let close =
-                    rest[tag.len()..].find(tag).ok_or_else(|| self.unterminated(from, "a dollar-quoted text"))?;
+                let close = rest[tag.len()..]
+                    .find(tag)
+                    .ok_or_else(|| self.unterminated(from, "a dollar-quoted text"))?;
                 self.offset += close + 2 * tag.len();
             }
             ':' if rest.starts_with("::") || rest.starts_with(":=") => self.offset += 2,
@@ -181,9 +215,13 @@ impl<'a> Reader<'a> {
                 self.skip_char();
                 self.skip_char();
             }
-            COLON_MARK | EDGE_MARK if starts_with_name(&rest[c.len_utf8()..]) => return Err(self.reference_error(from)),
+            COLON_MARK | EDGE_MARK if starts_with_name(&rest[c.len_utf8()..]) => {
+                return Err(self.reference_error(from));
+            }
             '?' | '@' | '$' if !is_postgres => return Ok(self.skip_foreign_parameter(from)),
-            '$' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => return Ok(self.skip_foreign_parameter(from)),
+            '$' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
+                return Ok(self.skip_foreign_parameter(from));
+            }
             c if is_name_char(c) => {
                 // A `$` may be inside a name.
                 let inside = |c: char| is_name_char(c) || c == '$';
@@ -239,15 +277,15 @@ fn is_name_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The position of the main statement after a `with` at the start of the text, in bytes. `None` if there is no
-/// `with`, or if it cannot be parsed. For PostgreSQL only.
+/// The position of the main statement after a `with` at the start of the text, in bytes. `None` if
+/// there is no `with`, or if it cannot be parsed. For PostgreSQL only.
 pub(super) fn main_statement_start(text: &str) -> Option<usize> {
     let mut reader = Reader::new(text, Dialect::Postgres);
     let (mut depth, mut is_first) = (0_usize, true);
     // Whether the last token was a `)` that ends a table.
     let mut is_behind_table = false;
-    // Whether the open parenthesis encloses a table, which follows `as`. The list of a table's columns is in
-    // parentheses too.
+    // Whether the open parenthesis encloses a table, which follows `as`. The list of a table's
+    // columns is in parentheses too.
     let mut is_table = false;
     let mut last_word = String::new();
     loop {
@@ -259,8 +297,8 @@ pub(super) fn main_statement_start(text: &str) -> Option<usize> {
             return None;
         }
         if depth == 0 && is_behind_table && !matches!(c, '(' | ')' | ',') {
-            // The clauses `search` and `cycle` of a recursive table end with names. So the main statement after them
-            // cannot be found here.
+            // The clauses `search` and `cycle` of a recursive table end with names. So the main
+            // statement after them cannot be found here.
             return (!["search", "cycle"].contains(&word.as_str())).then_some(from);
         }
         match c {
@@ -295,7 +333,10 @@ mod tests {
     #[test]
     fn main_statement_starts_after_all_tables() {
         for (text, main) in [
-            ("with d as (delete from t returning id) select * from d", Some("select * from d")),
+            (
+                "with d as (delete from t returning id) select * from d",
+                Some("select * from d"),
+            ),
             (
                 "/* x */ WITH RECURSIVE a (x, y) AS NOT MATERIALIZED (select ')', \"(\" -- )\n), b as (values (1)) (select 1)",
                 None,
@@ -304,12 +345,19 @@ mod tests {
                 "with a(x) as materialized (select (1)), \"as\" as (select 2) /* ( */ insert into t select 1 from a",
                 Some("insert into t select 1 from a"),
             ),
-            ("with a as (select 1) search depth first by x set y select 1", None),
+            (
+                "with a as (select 1) search depth first by x set y select 1",
+                None,
+            ),
             ("select 1", None),
             ("with", None),
             ("with a as (select 1", None),
         ] {
-            assert_eq!(main_statement_start(text).map(|at| &text[at..]), main, "{text}");
+            assert_eq!(
+                main_statement_start(text).map(|at| &text[at..]),
+                main,
+                "{text}"
+            );
         }
     }
 

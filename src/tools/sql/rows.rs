@@ -16,8 +16,9 @@ pub(super) struct Limits {
     pub(super) max_output: usize,
 }
 
-/// How many times longer a row may be in the database than in the result. An array of small numbers, or a document
-/// with much white space, is shorter as JSON. A longer row is not read from the database.
+/// How many times longer a row may be in the database than in the result. An array of small
+/// numbers, or a document with much white space, is shorter as JSON. A longer row is not read from
+/// the database.
 const DATABASE_LENGTH_FACTOR: usize = 4;
 
 impl Limits {
@@ -101,8 +102,8 @@ impl Rows {
         self.cut.is_some()
     }
 
-    /// Records that the database has refused the next row as too long. `false` if there is no earlier row, so that
-    /// there is nothing to show.
+    /// Records that the database has refused the next row as too long. `false` if there is no
+    /// earlier row, so that there is nothing to show.
     pub(super) fn cut_at_refused_row(&mut self) -> bool {
         if !self.rows.is_empty() {
             self.cut.get_or_insert(Cut::Output);
@@ -110,8 +111,8 @@ impl Rows {
         self.is_full()
     }
 
-    /// Adds a row, or records that a bound is exceeded. `min_length` is a lower bound of the row's length, known before the
-    /// row is built.
+    /// Adds a row, or records that a bound is exceeded. `min_length` is a lower bound of the row's
+    /// length, known before the row is built.
     pub(super) fn push(
         &mut self,
         min_length: RowLength<'_>,
@@ -134,7 +135,14 @@ impl Rows {
         if self.text.len() + written.len() + 2 > self.limits.max_output {
             let mut lengths = RowLength::default();
             for (column, value) in row.as_object().into_iter().flatten() {
-                lengths.add(column, if self.rows.is_empty() { value.to_string().len() } else { 0 });
+                lengths.add(
+                    column,
+                    if self.rows.is_empty() {
+                        value.to_string().len()
+                    } else {
+                        0
+                    },
+                );
             }
             self.cut_output(lengths);
             return Ok(());
@@ -154,10 +162,17 @@ impl Rows {
         }
     }
 
-    /// The result. `stopped` means that the database was stopped before the last row; otherwise the statement ran to
-    /// its end.
-    pub(super) fn into_result(mut self, stopped: bool, context: &ToolContext) -> Result<ToolResult, ToolError> {
-        let Limits { max_rows, max_output } = self.limits;
+    /// The result. `stopped` means that the database was stopped before the last row; otherwise the
+    /// statement ran to its end.
+    pub(super) fn into_result(
+        mut self,
+        stopped: bool,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolError> {
+        let Limits {
+            max_rows,
+            max_output,
+        } = self.limits;
         let shown = self.rows.len();
         if self.cut == Some(Cut::Output) && shown == 0 && stopped {
             return Err(ToolError::BadOutput(format!(
@@ -167,11 +182,20 @@ impl Rows {
         }
         let reason = match self.cut {
             None => None,
-            Some(Cut::Rows) => Some(format!("there are more than {} (max_rows)", Count(max_rows, "row"))),
-            Some(Cut::Output) => Some(format!("the rows are longer than {max_output} bytes (max_output)")),
+            Some(Cut::Rows) => Some(format!(
+                "there are more than {} (max_rows)",
+                Count(max_rows, "row")
+            )),
+            Some(Cut::Output) => Some(format!(
+                "the rows are longer than {max_output} bytes (max_output)"
+            )),
         };
         if let Some(reason) = reason {
-            let note = if stopped { "" } else { "; the statement itself ran to its end" };
+            let note = if stopped {
+                ""
+            } else {
+                "; the statement itself ran to its end"
+            };
             context.warn(format!(
                 "{reason}: the first {shown} are shown{note}. Ask for fewer, with arguments that select less or a limit in \
                  the statement"
@@ -181,7 +205,9 @@ impl Rows {
             context.warn(sentence);
         }
         self.text.push(']');
-        let incomplete = self.cut.map(|cut| Incomplete::new(Unit::Items, cut.limit_name()));
+        let incomplete = self
+            .cut
+            .map(|cut| Incomplete::new(Unit::Items, cut.limit_name()));
         Ok(ToolResult {
             content: vec![Content::text(self.text)],
             structured_content: Some(Value::Array(self.rows)),
@@ -209,10 +235,14 @@ pub(super) fn build_row<'a>(
 }
 
 /// The fault of the columns' names, if they cannot be the keys of an object.
-pub(super) fn duplicate_column_fault<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub(super) fn duplicate_column_fault<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
     let mut seen = std::collections::HashSet::new();
     let duplicate = names.into_iter().find(|name| !seen.insert(*name))?;
-    Some(format!("two columns have the name `{duplicate}`; rename one of them: … as another_name"))
+    Some(format!(
+        "two columns have the name `{duplicate}`; rename one of them: … as another_name"
+    ))
 }
 
 /// A floating-point number. JSON has no infinity and no NaN, so these become texts.

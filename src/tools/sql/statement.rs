@@ -1,4 +1,5 @@
-//! A statement with `:name` and `:context.field` placeholders. It is parsed once, when the tool is built.
+//! A statement with `:name` and `:context.field` placeholders. It is parsed once, when the tool is
+//! built.
 //!
 //! Only the database decides what the statement means.
 
@@ -7,11 +8,12 @@ use super::reader::{Position, Reader, Token};
 use crate::tools;
 use crate::tools::literal::unescape;
 
-/// The name before the field in a placeholder for a field of the caller's context: `:context.tenant`.
+/// The name before the field in a placeholder for a field of the caller's context:
+/// `:context.tenant`.
 const CONTEXT_NAME: &str = "context";
 
-/// The first words of commands to the connection. They are refused, because tools share connections and each call has
-/// its own transaction. (`copy` needs another protocol.)
+/// The first words of commands to the connection. They are refused, because tools share connections
+/// and each call has its own transaction. (`copy` needs another protocol.)
 const CONNECTION_COMMANDS: [&str; 30] = [
     "begin",
     "start",
@@ -78,18 +80,28 @@ enum Part {
 }
 
 impl Statement {
-    /// Parses a statement. `is_field` decides whether `:context.NAME` is a field of the context. Otherwise it is the
-    /// parameter `context`, followed by `.NAME`, which the database interprets.
+    /// Parses a statement. `is_field` decides whether `:context.NAME` is a field of the context.
+    /// Otherwise it is the parameter `context`, followed by `.NAME`, which the database interprets.
     ///
     /// # Errors
     /// A sentence that says what is wrong and where.
-    pub(super) fn parse(text: &str, dialect: Dialect, is_field: impl Fn(&str) -> bool) -> Result<Self, String> {
+    pub(super) fn parse(
+        text: &str,
+        dialect: Dialect,
+        is_field: impl Fn(&str) -> bool,
+    ) -> Result<Self, String> {
         let mut reader = Reader::new(text, dialect);
         if let Some(at) = text.find('\0') {
             // SQLite would stop reading at the NUL.
-            return Err(format!("{}: a statement cannot contain a NUL character", reader.position_at(at)));
+            return Err(format!(
+                "{}: a statement cannot contain a NUL character",
+                reader.position_at(at)
+            ));
         }
-        let mut statement = Self { parts: Vec::new(), placeholders: Vec::new() };
+        let mut statement = Self {
+            parts: Vec::new(),
+            placeholders: Vec::new(),
+        };
         let (mut text_start, mut first_word, mut end) = (0, None, None);
         while let Some(c) = reader.peek() {
             let from = reader.offset();
@@ -103,14 +115,18 @@ impl Statement {
             }
             if end.is_some() {
                 let place = reader.position_at(from);
-                return Err(format!("{place}: a second statement begins here; a tool has only one"));
+                return Err(format!(
+                    "{place}: a second statement begins here; a tool has only one"
+                ));
             }
             first_word.get_or_insert_with(|| reader.word_at(from).to_lowercase());
             match reader.next_token()? {
                 Token::Other => {}
                 Token::Placeholder(name) => {
                     statement.push_text(&text[text_start..from]);
-                    let field = (name == CONTEXT_NAME).then(|| reader.skip_field(&is_field)).flatten();
+                    let field = (name == CONTEXT_NAME)
+                        .then(|| reader.skip_field(&is_field))
+                        .flatten();
                     text_start = reader.offset();
                     let name = match field {
                         Some(field) => tools::Placeholder::Context(field.to_owned()),
@@ -120,15 +136,20 @@ impl Statement {
                 }
                 Token::Foreign(written) => {
                     let place = reader.position_at(from);
-                    return Err(format!("{place}: `{written}` has no value here; a parameter is written :name"));
+                    return Err(format!(
+                        "{place}: `{written}` has no value here; a parameter is written :name"
+                    ));
                 }
             }
         }
-        let Some(word) = first_word else { return Err("the statement is empty".into()) };
+        let Some(word) = first_word else {
+            return Err("the statement is empty".into());
+        };
         if CONNECTION_COMMANDS.contains(&word.as_str()) {
             return Err(connection_command_message(&word));
         }
-        statement.push_text(text[text_start..end.unwrap_or(text.len())].trim_end_matches([' ', '\t']));
+        statement
+            .push_text(text[text_start..end.unwrap_or(text.len())].trim_end_matches([' ', '\t']));
         Ok(statement)
     }
 
@@ -139,7 +160,10 @@ impl Statement {
     }
 
     fn push_placeholder(&mut self, name: tools::Placeholder, position: Position) {
-        let known = self.placeholders.iter().position(|known| known.name == name);
+        let known = self
+            .placeholders
+            .iter()
+            .position(|known| known.name == name);
         let index = known.unwrap_or_else(|| {
             self.placeholders.push(Placeholder { name, position });
             self.placeholders.len() - 1
@@ -152,7 +176,8 @@ impl Statement {
         &self.placeholders
     }
 
-    /// The text with each placeholder in the database's syntax. `write` gets the index of the placeholder, from 0.
+    /// The text with each placeholder in the database's syntax. `write` gets the index of the
+    /// placeholder, from 0.
     pub(super) fn render(&self, mut write: impl FnMut(usize) -> String) -> String {
         let mut out = String::new();
         for part in &self.parts {
@@ -183,7 +208,10 @@ mod tests {
     fn equal_placeholders_share_one_value() {
         for dialect in [Sqlite, Postgres] {
             let text = "select :a, :b from t where x = :a and y in (:städte, :_c9)";
-            assert_eq!(rendered(text, dialect).unwrap(), "select ?1, ?2 from t where x = ?1 and y in (?3, ?4)");
+            assert_eq!(
+                rendered(text, dialect).unwrap(),
+                "select ?1, ?2 from t where x = ?1 and y in (?3, ?4)"
+            );
             assert_eq!(names(text, dialect), ["a", "b", "städte", "_c9"]);
         }
     }
@@ -193,14 +221,23 @@ mod tests {
         use crate::tools::literal::escape_for_statement;
         for dialect in [Sqlite, Postgres] {
             let with = |before: &str, value: &str, behind: &str| {
-                rendered(&format!("{before}{}{behind}", escape_for_statement(before, value)), dialect)
+                rendered(
+                    &format!("{before}{}{behind}", escape_for_statement(before, value)),
+                    dialect,
+                )
             };
             assert_eq!(
                 with("select * from ", "shop.orders", " where x = :a").unwrap(),
                 "select * from shop.orders where x = ?1"
             );
-            assert_eq!(with("select '", "it is :a", "', :b").unwrap(), "select 'it is :a', ?1");
-            assert_eq!(with("select ", "x::text", ", :b").unwrap(), "select x::text, ?1");
+            assert_eq!(
+                with("select '", "it is :a", "', :b").unwrap(),
+                "select 'it is :a', ?1"
+            );
+            assert_eq!(
+                with("select ", "x::text", ", :b").unwrap(),
+                "select x::text, ?1"
+            );
             for (before, value, behind) in [
                 ("select ", ":a", ""),
                 ("select :", "a", ""),
@@ -209,23 +246,33 @@ mod tests {
                 ("select :", ":a", ""),
             ] {
                 let error = with(before, value, behind).unwrap_err();
-                assert!(error.contains("a value that came by reference"), "{before}{value}{behind}: {error}");
+                assert!(
+                    error.contains("a value that came by reference"),
+                    "{before}{value}{behind}: {error}"
+                );
             }
         }
     }
 
     fn names(text: &str, dialect: Dialect) -> Vec<String> {
-        parse(text, dialect).unwrap().placeholders().iter().map(|one| one.name.to_string()).collect()
+        parse(text, dialect)
+            .unwrap()
+            .placeholders()
+            .iter()
+            .map(|one| one.name.to_string())
+            .collect()
     }
 
     #[test]
     fn context_fields_are_separate_placeholders() {
         for dialect in [Sqlite, Postgres] {
-            let text =
-                "select :tenant from t where a = :context.tenant and b = (:context.user) or c=:context.tenant--x";
+            let text = "select :tenant from t where a = :context.tenant and b = (:context.user) or c=:context.tenant--x";
             let expected = "select ?1 from t where a = ?2 and b = (?3) or c=?2--x";
             assert_eq!(rendered(text, dialect).unwrap(), expected);
-            assert_eq!(names(text, dialect), ["tenant", "context.tenant", "context.user"]);
+            assert_eq!(
+                names(text, dialect),
+                ["tenant", "context.tenant", "context.user"]
+            );
             for (text, name, expected) in [
                 ("select :context.other", "context", "select ?1.other"),
                 ("select :context", "context", "select ?1"),
@@ -238,7 +285,10 @@ mod tests {
                     (expected.into(), vec![name.into()])
                 );
             }
-            assert_eq!(names("select ':context.tenant', x -- :context.tenant", dialect), [""; 0]);
+            assert_eq!(
+                names("select ':context.tenant', x -- :context.tenant", dialect),
+                [""; 0]
+            );
         }
     }
 
@@ -262,42 +312,88 @@ mod tests {
         ] {
             assert_eq!(rendered(text, Postgres).unwrap(), text);
         }
-        assert_eq!(rendered("select `:a`, [it's :a] from t", Sqlite).unwrap(), "select `:a`, [it's :a] from t");
-        assert_eq!(rendered("select * from t where a$1 = :x", Postgres).unwrap(), "select * from t where a$1 = ?1");
-        assert_eq!(rendered("select a$b$, :a, c$b$", Postgres).unwrap(), "select a$b$, ?1, c$b$", "no dollar quote");
-        assert_eq!(rendered("select 1 -- :a\r, :b", Postgres).unwrap(), "select 1 -- :a\r, ?1", "the comment is over");
-        assert_eq!(rendered("select 1 -- :a\r, :b", Sqlite).unwrap(), "select 1 -- :a\r, :b", "it is not");
-        assert_eq!(rendered("select E':a', :a", Postgres).unwrap(), "select E':a', ?1");
-        assert_eq!(rendered("select /* /* */ :a", Sqlite).unwrap(), "select /* /* */ ?1", "they do not nest");
+        assert_eq!(
+            rendered("select `:a`, [it's :a] from t", Sqlite).unwrap(),
+            "select `:a`, [it's :a] from t"
+        );
+        assert_eq!(
+            rendered("select * from t where a$1 = :x", Postgres).unwrap(),
+            "select * from t where a$1 = ?1"
+        );
+        assert_eq!(
+            rendered("select a$b$, :a, c$b$", Postgres).unwrap(),
+            "select a$b$, ?1, c$b$",
+            "no dollar quote"
+        );
+        assert_eq!(
+            rendered("select 1 -- :a\r, :b", Postgres).unwrap(),
+            "select 1 -- :a\r, ?1",
+            "the comment is over"
+        );
+        assert_eq!(
+            rendered("select 1 -- :a\r, :b", Sqlite).unwrap(),
+            "select 1 -- :a\r, :b",
+            "it is not"
+        );
+        assert_eq!(
+            rendered("select E':a', :a", Postgres).unwrap(),
+            "select E':a', ?1"
+        );
+        assert_eq!(
+            rendered("select /* /* */ :a", Sqlite).unwrap(),
+            "select /* /* */ ?1",
+            "they do not nest"
+        );
         assert_eq!(rendered("select a[:i]", Postgres).unwrap(), "select a[?1]");
     }
 
     #[test]
     fn second_statement_is_refused() {
-        for (text, want) in
-            [("select 1;", "select 1"), ("select 1 ; -- done\n ;", "select 1"), (" select 1\n", " select 1\n")]
-        {
+        for (text, want) in [
+            ("select 1;", "select 1"),
+            ("select 1 ; -- done\n ;", "select 1"),
+            (" select 1\n", " select 1\n"),
+        ] {
             assert_eq!(rendered(text, Sqlite).unwrap(), want);
         }
         for (text, place) in [
-            ("select 1; select 2", "line 1, column 11 of the statement: a second statement"),
-            ("select 1;\n drop table t;", "line 2, column 2 of the statement: a second statement"),
+            (
+                "select 1; select 2",
+                "line 1, column 11 of the statement: a second statement",
+            ),
+            (
+                "select 1;\n drop table t;",
+                "line 2, column 2 of the statement: a second statement",
+            ),
             ("select 'ü\n', ';'; :a", "line 2, column 9"),
         ] {
-            assert!(rendered(text, Sqlite).unwrap_err().starts_with(place), "{:?}", rendered(text, Sqlite));
+            assert!(
+                rendered(text, Sqlite).unwrap_err().starts_with(place),
+                "{:?}",
+                rendered(text, Sqlite)
+            );
         }
         for empty in ["", "  ;", "-- nothing", "/* nothing */ ;"] {
-            assert_eq!(rendered(empty, Postgres), Err("the statement is empty".into()));
+            assert_eq!(
+                rendered(empty, Postgres),
+                Err("the statement is empty".into())
+            );
         }
     }
 
     #[test]
     fn unterminated_tokens_are_reported_with_position() {
         for (text, word) in [
-            ("select 'a", "column 8 of the statement: a text or name in quotes"),
+            (
+                "select 'a",
+                "column 8 of the statement: a text or name in quotes",
+            ),
             ("select \"a", "column 8"),
             ("select 1 /* a", "column 10 of the statement: a comment"),
-            ("select $x$ a $y$", "column 8 of the statement: a dollar-quoted text"),
+            (
+                "select $x$ a $y$",
+                "column 8 of the statement: a dollar-quoted text",
+            ),
         ] {
             let error = rendered(text, Postgres).unwrap_err();
             assert!(error.contains(word), "{error}");
@@ -320,15 +416,38 @@ mod tests {
 
     #[test]
     fn statement_refuses_connection_commands() {
-        for text in ["BEGIN", "/* x */ Pragma query_only = 0", "commit", "set role admin", "attach 'x' as y"] {
-            assert!(rendered(text, Sqlite).unwrap_err().contains("command to the connection"), "{text}");
+        for text in [
+            "BEGIN",
+            "/* x */ Pragma query_only = 0",
+            "commit",
+            "set role admin",
+            "attach 'x' as y",
+        ] {
+            assert!(
+                rendered(text, Sqlite)
+                    .unwrap_err()
+                    .contains("command to the connection"),
+                "{text}"
+            );
         }
         assert!(rendered("with x as (select 1) select * from x", Sqlite).is_ok());
-        for prefix in ["\u{feff}", "\u{feff}\u{feff} ", "\x0C", "/**/\r\n\u{feff}-- x\n\u{feff}"] {
+        for prefix in [
+            "\u{feff}",
+            "\u{feff}\u{feff} ",
+            "\x0C",
+            "/**/\r\n\u{feff}-- x\n\u{feff}",
+        ] {
             let error = rendered(&format!("{prefix}pragma query_only=off"), Sqlite).unwrap_err();
-            assert!(error.contains("command to the connection"), "{prefix:?}: {error}");
+            assert!(
+                error.contains("command to the connection"),
+                "{prefix:?}: {error}"
+            );
         }
-        assert!(rendered("select 1\0; pragma query_only=off", Sqlite).unwrap_err().contains("NUL"));
+        assert!(
+            rendered("select 1\0; pragma query_only=off", Sqlite)
+                .unwrap_err()
+                .contains("NUL")
+        );
     }
 
     proptest::proptest! {

@@ -1,4 +1,5 @@
-//! Tests statements on real databases. No test sleeps for a fixed time: each polls until its condition is true.
+//! Tests statements on real databases. No test sleeps for a fixed time: each polls until its
+//! condition is true.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -34,20 +35,33 @@ pub(super) fn object(value: Value) -> Arc<JsonObject> {
 /// A schema with every parameter that the statement names, each of any type.
 fn schema(statement: &str) -> Value {
     let is_named = |name: &&str| {
-        statement.match_indices(&format!(":{name}")).any(|(at, found)| {
-            let next = statement[at + found.len()..].chars().next();
-            !statement[..at].ends_with(':') && !next.is_some_and(|c| c.is_alphanumeric() || c == '_')
-        })
+        statement
+            .match_indices(&format!(":{name}"))
+            .any(|(at, found)| {
+                let next = statement[at + found.len()..].chars().next();
+                !statement[..at].ends_with(':')
+                    && !next.is_some_and(|c| c.is_alphanumeric() || c == '_')
+            })
     };
-    let names = ["a", "b", "ids", "name", "n", "doc"].into_iter().filter(is_named);
+    let names = ["a", "b", "ids", "name", "n", "doc"]
+        .into_iter()
+        .filter(is_named);
     json!({"properties": names.map(|name| (name.to_owned(), json!({}))).collect::<JsonObject>()})
 }
 
 pub(super) type BuildOutcome = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
 
-pub(super) fn build_runner(base: &Path, config: Value, effect: Effect, databases: &Databases) -> BuildOutcome {
+pub(super) fn build_runner(
+    base: &Path,
+    config: Value,
+    effect: Effect,
+    databases: &Databases,
+) -> BuildOutcome {
     let schema = schema(config["statement"].as_str().unwrap());
-    let (fields, clients) = (["tenant".to_owned(), "user-id".to_owned()], HttpClients::default());
+    let (fields, clients) = (
+        ["tenant".to_owned(), "user-id".to_owned()],
+        HttpClients::default(),
+    );
     let context = BuildContext {
         base_dir: base,
         input_schema: &schema,
@@ -60,7 +74,10 @@ pub(super) fn build_runner(base: &Path, config: Value, effect: Effect, databases
     build(serde_json::from_value(config).unwrap(), &context)
 }
 
-pub(super) async fn call(runner: &Arc<dyn Runner>, arguments: Value) -> (Result<ToolResult, ToolError>, Vec<String>) {
+pub(super) async fn call(
+    runner: &Arc<dyn Runner>,
+    arguments: Value,
+) -> (Result<ToolResult, ToolError>, Vec<String>) {
     let invocation = invocation();
     let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
     let context = ToolContext::new(&invocation, deadline, Arc::new(ToolSettings::default()));
@@ -73,7 +90,11 @@ pub(super) fn result_data(result: Result<ToolResult, ToolError>) -> Value {
     let result = result.unwrap();
     assert!(!result.is_error, "{result:?}");
     let data = result.structured_content.unwrap();
-    assert_eq!(serde_json::from_str::<Value>(&result.content[0].text_of()).unwrap(), data, "the text is the same");
+    assert_eq!(
+        serde_json::from_str::<Value>(&result.content[0].text_of()).unwrap(),
+        data,
+        "the text is the same"
+    );
     data
 }
 
@@ -98,26 +119,39 @@ struct Shop {
 
 impl Shop {
     async fn new() -> Self {
-        let shop = Self { folder: tempfile::tempdir().unwrap(), databases: Databases::default() };
+        let shop = Self {
+            folder: tempfile::tempdir().unwrap(),
+            databases: Databases::default(),
+        };
         let script = "create table customers (id integer primary key, name text not null unique, revenue, year integer);
             insert into customers values (1, 'Ann', 12.5, 2024), (2, 'Bo', 9007199254740993, 2024), (3, 'Cy', null, 2025);";
-        sqlx::raw_sql(script).execute(&mut shop.connect().await).await.unwrap();
+        sqlx::raw_sql(script)
+            .execute(&mut shop.connect().await)
+            .await
+            .unwrap();
         shop
     }
 
     async fn connect(&self) -> SqliteConnection {
-        let options = SqliteConnectOptions::new().filename(self.folder.path().join("shop.db")).create_if_missing(true);
+        let options = SqliteConnectOptions::new()
+            .filename(self.folder.path().join("shop.db"))
+            .create_if_missing(true);
         options.connect().await.unwrap()
     }
 
     fn build_tool(&self, statement: &str, effect: Effect, more: Value) -> BuildOutcome {
         let mut config = json!({"database": "sqlite://shop.db", "statement": statement});
-        config.as_object_mut().unwrap().extend((*object(more)).clone());
+        config
+            .as_object_mut()
+            .unwrap()
+            .extend((*object(more)).clone());
         build_runner(self.folder.path(), config, effect, &self.databases)
     }
 
     fn tool(&self, statement: &str, effect: Effect) -> Arc<dyn Runner> {
-        self.build_tool(statement, effect, json!({})).unwrap_or_else(|faults| panic!("{faults:?}")).0
+        self.build_tool(statement, effect, json!({}))
+            .unwrap_or_else(|faults| panic!("{faults:?}"))
+            .0
     }
 
     async fn run_read(&self, statement: &str, arguments: Value) -> Result<ToolResult, ToolError> {
@@ -125,13 +159,19 @@ impl Shop {
     }
 
     async fn count_customers(&self) -> i64 {
-        sqlx::query_scalar("select count(*) from customers").fetch_one(&mut self.connect().await).await.unwrap()
+        sqlx::query_scalar("select count(*) from customers")
+            .fetch_one(&mut self.connect().await)
+            .await
+            .unwrap()
     }
 }
 
 pub(super) fn first_message(built: BuildOutcome) -> String {
     match built {
-        Ok((_, warnings)) => format!("warning: {}", warnings.first().map_or("none", |one| &one.message)),
+        Ok((_, warnings)) => format!(
+            "warning: {}",
+            warnings.first().map_or("none", |one| &one.message)
+        ),
         Err(faults) => faults.into_iter().next().unwrap().message,
     }
 }
@@ -139,7 +179,12 @@ pub(super) fn first_message(built: BuildOutcome) -> String {
 #[tokio::test]
 async fn rows_are_objects_with_typed_values() {
     let shop = Shop::new().await;
-    let rows = shop.run_read("select * from customers where year = :n order by id", json!({"n": 2024})).await;
+    let rows = shop
+        .run_read(
+            "select * from customers where year = :n order by id",
+            json!({"n": 2024}),
+        )
+        .await;
     assert_eq!(
         result_data(rows),
         json!([
@@ -156,9 +201,21 @@ async fn rows_are_objects_with_typed_values() {
         json!([{"most": i64::MAX, "least": i64::MIN, "above": "Infinity", "below": "-Infinity", "tenth": 0.1,
             "bytes": "AP8=", "text": "ü", "nothing": "", "missing": null, "truth": 1, "day": "2024-01-02", "broken": "/w=="}])
     );
-    assert!(warnings[0].contains("`broken` holds a text that is not UTF-8"), "{warnings:?}");
-    let mixed = shop.run_read("select revenue as r, typeof(revenue) as t from customers order by id", json!({})).await;
-    assert_eq!(result_data(mixed)[2], json!({"r": null, "t": "null"}), "by value, not by column");
+    assert!(
+        warnings[0].contains("`broken` holds a text that is not UTF-8"),
+        "{warnings:?}"
+    );
+    let mixed = shop
+        .run_read(
+            "select revenue as r, typeof(revenue) as t from customers order by id",
+            json!({}),
+        )
+        .await;
+    assert_eq!(
+        result_data(mixed)[2],
+        json!({"r": null, "t": "null"}),
+        "by value, not by column"
+    );
 }
 
 #[tokio::test]
@@ -166,7 +223,11 @@ async fn arguments_are_never_parsed_as_sql() {
     let shop = Shop::new().await;
     let statement = "select :a as a, typeof(:a) as t, :b as b";
     for (argument, want, kind) in [
-        (json!("x' or 1=1; drop table customers --"), json!("x' or 1=1; drop table customers --"), "text"),
+        (
+            json!("x' or 1=1; drop table customers --"),
+            json!("x' or 1=1; drop table customers --"),
+            "text",
+        ),
         (json!(":b"), json!(":b"), "text"),
         (json!(i64::MAX), json!(i64::MAX), "integer"),
         (json!(0.1), json!(0.1), "real"),
@@ -177,14 +238,21 @@ async fn arguments_are_never_parsed_as_sql() {
         (json!("a\0b"), json!("a\0b"), "text"),
     ] {
         let result = shop.run_read(statement, json!({"a": argument})).await;
-        assert_eq!(result_data(result), json!([{"a": want, "t": kind, "b": null}]), "an absent one is NULL");
+        assert_eq!(
+            result_data(result),
+            json!([{"a": want, "t": kind, "b": null}]),
+            "an absent one is NULL"
+        );
     }
-    let listed = "select name from customers where id in (select value from json_each(:ids)) order by id";
+    let listed =
+        "select name from customers where id in (select value from json_each(:ids)) order by id";
     assert_eq!(
         result_data(shop.run_read(listed, json!({"ids": [1, 3]})).await),
         json!([{"name": "Ann"}, {"name": "Cy"}])
     );
-    let Err(ToolError::InvalidArguments(faults)) = shop.run_read(statement, json!({"a": u64::MAX})).await else {
+    let Err(ToolError::InvalidArguments(faults)) =
+        shop.run_read(statement, json!({"a": u64::MAX})).await
+    else {
         panic!()
     };
     assert_eq!(faults[0].pointer, "/a");
@@ -195,29 +263,49 @@ async fn arguments_are_never_parsed_as_sql() {
 async fn long_results_are_cut_with_a_warning() {
     let shop = Shop::new().await;
     let numbers = "with recursive n(x) as (select 1 union all select x + 1 from n where x < :n) select x from n";
-    let (runner, _) = shop.build_tool(numbers, Effect::Read, json!({"max_rows": 3})).unwrap();
+    let (runner, _) = shop
+        .build_tool(numbers, Effect::Read, json!({"max_rows": 3}))
+        .unwrap();
     let (exact, warnings) = call(&runner, json!({"n": 3})).await;
-    assert_eq!((result_data(exact).as_array().unwrap().len(), warnings.len()), (3, 0));
+    assert_eq!(
+        (result_data(exact).as_array().unwrap().len(), warnings.len()),
+        (3, 0)
+    );
     let began = Instant::now();
     // Many more rows than could be read in the time.
     let (cut, warnings) = call(&runner, json!({"n": 100_000_000_000_i64})).await;
     assert_eq!(result_data(cut), json!([{"x": 1}, {"x": 2}, {"x": 3}]));
     assert!(
-        warnings[0].starts_with("there are more than 3 rows (max_rows): the first 3 are shown. Ask for"),
+        warnings[0]
+            .starts_with("there are more than 3 rows (max_rows): the first 3 are shown. Ask for"),
         "{warnings:?}"
     );
     let (again, _) = call(&runner, json!({"n": 1})).await;
-    assert_eq!(result_data(again), json!([{"x": 1}]), "the connection is in order");
+    assert_eq!(
+        result_data(again),
+        json!([{"x": 1}]),
+        "the connection is in order"
+    );
     assert!(began.elapsed() < TEST_TIMEOUT);
 
-    let (runner, _) = shop.build_tool(numbers, Effect::Read, json!({"max_output": "20B"})).unwrap();
+    let (runner, _) = shop
+        .build_tool(numbers, Effect::Read, json!({"max_output": "20B"}))
+        .unwrap();
     let (cut, warnings) = call(&runner, json!({"n": 50})).await;
     let cut = cut.unwrap();
     assert_eq!(cut.content[0].text_of(), r#"[{"x":1},{"x":2}]"#);
-    assert!(warnings[0].starts_with("the rows are longer than 20 bytes (max_output)"), "{warnings:?}");
-    let (runner, _) = shop.build_tool("select :a as a", Effect::Read, json!({"max_output": "20B"})).unwrap();
+    assert!(
+        warnings[0].starts_with("the rows are longer than 20 bytes (max_output)"),
+        "{warnings:?}"
+    );
+    let (runner, _) = shop
+        .build_tool("select :a as a", Effect::Read, json!({"max_output": "20B"}))
+        .unwrap();
     let (none, _) = call(&runner, json!({"a": "x".repeat(30)})).await;
-    assert!(matches!(&none, Err(ToolError::BadOutput(message)) if message.contains("first row alone")), "{none:?}");
+    assert!(
+        matches!(&none, Err(ToolError::BadOutput(message)) if message.contains("first row alone")),
+        "{none:?}"
+    );
 }
 
 #[tokio::test]
@@ -231,16 +319,33 @@ async fn only_write_tools_change_the_database() {
         "analyze",
     ] {
         let finding = first_message(shop.build_tool(statement, Effect::Read, json!({})));
-        assert!(finding.contains("declare effect: write"), "{statement}: {finding}");
+        assert!(
+            finding.contains("declare effect: write"),
+            "{statement}: {finding}"
+        );
     }
     let later = tempfile::tempdir().unwrap();
     for statement in ["delete from customers returning id", "create table t (x)"] {
         let config = json!({"database": "sqlite://shop.db", "statement": statement});
-        let (runner, warnings) = build_runner(later.path(), config, Effect::Read, &Databases::default()).unwrap();
-        assert!(warnings[0].message.contains("there is no file "), "{warnings:?}");
-        std::fs::copy(shop.folder.path().join("shop.db"), later.path().join("shop.db")).unwrap();
+        let (runner, warnings) =
+            build_runner(later.path(), config, Effect::Read, &Databases::default()).unwrap();
+        assert!(
+            warnings[0].message.contains("there is no file "),
+            "{warnings:?}"
+        );
+        std::fs::copy(
+            shop.folder.path().join("shop.db"),
+            later.path().join("shop.db"),
+        )
+        .unwrap();
         let (result, _) = call(&runner, json!({})).await;
-        let Err(ToolError::Upstream { message, retryable: false, not_delivered: true, .. }) = result else {
+        let Err(ToolError::Upstream {
+            message,
+            retryable: false,
+            not_delivered: true,
+            ..
+        }) = result
+        else {
             panic!("{result:?}")
         };
         assert!(message.contains("declare effect: write"), "{message}");
@@ -252,22 +357,45 @@ async fn only_write_tools_change_the_database() {
 #[tokio::test]
 async fn write_is_committed_completely_or_not() {
     let shop = Shop::new().await;
-    let rename = shop.tool("update customers set year = :n where year = 2024", Effect::Write);
-    assert_eq!(result_data(call(&rename, json!({"n": 1999})).await.0), json!({"rows_affected": 2}));
-    assert_eq!(result_data(call(&rename, json!({"n": 1})).await.0), json!({"rows_affected": 0}));
+    let rename = shop.tool(
+        "update customers set year = :n where year = 2024",
+        Effect::Write,
+    );
+    assert_eq!(
+        result_data(call(&rename, json!({"n": 1999})).await.0),
+        json!({"rows_affected": 2})
+    );
+    assert_eq!(
+        result_data(call(&rename, json!({"n": 1})).await.0),
+        json!({"rows_affected": 0})
+    );
     let table = shop.tool("create table if not exists t (x)", Effect::Idempotent);
-    assert_eq!(result_data(call(&table, json!({})).await.0), json!({"rows_affected": 0}));
-    let insert = "insert into customers (name) select value from json_each(:ids) returning id, name";
-    let (insert, _) = shop.build_tool(insert, Effect::Write, json!({"max_rows": 1})).unwrap();
+    assert_eq!(
+        result_data(call(&table, json!({})).await.0),
+        json!({"rows_affected": 0})
+    );
+    let insert =
+        "insert into customers (name) select value from json_each(:ids) returning id, name";
+    let (insert, _) = shop
+        .build_tool(insert, Effect::Write, json!({"max_rows": 1}))
+        .unwrap();
     let (inserted, warnings) = call(&insert, json!({"ids": ["Di", "Ed"]})).await;
     assert_eq!(result_data(inserted), json!([{"id": 4, "name": "Di"}]));
     assert!(warnings[0].contains("ran to its end"), "{warnings:?}");
     assert_eq!(shop.count_customers().await, 5, "both are in");
     let (failed, _) = call(&insert, json!({"ids": ["Fi", "Ann"]})).await;
-    let Err(ToolError::ErrorResult(message)) = failed else { panic!("{failed:?}") };
-    assert!(message.contains("UNIQUE constraint failed: customers.name"), "{message}");
+    let Err(ToolError::ErrorResult(message)) = failed else {
+        panic!("{failed:?}")
+    };
+    assert!(
+        message.contains("UNIQUE constraint failed: customers.name"),
+        "{message}"
+    );
     assert_eq!(shop.count_customers().await, 5, "neither is in");
-    assert_eq!(result_data(call(&insert, json!({"ids": ["Gu"]})).await.0)[0]["name"], "Gu");
+    assert_eq!(
+        result_data(call(&insert, json!({"ids": ["Gu"]})).await.0)[0]["name"],
+        "Gu"
+    );
 }
 
 #[tokio::test]
@@ -286,8 +414,14 @@ async fn statement_faults_are_reported_at_start() {
         ("select 1; select 2", "a second statement begins here"),
         ("", "the statement is empty"),
         ("select from", "syntax error"),
-        ("select id, id from customers", "two columns have the name `id`"),
-        ("select * from custmers", "warning: no such table: custmers; calls fail until this is corrected"),
+        (
+            "select id, id from customers",
+            "two columns have the name `id`",
+        ),
+        (
+            "select * from custmers",
+            "warning: no such table: custmers; calls fail until this is corrected",
+        ),
         ("select nme from customers", "warning: no such column: nme"),
     ] {
         let finding = first_message(shop.build_tool(statement, Effect::Read, json!({})));
@@ -311,14 +445,23 @@ async fn statement_faults_are_reported_at_start() {
         "warning: the parameter is not used: write `:year` in `statement`, or leave it out"
     );
     for (key, value, want) in [
-        ("database", json!("mysql://x"), "write sqlite://FILE or postgres://"),
+        (
+            "database",
+            json!("mysql://x"),
+            "write sqlite://FILE or postgres://",
+        ),
         ("database", json!("sqlite://"), "names no file"),
         ("database", json!("sqlite://:memory:"), "in memory"),
-        ("database", json!("sqlite://shop.db?mode=rwc"), "takes no options"),
+        (
+            "database",
+            json!("sqlite://shop.db?mode=rwc"),
+            "takes no options",
+        ),
         ("max_rows", json!(0), "from 1 to"),
         ("max_output", json!("5MiB"), "from 1B to 4MiB"),
     ] {
-        let finding = first_message(shop.build_tool("select 1 as x", Effect::Read, json!({key: value})));
+        let finding =
+            first_message(shop.build_tool("select 1 as x", Effect::Read, json!({key: value})));
         assert!(finding.contains(want), "{key}: {finding}");
     }
 }
@@ -328,22 +471,50 @@ async fn missing_file_is_never_created() {
     let folder = tempfile::tempdir().unwrap();
     let config = json!({"database": "sqlite://late.db", "statement": "select 1 as x"});
     for effect in [Effect::Read, Effect::Write] {
-        let (runner, warnings) = build_runner(folder.path(), config.clone(), effect, &Databases::default()).unwrap();
-        assert!(warnings[0].message.contains("late.db, and the service does not create it"), "{warnings:?}");
+        let (runner, warnings) =
+            build_runner(folder.path(), config.clone(), effect, &Databases::default()).unwrap();
+        assert!(
+            warnings[0]
+                .message
+                .contains("late.db, and the service does not create it"),
+            "{warnings:?}"
+        );
         let (result, _) = call(&runner, json!({})).await;
-        let Err(ToolError::Upstream { message, not_delivered: true, unavailable: true, .. }) = result else {
+        let Err(ToolError::Upstream {
+            message,
+            not_delivered: true,
+            unavailable: true,
+            ..
+        }) = result
+        else {
             panic!("{result:?}")
         };
         assert!(message.contains("there is no file "), "{message}");
         assert!(!folder.path().join("late.db").exists());
-        let options = SqliteConnectOptions::new().filename(folder.path().join("late.db")).create_if_missing(true);
-        sqlx::raw_sql("create table t (x)").execute(&mut options.connect().await.unwrap()).await.unwrap();
-        assert_eq!(result_data(call(&runner, json!({})).await.0), json!([{"x": 1}]));
+        let options = SqliteConnectOptions::new()
+            .filename(folder.path().join("late.db"))
+            .create_if_missing(true);
+        sqlx::raw_sql("create table t (x)")
+            .execute(&mut options.connect().await.unwrap())
+            .await
+            .unwrap();
+        assert_eq!(
+            result_data(call(&runner, json!({})).await.0),
+            json!([{"x": 1}])
+        );
         std::fs::remove_file(folder.path().join("late.db")).unwrap();
     }
-    std::fs::write(folder.path().join("late.db"), "no database at all, but long enough to be looked at").unwrap();
-    let (runner, warnings) = build_runner(folder.path(), config, Effect::Read, &Databases::default()).unwrap();
-    assert!(warnings[0].message.contains("is not a SQLite database"), "{warnings:?}");
+    std::fs::write(
+        folder.path().join("late.db"),
+        "no database at all, but long enough to be looked at",
+    )
+    .unwrap();
+    let (runner, warnings) =
+        build_runner(folder.path(), config, Effect::Read, &Databases::default()).unwrap();
+    assert!(
+        warnings[0].message.contains("is not a SQLite database"),
+        "{warnings:?}"
+    );
     assert!(call(&runner, json!({})).await.0.is_err());
 }
 
@@ -353,19 +524,41 @@ async fn replaced_file_or_table_is_reopened() {
     let all = shop.tool("select * from customers order by id limit 1", Effect::Read);
     assert_eq!(result_data(call(&all, json!({})).await.0)[0]["name"], "Ann");
     let change = "alter table customers add column extra default 'e'";
-    sqlx::raw_sql(change).execute(&mut shop.connect().await).await.unwrap();
-    assert_eq!(result_data(call(&all, json!({})).await.0)[0]["extra"], "e", "another column");
+    sqlx::raw_sql(change)
+        .execute(&mut shop.connect().await)
+        .await
+        .unwrap();
+    assert_eq!(
+        result_data(call(&all, json!({})).await.0)[0]["extra"],
+        "e",
+        "another column"
+    );
     let other = Shop::new().await;
-    sqlx::raw_sql("update customers set name = 'Zoe' where id = 1").execute(&mut other.connect().await).await.unwrap();
-    std::fs::rename(other.folder.path().join("shop.db"), shop.folder.path().join("shop.db")).unwrap();
-    assert_eq!(result_data(call(&all, json!({})).await.0)[0]["name"], "Zoe", "another file");
+    sqlx::raw_sql("update customers set name = 'Zoe' where id = 1")
+        .execute(&mut other.connect().await)
+        .await
+        .unwrap();
+    std::fs::rename(
+        other.folder.path().join("shop.db"),
+        shop.folder.path().join("shop.db"),
+    )
+    .unwrap();
+    assert_eq!(
+        result_data(call(&all, json!({})).await.0)[0]["name"],
+        "Zoe",
+        "another file"
+    );
 }
 
 /// The number of threads of this process that serve SQLite connections to the file.
 fn sql_threads(open: &str) -> usize {
     // A connection whose thread still runs has its file open.
     let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-    files.filter(|file| std::fs::read_link(file.path()).is_ok_and(|to| to.to_string_lossy().contains(open))).count()
+    files
+        .filter(|file| {
+            std::fs::read_link(file.path()).is_ok_and(|to| to.to_string_lossy().contains(open))
+        })
+        .count()
 }
 
 async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -379,13 +572,25 @@ async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 #[tokio::test]
 async fn dropped_call_stops_its_statement() {
     let shop = Shop::new().await;
-    let file = shop.folder.path().join("shop.db").to_string_lossy().into_owned();
+    let file = shop
+        .folder
+        .path()
+        .join("shop.db")
+        .to_string_lossy()
+        .into_owned();
     let delete = format!("delete from customers where id < ({ENDLESS_QUERY})");
-    for (statement, effect) in [(ENDLESS_QUERY, Effect::Read), (delete.as_str(), Effect::Write)] {
+    for (statement, effect) in [
+        (ENDLESS_QUERY, Effect::Read),
+        (delete.as_str(), Effect::Write),
+    ] {
         let runner = shop.tool(statement, effect);
-        let dropped = tokio::time::timeout(Duration::from_millis(300), call(&runner, json!({}))).await;
+        let dropped =
+            tokio::time::timeout(Duration::from_millis(300), call(&runner, json!({}))).await;
         assert!(dropped.is_err(), "{statement} came to an end");
-        wait_until("the thread has ended and the file is closed", || sql_threads(&file) == 0).await;
+        wait_until("the thread has ended and the file is closed", || {
+            sql_threads(&file) == 0
+        })
+        .await;
     }
     assert_eq!(shop.count_customers().await, 3, "rolled back");
 }
@@ -398,16 +603,28 @@ async fn locked_database_is_awaited_until_the_deadline() {
         shop.tool("select count(*) as n from customers", Effect::Read),
     );
     let mut other = shop.connect().await;
-    sqlx::raw_sql("begin exclusive").execute(&mut other).await.unwrap();
+    sqlx::raw_sql("begin exclusive")
+        .execute(&mut other)
+        .await
+        .unwrap();
     for runner in [&write, &read] {
         let invocation = invocation();
         let deadline = tokio::time::Instant::now() + Duration::from_millis(300);
         let context = ToolContext::new(&invocation, deadline, Arc::new(ToolSettings::default()));
         let result = runner.call(object(json!({})), context).await;
-        let Err(ToolError::Upstream { message, retryable: true, not_delivered: true, .. }) = result else {
+        let Err(ToolError::Upstream {
+            message,
+            retryable: true,
+            not_delivered: true,
+            ..
+        }) = result
+        else {
             panic!("{result:?}")
         };
-        assert!(message.contains("another process keeps the database locked"), "{message}");
+        assert!(
+            message.contains("another process keeps the database locked"),
+            "{message}"
+        );
     }
     let release = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -420,8 +637,16 @@ async fn locked_database_is_awaited_until_the_deadline() {
 #[tokio::test]
 async fn tools_share_the_connections_of_a_database() {
     let shop = Shop::new().await;
-    let file = shop.folder.path().join("shop.db").to_string_lossy().into_owned();
-    let tools = [shop.tool("select 1 as x", Effect::Read), shop.tool("select 2 as x", Effect::Read)];
+    let file = shop
+        .folder
+        .path()
+        .join("shop.db")
+        .to_string_lossy()
+        .into_owned();
+    let tools = [
+        shop.tool("select 1 as x", Effect::Read),
+        shop.tool("select 2 as x", Effect::Read),
+    ];
     for _ in 0..3 {
         for tool in &tools {
             call(tool, json!({})).await.0.unwrap();
@@ -439,12 +664,32 @@ async fn tools_share_the_connections_of_a_database() {
 #[tokio::test]
 async fn database_errors_are_error_results() {
     let shop = Shop::new().await;
-    let result = shop.run_read("select json_extract(:doc, '$.a') as x", json!({"doc": "{no json"})).await;
-    assert!(matches!(&result, Err(ToolError::ErrorResult(text)) if text.contains("malformed JSON")), "{result:?}");
+    let result = shop
+        .run_read(
+            "select json_extract(:doc, '$.a') as x",
+            json!({"doc": "{no json"}),
+        )
+        .await;
+    assert!(
+        matches!(&result, Err(ToolError::ErrorResult(text)) if text.contains("malformed JSON")),
+        "{result:?}"
+    );
     let without_table = shop.tool("select name from customers", Effect::Read);
-    sqlx::raw_sql("drop table customers").execute(&mut shop.connect().await).await.unwrap();
+    sqlx::raw_sql("drop table customers")
+        .execute(&mut shop.connect().await)
+        .await
+        .unwrap();
     let (result, _) = call(&without_table, json!({})).await;
-    assert!(matches!(&result, Err(ToolError::Upstream { retryable: false, .. })), "{result:?}");
+    assert!(
+        matches!(
+            &result,
+            Err(ToolError::Upstream {
+                retryable: false,
+                ..
+            })
+        ),
+        "{result:?}"
+    );
 }
 
 #[tokio::test]
@@ -463,15 +708,29 @@ async fn connection_commands_are_refused() {
         "create temp view v as select 1",
         "create table temp.t (x)",
     ] {
-        for prefix in ["", "\u{feff}", " \u{feff}/* x */\u{feff}", "\x0C", "explain ", "explain query plan "] {
+        for prefix in [
+            "",
+            "\u{feff}",
+            " \u{feff}/* x */\u{feff}",
+            "\x0C",
+            "explain ",
+            "explain query plan ",
+        ] {
             for effect in [Effect::Read, Effect::Write] {
                 let statement = format!("{prefix}{command}");
                 let finding = first_message(shop.build_tool(&statement, effect, json!({})));
-                assert!(finding.contains("command to the connection"), "{statement:?}: {finding}");
+                assert!(
+                    finding.contains("command to the connection"),
+                    "{statement:?}: {finding}"
+                );
             }
         }
     }
-    assert_eq!(result_data(call(&guarded, json!({})).await.0), json!([{"query_only": 1}]), "the guard is on");
+    assert_eq!(
+        result_data(call(&guarded, json!({})).await.0),
+        json!([{"query_only": 1}]),
+        "the guard is on"
+    );
     let columns = "select name from pragma_table_info('customers') order by cid limit 2";
     assert_eq!(
         result_data(shop.run_read(columns, json!({})).await),
@@ -485,10 +744,20 @@ async fn explain_is_a_read_statement() {
     let shop = Shop::new().await;
     let plan = "explain query plan select * from customers where id = :n";
     let plan = result_data(shop.run_read(plan, json!({"n": 1})).await);
-    assert!(plan[0]["detail"].as_str().unwrap().contains("customers"), "{plan}");
-    let program = result_data(shop.run_read("explain delete from customers", json!({})).await);
     assert!(
-        program.as_array().unwrap().iter().any(|row| row["opcode"] == "Delete" || row["opcode"] == "Clear"),
+        plan[0]["detail"].as_str().unwrap().contains("customers"),
+        "{plan}"
+    );
+    let program = result_data(
+        shop.run_read("explain delete from customers", json!({}))
+            .await,
+    );
+    assert!(
+        program
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|row| row["opcode"] == "Delete" || row["opcode"] == "Clear"),
         "{program}"
     );
     assert_eq!(shop.count_customers().await, 3, "it was shown, not done");
@@ -504,8 +773,13 @@ async fn long_value_is_refused_without_reading() {
         "select group_concat(hex(zeroblob(1000000))) as x from (select 1 union all select 2 union all select 3)",
     ] {
         let result = shop.run_read(statement, json!({})).await;
-        let Err(ToolError::BadOutput(message)) = &result else { panic!("{statement}: {result:?}") };
-        assert!(message.contains("longer than 4194304 bytes") && message.contains("raise max_output"), "{message}");
+        let Err(ToolError::BadOutput(message)) = &result else {
+            panic!("{statement}: {result:?}")
+        };
+        assert!(
+            message.contains("longer than 4194304 bytes") && message.contains("raise max_output"),
+            "{message}"
+        );
     }
     sqlx::raw_sql(
         "create table docs (id integer primary key, doc, note); \
@@ -514,39 +788,82 @@ async fn long_value_is_refused_without_reading() {
     .execute(&mut shop.connect().await)
     .await
     .unwrap();
-    let (all, warnings) = call(&shop.tool("select id, doc from docs order by id", Effect::Read), json!({})).await;
-    assert_eq!(result_data(all), json!([{"id": 1, "doc": "short"}]), "what stands before it is shown");
-    assert!(warnings[0].starts_with("the rows are longer than 262144 bytes (max_output): the first 1"), "{warnings:?}");
-    let lengths = shop.run_read("select length(doc) as n from docs order by id", json!({})).await;
+    let (all, warnings) = call(
+        &shop.tool("select id, doc from docs order by id", Effect::Read),
+        json!({}),
+    )
+    .await;
+    assert_eq!(
+        result_data(all),
+        json!([{"id": 1, "doc": "short"}]),
+        "what stands before it is shown"
+    );
+    assert!(
+        warnings[0].starts_with("the rows are longer than 262144 bytes (max_output): the first 1"),
+        "{warnings:?}"
+    );
+    let lengths = shop
+        .run_read("select length(doc) as n from docs order by id", json!({}))
+        .await;
     assert_eq!(
         result_data(lengths),
         json!([{"n": 5}, {"n": 20_000_000}, {"n": 1_000_000}]),
         "SQLite does not read it for that"
     );
-    let result = shop.run_read("select id, doc from docs where id = 3", json!({})).await;
-    let Err(ToolError::BadOutput(message)) = &result else { panic!("{result:?}") };
-    assert!(message.contains("its longest column, `doc`, has 1000000 bytes"), "{message}");
+    let result = shop
+        .run_read("select id, doc from docs where id = 3", json!({}))
+        .await;
+    let Err(ToolError::BadOutput(message)) = &result else {
+        panic!("{result:?}")
+    };
+    assert!(
+        message.contains("its longest column, `doc`, has 1000000 bytes"),
+        "{message}"
+    );
     // A change may handle long values if it does not return them.
     let note = shop.tool("update docs set note = :a where id = 2", Effect::Write);
-    assert_eq!(result_data(call(&note, json!({"a": "z"})).await.0), json!({"rows_affected": 1}));
-    let shown = shop.tool("update docs set note = :a where id = 2 returning doc", Effect::Write);
+    assert_eq!(
+        result_data(call(&note, json!({"a": "z"})).await.0),
+        json!({"rows_affected": 1})
+    );
+    let shown = shop.tool(
+        "update docs set note = :a where id = 2 returning doc",
+        Effect::Write,
+    );
     let result = call(&shown, json!({"a": "y"})).await.0;
-    let Err(ToolError::Upstream { message, not_delivered: true, retryable: false, .. }) = &result else {
+    let Err(ToolError::Upstream {
+        message,
+        not_delivered: true,
+        retryable: false,
+        ..
+    }) = &result
+    else {
         panic!("{result:?}")
     };
     assert!(message.contains("nothing was changed"), "{message}");
     assert_eq!(
-        result_data(shop.run_read("select note from docs where id = 2", json!({})).await),
+        result_data(
+            shop.run_read("select note from docs where id = 2", json!({}))
+                .await
+        ),
         json!([{"note": "z"}])
     );
-    let small = shop.tool("update docs set note = :a where id = 1 returning id, note", Effect::Write);
+    let small = shop.tool(
+        "update docs set note = :a where id = 1 returning id, note",
+        Effect::Write,
+    );
     assert_eq!(
         result_data(call(&small, json!({"a": "x"})).await.0),
         json!([{"id": 1, "note": "x"}]),
         "the connection is in order"
     );
-    let (more, _) =
-        shop.build_tool("select hex(zeroblob(3000000)) as x", Effect::Read, json!({"max_output": "4MiB"})).unwrap();
+    let (more, _) = shop
+        .build_tool(
+            "select hex(zeroblob(3000000)) as x",
+            Effect::Read,
+            json!({"max_output": "4MiB"}),
+        )
+        .unwrap();
     let result = call(&more, json!({})).await.0;
     assert!(
         matches!(&result, Err(ToolError::BadOutput(message)) if message.contains("`x`, has 6000000 bytes")),

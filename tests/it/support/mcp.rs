@@ -19,7 +19,10 @@ pub(crate) fn client_meta() -> Value {
 
 /// One object with the fields of both.
 pub(crate) fn merge(mut object: Value, other: Value) -> Value {
-    object.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
+    object
+        .as_object_mut()
+        .unwrap()
+        .extend(other.as_object().unwrap().clone());
     object
 }
 
@@ -28,21 +31,34 @@ pub(crate) fn rpc_message(method: &str, params: Value) -> Value {
 }
 
 /// A request as any client of streamable HTTP sends it.
-pub(crate) fn mcp_request(body: &Value, key: Option<&str>, headers: &[(&str, &str)]) -> Request<Body> {
+pub(crate) fn mcp_request(
+    body: &Value,
+    key: Option<&str>,
+    headers: &[(&str, &str)],
+) -> Request<Body> {
     let mut request = request("POST", "/mcp", key, Some(body.clone()));
     let all = [("accept", "application/json, text/event-stream")];
     for (name, value) in all.iter().chain(headers) {
-        request.headers_mut().append(name.parse::<axum::http::HeaderName>().unwrap(), value.parse().unwrap());
+        request.headers_mut().append(
+            name.parse::<axum::http::HeaderName>().unwrap(),
+            value.parse().unwrap(),
+        );
     }
     request
 }
 
 /// A request of [`STATELESS_VERSION`] with all that belongs to it; `_meta` in `params` is added to.
 pub(crate) fn modern_request(method: &str, params: Value, key: Option<&str>) -> Request<Body> {
-    let meta = merge(client_meta(), params.get("_meta").cloned().unwrap_or_else(|| json!({})));
+    let meta = merge(
+        client_meta(),
+        params.get("_meta").cloned().unwrap_or_else(|| json!({})),
+    );
     let params = merge(params, json!({"_meta": meta}));
     let name = params["name"].as_str().unwrap_or_default().to_owned();
-    let mut headers = vec![("mcp-protocol-version", STATELESS_VERSION), ("mcp-method", method)];
+    let mut headers = vec![
+        ("mcp-protocol-version", STATELESS_VERSION),
+        ("mcp-method", method),
+    ];
     if method == "tools/call" {
         headers.push(("mcp-name", &name));
     }
@@ -54,9 +70,14 @@ pub(crate) async fn messages(response: Response) -> (StatusCode, Vec<Value>) {
     let status = response.status();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
-    let data =
-        text.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim).filter(|data| !data.is_empty());
-    let messages: Vec<Value> = data.map(|data| serde_json::from_str(data).unwrap()).collect();
+    let data = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("data:"))
+        .map(str::trim)
+        .filter(|data| !data.is_empty());
+    let messages: Vec<Value> = data
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
     match serde_json::from_str(&text) {
         Ok(message) => (status, vec![message]),
         Err(_) => (status, messages),
@@ -88,10 +109,19 @@ impl TestApp {
     pub(crate) async fn session(&self, version: &str, key: Option<&str>) -> Session<'_> {
         let client = json!({"name": "test", "version": "1"});
         let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": client});
-        let response = self.respond(mcp_request(&rpc_message("initialize", params), key, &[])).await;
-        let id = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+        let response = self
+            .respond(mcp_request(&rpc_message("initialize", params), key, &[]))
+            .await;
+        let id = response.headers()["mcp-session-id"]
+            .to_str()
+            .unwrap()
+            .to_owned();
         let (status, opened) = last_message(response).await;
-        assert_eq!((status.as_u16(), &opened["result"]["protocolVersion"]), (200, &json!(version)), "{opened}");
+        assert_eq!(
+            (status.as_u16(), &opened["result"]["protocolVersion"]),
+            (200, &json!(version)),
+            "{opened}"
+        );
         let session = Session {
             app: self,
             id,
@@ -117,7 +147,10 @@ pub(crate) struct Session<'a> {
 
 impl Session<'_> {
     fn headers(&self) -> [(&str, &str); 2] {
-        [("mcp-session-id", &self.id), ("mcp-protocol-version", &self.version)]
+        [
+            ("mcp-session-id", &self.id),
+            ("mcp-protocol-version", &self.version),
+        ]
     }
 
     pub(crate) fn request(&self, body: &Value) -> Request<Body> {
@@ -129,18 +162,29 @@ impl Session<'_> {
     }
 
     pub(crate) async fn result_of(&self, method: &str, params: Value) -> Value {
-        last_message(self.post(&rpc_message(method, params)).await).await.1
+        last_message(self.post(&rpc_message(method, params)).await)
+            .await
+            .1
     }
 
     pub(crate) async fn call(&self, name: &str, arguments: Value) -> Value {
-        self.result_of("tools/call", json!({"name": name, "arguments": arguments})).await["result"].take()
+        self.result_of("tools/call", json!({"name": name, "arguments": arguments}))
+            .await["result"]
+            .take()
     }
 
     /// Anything but a message: GET opens the stream, DELETE ends it.
     pub(crate) async fn send(&self, method: &str) -> Response {
         let mut request = request(method, "/mcp", self.key.as_deref(), None);
-        for (name, value) in self.headers().into_iter().chain([("accept", "text/event-stream")]) {
-            request.headers_mut().append(name.parse::<axum::http::HeaderName>().unwrap(), value.parse().unwrap());
+        for (name, value) in self
+            .headers()
+            .into_iter()
+            .chain([("accept", "text/event-stream")])
+        {
+            request.headers_mut().append(
+                name.parse::<axum::http::HeaderName>().unwrap(),
+                value.parse().unwrap(),
+            );
         }
         self.app.respond(request).await
     }
@@ -150,9 +194,14 @@ impl Session<'_> {
 pub(crate) async fn next_message(body: &mut Body) -> Option<Value> {
     loop {
         let frame = body.frame().await?.unwrap();
-        let text = std::str::from_utf8(frame.data_ref().unwrap()).unwrap().to_owned();
-        let data =
-            text.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim).find(|data| !data.is_empty());
+        let text = std::str::from_utf8(frame.data_ref().unwrap())
+            .unwrap()
+            .to_owned();
+        let data = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("data:"))
+            .map(str::trim)
+            .find(|data| !data.is_empty());
         if let Some(data) = data {
             return Some(serde_json::from_str(data).unwrap());
         }

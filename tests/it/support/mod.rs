@@ -34,19 +34,35 @@ pub(crate) type Reply = (StatusCode, Value);
 impl TestApp {
     /// A service with these tools and nothing else.
     pub(crate) async fn new(tools: impl IntoIterator<Item = Tool>) -> Self {
-        Self::build(tools.into_iter().fold(App::builder(), AppBuilder::tool), None).await
+        Self::build(
+            tools.into_iter().fold(App::builder(), AppBuilder::tool),
+            None,
+        )
+        .await
     }
 
     /// The same under a clock that stands still until its hand is moved (Unix milliseconds).
-    pub(crate) async fn with_clock(tools: impl IntoIterator<Item = Tool>) -> (Self, Arc<AtomicI64>) {
+    pub(crate) async fn with_clock(
+        tools: impl IntoIterator<Item = Tool>,
+    ) -> (Self, Arc<AtomicI64>) {
         let (clock, hand) = Clock::manual(START.parse::<Timestamp>().unwrap());
-        let builder = tools.into_iter().fold(App::builder(), AppBuilder::tool).clock(clock);
+        let builder = tools
+            .into_iter()
+            .fold(App::builder(), AppBuilder::tool)
+            .clock(clock);
         (Self::build(builder, None).await, hand)
     }
 
     /// A service with a manifest beside these tools.
-    pub(crate) async fn with_manifest(manifest: &str, tools: impl IntoIterator<Item = Tool>) -> Self {
-        Self::build(tools.into_iter().fold(App::builder(), AppBuilder::tool), Some(manifest)).await
+    pub(crate) async fn with_manifest(
+        manifest: &str,
+        tools: impl IntoIterator<Item = Tool>,
+    ) -> Self {
+        Self::build(
+            tools.into_iter().fold(App::builder(), AppBuilder::tool),
+            Some(manifest),
+        )
+        .await
     }
 
     /// A service of this builder, perhaps with a manifest, that may still be loading its sources.
@@ -73,7 +89,10 @@ impl TestApp {
     }
 
     async fn build(builder: AppBuilder, manifest: Option<&str>) -> Self {
-        Self::loading(builder, manifest).await.with_sources_listed().await
+        Self::loading(builder, manifest)
+            .await
+            .with_sources_listed()
+            .await
     }
 
     fn prepare(mut builder: AppBuilder, manifest: Option<&str>) -> (AppBuilder, TempDir) {
@@ -116,13 +135,20 @@ impl TestApp {
         if manifest.exists() {
             builder = builder.manifest(&manifest).unwrap();
         }
-        Self::start(builder, folder).await.with_sources_listed().await
+        Self::start(builder, folder)
+            .await
+            .with_sources_listed()
+            .await
     }
 
     async fn start(builder: AppBuilder, folder: TempDir) -> Self {
         let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
         let app = builder.ledger(ledger).build().await.unwrap();
-        Self { router: app.router(), app, folder }
+        Self {
+            router: app.router(),
+            app,
+            folder,
+        }
     }
 
     /// Sends a request as it is.
@@ -130,12 +156,21 @@ impl TestApp {
         let response = self.respond(request).await;
         let status = response.status();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+        (
+            status,
+            serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        )
     }
 
     /// The headers of an answer.
     pub(crate) async fn headers(&self, path: &str) -> HeaderMap {
-        self.router.clone().oneshot(request("GET", path, None, None)).await.unwrap().headers().clone()
+        self.router
+            .clone()
+            .oneshot(request("GET", path, None, None))
+            .await
+            .unwrap()
+            .headers()
+            .clone()
     }
 
     /// The same, with headers and an unread body.
@@ -149,7 +184,10 @@ impl TestApp {
         assert_eq!(response.status(), StatusCode::OK);
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
-        text.lines().filter(|line| line.starts_with(name)).map(str::to_owned).collect()
+        text.lines()
+            .filter(|line| line.starts_with(name))
+            .map(str::to_owned)
+            .collect()
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {
@@ -165,7 +203,8 @@ impl TestApp {
     }
 
     pub(crate) async fn post_as(&self, key: &str, path: &str, body: Value) -> Reply {
-        self.send(request("POST", path, Some(key), Some(body))).await
+        self.send(request("POST", path, Some(key), Some(body)))
+            .await
     }
 
     pub(crate) async fn put(&self, path: &str, body: Value) -> Reply {
@@ -182,13 +221,20 @@ impl TestApp {
 
     /// Calls a tool.
     pub(crate) async fn invoke(&self, tool: &str, arguments: Value) -> Reply {
-        self.post(&format!("/tools/{tool}/invoke"), json!({"arguments": arguments})).await
+        self.post(
+            &format!("/tools/{tool}/invoke"),
+            json!({"arguments": arguments}),
+        )
+        .await
     }
 
     /// The newest call of the ledger, with its result.
     pub(crate) async fn newest_invocation(&self) -> Value {
         let (_, page) = self.get("/invocations?limit=1").await;
-        let id = page["invocations"][0]["invocation_id"].as_str().unwrap().to_owned();
+        let id = page["invocations"][0]["invocation_id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         self.get(&format!("/invocations/{id}")).await.1
     }
 
@@ -196,7 +242,10 @@ impl TestApp {
     pub(crate) async fn wait_for_newest_with(&self, query: &str) -> Value {
         for _ in 0..2000 {
             let (_, page) = self.get(&format!("/invocations?{query}")).await;
-            if let Some(newest) = page["invocations"].as_array().and_then(|calls| calls.first()) {
+            if let Some(newest) = page["invocations"]
+                .as_array()
+                .and_then(|calls| calls.first())
+            {
                 return newest.clone();
             }
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -214,18 +263,31 @@ impl TestApp {
             tokio::task::yield_now().await;
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
-        panic!("the newest call never became {state}: {}", self.newest_invocation().await);
+        panic!(
+            "the newest call never became {state}: {}",
+            self.newest_invocation().await
+        );
     }
 }
 
 /// A request as a client would send it.
-pub(crate) fn request(method: &str, path: &str, key: Option<&str>, body: Option<Value>) -> Request<Body> {
-    let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
+pub(crate) fn request(
+    method: &str,
+    path: &str,
+    key: Option<&str>,
+    body: Option<Value>,
+) -> Request<Body> {
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "localhost");
     if let Some(key) = key {
         request = request.header("authorization", format!("Bearer {key}"));
     }
     match body {
-        Some(body) => request.header("content-type", "application/json").body(Body::from(body.to_string())),
+        Some(body) => request
+            .header("content-type", "application/json")
+            .body(Body::from(body.to_string())),
         None => request.body(Body::empty()),
     }
     .unwrap()

@@ -1,4 +1,5 @@
-//! Faults that rustc finds in what the attribute writes. The library is not here, so something stands in for it.
+//! Faults that rustc finds in what the attribute writes. The library is not here, so something
+//! stands in for it.
 
 #[path = "../stand_in/call.rs"]
 mod call;

@@ -1,4 +1,5 @@
-//! As much of the library as `#[tool]` names. The part that decides about return types is the library's own file.
+//! As much of the library as `#[tool]` names. The part that decides about return types is the
+//! library's own file.
 
 #[path = "../../../../src/tools/attribute.rs"]
 pub mod attribute;

@@ -5,7 +5,8 @@ use std::f64::consts;
 use super::number::{CalculationError, Number, round_to_15_digits};
 
 /// The constants, by name.
-pub(super) const CONSTANTS: [(&str, f64); 3] = [("pi", consts::PI), ("e", consts::E), ("tau", consts::TAU)];
+pub(super) const CONSTANTS: [(&str, f64); 3] =
+    [("pi", consts::PI), ("e", consts::E), ("tau", consts::TAU)];
 
 /// The names of the functions.
 pub(super) const FUNCTIONS: [&str; 20] = [
@@ -41,17 +42,25 @@ pub(super) fn apply_function(name: &str, arguments: &[Number]) -> Result<Number,
     match (name, arguments) {
         ("abs", &[x]) if x.as_f64() < 0.0 => x.neg(),
         ("abs", &[x]) => Ok(x),
-        ("sqrt", [x]) if x.as_f64() < 0.0 => Err("there is no real square root of a negative number".into()),
+        ("sqrt", [x]) if x.as_f64() < 0.0 => {
+            Err("there is no real square root of a negative number".into())
+        }
         ("round" | "floor" | "ceil", &[x @ Int(_)]) => Ok(x),
-        // Rounds the value that is shown (15 digits). As a double, 2.675 is slightly less, but round(2.675, 2) must
-        // be 2.68.
+        // Rounds the value that is shown (15 digits). As a double, 2.675 is slightly less, but
+        // round(2.675, 2) must be 2.68.
         ("round", &[Float(x)]) => Ok(Number::from_whole_f64(round_to_15_digits(x).round())),
         ("floor", &[Float(x)]) => Ok(Number::from_whole_f64(round_to_15_digits(x).floor())),
         ("ceil", &[Float(x)]) => Ok(Number::from_whole_f64(round_to_15_digits(x).ceil())),
         ("round", &[x, Int(digits)]) => round_to_digits(x, digits),
-        ("round", _) => Err("`round` takes a number and, if you like, a whole number of digits".into()),
-        ("min", [first, rest @ ..]) => Ok(rest.iter().fold(*first, |a, &b| if b.compare(a).is_lt() { b } else { a })),
-        ("max", [first, rest @ ..]) => Ok(rest.iter().fold(*first, |a, &b| if b.compare(a).is_gt() { b } else { a })),
+        ("round", _) => {
+            Err("`round` takes a number and, if you like, a whole number of digits".into())
+        }
+        ("min", [first, rest @ ..]) => Ok(rest
+            .iter()
+            .fold(*first, |a, &b| if b.compare(a).is_lt() { b } else { a })),
+        ("max", [first, rest @ ..]) => Ok(rest
+            .iter()
+            .fold(*first, |a, &b| if b.compare(a).is_gt() { b } else { a })),
         ("min" | "max", []) => Err(format!("`{name}` takes at least one number")),
         ("ln" | "log2" | "log10", [x]) | ("log", [x] | [x, _]) if x.as_f64() <= 0.0 => {
             Err("a logarithm needs a number above zero".into())
@@ -60,7 +69,9 @@ pub(super) fn apply_function(name: &str, arguments: &[Number]) -> Result<Number,
             Err("the base of a logarithm must be above zero and not 1".into())
         }
         ("log", [x, base]) => Number::from_f64(x.as_f64().ln() / base.as_f64().ln()),
-        ("log", []) | ("log", [_, _, _, ..]) => Err("`log` takes a number and, if you like, a base".into()),
+        ("log", []) | ("log", [_, _, _, ..]) => {
+            Err("`log` takes a number and, if you like, a base".into())
+        }
         ("pow", &[x, y]) => x.pow(y),
         ("pow", _) => Err("`pow` takes two numbers".into()),
         ("factorial", &[x]) => factorial(x),
@@ -90,8 +101,12 @@ fn round_to_digits(x: Number, digits: i128) -> Result<Number, CalculationError> 
                 return Ok(Number::Int(0));
             };
             let half = if n < 0 { -(unit / 2) } else { unit / 2 };
-            let rounded = n.checked_add(half).and_then(|n| (n / unit).checked_mul(unit));
-            rounded.map(Number::Int).ok_or_else(|| "the result is too large".into())
+            let rounded = n
+                .checked_add(half)
+                .and_then(|n| (n / unit).checked_mul(unit));
+            rounded
+                .map(Number::Int)
+                .ok_or_else(|| "the result is too large".into())
         }
         // A double has no more digits than this.
         Number::Float(x) if digits > 15 => Ok(Number::Float(x)),
@@ -102,9 +117,15 @@ fn round_to_digits(x: Number, digits: i128) -> Result<Number, CalculationError> 
             } else {
                 round_to_15_digits(x / unit).round() * unit
             };
-            // The product is not finite: `x` is too large to have these digits, or the unit is larger than any
-            // double.
-            Ok(Number::from_f64(rounded).unwrap_or(Number::Float(if digits >= 0 { x } else { 0.0 })))
+            // The product is not finite: `x` is too large to have these digits, or the unit is
+            // larger than any double.
+            Ok(
+                Number::from_f64(rounded).unwrap_or(Number::Float(if digits >= 0 {
+                    x
+                } else {
+                    0.0
+                })),
+            )
         }
     }
 }
@@ -116,7 +137,9 @@ fn factorial(x: Number) -> Result<Number, CalculationError> {
         Number::Float(_) => -1,
     };
     match n {
-        0..=170 => (2..=n).try_fold(Number::Int(1), |product, factor| product.mul(Number::Int(factor))),
+        0..=170 => (2..=n).try_fold(Number::Int(1), |product, factor| {
+            product.mul(Number::Int(factor))
+        }),
         171.. => Err("the result is too large: `factorial` goes up to 170".into()),
         _ => Err("`factorial` takes a whole number from 0 to 170".into()),
     }

@@ -1,7 +1,7 @@
 //! Evaluates arithmetic, because models calculate poorly.
 //!
-//! This evaluator is our own. The libraries lack `//` and `**`, read `-2**2` as 4, or have a license that we cannot
-//! use.
+//! This evaluator is our own. The libraries lack `//` and `**`, read `-2**2` as 4, or have a
+//! license that we cannot use.
 //!
 //! - `parse`: parses and evaluates in one pass;
 //! - `number`: arithmetic on numbers;
@@ -52,14 +52,22 @@ struct Calculator;
 
 #[async_trait]
 impl Runner for Calculator {
-    async fn call(&self, arguments: Arc<JsonObject>, _context: ToolContext) -> Result<ToolResult, ToolError> {
-        let expression = arguments.get("expression").and_then(Value::as_str).unwrap_or_default();
+    async fn call(
+        &self,
+        arguments: Arc<JsonObject>,
+        _context: ToolContext,
+    ) -> Result<ToolResult, ToolError> {
+        let expression = arguments
+            .get("expression")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if expression.chars().count() > MAX_EXPRESSION_CHARS {
             return Err(ToolError::ErrorResult(format!(
                 "the expression is longer than {MAX_EXPRESSION_CHARS} characters"
             )));
         }
-        let number = parse::evaluate(expression).map_err(|error| ToolError::ErrorResult(error.to_string()))?;
+        let number = parse::evaluate(expression)
+            .map_err(|error| ToolError::ErrorResult(error.to_string()))?;
         Ok(ToolResult::text(number.to_string()))
     }
 }

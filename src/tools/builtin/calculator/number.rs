@@ -36,7 +36,11 @@ impl Number {
 
     /// A double without a fraction as a whole number, if that is exact.
     pub(super) fn from_whole_f64(x: f64) -> Self {
-        if x.abs() < 9e15 { Int(x as i128) } else { Float(x) }
+        if x.abs() < 9e15 {
+            Int(x as i128)
+        } else {
+            Float(x)
+        }
     }
 
     /// Computes exactly if both numbers are whole and the result fits, and with doubles otherwise.
@@ -81,14 +85,20 @@ impl Number {
             let down = a.checked_rem(b)? != 0 && (a < 0) != (b < 0);
             a.checked_div(b)?.checked_sub(i128::from(down))
         };
-        self.compute(other.require_nonzero()?, exact, |a, b| ((a - floor_rem(a, b)) / b).round())
+        self.compute(other.require_nonzero()?, exact, |a, b| {
+            ((a - floor_rem(a, b)) / b).round()
+        })
     }
 
     /// The remainder, with the sign of the divisor: `-7 % 3` is 2.
     pub(super) fn rem(self, other: Self) -> Result<Self, CalculationError> {
         let exact = |a: i128, b: i128| {
             let rest = a.checked_rem(b)?;
-            if rest != 0 && (rest < 0) != (b < 0) { rest.checked_add(b) } else { Some(rest) }
+            if rest != 0 && (rest < 0) != (b < 0) {
+                rest.checked_add(b)
+            } else {
+                Some(rest)
+            }
         };
         self.compute(other.require_nonzero()?, exact, floor_rem)
     }
@@ -108,7 +118,11 @@ impl Number {
     }
 
     fn require_nonzero(self) -> Result<Self, CalculationError> {
-        if self.as_f64() == 0.0 { Err(DIVISION_BY_ZERO.into()) } else { Ok(self) }
+        if self.as_f64() == 0.0 {
+            Err(DIVISION_BY_ZERO.into())
+        } else {
+            Ok(self)
+        }
     }
 }
 
@@ -116,10 +130,15 @@ const DIVISION_BY_ZERO: &str = "division by zero";
 
 fn floor_rem(a: f64, b: f64) -> f64 {
     let rest = a % b;
-    if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
+    if rest != 0.0 && (rest < 0.0) != (b < 0.0) {
+        rest + b
+    } else {
+        rest
+    }
 }
 
-/// The nearest double with 15 significant digits. This is what the tool shows, so that 0.1 + 0.2 is 0.3.
+/// The nearest double with 15 significant digits. This is what the tool shows, so that 0.1 + 0.2 is
+/// 0.3.
 pub(super) fn round_to_15_digits(x: f64) -> f64 {
     format!("{x:.14e}").parse().unwrap_or(x)
 }

@@ -1,4 +1,5 @@
-//! A Pratt parser (Vaughan Pratt, "Top down operator precedence", 1973) that evaluates while it parses.
+//! A Pratt parser (Vaughan Pratt, "Top down operator precedence", 1973) that evaluates while it
+//! parses.
 
 use crate::suggest;
 use std::fmt;
@@ -30,12 +31,18 @@ impl fmt::Display for ParseError {
 /// The first fault, with its position.
 pub(super) fn evaluate(expression: &str) -> Result<Number, ParseError> {
     let text = expression.chars().collect();
-    let mut parser = Parser { text, at: 0, depth: 0 };
+    let mut parser = Parser {
+        text,
+        at: 0,
+        depth: 0,
+    };
     let value = parser.parse_expression(0)?;
     match parser.peek() {
         None => Ok(value),
         Some(')') => Err(parser.error_here("there is no `(` for this `)`")),
-        Some(c) => Err(parser.error_here(format!("an operator such as + or * is missing before `{c}`"))),
+        Some(c) => Err(parser.error_here(format!(
+            "an operator such as + or * is missing before `{c}`"
+        ))),
     }
 }
 
@@ -72,7 +79,9 @@ impl Operator {
 impl Parser {
     fn parse_expression(&mut self, min_binding_power: u8) -> Result<Number, ParseError> {
         if self.depth == MAX_DEPTH {
-            return Err(self.error_here(format!("the expression is nested deeper than {MAX_DEPTH} levels")));
+            return Err(self.error_here(format!(
+                "the expression is nested deeper than {MAX_DEPTH} levels"
+            )));
         }
         self.depth += 1;
         let mut left = self.parse_operand()?;
@@ -93,7 +102,10 @@ impl Parser {
                 Operator::Remainder => left.rem(right),
                 Operator::Power => left.pow(right),
             };
-            left = value.map_err(|message| ParseError { position: start + 1, message })?;
+            left = value.map_err(|message| ParseError {
+                position: start + 1,
+                message,
+            })?;
         }
         self.depth -= 1;
         Ok(left)
@@ -132,7 +144,10 @@ impl Parser {
             Some('-' | '−') => {
                 self.at += 1;
                 let value = self.parse_expression(SIGN_BINDING_POWER)?;
-                value.neg().map_err(|message| ParseError { position: start + 1, message })
+                value.neg().map_err(|message| ParseError {
+                    position: start + 1,
+                    message,
+                })
             }
             Some(c) if c.is_ascii_digit() || c == '.' => self.parse_number(),
             Some(c) if c.is_alphabetic() || c == '_' => self.parse_name(),
@@ -151,7 +166,10 @@ impl Parser {
             digits = format!("{digits}.{}", self.take_digits());
         }
         if let Some('e' | 'E') = self.text.get(self.at) {
-            let sign = self.text.get(self.at + 1).filter(|c| matches!(c, '+' | '-'));
+            let sign = self
+                .text
+                .get(self.at + 1)
+                .filter(|c| matches!(c, '+' | '-'));
             let first = self.at + 1 + usize::from(sign.is_some());
             if self.text.get(first).is_some_and(char::is_ascii_digit) {
                 let sign = sign.map(char::to_string).unwrap_or_default();
@@ -163,8 +181,14 @@ impl Parser {
         if is_integer && let Ok(n) = digits.parse() {
             return Ok(Number::Int(n));
         }
-        let number = digits.parse().map_err(|_| format!("`{digits}` is not a number")).and_then(Number::from_f64);
-        number.map_err(|message| ParseError { position: start + 1, message })
+        let number = digits
+            .parse()
+            .map_err(|_| format!("`{digits}` is not a number"))
+            .and_then(Number::from_f64);
+        number.map_err(|message| ParseError {
+            position: start + 1,
+            message,
+        })
     }
 
     /// Digits. An underscore may stand between two digits.
@@ -185,10 +209,16 @@ impl Parser {
     fn parse_name(&mut self) -> Result<Number, ParseError> {
         let start = self.skip_whitespace();
         let rest = &self.text[start..];
-        let name: String = rest.iter().take_while(|c| c.is_alphanumeric() || **c == '_').collect();
+        let name: String = rest
+            .iter()
+            .take_while(|c| c.is_alphanumeric() || **c == '_')
+            .collect();
         self.at += name.chars().count();
         let known = name.to_lowercase();
-        let fault = |message| ParseError { position: start + 1, message };
+        let fault = |message| ParseError {
+            position: start + 1,
+            message,
+        };
         if let Some((_, value)) = CONSTANTS.iter().find(|(name, _)| *name == known) {
             return Ok(Number::Float(*value));
         }
@@ -241,12 +271,19 @@ impl Parser {
     }
 
     fn error_here(&self, message: impl Into<String>) -> ParseError {
-        ParseError { position: self.at + 1, message: message.into() }
+        ParseError {
+            position: self.at + 1,
+            message: message.into(),
+        }
     }
 }
 
 fn unknown_name_message(name: &str) -> String {
-    let known: Vec<&str> = CONSTANTS.iter().map(|(name, _)| *name).chain(FUNCTIONS).collect();
+    let known: Vec<&str> = CONSTANTS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(FUNCTIONS)
+        .collect();
     let short: String = name.chars().take(40).collect();
     match suggest::closest_name(&short, known.iter().copied(), suggest::MIN_HINT_RATIO) {
         Some(suggestion) => format!("`{short}` is unknown: did you mean `{suggestion}`?"),

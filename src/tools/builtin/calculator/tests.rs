@@ -38,7 +38,10 @@ fn arithmetic_is_as_in_python() {
         (".5 + 5.", "5.5"),
         ("1e3", "1000"),
         ("1.5E-7", "1.5e-7"),
-        ("2e", "! an operator such as + or * is missing before `e` (at character 2)"),
+        (
+            "2e",
+            "! an operator such as + or * is missing before `e` (at character 2)",
+        ),
         ("6 × 7 − 84 ÷ 2", "0"),
         ("17 % 5 ** 2", "17"),
         ("9007199254740993 + 1", "9007199254740994"),
@@ -99,35 +102,69 @@ fn errors_have_reason_and_position() {
         ("1 + * 2", "a number is missing before `*` (at character 5)"),
         ("(1 + 2", "`)` is missing at the end (at character 7)"),
         ("1 + 2)", "there is no `(` for this `)` (at character 6)"),
-        ("2 pi", "an operator such as + or * is missing before `p` (at character 3)"),
+        (
+            "2 pi",
+            "an operator such as + or * is missing before `p` (at character 3)",
+        ),
         ("10 / (5 - 5)", "division by zero (at character 4)"),
         ("1 // 0.0", "division by zero (at character 3)"),
         ("1 % 0", "division by zero (at character 3)"),
         ("0 ** -1", "division by zero (at character 3)"),
-        ("2 + sqroot(4)", "`sqroot` is unknown: did you mean `sqrt`? (at character 5)"),
-        ("sqrt(-1)", "there is no real square root of a negative number (at character 1)"),
+        (
+            "2 + sqroot(4)",
+            "`sqroot` is unknown: did you mean `sqrt`? (at character 5)",
+        ),
+        (
+            "sqrt(-1)",
+            "there is no real square root of a negative number (at character 1)",
+        ),
         ("(-8) ** 0.5", "there is no real result (at character 6)"),
         ("10 ** 400", "the result is too large (at character 4)"),
         ("1e999", "the result is too large (at character 1)"),
-        ("1.2.3", "an operator such as + or * is missing before `.` (at character 4)"),
+        (
+            "1.2.3",
+            "an operator such as + or * is missing before `.` (at character 4)",
+        ),
         (".", "`.` is not a number (at character 1)"),
         ("sin", "`sin` is a function: write sin(…) (at character 1)"),
         ("sin(1, 2)", "`sin` takes one number (at character 1)"),
-        ("factorial(2.5)", "`factorial` takes a whole number from 0 to 170 (at character 1)"),
-        ("log(0)", "a logarithm needs a number above zero (at character 1)"),
+        (
+            "factorial(2.5)",
+            "`factorial` takes a whole number from 0 to 170 (at character 1)",
+        ),
+        (
+            "log(0)",
+            "a logarithm needs a number above zero (at character 1)",
+        ),
         ("\u{e9}\u{e9} + 1", "`\u{e9}\u{e9}` is unknown"),
         ("__import__('os')", "`__import__` is unknown"),
     ] {
         let message = evaluate_to_text(expression);
-        assert!(message.starts_with(&format!("! {expected}")), "{expression}: {message}");
+        assert!(
+            message.starts_with(&format!("! {expected}")),
+            "{expression}: {message}"
+        );
     }
 }
 
 #[test]
 fn deep_and_long_expressions_are_bounded() {
-    for piece in ["(", "-", "2**", "sin(", "9", "9**9**", "factorial(", "min(1,", "1_"] {
+    for piece in [
+        "(",
+        "-",
+        "2**",
+        "sin(",
+        "9",
+        "9**9**",
+        "factorial(",
+        "min(1,",
+        "1_",
+    ] {
         let message = evaluate_to_text(&piece.repeat(1000 / piece.len()));
-        assert!(message.starts_with("! ") && message.len() < 200, "{piece}: {message}");
+        assert!(
+            message.starts_with("! ") && message.len() < 200,
+            "{piece}: {message}"
+        );
     }
     let nested = format!("{}1{}", "(".repeat(99), ")".repeat(99));
     assert_eq!(evaluate_to_text(&nested), "1");

@@ -9,15 +9,22 @@ use url::Url;
 use crate::tools::ConfigFault;
 
 /// Form fields of a token request that have keys of their own.
-const OWN_PARAMETERS: [&str; 7] =
-    ["grant_type", "client_id", "client_secret", "refresh_token", "scope", "audience", "client_assertion"];
+const OWN_PARAMETERS: [&str; 7] = [
+    "grant_type",
+    "client_id",
+    "client_secret",
+    "refresh_token",
+    "scope",
+    "audience",
+    "client_assertion",
+];
 
 /// `auth:`: how requests are authorized, if `headers` is not enough. Either `oauth` or `basic`.
 #[derive(Clone, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuthConfig {
-    /// Access tokens of OAuth 2.0: client credentials (RFC 6749, section 4.4), or a refresh token (section 6). A token
-    /// is requested once for all calls, and renewed before it ends.
+    /// Access tokens of OAuth 2.0: client credentials (RFC 6749, section 4.4), or a refresh token
+    /// (section 6). A token is requested once for all calls, and renewed before it ends.
     #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"token_url": "https://auth.example.com/oauth/token", "client_id": "orders-agent", "client_secret": "${env:CLIENT_SECRET}"})]))]
     pub oauth: Option<OauthConfig>,
@@ -53,8 +60,8 @@ pub struct OauthConfig {
     #[serde(default)]
     #[schemars(extend("examples" = ["https://api.example.com"]))]
     pub audience: Option<String>,
-    /// Uses this refresh token in place of client credentials. A refresh token that the server sends later replaces it
-    /// until the service ends.
+    /// Uses this refresh token in place of client credentials. A refresh token that the server
+    /// sends later replaces it until the service ends.
     #[serde(default)]
     #[schemars(extend("examples" = ["${env:REFRESH_TOKEN}"]))]
     pub refresh_token: Option<String>,
@@ -93,7 +100,10 @@ impl AuthConfig {
         match (&self.oauth, &self.basic) {
             (Some(oauth), None) => oauth.find_faults(),
             (None, Some(basic)) => basic.find_faults(),
-            (Some(_), Some(_)) => vec![ConfigFault::error(&["auth"], "oauth and basic exclude each other: keep one")],
+            (Some(_), Some(_)) => vec![ConfigFault::error(
+                &["auth"],
+                "oauth and basic exclude each other: keep one",
+            )],
             (None, None) => {
                 let message = "oauth or basic is missing, e.g. oauth: {token_url: …, client_id: …, client_secret: …}";
                 vec![ConfigFault::error(&["auth"], message)]
@@ -105,38 +115,68 @@ impl AuthConfig {
 impl OauthConfig {
     fn find_faults(&self) -> Vec<ConfigFault> {
         let mut faults = Vec::new();
-        let mut error = |key: &str, message: &str| faults.push(ConfigFault::error(&["auth", "oauth", key], message));
+        let mut error = |key: &str, message: &str| {
+            faults.push(ConfigFault::error(&["auth", "oauth", key], message))
+        };
         match Url::parse(&self.token_url) {
-            Ok(url) if !matches!(url.scheme(), "http" | "https") => error("token_url", "a URL begins with https://"),
-            Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-                error("token_url", "a user and password in the URL are not allowed: write client_id and client_secret");
+            Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+                error("token_url", "a URL begins with https://")
             }
-            Ok(url) if url.fragment().is_some() => error("token_url", "the part after # is never sent: leave it out"),
+            Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+                error(
+                    "token_url",
+                    "a user and password in the URL are not allowed: write client_id and client_secret",
+                );
+            }
+            Ok(url) if url.fragment().is_some() => {
+                error("token_url", "the part after # is never sent: leave it out")
+            }
             Ok(_) => {}
-            Err(_) => error("token_url", "a URL such as https://auth.example.com/oauth/token is expected here"),
+            Err(_) => error(
+                "token_url",
+                "a URL such as https://auth.example.com/oauth/token is expected here",
+            ),
         }
         if self.client_id.is_empty() {
             error("client_id", "the client's id must not be empty");
         }
         match (&self.client_secret, &self.refresh_token) {
             (None, None) => {
-                error("client_secret", "client_secret is missing: only a client with a refresh_token may have none");
+                error(
+                    "client_secret",
+                    "client_secret is missing: only a client with a refresh_token may have none",
+                );
             }
-            (Some(secret), _) if secret.is_empty() => error("client_secret", "the secret must not be empty"),
-            (_, Some(token)) if token.is_empty() => error("refresh_token", "the refresh token must not be empty"),
+            (Some(secret), _) if secret.is_empty() => {
+                error("client_secret", "the secret must not be empty")
+            }
+            (_, Some(token)) if token.is_empty() => {
+                error("refresh_token", "the refresh token must not be empty")
+            }
             _ => {}
         }
-        if self.scopes.iter().any(|scope| scope.is_empty() || scope.contains(char::is_whitespace)) {
+        if self
+            .scopes
+            .iter()
+            .any(|scope| scope.is_empty() || scope.contains(char::is_whitespace))
+        {
             error("scopes", "each item is one scope, without white space");
         }
-        for name in self.parameters.keys().filter(|name| OWN_PARAMETERS.contains(&name.as_str())) {
+        for name in self
+            .parameters
+            .keys()
+            .filter(|name| OWN_PARAMETERS.contains(&name.as_str()))
+        {
             let key = match name.as_str() {
                 "scope" => "`scopes`",
                 "grant_type" => "`refresh_token` or none",
                 "client_assertion" => "client_secret; signed assertions are not supported",
                 own => own,
             };
-            error("parameters", &format!("`{name}` has a key of its own: write {key}"));
+            error(
+                "parameters",
+                &format!("`{name}` has a key of its own: write {key}"),
+            );
         }
         faults
     }

@@ -20,7 +20,8 @@ use crate::sanitize::clean_text;
 
 /// The longest answer. Tokens have a few kilobytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
-/// The lifetime of a token whose answer has none. A token that ends earlier is replaced when a server refuses it.
+/// The lifetime of a token whose answer has none. A token that ends earlier is replaced when a
+/// server refuses it.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(600);
 /// A longer lifetime counts as this one.
 const MAX_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -45,33 +46,62 @@ pub(super) struct Grant {
 /// Shows no token.
 impl fmt::Debug for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grant").field("lifetime", &self.lifetime).finish_non_exhaustive()
+        f.debug_struct("Grant")
+            .field("lifetime", &self.lifetime)
+            .finish_non_exhaustive()
     }
 }
 
 impl TokenEndpoint {
-    /// Requests a token: with the refresh token if there is one, otherwise with client credentials. The call that needs
-    /// the token has not reached its server, whatever happens here.
-    pub(super) async fn request_token(&self, refresh_token: Option<&str>) -> Result<Grant, ToolError> {
+    /// Requests a token: with the refresh token if there is one, otherwise with client credentials.
+    /// The call that needs the token has not reached its server, whatever happens here.
+    pub(super) async fn request_token(
+        &self,
+        refresh_token: Option<&str>,
+    ) -> Result<Grant, ToolError> {
         let granted = match self.client.send(self.build_request(refresh_token)?).await {
             Ok(response) => self.read_response(response, refresh_token.is_some()).await,
             Err(error) => Err(error),
         };
         granted.map_err(|error| match error {
-            ToolError::Upstream { message, retryable, unavailable, retry_after, cause, .. } => {
+            ToolError::Upstream {
+                message,
+                retryable,
+                unavailable,
+                retry_after,
+                cause,
+                ..
+            } => {
                 let message = format!("no access token: {message}");
-                ToolError::Upstream { message, retryable, unavailable, not_delivered: true, retry_after, cause }
+                ToolError::Upstream {
+                    message,
+                    retryable,
+                    unavailable,
+                    not_delivered: true,
+                    retry_after,
+                    cause,
+                }
             }
             other => other,
         })
     }
 
     fn build_request(&self, refresh_token: Option<&str>) -> Result<Request, ToolError> {
-        let OauthConfig { client_id, client_secret, client_auth, scopes, audience, parameters, .. } = &self.config;
+        let OauthConfig {
+            client_id,
+            client_secret,
+            client_auth,
+            scopes,
+            audience,
+            parameters,
+            ..
+        } = &self.config;
         let mut request = Request::new(Method::POST, self.url.clone());
         let mut form = form_urlencoded::Serializer::new(String::new());
         match refresh_token {
-            Some(token) => form.append_pair("grant_type", "refresh_token").append_pair("refresh_token", token),
+            Some(token) => form
+                .append_pair("grant_type", "refresh_token")
+                .append_pair("refresh_token", token),
             None => form.append_pair("grant_type", "client_credentials"),
         };
         if !scopes.is_empty() {
@@ -84,48 +114,76 @@ impl TokenEndpoint {
         match (client_auth, client_secret) {
             (ClientAuth::ClientSecretBasic, Some(secret)) => {
                 // Both are encoded first, so that a `:` in the id is no separator.
-                let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+                let encoded = |text: &str| {
+                    form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>()
+                };
                 let pair = format!("{}:{}", encoded(client_id), encoded(secret));
                 let value = sensitive_header(&format!("Basic {}", BASE64_STANDARD.encode(pair)));
-                let value =
-                    value.ok_or_else(|| ToolError::upstream_permanent("no access token: the secret is too long"))?;
+                let value = value.ok_or_else(|| {
+                    ToolError::upstream_permanent("no access token: the secret is too long")
+                })?;
                 request.headers_mut().insert(AUTHORIZATION, value);
             }
             (ClientAuth::ClientSecretPost, Some(secret)) => {
-                form.append_pair("client_id", client_id).append_pair("client_secret", secret);
+                form.append_pair("client_id", client_id)
+                    .append_pair("client_secret", secret);
             }
             // A client without a secret is known by its id alone.
             (_, None) => drop(form.append_pair("client_id", client_id)),
         }
         let fields = request.headers_mut();
         fields.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        fields.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/x-www-form-urlencoded"),
+        );
         *request.body_mut() = Some(form.finish().into());
         Ok(request)
     }
 
-    async fn read_response(&self, mut response: Response, is_refresh: bool) -> Result<Grant, ToolError> {
+    async fn read_response(
+        &self,
+        mut response: Response,
+        is_refresh: bool,
+    ) -> Result<Grant, ToolError> {
         let host = host_and_port(&self.url);
         let (status, retry_after) = (response.status(), parse_retry_after(&response));
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| request_error(&host, error))? {
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| request_error(&host, error))?
+        {
             bytes.extend_from_slice(&chunk);
             if bytes.len() > MAX_ANSWER_BYTES {
                 let cap = ByteSize(MAX_ANSWER_BYTES as u64);
-                return Err(ToolError::upstream_permanent(format!("`{host}` answered more than {cap}")));
+                return Err(ToolError::upstream_permanent(format!(
+                    "`{host}` answered more than {cap}"
+                )));
             }
         }
         let answer: Option<JsonObject> = serde_json::from_slice(&bytes).ok();
         // Some servers answer errors with status 200.
         match answer {
-            Some(answer) if status.is_success() && !answer.contains_key("error") => read_grant(&answer, &host),
-            answer => Err(read_refusal(status, &answer.unwrap_or_default(), &host, is_refresh, retry_after)),
+            Some(answer) if status.is_success() && !answer.contains_key("error") => {
+                read_grant(&answer, &host)
+            }
+            answer => Err(read_refusal(
+                status,
+                &answer.unwrap_or_default(),
+                &host,
+                is_refresh,
+                retry_after,
+            )),
         }
     }
 }
 
 fn text_of<'a>(answer: &'a JsonObject, key: &str) -> Option<&'a str> {
-    answer.get(key).and_then(Value::as_str).filter(|text| !text.is_empty())
+    answer
+        .get(key)
+        .and_then(Value::as_str)
+        .filter(|text| !text.is_empty())
 }
 
 /// Reads a successful answer (section 5.1).
@@ -134,11 +192,18 @@ fn read_grant(answer: &JsonObject, host: &str) -> Result<Grant, ToolError> {
     let Some(token) = text_of(answer, "access_token") else {
         return fail(format!("`{host}` answered without an access_token"));
     };
-    if let Some(other) = text_of(answer, "token_type").filter(|word| !word.eq_ignore_ascii_case("bearer")) {
-        return fail(format!("`{host}` issues tokens of type {}, and only bearer tokens can be sent", quoted(other)));
+    if let Some(other) =
+        text_of(answer, "token_type").filter(|word| !word.eq_ignore_ascii_case("bearer"))
+    {
+        return fail(format!(
+            "`{host}` issues tokens of type {}, and only bearer tokens can be sent",
+            quoted(other)
+        ));
     }
     let Some(header) = sensitive_header(&format!("Bearer {token}")) else {
-        return fail(format!("`{host}` answered a token with characters that no header can hold"));
+        return fail(format!(
+            "`{host}` answered a token with characters that no header can hold"
+        ));
     };
     let lifetime = match answer.get("expires_in") {
         Some(Value::Number(seconds)) => seconds.as_f64(),
@@ -155,7 +220,8 @@ fn read_grant(answer: &JsonObject, host: &str) -> Result<Grant, ToolError> {
     })
 }
 
-/// Reads any other answer (section 5.2). Of its body, only the error's code and description are repeated.
+/// Reads any other answer (section 5.2). Of its body, only the error's code and description are
+/// repeated.
 fn read_refusal(
     status: StatusCode,
     answer: &JsonObject,
@@ -166,16 +232,23 @@ fn read_refusal(
     let code = text_of(answer, "error");
     let mut message = match (code, text_of(answer, "error_description")) {
         (Some(code), Some(description)) => {
-            format!("`{host}` refused the request: {}: {}", quoted(code), quoted(description))
+            format!(
+                "`{host}` refused the request: {}: {}",
+                quoted(code),
+                quoted(description)
+            )
         }
         (Some(code), None) => format!("`{host}` refused the request: {}", quoted(code)),
         (None, _) if status.is_redirection() => {
-            format!("`{host}` answered HTTP {status}; redirects are not followed: write the URL that answers itself")
+            format!(
+                "`{host}` answered HTTP {status}; redirects are not followed: write the URL that answers itself"
+            )
         }
         (None, _) => format!("`{host}` answered HTTP {status}"),
     };
     if code == Some("invalid_grant") && is_refresh {
-        message.push_str("; the refresh token is not valid any more: put a new one into the manifest");
+        message
+            .push_str("; the refresh token is not valid any more: put a new one into the manifest");
     }
     let is_temporary = status.is_server_error()
         || status == StatusCode::TOO_MANY_REQUESTS
@@ -184,12 +257,22 @@ fn read_refusal(
         return ToolError::upstream_permanent(message);
     }
     let unavailable = status != StatusCode::TOO_MANY_REQUESTS;
-    ToolError::Upstream { message, retryable: true, unavailable, not_delivered: true, retry_after, cause: None }
+    ToolError::Upstream {
+        message,
+        retryable: true,
+        unavailable,
+        not_delivered: true,
+        retry_after,
+        cause: None,
+    }
 }
 
 /// A text of the server's, on one line.
 fn quoted(text: &str) -> String {
-    clean_text(text).split_whitespace().collect::<Vec<_>>().join(" ")
+    clean_text(text)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]
@@ -202,23 +285,54 @@ mod tests {
     use crate::tools::HttpClients;
 
     fn endpoint(host: &str, more: Value) -> TokenEndpoint {
-        let mut config =
-            json!({"token_url": format!("http://{host}/token"), "client_id": "a:b", "client_secret": "s é"});
-        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let mut config = json!({"token_url": format!("http://{host}/token"), "client_id": "a:b", "client_secret": "s é"});
+        config
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         let config: OauthConfig = serde_json::from_value(config).unwrap();
-        let client = HttpClients::default().get(AddressPolicy::allow_private()).unwrap();
-        TokenEndpoint { url: config.token_url.parse().unwrap(), config, client }
+        let client = HttpClients::default()
+            .get(AddressPolicy::allow_private())
+            .unwrap();
+        TokenEndpoint {
+            url: config.token_url.parse().unwrap(),
+            config,
+            client,
+        }
     }
 
-    async fn answer(status: &str, body: &str, refresh_token: Option<&str>) -> Result<Grant, ToolError> {
-        let reply = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    async fn answer(
+        status: &str,
+        body: &str,
+        refresh_token: Option<&str>,
+    ) -> Result<Grant, ToolError> {
+        let reply = format!(
+            "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
         let server = start_server(Reply::Bytes(reply.into_bytes())).await;
-        let granted = endpoint(&server.host, json!({})).request_token(refresh_token).await;
+        let granted = endpoint(&server.host, json!({}))
+            .request_token(refresh_token)
+            .await;
         granted.map_err(|error| match error {
-            ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after, cause } => {
+            ToolError::Upstream {
+                message,
+                retryable,
+                unavailable,
+                not_delivered,
+                retry_after,
+                cause,
+            } => {
                 assert!(not_delivered, "the call has not reached its server");
                 let message = message.replace(&server.host, "auth");
-                ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after, cause }
+                ToolError::Upstream {
+                    message,
+                    retryable,
+                    unavailable,
+                    not_delivered,
+                    retry_after,
+                    cause,
+                }
             }
             other => other,
         })
@@ -226,9 +340,17 @@ mod tests {
 
     #[tokio::test]
     async fn requests_follow_the_standard() {
-        let basic = format!("authorization: basic {}", BASE64_STANDARD.encode("a%3Ab:s+%C3%A9").to_lowercase());
+        let basic = format!(
+            "authorization: basic {}",
+            BASE64_STANDARD.encode("a%3Ab:s+%C3%A9").to_lowercase()
+        );
         for (more, refresh_token, header, body) in [
-            (json!({}), None, Some(basic.as_str()), "grant_type=client_credentials"),
+            (
+                json!({}),
+                None,
+                Some(basic.as_str()),
+                "grant_type=client_credentials",
+            ),
             (
                 json!({"scopes": ["a", "b"], "audience": "https://api", "parameters": {"resource": "r"}}),
                 None,
@@ -248,14 +370,25 @@ mod tests {
                 "grant_type=refresh_token&refresh_token=x&client_id=a%3Ab",
             ),
         ] {
-            let mut server = start_server(Reply::Bytes(b"HTTP/1.1 500 x\r\ncontent-length: 0\r\n\r\n".to_vec())).await;
-            let _ = endpoint(&server.host, more).request_token(refresh_token).await;
+            let mut server = start_server(Reply::Bytes(
+                b"HTTP/1.1 500 x\r\ncontent-length: 0\r\n\r\n".to_vec(),
+            ))
+            .await;
+            let _ = endpoint(&server.host, more)
+                .request_token(refresh_token)
+                .await;
             let request = server.requests.recv().await.unwrap();
             let (head, sent) = request.split_once("\r\n\r\n").unwrap();
             let head = head.to_lowercase();
             assert!(head.starts_with("post /token "), "{head}");
-            assert!(head.contains("content-type: application/x-www-form-urlencoded"), "{head}");
-            assert_eq!(head.lines().find(|line| line.starts_with("authorization")), header);
+            assert!(
+                head.contains("content-type: application/x-www-form-urlencoded"),
+                "{head}"
+            );
+            assert_eq!(
+                head.lines().find(|line| line.starts_with("authorization")),
+                header
+            );
             assert_eq!(sent, body);
         }
     }
@@ -263,7 +396,11 @@ mod tests {
     #[tokio::test]
     async fn answers_give_token_and_lifetime() {
         for (body, seconds, refresh_token) in [
-            (r#"{"access_token": "t", "token_type": "Bearer", "expires_in": 3600}"#, 3600.0, None),
+            (
+                r#"{"access_token": "t", "token_type": "Bearer", "expires_in": 3600}"#,
+                3600.0,
+                None,
+            ),
             (
                 r#"{"access_token": "t", "token_type": "bearer", "expires_in": "60", "refresh_token": "r"}"#,
                 60.0,
@@ -271,11 +408,22 @@ mod tests {
             ),
             (r#"{"access_token": "t"}"#, 600.0, None),
             (r#"{"access_token": "t", "expires_in": -5}"#, 0.0, None),
-            (r#"{"access_token": "t", "expires_in": 1e300}"#, MAX_LIFETIME.as_secs_f64(), None),
-            (r#"{"access_token": "t", "expires_in": null, "refresh_token": ""}"#, 600.0, None),
+            (
+                r#"{"access_token": "t", "expires_in": 1e300}"#,
+                MAX_LIFETIME.as_secs_f64(),
+                None,
+            ),
+            (
+                r#"{"access_token": "t", "expires_in": null, "refresh_token": ""}"#,
+                600.0,
+                None,
+            ),
         ] {
             let grant = answer("200 OK", body, None).await.unwrap();
-            assert_eq!((grant.access_token.as_str(), grant.header.to_str().unwrap()), ("t", "Bearer t"));
+            assert_eq!(
+                (grant.access_token.as_str(), grant.header.to_str().unwrap()),
+                ("t", "Bearer t")
+            );
             assert_eq!(
                 (grant.lifetime.as_secs_f64(), grant.refresh_token.as_deref()),
                 (seconds, refresh_token),
@@ -289,7 +437,12 @@ mod tests {
     async fn refusals_state_the_reason() {
         let text = |status: &'static str, body: &'static str| async move {
             let error = answer(status, body, Some("r")).await.unwrap_err();
-            let ToolError::Upstream { message, retryable, .. } = error else { panic!("{error:?}") };
+            let ToolError::Upstream {
+                message, retryable, ..
+            } = error
+            else {
+                panic!("{error:?}")
+            };
             (message, retryable)
         };
         for (status, body, expected, is_retryable) in [
@@ -311,8 +464,18 @@ mod tests {
                 "no access token: `auth` refused the request: bad_verification_code",
                 false,
             ),
-            ("200 OK", "<html>", "no access token: `auth` answered HTTP 200 OK", false),
-            ("200 OK", "{}", "no access token: `auth` answered without an access_token", false),
+            (
+                "200 OK",
+                "<html>",
+                "no access token: `auth` answered HTTP 200 OK",
+                false,
+            ),
+            (
+                "200 OK",
+                "{}",
+                "no access token: `auth` answered without an access_token",
+                false,
+            ),
             (
                 "200 OK",
                 r#"{"access_token": "t", "token_type": "mac"}"#,
@@ -331,7 +494,12 @@ mod tests {
                 "no access token: `auth` answered HTTP 503 Service Unavailable",
                 true,
             ),
-            ("429 Too Many Requests", "{}", "no access token: `auth` answered HTTP 429 Too Many Requests", true),
+            (
+                "429 Too Many Requests",
+                "{}",
+                "no access token: `auth` answered HTTP 429 Too Many Requests",
+                true,
+            ),
             (
                 "400 Bad Request",
                 r#"{"error": "temporarily_unavailable"}"#,
@@ -345,14 +513,24 @@ mod tests {
                 false,
             ),
         ] {
-            assert_eq!(text(status, body).await, (expected.to_owned(), is_retryable), "{body}");
+            assert_eq!(
+                text(status, body).await,
+                (expected.to_owned(), is_retryable),
+                "{body}"
+            );
         }
     }
 
     #[tokio::test]
     async fn long_answers_are_refused() {
         let server = start_server(Reply::Endless("HTTP/1.1 200 OK\r\n\r\n")).await;
-        let error = endpoint(&server.host, json!({})).request_token(None).await.unwrap_err();
-        assert!(error.to_string().ends_with("answered more than 64.0 KiB"), "{error}");
+        let error = endpoint(&server.host, json!({}))
+            .request_token(None)
+            .await
+            .unwrap_err();
+        assert!(
+            error.to_string().ends_with("answered more than 64.0 KiB"),
+            "{error}"
+        );
     }
 }

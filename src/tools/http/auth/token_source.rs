@@ -1,5 +1,5 @@
-//! Keeps one access token: requests it once for all calls, renews it before it ends, and replaces it when a server
-//! refuses it.
+//! Keeps one access token: requests it once for all calls, renews it before it ends, and replaces
+//! it when a server refuses it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,19 +16,19 @@ use crate::call::ToolError;
 
 /// Longest time for one token request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// A token is renewed this long before its end, or a fifth of its lifetime if that is shorter. Calls use the old token
-/// meanwhile.
+/// A token is renewed this long before its end, or a fifth of its lifetime if that is shorter.
+/// Calls use the old token meanwhile.
 const RENEWAL_TIME: Duration = Duration::from_secs(60);
-/// A token is not used any more this long before its end, or a tenth of its lifetime if that is shorter. The request
-/// takes time to reach the server.
+/// A token is not used any more this long before its end, or a tenth of its lifetime if that is
+/// shorter. The request takes time to reach the server.
 const FINAL_TIME: Duration = Duration::from_secs(10);
-/// A refusal by the token endpoint is the answer for all calls of this time. It would not answer otherwise, and many
-/// servers lock clients that fail often.
+/// A refusal by the token endpoint is the answer for all calls of this time. It would not answer
+/// otherwise, and many servers lock clients that fail often.
 const REFUSAL_TIME: Duration = Duration::from_secs(10);
 /// After a failed renewal, the next one begins after this time.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(5);
-/// Tokens that servers refuse are replaced at most once in this time. A server that refuses every token must not cause
-/// a token request for each call.
+/// Tokens that servers refuse are replaced at most once in this time. A server that refuses every
+/// token must not cause a token request for each call.
 const REPLACEMENT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The longest message of a failure.
@@ -88,8 +88,15 @@ impl TokenSource {
         refresh_token: Option<String>,
         redactor: SharedRedactor,
     ) -> Arc<Self> {
-        let state = State { refresh_token, ..State::default() };
-        Arc::new(Self { endpoint: Box::new(endpoint), redactor, state: state.into() })
+        let state = State {
+            refresh_token,
+            ..State::default()
+        };
+        Arc::new(Self {
+            endpoint: Box::new(endpoint),
+            redactor,
+            state: state.into(),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -101,7 +108,12 @@ impl TokenSource {
         let request = {
             let (mut state, now) = (self.state(), Instant::now());
             let token = state.token.clone().filter(|token| now < token.usable_until);
-            let failed_before = |state: &State, pause| state.failure.as_ref().is_some_and(|(_, at)| now < *at + pause);
+            let failed_before = |state: &State, pause| {
+                state
+                    .failure
+                    .as_ref()
+                    .is_some_and(|(_, at)| now < *at + pause)
+            };
             match token {
                 Some(token) => {
                     if now >= token.renew_at && !failed_before(&state, RENEWAL_PAUSE) {
@@ -110,9 +122,12 @@ impl TokenSource {
                     return Ok(token);
                 }
                 None => match &state.failure {
-                    Some((refusal @ ToolError::Upstream { retryable: false, .. }, _))
-                        if failed_before(&state, REFUSAL_TIME) =>
-                    {
+                    Some((
+                        refusal @ ToolError::Upstream {
+                            retryable: false, ..
+                        },
+                        _,
+                    )) if failed_before(&state, REFUSAL_TIME) => {
                         return Err(refusal.clone());
                     }
                     _ => self.join_request(&mut state),
@@ -123,12 +138,22 @@ impl TokenSource {
     }
 
     /// A token in place of one that a server has refused. `None` if tokens are refused too often.
-    pub(crate) async fn replace(self: &Arc<Self>, refused: &Arc<Token>) -> Result<Option<Arc<Token>>, ToolError> {
+    pub(crate) async fn replace(
+        self: &Arc<Self>,
+        refused: &Arc<Token>,
+    ) -> Result<Option<Arc<Token>>, ToolError> {
         {
             let (mut state, now) = (self.state(), Instant::now());
             // Another call may have replaced it already.
-            if state.token.as_ref().is_some_and(|token| Arc::ptr_eq(token, refused)) {
-                if state.replaced_at.is_some_and(|at| now < at + REPLACEMENT_INTERVAL) {
+            if state
+                .token
+                .as_ref()
+                .is_some_and(|token| Arc::ptr_eq(token, refused))
+            {
+                if state
+                    .replaced_at
+                    .is_some_and(|at| now < at + REPLACEMENT_INTERVAL)
+                {
                     return Ok(None);
                 }
                 (state.token, state.replaced_at) = (None, Some(now));
@@ -137,17 +162,28 @@ impl TokenSource {
         self.get().await.map(Some)
     }
 
-    /// The running request, or a new one. It runs in a task of its own: a call that is cancelled must not lose a
-    /// refresh token that the server has already replaced.
+    /// The running request, or a new one. It runs in a task of its own: a call that is cancelled
+    /// must not lose a refresh token that the server has already replaced.
     fn join_request(self: &Arc<Self>, state: &mut State) -> TokenRequest {
         // A request that has ended is only left here by a panic.
-        if let Some(request) = state.request.as_ref().filter(|request| request.peek().is_none()) {
+        if let Some(request) = state
+            .request
+            .as_ref()
+            .filter(|request| request.peek().is_none())
+        {
             return request.clone();
         }
         let task = tokio::spawn(self.clone().request());
-        let failed =
-            |_| Err(ToolError::upstream("no access token: the request failed within this service").not_delivered());
-        let request = task.map(move |ended| ended.unwrap_or_else(failed)).boxed().shared();
+        let failed = |_| {
+            Err(
+                ToolError::upstream("no access token: the request failed within this service")
+                    .not_delivered(),
+            )
+        };
+        let request = task
+            .map(move |ended| ended.unwrap_or_else(failed))
+            .boxed()
+            .shared();
         state.request = Some(request.clone());
         request
     }
@@ -155,10 +191,16 @@ impl TokenSource {
     async fn request(self: Arc<Self>) -> Result<Arc<Token>, ToolError> {
         let refresh_token = self.state().refresh_token.clone();
         let asked_at = Instant::now();
-        let requested = timeout(REQUEST_TIMEOUT, self.endpoint.request_token(refresh_token.as_deref())).await;
+        let requested = timeout(
+            REQUEST_TIMEOUT,
+            self.endpoint.request_token(refresh_token.as_deref()),
+        )
+        .await;
         let result = requested.unwrap_or_else(|_| {
             let seconds = REQUEST_TIMEOUT.as_secs();
-            let message = format!("no access token: the token endpoint did not answer within {seconds} seconds");
+            let message = format!(
+                "no access token: the token endpoint did not answer within {seconds} seconds"
+            );
             Err(ToolError::upstream(message).not_delivered())
         });
         let result = match result {
@@ -171,7 +213,12 @@ impl TokenSource {
         let mut state = self.state();
         state.request = None;
         match result {
-            Ok(Grant { header, lifetime, refresh_token, .. }) => {
+            Ok(Grant {
+                header,
+                lifetime,
+                refresh_token,
+                ..
+            }) => {
                 if refresh_token.is_some() {
                     state.refresh_token = refresh_token;
                 }
@@ -194,10 +241,13 @@ impl TokenSource {
         }
     }
 
-    /// Lets the redactor know the tokens of an answer before any request carries them. It forgets those of the answer
-    /// before the last: the last ones may still be in requests and results.
+    /// Lets the redactor know the tokens of an answer before any request carries them. It forgets
+    /// those of the answer before the last: the last ones may still be in requests and results.
     fn tell_redactor(&self, grant: &Grant) {
-        let secrets: Vec<String> = std::iter::once(&grant.access_token).chain(&grant.refresh_token).cloned().collect();
+        let secrets: Vec<String> = std::iter::once(&grant.access_token)
+            .chain(&grant.refresh_token)
+            .cloned()
+            .collect();
         let before_last = {
             let mut state = self.state();
             let last = std::mem::replace(&mut state.secrets[0], secrets.clone());
@@ -213,11 +263,25 @@ impl TokenSource {
     fn redact_error(&self, error: ToolError) -> ToolError {
         match (error, &*self.redactor.load()) {
             (
-                ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after, cause },
+                ToolError::Upstream {
+                    message,
+                    retryable,
+                    unavailable,
+                    not_delivered,
+                    retry_after,
+                    cause,
+                },
                 Some(redactor),
             ) => {
                 let message = redactor.redact_and_shorten(&message, MAX_MESSAGE_BYTES);
-                ToolError::Upstream { message, retryable, unavailable, not_delivered, retry_after, cause }
+                ToolError::Upstream {
+                    message,
+                    retryable,
+                    unavailable,
+                    not_delivered,
+                    retry_after,
+                    cause,
+                }
             }
             (error, _) => error,
         }
@@ -227,7 +291,13 @@ impl TokenSource {
 /// The redactor knows tokens only as long as a tool may use them.
 impl Drop for TokenSource {
     fn drop(&mut self) {
-        let secrets = std::mem::take(&mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).secrets);
+        let secrets = std::mem::take(
+            &mut self
+                .state
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner)
+                .secrets,
+        );
         if let Some(redactor) = &*self.redactor.load() {
             redactor.replace_temporary_secrets(&secrets.concat(), &[]);
         }
@@ -244,7 +314,8 @@ mod tests {
     use super::*;
     use crate::secrets::Redactor;
 
-    /// What an endpoint answers: a token with this lifetime in seconds and perhaps a refresh token, or a failure.
+    /// What an endpoint answers: a token with this lifetime in seconds and perhaps a refresh token,
+    /// or a failure.
     type Answer = Result<(u64, Option<&'static str>), ToolError>;
 
     /// A token endpoint that needs a second for each answer.
@@ -258,7 +329,10 @@ mod tests {
     impl RequestToken for Endpoint {
         async fn request_token(&self, refresh_token: Option<&str>) -> Result<Grant, ToolError> {
             let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
-            self.seen.lock().unwrap().push(refresh_token.map(str::to_owned));
+            self.seen
+                .lock()
+                .unwrap()
+                .push(refresh_token.map(str::to_owned));
             sleep(Duration::from_secs(1)).await;
             (self.answer)(number).map(|(seconds, refresh_token)| Grant {
                 header: HeaderValue::from_str(&format!("Bearer access-token-{number}")).unwrap(),
@@ -276,9 +350,16 @@ mod tests {
         redactor: Arc<Redactor>,
     }
 
-    fn fixture(refresh_token: Option<&str>, answer: impl Fn(u32) -> Answer + Send + Sync + 'static) -> Fixture {
+    fn fixture(
+        refresh_token: Option<&str>,
+        answer: impl Fn(u32) -> Answer + Send + Sync + 'static,
+    ) -> Fixture {
         let (requests, seen) = (Arc::new(AtomicU32::new(0)), Arc::default());
-        let endpoint = Endpoint { requests: requests.clone(), seen: Arc::clone(&seen), answer: Box::new(answer) };
+        let endpoint = Endpoint {
+            requests: requests.clone(),
+            seen: Arc::clone(&seen),
+            answer: Box::new(answer),
+        };
         let redactor = Arc::new(Redactor::new(["a-lasting-secret"]));
         let shared = Arc::new(ArcSwapOption::from(Some(redactor.clone())));
         Fixture {
@@ -291,7 +372,10 @@ mod tests {
 
     impl Fixture {
         async fn token(&self) -> Result<String, ToolError> {
-            self.source.get().await.map(|token| token.header.to_str().unwrap().to_owned())
+            self.source
+                .get()
+                .await
+                .map(|token| token.header.to_str().unwrap().to_owned())
         }
 
         fn requests(&self) -> u32 {
@@ -300,14 +384,21 @@ mod tests {
     }
 
     fn refusal() -> ToolError {
-        ToolError::upstream_permanent("no access token: `auth.example` refused the request: invalid_client")
+        ToolError::upstream_permanent(
+            "no access token: `auth.example` refused the request: invalid_client",
+        )
     }
 
     #[tokio::test(start_paused = true)]
     async fn concurrent_calls_share_one_request() {
         let fixture = fixture(None, |_| Ok((3600, None)));
         let calls = futures_util::future::join_all((0..50).map(|_| fixture.token())).await;
-        assert!(calls.iter().all(|token| token.as_deref() == Ok("Bearer access-token-1")), "{calls:?}");
+        assert!(
+            calls
+                .iter()
+                .all(|token| token.as_deref() == Ok("Bearer access-token-1")),
+            "{calls:?}"
+        );
         assert_eq!(fixture.requests(), 1);
     }
 
@@ -319,9 +410,16 @@ mod tests {
         fixture.token().await.unwrap();
         assert_eq!(fixture.requests(), 1);
         advance(Duration::from_secs(3)).await;
-        assert_eq!(fixture.token().await.unwrap(), "Bearer access-token-1", "no call waits for the renewal");
+        assert_eq!(
+            fixture.token().await.unwrap(),
+            "Bearer access-token-1",
+            "no call waits for the renewal"
+        );
         sleep(Duration::from_secs(2)).await;
-        assert_eq!((fixture.token().await.unwrap().as_str(), fixture.requests()), ("Bearer access-token-2", 2));
+        assert_eq!(
+            (fixture.token().await.unwrap().as_str(), fixture.requests()),
+            ("Bearer access-token-2", 2)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -334,7 +432,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failed_renewal_keeps_the_token() {
-        let fixture = fixture(None, |number| if number == 1 { Ok((100, None)) } else { Err(refusal()) });
+        let fixture = fixture(None, |number| {
+            if number == 1 {
+                Ok((100, None))
+            } else {
+                Err(refusal())
+            }
+        });
         fixture.token().await.unwrap();
         advance(Duration::from_secs(82)).await;
         for _ in 0..5 {
@@ -350,10 +454,19 @@ mod tests {
     async fn refused_token_is_replaced_once() {
         let fixture = fixture(None, |_| Ok((3600, None)));
         let token = fixture.source.get().await.unwrap();
-        let replaced = futures_util::future::join_all((0..20).map(|_| fixture.source.replace(&token))).await;
-        assert!(replaced.iter().all(|next| next.as_ref().unwrap().as_ref().unwrap().header == "Bearer access-token-2"));
+        let replaced =
+            futures_util::future::join_all((0..20).map(|_| fixture.source.replace(&token))).await;
+        assert!(
+            replaced
+                .iter()
+                .all(|next| next.as_ref().unwrap().as_ref().unwrap().header
+                    == "Bearer access-token-2")
+        );
         let next = replaced[0].clone().unwrap().unwrap();
-        assert!(fixture.source.replace(&next).await.unwrap().is_none(), "a server that refuses every token");
+        assert!(
+            fixture.source.replace(&next).await.unwrap().is_none(),
+            "a server that refuses every token"
+        );
         assert_eq!(fixture.requests(), 2);
         advance(REPLACEMENT_INTERVAL).await;
         assert!(fixture.source.replace(&next).await.unwrap().is_some());
@@ -361,8 +474,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn new_refresh_token_replaces_the_old_one() {
-        let fixture =
-            fixture(Some("refresh-0"), |number| Ok((100, Some(if number == 1 { "refresh-1" } else { "refresh-2" }))));
+        let fixture = fixture(Some("refresh-0"), |number| {
+            Ok((
+                100,
+                Some(if number == 1 {
+                    "refresh-1"
+                } else {
+                    "refresh-2"
+                }),
+            ))
+        });
         for _ in 0..3 {
             fixture.token().await.unwrap();
             advance(Duration::from_secs(100)).await;
@@ -374,9 +495,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn cancelled_call_does_not_stop_the_request() {
         let fixture = fixture(Some("refresh-0"), |_| Ok((100, Some("refresh-1"))));
-        assert!(timeout(Duration::from_millis(10), fixture.token()).await.is_err());
+        assert!(
+            timeout(Duration::from_millis(10), fixture.token())
+                .await
+                .is_err()
+        );
         sleep(Duration::from_secs(1)).await;
-        assert_eq!((fixture.token().await.unwrap().as_str(), fixture.requests()), ("Bearer access-token-1", 1));
+        assert_eq!(
+            (fixture.token().await.unwrap().as_str(), fixture.requests()),
+            ("Bearer access-token-1", 1)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -389,7 +517,13 @@ mod tests {
         advance(REFUSAL_TIME).await;
         refused.token().await.unwrap_err();
         assert_eq!(refused.requests(), 2);
-        let outage = fixture(None, |number| if number == 1 { Err(ToolError::upstream("down")) } else { Ok((9, None)) });
+        let outage = fixture(None, |number| {
+            if number == 1 {
+                Err(ToolError::upstream("down"))
+            } else {
+                Ok((9, None))
+            }
+        });
         outage.token().await.unwrap_err();
         assert_eq!(outage.token().await.unwrap(), "Bearer access-token-2");
     }
@@ -398,29 +532,50 @@ mod tests {
     async fn panic_is_an_ordinary_failure() {
         let fixture = fixture(None, |_| panic!("a failure within the endpoint"));
         let error = fixture.token().await.unwrap_err();
-        assert!(error.to_string().contains("failed within this service"), "{error}");
-        assert!(fixture.token().await.is_err(), "the next call requests again");
+        assert!(
+            error.to_string().contains("failed within this service"),
+            "{error}"
+        );
+        assert!(
+            fixture.token().await.is_err(),
+            "the next call requests again"
+        );
         assert_eq!(fixture.requests(), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn redactor_knows_current_tokens() {
-        let fixture = fixture(Some("refresh-token-0"), |_| Ok((100, Some("refresh-token-1"))));
+        let fixture = fixture(Some("refresh-token-0"), |_| {
+            Ok((100, Some("refresh-token-1")))
+        });
         let shown = |text: &str| fixture.redactor.redact_text(text).into_owned();
         for number in 1..=3 {
             fixture.token().await.unwrap();
             assert_eq!(shown(&format!("access-token-{number}")), "[redacted]");
             advance(Duration::from_secs(100)).await;
         }
-        assert_eq!(shown("access-token-1 access-token-2 access-token-3"), "access-token-1 [redacted] [redacted]");
+        assert_eq!(
+            shown("access-token-1 access-token-2 access-token-3"),
+            "access-token-1 [redacted] [redacted]"
+        );
         let redactor = fixture.redactor.clone();
         drop(fixture);
-        assert_eq!(redactor.redact_text("access-token-3 a-lasting-secret"), "access-token-3 [redacted]");
+        assert_eq!(
+            redactor.redact_text("access-token-3 a-lasting-secret"),
+            "access-token-3 [redacted]"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_show_no_secret() {
-        let fixture = fixture(None, |_| Err(ToolError::upstream_permanent("no access token: bad a-lasting-secret")));
-        assert_eq!(fixture.token().await.unwrap_err().to_string(), "no access token: bad [redacted]");
+        let fixture = fixture(None, |_| {
+            Err(ToolError::upstream_permanent(
+                "no access token: bad a-lasting-secret",
+            ))
+        });
+        assert_eq!(
+            fixture.token().await.unwrap_err().to_string(),
+            "no access token: bad [redacted]"
+        );
     }
 }

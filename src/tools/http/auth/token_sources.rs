@@ -18,8 +18,9 @@ use crate::tools::ConfigFault;
 /// The redactor that learns the tokens. It is set when the service starts.
 pub(super) type SharedRedactor = Arc<ArcSwapOption<Redactor>>;
 
-/// The token sources of one service. Tools with equal settings share one source, also across reloads: a refresh token
-/// that the server has replaced must not be lost with the tool that received its successor. Clones share the sources.
+/// The token sources of one service. Tools with equal settings share one source, also across
+/// reloads: a refresh token that the server has replaced must not be lost with the tool that
+/// received its successor. Clones share the sources.
 #[derive(Clone, Default)]
 pub struct TokenSources(Arc<Inner>);
 
@@ -44,7 +45,9 @@ impl TokenSources {
         clients: &HttpClients,
     ) -> (Option<Arc<TokenSource>>, Vec<ConfigFault>) {
         let path = ["auth", "oauth", "token_url"];
-        let Ok(url) = Url::parse(&config.token_url) else { return (None, Vec::new()) };
+        let Ok(url) = Url::parse(&config.token_url) else {
+            return (None, Vec::new());
+        };
         let policy = match url.scheme() {
             "http" if !policy.allows_private() => {
                 let message = "https is needed, because the request carries the client's secret; http is only for private \
@@ -58,14 +61,29 @@ impl TokenSources {
             Ok(client) => client,
             Err(message) => return (None, vec![ConfigFault::error(&path, message)]),
         };
-        let denied = client.check_url(&url).err().map(|denied| ConfigFault::warning(&path, denied.to_string()));
-        let mut by_settings = self.0.by_settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let denied = client
+            .check_url(&url)
+            .err()
+            .map(|denied| ConfigFault::warning(&path, denied.to_string()));
+        let mut by_settings = self
+            .0
+            .by_settings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let key = (config.clone(), policy);
         let known = by_settings.get(&key).and_then(Weak::upgrade);
         let source = known.unwrap_or_else(|| {
             by_settings.retain(|_, source| source.strong_count() > 0);
-            let endpoint = TokenEndpoint { config: config.clone(), url, client };
-            let source = TokenSource::new(endpoint, config.refresh_token.clone(), self.0.redactor.clone());
+            let endpoint = TokenEndpoint {
+                config: config.clone(),
+                url,
+                client,
+            };
+            let source = TokenSource::new(
+                endpoint,
+                config.refresh_token.clone(),
+                self.0.redactor.clone(),
+            );
             by_settings.insert(key, Arc::downgrade(&source));
             source
         });

@@ -25,7 +25,14 @@ const URL_OPTIONS: [&str; 12] = [
     "application_name",
     "options",
 ];
-pub(super) const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
+pub(super) const SSL_MODES: [&str; 6] = [
+    "disable",
+    "allow",
+    "prefer",
+    "require",
+    "verify-ca",
+    "verify-full",
+];
 
 /// The address of a database and the credentials for it.
 #[derive(Clone)]
@@ -37,7 +44,11 @@ pub(in crate::tools::sql) struct ServerAddress {
 
 impl ServerAddress {
     /// Parses a URL. Relative files in it start at `base`. `defaults` supplies what the URL omits.
-    pub(in crate::tools::sql) fn parse(url: &str, base: &Path, defaults: &Defaults) -> Result<Self, String> {
+    pub(in crate::tools::sql) fn parse(
+        url: &str,
+        base: &Path,
+        defaults: &Defaults,
+    ) -> Result<Self, String> {
         const SHAPE: &str = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, with %XX for characters that have a meaning \
                              in a URL";
         let read = Url::parse(url).map_err(|error| format!("invalid URL ({error}): {SHAPE}"))?;
@@ -45,7 +56,10 @@ impl ServerAddress {
             if !URL_OPTIONS.contains(&&*key) {
                 let suggestion = closest_name(&key, URL_OPTIONS, MIN_HINT_RATIO)
                     .map(|suggestion| format!(", did you mean {suggestion}?"));
-                return Err(format!("unknown option `{key}`{}", suggestion.unwrap_or_default()));
+                return Err(format!(
+                    "unknown option `{key}`{}",
+                    suggestion.unwrap_or_default()
+                ));
             }
             if key == "sslmode" && !SSL_MODES.contains(&&*value) {
                 return Err(format!("sslmode must be one of {}", SSL_MODES.join(", ")));
@@ -62,10 +76,13 @@ impl ServerAddress {
                 _ => options,
             };
         }
-        // Settings from the start of the connection survive `reset all`. With the first one, only a transaction that
-        // declares `read write` can change data. Without the second one, notices would get into the log, and they may
-        // hold values.
-        options = options.options([("default_transaction_read_only", "on"), ("client_min_messages", "error")]);
+        // Settings from the start of the connection survive `reset all`. With the first one, only a
+        // transaction that declares `read write` can change data. Without the second one, notices
+        // would get into the log, and they may hold values.
+        options = options.options([
+            ("default_transaction_read_only", "on"),
+            ("client_min_messages", "error"),
+        ]);
         if options.get_application_name().is_none() {
             options = options.application_name("toolcrib");
         }
@@ -75,7 +92,10 @@ impl ServerAddress {
         };
         let place = format!("{host}/{}", options.get_database().unwrap_or_default());
         // sqlx would log statements, and slow ones as warnings.
-        Ok(Self { options: options.disable_statement_logging(), display_name: place })
+        Ok(Self {
+            options: options.disable_statement_logging(),
+            display_name: place,
+        })
     }
 }
 
@@ -84,7 +104,8 @@ mod tests {
     use super::*;
 
     fn parse(url: &str) -> Result<String, String> {
-        ServerAddress::parse(url, Path::new("/etc"), &Defaults::default()).map(|server| server.display_name)
+        ServerAddress::parse(url, Path::new("/etc"), &Defaults::default())
+            .map(|server| server.display_name)
     }
 
     #[test]
@@ -93,16 +114,37 @@ mod tests {
             parse("postgres://u:pa%40ss@db.example:5433/shop?sslmode=verify-full").unwrap(),
             "db.example:5433/shop"
         );
-        assert_eq!(parse("postgresql://u@db.example/shop").unwrap(), "db.example:5432/shop");
-        assert_eq!(parse("postgres:///shop?host=/run/pg&user=u").unwrap(), "/run/pg/shop");
+        assert_eq!(
+            parse("postgresql://u@db.example/shop").unwrap(),
+            "db.example:5432/shop"
+        );
+        assert_eq!(
+            parse("postgres:///shop?host=/run/pg&user=u").unwrap(),
+            "/run/pg/shop"
+        );
         for (url, expected) in [
-            ("postgres://u:hunter2@db:port/shop", "invalid URL (invalid port number)"),
-            ("postgres://u:hunter2@db/shop?sslmod=require", "unknown option `sslmod`, did you mean sslmode?"),
-            ("postgres://u:hunter2@db/shop?sslmode=yes", "sslmode must be one of disable, allow"),
-            ("postgres://u:hunter2@db/shop?port=hunter2", "not an address of a database"),
+            (
+                "postgres://u:hunter2@db:port/shop",
+                "invalid URL (invalid port number)",
+            ),
+            (
+                "postgres://u:hunter2@db/shop?sslmod=require",
+                "unknown option `sslmod`, did you mean sslmode?",
+            ),
+            (
+                "postgres://u:hunter2@db/shop?sslmode=yes",
+                "sslmode must be one of disable, allow",
+            ),
+            (
+                "postgres://u:hunter2@db/shop?port=hunter2",
+                "not an address of a database",
+            ),
         ] {
             let error = parse(url).unwrap_err();
-            assert!(error.starts_with(expected) && !error.contains("hunter2"), "{error}");
+            assert!(
+                error.starts_with(expected) && !error.contains("hunter2"),
+                "{error}"
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Binds values for PostgreSQL. Each value is sent as a text, and the statement casts it to the type that the
-//! database has found for the placeholder. So the database itself reads a value of every type, by its own rules.
+//! Binds values for PostgreSQL. Each value is sent as a text, and the statement casts it to the
+//! type that the database has found for the placeholder. So the database itself reads a value of
+//! every type, by its own rules.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -55,18 +56,27 @@ impl ValueFormat {
 }
 
 /// The texts to bind; NULL for an absent value.
-pub(super) fn bind_values(parameters: &[Parameter], values: Values<'_>) -> Result<Vec<Option<String>>, ToolError> {
+pub(super) fn bind_values(
+    parameters: &[Parameter],
+    values: Values<'_>,
+) -> Result<Vec<Option<String>>, ToolError> {
     let mut faults = Vec::new();
     let bound = parameters.iter().map(|parameter| {
         let value = values.get(&parameter.name).unwrap_or(&Value::Null);
         to_sql_text(value, &parameter.format).unwrap_or_else(|reason| {
-            faults
-                .push(value_fault(&parameter.name, format!("{reason}: the statement expects {}", parameter.type_name)));
+            faults.push(value_fault(
+                &parameter.name,
+                format!("{reason}: the statement expects {}", parameter.type_name),
+            ));
             None
         })
     });
     let bound = bound.collect();
-    if faults.is_empty() { Ok(bound) } else { Err(faults.into()) }
+    if faults.is_empty() {
+        Ok(bound)
+    } else {
+        Err(faults.into())
+    }
 }
 
 fn to_sql_text(value: &Value, format: &ValueFormat) -> Result<Option<String>, &'static str> {
@@ -83,7 +93,9 @@ fn to_sql_text(value: &Value, format: &ValueFormat) -> Result<Option<String>, &'
             Err(_) => return Err("base64 is expected here"),
         },
         (_, ValueFormat::Bytes) => return Err("base64 is expected here"),
-        (Value::String(text), _) if text.contains('\0') => return Err("texts of PostgreSQL cannot contain NUL"),
+        (Value::String(text), _) if text.contains('\0') => {
+            return Err("texts of PostgreSQL cannot contain NUL");
+        }
         (Value::String(text), _) => text.clone(),
         (Value::Bool(value), _) => value.to_string(),
         (Value::Number(number), ValueFormat::Integer) => integer_text(number),
@@ -93,12 +105,15 @@ fn to_sql_text(value: &Value, format: &ValueFormat) -> Result<Option<String>, &'
 
 fn integer_text(number: &Number) -> String {
     match number.as_f64() {
-        Some(double) if number.is_f64() && double.fract() == 0.0 && double.abs() < 1e18 => (double as i64).to_string(),
+        Some(double) if number.is_f64() && double.fract() == 0.0 && double.abs() < 1e18 => {
+            (double as i64).to_string()
+        }
         _ => number.to_string(),
     }
 }
 
-/// An array in PostgreSQL's text form. Lists in the list are further dimensions, unless the elements are JSON values.
+/// An array in PostgreSQL's text form. Lists in the list are further dimensions, unless the
+/// elements are JSON values.
 fn array_text(items: &[Value], element: &ValueFormat) -> Result<String, &'static str> {
     let mut texts = Vec::with_capacity(items.len());
     for item in items {
@@ -125,16 +140,36 @@ mod tests {
         for (value, format, expected) in [
             (json!(2.0), ValueFormat::Integer, "2"),
             (json!(2.5), ValueFormat::Integer, "2.5"),
-            (json!(u64::MAX), ValueFormat::Integer, "18446744073709551615"),
+            (
+                json!(u64::MAX),
+                ValueFormat::Integer,
+                "18446744073709551615",
+            ),
             (json!("a'; drop"), ValueFormat::Scalar, "a'; drop"),
             (json!(true), ValueFormat::Scalar, "true"),
             (json!("x"), ValueFormat::Json, "\"x\""),
             (json!({"k": [1]}), ValueFormat::Json, "{\"k\":[1]}"),
             (json!("AP8="), ValueFormat::Bytes, "\\x00ff"),
-            (json!([1, null, 3.0]), array(ValueFormat::Integer), "{\"1\",NULL,\"3\"}"),
-            (json!(["a\"b\\", "NULL", "{}", ""]), array(ValueFormat::Scalar), r#"{"a\"b\\","NULL","{}",""}"#),
-            (json!([[1, 2], [3, 4]]), array(ValueFormat::Integer), "{{\"1\",\"2\"},{\"3\",\"4\"}}"),
-            (json!([[1], {"a": 2}]), array(ValueFormat::Json), r#"{"[1]","{\"a\":2}"}"#),
+            (
+                json!([1, null, 3.0]),
+                array(ValueFormat::Integer),
+                "{\"1\",NULL,\"3\"}",
+            ),
+            (
+                json!(["a\"b\\", "NULL", "{}", ""]),
+                array(ValueFormat::Scalar),
+                r#"{"a\"b\\","NULL","{}",""}"#,
+            ),
+            (
+                json!([[1, 2], [3, 4]]),
+                array(ValueFormat::Integer),
+                "{{\"1\",\"2\"},{\"3\",\"4\"}}",
+            ),
+            (
+                json!([[1], {"a": 2}]),
+                array(ValueFormat::Json),
+                r#"{"[1]","{\"a\":2}"}"#,
+            ),
             (json!([]), array(ValueFormat::Scalar), "{}"),
         ] {
             assert_eq!(to_sql_text(&value, &format).unwrap().unwrap(), expected);

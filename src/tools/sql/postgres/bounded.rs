@@ -1,9 +1,10 @@
-//! Wraps a statement in another one, so that the server itself refuses a row that is too long. sqlx has no bound: it
-//! would read the whole row into memory first.
+//! Wraps a statement in another one, so that the server itself refuses a row that is too long. sqlx
+//! has no bound: it would read the whole row into memory first.
 //!
-//! The wrapping does not change the statement. `offset 0` keeps PostgreSQL from merging the two. So each value is
-//! computed once, functions with effects run as often as before, and rows come in the same order, one by one. Lengths
-//! are read from the headers of values where possible, without unpacking them.
+//! The wrapping does not change the statement. `offset 0` keeps PostgreSQL from merging the two. So
+//! each value is computed once, functions with effects run as often as before, and rows come in the
+//! same order, one by one. Lengths are read from the headers of values where possible, without
+//! unpacking them.
 
 use sqlx::Column;
 use sqlx::postgres::{PgColumn, PgTypeInfo, PgTypeKind};
@@ -13,56 +14,76 @@ use super::faults;
 use crate::tools::sql::reader::main_statement_start;
 use crate::tools::sql::rows::RowLength;
 
-/// The start of the server's error message for such a row. The error is a failing cast of this text, because plain
-/// SQL cannot raise an error in any other way.
+/// The start of the server's error message for such a row. The error is a failing cast of this
+/// text, because plain SQL cannot raise an error in any other way.
 const ERROR_PREFIX: &str = "toolcrib: row too long: ";
-/// A value that is stored in at most this many bytes is not measured. LZ4 packs at most 255 to 1, so such a value has
-/// at most about 510 kB, which the service can hold in memory.
+/// A value that is stored in at most this many bytes is not measured. LZ4 packs at most 255 to 1,
+/// so such a value has at most about 510 kB, which the service can hold in memory.
 const UNMEASURED_BYTES: usize = 2000;
 
-/// Equivalent forms of the wrapped statement; the caller uses the first one that the database accepts. Empty if no
-/// column can be long.
+/// Equivalent forms of the wrapped statement; the caller uses the first one that the database
+/// accepts. Empty if no column can be long.
 pub(super) fn bounded_forms(sql: &str, columns: &[PgColumn], max_bytes: usize) -> Vec<String> {
-    let Some(columns) = BoundedColumns::new(columns, max_bytes) else { return Vec::new() };
-    let BoundedColumns { names, shown, guard } = columns;
-    let wrap =
-        |table: &str| format!("select * from (select {shown} from {table} as \"x\" offset 0) as \"rows\"{guard}");
+    let Some(columns) = BoundedColumns::new(columns, max_bytes) else {
+        return Vec::new();
+    };
+    let BoundedColumns {
+        names,
+        shown,
+        guard,
+    } = columns;
+    let wrap = |table: &str| {
+        format!("select * from (select {shown} from {table} as \"x\" offset 0) as \"rows\"{guard}")
+    };
     let mut forms = vec![
         // For a query.
         wrap(&format!("(\n{sql}\n)")),
         // For a change that returns rows.
-        format!("with \"toolcrib rows\" ({names}) as (\n{sql}\n) {}", wrap("\"toolcrib rows\"")),
+        format!(
+            "with \"toolcrib rows\" ({names}) as (\n{sql}\n) {}",
+            wrap("\"toolcrib rows\"")
+        ),
     ];
     // PostgreSQL permits a change inside a `with` only at the top level of a statement.
     if let Some(at) = main_statement_start(sql) {
         let (with, main) = sql.split_at(at);
         let rows = wrap("\"toolcrib rows\"");
-        forms.push(format!("{with}, \"toolcrib rows\" ({names}) as (\n{main}\n) {rows}"));
+        forms.push(format!(
+            "{with}, \"toolcrib rows\" ({names}) as (\n{main}\n) {rows}"
+        ));
     }
     forms
 }
 
 struct BoundedColumns {
     names: String,
-    /// The select list: `*`, or all columns with a cast to text for those whose type only the database can write.
+    /// The select list: `*`, or all columns with a cast to text for those whose type only the
+    /// database can write.
     shown: String,
     guard: String,
 }
 
 impl BoundedColumns {
     fn new(columns: &[PgColumn], max_bytes: usize) -> Option<Self> {
-        let names: Vec<String> = columns.iter().map(|column| quote_identifier(column.name())).collect();
+        let names: Vec<String> = columns
+            .iter()
+            .map(|column| quote_identifier(column.name()))
+            .collect();
         let is_foreign = |column: &&PgColumn| Shape::for_type(column.type_info()).is_none();
         let shown = if columns.iter().any(|column| is_foreign(&column)) {
-            let shown = columns.iter().zip(&names).map(|(column, name)| match Shape::for_type(column.type_info()) {
-                Some(_) => name.clone(),
-                None if is_array_type(column.type_info()) => format!("{name}::text[] as {name}"),
-                None => format!("{name}::text as {name}"),
+            let shown = columns.iter().zip(&names).map(|(column, name)| {
+                match Shape::for_type(column.type_info()) {
+                    Some(_) => name.clone(),
+                    None if is_array_type(column.type_info()) => {
+                        format!("{name}::text[] as {name}")
+                    }
+                    None => format!("{name}::text as {name}"),
+                }
             });
             shown.collect::<Vec<_>>().join(", ")
         } else {
-            // With `*`, a change of the table's columns changes the result type of the prepared statement, and the
-            // server reports that.
+            // With `*`, a change of the table's columns changes the result type of the prepared
+            // statement, and the server reports that.
             "*".into()
         };
         let lengths: Vec<String> = columns
@@ -73,15 +94,27 @@ impl BoundedColumns {
         if lengths.is_empty() {
             return None;
         }
-        let sum = lengths.iter().map(|length| format!("coalesce({length}, 0)::int8")).collect::<Vec<_>>().join(" + ");
-        let measured =
-            columns.iter().enumerate().filter(|(_, column)| length_expression(column.type_info(), "").is_some());
-        let length_list = measured.zip(&lengths).map(|((at, _), length)| format!("'{at}=' || coalesce({length}, 0)"));
+        let sum = lengths
+            .iter()
+            .map(|length| format!("coalesce({length}, 0)::int8"))
+            .collect::<Vec<_>>()
+            .join(" + ");
+        let measured = columns
+            .iter()
+            .enumerate()
+            .filter(|(_, column)| length_expression(column.type_info(), "").is_some());
+        let length_list = measured
+            .zip(&lengths)
+            .map(|((at, _), length)| format!("'{at}=' || coalesce({length}, 0)"));
         let length_list = length_list.collect::<Vec<_>>().join(" || ' ' || ");
         let guard = format!(
             " where case when {sum} > {max_bytes} then ('{ERROR_PREFIX}' || {length_list})::pg_catalog.bool is null else true end"
         );
-        Some(Self { names: names.join(", "), shown, guard })
+        Some(Self {
+            names: names.join(", "),
+            shown,
+            guard,
+        })
     }
 }
 
@@ -125,9 +158,12 @@ fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The advice for a row that the server has refused as too long; `None` for any other error. `name` gives a column's
-/// name.
-pub(super) fn too_long_advice<'n>(error: &sqlx::Error, name: impl Fn(usize) -> Option<&'n str>) -> Option<String> {
+/// The advice for a row that the server has refused as too long; `None` for any other error. `name`
+/// gives a column's name.
+pub(super) fn too_long_advice<'n>(
+    error: &sqlx::Error,
+    name: impl Fn(usize) -> Option<&'n str>,
+) -> Option<String> {
     if faults::error_code(error) != Some("22P02") {
         return None;
     }
@@ -135,7 +171,9 @@ pub(super) fn too_long_advice<'n>(error: &sqlx::Error, name: impl Fn(usize) -> O
     let (_, lengths) = message.split_once(ERROR_PREFIX)?;
     let mut longest = RowLength::default();
     for (at, bytes) in lengths.split(' ').filter_map(|entry| entry.split_once('=')) {
-        let bytes: &str = &bytes[..bytes.find(|c: char| !c.is_ascii_digit()).unwrap_or(bytes.len())];
+        let bytes: &str = &bytes[..bytes
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(bytes.len())];
         longest.add(name(at.parse().ok()?)?, bytes.parse().ok()?);
     }
     Some(longest.advice())

@@ -46,7 +46,9 @@ impl Shape {
     /// The shape of a type; `None` if only the database can write its values, as text.
     pub(super) fn for_type(kind: &PgTypeInfo) -> Option<Self> {
         match kind.kind() {
-            PgTypeKind::Array(element) => return Self::for_type(element).map(|shape| Self::Array(Box::new(shape))),
+            PgTypeKind::Array(element) => {
+                return Self::for_type(element).map(|shape| Self::Array(Box::new(shape)));
+            }
             PgTypeKind::Enum(_) => return Some(Self::Text),
             PgTypeKind::Domain(of) => return Self::for_type(of),
             PgTypeKind::Simple | PgTypeKind::Pseudo => {}
@@ -86,8 +88,13 @@ impl Shape {
 #[error("the bytes do not match the type")]
 pub(super) struct InvalidBytes;
 
-/// The value as JSON. A json value that our JSON cannot hold exactly becomes its text, and `inexact` is called.
-pub(super) fn decode_value(bytes: &[u8], shape: &Shape, inexact: &mut dyn FnMut()) -> Result<Value, InvalidBytes> {
+/// The value as JSON. A json value that our JSON cannot hold exactly becomes its text, and
+/// `inexact` is called.
+pub(super) fn decode_value(
+    bytes: &[u8],
+    shape: &Shape,
+    inexact: &mut dyn FnMut(),
+) -> Result<Value, InvalidBytes> {
     let mut reader = Reader(bytes);
     Ok(match shape {
         Shape::Bool => (reader.read_array::<1>()? != [0]).into(),
@@ -97,8 +104,8 @@ pub(super) fn decode_value(bytes: &[u8], shape: &Shape, inexact: &mut dyn FnMut(
         Shape::Oid => u32::from_be_bytes(reader.read_array()?).into(),
         Shape::Float4 => {
             let single = f32::from_be_bytes(reader.read_array()?);
-            // The shortest text for this number. A direct conversion to a double would add digits that the database
-            // does not have.
+            // The shortest text for this number. A direct conversion to a double would add digits
+            // that the database does not have.
             float_to_json(if single.is_finite() {
                 single.to_string().parse().unwrap_or(single.into())
             } else {
@@ -110,7 +117,10 @@ pub(super) fn decode_value(bytes: &[u8], shape: &Shape, inexact: &mut dyn FnMut(
         Shape::Text => decode_text(bytes)?.into(),
         Shape::Bytes => BASE64_STANDARD.encode(bytes).into(),
         Shape::Json => decode_json(decode_text(bytes)?, inexact),
-        Shape::Jsonb => decode_json(decode_text(bytes.strip_prefix(&[1]).ok_or(InvalidBytes)?)?, inexact),
+        Shape::Jsonb => decode_json(
+            decode_text(bytes.strip_prefix(&[1]).ok_or(InvalidBytes)?)?,
+            inexact,
+        ),
         Shape::Uuid => Uuid::from_bytes(reader.read_array()?).to_string().into(),
         Shape::Date => time::format_date(reader.read_i32()?).into(),
         Shape::Time => time::format_time(reader.read_i64()?).into(),
@@ -120,7 +130,9 @@ pub(super) fn decode_value(bytes: &[u8], shape: &Shape, inexact: &mut dyn FnMut(
         }
         Shape::Timestamp => time::format_timestamp(reader.read_i64()?, "").into(),
         Shape::TimestampTz => time::format_timestamp(reader.read_i64()?, "Z").into(),
-        Shape::Interval => time::format_interval(reader.read_i64()?, reader.read_i32()?, reader.read_i32()?).into(),
+        Shape::Interval => {
+            time::format_interval(reader.read_i64()?, reader.read_i32()?, reader.read_i32()?).into()
+        }
         Shape::Address => decode_address(&mut reader)?.into(),
         Shape::Void => Value::Null,
         Shape::Array(element) => decode_array(&mut reader, element, inexact)?,
@@ -141,8 +153,10 @@ fn decode_json(text: &str, inexact: &mut dyn FnMut()) -> Value {
 /// A numeric: groups of four decimal digits. The first group counts 10000 to the power of `weight`.
 fn decode_numeric(reader: &mut Reader<'_>) -> Result<String, InvalidBytes> {
     let (count, weight) = (reader.read_i16()?, i64::from(reader.read_i16()?));
-    let (sign, scale) =
-        (u16::from_be_bytes(reader.read_array()?), usize::from(u16::from_be_bytes(reader.read_array()?)));
+    let (sign, scale) = (
+        u16::from_be_bytes(reader.read_array()?),
+        usize::from(u16::from_be_bytes(reader.read_array()?)),
+    );
     let mut out = match sign {
         0 => String::new(),
         0x4000 => "-".into(),
@@ -151,7 +165,9 @@ fn decode_numeric(reader: &mut Reader<'_>) -> Result<String, InvalidBytes> {
         0xF000 => return Ok("-Infinity".into()),
         _ => return Err(InvalidBytes),
     };
-    let groups = (0..count).map(|_| reader.read_i16()).collect::<Result<Vec<i16>, InvalidBytes>>()?;
+    let groups = (0..count)
+        .map(|_| reader.read_i16())
+        .collect::<Result<Vec<i16>, InvalidBytes>>()?;
     let group = |power: i64| {
         let at = usize::try_from(weight - power).ok();
         at.and_then(|at| groups.get(at)).copied().unwrap_or(0)
@@ -161,7 +177,9 @@ fn decode_numeric(reader: &mut Reader<'_>) -> Result<String, InvalidBytes> {
         out.push_str(&format!("{:04}", group(power)));
     }
     if scale > 0 {
-        let digits: String = (1..=scale.div_ceil(4)).map(|below| format!("{:04}", group(-(below as i64)))).collect();
+        let digits: String = (1..=scale.div_ceil(4))
+            .map(|below| format!("{:04}", group(-(below as i64))))
+            .collect();
         out.push('.');
         out.push_str(&digits[..scale]);
     }
@@ -176,12 +194,20 @@ fn decode_address(reader: &mut Reader<'_>) -> Result<String, InvalidBytes> {
         16 => (IpAddr::from(reader.read_array::<16>()?), 128),
         _ => return Err(InvalidBytes),
     };
-    Ok(if is_network != 0 || bits != all { format!("{address}/{bits}") } else { address.to_string() })
+    Ok(if is_network != 0 || bits != all {
+        format!("{address}/{bits}")
+    } else {
+        address.to_string()
+    })
 }
 
-/// An array: its dimensions, then all elements in order. The first index of each dimension is dropped, because JSON
-/// cannot express it.
-fn decode_array(reader: &mut Reader<'_>, element: &Shape, inexact: &mut dyn FnMut()) -> Result<Value, InvalidBytes> {
+/// An array: its dimensions, then all elements in order. The first index of each dimension is
+/// dropped, because JSON cannot express it.
+fn decode_array(
+    reader: &mut Reader<'_>,
+    element: &Shape,
+    inexact: &mut dyn FnMut(),
+) -> Result<Value, InvalidBytes> {
     let dimensions = reader.read_i32()?;
     let (_has_nulls, _type) = (reader.read_i32()?, reader.read_i32()?);
     let mut lengths = Vec::new();
@@ -189,7 +215,11 @@ fn decode_array(reader: &mut Reader<'_>, element: &Shape, inexact: &mut dyn FnMu
         lengths.push(usize::try_from(reader.read_i32()?).map_err(|_| InvalidBytes)?);
         let _first_index = reader.read_i32()?;
     }
-    if lengths.is_empty() { Ok(Value::Array(Vec::new())) } else { decode_dimension(reader, &lengths, element, inexact) }
+    if lengths.is_empty() {
+        Ok(Value::Array(Vec::new()))
+    } else {
+        decode_dimension(reader, &lengths, element, inexact)
+    }
 }
 
 fn decode_dimension(
@@ -245,11 +275,25 @@ mod tests {
 
     #[test]
     fn too_few_bytes_are_an_error() {
-        for shape in [Shape::Bool, Shape::Int8, Shape::Numeric, Shape::Uuid, Shape::Interval, Shape::Jsonb] {
-            assert_eq!(decode_value(&[], &shape, &mut || ()), Err(InvalidBytes), "{shape:?}");
+        for shape in [
+            Shape::Bool,
+            Shape::Int8,
+            Shape::Numeric,
+            Shape::Uuid,
+            Shape::Interval,
+            Shape::Jsonb,
+        ] {
+            assert_eq!(
+                decode_value(&[], &shape, &mut || ()),
+                Err(InvalidBytes),
+                "{shape:?}"
+            );
         }
         let endless = [[0, 0, 0, 1], [0; 4], [0; 4], [127, 255, 255, 255], [0; 4]].concat();
-        assert_eq!(decode_value(&endless, &Shape::Array(Box::new(Shape::Bool)), &mut || ()), Err(InvalidBytes));
+        assert_eq!(
+            decode_value(&endless, &Shape::Array(Box::new(Shape::Bool)), &mut || ()),
+            Err(InvalidBytes)
+        );
     }
 
     proptest::proptest! {

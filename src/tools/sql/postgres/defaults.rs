@@ -1,5 +1,6 @@
-//! Supplies what a PostgreSQL URL omits, from the same variables as libpq. They come from the service's copy of its
-//! environment. sqlx would read the environment of the process, which is empty by then.
+//! Supplies what a PostgreSQL URL omits, from the same variables as libpq. They come from the
+//! service's copy of its environment. sqlx would read the environment of the process, which is
+//! empty by then.
 
 use std::net::IpAddr;
 
@@ -28,7 +29,12 @@ pub(in crate::tools::sql) struct Defaults(Vec<(&'static str, String)>);
 impl Defaults {
     /// Reads the variables. An invalid value is ignored.
     pub(in crate::tools::sql) fn new(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let option = |(name, option)| Some((option, variable(name).filter(|value| is_valid_value(option, value))?));
+        let option = |(name, option)| {
+            Some((
+                option,
+                variable(name).filter(|value| is_valid_value(option, value))?,
+            ))
+        };
         Self(VARIABLES.into_iter().filter_map(option).collect())
     }
 
@@ -63,7 +69,10 @@ fn has_option(url: &Url, option: &str) -> bool {
         "dbname" => !url.path().trim_start_matches('/').is_empty(),
         _ => false,
     };
-    in_front || url.query_pairs().any(|(key, _)| key == option || is_host(&key) && is_host(option))
+    in_front
+        || url
+            .query_pairs()
+            .any(|(key, _)| key == option || is_host(&key) && is_host(option))
 }
 
 #[cfg(test)]
@@ -71,29 +80,71 @@ mod tests {
     use super::*;
 
     fn complete(url: &str, variables: &[(&str, &str)]) -> String {
-        let variable =
-            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
-        Defaults::new(variable).complete_url(&Url::parse(url).unwrap()).into()
+        let variable = |name: &str| {
+            variables
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| (*value).into())
+        };
+        Defaults::new(variable)
+            .complete_url(&Url::parse(url).unwrap())
+            .into()
     }
 
     #[test]
     fn variables_complete_urls() {
         let host = ("PGHOST", "/run/pg");
         for (url, variables, expected) in [
-            ("postgres://u@db:1/shop?sslmode=require", &[][..], "postgres://u@db:1/shop?sslmode=require"),
-            ("postgres:///shop", &[host], "postgres:///shop?host=%2Frun%2Fpg"),
-            ("postgres:///shop", &[host, ("PGHOSTADDR", "::1")], "postgres:///shop?hostaddr=%3A%3A1"),
-            ("postgres:///shop", &[host, ("PGHOSTADDR", "db")], "postgres:///shop?host=%2Frun%2Fpg"),
-            ("postgres:///shop?hostaddr=::1", &[host], "postgres:///shop?hostaddr=::1"),
-            ("postgres://db", &[("PGPORT", "6000"), ("PGUSER", "a b")], "postgres://db?port=6000&user=a+b"),
+            (
+                "postgres://u@db:1/shop?sslmode=require",
+                &[][..],
+                "postgres://u@db:1/shop?sslmode=require",
+            ),
+            (
+                "postgres:///shop",
+                &[host],
+                "postgres:///shop?host=%2Frun%2Fpg",
+            ),
+            (
+                "postgres:///shop",
+                &[host, ("PGHOSTADDR", "::1")],
+                "postgres:///shop?hostaddr=%3A%3A1",
+            ),
+            (
+                "postgres:///shop",
+                &[host, ("PGHOSTADDR", "db")],
+                "postgres:///shop?host=%2Frun%2Fpg",
+            ),
+            (
+                "postgres:///shop?hostaddr=::1",
+                &[host],
+                "postgres:///shop?hostaddr=::1",
+            ),
+            (
+                "postgres://db",
+                &[("PGPORT", "6000"), ("PGUSER", "a b")],
+                "postgres://db?port=6000&user=a+b",
+            ),
             (
                 "postgres://u@db:1/shop",
                 &[host, ("PGPORT", "2"), ("PGUSER", "v"), ("PGDATABASE", "d")],
                 "postgres://u@db:1/shop",
             ),
-            ("postgres://db/", &[("PGDATABASE", "shop")], "postgres://db/?dbname=shop"),
-            ("postgres://db/d", &[("PGPORT", "x"), ("PGSSLMODE", "yes")], "postgres://db/d"),
-            ("postgres://db/d", &[("PGPASSWORD", "hunter2"), ("PGOPTIONS", "-c a=b")], "postgres://db/d"),
+            (
+                "postgres://db/",
+                &[("PGDATABASE", "shop")],
+                "postgres://db/?dbname=shop",
+            ),
+            (
+                "postgres://db/d",
+                &[("PGPORT", "x"), ("PGSSLMODE", "yes")],
+                "postgres://db/d",
+            ),
+            (
+                "postgres://db/d",
+                &[("PGPASSWORD", "hunter2"), ("PGOPTIONS", "-c a=b")],
+                "postgres://db/d",
+            ),
         ] {
             assert_eq!(complete(url, variables), expected, "{variables:?}");
         }

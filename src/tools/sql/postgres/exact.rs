@@ -1,5 +1,6 @@
-//! Converts the database's JSON, if no information is lost. PostgreSQL's numbers have any number of digits, but here
-//! a number is a 64-bit integer or a double. And only one value of a duplicate key would remain.
+//! Converts the database's JSON, if no information is lost. PostgreSQL's numbers have any number of
+//! digits, but here a number is a 64-bit integer or a double. And only one value of a duplicate key
+//! would remain.
 
 use crate::call::json::parse_strict;
 use serde_json::Value;
@@ -21,8 +22,13 @@ fn number_literals(text: &str) -> impl Iterator<Item = &str> {
                 b'\\' if in_text => at += 1,
                 b'"' => in_text = !in_text,
                 b'-' | b'0'..=b'9' if !in_text => {
-                    let part = |b: &u8| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E');
-                    let length = bytes[at..].iter().position(|b| !part(b)).unwrap_or(bytes.len() - at);
+                    let part = |b: &u8| {
+                        b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E')
+                    };
+                    let length = bytes[at..]
+                        .iter()
+                        .position(|b| !part(b))
+                        .unwrap_or(bytes.len() - at);
                     at += length;
                     return text.get(at - length..at);
                 }
@@ -34,14 +40,17 @@ fn number_literals(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether the parsed number equals the written one. Integers are kept exactly, as 64-bit integers; an integer
-/// outside of that range has been refused by the parser.
+/// Whether the parsed number equals the written one. Integers are kept exactly, as 64-bit integers;
+/// an integer outside of that range has been refused by the parser.
 fn is_exact(written: &str) -> bool {
     if !written.contains(['.', 'e', 'E']) {
         return true;
     }
     match written.parse::<f64>() {
-        Ok(double) => double.is_finite() && normalize_decimal(written) == normalize_decimal(&format!("{double:e}")),
+        Ok(double) => {
+            double.is_finite()
+                && normalize_decimal(written) == normalize_decimal(&format!("{double:e}"))
+        }
         Err(_) => false,
     }
 }
@@ -49,13 +58,20 @@ fn is_exact(written: &str) -> bool {
 /// The digits without zeros at either end, and the power of ten of the last digit.
 fn normalize_decimal(written: &str) -> Option<(String, i64)> {
     let (mantissa, exponent) = written.split_once(['e', 'E']).unwrap_or((written, "0"));
-    let (integer, fraction) =
-        mantissa.trim_start_matches('-').split_once('.').unwrap_or((mantissa.trim_start_matches('-'), ""));
+    let (integer, fraction) = mantissa
+        .trim_start_matches('-')
+        .split_once('.')
+        .unwrap_or((mantissa.trim_start_matches('-'), ""));
     let digits = [integer, fraction].concat();
     let trimmed = digits.trim_end_matches('0');
-    let power = exponent.parse::<i64>().ok()? - fraction.len() as i64 + (digits.len() - trimmed.len()) as i64;
+    let power = exponent.parse::<i64>().ok()? - fraction.len() as i64
+        + (digits.len() - trimmed.len()) as i64;
     let trimmed = trimmed.trim_start_matches('0');
-    Some(if trimmed.is_empty() { (String::new(), 0) } else { (trimmed.to_owned(), power) })
+    Some(if trimmed.is_empty() {
+        (String::new(), 0)
+    } else {
+        (trimmed.to_owned(), power)
+    })
 }
 
 #[cfg(test)]

@@ -18,8 +18,13 @@ fn server_error(error: &sqlx::Error) -> Option<&PgDatabaseError> {
 
 /// The server's message, with its detail and hint.
 pub(super) fn server_message(error: &sqlx::Error) -> String {
-    let Some(server) = server_error(error) else { return error.to_string() };
-    let details: Vec<&str> = [server.detail(), server.hint()].into_iter().flatten().collect();
+    let Some(server) = server_error(error) else {
+        return error.to_string();
+    };
+    let details: Vec<&str> = [server.detail(), server.hint()]
+        .into_iter()
+        .flatten()
+        .collect();
     if details.is_empty() {
         server.message().to_owned()
     } else {
@@ -29,7 +34,8 @@ pub(super) fn server_message(error: &sqlx::Error) -> String {
 
 /// Whether the prepared statement's plan no longer fits the database.
 pub(super) fn is_stale(error: &sqlx::Error) -> bool {
-    error_code(error) == Some("0A000") && server_message(error).contains("cached plan must not change")
+    error_code(error) == Some("0A000")
+        && server_message(error).contains("cached plan must not change")
 }
 
 /// Whether the error is about a value, so that the arguments may be the cause.
@@ -41,11 +47,12 @@ pub(super) fn is_value_error(error: &sqlx::Error) -> bool {
 pub(super) fn call_failure(error: &sqlx::Error, server: &ServerAddress) -> ToolError {
     let (address, message) = (&server.display_name, server_message(error));
     let Some(code) = error_code(error) else {
-        return ToolError::upstream(format!("{address}: {}", connection_error_text(error))).not_delivered();
+        return ToolError::upstream(format!("{address}: {}", connection_error_text(error)))
+            .not_delivered();
     };
     let failure = match (&code[..2], code) {
-        // Values, constraints, and errors that a function or trigger raises are answers of the database, for the
-        // model.
+        // Values, constraints, and errors that a function or trigger raises are answers of the
+        // database, for the model.
         ("22" | "23" | "44", _) | (_, "P0001") => {
             return ToolError::ErrorResult(format!("the database reports an error: {message}"));
         }
@@ -77,7 +84,8 @@ fn retryable_failure(message: String) -> ToolError {
 pub(super) fn connect_failure(error: &ConnectError, server: &ServerAddress) -> ToolError {
     let message = connect_message(error, server);
     match error {
-        // A wrong password, role, database or certificate: a further attempt would fail in the same way.
+        // A wrong password, role, database or certificate: a further attempt would fail in the same
+        // way.
         ConnectError::Database(sqlx::Error::Tls(_) | sqlx::Error::Configuration(_)) => {
             ToolError::upstream_permanent(message)
         }
@@ -99,7 +107,9 @@ pub(super) fn connect_message(error: &ConnectError, server: &ServerAddress) -> S
         ConnectError::Database(error) if server_error(error).is_some() => {
             format!("{address}: no connection: {}", server_message(error))
         }
-        ConnectError::Database(error) => format!("{address}: no connection: {}", connection_error_text(error)),
+        ConnectError::Database(error) => {
+            format!("{address}: no connection: {}", connection_error_text(error))
+        }
     }
 }
 
@@ -115,12 +125,14 @@ fn connection_error_text(error: &sqlx::Error) -> String {
 pub(super) fn describe_finding(error: &sqlx::Error, server: &ServerAddress) -> Finding {
     let message = server_message(error);
     match error_code(error) {
-        Some("42P08" | "42P18") => {
-            Finding::permanent(format!("{message}: give the type in the statement, for example :name::text"))
+        Some("42P08" | "42P18") => Finding::permanent(format!(
+            "{message}: give the type in the statement, for example :name::text"
+        )),
+        // A table, column, function or type is missing, or this role has no access. That may change
+        // without a new manifest.
+        Some("42P01" | "42703" | "42883" | "42704" | "3F000" | "42501") => {
+            Finding::temporary(message)
         }
-        // A table, column, function or type is missing, or this role has no access. That may change without a new
-        // manifest.
-        Some("42P01" | "42703" | "42883" | "42704" | "3F000" | "42501") => Finding::temporary(message),
         Some(code) if ["42", "22", "0A"].contains(&&code[..2]) => Finding::permanent(message),
         Some(_) => Finding::temporary(format!("{}: {message}", server.display_name)),
         // sqlx cannot describe every type.
@@ -128,6 +140,10 @@ pub(super) fn describe_finding(error: &sqlx::Error, server: &ServerAddress) -> F
             "a column or parameter has a type that is not supported (a multirange?); cast it to text, for example \
              name::text",
         ),
-        None => Finding::temporary(format!("{}: {}", server.display_name, connection_error_text(error))),
+        None => Finding::temporary(format!(
+            "{}: {}",
+            server.display_name,
+            connection_error_text(error)
+        )),
     }
 }

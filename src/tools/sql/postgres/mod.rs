@@ -1,13 +1,15 @@
 //! Runs statements on PostgreSQL.
 //!
-//! - The database describes a statement once: the types of its parameters and columns (`parameter_types`, `plan`).
+//! - The database describes a statement once: the types of its parameters and columns
+//!   (`parameter_types`, `plan`).
 //! - Values are sent as texts, which the database casts (`arguments`).
-//! - Results are decoded from the binary form (`decode`, `time`, `exact`). If only the database knows the type, it
-//!   sends text.
+//! - Results are decoded from the binary form (`decode`, `time`, `exact`). If only the database
+//!   knows the type, it sends text.
 //! - A condition around the statement makes the server refuse a row that is too long (`bounded`).
-//! - If a call is dropped, its statement is cancelled. What a call leaves on a connection is removed before the next
-//!   call gets the connection (`session`).
-//! - `prepared` runs the statement of a call; `address` and `defaults` parse the URL; `faults` explains errors.
+//! - If a call is dropped, its statement is cancelled. What a call leaves on a connection is
+//!   removed before the next call gets the connection (`session`).
+//! - `prepared` runs the statement of a call; `address` and `defaults` parse the URL; `faults`
+//!   explains errors.
 
 mod address;
 mod arguments;
@@ -35,13 +37,18 @@ use super::pool::Pool;
 pub(super) struct Database {
     server: ServerAddress,
     pool: Pool<Session>,
-    /// Set if the database could not be reached at the start, so that the next tool does not wait for it again.
+    /// Set if the database could not be reached at the start, so that the next tool does not wait
+    /// for it again.
     start_failure: OnceCell<Finding>,
 }
 
 impl Database {
     pub(super) fn new(server: ServerAddress) -> Self {
-        Self { server, pool: Pool::new(), start_failure: OnceCell::new() }
+        Self {
+            server,
+            pool: Pool::new(),
+            start_failure: OnceCell::new(),
+        }
     }
 }
 

@@ -15,11 +15,11 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The limit for resetting a connection. Only the next call waits for the reset.
 const RESET_TIMEOUT: Duration = Duration::from_secs(5);
-/// The reset after a reading statement. Its settings end with its transaction, but a rollback does not release
-/// advisory locks.
+/// The reset after a reading statement. Its settings end with its transaction, but a rollback does
+/// not release advisory locks.
 const AFTER_READ: &str = "rollback; select pg_catalog.pg_advisory_unlock_all()";
-/// The reset after a statement that may have changed something. It does what `discard all` does, except that prepared
-/// statements stay. Their plans hold no data of a call.
+/// The reset after a statement that may have changed something. It does what `discard all` does,
+/// except that prepared statements stay. Their plans hold no data of a call.
 const AFTER_WRITE: &str = "rollback; close all; set session authorization default; reset all; unlisten *; \
                            select pg_catalog.pg_advisory_unlock_all(); discard temp; discard sequences";
 
@@ -29,8 +29,9 @@ pub(super) struct Session {
     cancel: CancelOnDrop,
 }
 
-/// Cancels the statement of a connection that is dropped while the statement may be running. Otherwise a server works
-/// on: it does not notice during a statement that the client has disconnected.
+/// Cancels the statement of a connection that is dropped while the statement may be running.
+/// Otherwise a server works on: it does not notice during a statement that the client has
+/// disconnected.
 struct CancelOnDrop {
     options: PgConnectOptions,
     /// The id of the server process that serves the connection.
@@ -52,7 +53,11 @@ impl Session {
                 .persistent(false)
                 .fetch_one(&mut connection)
                 .await?;
-            let cancel = CancelOnDrop { options: server.options.clone(), process, armed: false };
+            let cancel = CancelOnDrop {
+                options: server.options.clone(),
+                process,
+                armed: false,
+            };
             Ok(Self { connection, cancel })
         };
         match timeout(CONNECT_TIMEOUT, open).await {
@@ -61,11 +66,15 @@ impl Session {
         }
     }
 
-    /// Resets the connection: ends the transaction and removes what the call has left. `None` if that failed; the
-    /// connection is then closed.
+    /// Resets the connection: ends the transaction and removes what the call has left. `None` if
+    /// that failed; the connection is then closed.
     pub(super) async fn reset(mut self, writes: bool) -> Option<Self> {
         let sql = if writes { AFTER_WRITE } else { AFTER_READ };
-        let result = timeout(RESET_TIMEOUT, sqlx::raw_sql(sql).execute(&mut self.connection)).await;
+        let result = timeout(
+            RESET_TIMEOUT,
+            sqlx::raw_sql(sql).execute(&mut self.connection),
+        )
+        .await;
         // Frees the memory that a long row has used.
         self.connection.shrink_buffers();
         matches!(result, Ok(Ok(_))).then_some(self)
@@ -90,7 +99,9 @@ impl Session {
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         // Without a runtime the service is ending, and its connections with it.
-        let (true, Ok(runtime)) = (self.armed, tokio::runtime::Handle::try_current()) else { return };
+        let (true, Ok(runtime)) = (self.armed, tokio::runtime::Handle::try_current()) else {
+            return;
+        };
         let (options, process) = (self.options.clone(), self.process);
         runtime.spawn(async move {
             let cancel = async {

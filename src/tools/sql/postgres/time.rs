@@ -1,5 +1,6 @@
-//! Converts PostgreSQL's dates and times from the binary form to ISO 8601. Values that ISO 8601 cannot express
-//! (infinity, years before year 1) are written as PostgreSQL writes them, so that it can read them again.
+//! Converts PostgreSQL's dates and times from the binary form to ISO 8601. Values that ISO 8601
+//! cannot express (infinity, years before year 1) are written as PostgreSQL writes them, so that it
+//! can read them again.
 
 /// The days from 1970-01-01 to 2000-01-01, PostgreSQL's day 0.
 const EPOCH: i64 = 10_957;
@@ -20,21 +21,38 @@ pub(super) fn format_timestamp(micros: i64, zone: &str) -> String {
     match micros {
         i64::MAX => "infinity".into(),
         i64::MIN => "-infinity".into(),
-        micros => format_with_era(micros.div_euclid(DAY), &format!("T{}{zone}", format_time(micros.rem_euclid(DAY)))),
+        micros => format_with_era(
+            micros.div_euclid(DAY),
+            &format!("T{}{zone}", format_time(micros.rem_euclid(DAY))),
+        ),
     }
 }
 
 /// A `time`: microseconds since midnight, up to 24:00:00.
 pub(super) fn format_time(micros: i64) -> String {
     let seconds = micros / SECOND;
-    format!("{:02}:{:02}:{:02}{}", seconds / 3600, seconds / 60 % 60, seconds % 60, format_fraction(micros % SECOND))
+    format!(
+        "{:02}:{:02}:{:02}{}",
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60,
+        format_fraction(micros % SECOND)
+    )
 }
 
 /// The offset of a `timetz`, in seconds to the west.
 pub(super) fn format_offset(west: i32) -> String {
     let (sign, seconds) = (if west > 0 { '-' } else { '+' }, west.unsigned_abs());
-    let second_part = if seconds % 60 == 0 { String::new() } else { format!(":{:02}", seconds % 60) };
-    format!("{sign}{:02}:{:02}{second_part}", seconds / 3600, seconds / 60 % 60)
+    let second_part = if seconds % 60 == 0 {
+        String::new()
+    } else {
+        format!(":{:02}", seconds % 60)
+    };
+    format!(
+        "{sign}{:02}:{:02}{second_part}",
+        seconds / 3600,
+        seconds / 60 % 60
+    )
 }
 
 /// An `interval`. Each part has its own sign, as in PostgreSQL's `intervalstyle = iso_8601`.
@@ -45,16 +63,36 @@ pub(super) fn format_interval(micros: i64, days: i32, months: i32) -> String {
         (0, 0, 0) => return "PT0S".into(),
         _ => {}
     }
-    let part = |count: i64, unit: char| if count == 0 { String::new() } else { format!("{count}{unit}") };
-    let date = [part((months / 12).into(), 'Y'), part((months % 12).into(), 'M'), part(days.into(), 'D')].concat();
+    let part = |count: i64, unit: char| {
+        if count == 0 {
+            String::new()
+        } else {
+            format!("{count}{unit}")
+        }
+    };
+    let date = [
+        part((months / 12).into(), 'Y'),
+        part((months % 12).into(), 'M'),
+        part(days.into(), 'D'),
+    ]
+    .concat();
     let (seconds, rest) = (micros / SECOND % 60, micros % SECOND);
     let sign = if seconds == 0 && rest < 0 { "-" } else { "" };
     let seconds = match (seconds, rest) {
         (0, 0) => String::new(),
         (seconds, rest) => format!("{sign}{seconds}{}S", format_fraction(rest.abs())),
     };
-    let time = [part(micros / (3600 * SECOND), 'H'), part(micros / (60 * SECOND) % 60, 'M'), seconds].concat();
-    if time.is_empty() { format!("P{date}") } else { format!("P{date}T{time}") }
+    let time = [
+        part(micros / (3600 * SECOND), 'H'),
+        part(micros / (60 * SECOND) % 60, 'M'),
+        seconds,
+    ]
+    .concat();
+    if time.is_empty() {
+        format!("P{date}")
+    } else {
+        format!("P{date}T{time}")
+    }
 }
 
 fn format_fraction(micros: i64) -> String {
@@ -74,9 +112,9 @@ fn format_with_era(days: i64, rest: &str) -> String {
     }
 }
 
-/// Year, month and day of a day that is counted from 1970-01-01, in the proleptic Gregorian calendar. Years start in
-/// March in this calculation, so that the leap day is the last day. An era is 400 years, after which the calendar
-/// repeats.
+/// Year, month and day of a day that is counted from 1970-01-01, in the proleptic Gregorian
+/// calendar. Years start in March in this calculation, so that the leap day is the last day. An era
+/// is 400 years, after which the calendar repeats.
 fn civil_date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -84,7 +122,11 @@ fn civil_date(days: i64) -> (i64, i64, i64) {
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * of_year + 2) / 153;
     let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
@@ -104,7 +146,11 @@ mod tests {
         assert_eq!(format_timestamp(i64::MAX, "Z"), "infinity");
         assert_eq!(format_time(DAY), "24:00:00");
         assert_eq!(
-            (format_offset(-19_800), format_offset(18_000), format_offset(0)),
+            (
+                format_offset(-19_800),
+                format_offset(18_000),
+                format_offset(0)
+            ),
             ("+05:30".into(), "-05:00".into(), "+00:00".into())
         );
     }
@@ -115,7 +161,12 @@ mod tests {
             (0, 0, 0, "PT0S"),
             (0, 0, 14, "P1Y2M"),
             (0, -3, -14, "P-1Y-2M-3D"),
-            (4 * 3600 * SECOND + 5 * 60 * SECOND + 6_700_000, 3, 0, "P3DT4H5M6.7S"),
+            (
+                4 * 3600 * SECOND + 5 * 60 * SECOND + 6_700_000,
+                3,
+                0,
+                "P3DT4H5M6.7S",
+            ),
             (-500_000, 1, 0, "P1DT-0.5S"),
             (-3_661_000_001, 0, 0, "PT-1H-1M-1.000001S"),
         ] {

@@ -78,16 +78,25 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
 
 /// The failure if another process holds its lock for too long.
 pub(super) fn busy_failure(file: &DatabaseFile) -> ToolError {
-    ToolError::upstream(format!("{}: another process keeps the database locked", file.path.display())).not_delivered()
+    ToolError::upstream(format!(
+        "{}: another process keeps the database locked",
+        file.path.display()
+    ))
+    .not_delivered()
 }
 
 /// A failure of the call. The caller ensures that nothing was committed.
-pub(super) fn call_failure(error: &rusqlite::Error, file: &DatabaseFile, longest: usize) -> ToolError {
+pub(super) fn call_failure(
+    error: &rusqlite::Error,
+    file: &DatabaseFile,
+    longest: usize,
+) -> ToolError {
     let message = error_message(error);
     let failure = match primary_code(error) {
-        Some(TOOBIG) if file.writes => {
-            ToolError::upstream_permanent(format!("{}; nothing was changed", too_long_message(longest)))
-        }
+        Some(TOOBIG) if file.writes => ToolError::upstream_permanent(format!(
+            "{}; nothing was changed",
+            too_long_message(longest)
+        )),
         Some(TOOBIG) => return ToolError::BadOutput(too_long_message(longest)),
         Some(READONLY) if !file.writes => ToolError::upstream_permanent(WRITES_IN_READ_TOOL),
         // The statement was valid when it was prepared, so the error is about the values.
@@ -97,7 +106,9 @@ pub(super) fn call_failure(error: &rusqlite::Error, file: &DatabaseFile, longest
         Some(ERROR) if !is_schema_error(&message) => {
             return ToolError::ErrorResult(format!("the database reports an error: {message}"));
         }
-        Some(BUSY | LOCKED | IOERR | FULL | CANTOPEN) => ToolError::upstream(unusable_message(error, file)),
+        Some(BUSY | LOCKED | IOERR | FULL | CANTOPEN) => {
+            ToolError::upstream(unusable_message(error, file))
+        }
         Some(_) => ToolError::upstream_permanent(unusable_message(error, file)),
         None => ToolError::upstream(unusable_message(error, file)),
     };
@@ -149,5 +160,7 @@ pub(super) fn unusable_message(error: &rusqlite::Error, database: &DatabaseFile)
 
 /// Whether the message is about tables and columns, and not about values.
 fn is_schema_error(message: &str) -> bool {
-    message.starts_with("no such ") || message.contains("syntax error") || message.contains(" has no column ")
+    message.starts_with("no such ")
+        || message.contains("syntax error")
+        || message.contains(" has no column ")
 }

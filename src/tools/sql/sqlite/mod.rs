@@ -1,9 +1,9 @@
-//! Runs statements on SQLite. Each connection has its own thread. If a call is dropped, SQLite's progress handler
-//! stops its statement.
+//! Runs statements on SQLite. Each connection has its own thread. If a call is dropped, SQLite's
+//! progress handler stops its statement.
 //!
 //! This uses rusqlite instead of sqlx. It gives access to SQLite's limits, its authorizer and
-//! `sqlite3_stmt_readonly`, and a whole call is one message to the thread. Both libraries are linked with the same
-//! SQLite.
+//! `sqlite3_stmt_readonly`, and a whole call is one message to the thread. Both libraries are
+//! linked with the same SQLite.
 
 mod faults;
 mod guard;
@@ -25,6 +25,9 @@ pub(super) struct Database {
 
 impl Database {
     pub(super) fn new(file: PathBuf, writes: bool) -> Self {
-        Self { file: DatabaseFile { path: file, writes }, pool: Pool::new() }
+        Self {
+            file: DatabaseFile { path: file, writes },
+            pool: Pool::new(),
+        }
     }
 }

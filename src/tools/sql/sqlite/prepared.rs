@@ -18,10 +18,13 @@ use crate::tools::sql::statement::Statement;
 use crate::tools::{Placeholder, Values};
 
 /// The first and the longest pause between two attempts while another process holds its lock.
-const LOCK_RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
-/// The lowest limit for the length of a value that a reading statement handles, whatever `max_output` is.
+const LOCK_RETRY_PAUSES: (Duration, Duration) =
+    (Duration::from_millis(2), Duration::from_millis(50));
+/// The lowest limit for the length of a value that a reading statement handles, whatever
+/// `max_output` is.
 const MIN_READ_BYTES: usize = 4 << 20;
-/// The limit for a change that returns rows. All columns of a changed row count, also those that are not returned.
+/// The limit for a change that returns rows. All columns of a changed row count, also those that
+/// are not returned.
 const MAX_RETURNING_BYTES: usize = 16 << 20;
 
 /// A statement with its database.
@@ -58,12 +61,28 @@ impl StatementOutcome {
 }
 
 impl Prepared {
-    pub(in crate::tools::sql) fn new(database: Arc<Database>, statement: &Statement, limits: Limits) -> Self {
+    pub(in crate::tools::sql) fn new(
+        database: Arc<Database>,
+        statement: &Statement,
+        limits: Limits,
+    ) -> Self {
         let sql = statement.render(|index| format!("?{}", index + 1));
-        let names = statement.placeholders().iter().map(|one| one.name.clone()).collect();
-        let work =
-            StatementJob { database_file: database.file.clone(), sql, limits, is_checked: AtomicBool::new(false) };
-        Self { database, job: Arc::new(work), names }
+        let names = statement
+            .placeholders()
+            .iter()
+            .map(|one| one.name.clone())
+            .collect();
+        let work = StatementJob {
+            database_file: database.file.clone(),
+            sql,
+            limits,
+            is_checked: AtomicBool::new(false),
+        };
+        Self {
+            database,
+            job: Arc::new(work),
+            names,
+        }
     }
 
     /// Checks the statement against the database, on a new connection.
@@ -73,13 +92,19 @@ impl Prepared {
             AttemptError::Database(error) => Err(error),
             AttemptError::Statement(finding) => Ok(finding),
             AttemptError::Tool(error) => Ok(Finding::temporary(error.to_string())),
-            AttemptError::Replaced => Ok(Finding::temporary(format!("{}: the file was replaced", file.path.display()))),
+            AttemptError::Replaced => Ok(Finding::temporary(format!(
+                "{}: the file was replaced",
+                file.path.display()
+            ))),
         };
         let session = Session::open(file).await.map_err(|error| {
-            finding(error).unwrap_or_else(|error| Finding::temporary(faults::unusable_message(&error, file)))
+            finding(error)
+                .unwrap_or_else(|error| Finding::temporary(faults::unusable_message(&error, file)))
         })?;
         let checked = session.run(move |link| work.check_statement(link)).await;
-        checked.map_err(|error| finding(error).unwrap_or_else(|error| faults::probe_finding(&error, file)))
+        checked.map_err(|error| {
+            finding(error).unwrap_or_else(|error| faults::probe_finding(&error, file))
+        })
     }
 
     pub(in crate::tools::sql) async fn call(
@@ -102,7 +127,8 @@ impl Prepared {
             let attempt_result = match opened {
                 Ok(opened) => {
                     let (work, bound) = (self.job.clone(), bound.clone());
-                    let attempt_result = opened.run(move |link| work.run_attempt(link, &bound)).await;
+                    let attempt_result =
+                        opened.run(move |link| work.run_attempt(link, &bound)).await;
                     session = Some(opened);
                     attempt_result
                 }
@@ -116,7 +142,11 @@ impl Prepared {
                 }
                 Err(AttemptError::Replaced) => session = None,
                 Err(AttemptError::Database(error)) if !faults::is_busy(&error) => {
-                    break Err(faults::call_failure(&error, file, self.job.max_value_bytes()));
+                    break Err(faults::call_failure(
+                        &error,
+                        file,
+                        self.job.max_value_bytes(),
+                    ));
                 }
                 Err(AttemptError::Database(_)) if Instant::now() + 2 * pause > context.deadline => {
                     break Err(faults::busy_failure(file));
@@ -127,7 +157,9 @@ impl Prepared {
                 }
             }
         };
-        if let (Some(session), Ok(_) | Err(ToolError::ErrorResult(_) | ToolError::BadOutput(_))) = (session, &answer) {
+        if let (Some(session), Ok(_) | Err(ToolError::ErrorResult(_) | ToolError::BadOutput(_))) =
+            (session, &answer)
+        {
             permit.release(session);
         }
         answer
@@ -147,15 +179,22 @@ impl StatementJob {
     fn check_statement(&self, link: &ThreadConnection) -> Result<(), AttemptError> {
         let statement = link.prepare(&self.sql)?;
         let fault = rows::duplicate_column_fault(statement.column_names()).or_else(|| {
-            // `explain` changes nothing. But for `explain` SQLite reports whether the explained statement is
-            // read-only.
-            let reads = self.database_file.writes || statement.readonly() || statement.is_explain() != 0;
+            // `explain` changes nothing. But for `explain` SQLite reports whether the explained
+            // statement is read-only.
+            let reads =
+                self.database_file.writes || statement.readonly() || statement.is_explain() != 0;
             (!reads).then(|| WRITES_IN_READ_TOOL.to_owned())
         });
-        fault.map_or(Ok(()), |fault| Err(AttemptError::Statement(Finding::permanent(fault))))
+        fault.map_or(Ok(()), |fault| {
+            Err(AttemptError::Statement(Finding::permanent(fault)))
+        })
     }
 
-    fn run_attempt(&self, link: &ThreadConnection, bound: &[Stored]) -> Result<StatementOutcome, AttemptError> {
+    fn run_attempt(
+        &self,
+        link: &ThreadConnection,
+        bound: &[Stored],
+    ) -> Result<StatementOutcome, AttemptError> {
         if !link.is_current(&self.database_file) {
             return Err(AttemptError::Replaced);
         }
@@ -175,12 +214,14 @@ impl StatementJob {
         match link.connection.execute_batch("commit") {
             Ok(()) => outcome,
             Err(error) => {
-                // A constraint that is checked at the commit, or a concurrent reader. Nothing is committed yet, so a
-                // rollback is possible. If the rollback fails too, the state of the file is unknown, and so is the
-                // outcome of the call.
+                // A constraint that is checked at the commit, or a concurrent reader. Nothing is
+                // committed yet, so a rollback is possible. If the rollback fails too, the state of
+                // the file is unknown, and so is the outcome of the call.
                 link.connection.execute_batch("rollback").map_err(|_| {
                     let message = faults::unusable_message(&error, &self.database_file);
-                    ToolError::unavailable(format!("it is not known whether the change was committed: {message}"))
+                    ToolError::unavailable(format!(
+                        "it is not known whether the change was committed: {message}"
+                    ))
                 })?;
                 Err(error.into())
             }
@@ -188,7 +229,11 @@ impl StatementJob {
     }
 
     /// Runs the statement itself.
-    fn run_statement(&self, link: &ThreadConnection, bound: &[Stored]) -> Result<StatementOutcome, AttemptError> {
+    fn run_statement(
+        &self,
+        link: &ThreadConnection,
+        bound: &[Stored],
+    ) -> Result<StatementOutcome, AttemptError> {
         let mut statement = link.prepare(&self.sql)?;
         if statement.column_count() == 0 {
             link.limit_length(None)?;
@@ -204,14 +249,16 @@ impl StatementJob {
                 Ok(Some(row)) => row,
                 Ok(None) => break,
                 Err(error)
-                    if faults::is_too_long(&error) && !self.database_file.writes && rows.cut_at_refused_row() =>
+                    if faults::is_too_long(&error)
+                        && !self.database_file.writes
+                        && rows.cut_at_refused_row() =>
                 {
                     break;
                 }
                 Err(error) => return Err(error.into()),
             };
-            // The names are read after the first step. If the schema has changed, SQLite prepares the statement again
-            // in that step.
+            // The names are read after the first step. If the schema has changed, SQLite prepares
+            // the statement again in that step.
             let names = match &mut names {
                 Some(names) => names,
                 names => {
@@ -222,7 +269,9 @@ impl StatementJob {
                     names.insert(found.into_iter().map(str::to_owned).collect())
                 }
             };
-            rows.push(values::measure_row(names, row)?, |odd| values::row_to_json(names, row, odd))?;
+            rows.push(values::measure_row(names, row)?, |odd| {
+                values::row_to_json(names, row, odd)
+            })?;
             // A statement that changes data runs to its end.
             if rows.is_full() && !self.database_file.writes {
                 break;
@@ -233,8 +282,14 @@ impl StatementJob {
     }
 }
 
-fn bind_parameters(statement: &mut CachedStatement<'_>, bound: &[Stored]) -> Result<(), rusqlite::Error> {
-    bound.iter().enumerate().try_for_each(|(at, value)| statement.raw_bind_parameter(at + 1, value))
+fn bind_parameters(
+    statement: &mut CachedStatement<'_>,
+    bound: &[Stored],
+) -> Result<(), rusqlite::Error> {
+    bound
+        .iter()
+        .enumerate()
+        .try_for_each(|(at, value)| statement.raw_bind_parameter(at + 1, value))
 }
 
 /// Runs a statement that returns no rows.
@@ -246,7 +301,12 @@ fn run_without_rows(
     let before = link.connection.total_changes();
     bind_parameters(statement, bound)?;
     statement.raw_execute()?;
-    // `changes()` counts the last insert, update or delete, which may have been an earlier statement.
+    // `changes()` counts the last insert, update or delete, which may have been an earlier
+    // statement.
     let has_changed = link.connection.total_changes() != before;
-    Ok(StatementOutcome::Affected(if has_changed { link.connection.changes() } else { 0 }))
+    Ok(StatementOutcome::Affected(if has_changed {
+        link.connection.changes()
+    } else {
+        0
+    }))
 }

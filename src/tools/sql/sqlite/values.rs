@@ -12,7 +12,10 @@ use crate::tools::sql::rows::{self, RowLength, ValueWarnings, float_to_json};
 use crate::tools::{Placeholder, ValueFault, Values};
 
 /// The values in the order of the placeholders; NULL for an absent value.
-pub(super) fn bind_values(names: &[Placeholder], values: Values<'_>) -> Result<Vec<Stored>, ToolError> {
+pub(super) fn bind_values(
+    names: &[Placeholder],
+    values: Values<'_>,
+) -> Result<Vec<Stored>, ToolError> {
     let mut faults = Vec::new();
     let bound = names.iter().map(|name| {
         to_sqlite(name, values.get(name).unwrap_or(&Value::Null)).unwrap_or_else(|fault| {
@@ -21,7 +24,11 @@ pub(super) fn bind_values(names: &[Placeholder], values: Values<'_>) -> Result<V
         })
     });
     let bound = bound.collect();
-    if faults.is_empty() { Ok(bound) } else { Err(faults.into()) }
+    if faults.is_empty() {
+        Ok(bound)
+    } else {
+        Err(faults.into())
+    }
 }
 
 fn to_sqlite(name: &Placeholder, value: &Value) -> Result<Stored, ValueFault> {
@@ -45,7 +52,10 @@ fn to_sqlite(name: &Placeholder, value: &Value) -> Result<Stored, ValueFault> {
 }
 
 /// The longest value of a row, and the length of all values. Their JSON is never shorter than this.
-pub(super) fn measure_row<'n>(names: &'n [String], row: &Row<'_>) -> Result<RowLength<'n>, rusqlite::Error> {
+pub(super) fn measure_row<'n>(
+    names: &'n [String],
+    row: &Row<'_>,
+) -> Result<RowLength<'n>, rusqlite::Error> {
     let mut longest = RowLength::default();
     for (at, name) in names.iter().enumerate() {
         longest.add(
@@ -67,8 +77,9 @@ pub(super) fn row_to_json(
 ) -> Result<JsonObject, ToolError> {
     rows::build_row(names.iter().map(String::as_str), |at| {
         let value = row.get_ref(at);
-        let value =
-            value.map_err(|error| ToolError::BadOutput(format!("column `{}` cannot be read: {error}", names[at])))?;
+        let value = value.map_err(|error| {
+            ToolError::BadOutput(format!("column `{}` cannot be read: {error}", names[at]))
+        })?;
         Ok(value_to_json(&names[at], value, warnings))
     })
 }
@@ -82,8 +93,9 @@ fn value_to_json(name: &str, value: ValueRef<'_>, warnings: &mut ValueWarnings) 
         ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => text.into(),
             Err(_) => {
-                warnings
-                    .insert(format!("column `{name}` holds a text that is not UTF-8: its bytes are shown as base64"));
+                warnings.insert(format!(
+                    "column `{name}` holds a text that is not UTF-8: its bytes are shown as base64"
+                ));
                 BASE64_STANDARD.encode(bytes).into()
             }
         },
