@@ -30,7 +30,7 @@ docs:
 ci:
     .ci/run
 
-# ARGS go to cargo-mutants, such as `--shard 0/20`, `--file src/names.rs` or `--in-diff FILE`. Takes hours.
+# ARGS go to cargo-mutants, such as `--shard 0/20`, `--file src/text/names.rs` or `--in-diff FILE`. Takes hours.
 # Puts small faults into the code and lists those that no test notices.
 mutants *ARGS:
     command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
@@ -40,5 +40,5 @@ mutants *ARGS:
 sbom:
     command -v cargo-cyclonedx >/dev/null || cargo install --locked cargo-cyclonedx
     cargo cyclonedx --format json --override-filename toolcrib-sbom
-    rm crates/toolcrib-macros/toolcrib-sbom.json
+    rm crates/*/toolcrib-sbom.json
     mkdir -p target && mv toolcrib-sbom.json target/

@@ -39,29 +39,18 @@
 //! - [`ledger`]: the durable record. [`metrics`] and [`log`]: what an operator observes.
 //! - [`manifest`]: the YAML file. [`http`]: the routes. [`cli`]: the program.
 //! - [`app`]: puts the parts together.
-//! - [`init`], [`environment`], [`confine`] and [`file_handles`]: functions for a program's `main`.
+//! - [`runtime`] and [`environment`]: functions for a program's `main`.
 
+pub mod access;
 pub mod app;
-mod backoff;
-mod blocking;
-mod cached_results;
 pub mod call;
-pub mod callers;
 pub mod catalog;
-pub mod changes;
 pub mod cli;
-pub mod confine;
-mod definition_hash;
-mod deny_list;
 pub mod dialect;
 pub mod environment;
 pub mod expression;
-pub mod file_handles;
 pub mod formats;
 pub mod http;
-pub mod in_flight;
-pub mod init;
-mod json_rpc;
 pub mod ledger;
 pub mod live;
 pub mod log;
@@ -69,24 +58,16 @@ pub mod manifest;
 pub mod mcp;
 pub mod metrics;
 pub mod middleware;
-mod name_allocation;
-pub mod names;
 pub mod openapi;
-pub mod pins;
-pub mod providers;
-mod recorded_calls;
 pub mod registry;
-pub mod runs;
-pub mod sanitize;
+pub mod runtime;
 pub mod schema;
 pub mod secrets;
 mod settings;
 pub mod stack;
-mod startup_banner;
-pub mod suggest;
-mod tool_invoker;
-mod tool_pattern;
+pub mod text;
 pub mod tools;
+pub mod tracking;
 
 pub use app::{App, AppBuilder, Error, RegistryBuilder};
 pub use call::{

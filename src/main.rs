@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use toolcrib::confine::confine_process;
+use toolcrib::cli;
 use toolcrib::environment::{Environment, conceal, refuse_inspection};
-use toolcrib::{cli, init};
+use toolcrib::runtime::confine_process;
+use toolcrib::runtime::init;
 
 /// Rows are allocated on one thread and freed on another, which costs the system's allocator a
 /// fifth of a cached call.

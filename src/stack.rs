@@ -7,12 +7,11 @@ use tokio::sync::Semaphore;
 use tower::ServiceBuilder;
 use tower::util::BoxCloneSyncService;
 
+use crate::access::callers::Grants;
 use crate::call::{
     Answer, CallError, Capture, Clock, DigestKey, Invocation, Paging, Policy, ToolName,
     ToolSettings,
 };
-use crate::callers::Grants;
-use crate::in_flight::InFlightCalls;
 use crate::ledger::Ledger;
 use crate::log::CallLog;
 use crate::metrics::Metrics;
@@ -33,9 +32,10 @@ use crate::middleware::run::Run;
 use crate::middleware::usage_limit::{ChargeRules, UsageLimit};
 use crate::middleware::validate::{ArgumentRules, Validate};
 use crate::middleware::validation_pool::ValidationPool;
-use crate::runs::Runs;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
+use crate::tracking::in_flight::InFlightCalls;
+use crate::tracking::runs::Runs;
 
 /// The stack of one tool: takes an invocation, returns an answer or a failure. Cloned for each
 /// call.

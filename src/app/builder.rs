@@ -9,8 +9,10 @@ use tokio_util::sync::CancellationToken;
 use super::declared::venv_folder;
 use super::shared::build_shared;
 use super::{App, Error};
+use crate::access::callers::Callers;
+use crate::access::tool_pattern::ToolPattern;
+use crate::app::startup_banner::HumanOutput;
 use crate::call::{Clock, Services};
-use crate::callers::Callers;
 use crate::environment::Environment;
 use crate::ledger;
 use crate::live::{LiveTools, ManifestReading, ServiceConfig};
@@ -18,8 +20,6 @@ use crate::log::CallLog;
 use crate::manifest::{self, DeclaredSource, Finding};
 use crate::metrics::Metrics;
 use crate::registry::Registry;
-use crate::startup_banner::HumanOutput;
-use crate::tool_pattern::ToolPattern;
 use crate::tools::{
     Agent, HttpClients, OwnPorts, Source, SourceSettings, TokenSources, Tool, builtin,
 };

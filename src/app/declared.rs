@@ -6,12 +6,13 @@ use std::sync::Arc;
 use super::Error;
 use crate::call::CallSettings;
 use crate::environment::Environment;
+use crate::ledger;
 pub(crate) use crate::live::SourceFindings;
 use crate::live::{self, LoadOutcome};
 use crate::manifest::{self, Manifest};
 use crate::secrets::Redactor;
+use crate::text::sanitize;
 use crate::tools::{ProcessEnv, Tool};
-use crate::{ledger, sanitize};
 
 /// The folder of virtual environments, beside the ledger.
 const VENV_FOLDER: &str = "toolcrib-venvs";

@@ -12,6 +12,7 @@ mod registry_builder;
 mod serving;
 mod shared;
 mod signals;
+mod startup_banner;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,10 +26,11 @@ pub(crate) use self::declared::{DeclaredTools, SourceFindings, load_declared};
 pub use self::error::Error;
 pub use self::registry_builder::RegistryBuilder;
 pub use self::signals::wait_for_stop;
-use crate::http::{self, ServerSettings};
+use crate::app::startup_banner::HumanOutput;
+use crate::http;
 use crate::live::{LiveTools, SourceView};
+use crate::manifest::ServerSettings;
 use crate::registry::Registry;
-use crate::startup_banner::HumanOutput;
 use crate::tools::OwnPorts;
 
 /// A service that is built but does not listen yet.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::Error;
 use super::shared::build_shared;
+use crate::access::callers::Callers;
 use crate::call::{Clock, Services};
-use crate::callers::Callers;
 use crate::environment::Environment;
 use crate::ledger;
 use crate::log::CallLog;

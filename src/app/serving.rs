@@ -12,8 +12,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::signals::StopSignals;
 use super::{App, Error};
+use crate::app::startup_banner::StartupBanner;
 use crate::ledger::{self, Ledger};
-use crate::startup_banner::StartupBanner;
 use crate::{http, manifest, mcp};
 
 /// The maximum time that the start waits for sources before the service is announced without them.

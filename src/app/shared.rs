@@ -6,7 +6,6 @@ use tokio::sync::Semaphore;
 
 use super::Error;
 use crate::call::{Clock, DigestKey};
-use crate::in_flight::InFlightCalls;
 use crate::ledger::Ledger;
 use crate::log::CallLog;
 use crate::manifest::Manifest;
@@ -14,9 +13,10 @@ use crate::metrics::Metrics;
 use crate::middleware::cache::ResultCache;
 use crate::middleware::replay::ReplayCache;
 use crate::middleware::validation_pool::ValidationPool;
-use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::SharedParts;
+use crate::tracking::in_flight::InFlightCalls;
+use crate::tracking::runs::Runs;
 
 /// The shared part of all stacks, with the settings of this manifest.
 pub(super) fn build_shared(

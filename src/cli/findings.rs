@@ -3,7 +3,7 @@
 use super::output::print_note;
 use crate::app::SourceFindings;
 use crate::manifest::ListedFinding;
-use crate::sanitize;
+use crate::text::sanitize;
 
 /// The most findings of one source that are printed.
 const MAX_PRINTED: usize = 20;

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::Failure;
 use super::output::{print_json, print_line};
+use crate::access::callers::hash_key;
 use crate::app::Error;
-use crate::callers::hash_key;
 use crate::manifest::check_caller_name;
 
 /// The random part of a key, in bytes. As a key it is not guessable, and a fast hash of it protects

@@ -19,11 +19,11 @@ use super::output::print_line;
 use crate::app::{self, Error};
 use crate::call::units::Count;
 use crate::environment::Environment;
+use crate::manifest::pins::{self, Pins, ServerPins, ToolPin};
 use crate::manifest::{self, DeclaredSource, Manifest, ProcessInput};
-use crate::pins::{self, Pins, ServerPins, ToolPin};
-use crate::sanitize;
 use crate::secrets::Redactor;
-use crate::suggest;
+use crate::text::sanitize;
+use crate::text::suggest;
 use crate::tools::{ProcessEnv, SourceFault, SourceKind, SourceListing};
 
 /// Arguments of `pin`.

@@ -6,9 +6,9 @@ use clap::builder::UnknownArgumentValueParser;
 use super::Failure;
 use super::manifest_file::{ManifestArg, log_demo};
 use crate::environment::Environment;
-use crate::file_handles;
 use crate::log::{self, CallLog, LogWriter};
 use crate::manifest::complete_address;
+use crate::runtime::file_handles;
 
 /// Arguments of `serve`.
 #[derive(Args)]

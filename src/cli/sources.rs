@@ -8,7 +8,7 @@ use super::output::{OutputArgs, print_json, print_line, print_table};
 use super::server_answer::print_answer;
 use super::table::{Content, Table};
 use crate::environment::Environment;
-use crate::sanitize;
+use crate::text::sanitize;
 
 /// Arguments of `sources`.
 #[derive(clap::Args)]

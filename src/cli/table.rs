@@ -2,7 +2,7 @@
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use crate::sanitize;
+use crate::text::sanitize;
 
 /// The space between two columns.
 const GAP: usize = 2;

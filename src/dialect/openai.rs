@@ -90,7 +90,7 @@ fn read_message(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     let is_assistant = text_field(fields, "role") == Some("assistant");
     match take_field(fields, &CALL_KEYS) {
         Some(Value::Array(mut calls)) if !calls.is_empty() => {
-            calls.iter_mut().for_each(|call| read_call(call, found))
+            calls.iter_mut().for_each(|call| read_call(call, found));
         }
         Some(mut call @ Value::Object(_)) => read_call(&mut call, found),
         // Some servers fill in both keys.

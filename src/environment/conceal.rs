@@ -146,7 +146,6 @@ mod linux {
     use rustix::io::Errno;
 
     use super::is_kept;
-    use crate::confine;
     use crate::environment::Environment;
 
     /// The name of the memfd.
@@ -231,7 +230,7 @@ mod linux {
         let copies: Vec<RawFd> = numbers.filter(|number| is_copy(*number)).collect();
         let copies: Vec<OwnedFd> = copies
             .into_iter()
-            .filter_map(confine::take_inherited_fd)
+            .filter_map(toolcrib_process::take_inherited_fd)
             .collect();
         let mut bytes = Vec::new();
         let mut file = File::from(copies.into_iter().next()?);

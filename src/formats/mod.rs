@@ -3,17 +3,18 @@
 //! A format follows the types of the provider's own SDK (`tests/clients/test_formats.py` compares
 //! them). Schemas use basic keywords of JSON Schema 2020-12 (`schema::to_standalone`), and names
 //! follow the provider's rules (`names`). Problems that no format can solve are reported by
-//! `toolcrib check`, from the same table (`crate::providers`).
+//! `toolcrib check`, from the same table (`crate::formats::providers`).
 
 pub(crate) mod mcp;
 mod names;
+pub mod providers;
 mod shape;
 
 use serde_json::Value;
 
 pub use self::names::NameRules;
 use crate::call::{Definition, Effect};
-use crate::providers::Provider;
+use crate::formats::providers::Provider;
 use crate::tools::Tool;
 
 /// A format of `GET /tools?format=` and `toolcrib tools --format`.

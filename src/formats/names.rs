@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use crate::call::{NameMatching, ToolName};
-use crate::names::Spellings;
-use crate::providers::Provider;
+use crate::formats::providers::Provider;
+use crate::text::names::Spellings;
 
 /// The names of all tools, including those that are not shown, and the setting for other spellings.
 #[derive(Clone, Copy)]

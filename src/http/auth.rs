@@ -9,8 +9,8 @@ use axum::http::request::Parts;
 
 use super::problem::ApiError;
 use super::state::AppState;
+use crate::access::callers::Callers;
 use crate::call::Caller;
-use crate::callers::Callers;
 use crate::catalog::Catalog;
 
 /// An authenticated caller. A handler with none of the types of this file is open to every client.

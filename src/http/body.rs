@@ -11,9 +11,9 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::calls::MessageBody;
+use super::limits::{BODY_IDLE_TIME, BODY_TIME, LINGER_BYTES, LINGER_TIME};
 use super::memory::{MemoryBudget, Reservation};
 use super::problem::ApiError;
-use super::settings::{BODY_IDLE_TIME, BODY_TIME, LINGER_BYTES, LINGER_TIME};
 use super::state::AppState;
 use crate::call::json::parse_strict;
 use crate::call::media_type::{is_json_essence, media_type_essence};

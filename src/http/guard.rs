@@ -21,8 +21,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::limits::HEADER_BYTES;
 use super::problem::ApiError;
-use super::settings::{HEADER_BYTES, ServerSettings};
+use crate::manifest::ServerSettings;
 
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
     HeaderName::from_static("cross-origin-resource-policy");

@@ -28,8 +28,8 @@ use crate::call::{Answer, Caller, Digest, ErrorKind, InvocationId};
 use crate::ledger::{
     AttemptRow, End, LISTED_ARGUMENTS, Query, RecordedCall, Row, State as CallState, UnreadableRow,
 };
-use crate::recorded_calls;
 use crate::registry::Registry;
+use crate::registry::recorded_calls;
 
 /// Default number of calls on a page.
 const PAGE_SIZE: u32 = 50;

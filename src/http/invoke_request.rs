@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::documented;
 use super::problem::ApiError;
 use crate::call::{CacheMode, JsonObject, Page, json as strict, request_fields};
-use crate::suggest;
+use crate::text::suggest;
 
 /// The body of `POST /tools/{name}/invoke`.
 #[derive(Debug, Default, utoipa::ToSchema)]
@@ -67,20 +67,20 @@ impl InvokeRequest {
                 "arguments" => arguments = Some(parse_arguments(value)?),
                 "tool_use_id" => {
                     request.tool_use_id =
-                        request_fields::parse_id(&field, value).map_err(malformed)?
+                        request_fields::parse_id(&field, value).map_err(malformed)?;
                 }
                 "run_id" => {
-                    request.run_id = request_fields::parse_id(&field, value).map_err(malformed)?
+                    request.run_id = request_fields::parse_id(&field, value).map_err(malformed)?;
                 }
                 "context" => {
                     request.context =
-                        Arc::new(request_fields::parse_context(value).map_err(malformed)?)
+                        Arc::new(request_fields::parse_context(value).map_err(malformed)?);
                 }
                 "cache" => {
-                    request.cache = request_fields::parse_cache_mode(value).map_err(malformed)?
+                    request.cache = request_fields::parse_cache_mode(value).map_err(malformed)?;
                 }
                 "timeout" => {
-                    request.timeout = request_fields::parse_timeout(value).map_err(malformed)?
+                    request.timeout = request_fields::parse_timeout(value).map_err(malformed)?;
                 }
                 "page" => request.page = Page::from_json(value).map_err(malformed)?,
                 other => {

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::problem::ApiError;
-use crate::blocking;
+use crate::runtime::blocking;
 
 /// Memory for the values of all requests, in KiB: thirty bodies of 1 MiB that are long texts, or
 /// the densest one alone.

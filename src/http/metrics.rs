@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use super::auth::Authenticated;
 use super::problem::ApiError;
 use super::responses::{AuthResponses, CommonResponses};
+use crate::access::callers::Callers;
 use crate::call::Caller;
-use crate::callers::Callers;
 use crate::live::{LiveTools, SourceState, SourceView};
 use crate::metrics::{Metrics, ServiceState, SourceSample, TEXT_FORMAT};
 

@@ -15,6 +15,7 @@ mod health;
 mod idempotency;
 mod invocations;
 mod invoke_request;
+mod limits;
 mod mcp;
 mod memory;
 mod metrics;
@@ -30,7 +31,6 @@ mod results;
 mod routes;
 mod run_id;
 mod server;
-mod settings;
 mod sources;
 mod state;
 mod tools;
@@ -51,7 +51,7 @@ use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
 pub use calls::calls_in_process;
 pub use problem::{ApiError, Problem};
 pub use server::serve;
-pub use settings::ServerSettings;
+
 pub use tools::call_in_process;
 pub use usage::ToolUsage;
 pub use wire::{DeclaredTool, InvocationView, ToolView};
@@ -61,6 +61,7 @@ use self::routes::api_router;
 use self::state::AppState;
 use crate::call::{Definition, Effect};
 use crate::live::LiveTools;
+use crate::manifest::ServerSettings;
 
 /// Makes the router: every route, inside the layers. The first layer of the list is the outermost.
 /// `shutdown` ends the streams that clients keep open without a call.

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::problem::ApiError;
 use super::state::AppState;
-use crate::suggest;
+use crate::text::suggest;
 
 /// The parameters of a query string. Unknown or invalid ones are refused.
 pub(super) struct QueryParams<T>(pub(super) T);

@@ -43,7 +43,7 @@ pub async fn run_retention(ledger: Arc<dyn Ledger>, clock: Clock, retention: Dur
         };
         match pruned {
             Ok(rows) if rows >= u64::from(PRUNE_ROWS) => {
-                sleep(commit_started.elapsed() * PAUSE_FACTOR).await
+                sleep(commit_started.elapsed() * PAUSE_FACTOR).await;
             }
             Err(Error::Closed | Error::Stopped(_)) => return,
             // The ledger reports its own failures.

@@ -84,7 +84,7 @@ impl Tables {
             State::Refused => total.refused += 1,
             State::Reserved | State::Running => {}
             State::Failed | State::TimedOut | State::Cancelled | State::Unknown => {
-                total.failed += 1
+                total.failed += 1;
             }
         }
         if row.state != State::Refused {

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use tokio::signal::unix::Signal;
 
 use super::{FileSnapshot, LiveTools};
-use crate::blocking;
+use crate::runtime::blocking;
 
 /// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::LiveTools;
-use crate::blocking;
 use crate::ledger::{Error, RegisteredTool};
 use crate::manifest::{Defaults, Finding, read_registered_tool};
 use crate::registry::{ChangeError, Entry};
+use crate::runtime::blocking;
 use crate::tools::{HttpClients, Tool};
 
 /// Why a tool was not registered. Nothing has changed then.

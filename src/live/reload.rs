@@ -10,13 +10,13 @@ use super::file_snapshot::FileSnapshot;
 use super::sources::{Sources, snapshot_files};
 use super::startup_settings::StartupSettings;
 use super::{DeclaredState, Error, LiveTools, ManifestReading, ReloadStatus, ServiceConfig, State};
-use crate::blocking;
+use crate::access::callers::Callers;
 use crate::call::Origin;
-use crate::callers::Callers;
 use crate::ledger;
+use crate::manifest::pins;
 use crate::manifest::{Finding, Location, Manifest, Severity};
-use crate::pins;
 use crate::registry::{Registry, SkippedTool};
+use crate::runtime::blocking;
 use crate::tools::{HttpClients, ProcessEnv, Tool};
 
 impl LiveTools {

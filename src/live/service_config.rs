@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::file_snapshot::{FileRecorder, FileSnapshot};
+use crate::access::tool_pattern::{ToolPattern, any_denies};
 use crate::environment::Environment;
 use crate::manifest::{self, DeclaredSource, Finding, Host, Location, Manifest};
-use crate::tool_pattern::{ToolPattern, any_denies};
 use crate::tools::{BuildError, OwnPorts, TokenSources, Tool};
 
 /// Settings and tools that do not change when the manifest changes.

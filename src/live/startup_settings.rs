@@ -1,10 +1,10 @@
 //! Settings that change only at the next start, and a comparison that finds such changes.
 
 use crate::call::Digest;
-use crate::http::ServerSettings;
 use crate::ledger;
 use crate::live::ServiceConfig;
 use crate::manifest::Manifest;
+use crate::manifest::ServerSettings;
 
 /// The values of these settings.
 pub(super) struct StartupSettings {

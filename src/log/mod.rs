@@ -93,7 +93,7 @@ impl CallLog {
         match &self.0 {
             Destination::Events => ended().emit(),
             Destination::Lines { writer, min_level } if Level::INFO <= *min_level => {
-                writer.log_call(ended())
+                writer.log_call(ended());
             }
             Destination::Discard | Destination::Lines { .. } => {}
         }

@@ -7,9 +7,9 @@ use super::node::Node;
 use super::reference_context::EntryKind;
 use super::sections::PolicyEntry;
 use super::source::SourceRules;
+use crate::access::callers::CallerSettings;
 use crate::call::CacheScope;
-use crate::callers::CallerSettings;
-use crate::suggest;
+use crate::text::suggest;
 use crate::tools::literal;
 
 /// Why results for one caller cannot be shared.

@@ -10,10 +10,10 @@ use super::references::{ManifestInput, References};
 use super::rule::Rule;
 use super::sections::Caller;
 use super::tool_lists::{ListEntry, ListKind};
+use crate::access::callers::{CallerSettings, hash_key};
 use crate::call::CallerCredentials;
-use crate::callers::{CallerSettings, hash_key};
 
-/// Keys are stored as a fast hash (`crate::callers`), so only their length protects them from
+/// Keys are stored as a fast hash (`crate::access::callers`), so only their length protects them from
 /// guessing: 16 characters of base64 are 96 bits.
 const MIN_KEY_LENGTH: usize = 16;
 /// The longest blank text whose hash is recognized. Such a hash results from a variable that is not

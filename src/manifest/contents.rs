@@ -4,11 +4,11 @@ use super::finding::Finding;
 use super::registered::Defaults;
 use super::source::DeclaredSource;
 use super::tool_lists::ListEntry;
+use crate::access::callers::CallerSettings;
 use crate::call::{CallSettings, Capture, DigestKey};
-use crate::callers::CallerSettings;
-use crate::http::ServerSettings;
 use crate::ledger;
-use crate::pins::Pins;
+use crate::manifest::ServerSettings;
+use crate::manifest::pins::Pins;
 use crate::tools::Tool;
 
 /// A manifest as read.

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::{DEFAULT_CACHE_BYTES, DEFAULT_LEDGER, DEFAULT_LISTEN, Defaults, Manifest};
 use crate::call::{CallSettings, Capture};
-use crate::http::ServerSettings;
 use crate::ledger;
+use crate::manifest::ServerSettings;
 
 impl Default for Manifest {
     fn default() -> Self {

@@ -20,11 +20,11 @@ use super::self_reference::self_references;
 use super::tool::ToolReader;
 use super::tool_lists;
 use super::{DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest};
+use crate::access::callers::CallerSettings;
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
-use crate::callers::CallerSettings;
-use crate::http::ServerSettings;
 use crate::ledger;
-use crate::pins::Pins;
+use crate::manifest::ServerSettings;
+use crate::manifest::pins::Pins;
 use crate::secrets::Redactor;
 use crate::tools::{Databases, HttpClients, OwnPorts, TokenSources, Tool};
 

@@ -14,7 +14,7 @@ use super::references::ManifestInput;
 use super::rule::Rule;
 use crate::call::ToolName;
 use crate::call::json::parse_strict;
-use crate::pins::{self, Pins, ServerPins};
+use crate::manifest::pins::{self, Pins, ServerPins};
 use crate::tools::SourceSettings;
 use crate::tools::mcp::{ServerSettings, ToolFilter};
 

@@ -45,6 +45,7 @@ mod modules;
 mod name_conflicts;
 mod node;
 mod parameters;
+pub mod pins;
 mod policy;
 mod reference_context;
 mod references;
@@ -53,6 +54,7 @@ mod rule;
 mod schema;
 mod sections;
 mod self_reference;
+mod server_settings;
 mod servers;
 mod short_forms;
 #[cfg(test)]
@@ -67,6 +69,7 @@ mod tool_lists;
 mod variables;
 mod yaml_syntax;
 
+pub use self::server_settings::ServerSettings;
 pub use callers::check_caller_name;
 pub use check::{Checked, DeclaredVariable, check};
 pub use contents::{DEFAULT_CACHE_BYTES, DEFAULT_LEDGER, DEFAULT_LISTEN, Manifest};

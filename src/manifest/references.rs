@@ -17,7 +17,7 @@ use super::missing_secrets;
 use super::node::{Data, Node};
 use super::reference_context::{AbsentItem, EntryKind};
 use super::rule::Rule;
-use crate::callers::CallerSettings;
+use crate::access::callers::CallerSettings;
 use crate::environment::Environment;
 use crate::tools::literal;
 
@@ -283,7 +283,7 @@ impl<'a> References<'a> {
                         return false;
                     }
                     Err((rule, message)) => {
-                        findings.error_with_rule(rule, node, &[], entry_path, message)
+                        findings.error_with_rule(rule, node, &[], entry_path, message);
                     }
                 }
             }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::context::add_context_to_cache_key;
 use super::policy::PolicyRules;
 use crate::call::{Effect, EnvVar, JsonObject, Kind, Paging, Policy, ToolName};
-use crate::pins::ServerPins;
+use crate::manifest::pins::ServerPins;
 use crate::tools::SourceSettings;
 
 /// A source, and the manifest's rules for the tools that it brings.

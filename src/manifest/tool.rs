@@ -19,14 +19,14 @@ use super::references::{ManifestInput, explain_omitted_values, refuse_references
 use super::rule::Rule;
 use super::sections::{DefinitionEntry, NativeEntry, PolicyEntry};
 use super::variables::Variables;
+use crate::access::callers::CallerSettings;
 use crate::call::canonical::canonical_json;
 use crate::call::json::{escape_pointer_token, hash_parts, parse_pointer};
 use crate::call::{ContextFields, Effect, Kind, NameError, Origin, Paging, Policy, ToolName};
-use crate::callers::CallerSettings;
-use crate::sanitize;
 use crate::schema::{PageFields, Schema, SchemaFault};
 use crate::settings::to_flow;
-use crate::suggest;
+use crate::text::sanitize;
+use crate::text::suggest;
 use crate::tools::{
     BuildContext, ConfigFault, Databases, FaultRule, HttpClients, Tool, builtin, kinds, literal,
 };
@@ -516,7 +516,7 @@ impl ToolReader<'_> {
                 return None;
             }
             Err(fault) => {
-                self.report_schema_faults(node, entry_path, "output_schema", 0, &schema, fault)
+                self.report_schema_faults(node, entry_path, "output_schema", 0, &schema, fault);
             }
             Ok(_) => {}
         }

@@ -15,9 +15,9 @@ use super::finding::{Finding, Location, Severity};
 use super::load::{ParsedManifest, ParsedTool};
 use super::node::{Data, Node};
 use super::rule::Rule;
+use crate::access::tool_pattern::{ToolPattern, any_denies, any_grants};
 use crate::call::Kind;
-use crate::suggest;
-use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
+use crate::text::suggest;
 
 /// The built-ins that hand work to agents.
 const DELEGATING_BUILTINS: [&str; 2] = ["delegate_work", "ask_question"];

@@ -311,7 +311,7 @@ fn find_unquoted(text: &str, needle: &str) -> Option<usize> {
             None if text[at..].starts_with(needle) => return Some(at),
             // An apostrophe inside a word opens nothing.
             None if "\"'".contains(c) && !text[..at].ends_with(char::is_alphanumeric) => {
-                quote = Some(c)
+                quote = Some(c);
             }
             _ => {}
         }

@@ -51,7 +51,7 @@ fn apply_key(
         "idempotencyKey" => apply_idempotency_key(value, policy, invocation)?,
         "runId" => invocation.run_id = request_fields::parse_id(key, value)?.map(Into::into),
         "toolUseId" => {
-            invocation.tool_use_id = request_fields::parse_id(key, value)?.map(Into::into)
+            invocation.tool_use_id = request_fields::parse_id(key, value)?.map(Into::into);
         }
         "context" => invocation.context = Arc::new(request_fields::parse_context(value)?),
         "cache" => invocation.cache = request_fields::parse_cache_mode(value)?,

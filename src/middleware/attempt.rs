@@ -16,8 +16,8 @@ use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::{CallError, Invocation, NOT_RECORDED, ToolResult};
 use crate::ledger::{AttemptRow, Ledger};
-use crate::sanitize;
 use crate::secrets::Redactor;
+use crate::text::sanitize;
 
 /// The layer that bounds each attempt.
 pub struct Attempt {

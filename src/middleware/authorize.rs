@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
+use crate::access::callers::Grants;
 use crate::call::{CallError, Invocation};
-use crate::callers::Grants;
 use crate::tools::Runner;
 
 /// The layer that checks permission, switch, approval and credentials.

@@ -338,7 +338,7 @@ impl CircuitBreaker {
                 );
             }
             Change::Closed => {
-                tracing::info!(tool, "the circuit of a tool closed: its calls run again")
+                tracing::info!(tool, "the circuit of a tool closed: its calls run again");
             }
         }
     }

@@ -25,12 +25,12 @@ use crate::call::{
     Invocation, InvocationId, JsonObject, KEY_RETENTION, Meta, OnDisconnect, Policy,
     RecordedArguments, ReplayedFrom, ToolResult,
 };
-use crate::in_flight::{InFlightCalls, InFlightGuard};
 use crate::ledger::{AttemptRow, Ledger, Row, State};
 use crate::log::CallLog;
 use crate::metrics::{self, ToolMetrics};
 use crate::schema::Schema;
 use crate::secrets::Redactor;
+use crate::tracking::in_flight::{InFlightCalls, InFlightGuard};
 
 /// The [`Layer`] of [`Record`].
 #[derive(Clone)]

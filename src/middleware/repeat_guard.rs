@@ -15,7 +15,7 @@ use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
 use crate::call::{CallChain, CallError, ContextFields, Invocation, Policy};
-use crate::runs::{CallDigest, Runs};
+use crate::tracking::runs::{CallDigest, Runs};
 
 /// The layer that refuses a repeated call.
 pub struct RepeatGuard {

@@ -14,8 +14,8 @@ use tower::retry::RetryLayer;
 
 use super::Outcome;
 use super::retry_budget::{RetryBudget, SpentTokens};
-use crate::backoff::Backoff;
 use crate::call::{CallError, Invocation, Policy, ToolResult};
+use crate::runtime::backoff::Backoff;
 
 const BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(100),

@@ -19,8 +19,8 @@ use crate::call::{
     CallError, Invocation, RedactFn, Reporter, ToolContext, ToolError, ToolName, ToolResult,
     ToolSettings,
 };
-use crate::sanitize;
 use crate::secrets::Redactor;
+use crate::text::sanitize;
 use crate::tools::Runner;
 
 /// The innermost service of a stack.

@@ -10,13 +10,12 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::access::callers::Callers;
 use crate::call::{
     Answer, CallError, Caller, Capture, Clock, Concurrency, DigestKey, Effect, ErrorKind,
     IdempotencyKey, Invocation, JsonObject, Limit, LimitScope, Per, Services, ToolContext,
     ToolError, ToolResult, Violation,
 };
-use crate::callers::Callers;
-use crate::in_flight::InFlightCalls;
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{AttemptRow, Ledger, Query, State};
 use crate::log::CallLog;
@@ -25,10 +24,11 @@ use crate::middleware::cache::ResultCache;
 use crate::middleware::replay::ReplayCache;
 use crate::middleware::validation_pool::ValidationPool;
 use crate::registry::Registry;
-use crate::runs::Runs;
 use crate::secrets::Redactor;
 use crate::stack::SharedParts;
 use crate::tools::{Runner, Tool};
+use crate::tracking::in_flight::InFlightCalls;
+use crate::tracking::runs::Runs;
 
 #[path = "bound_tests.rs"]
 mod bounds;

@@ -12,8 +12,8 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use crate::blocking;
 use crate::call::JsonObject;
+use crate::runtime::blocking;
 use crate::schema::{MAX_STEPS, Meter, value_weight};
 
 /// Bound for validation in place. Each value counts 1, and each 16 bytes of text count 1. So the

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::bounds;
 use super::compiled::SchemaFault;
 use crate::settings::to_flow;
-use crate::suggest;
+use crate::text::suggest;
 
 /// Maximum number of faults of one schema.
 const MAX_FAULTS: usize = 50;

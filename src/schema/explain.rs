@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::metered::is_examined;
 use crate::call::units::Count;
 use crate::call::{Violation, json};
-use crate::suggest;
+use crate::text::suggest;
 
 /// Maximum number of names or options that are shown of a long list.
 const MAX_LISTED: usize = 20;

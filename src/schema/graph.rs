@@ -84,7 +84,7 @@ impl<'a> Graph<'a> {
                     token,
                     depth: depth + 1,
                     resource,
-                })
+                });
             };
             match value {
                 Value::Array(items) => {

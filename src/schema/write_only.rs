@@ -49,7 +49,7 @@ impl WriteOnly {
                 led_by
                     .entry(std::ptr::from_ref(to).addr())
                     .or_default()
-                    .push(at)
+                    .push(at);
             };
             if let Some(target) = reference_target(schema, part) {
                 lead(target);

@@ -149,9 +149,9 @@ pub(super) fn map_to_original(text: &[u8], view: View, is_cut: bool, ranges: &mu
         while let Some((at, range, is_start)) = positions.next_if(|(at, ..)| *at < span.end) {
             let offset = from + (at - span.start);
             if is_start {
-                ranges[range].start = offset
+                ranges[range].start = offset;
             } else {
-                ranges[range].end = offset + 1
+                ranges[range].end = offset + 1;
             }
         }
         let Some(Token { range: token, byte }) = token else {
@@ -161,9 +161,9 @@ pub(super) fn map_to_original(text: &[u8], view: View, is_cut: bool, ranges: &mu
         if byte.is_some() {
             while let Some((_, range, is_start)) = positions.next_if(|(at, ..)| *at == position) {
                 if is_start {
-                    ranges[range].start = token.start
+                    ranges[range].start = token.start;
                 } else {
-                    ranges[range].end = token.end
+                    ranges[range].end = token.end;
                 }
             }
             position += 1;
@@ -172,9 +172,9 @@ pub(super) fn map_to_original(text: &[u8], view: View, is_cut: bool, ranges: &mu
     }
     for (_, range, is_start) in positions {
         if is_start {
-            ranges[range].start = text.len()
+            ranges[range].start = text.len();
         } else {
-            ranges[range].end = text.len()
+            ranges[range].end = text.len();
         }
     }
 }
@@ -299,7 +299,7 @@ fn read_json_escape(text: &[u8]) -> Option<(usize, Option<u8>)> {
 }
 
 fn is_inserted(character: char) -> bool {
-    !character.is_ascii() && crate::sanitize::is_invisible(character)
+    !character.is_ascii() && crate::text::sanitize::is_invisible(character)
 }
 
 /// The length of the indentation. A single space may belong to the value, unless the text is cut

@@ -52,7 +52,7 @@ impl Finder {
         for (at, (form, _)) in forms.iter().enumerate() {
             match anchor_groups.last_mut() {
                 Some(group) if anchor_of(&forms[group.start].0) == anchor_of(form) => {
-                    group.end = at + 1
+                    group.end = at + 1;
                 }
                 _ => anchor_groups.push(at..at + 1),
             }

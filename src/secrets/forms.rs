@@ -52,7 +52,7 @@ impl Forms {
     pub(super) fn add_value(&mut self, secret: &str) {
         self.insert_plain(secret);
         // The output of `sanitize`, which ends lines with `\n`.
-        self.insert_plain(&crate::sanitize::clean_text(secret));
+        self.insert_plain(&crate::text::sanitize::clean_text(secret));
         // The condensed value, as the finder sees a value with insertions.
         condensed::condense_value(secret).for_each(|value| self.insert_plain(&value));
         if secret.len() >= MIN_CASELESS_LENGTH {

@@ -14,7 +14,7 @@ use super::{MIN_SECRET_LENGTH, REDACTED};
 use crate::call::{
     CallError, Content, CutEnds, JsonObject, Redact, ToolResult, Violation, shorten_text,
 };
-use crate::sanitize;
+use crate::text::sanitize;
 
 /// Number of remembered values. Rotated values stay, because an upstream may still echo them. The
 /// oldest are dropped first.
@@ -193,7 +193,7 @@ impl Redactor {
             match block {
                 Content::Text { text } => self.redact_string(text),
                 Content::Image { mime_type, .. } | Content::Audio { mime_type, .. } => {
-                    self.redact_string(mime_type)
+                    self.redact_string(mime_type);
                 }
                 Content::Resource { resource } => {
                     self.redact_string(&mut resource.uri);

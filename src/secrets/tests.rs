@@ -166,7 +166,7 @@ pub(crate) fn find_leak(shown: &str, secret: &str, encoding: usize) -> Option<St
             .replace(|c: char| "\r\n \u{200b}\u{ad}".contains(c), ""),
     };
     let text = encode_secret(secret, encoding);
-    let text = bare(&crate::sanitize::clean_text(&text));
+    let text = bare(&crate::text::sanitize::clean_text(&text));
     let shown = bare(shown);
     let margin: usize = match encoding {
         9..=14 => 4,
@@ -184,7 +184,7 @@ pub(crate) fn find_leak(shown: &str, secret: &str, encoding: usize) -> Option<St
 
 fn redacted_text(result: Result<ToolResult, ToolError>, redactor: &Redactor) -> String {
     let mut result = result.unwrap_or_else(|error| ToolResult::error(error.to_string()));
-    crate::sanitize::clean_result(&mut result);
+    crate::text::sanitize::clean_result(&mut result);
     redactor.redact_result(&mut result);
     result.as_text()
 }

@@ -9,7 +9,7 @@ use super::flow::{abbreviate, to_flow};
 use super::unknown_key::{suggests_key, unknown_key_message};
 use super::{SettingFault, SettingFaultKind};
 use crate::call::units::{HumanDuration, Size};
-use crate::suggest;
+use crate::text::suggest;
 
 /// Maximum number of faults of one value. Registered tools are read by the same code.
 const MAX_FAULTS: usize = 100;
@@ -278,7 +278,7 @@ impl<'s> Check<'s> {
                 others,
             ) {
                 (Some(schema), _) => {
-                    self.below(key.clone(), &Expected::new(self.root, schema), value)
+                    self.below(key.clone(), &Expected::new(self.root, schema), value);
                 }
                 (None, Some(Value::Bool(false))) if self.faults.len() < MAX_FAULTS => {
                     let path = self.path.iter().chain([key]).cloned().collect();

@@ -1,6 +1,6 @@
 //! The words about keys that no part of the program reads.
 
-use crate::suggest;
+use crate::text::suggest;
 
 /// Keys that other programs have, or that belong elsewhere: the key, a known key of the place where
 /// it is not known, and what to write.

@@ -1,7 +1,7 @@
 //! Runs the parts of a tool's work that may block.
 
-use crate::blocking;
 use crate::call::ToolError;
+use crate::runtime::blocking;
 
 /// Runs `work` on a blocking thread. A panic continues in the caller, and the attempt layer catches
 /// it like any panic of a tool.

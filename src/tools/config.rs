@@ -12,7 +12,7 @@ use super::placeholder::{CONTEXT_PREFIX, Placeholder};
 use super::sql::Databases;
 use super::template::{Part, Template};
 use crate::call::{Effect, is_field_name};
-use crate::suggest::{MIN_HINT_RATIO, closest_name};
+use crate::text::suggest::{MIN_HINT_RATIO, closest_name};
 
 /// A setting of a tool in the manifest that cannot work, or probably not as intended.
 #[derive(Debug, Clone, PartialEq, Eq)]

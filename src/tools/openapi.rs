@@ -25,12 +25,12 @@ use super::source::{
     SourceStatus, StatusFn, ToolDefinitionSnapshot,
 };
 use super::{BuildContext, Databases};
-use crate::blocking::run_blocking;
 use crate::call::JsonObject;
 use crate::call::units::Size;
 use crate::openapi::{
     Document, Import, LeftOut, Operation, Options, Selector, append_sentence, import,
 };
+use crate::runtime::blocking::run_blocking;
 use crate::schema::Schema;
 
 /// The largest document.

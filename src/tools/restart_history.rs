@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backoff::Backoff;
+use crate::runtime::backoff::Backoff;
 
 /// After this many early deaths in a row, there is a pause before the next start.
 const EARLY_DEATHS_BEFORE_PAUSE: u32 = 3;

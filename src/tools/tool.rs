@@ -14,9 +14,9 @@ use crate::call::{
     RetryPolicy, Services, ToolName, ToolResult, ToolSettings,
 };
 use crate::environment::Environment;
-use crate::sanitize;
 use crate::schema::PageFields;
 use crate::schema::Schema;
+use crate::text::sanitize;
 
 /// A named operation that a model may call: definition, policy and runner.
 ///

@@ -34,7 +34,7 @@ async fn start_upstream() -> String {
     tokio::spawn(async move {
         axum::serve(listener, Router::new().fallback(echo))
             .await
-            .unwrap()
+            .unwrap();
     });
     format!("http://{address}")
 }

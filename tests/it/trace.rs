@@ -32,7 +32,7 @@ async fn start_upstream() -> String {
     tokio::spawn(async move {
         axum::serve(listener, Router::new().route("/", post(echo)))
             .await
-            .unwrap()
+            .unwrap();
     });
     format!("http://{address}/")
 }

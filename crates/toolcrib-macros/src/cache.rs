@@ -40,7 +40,7 @@ impl Cache {
                 "ttl" => ttl = Some(parse_duration(value)?),
                 "scope" => {
                     is_shared = parse_word(value, &[("caller", "Caller"), ("shared", "Shared")])?
-                        == "Shared"
+                        == "Shared";
                 }
                 _ => context = Some(parse_texts(value)?),
             }

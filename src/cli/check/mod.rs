@@ -127,9 +127,9 @@ pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(
                 args.hints,
             );
             if ok {
-                print_line(&text)
+                print_line(&text);
             } else {
-                print_note(&text)
+                print_note(&text);
             }
         }
     }

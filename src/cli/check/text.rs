@@ -8,7 +8,7 @@ use super::live::LiveOutcome;
 use crate::call::Kind;
 use crate::call::units::Count;
 use crate::manifest::{self, Checked, Manifest, Severity};
-use crate::sanitize;
+use crate::text::sanitize;
 
 /// One line for each finding, and a summary. `live` has the listed tools, if the sources were
 /// started.

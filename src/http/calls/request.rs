@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 
+use crate::access::deny_list::DenyList;
 use crate::call::{CacheMode, Caller, JsonObject, Page, request_fields};
 use crate::catalog::Catalog;
-use crate::deny_list::DenyList;
 use crate::dialect::{self, Dialect, Message};
 use crate::http::documented;
 use crate::http::problem::ApiError;
@@ -225,14 +225,16 @@ impl CallsRequest {
                 self.dialect = Some(dialect);
             }
             "run_id" => {
-                self.run_id = request_fields::parse_id(field, value).map_err(ApiError::Malformed)?
+                self.run_id =
+                    request_fields::parse_id(field, value).map_err(ApiError::Malformed)?;
             }
             "context" => {
                 self.context =
-                    Arc::new(request_fields::parse_context(value).map_err(ApiError::Malformed)?)
+                    Arc::new(request_fields::parse_context(value).map_err(ApiError::Malformed)?);
             }
             "cache" => {
-                self.cache = request_fields::parse_cache_mode(value).map_err(ApiError::Malformed)?
+                self.cache =
+                    request_fields::parse_cache_mode(value).map_err(ApiError::Malformed)?;
             }
             // Query and envelope may both have a timeout. The shorter one is used.
             "timeout" => {

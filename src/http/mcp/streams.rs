@@ -12,8 +12,8 @@ use axum::http::HeaderMap;
 
 use crate::call::{CallError, Caller, Failure};
 use crate::http::auth::authenticate_caller;
+use crate::http::limits::max_connections;
 use crate::http::problem::ApiError;
-use crate::http::settings::max_connections;
 use crate::registry::Registry;
 
 /// One in `SHARE_DIVISOR` connections may be such a stream, and one in `SHARE_DIVISOR` of these

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::http::settings::{CLOSING_TIME, HEADER_TIME, IDLE_TIME, WRITE_TIME};
+use crate::http::limits::{CLOSING_TIME, HEADER_TIME, IDLE_TIME, WRITE_TIME};
 
 /// How often the table is searched for overdue connections.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);

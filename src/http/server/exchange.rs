@@ -20,8 +20,8 @@ use tower::ServiceExt;
 use super::connections::{CloseCommand, Connection, ConnectionGuard, Connections};
 use super::socket::Socket;
 use crate::http::guard::{LocalAddress, add_security_headers};
+use crate::http::limits::{HEADER_BYTES, HEADER_FIELDS};
 use crate::http::problem::ApiError;
-use crate::http::settings::{HEADER_BYTES, HEADER_FIELDS};
 
 /// Paths that are also answered on an extra connection, when all slots have requests in flight.
 const PROBE_PATHS: [&str; 3] = ["/livez", "/readyz", "/metrics"];

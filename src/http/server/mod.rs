@@ -21,8 +21,9 @@ use self::accept_loop::Server;
 use self::acceptor::Acceptor;
 use self::connections::Connections;
 use self::log_throttle::LogThrottle;
-use super::settings::{ServerSettings, max_connections};
-use crate::in_flight::InFlightCalls;
+use super::limits::max_connections;
+use crate::manifest::ServerSettings;
+use crate::tracking::in_flight::InFlightCalls;
 
 /// Serves until `stop`, then shuts down in this order:
 ///

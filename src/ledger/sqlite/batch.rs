@@ -292,13 +292,13 @@ mod tests {
         (0..2).for_each(|_| {
             batch
                 .records
-                .push(ended_row(&row("t", "a", now()), State::Failed))
+                .push(ended_row(&row("t", "a", now()), State::Failed));
         });
         (0..3).for_each(|_| {
             batch.settlements.push((
                 ended_row(&row("t", "a", now()), State::Succeeded),
                 Vec::new(),
-            ))
+            ));
         });
         (0..4).for_each(|n| batch.add_shared_refusal(shared_refusal(InvocationId::new(), n)));
         (0..5).for_each(|attempt| {

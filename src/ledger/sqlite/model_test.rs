@@ -465,7 +465,7 @@ impl LedgerAndModel {
                             self.model.calls.get_mut(id).unwrap().charged = reservation.charged;
                         }
                         (Err(ReserveError::KeyClaimed(holder)), Err(Some(expected))) => {
-                            assert_eq!(holder, expected)
+                            assert_eq!(holder, expected);
                         }
                         (Err(ReserveError::LimitReached(_)), Err(None)) => {}
                         (result, expected) => panic!("{result:?} instead of {expected:?}"),

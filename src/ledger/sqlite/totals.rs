@@ -51,7 +51,7 @@ impl<'a> Totals<'a> {
             State::Succeeded => counts.succeeded += 1,
             State::Refused => counts.refused += 1,
             State::Failed | State::TimedOut | State::Cancelled | State::Unknown => {
-                counts.failed += 1
+                counts.failed += 1;
             }
             State::Reserved | State::Running => {}
         }

@@ -13,13 +13,13 @@ use super::tools::UnusableListing;
 use super::{
     QuarantinedTool, SourceEntry, SourcePlan, SourceView, SourceWatch, Sources, StatusTracker,
 };
-use crate::blocking;
 use crate::live::file_snapshot::FileSnapshot;
 use crate::live::reload::log_skipped_tools;
 use crate::live::{DeclaredState, Error, LiveTools, State};
 use crate::manifest::DeclaredSource;
 use crate::registry::{DesiredState, Placement, Replaced, SkippedTool};
-use crate::sanitize;
+use crate::runtime::blocking;
+use crate::text::sanitize;
 use crate::tools::{Source, SourceListing};
 
 /// The outcome of a listing.

@@ -12,8 +12,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::change::ApplyOutcome;
 use super::status_tracker::StatusTracker;
-use crate::backoff::Backoff;
 use crate::live::LiveTools;
+use crate::runtime::backoff::Backoff;
 use crate::tools::{Source, SourceFault, SourceSettings};
 
 pub(super) const BACKOFF: Backoff = Backoff {

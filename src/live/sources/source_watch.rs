@@ -96,7 +96,7 @@ impl WatchLoop {
             let on_progress = {
                 let name = self.status.name.clone();
                 move |what: String| {
-                    tracing::debug!(source = &*name, doing = what, "a source is listed again")
+                    tracing::debug!(source = &*name, doing = what, "a source is listed again");
                 }
             };
             let listing = AssertUnwindSafe(source.list(&on_progress))

@@ -4,12 +4,12 @@
 use serde_json::Value;
 
 use super::Lints;
+use crate::access::tool_pattern::{ToolPattern, any_grants};
 use crate::call::{Kind, ToolName};
 use crate::manifest::load::ParsedTool;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
 use crate::manifest::tool_lists::builtin_name;
-use crate::tool_pattern::{ToolPattern, any_grants};
 
 /// Checks all agents, and the tools that hand work to them.
 pub(super) fn check_agents(tools: &[ParsedTool], lints: &mut Lints) {

@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use super::secrets::resolve_text;
 use super::{Lints, limits};
+use crate::access::tool_pattern::{ToolPattern, any_denies, any_grants};
 use crate::call::ToolName;
 use crate::manifest::load::ParsedTool;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::references::ManifestInput;
 use crate::manifest::rule::Rule;
-use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
 
 struct Caller<'a> {
     node: &'a Node,
@@ -24,7 +24,7 @@ struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// The same rule as in `crate::callers`.
+    /// The same rule as in `crate::access::callers`.
     fn may_use(&self, tool: &ParsedTool) -> bool {
         let names = || {
             let aliases = tool

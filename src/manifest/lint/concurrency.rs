@@ -3,7 +3,7 @@
 
 use super::Lints;
 use crate::call::Concurrency;
-use crate::http::ServerSettings;
+use crate::manifest::ServerSettings;
 use crate::manifest::finding::Location;
 use crate::manifest::load::ParsedTool;
 use crate::manifest::node::Node;

@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use super::Lints;
 use super::schema_parts::{Applicability, Part, ToolSchema};
+use crate::formats::providers::Provider;
 use crate::manifest::finding::Location;
 use crate::manifest::load::ParsedTool;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
-use crate::providers::Provider;
 
 const MIN_WORDS: usize = 3;
 /// In scripts without spaces, a sentence has about a dozen characters, and four are a name.

@@ -6,7 +6,7 @@ use super::Lints;
 use crate::manifest::decode::join_path;
 use crate::manifest::load::ParsedTool;
 use crate::manifest::rule::Rule;
-use crate::names::{normalize_name, strip_known_prefix};
+use crate::text::names::{normalize_name, strip_known_prefix};
 
 /// A name as written, and its tool.
 type NameOwner<'a> = (&'a str, &'a str);

@@ -7,11 +7,11 @@ use super::Lints;
 use super::schema_parts::{Part, Role, ToolSchema};
 use crate::call::{NameMatching, ToolName};
 use crate::formats::NameRules;
+use crate::formats::providers::{Provider, Subset};
 use crate::manifest::finding::Location;
 use crate::manifest::load::ParsedTool;
 use crate::manifest::node::Data;
 use crate::manifest::rule::Rule;
-use crate::providers::{Provider, Subset};
 use crate::schema;
 
 /// The longest name that all providers accept.

@@ -8,10 +8,10 @@ use super::Lints;
 use crate::call::units::HumanDuration;
 use crate::manifest::decode::join_path;
 use crate::manifest::node::{Data, Node};
+use crate::manifest::pins::Pins;
 use crate::manifest::policy::is_pattern;
 use crate::manifest::rule::Rule;
-use crate::pins::Pins;
-use crate::suggest;
+use crate::text::suggest;
 
 /// Checks `url` of an entry of `mcp_servers:`.
 pub(super) fn check_url(entry: &Node, entry_path: &str, lints: &mut Lints) {

@@ -13,7 +13,7 @@ use super::schema_parts::{Applicability, Part, Role, ToolSchema};
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
 use crate::schema::Schema;
-use crate::suggest;
+use crate::text::suggest;
 
 /// Maximum number of reported values of one enum. A list of a thousand bad values is one mistake.
 const MAX_REPORTED_VALUES: usize = 10;

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::pending::Pending;
 use self::transport::StdioTransport;
-use crate::in_flight::InFlightCalls;
+use crate::tracking::in_flight::InFlightCalls;
 
 /// How long to wait until the last answers are written, after their calls have ended.
 const ANSWER_TIME: Duration = Duration::from_secs(1);

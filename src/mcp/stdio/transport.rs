@@ -23,8 +23,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::lines::{InputLine, LineReader};
 use super::pending::Pending;
 use crate::call::json::parse_strict;
-use crate::json_rpc::IdScanner;
 use crate::mcp::VERSIONS;
+use crate::tools::mcp::json_rpc::IdScanner;
 
 /// Most messages that wait to be written.
 const QUEUE_LENGTH: usize = 64;

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::prompt::join_task_and_context;
+use crate::access::tool_pattern::{ToolPattern, any_grants};
 use crate::call::{
     AvailableTool, Definition, JsonObject, Kind, NestedAnswer, NestedCall, NestedCallError,
     ToolContext, ToolInvoker, ToolName, ToolResult,
 };
-use crate::tool_pattern::{ToolPattern, any_grants};
 
 /// How one agent delegates to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

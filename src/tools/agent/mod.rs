@@ -27,8 +27,8 @@ use self::prompt::Prompt;
 use self::run::AgentRun;
 use super::kinds::BuildResult;
 use super::{BuildContext, Runner, Tool};
+use crate::access::tool_pattern::ToolPattern;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolInvoker, ToolResult};
-use crate::tool_pattern::ToolPattern;
 
 /// Default for `max_turns`.
 const MAX_TURNS: u32 = 8;

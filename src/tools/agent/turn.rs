@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use super::AgentRunner;
 use super::completion::Completion;
 use super::coworkers::{Coworkers, DelegationOptions, DelegationTool, format_agent_list};
+use crate::access::tool_pattern::any_grants;
 use crate::call::{
     AvailableTool, Content, Definition, JsonObject, NestedAnswer, NestedCall, NestedCallError,
     ToolContext, ToolInvoker, ToolName, ToolResult, UnreadableArguments,
 };
 use crate::dialect::{self, Dialect, MalformedCall, Message, RawArguments, ToolCall, ToolReply};
-use crate::tool_pattern::any_grants;
 
 /// More calls than any model makes in one message.
 const MAX_CALLS: usize = 256;

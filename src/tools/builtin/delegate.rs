@@ -6,10 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Deserialize;
 
+use crate::access::tool_pattern::{ToolPattern, any_grants};
 use crate::call::{
     Definition, JsonObject, ModelUsage, ToolContext, ToolError, ToolInvoker, ToolResult,
 };
-use crate::tool_pattern::{ToolPattern, any_grants};
 use crate::tools::agent::coworkers::{
     Coworkers, DelegationOptions, DelegationTool, into_tool_result, invalid_names,
 };

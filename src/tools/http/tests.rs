@@ -414,7 +414,7 @@ async fn responses_are_converted_by_media_type() {
         ) {
             (Ok(result), Ok(expected)) => assert_eq!(result, expected, "{head}: {body}"),
             (Err(ToolError::BadOutput(message)), Err(expected)) => {
-                assert!(message.contains(expected), "{message}")
+                assert!(message.contains(expected), "{message}");
             }
             (result, _) => panic!("{head}: {body}: {result:?}"),
         }
@@ -555,7 +555,7 @@ async fn pick_and_error_when_use_json_pointers() {
         ) {
             (Ok(result), Ok(expected)) => assert_eq!(result, expected, "{body}"),
             (Err(ToolError::BadOutput(message)), Err(expected)) => {
-                assert!(message.contains(expected), "{message}")
+                assert!(message.contains(expected), "{message}");
             }
             (result, _) => panic!("{body}: {result:?}"),
         }
@@ -925,7 +925,7 @@ async fn status_decides_whether_upstream_is_unavailable() {
         let head = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n");
         match call_with_reply(Reply::Bytes(head.into_bytes()), json!({})).await {
             Err(ToolError::Upstream { unavailable, .. }) => {
-                assert_eq!(unavailable, is_down, "{status}")
+                assert_eq!(unavailable, is_down, "{status}");
             }
             other => panic!("{status}: {other:?}"),
         }

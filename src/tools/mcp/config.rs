@@ -7,7 +7,7 @@ use std::time::Duration;
 use url::Url;
 
 use super::per_caller::PerCaller;
-use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
+use crate::access::tool_pattern::{ToolPattern, any_denies, any_grants};
 use crate::tools::http::AuthConfig;
 
 /// One entry of `mcp_servers:`, with references and relative paths resolved.

@@ -138,7 +138,7 @@ impl Connection {
             // Only drain the connection: calls that were sent before may still be answered.
             Err(CallFailure::NotDelivered(reason)) => self.drain(reason),
             Ok(_) | Err(CallFailure::Reported(_)) => {
-                self.has_answered.store(true, Ordering::Relaxed)
+                self.has_answered.store(true, Ordering::Relaxed);
             }
         }
         result::read_response(&self.name, response?, context).map_err(CallFailure::Reported)

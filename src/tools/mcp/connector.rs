@@ -24,7 +24,7 @@ use super::pipes::Pipes;
 use super::remote::Remote;
 use super::transport_adapter::{SharedConnectionState, TransportAdapter};
 use crate::call::{CallerCredentials, ToolError};
-use crate::sanitize;
+use crate::text::sanitize;
 use crate::tools::http::client::host_and_port;
 use crate::tools::process::{OrphanReaper, is_executable_file, which};
 use crate::tools::{ProcessEnv, StatusFn};

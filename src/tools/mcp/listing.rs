@@ -17,9 +17,9 @@ use super::message::TASK_ONLY_KEY;
 use super::partial_list;
 use super::runner::{CallPath, ToolRunner};
 use crate::call::{CutEnds, JsonObject, Redact};
-use crate::sanitize;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
+use crate::text::sanitize;
 use crate::tools::process::OrphanReaper;
 use crate::tools::{DefinitionFingerprint, DiscoveredTool, Runner, ToolDefinitionSnapshot};
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::partial_list;
-use crate::json_rpc::IdScanner;
+use crate::tools::mcp::json_rpc::IdScanner;
 
 /// Longest message, in bytes. It bounds results of any kind.
 pub(super) const MAX_MESSAGE_BYTES: usize = 4 << 20;

@@ -22,6 +22,7 @@ mod connection;
 mod connector;
 mod events;
 mod fault;
+pub(crate) mod json_rpc;
 mod listing;
 mod message;
 mod partial_list;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::fault::InvalidMessage;
 use super::message::{MAX_MESSAGE_BYTES, id_of_broken_response, parse_message};
 use super::transport_adapter::SharedConnectionState;
-use crate::json_rpc::IdScanner;
+use crate::tools::mcp::json_rpc::IdScanner;
 use crate::tools::process::{self, LineThrottle};
 
 /// Size of the read buffer, in bytes.

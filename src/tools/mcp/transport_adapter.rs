@@ -167,7 +167,7 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
         };
         match mark {
             Some(ProgressMark(token)) => {
-                meta.set_progress_token(ProgressToken(NumberOrString::Number(token)))
+                meta.set_progress_token(ProgressToken(NumberOrString::Number(token)));
             }
             None => {
                 meta.0.0.remove("progressToken");

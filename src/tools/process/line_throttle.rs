@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::call::{CutEnds, decode_lossy};
-use crate::sanitize;
+use crate::text::sanitize;
 
 /// The longest line that is kept, in bytes; the remainder of the line is discarded. This is longer
 /// than any line that is shown. So a secret that crosses the end of the shown part is still
@@ -157,7 +157,7 @@ mod tests {
         LineThrottle::new(50, |line: OutputLine<'_>| {
             emitted
                 .borrow_mut()
-                .push((line.text.to_owned(), line.skipped))
+                .push((line.text.to_owned(), line.skipped));
         })
     }
 
@@ -227,7 +227,7 @@ mod tests {
     async fn long_line_is_marked_as_torn() {
         let emitted = RefCell::new(Vec::new());
         let mut lines = LineThrottle::new(50, |line: OutputLine<'_>| {
-            emitted.borrow_mut().push((line.text.len(), line.cut_ends))
+            emitted.borrow_mut().push((line.text.len(), line.cut_ends));
         });
         lines.push("é".repeat(MAX_LINE_BYTES / 2).as_bytes());
         lines.push(b"\n");

@@ -193,7 +193,7 @@ mod tests {
             .await
             {
                 Err(fault) if fault.contains("Text file busy") => {
-                    tokio::time::sleep(Duration::from_millis(10)).await
+                    tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 result => {
                     return result

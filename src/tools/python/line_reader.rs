@@ -127,7 +127,7 @@ mod tests {
         tokio::spawn(async move {
             tokio::io::AsyncWriteExt::write_all(&mut to, &text)
                 .await
-                .unwrap()
+                .unwrap();
         });
         LineReader::new(from)
     }

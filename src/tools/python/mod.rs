@@ -35,7 +35,7 @@ use super::process::OrphanReaper;
 use super::{
     DiscoveredTool, ProcessEnv, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
 };
-use crate::blocking;
+use crate::runtime::blocking;
 
 /// A Python module and its workers. The workers end when the module and all runners that it gave
 /// are dropped.

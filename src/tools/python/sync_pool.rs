@@ -476,10 +476,10 @@ impl WorkerLease {
             };
             match line {
                 Ok((call_id, WorkerMessage::Progress(data))) if call_id == id => {
-                    context.progress(data)
+                    context.progress(data);
                 }
                 Ok((call_id, WorkerMessage::Warning(warning))) if call_id == id => {
-                    context.warn(warning)
+                    context.warn(warning);
                 }
                 // A thread of an earlier call still reports progress. The earlier call has ended,
                 // so ignore it.
@@ -569,7 +569,7 @@ mod tests {
         (0..early_deaths).for_each(|_| {
             state
                 .restart_history
-                .record_failed_start(Instant::now(), "no")
+                .record_failed_start(Instant::now(), "no");
         });
         state.missing_workers(range)
     }

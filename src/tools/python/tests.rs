@@ -92,7 +92,7 @@ impl Fixture {
 
     async fn new(source: &str, workers: usize) -> Self {
         Self::try_new(source, |settings| {
-            settings.workers = WorkerRange::exactly(workers)
+            settings.workers = WorkerRange::exactly(workers);
         })
         .await
         .unwrap()
@@ -375,7 +375,7 @@ def big() -> dict:
         assert_eq!(fixture.text("who", json!({})).await, "acme anonymous");
         match fixture.call("big", json!({})).await {
             Err(ToolError::BadOutput(message)) => {
-                assert!(message.contains("does not fit 64 bits"), "{message}")
+                assert!(message.contains("does not fit 64 bits"), "{message}");
             }
             other => panic!("{other:?}"),
         }
@@ -1194,7 +1194,7 @@ mod starts {
         });
         assert_eq!(late.await, "it was not ready after 4s");
         let missing = fault("", |settings| {
-            settings.interpreter = Interpreter::Program("python2.99".into())
+            settings.interpreter = Interpreter::Program("python2.99".into());
         })
         .await;
         assert_eq!(

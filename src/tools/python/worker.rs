@@ -18,8 +18,8 @@ use super::protocol::{self, Function, Hello, ModuleListing, Role, format_duratio
 use super::stderr_log::StderrLog;
 use super::worker_source;
 use crate::call::CutEnds;
-use crate::sanitize;
 use crate::secrets::Redactor;
+use crate::text::sanitize;
 use crate::tools::process::{self, OrphanReaper, ProcessMarker, ProcessTree};
 
 /// The environment variable that marks a worker and all processes that it starts. Each worker has

@@ -17,7 +17,7 @@ use super::statement::Statement;
 use super::{Finding, Prepared, SqlTool, postgres, sqlite};
 use crate::call::Effect;
 use crate::call::units::Size;
-use crate::suggest::{MIN_HINT_RATIO, closest_name};
+use crate::text::suggest::{MIN_HINT_RATIO, closest_name};
 use crate::tools::kinds::BuildResult;
 use crate::tools::{BuildContext, ConfigFault, FaultRule, Placeholder};
 

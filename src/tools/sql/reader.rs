@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
         match c {
             '\'' => self.skip_quoted(1, '\'', false)?,
             'e' | 'E' if is_postgres && rest[1..].starts_with('\'') => {
-                self.skip_quoted(2, '\'', true)?
+                self.skip_quoted(2, '\'', true)?;
             }
             '"' => self.skip_quoted(1, '"', false)?,
             '`' if !is_postgres => self.skip_quoted(1, '`', false)?,

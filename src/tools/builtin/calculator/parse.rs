@@ -1,7 +1,7 @@
 //! A Pratt parser (Vaughan Pratt, "Top down operator precedence", 1973) that evaluates while it
 //! parses.
 
-use crate::suggest;
+use crate::text::suggest;
 use std::fmt;
 
 use super::functions::{CONSTANTS, FUNCTIONS, apply_function};

@@ -116,11 +116,11 @@ impl OauthConfig {
     fn find_faults(&self) -> Vec<ConfigFault> {
         let mut faults = Vec::new();
         let mut error = |key: &str, message: &str| {
-            faults.push(ConfigFault::error(&["auth", "oauth", key], message))
+            faults.push(ConfigFault::error(&["auth", "oauth", key], message));
         };
         match Url::parse(&self.token_url) {
             Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-                error("token_url", "a URL begins with https://")
+                error("token_url", "a URL begins with https://");
             }
             Ok(url) if !url.username().is_empty() || url.password().is_some() => {
                 error(
@@ -129,7 +129,7 @@ impl OauthConfig {
                 );
             }
             Ok(url) if url.fragment().is_some() => {
-                error("token_url", "the part after # is never sent: leave it out")
+                error("token_url", "the part after # is never sent: leave it out");
             }
             Ok(_) => {}
             Err(_) => error(
@@ -148,10 +148,10 @@ impl OauthConfig {
                 );
             }
             (Some(secret), _) if secret.is_empty() => {
-                error("client_secret", "the secret must not be empty")
+                error("client_secret", "the secret must not be empty");
             }
             (_, Some(token)) if token.is_empty() => {
-                error("refresh_token", "the refresh token must not be empty")
+                error("refresh_token", "the refresh token must not be empty");
             }
             _ => {}
         }

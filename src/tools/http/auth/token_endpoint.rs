@@ -16,7 +16,7 @@ use super::super::response::parse_retry_after;
 use super::config::{ClientAuth, OauthConfig};
 use super::sensitive_header;
 use crate::call::{JsonObject, ToolError};
-use crate::sanitize::clean_text;
+use crate::text::sanitize::clean_text;
 
 /// The longest answer. Tokens have a few kilobytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;

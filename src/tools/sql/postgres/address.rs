@@ -8,7 +8,7 @@ use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
 use super::defaults::Defaults;
-use crate::suggest::{MIN_HINT_RATIO, closest_name};
+use crate::text::suggest::{MIN_HINT_RATIO, closest_name};
 
 /// The options that are permitted after the `?`, as in libpq.
 const URL_OPTIONS: [&str; 12] = [

@@ -301,7 +301,7 @@ mod tests {
         let hint = |offer: &mut DiscoveredTool| {
             offer
                 .annotations
-                .extend([("readOnlyHint".to_owned(), json!(true))])
+                .extend([("readOnlyHint".to_owned(), json!(true))]);
         };
         assert_eq!(changed(hint), ["annotations"]);
         let both = |offer: &mut DiscoveredTool| {

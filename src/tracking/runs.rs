@@ -109,7 +109,7 @@ impl Runs {
         invocation: InvocationId,
     ) {
         self.update_run(caller, Some(run_id), |run| {
-            run.last_answered = Some((call, invocation))
+            run.last_answered = Some((call, invocation));
         });
     }
 

@@ -14,12 +14,13 @@
 //! We do not become a subreaper (`PR_SET_CHILD_SUBREAPER`). It is a setting of the whole process,
 //! which belongs to the embedding program. Unknown orphans would be re-parented to us, and reaping
 //! them with `waitpid(-1)` would steal exit statuses that tokio waits for. Without this setting,
-//! orphans go to init, which reaps them; in a container, init is a process of ours (`init.rs`). If
+//! orphans go to init, which reaps them; in a container, init should be a program that reaps. If
 //! an embedding program is PID 1 without our init, we reap what we have killed, each process by its
 //! own id.
 
 use std::collections::HashMap;
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -30,8 +31,6 @@ use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpgid, waitpid};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::process::{Child, Command};
-
-use crate::call::json::hash_parts;
 
 /// How long a job waits in total, if it finds a process in every round.
 const MAX_REAP_TIME: Duration = Duration::from_secs(5);
@@ -48,7 +47,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a process is recognized as a descendant: variables in its environment, each with its value.
 /// The combination must be unique to one program.
-pub(in crate::tools) struct ProcessMarker {
+pub struct ProcessMarker {
     variables: Vec<(&'static str, String)>,
     /// The value of [`ProcessMarker::limit_value`]. It is compared with the limit of every process
     /// on the machine.
@@ -60,20 +59,12 @@ pub(in crate::tools) struct ProcessMarker {
 
 impl ProcessMarker {
     /// A marker with these variables, for a program that will be started.
-    pub(in crate::tools) fn new(
-        variables: impl IntoIterator<Item = (&'static str, String)>,
-    ) -> Self {
+    pub fn new(variables: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         const HIGH: u64 = 1 << 61;
         let variables: Vec<_> = variables.into_iter().collect();
-        let digest = hash_parts(
-            variables
-                .iter()
-                .flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]),
-        );
-        let random = digest
-            .iter()
-            .take(8)
-            .fold(0, |number, byte| (number << 8) | u64::from(*byte));
+        let mut hasher = DefaultHasher::new();
+        variables.hash(&mut hasher);
+        let random = hasher.finish();
         Self {
             variables,
             limit_value: HIGH | (random % HIGH),
@@ -186,14 +177,21 @@ pub(super) type KilledProcesses = HashMap<Pid, u64>;
 
 /// The running jobs of one tool, of one module, or of all MCP servers. Dropping this waits for
 /// them, so that no process survives a service that ends.
-pub(in crate::tools) struct OrphanReaper {
+pub struct OrphanReaper {
     /// Every running job holds a clone. The channel closes when the last one is dropped.
     job_guard: Option<SyncSender<()>>,
     jobs_ended: Mutex<Receiver<()>>,
 }
 
+impl Default for OrphanReaper {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl OrphanReaper {
-    pub(in crate::tools) fn new() -> Self {
+    /// A reaper without jobs.
+    pub fn new() -> Self {
         let (ticket, ended) = sync_channel(0);
         Self {
             job_guard: Some(ticket),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use crate::access::tool_pattern::{ToolPattern, any_denies, any_grants};
 use crate::call::{Caller, CallerCredentials, Limit};
-use crate::changes::Changes;
-use crate::tool_pattern::{ToolPattern, any_denies, any_grants};
+use crate::text::changes::Changes;
 
 /// One caller as declared in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::call::{Kind, Origin, ToolName};
 use crate::catalog::{BuildEnv, Catalog, Entry, UnlistedSource};
-use crate::names::{normalize_name, strip_known_prefix};
+use crate::text::names::{normalize_name, strip_known_prefix};
 use crate::tools::Tool;
 
 /// The tools of one source.

@@ -6,9 +6,9 @@ use std::sync::Weak;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
+use crate::access::deny_list::DenyList;
 use crate::call::{InvocationId, OwnResult, OwnResultError, OwnResults, ToolContext, ToolName};
 use crate::catalog::Catalog;
-use crate::deny_list::DenyList;
 use crate::ledger::{End, Error, RecordedCall, State};
 use crate::stack::SharedParts;
 

@@ -8,7 +8,7 @@
 
 use wildmatch::WildMatch;
 
-use crate::names;
+use crate::text::names;
 
 /// One entry of such a list.
 #[derive(Debug, Clone, PartialEq)]

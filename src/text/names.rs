@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::call::ToolName;
-use crate::suggest;
+use crate::text::suggest;
 
 /// Prefixes of names, followed by `.` or `:`. `functions` is the namespace of OpenAI's harmony
 /// format (and so of Kimi's ids). `default_api` is the module in Gemini's code-like calls. Other

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::access::tool_pattern::{ToolPattern, any_denies};
 use crate::call::{ToolContext, ToolName};
-use crate::tool_pattern::{ToolPattern, any_denies};
 
 /// The denied tools of a request.
 #[derive(Debug, Default)]

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 /// The file of a bare program name: the first executable file of that name in the folders of
 /// `path`.
-pub(in crate::tools) fn which(path: &OsStr, name: &Path) -> Option<PathBuf> {
+pub fn which(path: &OsStr, name: &Path) -> Option<PathBuf> {
     std::env::split_paths(path)
         .map(|folder| folder.join(name))
         .find(|file| is_executable_file(file))
 }
 
 /// Whether the path is an executable file.
-pub(in crate::tools) fn is_executable_file(path: &Path) -> bool {
+pub fn is_executable_file(path: &Path) -> bool {
     path.metadata()
         .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }

@@ -12,14 +12,13 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use crate::confine;
-
-use super::orphan_reaper::{
+use crate::orphan_reaper::{
     OrphanReaper, ProcessMarker, ReapJob, kill_descendants, reap_group_members,
 };
 
 /// A running program. Dropping it ends the program and everything that it started, unless it was
 /// released.
-pub(in crate::tools) struct ProcessTree {
+pub struct ProcessTree {
     /// `None` after the program has ended and its status has been read.
     child: Option<Child>,
     /// The id of the program and of its process group.
@@ -33,7 +32,7 @@ pub(in crate::tools) struct ProcessTree {
 
 impl ProcessTree {
     /// Starts the program with its marker, confined, and as the leader of a new group.
-    pub(in crate::tools) fn spawn(
+    pub fn spawn(
         command: &mut Command,
         marker: ProcessMarker,
         reaper: &OrphanReaper,
@@ -55,9 +54,7 @@ impl ProcessTree {
     }
 
     /// The pipes to and from the program. A second call returns `None` for each.
-    pub(in crate::tools) fn take_pipes(
-        &mut self,
-    ) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
+    pub fn take_pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
         match &mut self.child {
             Some(child) => (child.stdin.take(), child.stdout.take(), child.stderr.take()),
             None => (None, None, None),
@@ -65,19 +62,19 @@ impl ProcessTree {
     }
 
     /// The program's process id.
-    pub(in crate::tools) fn pid(&self) -> Pid {
+    pub fn pid(&self) -> Pid {
         self.leader
     }
 
     /// Whether the program has ended. Does not wait.
-    pub(in crate::tools) fn has_ended(&mut self) -> bool {
+    pub fn has_ended(&mut self) -> bool {
         self.child
             .as_mut()
             .is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
     /// Waits for the end of the program, then kills the other members of its group.
-    pub(in crate::tools) async fn wait(&mut self) -> io::Result<ExitStatus> {
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         let Some(child) = &mut self.child else {
             return Err(io::Error::other("the program has ended before"));
         };
@@ -92,7 +89,7 @@ impl ProcessTree {
 
     /// Lets processes that left the group go on. Call this when the program has ended and its pipes
     /// are closed.
-    pub(in crate::tools) fn release(mut self) {
+    pub fn release(mut self) {
         self.marker = None;
     }
 }

@@ -8,9 +8,9 @@ use bytesize::ByteSize;
 
 use crate::call::units::Count;
 use crate::call::{Caller, Kind, Origin};
-use crate::http::ServerSettings;
 use crate::live::{SourceState, SourceView};
 use crate::manifest;
+use crate::manifest::ServerSettings;
 use crate::registry::Registry;
 
 /// The output for a person.

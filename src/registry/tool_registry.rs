@@ -1,5 +1,4 @@
-//! Holds the current catalog and replaces it. Readers never wait: a change swaps in a whole new
-//! catalog.
+//! The registry. Readers never wait: a change swaps in a whole new catalog.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,25 +8,24 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use crate::blocking;
-use crate::cached_results::CachedResults;
+use super::cached_results::CachedResults;
+use super::name_allocation::NameAllocator;
+use super::name_allocation::{Placement, SourceTools};
+use super::recorded_calls::RecordedResults;
+use super::tool_invoker::CatalogInvoker;
+use crate::access::callers::Callers;
 use crate::call::json::{parse_strict, type_name};
 use crate::call::{
     Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, OwnResults,
     Services, StoredResults, ToolInvoker, UnreadableArguments,
 };
-use crate::callers::Callers;
 use crate::catalog::BuildEnv;
-pub use crate::catalog::{Catalog, Entry, NameMatch, ResolveError, UnlistedSource};
+use crate::catalog::{Catalog, Entry};
 use crate::environment::Environment;
 use crate::formats::Format;
 use crate::ledger::{Error, RegisteredTool, Switch};
-use crate::name_allocation::NameAllocator;
-pub(crate) use crate::name_allocation::conflict_advice;
-pub use crate::name_allocation::{Placement, RejectedTool, SourceTools};
-use crate::recorded_calls::RecordedResults;
+use crate::runtime::blocking;
 use crate::stack::SharedParts;
-use crate::tool_invoker::CatalogInvoker;
 use crate::tools::agent_directory::AgentDirectory;
 use crate::tools::{BuildError, Tool};
 

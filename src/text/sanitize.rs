@@ -24,7 +24,7 @@ pub fn clean_text(text: &str) -> Cow<'_, str> {
     let mut clean = String::with_capacity(ends.len());
     for line in ends.split_inclusive('\n') {
         strip_str(line).for_each(|part| {
-            clean.extend(part.chars().filter(|character| !is_control(*character)))
+            clean.extend(part.chars().filter(|character| !is_control(*character)));
         });
         if line.ends_with('\n') && !clean.ends_with('\n') {
             clean.push('\n');

@@ -39,7 +39,7 @@ const MAX_OPEN_FILES: u64 = 1024;
 static IS_PROCESS_CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// Sets for the whole process what the programs that tools start inherit. Call it in `main`, before
-/// any thread and after [`run_as_init`](crate::init::run_as_init).
+/// any thread before any program is started.
 ///
 /// - Neither the process nor its programs gain privileges by executing a program (`no_new_privs`).
 /// - Files that they make belong to their user alone (umask 077). This includes the ledger's files.
@@ -123,7 +123,7 @@ fn open_file_limit() -> Rlimit {
 
 /// Takes ownership of an inherited open file by its number. Use it only for a file that no other
 /// code of the process knows. `None` for the standard streams.
-pub(crate) fn take_inherited_fd(number: RawFd) -> Option<OwnedFd> {
+pub fn take_inherited_fd(number: RawFd) -> Option<OwnedFd> {
     // SAFETY: the caller has found the number in this process's list of open files, under a name
     // that only this crate uses. No code that opens or closes files has started yet. So the file is
     // open, and no other code closes it.

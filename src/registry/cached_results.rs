@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
+use crate::access::deny_list::DenyList;
 use crate::call::{
     CallError, Capture, JsonObject, StoredResultError, StoredResults, ToolContext, ToolResult,
 };
 use crate::catalog::Catalog;
-use crate::deny_list::DenyList;
 
 /// Looks where calls through the current catalog look. The reference is weak, because tools hold
 /// this value and the catalog holds tools.

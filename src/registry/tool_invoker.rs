@@ -8,12 +8,12 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tower::ServiceExt;
 
+use crate::access::deny_list::DenyList;
 use crate::call::{
     AvailableTool, CallSettings, Clock, Effect, Failure, Idempotency, IdempotencyKey, JsonObject,
     NestedAnswer, NestedCall, NestedCallError, ToolContext, ToolFilter, ToolInvoker, ToolName,
 };
 use crate::catalog::{Catalog, Entry, NameMatch, ResolveError};
-use crate::deny_list::DenyList;
 use crate::dialect::{self, RawArguments, Repaired};
 use crate::formats::Format;
 

@@ -1,0 +1,132 @@
+//! One tool of a catalog, with its stack.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::access::callers::Grants;
+use crate::call::{Caller, Definition, Kind, Origin, Policy, ToolName};
+use crate::formats::ListedTool;
+use crate::middleware::cache::ToolCache;
+use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
+use crate::middleware::concurrency::ToolPermits;
+use crate::middleware::usage_limit::ChargeRules;
+use crate::middleware::validate::ArgumentRules;
+use crate::stack::ToolService;
+use crate::tools::{DeclaredSettings, Runner};
+
+/// A tool with its stack.
+pub struct Entry {
+    /// The part of the tool that callers see.
+    pub definition: Definition,
+    /// The way in which the tool runs.
+    pub kind: Kind,
+    /// Where the tool was declared.
+    pub origin: Origin,
+    /// The operator's decisions about the tool.
+    pub policy: Policy,
+    /// SHA-256, in hex, of everything that identifies the tool: its definition and the way it runs.
+    pub definition_hash: String,
+    /// SHA-256 of the definition as callers see it, with the author's order of keys. Another order
+    /// gives another hash.
+    pub(crate) shown_hash: [u8; 32],
+    /// The rules that arguments must match.
+    pub rules: Arc<ArgumentRules>,
+    pub(crate) charge_rules: Arc<ChargeRules>,
+    pub(crate) service: ToolService,
+    /// The tool's stored results.
+    pub(crate) tool_cache: Option<Arc<ToolCache>>,
+    pub(super) settings: DeclaredSettings,
+    pub(super) quarantined: bool,
+    pub(super) grants: Arc<Grants>,
+    pub(super) enabled: Arc<AtomicBool>,
+    pub(super) breaker: Option<Arc<Breaker>>,
+    pub(super) permits: ToolPermits,
+}
+
+impl Entry {
+    /// Whether the tool is enabled.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
+    }
+
+    /// Whether a call can run now: the tool is enabled and approved, and its runner is available.
+    pub fn is_available(&self) -> bool {
+        self.is_enabled() && !self.quarantined && self.rules.runner.is_available()
+    }
+
+    pub(crate) fn set_enabled(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    /// Whether this caller may use the tool.
+    pub fn allows(&self, caller: &Caller) -> bool {
+        self.grants.allows(caller)
+    }
+
+    /// The tool name for a call that a caller made as `requested`. A caller that may not use the
+    /// tool gets `requested` back, so it learns no other name of the tool.
+    pub(crate) fn name_shown_to(&self, caller: &Caller, requested: &str) -> ToolName {
+        let requested = (!self.allows(caller))
+            .then(|| ToolName::parse(requested).ok())
+            .flatten();
+        requested.unwrap_or_else(|| self.definition.name.clone())
+    }
+
+    /// The state of the circuit breaker; `None` if the tool has none.
+    pub fn breaker_status(&self) -> Option<BreakerStatus> {
+        self.breaker.as_ref().map(|breaker| breaker.status())
+    }
+
+    /// What formats show of the tool.
+    pub(crate) fn to_listed_tool(&self) -> ListedTool<'_> {
+        ListedTool {
+            definition: &self.definition,
+            effect: self.policy.effect,
+            available: self.is_available(),
+        }
+    }
+
+    /// The tool's name and its aliases.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &ToolName> {
+        std::iter::once(&self.definition.name).chain(&self.definition.aliases)
+    }
+
+    /// Whether both entries were built from the same parts. Runners from the manifest are equal if
+    /// their manifest text is equal.
+    pub(super) fn is_same_as(&self, other: &Entry) -> bool {
+        let Entry {
+            definition,
+            policy,
+            settings,
+            rules,
+            shown_hash,
+            ..
+        } = other;
+        self.matches_parts(
+            definition,
+            shown_hash,
+            (other.kind, other.origin, other.quarantined),
+            policy,
+            settings,
+            &rules.runner,
+        )
+    }
+
+    pub(super) fn matches_parts(
+        &self,
+        definition: &Definition,
+        shown_hash: &[u8; 32],
+        state: (Kind, Origin, bool),
+        policy: &Policy,
+        settings: &DeclaredSettings,
+        runner: &Arc<dyn Runner>,
+    ) -> bool {
+        let is_declared = settings.base_dir.is_some();
+        (self.kind, self.origin, self.quarantined) == state
+            && self.definition == *definition
+            && self.shown_hash == *shown_hash
+            && self.policy == *policy
+            && self.settings == *settings
+            && (is_declared || Arc::ptr_eq(&self.rules.runner, runner))
+    }
+}

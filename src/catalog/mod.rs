@@ -1,0 +1,21 @@
+//! The tools and callers at one moment: names lead to stacks, keys lead to callers.
+//!
+//! A catalog in use never changes; `registry/` replaces it as a whole. So a task that holds a
+//! catalog sees one consistent state. An entry lives as long as a call runs in its stack.
+//!
+//! - `tool_catalog.rs` is the catalog, `entry.rs` one tool of it.
+//! - `build.rs` builds entries, and keeps the stack of an unchanged tool.
+//! - `resolve.rs` finds the tool that a name means.
+//! - `definition_hash.rs` identifies a definition.
+
+mod build;
+mod definition_hash;
+mod entry;
+mod resolve;
+mod tool_catalog;
+
+pub(crate) use self::build::BuildEnv;
+pub use self::definition_hash::definition_hash;
+pub use self::entry::Entry;
+pub use self::resolve::{NameMatch, ResolveError, UnlistedSource};
+pub use self::tool_catalog::Catalog;
