@@ -10,15 +10,18 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::caller::Caller;
 use super::context_fields::ContextFields;
 use super::definition::ToolName;
-use super::invocation::{Caller, Invocation, InvocationId};
+use super::invocation::Invocation;
+use super::invocation_id::InvocationId;
 use super::json::JsonObject;
+use super::meta::ModelUsage;
 use super::nested_calls::CallChain;
 use super::policy::Effect;
 use super::progress::{ProgressSink, Reporter};
 use super::redact::{CutEnds, Redact, SurroundedPart, decode_lossy, shorten_text};
-use super::report::{CallReport, ModelUsage};
+use super::report::CallReport;
 use super::trace::TraceContext;
 
 /// Values that the embedding program shares with its tools, one of each type: a pool, a client, a
@@ -99,22 +102,22 @@ impl ToolContext {
             invocation_id: invocation.id,
             tool: invocation.tool.clone(),
             caller: invocation.caller.clone(),
-            run_id: invocation.run_id.clone(),
-            tool_use_id: invocation.tool_use_id.clone(),
-            context: settings.context.filter_context(&invocation.context),
+            run_id: invocation.run.id.clone(),
+            tool_use_id: invocation.correlation.tool_use_id.clone(),
+            context: settings.context.filter_context(&invocation.input.context),
             attempt: invocation.attempt,
             deadline,
-            cancelled: invocation.cancelled.clone(),
-            disconnected: invocation.disconnected.clone(),
+            cancelled: invocation.signals.cancelled.clone(),
+            disconnected: invocation.signals.disconnected.clone(),
             report: invocation.report.clone(),
             settings,
             reporter: None,
             redactor: None,
             call_chain: invocation.call_chain.clone(),
-            request_id: invocation.request_id.clone(),
-            trace: invocation.trace.clone(),
-            progress: invocation.progress.clone(),
-            call_cancelled: invocation.call_cancelled.clone(),
+            request_id: invocation.correlation.request_id.clone(),
+            trace: invocation.correlation.trace.clone(),
+            progress: invocation.delivery.progress.clone(),
+            call_cancelled: invocation.signals.call_cancelled.clone(),
         }
     }
 
@@ -176,13 +179,13 @@ impl ToolContext {
             self.cancelled.cancel();
             pending().await
         };
-        self.report.lock().queued = true;
+        self.report.attempt.lock().queued = true;
         let resource = tokio::select! {
             biased;
             resource = resource => resource,
             never = disconnected => never,
         };
-        self.report.lock().queued = false;
+        self.report.attempt.lock().queued = false;
         resource
     }
 
@@ -190,7 +193,7 @@ impl ToolContext {
     /// a failure does not count toward the circuit breaker: one crash of a runner counts once,
     /// however many calls it affected.
     pub(crate) fn set_shared_failure(&self, is_shared: bool) {
-        self.report.lock().shared_failure = is_shared;
+        self.report.attempt.lock().shared_failure = is_shared;
     }
 
     /// Notes that a call below this one sends credentials of the caller, so that the result is for
@@ -319,22 +322,22 @@ impl ToolContext {
 
     /// The model usage of this call so far, over all attempts.
     pub(crate) fn model_usage(&self) -> ModelUsage {
-        self.report.lock().meta.model.unwrap_or_default()
+        self.report.tool.lock().model.unwrap_or_default()
     }
 
     /// Sets the model usage of this call, which becomes the answer's `meta.model`.
     pub(crate) fn set_model_usage(&self, usage: ModelUsage) {
-        self.report.lock().meta.model = Some(usage);
+        self.report.tool.lock().model = Some(usage);
     }
 
     /// Notes the call whose recorded result is the answer, so that this call's row need not hold it
     /// again.
     pub(crate) fn set_origin(&self, origin: InvocationId) {
-        self.report.lock().origin = Some(origin);
+        self.report.tool.lock().origin = Some(origin);
     }
 
     /// Adds a sentence to the answer's `meta.warnings`.
     pub fn warn(&self, text: impl Into<String>) {
-        self.report.lock().meta.warnings.push(text.into());
+        self.report.tool.lock().warnings.push(text.into());
     }
 }

@@ -15,7 +15,7 @@ use super::error_messages::{
     overloaded_message, unrecorded_message, violations_message,
 };
 use super::failure_summary::UpstreamCause;
-use super::invocation::InvocationId;
+use super::invocation_id::InvocationId;
 use super::policy::{Effect, Per};
 use super::units::Count;
 use super::unreadable_arguments::UnreadableArguments;

@@ -1,19 +1,19 @@
 //! One call as data.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use super::caller_credentials::CallerCredentials;
+use super::caller::Caller;
 use super::capture::RecordedArguments;
 use super::definition::ToolName;
 use super::idempotency::IdempotencyKey;
+use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::nested_calls::CallChain;
 use super::page::{Page, PageArguments};
@@ -21,102 +21,6 @@ use super::progress::ProgressSink;
 use super::report::CallReport;
 use super::trace::TraceContext;
 use super::unreadable_arguments::UnreadableArguments;
-
-/// The id of a call and the key of its row: a UUIDv7 (RFC 9562), so ids sort by the start of the
-/// calls.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct InvocationId(Uuid);
-
-impl InvocationId {
-    /// A new id. The ids of one process never go backward.
-    pub fn new() -> Self {
-        Self(Uuid::now_v7())
-    }
-
-    /// The smallest possible id of a call that started at `at`: a lower bound for time filters.
-    pub fn lower_bound(at: Timestamp) -> Self {
-        let millis = u64::try_from(at.as_millisecond()).unwrap_or(0);
-        Self(Uuid::from_u128(u128::from(millis) << 80))
-    }
-
-    /// When the id was made, to the millisecond; `None` if it is not a UUIDv7.
-    pub fn created_at(&self) -> Option<Timestamp> {
-        let (seconds, nanos) = self
-            .0
-            .get_timestamp()
-            .filter(|_| self.0.get_version_num() == 7)?
-            .to_unix();
-        Timestamp::new(i64::try_from(seconds).ok()?, i32::try_from(nanos).ok()?).ok()
-    }
-
-    /// The sixteen bytes, in sort order.
-    pub fn as_bytes(&self) -> &[u8; 16] {
-        self.0.as_bytes()
-    }
-
-    /// The id with these bytes.
-    pub fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(Uuid::from_bytes(bytes))
-    }
-}
-
-impl Default for InvocationId {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl fmt::Display for InvocationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for InvocationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl FromStr for InvocationId {
-    type Err = uuid::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Uuid::from_str(text).map(Self)
-    }
-}
-
-/// A client of the service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller {
-    /// The caller's name; `anonymous` on loopback without keys.
-    pub name: Arc<str>,
-    /// Whether the caller may use the operator's routes and see all callers' calls.
-    pub admin: bool,
-    /// The caller's credentials for other services. Only its own calls carry them.
-    pub credentials: CallerCredentials,
-}
-
-impl Caller {
-    /// The name of callers without a key. No caller of a manifest can have it.
-    pub const ANONYMOUS: &str = "anonymous";
-
-    /// A caller without credentials for other services.
-    pub fn new(name: impl Into<Arc<str>>, admin: bool) -> Self {
-        Self {
-            name: name.into(),
-            admin,
-            credentials: CallerCredentials::default(),
-        }
-    }
-
-    /// The caller of a service without keys. It has the operator's rights, because only this
-    /// machine can reach such a service.
-    pub fn anonymous() -> Self {
-        Self::new(Self::ANONYMOUS, true)
-    }
-}
 
 /// How a call uses the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
@@ -138,49 +42,114 @@ pub struct Invocation {
     pub id: InvocationId,
     /// The tool's name, with aliases resolved.
     pub tool: ToolName,
-    /// The arguments as received, in the form in which they are recorded.
-    pub recorded_arguments: RecordedArguments,
+    /// The caller of the tool.
+    pub caller: Arc<Caller>,
+    /// What the tool gets.
+    pub input: CallInput,
+    /// The run to which the call belongs.
+    pub run: Run,
+    /// By which the call is found in other systems.
+    pub correlation: Correlation,
+    /// How the call uses the cache.
+    pub cache: CacheMode,
+    /// The requested part of a long result.
+    pub paging: RequestedPage,
+    /// The calls of tools that led to this one.
+    pub call_chain: CallChain,
+    /// The idempotency key of the request.
+    pub idempotency_key: Option<IdempotencyKey>,
+    /// When the call started, and when it must have ended.
+    pub timing: CallTiming,
+    /// Number of the attempt, from 1. Only the retry policy changes it.
+    pub attempt: u32,
+    /// The events that end the call, or that others wait for.
+    pub signals: CallSignals,
+    /// How the caller gets the answer.
+    pub delivery: Delivery,
+    /// The report of the layers about this call.
+    pub report: Arc<CallReport>,
+}
+
+/// What the tool of a call gets.
+#[derive(Clone)]
+pub struct CallInput {
     /// The arguments that the tool gets: coerced, with defaults filled in. They are shared, because
     /// every retry needs them. No layer above `validate` keeps a reference; otherwise large
     /// arguments would be in memory twice.
     pub arguments: Arc<JsonObject>,
+    /// The arguments as received, in the form in which they are recorded.
+    pub recorded: RecordedArguments,
     /// Why there are no arguments: the model's text could not be parsed.
-    pub unreadable_arguments: Option<Arc<UnreadableArguments>>,
-    /// The caller of the tool.
-    pub caller: Arc<Caller>,
+    pub unreadable: Option<Arc<UnreadableArguments>>,
+    /// The caller's context, for tools that take one. It is never part of the arguments.
+    pub context: Arc<JsonObject>,
+}
+
+/// The run to which a call belongs.
+#[derive(Debug, Clone, Default)]
+pub struct Run {
     /// The run that the caller has named.
-    pub run_id: Option<Arc<str>>,
+    pub id: Option<Arc<str>>,
     /// Whether the transport named the run, because the caller did not. Such a run groups and
     /// counts calls, but a call may repeat the one before it.
-    pub run_is_implied: bool,
+    pub is_implied: bool,
+}
+
+/// The ids by which a call is found in other systems.
+#[derive(Debug, Clone, Default)]
+pub struct Correlation {
     /// The model's id for this call, returned with the answer.
     pub tool_use_id: Option<Arc<str>>,
     /// The client's id of the HTTP request, for the log only.
     pub request_id: Option<Arc<str>>,
     /// The trace of the request, for requests of the tool and for the log.
     pub trace: Option<Arc<TraceContext>>,
-    /// The caller's context, for tools that take one. It is never part of the arguments.
-    pub context: Arc<JsonObject>,
-    /// How the call uses the cache.
-    pub cache: CacheMode,
-    /// The requested part of a long result.
+}
+
+/// The requested part of a long result.
+#[derive(Debug, Clone, Default)]
+pub struct RequestedPage {
+    /// The part; `None` for the first one.
     pub page: Option<Page>,
     /// The arguments by which a model requested that part.
-    pub page_arguments: Option<Arc<PageArguments>>,
-    /// The calls of tools that led to this one.
-    pub call_chain: CallChain,
-    /// Whether the request denies this tool to the model.
-    pub denied: bool,
-    /// The idempotency key of the request.
-    pub idempotency_key: Option<IdempotencyKey>,
-    /// When the whole call must have ended. It only ever moves nearer.
-    pub deadline: Option<Instant>,
-    /// Number of the attempt, from 1. Only the retry policy changes it.
-    pub attempt: u32,
+    pub arguments: Option<Arc<PageArguments>>,
+}
+
+/// The times of a call.
+#[derive(Debug, Clone)]
+pub struct CallTiming {
     /// When the call was accepted, on the wall clock.
     pub started_at: Timestamp,
     /// The same moment on the monotonic clock.
     pub started: Instant,
+    /// When the whole call must have ended. It only ever moves nearer.
+    pub deadline: Option<Instant>,
+}
+
+impl CallTiming {
+    /// The total time of the call, from its acceptance to its deadline.
+    pub fn budget(&self) -> Duration {
+        self.deadline
+            .map_or(Duration::MAX, |deadline| deadline - self.started)
+    }
+
+    /// Moves the deadline nearer. A later deadline has no effect.
+    pub fn shorten_deadline(&mut self, to: Instant) {
+        self.deadline = Some(self.deadline.map_or(to, |now| now.min(to)));
+    }
+
+    /// Bounds the whole call to this time from its start. A time that the clock cannot represent is
+    /// no bound.
+    pub fn limit_to(&mut self, timeout: Duration) {
+        if let Some(end) = self.started.checked_add(timeout) {
+            self.shorten_deadline(end);
+        }
+    }
+}
+
+/// The events that end a call, or that other tasks wait for.
+#[derive(Debug, Clone)]
+pub struct CallSignals {
     /// Cancelled when the call is cancelled. The nested calls hold child tokens of it.
     pub call_cancelled: CancellationToken,
     /// Cancelled when the tool must stop: the call was cancelled, or its caller disconnected and
@@ -191,13 +160,28 @@ pub struct Invocation {
     pub disconnected: CancellationToken,
     /// Cancelled when the first attempt starts, for a task that waits for that.
     pub attempt_started: Option<CancellationToken>,
+}
+
+impl CallSignals {
+    /// The signals of a call that ends when this token is cancelled.
+    pub fn new(call_cancelled: CancellationToken) -> Self {
+        Self {
+            cancelled: call_cancelled.child_token(),
+            call_cancelled,
+            disconnected: CancellationToken::new(),
+            attempt_started: None,
+        }
+    }
+}
+
+/// How the caller gets the answer.
+#[derive(Debug, Clone, Default)]
+pub struct Delivery {
     /// Whether the caller fetches the answer later. The row is then committed before the tool runs,
     /// whatever the tool's effect.
     pub responds_async: bool,
     /// The sink for the tool's progress. `None` if no client listens.
     pub progress: Option<ProgressSink>,
-    /// The report of the layers about this call.
-    pub report: Arc<CallReport>,
 }
 
 impl Invocation {
@@ -208,52 +192,35 @@ impl Invocation {
         caller: Arc<Caller>,
         started_at: Timestamp,
     ) -> Self {
-        let cancel = CancellationToken::new();
         // The ledger stores milliseconds, so the time in memory has the same precision.
         let started_at =
             Timestamp::from_millisecond(started_at.as_millisecond()).unwrap_or(started_at);
         Self {
             id: InvocationId::new(),
             tool,
-            recorded_arguments: RecordedArguments::Pending,
-            arguments: Arc::new(arguments),
-            unreadable_arguments: None,
             caller,
-            run_id: None,
-            run_is_implied: false,
-            tool_use_id: None,
-            request_id: None,
-            trace: None,
-            context: Arc::default(),
+            input: CallInput {
+                arguments: Arc::new(arguments),
+                recorded: RecordedArguments::Pending,
+                unreadable: None,
+                context: Arc::default(),
+            },
+            run: Run::default(),
+            correlation: Correlation::default(),
             cache: CacheMode::default(),
-            page: None,
-            page_arguments: None,
+            paging: RequestedPage::default(),
             call_chain: CallChain::default(),
-            denied: false,
             idempotency_key: None,
-            deadline: None,
+            timing: CallTiming {
+                started_at,
+                started: Instant::now(),
+                deadline: None,
+            },
             attempt: 1,
-            started_at,
-            started: Instant::now(),
-            cancelled: cancel.child_token(),
-            call_cancelled: cancel,
-            disconnected: CancellationToken::new(),
-            attempt_started: None,
-            responds_async: false,
-            progress: None,
+            signals: CallSignals::new(CancellationToken::new()),
+            delivery: Delivery::default(),
             report: Arc::default(),
         }
-    }
-
-    /// The total time of the call, from its acceptance to its deadline.
-    pub fn time_budget(&self) -> std::time::Duration {
-        self.deadline
-            .map_or(std::time::Duration::MAX, |deadline| deadline - self.started)
-    }
-
-    /// Moves the deadline nearer. A later deadline has no effect.
-    pub fn shorten_deadline(&mut self, to: Instant) {
-        self.deadline = Some(self.deadline.map_or(to, |now| now.min(to)));
     }
 }
 

@@ -2,6 +2,7 @@
 //! it.
 
 mod call_settings;
+mod caller;
 mod caller_credentials;
 pub mod canonical;
 mod capture;
@@ -18,8 +19,10 @@ mod failure_summary;
 mod idempotency;
 mod incomplete;
 mod invocation;
+mod invocation_id;
 pub mod json;
 pub mod media_type;
+mod meta;
 mod nested_calls;
 mod page;
 mod policy;
@@ -37,6 +40,7 @@ mod unreadable_arguments;
 mod violation;
 
 pub use call_settings::{CallSettings, NameMatching};
+pub use caller::Caller;
 pub use caller_credentials::CallerCredentials;
 pub use capture::{Capture, Digest, DigestKey, NOT_RECORDED, RecordedArguments};
 pub use charge::{Charge, Charged};
@@ -52,8 +56,13 @@ pub use failure_summary::{
 };
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_RETENTION};
 pub use incomplete::Incomplete;
-pub use invocation::{CacheMode, Caller, Invocation, InvocationId};
+pub use invocation::{
+    CacheMode, CallInput, CallSignals, CallTiming, Correlation, Delivery, Invocation,
+    RequestedPage, Run,
+};
+pub use invocation_id::InvocationId;
 pub use json::JsonObject;
+pub use meta::{CacheStatus, Coercion, LimitUsage, Meta, ModelUsage};
 pub use nested_calls::{
     AvailableTool, CallChain, DEFAULT_MAX_DEPTH, NestedAnswer, NestedCall, NestedCallError,
     ToolFilter, ToolInvoker,
@@ -67,7 +76,7 @@ pub use progress::{Event, Listener, Progress, ProgressSink, RedactFn, Reporter};
 pub(crate) use redact::SurroundedPart;
 pub(crate) use redact::decode_lossy;
 pub use redact::{CutEnds, Redact, shorten_text};
-pub use report::{CacheStatus, CallReport, Coercion, LimitUsage, Meta, ModelUsage, ReplayedFrom};
+pub use report::{AttemptReport, CacheReport, CallReport, ChargeReport, ReplayedFrom};
 pub use result::{
     Answer, Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, ToolResult,
 };

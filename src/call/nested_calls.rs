@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use super::context::ToolContext;
 use super::definition::{Definition, Kind, ToolName};
 use super::error::Failure;
-use super::invocation::{Invocation, InvocationId};
+use super::invocation::Invocation;
+use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::result::{Content, ToolResult};
 
@@ -35,6 +36,8 @@ pub struct CallChain {
     /// Patterns of tools that the request denies, as the request wrote them. They hold for all
     /// nested calls.
     pub deny: Arc<[String]>,
+    /// Whether the request denies the tool of this call to the model.
+    pub denied: bool,
 }
 
 impl CallChain {
@@ -163,15 +166,17 @@ impl ToolContext {
     ) -> Option<Invocation> {
         let levels = self.allowed_depth(call.max_depth).checked_sub(1)?;
         let mut invocation = Invocation::new(tool, arguments, self.caller.clone(), now);
-        invocation.run_id = self.run_id.clone();
-        invocation.tool_use_id = call.tool_use_id.clone();
-        invocation.request_id = self.request_id.clone();
-        invocation.trace = self.trace.clone();
-        invocation.context = self.context.clone();
-        invocation.call_cancelled = self.call_cancelled.child_token();
-        invocation.cancelled = invocation.call_cancelled.child_token();
-        invocation.progress = self.progress.clone();
-        invocation.shorten_deadline(call.deadline.min(self.deadline));
+        invocation.run.id = self.run_id.clone();
+        invocation.correlation.tool_use_id = call.tool_use_id.clone();
+        invocation.correlation.request_id = self.request_id.clone();
+        invocation.correlation.trace = self.trace.clone();
+        invocation.input.context = self.context.clone();
+        invocation.signals.call_cancelled = self.call_cancelled.child_token();
+        invocation.signals.cancelled = invocation.signals.call_cancelled.child_token();
+        invocation.delivery.progress = self.progress.clone();
+        invocation
+            .timing
+            .shorten_deadline(call.deadline.min(self.deadline));
         invocation.call_chain = CallChain {
             parent: Some(self.invocation_id),
             parent_attempt: self.attempt,
@@ -185,6 +190,7 @@ impl ToolContext {
             agent: self.call_chain.agent.clone(),
             remaining_depth: Some(levels),
             deny: self.call_chain.deny.clone(),
+            denied: false,
         };
         Some(invocation)
     }
@@ -233,7 +239,7 @@ mod tests {
         let tool = ToolName::parse("a").unwrap();
         let mut invocation =
             Invocation::new(tool, JsonObject::new(), caller, Timestamp::UNIX_EPOCH);
-        invocation.run_id = Some("r".into());
+        invocation.run.id = Some("r".into());
         invocation.call_chain.deny = vec!["x_*".to_owned()].into();
         invocation
     }
@@ -252,15 +258,16 @@ mod tests {
         let outer = outermost_invocation();
         let context = context(&outer, 10);
         let call = child_invocation(&context, &nested_call(None, 60)).unwrap();
-        assert_eq!((&call.caller, &call.run_id), (&outer.caller, &outer.run_id));
+        assert_eq!((&call.caller, &call.run.id), (&outer.caller, &outer.run.id));
         assert_eq!(
-            call.deadline,
+            call.timing.deadline,
             Some(context.deadline),
             "never later than the parent"
         );
         assert_eq!(
             child_invocation(&context, &nested_call(None, 2))
                 .unwrap()
+                .timing
                 .deadline,
             Some(Instant::now() + Duration::from_secs(2))
         );
@@ -272,15 +279,16 @@ mod tests {
             call.call_chain.includes_tool(&outer.tool)
                 && !call.call_chain.includes_tool(&call.tool)
         );
-        outer.call_cancelled.cancel();
-        assert!(call.call_cancelled.is_cancelled());
+        outer.signals.call_cancelled.cancel();
+        assert!(call.signals.call_cancelled.is_cancelled());
         let other = outermost_invocation();
         child_invocation(&self::context(&other, 10), &nested_call(None, 10))
             .unwrap()
+            .signals
             .call_cancelled
             .cancel();
         assert!(
-            !other.call_cancelled.is_cancelled(),
+            !other.signals.call_cancelled.is_cancelled(),
             "a nested call does not cancel its parent"
         );
     }

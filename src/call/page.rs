@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::json::{JsonObject, type_name};
-use super::report::Coercion;
+use super::meta::Coercion;
 use super::violation::Violation;
 
 /// The requested part of a long result. It affects only the answer: the tool runs and its result is

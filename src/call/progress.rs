@@ -13,7 +13,8 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::broadcast::{Receiver, Sender};
 
 use super::definition::ToolName;
-use super::invocation::{Invocation, InvocationId};
+use super::invocation::Invocation;
+use super::invocation_id::InvocationId;
 
 /// Maximum number of events that wait for a slow listener.
 const CHANNEL_CAPACITY: usize = 64;
@@ -145,11 +146,11 @@ impl Reporter {
         invocation: &Invocation,
         clean: impl FnOnce() -> RedactFn,
     ) -> Option<Self> {
-        let sink = invocation.progress.clone()?;
+        let sink = invocation.delivery.progress.clone()?;
         Some(Self(Arc::new(Inner {
             sink,
             invocation_id: invocation.id,
-            tool_use_id: invocation.tool_use_id.clone(),
+            tool_use_id: invocation.correlation.tool_use_id.clone(),
             tool: invocation.tool.clone(),
             redact: clean(),
         })))
@@ -212,7 +213,7 @@ mod tests {
         let caller = Arc::new(Caller::anonymous());
         let mut invocation =
             Invocation::new(tool, JsonObject::new(), caller, jiff::Timestamp::UNIX_EPOCH);
-        invocation.progress = Some(sink);
+        invocation.delivery.progress = Some(sink);
         (
             Reporter::for_invocation(&invocation, || Box::new(|_| {})).unwrap(),
             listener,

@@ -1,180 +1,151 @@
-//! What the layers report about a call, for the answer's `meta` and the row in the ledger.
+//! What the layers report about a call while it runs.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::capture::Digest;
 use super::charge::Charged;
 use super::idempotency::Fingerprint;
-use super::invocation::InvocationId;
-use super::page::Overflow;
-use super::policy::{LimitScope, Per};
+use super::invocation_id::InvocationId;
+use super::meta::{CacheStatus, Coercion, Meta, ModelUsage};
 
-/// How the cache was used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum CacheStatus {
-    /// Answered from a stored result.
-    Hit,
-    /// No result was stored: the tool ran, and its result may be stored.
-    Miss,
-    /// An equal call was running: its result is the answer.
-    Joined,
-    /// The cache was not used, because the call requested that.
-    Bypass,
-    /// The call requested a new result; it replaces the stored one.
-    Refresh,
-    /// The tool has no cache.
-    #[default]
-    Off,
-}
-
-impl CacheStatus {
-    /// Every status.
-    pub const ALL: [Self; 6] = [
-        Self::Hit,
-        Self::Miss,
-        Self::Joined,
-        Self::Bypass,
-        Self::Refresh,
-        Self::Off,
-    ];
-
-    /// The name used in answers, ledger and metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Miss => "miss",
-            Self::Joined => "joined",
-            Self::Bypass => "bypass",
-            Self::Refresh => "refresh",
-            Self::Off => "off",
-        }
-    }
-
-    /// The status with this name. An unknown name is [`CacheStatus::Off`].
-    pub fn from_name(word: &str) -> Self {
-        Self::ALL
-            .into_iter()
-            .find(|status| status.as_str() == word)
-            .unwrap_or_default()
-    }
-}
-
-/// One argument that was changed to fit the schema.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct Coercion {
-    /// JSON Pointer into the arguments.
-    pub pointer: String,
-    /// JSON type it had.
-    pub from: String,
-    /// JSON type it has now.
-    pub to: String,
-}
-
-/// The state of one usage limit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct LimitUsage {
-    /// Calls allowed in the window: the limit, not a count.
-    pub limit: u64,
-    /// The same number as `limit`, under the name that the manifest uses.
-    pub calls: u64,
-    /// The window.
-    pub per: Per,
-    /// Whose calls are counted together.
-    pub scope: LimitScope,
-    /// Calls counted so far, this one included.
-    pub used: u64,
-    /// Calls left.
-    pub remaining: u64,
-    /// When the window ends (RFC 3339); null for `run` and `lifetime`.
-    #[schema(value_type = Option<String>, format = DateTime, required)]
-    pub resets_at: Option<Timestamp>,
-}
-
-/// The use of a model for one call.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct ModelUsage {
-    /// Requests that the model answered.
-    pub requests: u32,
-    /// Tokens that the model read.
-    pub input_tokens: u64,
-    /// Tokens that the model wrote.
-    pub output_tokens: u64,
-    /// All these tokens, and the tokens of nested calls.
-    pub total_tokens: u64,
-    /// Whether some numbers are estimated at four bytes per token, because the model's server did
-    /// not report them.
-    pub estimated: bool,
-}
-
-/// How a call was answered.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct Meta {
-    /// How the cache was used.
-    pub cache: CacheStatus,
-    /// Number of attempts; 0 when the tool did not run.
-    pub attempts: u32,
-    /// Milliseconds from the call's acceptance to its end.
-    pub duration_ms: f64,
-    /// The state of the limits that counted this call.
-    pub usage: Vec<LimitUsage>,
-    /// Arguments that were changed to fit the schema.
-    pub coercions: Vec<Coercion>,
-    /// Replaces the result of a replay, if the result was not recorded (`capture: digest`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub result_digest: Option<Digest>,
-    /// The use of an agent's model; absent for other tools.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub model: Option<ModelUsage>,
-    /// Set when the result was cut; null when it is whole.
-    #[schema(required)]
-    pub overflow: Option<Overflow>,
-    /// Warnings about the call or its result.
-    pub warnings: Vec<String>,
-}
-
-/// The report of one call. All its layers and attempts share it.
+/// The report of one call. All its layers and attempts share it, because a call that is cancelled
+/// returns nothing from its layers.
+///
+/// Each part has one writer. The layer `record` reads the parts at the end of the call, and makes
+/// the answer's `meta` and the row in the ledger of them.
 #[derive(Debug, Default)]
 pub struct CallReport {
-    inner: Mutex<CallReportData>,
+    /// The writer is the entry point that made the call.
+    pub entry: Mutex<EntryReport>,
+    /// The writer is `replay`.
+    pub replay: Mutex<ReplayReport>,
+    /// The writer is `validate`.
+    pub fitting: Mutex<FittingReport>,
+    /// The writers are `cache` and, for pages of stored results, `page_guard`.
+    pub cache: Mutex<CacheReport>,
+    /// The writer is `usage_limit`.
+    pub charge: Mutex<ChargeReport>,
+    /// The writer is `attempt`. While an attempt runs, the tool's context sets its flags.
+    pub attempt: Mutex<AttemptReport>,
+    /// The writer is the tool, by its context. `run` cleans what the tool wrote.
+    pub tool: Mutex<ToolReport>,
     /// Held while a reservation commits. A cancellation waits for it, so the charged units are
     /// known and can be refunded.
     pub reservation_lock: tokio::sync::Mutex<()>,
-    /// Separate from the other data, which `record` takes at the end of the call: the calling tool
-    /// reads this later.
+    /// The writers are `authorize` and the nested calls.
     uses_caller_credentials: AtomicBool,
 }
 
-/// The data of a [`CallReport`].
-#[derive(Debug, Default, Clone)]
-pub struct CallReportData {
-    /// Becomes the answer's `meta`.
-    pub meta: Meta,
+/// What is remarkable about the request.
+#[derive(Debug, Default)]
+pub struct EntryReport {
+    /// Warnings for the answer.
+    pub warnings: Vec<String>,
+}
+
+/// What the idempotency key of the call means.
+#[derive(Debug, Default)]
+pub struct ReplayReport {
+    /// The fingerprint of the request, once its idempotency key is to be claimed.
+    pub fingerprint: Option<Fingerprint>,
+    /// The call that this call repeats with its idempotency key.
+    pub replayed_from: Option<ReplayedFrom>,
+}
+
+/// How the arguments were made to fit the schema.
+#[derive(Debug, Default)]
+pub struct FittingReport {
+    /// Arguments that were changed.
+    pub coercions: Vec<Coercion>,
+    /// Warnings for the answer.
+    pub warnings: Vec<String>,
+}
+
+/// How the cache was used.
+#[derive(Debug, Default)]
+pub struct CacheReport {
+    /// The status for the answer.
+    pub status: CacheStatus,
+    /// The call whose stored result answered this one.
+    pub origin: Option<InvocationId>,
+}
+
+impl CacheReport {
+    /// The report of a call that a stored result answered.
+    pub fn hit(origin: InvocationId) -> Self {
+        Self {
+            status: CacheStatus::Hit,
+            origin: Some(origin),
+        }
+    }
+}
+
+/// What the call was charged.
+#[derive(Debug, Default)]
+pub struct ChargeReport {
     /// Whether the ledger holds a committed row for this call, which must be settled.
     pub reserved: bool,
-    /// The units that were charged for the call.
+    /// The units that were charged.
     pub charged: Vec<Charged>,
+}
+
+/// The attempts so far.
+#[derive(Debug, Default)]
+pub struct AttemptReport {
+    /// The number of the last attempt, from 1.
+    number: u32,
     /// When the current attempt started; `None` between attempts and after the last one.
-    pub attempt_started_at: Option<Instant>,
+    started_at: Option<Instant>,
     /// Whether the current attempt still waits for something to run on. Then no code of the tool
     /// has run.
     pub queued: bool,
     /// Whether the attempt failed because another call ended their shared runner. That other call's
     /// end already counts for the circuit breaker.
     pub shared_failure: bool,
-    /// The call whose stored result answered this one.
+}
+
+impl AttemptReport {
+    /// The report of an attempt that starts now.
+    pub fn start(number: u32, started_at: Instant) -> Self {
+        Self {
+            number,
+            started_at: Some(started_at),
+            queued: false,
+            shared_failure: false,
+        }
+    }
+
+    /// Notes that the current attempt has ended.
+    pub fn end(&mut self) {
+        self.started_at = None;
+    }
+
+    /// The number of attempts, and when the last one started if it is not over.
+    pub fn all(&self) -> (u32, Option<Instant>) {
+        (self.number, self.started_at)
+    }
+
+    /// As [`AttemptReport::all`], without an attempt whose tool has not started.
+    pub fn started(&self) -> (u32, Option<Instant>) {
+        match self.queued {
+            true => (self.number.saturating_sub(1), None),
+            false => self.all(),
+        }
+    }
+}
+
+/// What the tool reports beside its result.
+#[derive(Debug, Default)]
+pub struct ToolReport {
+    /// Warnings for the answer.
+    pub warnings: Vec<String>,
+    /// The use of an agent's model, over all attempts.
+    pub model: Option<ModelUsage>,
+    /// The call whose recorded result is the tool's result.
     pub origin: Option<InvocationId>,
-    /// The fingerprint of the request, once its idempotency key is to be claimed.
-    pub fingerprint: Option<Fingerprint>,
-    /// The call that this call repeats with its idempotency key.
-    pub replayed_from: Option<ReplayedFrom>,
 }
 
 /// An ended call that was repeated with its idempotency key.
@@ -189,6 +160,11 @@ pub struct ReplayedFrom {
 }
 
 impl CallReport {
+    /// Adds a warning about the request.
+    pub fn warn_at_entry(&self, warning: impl Into<String>) {
+        self.entry.lock().warnings.push(warning.into());
+    }
+
     /// Notes that the call, or a call below it, sends credentials of its caller.
     pub fn note_caller_credentials(&self) {
         self.uses_caller_credentials.store(true, Ordering::Relaxed);
@@ -198,10 +174,5 @@ impl CallReport {
     /// for this caller only.
     pub fn uses_caller_credentials(&self) -> bool {
         self.uses_caller_credentials.load(Ordering::Relaxed)
-    }
-
-    /// The data of the report, to read or to write. Locked only briefly, never across an await.
-    pub fn lock(&self) -> MutexGuard<'_, CallReportData> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

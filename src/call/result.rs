@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::definition::ToolName;
 use super::incomplete::Incomplete;
-use super::invocation::InvocationId;
+use super::invocation_id::InvocationId;
+use super::meta::Meta;
 use super::page::RestHint;
-use super::report::Meta;
 
 /// One block of a result (MCP content block).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::context::ToolContext;
-use super::invocation::InvocationId;
+use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::result::ToolResult;
 use super::violation::Violation;

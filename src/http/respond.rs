@@ -162,7 +162,10 @@ async fn respond_with_events(
 ) -> Response {
     let tool_started = CancellationToken::new();
     let (sink, listener) = ProgressSink::channel();
-    (invocation.attempt_started, invocation.progress) = (Some(tool_started.clone()), Some(sink));
+    (
+        invocation.signals.attempt_started,
+        invocation.delivery.progress,
+    ) = (Some(tool_started.clone()), Some(sink));
     let task = spawn_call(
         call.registry.clone(),
         call.entry.clone(),
@@ -197,9 +200,12 @@ async fn respond_async(
     mut invocation: Invocation,
     reserved: Reservation,
 ) -> Response {
-    let (id, tool_use_id) = (call.id, invocation.tool_use_id.clone());
+    let (id, tool_use_id) = (call.id, invocation.correlation.tool_use_id.clone());
     let tool_started = CancellationToken::new();
-    (invocation.attempt_started, invocation.responds_async) = (Some(tool_started.clone()), true);
+    (
+        invocation.signals.attempt_started,
+        invocation.delivery.responds_async,
+    ) = (Some(tool_started.clone()), true);
     // Not aborted when the client disconnects. Only `DELETE` and the end of the service cancel this
     // call.
     let mut task = spawn_call(

@@ -278,15 +278,16 @@ pub(super) async fn invoke_tool(
     let mut invocation = request.into_invocation(&registry, &entry, &name, caller);
     invocation
         .report
+        .entry
         .lock()
-        .meta
         .warnings
         .extend(name_match.warning(&name, &entry));
-    invocation.request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
-    invocation.trace = request_id::trace_from_headers(&headers);
+    invocation.correlation.request_id =
+        request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
+    invocation.correlation.trace = request_id::trace_from_headers(&headers);
     if key.is_some() && entry.policy.idempotency == Idempotency::Off {
         let warning = "this tool takes no Idempotency-Key (idempotency: off): the call was not protected by it";
-        invocation.report.lock().meta.warnings.push(warning.into());
+        invocation.report.entry.lock().warnings.push(warning.into());
     } else {
         invocation.idempotency_key = key;
     }
@@ -315,8 +316,8 @@ pub async fn call_in_process(
         let mut invocation = request.into_invocation(registry, &entry, name, caller.clone());
         invocation
             .report
+            .entry
             .lock()
-            .meta
             .warnings
             .extend(name_match.warning(name, &entry));
         invocation.idempotency_key = key.filter(|_| entry.policy.idempotency != Idempotency::Off);
@@ -363,17 +364,17 @@ impl InvokeRequest {
             caller,
             now,
         );
-        invocation.run_id = self.run_id.map(Into::into);
-        invocation.tool_use_id = self.tool_use_id.map(Into::into);
-        invocation.context = self.context;
+        invocation.run.id = self.run_id.map(Into::into);
+        invocation.correlation.tool_use_id = self.tool_use_id.map(Into::into);
+        invocation.input.context = self.context;
         invocation.cache = self.cache;
-        invocation.page = self.page;
+        invocation.paging.page = self.page;
         // A timeout that the clock cannot represent is no limit.
         if let Some(end) = self
             .timeout
-            .and_then(|timeout| invocation.started.checked_add(timeout))
+            .and_then(|timeout| invocation.timing.started.checked_add(timeout))
         {
-            invocation.shorten_deadline(end);
+            invocation.timing.shorten_deadline(end);
         }
         invocation
     }

@@ -69,16 +69,16 @@ pub fn prepare_call(
         peer.caller.clone(),
         now,
     );
-    invocation.request_id = peer.request_id.clone();
-    invocation.trace = meta::trace_from_meta(meta).or_else(|| peer.trace.clone());
+    invocation.correlation.request_id = peer.request_id.clone();
+    invocation.correlation.trace = meta::trace_from_meta(meta).or_else(|| peer.trace.clone());
     meta::apply_meta(meta, &entry.policy, &mut invocation)
         .map_err(|error| ErrorData::invalid_params(error, None))?;
-    if invocation.run_id.is_none() {
-        invocation.run_is_implied = peer.run_id.is_none();
-        invocation.run_id = peer.run_id.as_ref().or(peer.session_id.as_ref()).cloned();
+    if invocation.run.id.is_none() {
+        invocation.run.is_implied = peer.run_id.is_none();
+        invocation.run.id = peer.run_id.as_ref().or(peer.session_id.as_ref()).cloned();
     }
     if let Some(warning) = name_match.warning(name, &entry) {
-        invocation.report.lock().meta.warnings.push(warning);
+        invocation.report.entry.lock().warnings.push(warning);
     }
     Ok(PreparedCall { entry, invocation })
 }

@@ -121,13 +121,13 @@ impl Handler {
         mcp_peer: &McpPeer,
         context: &RequestContext<RoleServer>,
     ) -> InvokeResult {
-        let cancel = invocation.call_cancelled.clone();
+        let cancel = invocation.signals.call_cancelled.clone();
         let Some(token) = context.meta.get_progress_token() else {
             let call = self.registry.invoke(entry, invocation);
             return unless_disconnected(call, || cancel.cancel(), mcp_peer, context).await;
         };
         let (sink, listener) = ProgressSink::channel();
-        invocation.progress = Some(sink);
+        invocation.delivery.progress = Some(sink);
         let (registry, entry) = (self.registry.clone(), entry.clone());
         let call = AbortOnDropHandle::new(tokio::spawn(async move {
             registry.invoke(&entry, invocation).await

@@ -49,20 +49,21 @@ fn apply_key(
     let value = value.clone();
     match key {
         "idempotencyKey" => apply_idempotency_key(value, policy, invocation)?,
-        "runId" => invocation.run_id = request_fields::parse_id(key, value)?.map(Into::into),
+        "runId" => invocation.run.id = request_fields::parse_id(key, value)?.map(Into::into),
         "toolUseId" => {
-            invocation.tool_use_id = request_fields::parse_id(key, value)?.map(Into::into);
+            invocation.correlation.tool_use_id =
+                request_fields::parse_id(key, value)?.map(Into::into);
         }
-        "context" => invocation.context = Arc::new(request_fields::parse_context(value)?),
+        "context" => invocation.input.context = Arc::new(request_fields::parse_context(value)?),
         "cache" => invocation.cache = request_fields::parse_cache_mode(value)?,
         "timeout" => {
             let end = request_fields::parse_timeout(value)?
-                .and_then(|timeout| invocation.started.checked_add(timeout));
+                .and_then(|timeout| invocation.timing.started.checked_add(timeout));
             // A timeout that the clock cannot represent is no limit.
             end.into_iter()
-                .for_each(|end| invocation.shorten_deadline(end));
+                .for_each(|end| invocation.timing.shorten_deadline(end));
         }
-        "page" => invocation.page = Page::from_json(value)?,
+        "page" => invocation.paging.page = Page::from_json(value)?,
         _ => {
             return Err(format!(
                 "unknown key; the keys are {KNOWN_KEYS}, each with the prefix `{KEY_PREFIX}`"
@@ -85,7 +86,7 @@ fn apply_idempotency_key(
     let key = key.map_err(|error| format!("the key {error}; a random UUID is a good one"))?;
     if policy.idempotency == Idempotency::Off {
         let warning = "this tool takes no idempotency key (idempotency: off): the call was not protected by it";
-        invocation.report.lock().meta.warnings.push(warning.into());
+        invocation.report.entry.lock().warnings.push(warning.into());
     } else {
         invocation.idempotency_key = Some(key);
     }

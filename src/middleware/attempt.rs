@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
-use crate::call::{CallError, Invocation, NOT_RECORDED, ToolResult};
+use crate::call::{AttemptReport, CallError, Invocation, NOT_RECORDED, ToolResult};
 use crate::ledger::{AttemptRow, Ledger};
 use crate::secrets::Redactor;
 use crate::text::sanitize;
@@ -49,15 +49,11 @@ impl Interceptor for Attempt {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         let started = Instant::now();
         let (id, attempt) = (invocation.id, invocation.attempt);
-        if let Some(attempt_started) = &invocation.attempt_started {
+        if let Some(attempt_started) = &invocation.signals.attempt_started {
             attempt_started.cancel();
         }
         let report = invocation.report.clone();
-        {
-            let mut report = report.lock();
-            (report.meta.attempts, report.attempt_started_at) = (attempt, Some(started));
-            (report.queued, report.shared_failure) = (false, false);
-        }
+        *report.attempt.lock() = AttemptReport::start(attempt, started);
         let call = AssertUnwindSafe(async move { inner.call(invocation).await }).catch_unwind();
         let outcome: Outcome = match timeout(self.timeout, call).await {
             Ok(Ok(outcome)) => outcome,
@@ -75,7 +71,7 @@ impl Interceptor for Attempt {
                 after: self.timeout,
             }),
         };
-        report.lock().attempt_started_at = None;
+        report.attempt.lock().end();
         if let Err(error) = &outcome {
             let row = AttemptRow {
                 invocation: id,

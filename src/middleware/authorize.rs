@@ -49,7 +49,7 @@ impl Interceptor for Authorize {
             );
             return Err(CallError::Forbidden { caller, tool });
         }
-        if invocation.denied {
+        if invocation.call_chain.denied {
             return Err(CallError::Denied {
                 tool: invocation.tool.to_string(),
             });

@@ -160,9 +160,10 @@ async fn deadline_counts_from_call_start() {
         ..shared
     });
     let mut invocation = invocation_of(&registry, "t");
-    invocation.arguments = Arc::new(json!({"a": vec![1; 5000]}).as_object().cloned().unwrap());
-    let end = invocation.started + 3 * SECOND;
-    invocation.shorten_deadline(end);
+    invocation.input.arguments =
+        Arc::new(json!({"a": vec![1; 5000]}).as_object().cloned().unwrap());
+    let end = invocation.timing.started + 3 * SECOND;
+    invocation.timing.shorten_deadline(end);
     tokio::time::advance(SECOND).await;
     let error = registry
         .invoke(&registry.get("t").unwrap(), invocation)

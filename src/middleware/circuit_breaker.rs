@@ -346,15 +346,15 @@ impl CircuitBreaker {
 
 impl Interceptor for CircuitBreaker {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        let started = invocation.started;
+        let started = invocation.timing.started;
         let probe = self.breaker.admit().map_err(circuit_open_error)?;
         let is_operator_deadline = self
             .deadline
-            .is_some_and(|deadline| invocation.deadline == Some(started + deadline));
+            .is_some_and(|deadline| invocation.timing.deadline == Some(started + deadline));
         let report = invocation.report.clone();
         let outcome = inner.call(invocation).await;
         let verdict = match judge_outcome(&outcome, is_operator_deadline) {
-            Verdict::Unavailable if report.lock().shared_failure => Verdict::Unknown,
+            Verdict::Unavailable if report.attempt.lock().shared_failure => Verdict::Unknown,
             verdict => verdict,
         };
         let change = match probe {

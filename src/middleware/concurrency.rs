@@ -146,11 +146,12 @@ impl ConcurrencyLimit {
         // A call whose deadline is over is refused here. It must not take a permit from a call that
         // can still be answered.
         if invocation
+            .timing
             .deadline
             .is_some_and(|deadline| deadline <= Instant::now())
         {
             return Err(CallError::DeadlineExceeded {
-                after: invocation.time_budget(),
+                after: invocation.timing.budget(),
                 started: false,
             });
         }
@@ -222,6 +223,7 @@ impl ConcurrencyLimit {
         let _counted = self.metrics.count_queued();
         let latest_start = Instant::now() + self.settings.wait;
         let until = invocation
+            .timing
             .deadline
             .map_or(latest_start, |deadline| deadline.min(latest_start));
         let missing = async {
@@ -238,7 +240,7 @@ impl ConcurrencyLimit {
         };
         let entered = tokio::select! {
             entered = timeout_at(until, missing) => entered,
-            () = invocation.disconnected.cancelled() => return Err(CallError::Cancelled { started: false }),
+            () = invocation.signals.disconnected.cancelled() => return Err(CallError::Cancelled { started: false }),
         };
         match entered {
             Ok(Ok((tool, global))) => {
@@ -254,11 +256,12 @@ impl ConcurrencyLimit {
             Ok(Err(_)) => Err(CallError::Draining),
             Err(_)
                 if invocation
+                    .timing
                     .deadline
                     .is_some_and(|deadline| deadline <= until) =>
             {
                 Err(CallError::DeadlineExceeded {
-                    after: invocation.time_budget(),
+                    after: invocation.timing.budget(),
                     started: false,
                 })
             }
@@ -462,7 +465,7 @@ mod tests {
             per_caller: Some(1),
         });
         let mut late = call("ann");
-        late.shorten_deadline(late.started);
+        late.timing.shorten_deadline(late.timing.started);
         let expired = |outcome: Result<HeldPermits, CallError>| {
             matches!(
                 outcome,

@@ -24,10 +24,10 @@ impl Deadline {
 
 impl Interceptor for Deadline {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        let Some(deadline) = invocation.deadline else {
+        let Some(deadline) = invocation.timing.deadline else {
             return inner.call(invocation).await;
         };
-        let after = invocation.time_budget();
+        let after = invocation.timing.budget();
         // `timeout_at` would poll the call once, so a call whose deadline has passed would start.
         if deadline <= Instant::now() {
             return Err(CallError::DeadlineExceeded {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Outcome;
 use super::cache::PageCache;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
-use crate::call::{CacheStatus, CallError, Invocation, Page, Paging};
+use crate::call::{CacheReport, CallError, Invocation, Page, Paging};
 
 /// The layer that refuses or answers further pages.
 pub struct PageGuard(Option<PageCache>);
@@ -32,7 +32,7 @@ impl PageGuard {
 
 impl Interceptor for PageGuard {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
-        let further = invocation.page.filter(Page::is_further);
+        let further = invocation.paging.page.filter(Page::is_further);
         match (&self.0, further) {
             (None, None) => inner.call(invocation).await,
             (None, Some(page)) => Err(CallError::NoStoredResult {
@@ -40,8 +40,7 @@ impl Interceptor for PageGuard {
             }),
             (Some(page_cache), Some(page)) => match page_cache.find_result(&invocation).await {
                 Some((result, origin)) => {
-                    let mut report = invocation.report.lock();
-                    (report.meta.cache, report.origin) = (CacheStatus::Hit, Some(origin));
+                    *invocation.report.cache.lock() = CacheReport::hit(origin);
                     Ok(result)
                 }
                 None => Err(CallError::NoStoredResult {

@@ -108,7 +108,7 @@ where
         }
         let (paginator, page, is_keyed) = (
             self.paginator.clone(),
-            invocation.page.unwrap_or_default(),
+            invocation.paging.page.unwrap_or_default(),
             invocation.idempotency_key.is_some(),
         );
         let call = self.inner.call(invocation);
@@ -122,10 +122,10 @@ impl Paginator {
     fn read_page(&self, invocation: &mut Invocation) {
         if let Some(page_arguments) = self
             .rules
-            .take_page(Arc::make_mut(&mut invocation.arguments))
+            .take_page(Arc::make_mut(&mut invocation.input.arguments))
         {
-            invocation.page = Some(page_arguments.page);
-            invocation.page_arguments = Some(Arc::new(page_arguments));
+            invocation.paging.page = Some(page_arguments.page);
+            invocation.paging.arguments = Some(Arc::new(page_arguments));
         }
     }
 

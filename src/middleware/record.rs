@@ -7,6 +7,7 @@
 //! That task aborts the tool or lets it finish, as `on_disconnect` says, and writes the row.
 
 use std::borrow::Cow;
+use std::mem;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::log::CallLog;
 use crate::metrics::{self, ToolMetrics};
 use crate::schema::Schema;
 use crate::secrets::Redactor;
+use crate::text::sanitize;
 use crate::tracking::in_flight::{InFlightCalls, InFlightGuard};
 
 /// The [`Layer`] of [`Record`].
@@ -132,19 +134,19 @@ where
                 shared.observe_refusal(&invocation, ledger_unavailable(reason))
             })?;
             if let Some(deadline) = shared.deadline {
-                let end = invocation.started + deadline;
-                invocation.shorten_deadline(end);
+                let end = invocation.timing.started + deadline;
+                invocation.timing.shorten_deadline(end);
             }
-            invocation.recorded_arguments = shared.recorded_arguments(&invocation);
-            let arguments = std::mem::take(&mut invocation.arguments);
+            invocation.input.recorded = shared.recorded_arguments(&invocation);
+            let arguments = std::mem::take(&mut invocation.input.arguments);
             let guard = shared
                 .in_flight_calls
                 .start_call(&invocation, shared.effect);
             let guard =
                 guard.ok_or_else(|| shared.observe_refusal(&invocation, CallError::Draining))?;
             let cancels = shared.on_disconnect == OnDisconnect::Cancel;
-            let cancelled = cancels.then(|| invocation.cancelled.clone());
-            let disconnected = invocation.disconnected.clone();
+            let cancelled = cancels.then(|| invocation.signals.cancelled.clone());
+            let disconnected = invocation.signals.disconnected.clone();
             DetachOnDrop {
                 call: Some(
                     shared
@@ -166,7 +168,7 @@ where
     S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
 {
     let (token, report, id) = (
-        invocation.cancelled.clone(),
+        invocation.signals.cancelled.clone(),
         invocation.report.clone(),
         invocation.id,
     );
@@ -192,12 +194,7 @@ where
 /// Whether the tool of a cancelled call started. An attempt that only waited for something to run
 /// on does not count.
 fn tool_started(report: &CallReport) -> bool {
-    let mut report = report.lock();
-    if report.queued {
-        report.meta.attempts = report.meta.attempts.saturating_sub(1);
-        report.attempt_started_at = None;
-    }
-    report.meta.attempts > 0
+    report.attempt.lock().started().0 > 0
 }
 
 impl RecordState {
@@ -205,8 +202,8 @@ impl RecordState {
         let arguments = self
             .capture_rules
             .schema
-            .redact_write_only(&invocation.arguments);
-        let arguments = match &invocation.page_arguments {
+            .redact_write_only(&invocation.input.arguments);
+        let arguments = match &invocation.paging.arguments {
             None => arguments,
             Some(page) => {
                 let mut all = arguments.into_owned();
@@ -239,29 +236,30 @@ impl RecordState {
         S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
     {
         let id = invocation.id;
-        let mut outcome = run_to_end(
-            inner,
-            Invocation {
-                arguments,
-                ..invocation.clone()
-            },
-        )
-        .await;
+        let mut running = invocation.clone();
+        running.input.arguments = arguments;
+        let mut outcome = run_to_end(inner, running).await;
         // The layers below are dropped or have returned, so no other code changes the report from
         // here on. The order of the steps that follow matters:
         // 1. A replay ends here: its row exists since the first call.
         // 2. The row gets its state, its key and its refunds.
         // 3. The table of running calls, the log and the metrics see the row.
         // 4. The row is committed. Only then does the call leave the table, so a caller with an
-        //    answer always finds its
-        // call.
-        let mut report = std::mem::take(&mut *invocation.report.lock());
-        if let (Err(error), Some(started_at)) = (&outcome, report.attempt_started_at) {
-            self.record_dropped_attempt(&invocation, report.meta.attempts, started_at, error)
+        //    answer always finds its call.
+        let (attempts, interrupted_since) = {
+            let attempt = invocation.report.attempt.lock();
+            match outcome {
+                Err(CallError::Cancelled { .. }) => attempt.started(),
+                _ => attempt.all(),
+            }
+        };
+        if let (Err(error), Some(started_at)) = (&outcome, interrupted_since) {
+            self.record_dropped_attempt(&invocation, attempts, started_at, error)
                 .await;
         }
-        let duration = invocation.started.elapsed();
-        if let Some(replayed_from) = report.replayed_from.take() {
+        let duration = invocation.timing.started.elapsed();
+        let replay = mem::take(&mut *invocation.report.replay.lock());
+        if let Some(replayed_from) = replay.replayed_from {
             // The earlier call has written the row. A replay gets no row of its own.
             drop(guard);
             let duration_us = i64::try_from(duration.as_micros()).ok();
@@ -272,15 +270,27 @@ impl RecordState {
         if let Err(error) = &mut outcome {
             self.capture_rules.redactor.redact_error(error);
         }
-        report
-            .meta
-            .warnings
-            .iter_mut()
-            .for_each(|warning| self.capture_rules.redactor.redact_string(warning));
+        let charge = mem::take(&mut *invocation.report.charge.lock());
+        let cache = mem::take(&mut *invocation.report.cache.lock());
+        let tool = mem::take(&mut *invocation.report.tool.lock());
+        let fitting = mem::take(&mut *invocation.report.fitting.lock());
+        let mut warnings = mem::take(&mut invocation.report.entry.lock().warnings);
+        warnings.extend(fitting.warnings);
+        warnings.extend(tool.warnings);
+        for warning in &mut warnings {
+            sanitize::clean_in_place(warning);
+            self.capture_rules.redactor.redact_string(warning);
+        }
         let meta = Meta {
+            cache: cache.status,
+            attempts,
             duration_ms: (duration.as_secs_f64() * 1e6).round() / 1e3,
-            usage: report.charged.iter().map(Charged::to_usage).collect(),
-            ..report.meta
+            usage: charge.charged.iter().map(Charged::to_usage).collect(),
+            coercions: fitting.coercions,
+            result_digest: None,
+            model: tool.model,
+            overflow: None,
+            warnings,
         };
         let state = final_state(&outcome, self.effect, meta.attempts);
         // Without an attempt, or after a refusal, no code of the tool ran. Then the charged units
@@ -290,8 +300,8 @@ impl RecordState {
         let not_delivered =
             meta.attempts == 1 && outcome.as_ref().is_err_and(CallError::is_not_delivered);
         let keeps_key = !not_delivered
-            && report.reserved
-            && report.fingerprint.is_some()
+            && charge.reserved
+            && replay.fingerprint.is_some()
             && tool_ran
             && claims_key(state, self.effect);
         let mut detail = match &outcome {
@@ -309,21 +319,22 @@ impl RecordState {
         // A repetition with the same key is answered from the row of this call. So a reserved row
         // must hold the result itself, not a reference to the call that the cached result comes
         // from.
-        let origin = report.origin.filter(|_| !report.reserved);
+        let origin = cache.origin.or(tool.origin).filter(|_| !charge.reserved);
         let mut row = self.build_row(&invocation, &outcome, state, &meta, origin);
         row.detail = detail.map(Into::into);
-        if report.reserved {
+        if charge.reserved {
             let end = invocation
+                .timing
                 .started_at
                 .checked_add(duration.saturating_add(KEY_RETENTION))
                 .unwrap_or(Row::FOREVER);
-            row = row.with_claim(report.fingerprint.as_ref(), keeps_key.then_some(end));
+            row = row.with_claim(replay.fingerprint.as_ref(), keeps_key.then_some(end));
         }
         let row = Arc::new(row);
         guard.set_ended(row.clone());
         self.observers.observe_end(&invocation, &row);
-        let refunds = if tool_ran { Vec::new() } else { report.charged };
-        let tool_use_id = invocation.tool_use_id.clone();
+        let refunds = if tool_ran { Vec::new() } else { charge.charged };
+        let tool_use_id = invocation.correlation.tool_use_id.clone();
         let answer = outcome.map(|result| Answer {
             invocation: id,
             tool_use_id,
@@ -343,7 +354,7 @@ impl RecordState {
         }
         // Rows that wait for their commit after their answers are bounded in memory. Above that
         // bound, answers wait for their commit.
-        let may_wait = !report.reserved && !self.ledger.is_strict();
+        let may_wait = !charge.reserved && !self.ledger.is_strict();
         if let Some(memory_permit) = may_wait
             .then(|| self.in_flight_calls.reserve_uncommitted(&row))
             .flatten()
@@ -354,7 +365,7 @@ impl RecordState {
                 .record_in_background(row, Box::new((guard, memory_permit)));
             return answer;
         }
-        let committed = match report.reserved {
+        let committed = match charge.reserved {
             true => self.ledger.settle(row, refunds).await,
             false => self.ledger.record(row).await,
         };
@@ -498,7 +509,7 @@ fn to_json_text(value: &impl serde::Serialize) -> Option<Arc<str>> {
 impl RecordState {
     /// Reports a call that gets no row to the log and the metrics.
     fn observe_refusal(&self, invocation: &Invocation, error: CallError) -> CallError {
-        let duration_us = i64::try_from(invocation.started.elapsed().as_micros()).ok();
+        let duration_us = i64::try_from(invocation.timing.started.elapsed().as_micros()).ok();
         let row = Row::from_invocation(invocation, self.effect, State::Refused);
         let (kind, detail) = (Some(error.kind()), Some(error.summary().into()));
         self.observers.observe_end(

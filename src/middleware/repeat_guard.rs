@@ -46,13 +46,14 @@ impl RepeatGuard {
 
     /// Calls that differ in definition, page or cache mode are not repeats.
     fn call_digest(&self, invocation: &Invocation) -> CallDigest {
-        let options = serde_json::to_vec(&(invocation.page.unwrap_or_default(), invocation.cache))
-            .unwrap_or_default();
+        let options =
+            serde_json::to_vec(&(invocation.paging.page.unwrap_or_default(), invocation.cache))
+                .unwrap_or_default();
         let (hash, arguments) = (
             self.definition_hash.as_bytes(),
-            canonical_json(&*invocation.arguments),
+            canonical_json(&*invocation.input.arguments),
         );
-        match self.context.declared_in(&invocation.context) {
+        match self.context.declared_in(&invocation.input.context) {
             None => hash_parts([hash, &arguments, &options]),
             Some(context) => hash_parts([hash, &arguments, &options, &canonical_json(&context)]),
         }
@@ -69,9 +70,10 @@ fn sequence_id(invocation: &Invocation) -> Option<Arc<str>> {
     } = &invocation.call_chain;
     let named_run = || {
         invocation
-            .run_id
+            .run
+            .id
             .clone()
-            .filter(|_| !invocation.run_is_implied)
+            .filter(|_| !invocation.run.is_implied)
     };
     parent.map_or_else(named_run, |parent| {
         Some(format!("{parent}/{parent_attempt}").into())
@@ -87,7 +89,7 @@ impl Interceptor for RepeatGuard {
         let (caller, id, disconnected) = (
             invocation.caller.name.clone(),
             invocation.id,
-            invocation.disconnected.clone(),
+            invocation.signals.disconnected.clone(),
         );
         if !self.repeatable
             && let Some(earlier) = self.runs.find_repeated(&caller, &run, &call)

@@ -75,18 +75,18 @@ impl Interceptor for Replay {
             }
             return inner.call(invocation).await;
         };
-        let context = self.context.declared_in(&invocation.context);
+        let context = self.context.declared_in(&invocation.input.context);
         let fingerprint_key = self.fingerprint_key.as_ref();
         let fingerprint = Fingerprint::new(
             &self.definition_hash,
-            &invocation.arguments,
+            &invocation.input.arguments,
             context.as_ref(),
             fingerprint_key,
         );
         let (caller, tool, key) = (&invocation.caller.name, self.tool.as_str(), key.to_arc());
         let first_call = self
             .ledger
-            .find_key_holder(caller, tool, &key, invocation.started_at)
+            .find_key_holder(caller, tool, &key, invocation.timing.started_at)
             .await;
         let first_call = first_call.map_err(|error| match error {
             // The row of the earlier call is damaged, so its answer is lost. The tool must not run
@@ -99,7 +99,7 @@ impl Interceptor for Replay {
         })?;
         match first_call {
             None => {
-                invocation.report.lock().fingerprint = Some(fingerprint);
+                invocation.report.replay.lock().fingerprint = Some(fingerprint);
                 inner.call(invocation).await
             }
             Some(row) => self.replay_answer(row, &fingerprint, &invocation).await,
@@ -146,7 +146,7 @@ impl Replay {
             tool_use_id: row.tool_use_id,
             meta,
         };
-        invocation.report.lock().replayed_from = Some(replayed_from);
+        invocation.report.replay.lock().replayed_from = Some(replayed_from);
         outcome.map_err(|failure| CallError::StoredFailure {
             failure: Box::new(failure),
             invocation: id,

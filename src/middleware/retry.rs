@@ -77,7 +77,7 @@ impl tower::retry::Policy<Invocation, Arc<ToolResult>, CallError> for RetryTrans
             return None;
         }
         let wait = self.wait_after(request.attempt, error.retry_after());
-        let fits = match request.deadline {
+        let fits = match request.timing.deadline {
             // A wait beyond the deadline would only replace a clear failure by a deadline error.
             Some(deadline) => Instant::now()
                 .checked_add(wait)

@@ -68,6 +68,7 @@ impl Service<Invocation> for Run {
         async move {
             let end = Instant::now() + inner.timeout;
             let end = invocation
+                .timing
                 .deadline
                 .map_or(end, |deadline| deadline.min(end));
             let reporter = Reporter::for_invocation(&invocation, || inner.progress_redactor());
@@ -75,7 +76,7 @@ impl Service<Invocation> for Run {
                 .with_reporter(reporter)
                 .with_redactor(inner.redactor.clone());
             let report = invocation.report.clone();
-            let mut output = inner.runner.call(invocation.arguments, context).await;
+            let mut output = inner.runner.call(invocation.input.arguments, context).await;
             let mut own_warnings = Vec::new();
             let invisible_warnings = match &mut output {
                 Ok(result) => sanitize::clean_result(result),
@@ -87,7 +88,7 @@ impl Service<Invocation> for Run {
                 Ok(result) => inner.check_output(result, end).await,
                 Err(error) => Err(error),
             };
-            let warnings = &mut report.lock().meta.warnings;
+            let warnings = &mut report.tool.lock().warnings;
             for warning in warnings.iter_mut() {
                 sanitize::clean_in_place(warning);
                 inner.redactor.redact_string(warning);

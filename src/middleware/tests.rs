@@ -82,8 +82,8 @@ async fn call(
     let name = entry.definition.name.clone();
     let mut invocation = Invocation::new(name, JsonObject::new(), caller, Timestamp::now());
     if let Some(within) = within {
-        let end = invocation.started + within;
-        invocation.shorten_deadline(end);
+        let end = invocation.timing.started + within;
+        invocation.timing.shorten_deadline(end);
     }
     registry.invoke(&entry, invocation).await
 }

@@ -12,7 +12,8 @@ use std::time::Duration;
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::{
-    CallError, Charge, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per, ToolName,
+    CallError, Charge, ChargeReport, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per,
+    ToolName,
 };
 use crate::ledger::{Ledger, ReserveError, Row, State};
 
@@ -123,14 +124,16 @@ impl Interceptor for UsageLimit {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
         let charges = self
             .charge_rules
-            .charges_for(&invocation.caller.name, invocation.run_id.as_deref());
-        let needs_row = invocation.idempotency_key.is_some() || invocation.responds_async;
+            .charges_for(&invocation.caller.name, invocation.run.id.as_deref());
+        let needs_row = invocation.idempotency_key.is_some() || invocation.delivery.responds_async;
         if !charges.is_empty() || self.effect != Effect::Read || needs_row {
             self.reserve(&invocation, charges).await?;
         }
         // The tool has not started. A caller that disconnected or cancelled during the commit does
         // not want it to start.
-        if invocation.disconnected.is_cancelled() || invocation.cancelled.is_cancelled() {
+        if invocation.signals.disconnected.is_cancelled()
+            || invocation.signals.cancelled.is_cancelled()
+        {
             return Err(CallError::Cancelled { started: false });
         }
         inner.call(invocation).await
@@ -146,13 +149,15 @@ impl UsageLimit {
         // Held until the report has the charged units. A cancellation waits for it (`record.rs`),
         // so it can refund the units.
         let _reserving = invocation.report.reservation_lock.lock().await;
-        let fingerprint = invocation.report.lock().fingerprint.clone();
+        let fingerprint = invocation.report.replay.lock().fingerprint.clone();
         let row = Row::from_invocation(invocation, self.effect, State::Reserved)
             .with_claim(fingerprint.as_ref(), Some(Row::FOREVER));
         match self.ledger.reserve(row, charges).await {
             Ok(reservation) => {
-                let mut report = invocation.report.lock();
-                (report.reserved, report.charged) = (true, reservation.charged);
+                *invocation.report.charge.lock() = ChargeReport {
+                    reserved: true,
+                    charged: reservation.charged,
+                };
                 Ok(())
             }
             Err(ReserveError::LimitReached(reached)) => Err(self.limit_error(&reached)),

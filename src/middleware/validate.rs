@@ -194,16 +194,16 @@ impl Interceptor for Validate {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, mut invocation: Invocation) -> Outcome {
         // Nested calls get no warning: they inherit the context of their parent call, and their
         // tool did not choose its fields.
-        if !invocation.context.is_empty()
+        if !invocation.input.context.is_empty()
             && invocation.call_chain.parent.is_none()
             && let Some(ignored) = self
                 .0
                 .context
-                .ignored_warning(&invocation.context, &self.0.cache_key_fields)
+                .ignored_warning(&invocation.input.context, &self.0.cache_key_fields)
         {
-            invocation.report.lock().meta.warnings.push(ignored);
+            invocation.report.fitting.lock().warnings.push(ignored);
         }
-        if let Some(unreadable_arguments) = &invocation.unreadable_arguments {
+        if let Some(unreadable_arguments) = &invocation.input.unreadable {
             // The message quotes the arguments. They cannot be parsed, so it is unknown which part
             // of them the schema marks `writeOnly`.
             let quotes = !self.0.schema.has_write_only();
@@ -214,28 +214,32 @@ impl Interceptor for Validate {
             ));
         }
         // No layer above keeps a reference, so this moves the arguments and does not copy them.
-        let arguments = Arc::unwrap_or_clone(std::mem::take(&mut invocation.arguments));
+        let arguments = Arc::unwrap_or_clone(std::mem::take(&mut invocation.input.arguments));
         let fitted = self
             .0
-            .fit_arguments(arguments, &invocation.context, invocation.deadline)
+            .fit_arguments(
+                arguments,
+                &invocation.input.context,
+                invocation.timing.deadline,
+            )
             .await;
-        let fitted = match &invocation.page_arguments {
+        let fitted = match &invocation.paging.arguments {
             None => fitted,
             Some(page) => add_page_result(fitted, page),
         };
         let fitting = fitted.map_err(|error| match error {
             // The duration counts from the start of the call, as in the other layers.
-            CallError::DeadlineExceeded { started, .. } if invocation.deadline.is_some() => {
+            CallError::DeadlineExceeded { started, .. } if invocation.timing.deadline.is_some() => {
                 CallError::DeadlineExceeded {
-                    after: invocation.time_budget(),
+                    after: invocation.timing.budget(),
                     started,
                 }
             }
             error => error,
         })?;
-        invocation.arguments = Arc::new(fitting.arguments);
+        invocation.input.arguments = Arc::new(fitting.arguments);
         if !fitting.coercions.is_empty() {
-            invocation.report.lock().meta.coercions = fitting.coercions;
+            invocation.report.fitting.lock().coercions = fitting.coercions;
         }
         inner.call(invocation).await
     }

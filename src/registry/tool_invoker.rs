@@ -93,15 +93,15 @@ impl ToolInvoker for CatalogInvoker {
         let name = entry.name_shown_to(&parent.caller, &call.name);
         let invocation = parent.child_invocation(name, repaired.arguments, &call, self.clock.now());
         let mut invocation = invocation.ok_or_else(|| NestedCallError::TooDeep(parent.depth()))?;
-        invocation.unreadable_arguments = unreadable_arguments;
-        invocation.denied = DenyList::from_context(parent).denies(entry.names());
+        invocation.input.unreadable = unreadable_arguments;
+        invocation.call_chain.denied = DenyList::from_context(parent).denies(entry.names());
         // Each nested call is made once. So its own id serves as the idempotency key that the tool
         // requires.
         if entry.policy.idempotency == Idempotency::Required {
             invocation.idempotency_key =
                 IdempotencyKey::parse(invocation.id.to_string().as_bytes()).ok();
         }
-        invocation.report.lock().meta.warnings.extend(
+        invocation.report.entry.lock().warnings.extend(
             name_match
                 .warning(&call.name, &entry)
                 .into_iter()

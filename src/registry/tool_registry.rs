@@ -444,7 +444,7 @@ impl Registry {
         let caller = Arc::new(Caller::anonymous());
         let now = self.shared.clock.now();
         let mut invocation = Invocation::new(entry.definition.name.clone(), arguments, caller, now);
-        invocation.unreadable_arguments = invalid.map(Into::into);
+        invocation.input.unreadable = invalid.map(Into::into);
         Some(self.invoke(&entry, invocation).await)
     }
 

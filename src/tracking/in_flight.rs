@@ -78,7 +78,7 @@ impl CallStage {
 
     fn cancel_token(&self) -> Option<CancellationToken> {
         match self {
-            Self::Running(invocation, _) => Some(invocation.call_cancelled.clone()),
+            Self::Running(invocation, _) => Some(invocation.signals.call_cancelled.clone()),
             Self::Ended(_) => None,
         }
     }
@@ -248,9 +248,8 @@ impl InFlightCalls {
 
 fn running_row(invocation: &Invocation, effect: Effect) -> Row {
     let mut row = Row::from_invocation(invocation, effect, State::Running);
-    let report = invocation.report.lock();
-    row.cache = report.meta.cache;
-    row.attempts = report.meta.attempts;
+    row.cache = invocation.report.cache.lock().status;
+    row.attempts = invocation.report.attempt.lock().all().0;
     row
 }
 

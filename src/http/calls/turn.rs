@@ -261,11 +261,11 @@ impl Turn {
         };
         let mut invocation =
             invoke.into_invocation(&self.registry, &entry, &call.name, self.caller.clone());
-        invocation.unreadable_arguments = unreadable;
-        invocation.progress = self.progress.clone();
-        invocation.request_id = self.request_id.clone();
-        invocation.trace = self.trace.clone();
-        invocation.denied = request.deny.denies(entry.names());
+        invocation.input.unreadable = unreadable;
+        invocation.delivery.progress = self.progress.clone();
+        invocation.correlation.request_id = self.request_id.clone();
+        invocation.correlation.trace = self.trace.clone();
+        invocation.call_chain.denied = request.deny.denies(entry.names());
         invocation.call_chain.deny = request.deny.to_texts();
         if entry.policy.idempotency != Idempotency::Off {
             invocation.idempotency_key = self.key.as_ref().map(|key| call_key(key, position, id));
@@ -274,8 +274,8 @@ impl Turn {
         if spelling.is_some() || !repaired.repairs.is_empty() {
             invocation
                 .report
+                .entry
                 .lock()
-                .meta
                 .warnings
                 .extend(spelling.into_iter().chain(repaired.repairs));
         }

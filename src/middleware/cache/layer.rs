@@ -13,8 +13,8 @@ use super::store::{Completed, FlightRole, Leader};
 use super::tool_cache::ToolCache;
 use crate::call::json::hash_parts;
 use crate::call::{
-    CacheMode, CacheStatus, CacheWhen, CallError, ErrorKind, Invocation, JsonObject, NOT_RECORDED,
-    Policy, ToolResult,
+    CacheMode, CacheReport, CacheStatus, CacheWhen, CallError, ErrorKind, Invocation, JsonObject,
+    NOT_RECORDED, Policy, ToolResult,
 };
 
 /// The layer for tools whose results may be stored.
@@ -34,17 +34,17 @@ impl Interceptor for Cached {
         match invocation.cache {
             // A call with an idempotency key always runs, and its result is stored with the key.
             _ if invocation.idempotency_key.is_some() => {
-                invocation.report.lock().meta.cache = CacheStatus::Bypass;
+                invocation.report.cache.lock().status = CacheStatus::Bypass;
                 inner.call(invocation).await
             }
             // A result that was made without the denied tools is no answer for callers that may use
             // those tools.
             _ if self.tool_cache.calls_tools() && !invocation.call_chain.deny.is_empty() => {
-                invocation.report.lock().meta.cache = CacheStatus::Bypass;
+                invocation.report.cache.lock().status = CacheStatus::Bypass;
                 inner.call(invocation).await
             }
             CacheMode::Bypass => {
-                invocation.report.lock().meta.cache = CacheStatus::Bypass;
+                invocation.report.cache.lock().status = CacheStatus::Bypass;
                 inner.call(invocation).await
             }
             CacheMode::Refresh => {
@@ -79,8 +79,8 @@ impl Cached {
         let key = self.tool_cache.cache_key(
             &invocation.caller,
             invocation.call_chain.agent.as_ref(),
-            &invocation.arguments,
-            &invocation.context,
+            &invocation.input.arguments,
+            &invocation.input.context,
         );
         // A tool that may nest fewer calls may give another result.
         match invocation
@@ -99,17 +99,15 @@ impl Cached {
         invocation: Invocation,
         key: [u8; 32],
     ) -> Outcome {
-        let set_status = |status| invocation.report.lock().meta.cache = status;
+        let set_status = |status| invocation.report.cache.lock().status = status;
         loop {
             if let Some(hit) = self.tool_cache.cache.get(&key) {
-                let mut report = invocation.report.lock();
-                (report.meta.cache, report.origin) = (CacheStatus::Hit, Some(hit.origin));
+                *invocation.report.cache.lock() = CacheReport::hit(hit.origin);
                 return Ok(hit.result);
             }
             if self.has_personal_results.load(Ordering::Relaxed) {
                 if let Some(hit) = self.tool_cache.look_up(&key).await {
-                    let mut report = invocation.report.lock();
-                    (report.meta.cache, report.origin) = (CacheStatus::Hit, Some(hit.origin));
+                    *invocation.report.cache.lock() = CacheReport::hit(hit.origin);
                     return Ok(hit.result);
                 }
                 set_status(CacheStatus::Miss);
@@ -122,8 +120,7 @@ impl Cached {
                     // It also reads the ledger, which only the leader does: its followers wait for
                     // the result.
                     if let Some(hit) = self.tool_cache.look_up(&key).await {
-                        let mut report = invocation.report.lock();
-                        (report.meta.cache, report.origin) = (CacheStatus::Hit, Some(hit.origin));
+                        *invocation.report.cache.lock() = CacheReport::hit(hit.origin);
                         leader.complete(Completed {
                             outcome: Ok(hit.result.clone()),
                             origin: hit.origin,
@@ -137,18 +134,18 @@ impl Cached {
                 }
                 FlightRole::Joining(mut flight) => {
                     set_status(CacheStatus::Joined);
-                    let deadline = match invocation.deadline {
+                    let deadline = match invocation.timing.deadline {
                         Some(deadline) => Either::Left(sleep_until(deadline)),
                         None => Either::Right(pending()),
                     };
                     let completed = tokio::select! {
                         completed = flight.wait_for_outcome() => completed,
-                        () = deadline => return Err(CallError::DeadlineExceeded { after: invocation.time_budget(), started: false }),
+                        () = deadline => return Err(CallError::DeadlineExceeded { after: invocation.timing.budget(), started: false }),
                     };
                     match completed {
                         Some(Completed { outcome, origin }) => {
                             if outcome.is_ok() {
-                                invocation.report.lock().origin = Some(origin);
+                                invocation.report.cache.lock().origin = Some(origin);
                             }
                             return outcome;
                         }
@@ -168,7 +165,7 @@ impl Cached {
         invocation: Invocation,
         key: [u8; 32],
     ) -> Outcome {
-        invocation.report.lock().meta.cache = CacheStatus::Refresh;
+        invocation.report.cache.lock().status = CacheStatus::Refresh;
         self.run_as_leader(&mut inner, invocation, key, None).await
     }
 
@@ -183,7 +180,7 @@ impl Cached {
     ) -> Outcome {
         let (origin, arguments, tool) = (
             call.id,
-            call.arguments.clone(),
+            call.input.arguments.clone(),
             self.tool_cache.tool.as_str(),
         );
         let (purges, report) = (self.tool_cache.cache.purge_count(), call.report.clone());

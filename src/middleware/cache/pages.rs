@@ -62,10 +62,10 @@ impl PageCache {
             id: invocation.id,
             caller: invocation.caller.clone(),
             agent: invocation.call_chain.agent.clone(),
-            run_id: invocation.run_id.clone(),
-            arguments: invocation.arguments.clone(),
-            context: invocation.context.clone(),
-            limit: invocation.page.and_then(|page| page.limit),
+            run_id: invocation.run.id.clone(),
+            arguments: invocation.input.arguments.clone(),
+            context: invocation.input.context.clone(),
+            limit: invocation.paging.page.and_then(|page| page.limit),
             purges: self.cache.purge_count(),
         }
     }
@@ -100,19 +100,11 @@ impl PageCache {
         &self,
         invocation: &Invocation,
     ) -> Option<(Arc<ToolResult>, InvocationId)> {
-        let Invocation {
-            caller,
-            run_id,
-            arguments,
-            context,
-            call_chain,
-            ..
-        } = invocation;
         let key = self.cache_key(
-            (caller, call_chain.agent.as_ref()),
-            run_id.as_deref(),
-            arguments,
-            context,
+            (&invocation.caller, invocation.call_chain.agent.as_ref()),
+            invocation.run.id.as_deref(),
+            &invocation.input.arguments,
+            &invocation.input.context,
         );
         let hit = match self.cache.get(&key) {
             Some(hit) => Some(hit),

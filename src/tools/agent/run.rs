@@ -357,7 +357,7 @@ mod tests {
     fn streamed_progress_holds_no_part_of_secret() {
         let (sink, mut listener) = ProgressSink::channel();
         let (_, mut call) = crate::tools::http::tests::test_context();
-        call.progress = Some(sink);
+        call.delivery.progress = Some(sink);
         let redactor = Arc::new(Redactor::new(["correct horse battery staple"]));
         let cleaner = redactor.clone();
         let reporter =

@@ -402,7 +402,7 @@ mod tests {
                 ToolContext::new(&invocation, deadline, Arc::new(ToolSettings::default()));
             let arguments = Arc::new(arguments.as_object().unwrap().clone());
             let result = self.tool.runner.call(arguments, context).await;
-            let warnings = invocation.report.lock().meta.warnings.clone();
+            let warnings = invocation.report.tool.lock().warnings.clone();
             (result, warnings)
         }
 

@@ -67,7 +67,7 @@ async fn call(
 ) -> (Result<ToolResult, ToolError>, Vec<String>) {
     let invocation = invocation();
     let result = runner.call(object(arguments), context(&invocation)).await;
-    let warnings = invocation.report.lock().meta.warnings.clone();
+    let warnings = invocation.report.tool.lock().warnings.clone();
     (result, warnings)
 }
 
@@ -1113,7 +1113,7 @@ signal.pause()
                 .is_empty()
                 .then_some(())
         });
-        assert_eq!(invocation.report.lock().meta.warnings, Vec::<String>::new());
+        assert_eq!(invocation.report.tool.lock().warnings, Vec::<String>::new());
     }
 
     /// Starts a process that moves to a session of its own before the program ends, with `files` as
@@ -1140,7 +1140,7 @@ signal.pause()
             ("fine", false)
         );
         assert!(started.elapsed() < Duration::from_secs(10));
-        assert!(invocation.report.lock().meta.warnings[0].contains("held its output open"));
+        assert!(invocation.report.tool.lock().warnings[0].contains("held its output open"));
         wait_until("it is gone", || {
             survivors(&invocation.id.to_string())
                 .is_empty()
@@ -1152,7 +1152,7 @@ signal.pause()
     async fn detached_daemon_survives() {
         let invocation = invocation();
         run_and_leave_process(&invocation, "</dev/null >/dev/null 2>&1").await;
-        assert_eq!(invocation.report.lock().meta.warnings, Vec::<String>::new());
+        assert_eq!(invocation.report.tool.lock().warnings, Vec::<String>::new());
         // During its `execve` to `sleep` the process has no readable environment.
         let left = wait_until("it is there", || {
             Some(survivors(&invocation.id.to_string())).filter(|left| !left.is_empty())

@@ -725,7 +725,7 @@ async fn text_over_cap_is_cut_with_warning() {
     let cut = ToolResult::text("x".repeat(1024))
         .with_incomplete(Incomplete::new(Unit::Characters, "max_output"));
     assert_eq!(runner.call(json_object(json!({})), context).await, Ok(cut));
-    assert!(invocation.report.lock().meta.warnings[0].contains("cut after 1.0 KiB (`max_output`)"));
+    assert!(invocation.report.tool.lock().warnings[0].contains("cut after 1.0 KiB (`max_output`)"));
     server.requests.recv().await.unwrap();
     assert_eq!(server.requests.recv().await.unwrap(), "gone");
 

@@ -383,7 +383,7 @@ async fn progress_is_ordered_and_needs_a_listener() {
     let mut invocation = invocation();
     assert_eq!(fixture.text("progress", json!({})).await, "False");
     let (sink, mut listener) = ProgressSink::channel();
-    invocation.progress = Some(sink);
+    invocation.delivery.progress = Some(sink);
     let reporter = Reporter::for_invocation(&invocation, || Box::new(|_| {}));
     let context = context(&invocation, Effect::Read, TIMEOUT).with_reporter(reporter);
     let result = fixture
@@ -1235,7 +1235,7 @@ async fn url_server_progress_is_ordered() {
         let fixture = remote.fixture().await;
         let mut invocation = invocation();
         let (sink, mut listener) = ProgressSink::channel();
-        invocation.progress = Some(sink);
+        invocation.delivery.progress = Some(sink);
         let reporter = Reporter::for_invocation(&invocation, || Box::new(|_| {}));
         let context = context(&invocation, Effect::Read, TIMEOUT).with_reporter(reporter);
         fixture

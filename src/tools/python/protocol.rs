@@ -493,7 +493,7 @@ mod tests {
         let (tool, caller) = (ToolName::parse("t").unwrap(), Arc::new(Caller::anonymous()));
         let mut invocation =
             Invocation::new(tool, JsonObject::new(), caller, jiff::Timestamp::now());
-        invocation.context = Arc::new(JsonObject::from_iter([(
+        invocation.input.context = Arc::new(JsonObject::from_iter([(
             "tenant".to_owned(),
             json!("acme"),
         )]));

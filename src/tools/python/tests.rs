@@ -188,7 +188,7 @@ fn invocation() -> Invocation {
         caller,
         jiff::Timestamp::now(),
     );
-    invocation.context = object(json!({"tenant": "acme"}));
+    invocation.input.context = object(json!({"tenant": "acme"}));
     invocation
 }
 
@@ -358,7 +358,7 @@ def big() -> dict:
         }
         let (sink, mut listener) = ProgressSink::channel();
         let mut invocation = invocation();
-        invocation.progress = Some(sink);
+        invocation.delivery.progress = Some(sink);
         let reporter = Reporter::for_invocation(&invocation, || Box::new(|_| {}));
         let context = context(&invocation, Effect::Read).with_reporter(reporter);
         let result = fixture
@@ -1085,7 +1085,7 @@ async def die() -> str:
         let fixture = Fixture::new(SOURCE, 1).await;
         let (sink, listener) = ProgressSink::channel();
         let mut invocation = invocation();
-        invocation.progress = Some(sink);
+        invocation.delivery.progress = Some(sink);
         let reporter = Reporter::for_invocation(&invocation, || Box::new(|_| {}));
         let context = context(&invocation, Effect::Read).with_reporter(reporter);
         let runner = fixture.runner("flood");

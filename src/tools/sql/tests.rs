@@ -82,7 +82,7 @@ pub(super) async fn call(
     let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
     let context = ToolContext::new(&invocation, deadline, Arc::new(ToolSettings::default()));
     let result = runner.call(object(arguments), context).await;
-    let warnings = invocation.report.lock().meta.warnings.clone();
+    let warnings = invocation.report.tool.lock().warnings.clone();
     (result, warnings)
 }
 

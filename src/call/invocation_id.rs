@@ -1,0 +1,73 @@
+//! The id of a call.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// The id of a call and the key of its row: a UUIDv7 (RFC 9562), so ids sort by the start of the
+/// calls.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct InvocationId(Uuid);
+
+impl InvocationId {
+    /// A new id. The ids of one process never go backward.
+    pub fn new() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// The smallest possible id of a call that started at `at`: a lower bound for time filters.
+    pub fn lower_bound(at: Timestamp) -> Self {
+        let millis = u64::try_from(at.as_millisecond()).unwrap_or(0);
+        Self(Uuid::from_u128(u128::from(millis) << 80))
+    }
+
+    /// When the id was made, to the millisecond; `None` if it is not a UUIDv7.
+    pub fn created_at(&self) -> Option<Timestamp> {
+        let (seconds, nanos) = self
+            .0
+            .get_timestamp()
+            .filter(|_| self.0.get_version_num() == 7)?
+            .to_unix();
+        Timestamp::new(i64::try_from(seconds).ok()?, i32::try_from(nanos).ok()?).ok()
+    }
+
+    /// The sixteen bytes, in sort order.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+
+    /// The id with these bytes.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+}
+
+impl Default for InvocationId {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for InvocationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for InvocationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl FromStr for InvocationId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Uuid::from_str(text).map(Self)
+    }
+}
