@@ -35,10 +35,10 @@ pub struct Manifest {
     pub(crate) tool_lists: Vec<ListEntry>,
     /// `tools:`, including those of included files.
     pub tools: Vec<Tool>,
-    /// `python_modules:` and `mcp_servers:`, including those of included files.
+    /// `python_modules:`, `mcp_servers:` and `openapi:`, including those of included files.
     pub sources: Vec<DeclaredSource>,
-    /// The pins of `mcp_servers:`, from the file beside the manifest. `None` if there is no such
-    /// file.
+    /// The pins of MCP servers and of OpenAPI documents at URLs, from the file beside the manifest.
+    /// `None` if there is no such file.
     pub pins: Option<Pins>,
     /// Names of the embedding program's tools that entries of the manifest replace.
     pub replaced_natives: Vec<String>,

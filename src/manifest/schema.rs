@@ -282,7 +282,6 @@ mod tests {
         }
     }
 
-    /// The defaults of keys that have one, in the form of a manifest.
     #[test]
     fn wrong_keys_are_reported_at_their_place() {
         let manifest =
@@ -294,6 +293,7 @@ mod tests {
         );
     }
 
+    /// The defaults of keys that have one, in the form of a manifest.
     fn defaults(properties: &Value) -> Value {
         let defaults = properties.as_object().into_iter().flatten();
         defaults

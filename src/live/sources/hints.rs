@@ -1,5 +1,6 @@
 //! Effect hints of foreign sources. MCP calls annotations hints, and untrusted if the server is
-//! unknown. Here a hint can only tighten the policy, never loosen it.
+//! unknown. So a hint can only tighten the effect that the manifest declares. With `trust_hints`,
+//! the hints of a pinned server also decide the effect where the manifest declares none.
 
 use serde_json::Value;
 
