@@ -5,7 +5,7 @@
     python3 model_server.py 7412 &            # a scripted model; MODEL_URL may as well be the provider's own address
     python3 agent.py openai                   # or openai-responses, anthropic, gemini, bedrock
 
-What the model said goes to POST /calls as it came; what comes back is appended. Nothing here knows how a tool call looks.
+The model's answer goes to POST /calls unchanged, and the messages in the response are appended. No code here knows the form of a tool call.
 """
 
 import json

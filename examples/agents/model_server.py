@@ -106,11 +106,11 @@ def openai(body):
             text_of_parts(message["content"], f"{where}.content")
     require(not open_calls, f"tool calls {open_calls} did not have response messages")
 
-    def word(said, ids):
-        message = {"role": "assistant", "content": said, "refusal": None, "annotations": []}
-        if isinstance(said, list):
+    def word(reply, ids):
+        message = {"role": "assistant", "content": reply, "refusal": None, "annotations": []}
+        if isinstance(reply, list):
             message |= {"content": None, "tool_calls": [{"id": f"call_{id}", "type": "function", "function": {"name": TOOL, "arguments": json.dumps(one)}}
-                                                        for id, one in zip(ids, said)]}
+                                                        for id, one in zip(ids, reply)]}
         return {"id": "chatcmpl-1", "object": "chat.completion", "created": 1741570283, "model": body["model"],
                 "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}],
                 "usage": {"prompt_tokens": 82, "completion_tokens": 17, "total_tokens": 99}}
@@ -143,13 +143,13 @@ def openai_responses(body):
             require(kind == "message" and item["role"] in ("user", "assistant", "system", "developer"), f"{where}: {kind}")
     check_answered(calls, answers, "input")
 
-    def word(said, ids):
-        if isinstance(said, list):
+    def word(reply, ids):
+        if isinstance(reply, list):
             output = [{"id": f"rs_{ids[0]}", "type": "reasoning", "summary": []}]
             output += [{"type": "function_call", "id": f"fc_{id}", "call_id": f"call_{id}", "name": TOOL, "arguments": json.dumps(one), "status": "completed"}
-                       for id, one in zip(ids, said)]
+                       for id, one in zip(ids, reply)]
         else:
-            output = [{"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [{"type": "output_text", "text": said, "annotations": []}]}]
+            output = [{"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [{"type": "output_text", "text": reply, "annotations": []}]}]
         return {"id": "resp_1", "object": "response", "created_at": 1741294021, "status": "completed", "error": None, "incomplete_details": None,
                 "instructions": None, "metadata": {}, "model": body["model"], "output": output, "parallel_tool_calls": True, "temperature": 1.0,
                 "tool_choice": "auto", "tools": body["tools"], "top_p": 1.0}
@@ -185,13 +185,13 @@ def anthropic(body):
                 non_empty_text(block["text"], f"{where}: text content blocks must be non-empty")
         open_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
 
-    def word(said, ids):
-        content = [{"type": "text", "text": said}]
-        if isinstance(said, list):
+    def word(reply, ids):
+        content = [{"type": "text", "text": reply}]
+        if isinstance(reply, list):
             content = [{"type": "thinking", "thinking": "I need a calculator.", "signature": "c2lnbmVk"}]
-            content += [{"type": "tool_use", "id": f"toolu_{id}", "name": TOOL, "input": one} for id, one in zip(ids, said)]
+            content += [{"type": "tool_use", "id": f"toolu_{id}", "name": TOOL, "input": one} for id, one in zip(ids, reply)]
         return {"id": "msg_1", "type": "message", "role": "assistant", "model": body["model"], "content": content, "stop_sequence": None,
-                "stop_reason": "tool_use" if isinstance(said, list) else "end_turn", "usage": {"input_tokens": 472, "output_tokens": 91}}
+                "stop_reason": "tool_use" if isinstance(reply, list) else "end_turn", "usage": {"input_tokens": 472, "output_tokens": 91}}
     return names, rounds, word
 
 
@@ -220,10 +220,10 @@ def gemini(body):
         open_calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
         require(not open_calls or content["parts"][0].get("thoughtSignature") == "c2lnbmVk", f"{where}: function call is missing a thought_signature")
 
-    def word(said, ids):
-        parts = [{"text": said}]
-        if isinstance(said, list):
-            parts = [{"functionCall": {"id": id, "name": TOOL, "args": one}} for id, one in zip(ids, said)]
+    def word(reply, ids):
+        parts = [{"text": reply}]
+        if isinstance(reply, list):
+            parts = [{"functionCall": {"id": id, "name": TOOL, "args": one}} for id, one in zip(ids, reply)]
             parts[0]["thoughtSignature"] = "c2lnbmVk"
         return {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}],
                 "usageMetadata": {"promptTokenCount": 61, "candidatesTokenCount": 19, "totalTokenCount": 80}, "modelVersion": "scripted"}
@@ -257,11 +257,11 @@ def bedrock(body):
             non_empty_text(block.get("text", "-"), where)
         open_calls = [block["toolUse"]["toolUseId"] for block in message["content"] if "toolUse" in block]
 
-    def word(said, ids):
-        content = [{"text": said}]
-        if isinstance(said, list):
-            content = [{"toolUse": {"toolUseId": f"tooluse_{id}", "name": TOOL, "input": one}} for id, one in zip(ids, said)]
-        return {"output": {"message": {"role": "assistant", "content": content}}, "stopReason": "tool_use" if isinstance(said, list) else "end_turn",
+    def word(reply, ids):
+        content = [{"text": reply}]
+        if isinstance(reply, list):
+            content = [{"toolUse": {"toolUseId": f"tooluse_{id}", "name": TOOL, "input": one}} for id, one in zip(ids, reply)]
+        return {"output": {"message": {"role": "assistant", "content": content}}, "stopReason": "tool_use" if isinstance(reply, list) else "end_turn",
                 "usage": {"inputTokens": 412, "outputTokens": 67, "totalTokens": 479}, "metrics": {"latencyMs": 15}}
     return names, rounds, word
 

@@ -1,4 +1,4 @@
-"""The tools of a travel desk, as plain Python: signatures and docstrings say all that a model is told.
+"""The tools of a travel desk, as plain Python: signatures and docstrings are all that a model sees.
 
     toolcrib serve --manifest examples/python/toolcrib.yaml
 """
@@ -41,7 +41,7 @@ async def plan_trip(stops: list[Place], pause: float = 0.1):
         pause: Seconds that the planning of a leg takes.
     """
     if len(stops) < 2:
-        raise ValueError("a trip has two stops at least")  # the model is told this sentence
+        raise ValueError("a trip has two stops at least")  # the model receives this sentence
     legs = []
     for start, end in zip(stops, stops[1:]):
         await asyncio.sleep(pause)
