@@ -23,6 +23,7 @@ docs:
     cargo build
     cargo run --quiet -- openapi > openapi/openapi.json
     python3 tests/docs/manifest_reference.py target/debug/toolcrib
+    python3 tests/docs/architecture_picture.py
     command -v mdbook >/dev/null || cargo install --locked mdbook
     mdbook build docs
 

@@ -1,10 +1,14 @@
-"""Checks the book: its words, its links, its table of contents, and the order of the layers that it lists."""
+"""Checks the book: its words, its links, its table of contents, and what it shows of the code: layers, folders and files."""
 
+import functools
+import os
+import pathlib
 import re
 import urllib.parse
 
 import pytest
 
+import architecture_picture
 import lint
 from manifest_reference import made_from
 from pages import BINARY, BOOK, REPO, anchors, blocks, blocks_removed, markdown_pages
@@ -49,6 +53,60 @@ def test_contents_list_every_page():
 def test_manifest_reference_matches_the_code():
     stale = [name(path) for path, text in made_from(BINARY) if path.read_text(encoding="utf-8") != text]
     assert not stale, f"out of date: {stale}; run python3 tests/docs/manifest_reference.py {BINARY}"
+
+
+def test_architecture_pictures_match_the_code():
+    assert architecture_picture.main(["--check"]) == 0, "run python3 tests/docs/architecture_picture.py"
+
+
+def test_code_map_has_every_folder_in_its_layer():
+    rows = re.findall(r"^\| ?(\d*) \| (`[^|]*`) \|", (BOOK / "dev" / "architecture.md").read_text(encoding="utf-8"), re.M)
+    shown = []
+    for layer, paths in rows:
+        shown += [[]] if layer else []
+        shown[-1] += re.findall(r"`(\w+)", paths)
+    # The program's own file has no layer.
+    listed = [sorted(set(folders) - {"main"}) for folders in shown]
+    assert listed == [sorted(folders) for folders in architecture_picture.folder_layers()]
+
+
+@functools.cache
+def repository_paths():
+    """Each file and folder of the repository under every end of its path: a page leaves out the folder that it explains."""
+    found = set()
+    for folder, folders, files in os.walk(REPO):
+        folders[:] = [child for child in folders if child not in (".git", "target", "node_modules")]
+        for child in [*files, *(f"{child}/" for child in folders)]:
+            parts = (pathlib.Path(folder).relative_to(REPO) / child).parts
+            end = "/" if child.endswith("/") else ""
+            found.update("/".join(parts[start:]) + end for start in range(len(parts)))
+    return found
+
+
+DEVELOPER_PAGES = [*sorted((BOOK / "dev").rglob("*.md")), REPO / "CONTRIBUTING.md"]
+
+
+@pytest.mark.parametrize("page", DEVELOPER_PAGES, ids=name)
+def test_named_files_exist(page):
+    """A file of code or a folder that a developer's page names is there."""
+    paths, faults = repository_paths(), []
+    for number, line in enumerate(blocks_removed(page.read_text(encoding="utf-8")).splitlines(), 1):
+        for code in re.findall(r"`([^`]+)`", line):
+            # Not `target/`, which builds make, and not `<kind>.rs`, which stands for a file.
+            named = re.findall(r"[\w./-]+\.rs\b", code) if "<" not in code else []
+            named += re.findall(r"^(?!target/)[\w./-]+/$", code)
+            faults += [f"{name(page)}:{number}: {path}: no such file or folder" for path in named if path.removeprefix("./") not in paths]
+    assert not faults, "\n".join(faults)
+
+
+def test_comments_name_existing_files():
+    paths, faults = repository_paths(), []
+    for file in sorted(path for folder in ("src", "crates", "tests/it") for path in (REPO / folder).rglob("*.rs")):
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            comment = re.match(r"\s*//[/!]?(.*)", line)
+            named = re.findall(r"(?<![\w/:])[\w./-]+\.rs\b(?!/)", comment[1]) if comment else []
+            faults += [f"{name(file)}:{number}: {path}: no such file" for path in named if path.removeprefix("./") not in paths]
+    assert not faults, "\n".join(faults)
 
 
 def test_readme_is_short():
