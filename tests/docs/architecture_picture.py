@@ -11,7 +11,6 @@ import pathlib
 import re
 import sys
 import textwrap
-import tomllib
 
 from pages import BOOK, REPO
 
@@ -34,17 +33,24 @@ def read(path):
     return (REPO / path).read_text(encoding="utf-8")
 
 
+def section(manifest, name):
+    """The text of one section of a Cargo.toml. Python has a reader of TOML only from 3.11 on."""
+    found = re.search(rf"^\[{name}\]\n(.*?)(?=^\[|\Z)", manifest, re.S | re.M)
+    return found[1] if found else ""
+
+
 def members():
     """Each package of the workspace: its folder, what it is, and the members that it uses."""
-    root = tomllib.loads(read("Cargo.toml"))
-    folders = [".", *(str(found.relative_to(REPO)) for pattern in root["workspace"]["members"] for found in sorted(REPO.glob(pattern)))]
-    manifests = {folder: tomllib.loads(read(pathlib.Path(folder) / "Cargo.toml")) for folder in folders}
-    names = [manifest["package"]["name"] for manifest in manifests.values()]
-    return {manifest["package"]["name"]: {
+    listed = re.search(r"^members = \[(.*?)\]", section(read("Cargo.toml"), "workspace"), re.S | re.M)[1]
+    folders = [".", *(str(found.relative_to(REPO)) for pattern in re.findall(r'"(.*?)"', listed) for found in sorted(REPO.glob(pattern)))]
+    manifests = [read(pathlib.Path(folder) / "Cargo.toml") for folder in folders]
+    packages = [dict(re.findall(r'^(name|description) = "(.*)"$', section(manifest, "package"), re.M)) for manifest in manifests]
+    names = [package["name"] for package in packages]
+    return {package["name"]: {
         "folder": "src/" if folder == "." else f"{folder}/",
-        "about": manifest["package"]["description"],
-        "uses": [name for name in names if name in manifest.get("dependencies", {})],
-    } for folder, manifest in manifests.items()}
+        "about": package["description"],
+        "uses": [name for name in names if re.search(rf"^{name}[ .]", section(manifest, "dependencies"), re.M)],
+    } for folder, manifest, package in zip(folders, manifests, packages)}
 
 
 def draw_crates():
