@@ -4,16 +4,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::context::ToolContext;
 use super::definition::{Definition, Kind, ToolName};
 use super::error::Failure;
-use super::invocation::Invocation;
+use super::invocation::{CallSignals, Invocation};
 use super::invocation_id::InvocationId;
-use super::json::JsonObject;
 use super::result::{Content, ToolResult};
 
 /// Default for the number of levels of nested calls below a client's call.
@@ -156,23 +154,19 @@ impl ToolContext {
         }
     }
 
-    /// The invocation of a nested call; `None` if it would be too deep.
-    pub(crate) fn child_invocation(
+    /// Makes a call one that this call's tool makes; `None` if it would be too deep.
+    pub(crate) fn adopt_call(
         &self,
-        tool: ToolName,
-        arguments: JsonObject,
+        mut invocation: Invocation,
         call: &NestedCall,
-        now: Timestamp,
     ) -> Option<Invocation> {
         let levels = self.allowed_depth(call.max_depth).checked_sub(1)?;
-        let mut invocation = Invocation::new(tool, arguments, self.caller.clone(), now);
         invocation.run.id = self.run_id.clone();
         invocation.correlation.tool_use_id = call.tool_use_id.clone();
         invocation.correlation.request_id = self.request_id.clone();
         invocation.correlation.trace = self.trace.clone();
         invocation.input.context = self.context.clone();
-        invocation.signals.call_cancelled = self.call_cancelled.child_token();
-        invocation.signals.cancelled = invocation.signals.call_cancelled.child_token();
+        invocation.signals = CallSignals::new(self.call_cancelled.child_token());
         invocation.delivery.progress = self.progress.clone();
         invocation
             .timing
@@ -212,7 +206,9 @@ impl ToolContext {
 mod tests {
     use std::time::Duration;
 
-    use super::super::Caller;
+    use jiff::Timestamp;
+
+    use super::super::{Caller, JsonObject};
     use super::*;
 
     fn context(invocation: &Invocation, time: u64) -> ToolContext {
@@ -245,12 +241,9 @@ mod tests {
     }
 
     fn child_invocation(context: &ToolContext, nested_call: &NestedCall) -> Option<Invocation> {
-        context.child_invocation(
-            ToolName::parse("b").unwrap(),
-            JsonObject::new(),
-            nested_call,
-            Timestamp::UNIX_EPOCH,
-        )
+        let (tool, caller) = (ToolName::parse("b").unwrap(), context.caller.clone());
+        let invocation = Invocation::new(tool, JsonObject::new(), caller, Timestamp::UNIX_EPOCH);
+        context.adopt_call(invocation, nested_call)
     }
 
     #[tokio::test(start_paused = true)]

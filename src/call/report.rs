@@ -18,7 +18,7 @@ use super::meta::{CacheStatus, Coercion, Meta, ModelUsage};
 /// the answer's `meta` and the row in the ledger of them.
 #[derive(Debug, Default)]
 pub struct CallReport {
-    /// The writer is the entry point that made the call.
+    /// The writer is `catalog/new_call.rs`, which makes the call.
     pub entry: Mutex<EntryReport>,
     /// The writer is `replay`.
     pub replay: Mutex<ReplayReport>,
@@ -160,11 +160,6 @@ pub struct ReplayedFrom {
 }
 
 impl CallReport {
-    /// Adds a warning about the request.
-    pub fn warn_at_entry(&self, warning: impl Into<String>) {
-        self.entry.lock().warnings.push(warning.into());
-    }
-
     /// Notes that the call, or a call below it, sends credentials of its caller.
     pub fn note_caller_credentials(&self) {
         self.uses_caller_credentials.store(true, Ordering::Relaxed);

@@ -5,17 +5,20 @@
 //!
 //! - `tool_catalog.rs` is the catalog, `entry.rs` one tool of it.
 //! - `build.rs` builds entries, and keeps the stack of an unchanged tool.
+//! - `new_call.rs` makes the invocation of a call, for all entry points.
 //! - `resolve.rs` finds the tool that a name means.
 //! - `definition_hash.rs` identifies a definition.
 
 mod build;
 mod definition_hash;
 mod entry;
+mod new_call;
 mod resolve;
 mod tool_catalog;
 
 pub(crate) use self::build::BuildEnv;
 pub use self::definition_hash::definition_hash;
 pub use self::entry::Entry;
+pub use self::new_call::NewCall;
 pub use self::resolve::{NameMatch, ResolveError, UnlistedSource};
 pub use self::tool_catalog::Catalog;

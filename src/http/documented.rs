@@ -10,7 +10,10 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, SchemaFormat, Type};
 use utoipa::openapi::{KnownFormat, Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::call::{CacheScope, Capture, Effect, Idempotency, Limit, OnDisconnect, Paging};
+use crate::call::{
+    CacheMode, CacheScope, Capture, Effect, Idempotency, JsonObject, Limit, OnDisconnect, Page,
+    Paging,
+};
 
 /// The spellings of a duration in the document. The service accepts more, such as `2min 30sec`. It
 /// refuses no duration that fits this pattern: three parts are less than the ten years of
@@ -53,6 +56,34 @@ impl PartialSchema for Since {
 }
 
 impl ToSchema for Since {}
+
+/// The body of `POST /tools/{name}/invoke`.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "see `invoke_request.rs`")]
+#[serde(deny_unknown_fields)]
+pub(super) struct InvokeRequest {
+    /// The arguments: an object, or the JSON text of one, as OpenAI-style callers hold it.
+    #[schema(value_type = Arguments)]
+    arguments: JsonObject,
+    /// The model's id for this call; it is part of the answer.
+    #[schema(required = false, max_length = 256)]
+    tool_use_id: Option<String>,
+    /// Groups the calls of one agent run.
+    #[schema(required = false, max_length = 256)]
+    run_id: Option<String>,
+    /// For tools that take a context; never part of the arguments.
+    #[schema(value_type = Option<Context>, required = false)]
+    context: JsonObject,
+    /// How the cache takes part.
+    #[schema(value_type = Option<CacheMode>, required = false)]
+    cache: CacheMode,
+    /// Shortens the call's deadline, e.g. `5s`.
+    #[schema(value_type = Option<Duration>, required = false)]
+    timeout: Option<Duration>,
+    /// Which part of a long result to show.
+    #[schema(required = false)]
+    page: Option<Page>,
+}
 
 /// An error of JSON-RPC 2.0.
 #[derive(ToSchema)]

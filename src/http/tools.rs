@@ -25,13 +25,10 @@ use super::responses::{
     QueryResponses, ValidationResponses,
 };
 use super::wire::{EnvView, InvokeAnswer, PolicyView, ToolDetail, ToolList, ToolView, Validated};
-use super::{idempotency, prefer, request_id, run_id};
-use crate::call::{
-    CallError, Caller, Charged, Failure, Idempotency, IdempotencyKey, Invocation, InvocationId,
-    Origin,
-};
+use super::{documented, idempotency, prefer, request_id, run_id};
+use crate::call::{CallError, Caller, Charged, Failure, IdempotencyKey, InvocationId, Origin};
 use crate::formats::Format;
-use crate::registry::{Catalog, Entry, NameMatch, Registry, ResolveError};
+use crate::registry::{Catalog, Entry, NameMatch, NewCall, Registry, ResolveError};
 
 type Tools = State<Arc<Registry>>;
 
@@ -250,7 +247,7 @@ pub(super) async fn detail_response(
 ///
 /// With `Prefer: respond-async` a call is answered 202 and continues: `GET /invocations/{id}` shows
 /// it and keeps its result, `DELETE` cancels it.
-#[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = InvokeRequest,
+#[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = documented::InvokeRequest,
     params(("name" = String, Path, description = "The tool's name, an alias, or another spelling that calls.name_matching allows"), idempotency::IdempotencyHeader, run_id::RunIdHeader, prefer::PreferHeader),
     responses((status = 200, description = "The tool ran",
         content((InvokeAnswer<'_> = "application/json"), (String = "text/event-stream")),
@@ -274,23 +271,15 @@ pub(super) async fn invoke_tool(
     let mut request = reserved
         .parse_with(|| InvokeRequest::from_json(body))
         .await?;
-    request.run_id = request.run_id.or(run_id);
-    let mut invocation = request.into_invocation(&registry, &entry, &name, caller);
-    invocation
-        .report
-        .entry
-        .lock()
-        .warnings
-        .extend(name_match.warning(&name, &entry));
-    invocation.correlation.request_id =
-        request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
-    invocation.correlation.trace = request_id::trace_from_headers(&headers);
-    if key.is_some() && entry.policy.idempotency == Idempotency::Off {
-        let warning = "this tool takes no Idempotency-Key (idempotency: off): the call was not protected by it";
-        invocation.report.entry.lock().warnings.push(warning.into());
-    } else {
-        invocation.idempotency_key = key;
-    }
+    request.options.run_id = request.options.run_id.or(run_id.map(Into::into));
+    let now = registry.shared().clock.now();
+    let invocation = entry.new_invocation(NewCall {
+        options: request.options,
+        idempotency_key: key,
+        request_id: request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into())),
+        trace: request_id::trace_from_headers(&headers),
+        ..NewCall::new((&name, name_match), caller, Ok(request.arguments), now)
+    });
     Ok(respond::call_and_respond(
         ResponseMode::from_headers(&headers),
         registry,
@@ -313,14 +302,12 @@ pub async fn call_in_process(
     let call = async {
         let (entry, name_match) = resolve_tool(&registry.catalog(), name, &caller)?;
         let request = InvokeRequest::from_json(json!({"arguments": arguments}))?;
-        let mut invocation = request.into_invocation(registry, &entry, name, caller.clone());
-        invocation
-            .report
-            .entry
-            .lock()
-            .warnings
-            .extend(name_match.warning(name, &entry));
-        invocation.idempotency_key = key.filter(|_| entry.policy.idempotency != Idempotency::Off);
+        let (found, now) = ((name, name_match), registry.shared().clock.now());
+        let invocation = entry.new_invocation(NewCall {
+            options: request.options,
+            idempotency_key: key,
+            ..NewCall::new(found, caller.clone(), Ok(request.arguments), now)
+        });
         let id = invocation.id;
         let answer = registry.invoke(&entry, invocation).await;
         let answer = answer.map_err(|error| api_error_for_call(&error, &entry, id))?;
@@ -347,41 +334,8 @@ pub(super) fn api_error_for_call(error: &CallError, entry: &Entry, id: Invocatio
     }
 }
 
-impl InvokeRequest {
-    /// Makes the invocation. `requested_name` is the name in the request, which may be an alias or
-    /// another spelling.
-    pub(super) fn into_invocation(
-        self,
-        registry: &Registry,
-        entry: &Entry,
-        requested_name: &str,
-        caller: Arc<Caller>,
-    ) -> Invocation {
-        let now = registry.shared().clock.now();
-        let mut invocation = Invocation::new(
-            entry.name_shown_to(&caller, requested_name),
-            self.arguments,
-            caller,
-            now,
-        );
-        invocation.run.id = self.run_id.map(Into::into);
-        invocation.correlation.tool_use_id = self.tool_use_id.map(Into::into);
-        invocation.input.context = self.context;
-        invocation.cache = self.cache;
-        invocation.paging.page = self.page;
-        // A timeout that the clock cannot represent is no limit.
-        if let Some(end) = self
-            .timeout
-            .and_then(|timeout| invocation.timing.started.checked_add(timeout))
-        {
-            invocation.timing.shorten_deadline(end);
-        }
-        invocation
-    }
-}
-
 /// Check arguments. Nothing runs and nothing is recorded.
-#[utoipa::path(post, operation_id = "validate_arguments", path = "/tools/{name}/validate", tag = "tools", request_body = InvokeRequest,
+#[utoipa::path(post, operation_id = "validate_arguments", path = "/tools/{name}/validate", tag = "tools", request_body = documented::InvokeRequest,
     params(("name" = String, Path, description = "The tool's name, an alias, or another spelling that calls.name_matching allows")), responses(
     (status = 200, description = "The arguments fit", body = Validated), CommonResponses, AuthResponses, LookupResponses, BodyResponses, ValidationResponses))]
 pub(super) async fn validate_arguments(
@@ -395,7 +349,7 @@ pub(super) async fn validate_arguments(
         .await?;
     match entry
         .rules
-        .fit_model_arguments(request.arguments, &request.context, None)
+        .fit_model_arguments(request.arguments, &request.options.context, None)
         .await
     {
         Ok(fitting) => Ok(Json(Validated {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::meta;
 use super::peer::McpPeer;
 use crate::call::{CallError, ErrorKind, Invocation, JsonObject};
-use crate::catalog::{Catalog, Entry, ResolveError};
+use crate::catalog::{Catalog, Entry, NewCall, ResolveError};
 use crate::registry::Registry;
 
 /// A prepared call.
@@ -63,22 +63,18 @@ pub fn prepare_call(
             }),
         })?;
     let (entry, now) = (entry.clone(), registry.shared().clock.now());
-    let mut invocation = Invocation::new(
-        entry.name_shown_to(&peer.caller, name),
-        arguments,
-        peer.caller.clone(),
-        now,
-    );
-    invocation.correlation.request_id = peer.request_id.clone();
-    invocation.correlation.trace = meta::trace_from_meta(meta).or_else(|| peer.trace.clone());
-    meta::apply_meta(meta, &entry.policy, &mut invocation)
-        .map_err(|error| ErrorData::invalid_params(error, None))?;
+    let (options, idempotency_key) =
+        meta::read_meta(meta).map_err(|error| ErrorData::invalid_params(error, None))?;
+    let mut invocation = entry.new_invocation(NewCall {
+        options,
+        idempotency_key,
+        request_id: peer.request_id.clone(),
+        trace: meta::trace_from_meta(meta).or_else(|| peer.trace.clone()),
+        ..NewCall::new((name, name_match), peer.caller.clone(), Ok(arguments), now)
+    });
     if invocation.run.id.is_none() {
         invocation.run.is_implied = peer.run_id.is_none();
         invocation.run.id = peer.run_id.as_ref().or(peer.session_id.as_ref()).cloned();
-    }
-    if let Some(warning) = name_match.warning(name, &entry) {
-        invocation.report.entry.lock().warnings.push(warning);
     }
     Ok(PreparedCall { entry, invocation })
 }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::call::{
-    Idempotency, IdempotencyKey, Invocation, JsonObject, Page, Policy, TraceContext, request_fields,
-};
+use crate::call::request_fields::CallOptions;
+use crate::call::{IdempotencyKey, JsonObject, TraceContext};
 
 /// Prefix of the keys of this service.
 const KEY_PREFIX: &str = "toolcrib/";
@@ -14,23 +13,40 @@ const KEY_PREFIX: &str = "toolcrib/";
 /// The keys that a call may have, for error messages.
 const KNOWN_KEYS: &str = "idempotencyKey, runId, toolUseId, context, cache, timeout, page";
 
-/// Sets the fields of the invocation that `_meta` names.
+/// The fields of `_meta`: options of the call, and its idempotency key.
 ///
 /// # Errors
 /// The key, and what would be right.
-pub(super) fn apply_meta(
+pub(super) fn read_meta(
     meta: &JsonObject,
-    policy: &Policy,
-    invocation: &mut Invocation,
-) -> Result<(), String> {
+) -> Result<(CallOptions, Option<IdempotencyKey>), String> {
+    let (mut options, mut idempotency_key) = (CallOptions::default(), None);
     for (name, value) in meta {
         let Some(key) = name.strip_prefix(KEY_PREFIX) else {
             continue;
         };
-        apply_key(key, value, policy, invocation)
-            .map_err(|error| format!("_meta, {name}: {error}"))?;
+        let field = match key {
+            "runId" => "run_id",
+            "toolUseId" => "tool_use_id",
+            other => other,
+        };
+        let known = match key {
+            "idempotencyKey" => read_idempotency_key(value).map(|key| {
+                idempotency_key = key;
+                true
+            }),
+            // Other interfaces spell them so.
+            "run_id" | "tool_use_id" => Ok(false),
+            _ => options.read_field(field, key, value.clone()),
+        };
+        let known = known.map_err(|error| format!("_meta, {name}: {error}"))?;
+        if !known {
+            return Err(format!(
+                "_meta, {name}: unknown key; the keys are {KNOWN_KEYS}, each with the prefix `{KEY_PREFIX}`"
+            ));
+        }
     }
-    Ok(())
+    Ok((options, idempotency_key))
 }
 
 /// The trace in `_meta`, under the two keys that MCP takes from W3C Trace Context (2026-07-28,
@@ -40,55 +56,12 @@ pub(super) fn trace_from_meta(meta: &JsonObject) -> Option<Arc<TraceContext>> {
     TraceContext::from_headers(text("traceparent"), text("tracestate")).map(Arc::new)
 }
 
-fn apply_key(
-    key: &str,
-    value: &Value,
-    policy: &Policy,
-    invocation: &mut Invocation,
-) -> Result<(), String> {
-    let value = value.clone();
-    match key {
-        "idempotencyKey" => apply_idempotency_key(value, policy, invocation)?,
-        "runId" => invocation.run.id = request_fields::parse_id(key, value)?.map(Into::into),
-        "toolUseId" => {
-            invocation.correlation.tool_use_id =
-                request_fields::parse_id(key, value)?.map(Into::into);
-        }
-        "context" => invocation.input.context = Arc::new(request_fields::parse_context(value)?),
-        "cache" => invocation.cache = request_fields::parse_cache_mode(value)?,
-        "timeout" => {
-            let end = request_fields::parse_timeout(value)?
-                .and_then(|timeout| invocation.timing.started.checked_add(timeout));
-            // A timeout that the clock cannot represent is no limit.
-            end.into_iter()
-                .for_each(|end| invocation.timing.shorten_deadline(end));
-        }
-        "page" => invocation.paging.page = Page::from_json(value)?,
-        _ => {
-            return Err(format!(
-                "unknown key; the keys are {KNOWN_KEYS}, each with the prefix `{KEY_PREFIX}`"
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn apply_idempotency_key(
-    value: Value,
-    policy: &Policy,
-    invocation: &mut Invocation,
-) -> Result<(), String> {
+fn read_idempotency_key(value: &Value) -> Result<Option<IdempotencyKey>, String> {
     let key = match value {
-        Value::Null => return Ok(()),
+        Value::Null => return Ok(None),
         Value::String(text) => IdempotencyKey::parse(text.as_bytes()),
         _ => Err("is a text"),
     };
-    let key = key.map_err(|error| format!("the key {error}; a random UUID is a good one"))?;
-    if policy.idempotency == Idempotency::Off {
-        let warning = "this tool takes no idempotency key (idempotency: off): the call was not protected by it";
-        invocation.report.entry.lock().warnings.push(warning.into());
-    } else {
-        invocation.idempotency_key = Some(key);
-    }
-    Ok(())
+    key.map(Some)
+        .map_err(|error| format!("the key {error}; a random UUID is a good one"))
 }

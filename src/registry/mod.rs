@@ -16,4 +16,4 @@ pub use self::name_allocation::{Placement, RejectedTool, SourceTools};
 pub use self::tool_registry::{
     ChangeError, DesiredState, MAX_REGISTERED, Registry, Replaced, SkippedTool,
 };
-pub use crate::catalog::{Catalog, Entry, NameMatch, ResolveError, UnlistedSource};
+pub use crate::catalog::{Catalog, Entry, NameMatch, NewCall, ResolveError, UnlistedSource};

@@ -10,10 +10,10 @@ use tower::ServiceExt;
 
 use crate::access::deny_list::DenyList;
 use crate::call::{
-    AvailableTool, CallSettings, Clock, Effect, Failure, Idempotency, IdempotencyKey, JsonObject,
-    NestedAnswer, NestedCall, NestedCallError, ToolContext, ToolFilter, ToolInvoker, ToolName,
+    AvailableTool, CallSettings, Clock, Effect, Failure, Idempotency, IdempotencyKey, NestedAnswer,
+    NestedCall, NestedCallError, ToolContext, ToolFilter, ToolInvoker, ToolName,
 };
-use crate::catalog::{Catalog, Entry, NameMatch, ResolveError};
+use crate::catalog::{Catalog, Entry, NameMatch, NewCall, ResolveError};
 use crate::dialect::{self, RawArguments, Repaired};
 use crate::formats::Format;
 
@@ -79,21 +79,18 @@ impl ToolInvoker for CatalogInvoker {
         let (entry, name_match) = found.map_err(NestedCallError::UnknownTool)?;
         let raw = RawArguments::from(call.arguments.clone());
         let may_close = entry.policy.effect != Effect::Write;
-        let (repaired, unreadable_arguments) =
-            match dialect::read_arguments(&raw, call.cut_off, may_close) {
-                Ok(repaired) => (repaired, None),
-                Err(unreadable_arguments) => (
-                    Repaired {
-                        arguments: JsonObject::new(),
-                        repairs: Vec::new(),
-                    },
-                    Some(Arc::new(unreadable_arguments)),
-                ),
-            };
-        let name = entry.name_shown_to(&parent.caller, &call.name);
-        let invocation = parent.child_invocation(name, repaired.arguments, &call, self.clock.now());
-        let mut invocation = invocation.ok_or_else(|| NestedCallError::TooDeep(parent.depth()))?;
-        invocation.input.unreadable = unreadable_arguments;
+        let (arguments, repairs) = match dialect::read_arguments(&raw, call.cut_off, may_close) {
+            Ok(Repaired { arguments, repairs }) => (Ok(arguments), repairs),
+            Err(unreadable) => (Err(unreadable), Vec::new()),
+        };
+        let (found, caller) = ((call.name.as_str(), name_match), parent.caller.clone());
+        let invocation = entry.new_invocation(NewCall {
+            repairs,
+            ..NewCall::new(found, caller, arguments, self.clock.now())
+        });
+        let mut invocation = parent
+            .adopt_call(invocation, &call)
+            .ok_or_else(|| NestedCallError::TooDeep(parent.depth()))?;
         invocation.call_chain.denied = DenyList::from_context(parent).denies(entry.names());
         // Each nested call is made once. So its own id serves as the idempotency key that the tool
         // requires.
@@ -101,12 +98,6 @@ impl ToolInvoker for CatalogInvoker {
             invocation.idempotency_key =
                 IdempotencyKey::parse(invocation.id.to_string().as_bytes()).ok();
         }
-        invocation.report.entry.lock().warnings.extend(
-            name_match
-                .warning(&call.name, &entry)
-                .into_iter()
-                .chain(repaired.repairs),
-        );
         let report = invocation.report.clone();
         let outcome = entry.service.clone().oneshot(invocation).await;
         if report.uses_caller_credentials() {

@@ -20,7 +20,7 @@ use crate::call::{
     Services, StoredResults, ToolInvoker, UnreadableArguments,
 };
 use crate::catalog::BuildEnv;
-use crate::catalog::{Catalog, Entry};
+use crate::catalog::{Catalog, Entry, NameMatch, NewCall};
 use crate::environment::Environment;
 use crate::formats::Format;
 use crate::ledger::{Error, RegisteredTool, Switch};
@@ -437,14 +437,10 @@ impl Registry {
         arguments: impl Into<Value>,
     ) -> Option<Result<Answer, CallError>> {
         let entry = self.get(name)?;
-        let (arguments, invalid) = match parse_arguments(arguments.into()) {
-            Ok(arguments) => (arguments, None),
-            Err(invalid) => (JsonObject::new(), Some(invalid)),
-        };
         let caller = Arc::new(Caller::anonymous());
-        let now = self.shared.clock.now();
-        let mut invocation = Invocation::new(entry.definition.name.clone(), arguments, caller, now);
-        invocation.input.unreadable = invalid.map(Into::into);
+        let (arguments, now) = (parse_arguments(arguments.into()), self.shared.clock.now());
+        let found = (entry.definition.name.as_str(), NameMatch::Exact);
+        let invocation = entry.new_invocation(NewCall::new(found, caller, arguments, now));
         Some(self.invoke(&entry, invocation).await)
     }
 

@@ -64,7 +64,7 @@ pub(super) async fn run_calls(
     };
     let run_id = run_id::run_id_from_headers(&headers)?;
     let (message, mut request) = reserved.parse_with(read).await?;
-    request.run_id = request.run_id.or(run_id);
+    request.options.run_id = request.options.run_id.or(run_id.map(Into::into));
     let mut turn = Turn {
         registry,
         catalog,

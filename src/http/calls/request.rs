@@ -1,14 +1,12 @@
 //! Reads a request to `POST /calls`: a model's message, and the options for all its calls.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 
 use crate::access::deny_list::DenyList;
-use crate::call::{CacheMode, Caller, JsonObject, Page, request_fields};
+use crate::call::request_fields::CallOptions;
+use crate::call::{CacheMode, Caller, JsonObject};
 use crate::catalog::Catalog;
 use crate::dialect::{self, Dialect, Message};
 use crate::http::documented;
@@ -68,14 +66,11 @@ pub(super) struct CallsRequest {
     /// The provider's JSON; a model's text is a JSON string.
     message: Value,
     dialect: Option<Dialect>,
-    pub(super) run_id: Option<String>,
+    /// What all calls have beside their arguments.
+    pub(super) options: CallOptions,
     /// The denied names of the query and of the envelope together.
     pub(super) deny: DenyList,
-    pub(super) context: Arc<JsonObject>,
-    pub(super) cache: CacheMode,
-    pub(super) timeout: Option<Duration>,
     pub(super) parallel: Option<usize>,
-    pub(super) page: Option<Page>,
 }
 
 /// Most names that a request denies, and the longest name, in bytes. Bounded because each one is
@@ -224,24 +219,13 @@ impl CallsRequest {
                 };
                 self.dialect = Some(dialect);
             }
-            "run_id" => {
-                self.run_id =
-                    request_fields::parse_id(field, value).map_err(ApiError::Malformed)?;
-            }
-            "context" => {
-                self.context =
-                    Arc::new(request_fields::parse_context(value).map_err(ApiError::Malformed)?);
-            }
-            "cache" => {
-                self.cache =
-                    request_fields::parse_cache_mode(value).map_err(ApiError::Malformed)?;
-            }
             // Query and envelope may both have a timeout. The shorter one is used.
             "timeout" => {
-                let timeout = request_fields::parse_timeout(value).map_err(ApiError::Malformed)?;
-                self.timeout = self.timeout.into_iter().chain(timeout).min();
+                let before = self.options.timeout;
+                self.read_call_option(field, value)?;
+                self.options.timeout = before.into_iter().chain(self.options.timeout).min();
             }
-            "page" => self.page = Page::from_json(value).map_err(ApiError::Malformed)?,
+            "run_id" | "context" | "cache" | "page" => self.read_call_option(field, value)?,
             "deny" => {
                 let names = value
                     .as_array()
@@ -257,6 +241,11 @@ impl CallsRequest {
             },
         }
         Ok(())
+    }
+
+    fn read_call_option(&mut self, field: &str, value: Value) -> Result<(), ApiError> {
+        let known = self.options.read_field(field, field, value);
+        known.map(|_| ()).map_err(ApiError::Malformed)
     }
 }
 
@@ -303,7 +292,7 @@ mod tests {
         let request = parse_request(query, body).unwrap();
         assert_eq!(request.message, json!({"role": "assistant"}));
         assert_eq!(
-            (request.run_id.as_deref(), request.parallel),
+            (request.options.run_id.as_deref(), request.parallel),
             (Some("e"), Some(2))
         );
         let denies = |name: &str| request.deny.denies([&ToolName::parse(name).unwrap()]);
@@ -311,7 +300,7 @@ mod tests {
             denies("b_1") && !denies("c") && denies("B-1"),
             "other spellings too"
         );
-        assert_eq!(request.context["tenant"], "x");
+        assert_eq!(request.options.context["tenant"], "x");
     }
 
     #[test]
@@ -359,7 +348,10 @@ mod tests {
             };
             let request =
                 parse_request(query, json!({"message": {}, "timeout": envelope})).unwrap();
-            assert_eq!(request.timeout, Some(Duration::from_secs(2)));
+            assert_eq!(
+                request.options.timeout,
+                Some(std::time::Duration::from_secs(2))
+            );
         }
     }
 }

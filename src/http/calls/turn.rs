@@ -9,15 +9,14 @@ use serde_json::Value;
 use super::answer::{CallProblem, CallResult};
 use super::request::CallsRequest;
 use crate::call::json::hash_parts;
-use crate::call::request_fields::MAX_ID_LEN;
+use crate::call::request_fields::{CallOptions, MAX_ID_LEN};
 use crate::call::units::Count;
 use crate::call::{
-    Answer, CallError, Caller, Content, Effect, Idempotency, IdempotencyKey, JsonObject,
-    ProgressSink, ToolName, TraceContext, UnreadableArguments,
+    Answer, CallError, Caller, Content, Effect, IdempotencyKey, ProgressSink, ToolName,
+    TraceContext, UnreadableArguments,
 };
-use crate::catalog::{Catalog, Entry};
+use crate::catalog::{Catalog, Entry, NewCall};
 use crate::dialect::{self, Dialect, MalformedCall, Message, Repaired, ToolCall, ToolReply};
-use crate::http::invoke_request::InvokeRequest;
 use crate::http::problem::{ApiError, Problem};
 use crate::http::tools::{api_error_for_call, resolve_tool};
 use crate::http::wire::InvokeAnswer;
@@ -140,11 +139,11 @@ impl Turn {
         };
         if !calls.iter().any(unreadable) {
             if !calls.is_empty() {
-                runs.reset_malformed(&self.caller.name, request.run_id.as_deref());
+                runs.reset_malformed(&self.caller.name, request.options.run_id.as_deref());
             }
             return;
         }
-        let times = runs.count_malformed(&self.caller.name, request.run_id.as_deref());
+        let times = runs.count_malformed(&self.caller.name, request.options.run_id.as_deref());
         if times >= self.catalog.call_settings().max_parse_attempts {
             for call in calls {
                 if let CallOutcome::Failed {
@@ -175,7 +174,7 @@ impl Turn {
             .iter()
             .filter(|call| matches!(call.outcome, CallOutcome::Ran { .. }));
         let uses: Vec<u32> = ran
-            .map(|_| runs.count_text_use(&self.caller.name, request.run_id.as_deref()))
+            .map(|_| runs.count_text_use(&self.caller.name, request.options.run_id.as_deref()))
             .collect();
         uses.iter().any(|uses| uses % every == 0).then(|| {
             let entries = self.catalog.tools_for(&self.caller);
@@ -237,48 +236,32 @@ impl Turn {
             true => Err(refuse_after_unreadable()),
             false => dialect::read_arguments(&call.arguments, call.cut_off, may_close),
         };
-        let (repaired, unreadable) = match repaired {
-            Ok(repaired) => (repaired, None),
-            Err(unreadable) => (
-                Repaired {
-                    arguments: JsonObject::new(),
-                    repairs: Vec::new(),
-                },
-                Some(Arc::new(unreadable)),
-            ),
+        let (arguments, repairs) = match repaired {
+            Ok(Repaired { arguments, repairs }) => (Ok(arguments), repairs),
+            Err(unreadable) => (Err(unreadable), Vec::new()),
         };
-        let invoke = InvokeRequest {
-            arguments: repaired.arguments,
+        let options = CallOptions {
             // A longer id is not recorded, but the reply to the model still has it.
-            tool_use_id: id
-                .filter(|id| id.len() <= MAX_ID_LEN)
-                .map(|id| id.to_string()),
-            run_id: request.run_id.clone(),
-            context: request.context.clone(),
-            cache: request.cache,
-            timeout: request.timeout,
-            page: request.page,
+            tool_use_id: id.filter(|id| id.len() <= MAX_ID_LEN).cloned(),
+            ..request.options.clone()
         };
-        let mut invocation =
-            invoke.into_invocation(&self.registry, &entry, &call.name, self.caller.clone());
-        invocation.input.unreadable = unreadable;
+        // The key of a message protects the calls of tools that take keys.
+        let key = self.key.as_ref().filter(|_| entry.takes_idempotency_keys());
+        let (found, now) = (
+            (call.name.as_str(), name_match),
+            self.registry.shared().clock.now(),
+        );
+        let mut invocation = entry.new_invocation(NewCall {
+            repairs,
+            options,
+            idempotency_key: key.map(|key| call_key(key, position, id)),
+            request_id: self.request_id.clone(),
+            trace: self.trace.clone(),
+            ..NewCall::new(found, self.caller.clone(), arguments, now)
+        });
         invocation.delivery.progress = self.progress.clone();
-        invocation.correlation.request_id = self.request_id.clone();
-        invocation.correlation.trace = self.trace.clone();
         invocation.call_chain.denied = request.deny.denies(entry.names());
         invocation.call_chain.deny = request.deny.to_texts();
-        if entry.policy.idempotency != Idempotency::Off {
-            invocation.idempotency_key = self.key.as_ref().map(|key| call_key(key, position, id));
-        }
-        let spelling = name_match.warning(&call.name, &entry);
-        if spelling.is_some() || !repaired.repairs.is_empty() {
-            invocation
-                .report
-                .entry
-                .lock()
-                .warnings
-                .extend(spelling.into_iter().chain(repaired.repairs));
-        }
         let invocation_id = invocation.id;
         match self.registry.invoke(&entry, invocation).await {
             Ok(answer) => Ok(CallOutcome::Ran {
