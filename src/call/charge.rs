@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
+use super::limit::{LimitScope, Per};
 use super::meta::LimitUsage;
-use super::policy::{LimitScope, Per};
 
 /// One unit to be counted against one limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

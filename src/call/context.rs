@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::call_chain::CallChain;
 use super::caller::Caller;
 use super::context_fields::ContextFields;
 use super::definition::ToolName;
@@ -17,7 +18,6 @@ use super::invocation::Invocation;
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::meta::ModelUsage;
-use super::nested_calls::CallChain;
 use super::policy::Effect;
 use super::progress::{ProgressSink, Reporter};
 use super::redact::{CutEnds, Redact, SurroundedPart, decode_lossy, shorten_text};

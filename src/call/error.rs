@@ -14,11 +14,12 @@ use super::error_messages::{
     credential_missing_message, format_duration, invalid_context_message, limit_reached_message,
     overloaded_message, unrecorded_message, violations_message,
 };
-use super::failure_summary::UpstreamCause;
 use super::invocation_id::InvocationId;
-use super::policy::{Effect, Per};
+use super::limit::Per;
+use super::policy::Effect;
 use super::units::Count;
 use super::unreadable_arguments::UnreadableArguments;
+use super::upstream_cause::UpstreamCause;
 use super::violation::Violation;
 
 /// Follows the message to the model when a failed call may have changed something.

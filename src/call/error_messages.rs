@@ -1,11 +1,11 @@
 //! Builds parts of the messages of failures.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::error::CallError;
-use super::policy::Per;
+use super::limit::Per;
 use super::units::Count;
 use super::violation::{Violation, first_violation_message};
 
@@ -54,7 +54,7 @@ pub(super) fn invalid_context_message(what: &str) -> String {
     format!("The tool did not run: the program that calls it must send a valid context. {what}")
 }
 
-pub(super) fn unrecorded_message(error: &CallError) -> String {
+pub(super) fn unrecorded_message(error: &dyn Display) -> String {
     format!(
         "There is no answer to show: {error}. Do not call the tool again; look for the result later."
     )

@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::call_chain::CallChain;
 use super::caller::Caller;
 use super::capture::RecordedArguments;
 use super::definition::ToolName;
 use super::idempotency::IdempotencyKey;
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
-use super::nested_calls::CallChain;
 use super::page::{Page, PageArguments};
-use super::progress::ProgressSink;
+use super::progress::{ProgressSink, RedactFn, Reporter};
 use super::report::CallReport;
 use super::trace::TraceContext;
 use super::unreadable_arguments::UnreadableArguments;
@@ -221,6 +221,15 @@ impl Invocation {
             delivery: Delivery::default(),
             report: Arc::default(),
         }
+    }
+
+    /// The tool's side of the sink for progress; `None` if no client listens. `redact` makes the
+    /// function that removes secrets.
+    pub fn progress_reporter(&self, redact: impl FnOnce() -> RedactFn) -> Option<Reporter> {
+        let sink = self.delivery.progress.clone()?;
+        let tool_use_id = self.correlation.tool_use_id.clone();
+        let call = (self.id, self.tool.clone());
+        Some(Reporter::new(sink, call, tool_use_id, redact()))
     }
 }
 

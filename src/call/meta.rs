@@ -4,8 +4,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::capture::Digest;
+use super::limit::{LimitScope, Per};
 use super::page::Overflow;
-use super::policy::{LimitScope, Per};
+use super::violation::Coercion;
 
 /// How the cache was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
@@ -56,17 +57,6 @@ impl CacheStatus {
             .find(|status| status.as_str() == word)
             .unwrap_or_default()
     }
-}
-
-/// One argument that was changed to fit the schema.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct Coercion {
-    /// JSON Pointer into the arguments.
-    pub pointer: String,
-    /// JSON type it had.
-    pub from: String,
-    /// JSON type it has now.
-    pub to: String,
 }
 
 /// The state of one usage limit.

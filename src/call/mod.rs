@@ -1,6 +1,7 @@
 //! The data types of a tool call. The rest of the crate uses them; this module imports nothing from
 //! it.
 
+mod call_chain;
 mod call_settings;
 mod caller;
 mod caller_credentials;
@@ -21,24 +22,29 @@ mod incomplete;
 mod invocation;
 mod invocation_id;
 pub mod json;
+mod limit;
 pub mod media_type;
 mod meta;
 mod nested_calls;
 mod page;
 mod policy;
 mod progress;
+mod recorded_outcome;
 mod redact;
 mod report;
 pub mod request_fields;
 mod result;
+mod source_overflow;
 mod stored_results;
 mod tool_error;
 mod trace;
 mod truncated;
 pub mod units;
 mod unreadable_arguments;
+mod upstream_cause;
 mod violation;
 
+pub use call_chain::CallChain;
 pub use call_settings::{CallSettings, NameMatching};
 pub use caller::Caller;
 pub use caller_credentials::CallerCredentials;
@@ -51,9 +57,7 @@ pub use cut::{CutResult, MAX_TEXT_CHARS, cut_result, may_be_cut};
 pub use definition::{Definition, EnvVar, Example, Kind, NameError, Origin, ToolName};
 pub use error::{CallError, Failure};
 pub use error_kind::{ErrorKind, FailureSource};
-pub use failure_summary::{
-    ERROR_RESULT_SUMMARY, INTERRUPTED_SUMMARY, UpstreamCause, UpstreamReason,
-};
+pub use failure_summary::{ERROR_RESULT_SUMMARY, INTERRUPTED_SUMMARY};
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_RETENTION};
 pub use incomplete::Incomplete;
 pub use invocation::{
@@ -62,15 +66,15 @@ pub use invocation::{
 };
 pub use invocation_id::InvocationId;
 pub use json::JsonObject;
-pub use meta::{CacheStatus, Coercion, LimitUsage, Meta, ModelUsage};
+pub use limit::{Limit, LimitScope, Per};
+pub use meta::{CacheStatus, LimitUsage, Meta, ModelUsage};
 pub use nested_calls::{
-    AvailableTool, CallChain, DEFAULT_MAX_DEPTH, NestedAnswer, NestedCall, NestedCallError,
-    ToolFilter, ToolInvoker,
+    AvailableTool, DEFAULT_MAX_DEPTH, NestedAnswer, NestedCall, NestedCallError, ToolFilter,
+    ToolInvoker,
 };
 pub use page::{Detail, Overflow, Page, PageArguments, Paging, RestHint, Unit};
 pub use policy::{
-    CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, Limit, LimitScope, OnDisconnect, Per,
-    Policy, RetryPolicy,
+    CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, OnDisconnect, Policy, RetryPolicy,
 };
 pub use progress::{Event, Listener, Progress, ProgressSink, RedactFn, Reporter};
 pub(crate) use redact::SurroundedPart;
@@ -85,4 +89,5 @@ pub use tool_error::ToolError;
 pub use trace::TraceContext;
 pub use truncated::Truncated;
 pub use unreadable_arguments::UnreadableArguments;
-pub use violation::Violation;
+pub use upstream_cause::{UpstreamCause, UpstreamReason};
+pub use violation::{Coercion, Violation};

@@ -7,43 +7,15 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::call_chain::CallChain;
 use super::context::ToolContext;
 use super::definition::{Definition, Kind, ToolName};
 use super::error::Failure;
 use super::invocation::{CallSignals, Invocation};
-use super::invocation_id::InvocationId;
 use super::result::{Content, ToolResult};
 
 /// Default for the number of levels of nested calls below a client's call.
 pub const DEFAULT_MAX_DEPTH: u32 = 3;
-
-/// The chain of nested calls that led to a call. The default is the chain of a client's own call.
-#[derive(Debug, Clone, Default)]
-pub struct CallChain {
-    /// The call whose tool made this call.
-    pub parent: Option<InvocationId>,
-    /// The attempt of that call which made this call.
-    pub parent_attempt: u32,
-    /// The tools of the calls that led here, the outermost first.
-    pub tools: Arc<[ToolName]>,
-    /// The nearest agent among these tools.
-    pub agent: Option<ToolName>,
-    /// Levels of nested calls that are still permitted for this call. `None` for a client's own
-    /// call, which has no limit yet.
-    pub remaining_depth: Option<u32>,
-    /// Patterns of tools that the request denies, as the request wrote them. They hold for all
-    /// nested calls.
-    pub deny: Arc<[String]>,
-    /// Whether the request denies the tool of this call to the model.
-    pub denied: bool,
-}
-
-impl CallChain {
-    /// Whether a call of this tool led to this call, directly or through other calls.
-    pub fn includes_tool(&self, tool: &ToolName) -> bool {
-        self.tools.contains(tool)
-    }
-}
 
 /// A nested call that a tool wants to make.
 #[derive(Debug, Clone)]

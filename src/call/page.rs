@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::json::{JsonObject, type_name};
-use super::meta::Coercion;
-use super::violation::Violation;
+use super::violation::{Coercion, Violation};
 
 /// The requested part of a long result. It affects only the answer: the tool runs and its result is
 /// stored as usual.

@@ -13,7 +13,6 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::broadcast::{Receiver, Sender};
 
 use super::definition::ToolName;
-use super::invocation::Invocation;
 use super::invocation_id::InvocationId;
 
 /// Maximum number of events that wait for a slow listener.
@@ -140,20 +139,20 @@ struct Inner {
 }
 
 impl Reporter {
-    /// Reports to the call's sink, after `clean` has removed secrets. `None` if the call has no
-    /// sink.
-    pub fn for_invocation(
-        invocation: &Invocation,
-        clean: impl FnOnce() -> RedactFn,
-    ) -> Option<Self> {
-        let sink = invocation.delivery.progress.clone()?;
-        Some(Self(Arc::new(Inner {
+    /// Reports the progress of a call to its sink, after `redact` has removed secrets.
+    pub(super) fn new(
+        sink: ProgressSink,
+        (invocation_id, tool): (InvocationId, ToolName),
+        tool_use_id: Option<Arc<str>>,
+        redact: RedactFn,
+    ) -> Self {
+        Self(Arc::new(Inner {
             sink,
-            invocation_id: invocation.id,
-            tool_use_id: invocation.correlation.tool_use_id.clone(),
-            tool: invocation.tool.clone(),
-            redact: clean(),
-        })))
+            invocation_id,
+            tool_use_id,
+            tool,
+            redact,
+        }))
     }
 
     pub(super) fn has_listener(&self) -> bool {
@@ -203,21 +202,12 @@ fn shorten_texts(value: &mut Value) {
 mod tests {
     use serde_json::json;
 
-    use super::super::json::JsonObject;
-    use super::super::{Caller, ToolName};
     use super::*;
 
     fn reporter() -> (Reporter, Listener) {
         let (sink, listener) = ProgressSink::channel();
-        let tool = ToolName::parse("t").unwrap();
-        let caller = Arc::new(Caller::anonymous());
-        let mut invocation =
-            Invocation::new(tool, JsonObject::new(), caller, jiff::Timestamp::UNIX_EPOCH);
-        invocation.delivery.progress = Some(sink);
-        (
-            Reporter::for_invocation(&invocation, || Box::new(|_| {})).unwrap(),
-            listener,
-        )
+        let call = (InvocationId::new(), ToolName::parse("t").unwrap());
+        (Reporter::new(sink, call, None, Box::new(|_| {})), listener)
     }
 
     fn next(listener: &mut Listener) -> Value {

@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use super::charge::Charged;
 use super::idempotency::Fingerprint;
 use super::invocation_id::InvocationId;
-use super::meta::{CacheStatus, Coercion, Meta, ModelUsage};
+use super::meta::{CacheStatus, Meta, ModelUsage};
+use super::violation::Coercion;
 
 /// The report of one call. All its layers and attempts share it, because a call that is cancelled
 /// returns nothing from its layers.

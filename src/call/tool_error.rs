@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::failure_summary::{UpstreamCause, UpstreamReason};
+use super::upstream_cause::{UpstreamCause, UpstreamReason};
 use super::violation::{Violation, first_violation_message};
 
 /// Why a tool failed.

@@ -20,3 +20,14 @@ pub struct Violation {
 pub(super) fn first_violation_message(violations: &[Violation]) -> &str {
     violations.first().map_or("", |v| v.message.as_str())
 }
+
+/// One argument that was changed to fit the schema.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Coercion {
+    /// JSON Pointer into the arguments.
+    pub pointer: String,
+    /// JSON type it had.
+    pub from: String,
+    /// JSON type it has now.
+    pub to: String,
+}

@@ -83,7 +83,7 @@ impl Entry {
         warnings.extend(call.name_match.warning(call.requested_name, self));
         warnings.extend(call.repairs);
         if call.idempotency_key.is_some() && !self.takes_idempotency_keys() {
-            let warning = "this tool takes no idempotency key (idempotency: off): the call was not protected by it";
+            let warning = "this tool takes no Idempotency-Key (idempotency: off): the call was not protected by it";
             warnings.push(warning.to_owned());
         } else {
             invocation.idempotency_key = call.idempotency_key;

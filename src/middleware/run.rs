@@ -16,8 +16,7 @@ use super::output_check::OutputCheck;
 use super::validation_pool::ValidationError;
 use super::{CallFuture, Outcome, media};
 use crate::call::{
-    CallError, Invocation, RedactFn, Reporter, ToolContext, ToolError, ToolName, ToolResult,
-    ToolSettings,
+    CallError, Invocation, RedactFn, ToolContext, ToolError, ToolName, ToolResult, ToolSettings,
 };
 use crate::secrets::Redactor;
 use crate::text::sanitize;
@@ -71,7 +70,7 @@ impl Service<Invocation> for Run {
                 .timing
                 .deadline
                 .map_or(end, |deadline| deadline.min(end));
-            let reporter = Reporter::for_invocation(&invocation, || inner.progress_redactor());
+            let reporter = invocation.progress_reporter(|| inner.progress_redactor());
             let context = ToolContext::new(&invocation, end, inner.settings.clone())
                 .with_reporter(reporter)
                 .with_redactor(inner.redactor.clone());

@@ -350,7 +350,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::call::{Event, ProgressSink, Reporter};
+    use crate::call::{Event, ProgressSink};
     use crate::secrets::Redactor;
 
     #[test]
@@ -360,8 +360,7 @@ mod tests {
         call.delivery.progress = Some(sink);
         let redactor = Arc::new(Redactor::new(["correct horse battery staple"]));
         let cleaner = redactor.clone();
-        let reporter =
-            Reporter::for_invocation(&call, || Box::new(move |data| cleaner.redact_json(data)));
+        let reporter = call.progress_reporter(|| Box::new(move |data| cleaner.redact_json(data)));
         let context = ToolContext::new(&call, Instant::now(), Arc::default())
             .with_reporter(reporter)
             .with_redactor(redactor);

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::call::{
-    Caller, Effect, Event, Invocation, JsonObject, ProgressSink, Reporter, ToolContext, ToolError,
-    ToolName, ToolResult, ToolSettings,
+    Caller, Effect, Event, Invocation, JsonObject, ProgressSink, ToolContext, ToolError, ToolName,
+    ToolResult, ToolSettings,
 };
 use crate::environment::Environment;
 use crate::secrets::Redactor;
@@ -384,7 +384,7 @@ async fn progress_is_ordered_and_needs_a_listener() {
     assert_eq!(fixture.text("progress", json!({})).await, "False");
     let (sink, mut listener) = ProgressSink::channel();
     invocation.delivery.progress = Some(sink);
-    let reporter = Reporter::for_invocation(&invocation, || Box::new(|_| {}));
+    let reporter = invocation.progress_reporter(|| Box::new(|_| {}));
     let context = context(&invocation, Effect::Read, TIMEOUT).with_reporter(reporter);
     let result = fixture
         .runner("progress")
@@ -1236,7 +1236,7 @@ async fn url_server_progress_is_ordered() {
         let mut invocation = invocation();
         let (sink, mut listener) = ProgressSink::channel();
         invocation.delivery.progress = Some(sink);
-        let reporter = Reporter::for_invocation(&invocation, || Box::new(|_| {}));
+        let reporter = invocation.progress_reporter(|| Box::new(|_| {}));
         let context = context(&invocation, Effect::Read, TIMEOUT).with_reporter(reporter);
         fixture
             .runner("progress")

@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::call::{
-    Caller, Effect, Event, Invocation, JsonObject, ProgressSink, Reporter, ToolContext, ToolError,
-    ToolName, ToolResult, ToolSettings,
+    Caller, Effect, Event, Invocation, JsonObject, ProgressSink, ToolContext, ToolError, ToolName,
+    ToolResult, ToolSettings,
 };
 use crate::environment::Environment;
 use crate::secrets::Redactor;
@@ -359,7 +359,7 @@ def big() -> dict:
         let (sink, mut listener) = ProgressSink::channel();
         let mut invocation = invocation();
         invocation.delivery.progress = Some(sink);
-        let reporter = Reporter::for_invocation(&invocation, || Box::new(|_| {}));
+        let reporter = invocation.progress_reporter(|| Box::new(|_| {}));
         let context = context(&invocation, Effect::Read).with_reporter(reporter);
         let result = fixture
             .runner("steps")
@@ -1086,7 +1086,7 @@ async def die() -> str:
         let (sink, listener) = ProgressSink::channel();
         let mut invocation = invocation();
         invocation.delivery.progress = Some(sink);
-        let reporter = Reporter::for_invocation(&invocation, || Box::new(|_| {}));
+        let reporter = invocation.progress_reporter(|| Box::new(|_| {}));
         let context = context(&invocation, Effect::Read).with_reporter(reporter);
         let runner = fixture.runner("flood");
         let call = tokio::spawn(async move { runner.call(object(json!({})), context).await });
