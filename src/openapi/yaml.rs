@@ -6,21 +6,32 @@ use saphyr::Scalar;
 use saphyr_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};
 
-/// The most values of a document, aliases expanded. GitHub's description has about 900,000.
+/// The most values that the text itself may have. GitHub's description has about 900,000.
 const MOST_VALUES: usize = 4_000_000;
-/// The most values that come from aliases. Each alias is a copy, so a few bytes could take much
-/// memory.
-const MOST_ALIASED: usize = 200_000;
-/// The deepest nesting. Values are converted and dropped by recursion, so a deeper one could
-/// overflow the stack. serde_json has the same bound.
+/// The most values and bytes of text that are copied. Each anchor and each alias is a copy, so a
+/// few bytes could take much memory.
+const MOST_COPIED: usize = 2_000_000;
+/// The deepest nesting, aliases included. Values are converted and dropped by recursion, so a
+/// deeper one could overflow the stack. serde_json has the same bound.
 const DEEPEST: usize = 128;
 
 /// A list or map that is not closed yet.
 struct Open {
     anchor: usize,
-    /// The number of values before it.
+    /// The weight of the document before it.
     before: usize,
+    /// The height of the highest value in it.
+    below: usize,
     container: Container,
+}
+
+/// The value of an anchor.
+struct Anchored {
+    value: Value,
+    /// The number of its values and bytes of text.
+    weight: usize,
+    /// The number of lists and maps within each other.
+    height: usize,
 }
 
 enum Container {
@@ -34,67 +45,79 @@ enum Container {
 /// A sentence that says what is wrong, and where.
 pub(super) fn parse(text: &str) -> Result<Value, String> {
     let mut open: Vec<Open> = Vec::new();
-    let mut anchors: HashMap<usize, (Value, usize)> = HashMap::new();
+    let mut anchors: HashMap<usize, Anchored> = HashMap::new();
     let mut document = None;
-    let (mut count, mut aliased) = (0, 0);
+    // The weight counts each value, and each byte of text.
+    let (mut count, mut weight, mut copied) = (0, 0, 0);
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
             let marker = error.marker();
             format!("line {}: not YAML: {}", marker.line().max(1), error.info())
         })?;
         let at = |message: &str| format!("line {}: {message}", span.start.line().max(1));
-        if open.len() > DEEPEST {
-            return Err(at("the values are nested too deeply"));
-        }
-        let (value, anchor, before) = match event {
+        let too_deep = || at("the values are nested too deeply");
+        let mut opened = |anchor, container| {
+            open.push(Open {
+                anchor,
+                before: weight,
+                below: 0,
+                container,
+            });
+            match open.len() > DEEPEST {
+                true => Err(too_deep()),
+                false => Ok(()),
+            }
+        };
+        // The anchor is zero if the value has none. `before` is the weight before the value.
+        let (value, anchor, before, height) = match event {
             Event::Scalar(text, style, anchor, _) => {
+                let before = weight;
+                weight += 1 + text.len();
                 let value = match style {
                     ScalarStyle::Plain => plain(text.as_ref()),
                     _ => Value::String(text.into_owned()),
                 };
-                (value, anchor, count)
+                (value, anchor, before, 0)
             }
             Event::Alias(anchor) => {
-                let (value, size) = anchors
+                let anchored = anchors
                     .get(&anchor)
                     .ok_or_else(|| at("an alias within its own anchor"))?;
-                aliased += size;
-                if aliased > MOST_ALIASED {
+                if open.len() + anchored.height > DEEPEST {
+                    return Err(too_deep());
+                }
+                copied += anchored.weight;
+                if copied > MOST_COPIED {
                     return Err(at("too many values by aliases"));
                 }
-                count += size;
-                (value.clone(), 0, count)
+                let before = weight;
+                weight += anchored.weight;
+                (anchored.value.clone(), 0, before, anchored.height)
             }
             Event::SequenceStart(anchor, _) => {
-                open.push(Open {
-                    anchor,
-                    before: count,
-                    container: Container::List(Vec::new()),
-                });
+                opened(anchor, Container::List(Vec::new()))?;
                 continue;
             }
             Event::MappingStart(anchor, _) => {
-                open.push(Open {
-                    anchor,
-                    before: count,
-                    container: Container::Map(Map::new(), None),
-                });
+                opened(anchor, Container::Map(Map::new(), None))?;
                 continue;
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let Some(Open {
                     anchor,
                     before,
+                    below,
                     container,
                 }) = open.pop()
                 else {
                     continue;
                 };
+                weight += 1;
                 let value = match container {
                     Container::List(items) => Value::Array(items),
                     Container::Map(entries, _) => Value::Object(merged(entries)),
                 };
-                (value, anchor, before)
+                (value, anchor, before, below + 1)
             }
             Event::DocumentStart(_) if document.is_some() => {
                 return Err(at("a second YAML document"));
@@ -103,10 +126,26 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
         };
         count += 1;
         if count > MOST_VALUES {
-            return Err(at("too many values, perhaps by aliases within aliases"));
+            return Err(at("too many values"));
         }
         if anchor > 0 {
-            anchors.insert(anchor, (value.clone(), count - before));
+            let weight = weight - before;
+            copied += weight;
+            if copied > MOST_COPIED {
+                return Err(at("too many values in anchors"));
+            }
+            let value = value.clone();
+            anchors.insert(
+                anchor,
+                Anchored {
+                    value,
+                    weight,
+                    height,
+                },
+            );
+        }
+        if let Some(parent) = open.last_mut() {
+            parent.below = parent.below.max(height);
         }
         match open.last_mut().map(|open| &mut open.container) {
             None => document = Some(value),
@@ -189,7 +228,43 @@ mod tests {
         let bomb = format!("b0: &b0 [1]\n{}", levels.collect::<String>());
         assert_eq!(
             parse(&bomb),
-            Err("line 6: too many values by aliases".into())
+            Err("line 7: too many values by aliases".into())
+        );
+    }
+
+    #[test]
+    fn aliases_count_as_depth() {
+        let chain = |levels: usize, nested: usize| -> String {
+            let (open, close) = ("[".repeat(nested), "]".repeat(nested));
+            (1..levels)
+                .map(|n| format!("a{n}: &a{n} {open}*a{}{close}\n", n - 1))
+                .fold("a0: &a0 [1]\n".into(), |text, line| text + &line)
+        };
+        let too_deep = |line: usize| Err(format!("line {line}: the values are nested too deeply"));
+        assert_eq!(parse(&chain(50, 120)), too_deep(3));
+        assert_eq!(parse(&chain(2_000, 1)), too_deep(128));
+        assert!(parse(&chain(127, 1)).is_ok());
+    }
+
+    #[test]
+    fn aliased_text_is_bounded() {
+        let text = "x".repeat(1_000);
+        let aliases = |times: usize| format!("a: &a {text}\nb: [{}]\n", "*a, ".repeat(times));
+        assert_eq!(
+            parse(&aliases(2_000)),
+            Err("line 2: too many values by aliases".into())
+        );
+        assert!(parse(&aliases(1_000)).is_ok());
+    }
+
+    #[test]
+    fn nested_anchors_are_bounded() {
+        let anchors: String = (0..100).map(|n| format!("&a{n} [")).collect();
+        let items = "1, ".repeat(20_000);
+        let text = format!("x: {anchors}{items}{}", "]".repeat(100));
+        assert_eq!(
+            parse(&text),
+            Err("line 1: too many values in anchors".into())
         );
     }
 }
