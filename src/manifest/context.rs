@@ -80,6 +80,7 @@ pub(super) fn add_context_to_cache_key(
 
 #[cfg(test)]
 mod tests {
+    use crate::call::Kind;
     use crate::manifest::testing::{check_text, load_text};
 
     fn errors(entry: &str) -> Vec<String> {
@@ -162,6 +163,22 @@ mod tests {
             [of("own"), of("none"), of("other")],
             [vec!["user".to_owned()], vec![], vec!["tenant".to_owned()]]
         );
+    }
+
+    #[test]
+    fn shared_caches_keep_own_context_fields() {
+        for cached in [
+            "defaults: {cache: {ttl: 5m, context: [tenant]}}, tools: {",
+            "tools: {'*': {cache: {ttl: 5m, context: [tenant]}}, ",
+        ] {
+            let text = format!(
+                "mcp_servers:\n  s: {{command: [x], {cached}f: {{effect: read, context: [tenant, user]}}}}}}\n"
+            );
+            let manifest = load_text(&text).unwrap();
+            let policy = manifest.sources[0].rules.policy_for("f", Kind::Mcp, None);
+            let fields = policy.cache.unwrap().context.unwrap();
+            assert_eq!(fields, ["tenant", "user"], "{cached}");
+        }
     }
 
     #[test]

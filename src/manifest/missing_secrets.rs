@@ -93,7 +93,7 @@ tools:
     request: {url: '${env:A_BASE}/x/{{ id }}', headers: {authorization: 'Bearer ${env:A_DECLARED}'}, query: {k: '${env:A_QUERY}'}}
     parameters: {id: {type: string, description: Number of the order}}
     effect: read
-    cache: {ttl: 1m, when: '${env:A_WHEN}'}
+    cache: {ttl: 1m}
   c:
     kind: command
     description: Prints what the program knows about the order.

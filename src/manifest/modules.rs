@@ -512,6 +512,44 @@ mod tests {
     }
 
     #[test]
+    fn references_in_shared_policies_are_replaced() {
+        let text = "python_modules:\n  m:\n    module: tools/m.py\n    defaults: {timeout: '${env:TIME}'}\n    \
+                    tools: {'list_*': {deadline: '${env:TIME}'}}\n";
+        let declared = load_text(text).unwrap().sources.remove(0);
+        let policy = declared.rules.policy_for("list_users", Kind::Python, None);
+        assert_eq!(
+            (policy.timeout, policy.deadline),
+            (Duration::from_secs(9), Some(Duration::from_secs(9)))
+        );
+        for (entry, expected) in [
+            (
+                "defaults: {timeout: '${env:NOT_THERE}'}",
+                "python_modules.m.defaults.timeout: environment variable NOT_THERE",
+            ),
+            (
+                "defaults: {cache: {ttl: 5m, when: '${env:KEY}'}}",
+                "python_modules.m.defaults.cache.when: callers can see this",
+            ),
+            (
+                "tools: {'*': {cache: {ttl: 5m, when: '${env:KEY}'}}}",
+                "python_modules.m.tools.*.cache.when: callers can see this",
+            ),
+            (
+                "tools: {f: {cache: {ttl: 5m, when: '${env:KEY}'}}}",
+                "python_modules.m.tools.f.cache.when: callers can see this",
+            ),
+        ] {
+            let errors = module(&format!("{{module: tools/m.py, {entry}}}"))
+                .err()
+                .unwrap_or_default();
+            assert!(
+                errors.iter().any(|error| error.contains(expected)),
+                "{entry}: {errors:?}"
+            );
+        }
+    }
+
+    #[test]
     fn invalid_modules_are_located_errors() {
         for (entry, expected) in [
             ("{workers: 2}", "2:6: python_modules.m: module is missing"),

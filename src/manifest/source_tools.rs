@@ -162,15 +162,17 @@ impl ToolReader<'_> {
         let known = field_names::<PolicyEntry>();
         self.findings
             .report_unknown_keys(unresolved, entry_path, known);
+        let mut node = unresolved.filtered(|key| known.contains(&key));
+        self.resolve_references(&mut node, entry_path, EntryKind::Tool, HashMap::new());
         let entry: PolicyEntry = self
-            .decode_part(unresolved, entry_path, known)
+            .decode_part(&node, entry_path, known)
             .unwrap_or_default();
         self.apply_source_policy(
             kind,
             &mut Policy::default(),
             &entry,
             false,
-            unresolved,
+            &node,
             entry_path,
         );
         entry
@@ -215,8 +217,11 @@ impl ToolReader<'_> {
         let policy: PolicyEntry = self
             .decode_part(&node, entry_path, field_names::<PolicyEntry>())
             .unwrap_or_default();
-        rules.policies.exact.insert(own_name.to_owned(), policy);
-        let policy = rules.policies.entry_for(own_name);
+        rules
+            .policies
+            .exact
+            .insert(own_name.to_owned(), policy.clone());
+        let (own_policy, policy) = (policy, rules.policies.entry_for(own_name));
         let (description, result_as_answer) =
             (definition.description.clone(), definition.result_as_answer);
         // The source supplies the description unless the entry has one.
@@ -240,7 +245,7 @@ impl ToolReader<'_> {
         );
         add_context_to_cache_key(
             &mut tool.policy,
-            &policy,
+            &own_policy,
             tool.definition.context.as_deref(),
         );
         let rules = ToolRules {

@@ -15,12 +15,16 @@ const FILES: [&str; 5] = [
     "/etc/crib/venv/bin/python",
 ];
 
-/// A manifest, a file that it may include, existing programs and modules, and one variable.
+/// A manifest, a file that it may include, existing programs and modules, and two variables.
 struct Folder<'a>(&'a str);
 
 impl ManifestInput for Folder<'_> {
     fn env_var(&self, name: &str) -> Option<String> {
-        (name == "KEY").then(|| "value-of-key".into())
+        match name {
+            "KEY" => Some("value-of-key".into()),
+            "TIME" => Some("9s".into()),
+            _ => None,
+        }
     }
 
     fn read_text(&self, path: &Path) -> std::io::Result<String> {
