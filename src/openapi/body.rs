@@ -1,5 +1,7 @@
 //! The body of an operation: which media type is sent, and what its arguments are.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::document::Document;
@@ -251,7 +253,7 @@ impl Body<'_> {
             BodyFormat::Multipart => {
                 let media_type =
                     encoding.and_then(|encoding| encoding.get("contentType")?.as_str());
-                match is_file(document, schema) {
+                match find_files(document, schema).is_some() {
                     true => {
                         let mut part =
                             json!({"base64": write_placeholder(argument, None), "filename": name});
@@ -270,8 +272,57 @@ impl Body<'_> {
     }
 }
 
+/// How many files a part of a multipart body holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Files {
+    One,
+    List,
+}
+
+/// The files that a schema describes.
+pub(super) fn find_files(document: &Document, schema: &Value) -> Option<Files> {
+    if is_file(document, schema) {
+        return Some(Files::One);
+    }
+    let items = document.resolve(schema).ok()?.get("items")?;
+    is_file(document, items).then_some(Files::List)
+}
+
+/// Whether a value of the schema can have a file within it.
+pub(super) fn contains_file(document: &Document, schema: &Value) -> bool {
+    let mut seen = HashSet::new();
+    let mut open = vec![schema];
+    while let Some(schema) = open.pop() {
+        let Ok(schema) = document.resolve(schema) else {
+            continue;
+        };
+        // A schema may contain itself.
+        if !seen.insert(std::ptr::from_ref(schema)) {
+            continue;
+        }
+        if is_file(document, schema) {
+            return true;
+        }
+        for key in ["items", "additionalProperties"] {
+            open.extend(schema.get(key));
+        }
+        for key in ["allOf", "anyOf", "oneOf", "prefixItems"] {
+            open.extend(
+                schema
+                    .get(key)
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten(),
+            );
+        }
+        let properties = schema.get("properties").and_then(Value::as_object);
+        open.extend(properties.into_iter().flat_map(|map| map.values()));
+    }
+    false
+}
+
 /// Whether a schema describes the bytes of a file.
-pub(super) fn is_file(document: &Document, schema: &Value) -> bool {
+fn is_file(document: &Document, schema: &Value) -> bool {
     let Ok(schema) = document.resolve(schema) else {
         return false;
     };

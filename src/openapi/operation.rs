@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use super::body::{self, Body, BodyFormat};
+use super::body::{self, Body, BodyFormat, Files};
 use super::document::Document;
 use super::parameters::{Location, Parameter, Shape, read_parameters, write_placeholder};
 use super::schema::{Converter, Failure, Side};
@@ -365,9 +365,17 @@ impl<'d> Builder<'d, '_> {
                 let mut entries = Map::new();
                 for (name, schema) in properties {
                     let mut converted = self.converter.convert(schema)?;
-                    if body.format == BodyFormat::Multipart && body::is_file(self.document, schema)
-                    {
-                        describe_base64(&mut converted);
+                    if body.format == BodyFormat::Multipart {
+                        match body::find_files(self.document, schema) {
+                            Some(Files::One) => describe_base64(&mut converted),
+                            Some(Files::List) => {
+                                converted
+                                    .get_mut("items")
+                                    .into_iter()
+                                    .for_each(describe_base64);
+                            }
+                            None => {}
+                        }
                     }
                     let argument = self.add_argument(
                         names::name_argument(name),
@@ -409,6 +417,15 @@ impl<'d> Builder<'d, '_> {
 
     /// The whole body as the argument `body`.
     fn add_whole_body(&mut self, body: &Body<'d>) -> Result<(), Failure> {
+        if body.format == BodyFormat::Multipart
+            && body
+                .schema
+                .is_some_and(|schema| body::contains_file(self.document, schema))
+        {
+            let sentence =
+                "its multipart body has files, and its parts cannot be arguments of their own";
+            return Err(Failure::Reference(sentence.into()));
+        }
         let mut schema = match body.format {
             BodyFormat::Json | BodyFormat::Urlencoded | BodyFormat::Multipart => {
                 match body.schema {

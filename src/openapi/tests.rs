@@ -297,6 +297,28 @@ fn all_of_is_merged() {
 }
 
 #[test]
+fn files_in_whole_bodies_are_left_out() {
+    let file = json!({"type": "string", "format": "binary"});
+    let components =
+        json!({"schemas": {"Part": {"anyOf": [{"$ref": "#/components/schemas/Part"}, file]}}});
+    for schema in [
+        json!({"type": "object", "additionalProperties": file}),
+        json!({"oneOf": [{"type": "object", "properties": {"a": {"$ref": "#/components/schemas/Part"}}}]}),
+    ] {
+        let paths = body("multipart/form-data", schema.clone());
+        let import = read(document(paths, components.clone()), &Options::default());
+        assert_eq!(import.operations, [], "{schema}");
+        assert!(
+            import.left_out[0]
+                .reason
+                .contains("multipart body has files"),
+            "{:?}",
+            import.left_out
+        );
+    }
+}
+
+#[test]
 fn forms_and_files_are_sent() {
     let form = json!({"type": "object", "properties": {"name": {"type": "string"}, "address": {"type": "object", "properties": {"city": {}}}}});
     let operation = only(body("application/x-www-form-urlencoded", form), json!({}));
@@ -312,6 +334,16 @@ fn forms_and_files_are_sent() {
     );
     assert_eq!(
         operation.input_schema["properties"]["file"],
+        json!({"type": "string", "contentEncoding": "base64", "description": "As base64."})
+    );
+    let uploads = json!({"type": "object", "properties": {"files": {"type": "array", "items": {"type": "string", "format": "binary"}}}});
+    let operation = only(body("multipart/form-data", uploads), json!({}));
+    assert_eq!(
+        operation.request["multipart"],
+        json!({"files": {"base64": "{{ files }}", "filename": "files"}})
+    );
+    assert_eq!(
+        operation.input_schema["properties"]["files"]["items"],
         json!({"type": "string", "contentEncoding": "base64", "description": "As base64."})
     );
     let operation = only(body("application/pdf", json!({})), json!({}));

@@ -109,7 +109,7 @@ impl BuildContext<'_> {
     /// a URL every name is meant to be a placeholder, elsewhere only the name of a parameter.
     pub fn single_braces(&self, template: &Template, path: &[&str]) -> Vec<ConfigFault> {
         let is_meant =
-            |name: &&str| path.last() == Some(&"url") || self.parameter_use(name).is_some();
+            |name: &&str| path == ["request", "url"] || self.parameter_use(name).is_some();
         let names: BTreeSet<&str> = names_in_single_braces(template).filter(is_meant).collect();
         let warning = |name: &str| {
             let message =

@@ -42,7 +42,8 @@ pub(super) enum MultipartTemplate {
 pub(super) enum PartTemplate {
     /// A value: a text, or JSON. An array becomes one part per item.
     Value(JsonTemplate),
-    /// A file: its base64 text, its name and its media type.
+    /// A file: its base64 text, its name and its media type. An array of texts becomes one part
+    /// per item.
     File {
         base64: Template,
         filename: Option<Template>,
@@ -129,22 +130,21 @@ impl BodyTemplate {
 
     /// Faults of texts that have to be base64.
     pub(super) fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
-        let check = |template: &Template| -> Vec<ValueFault> {
-            if decode(template, values).is_some() {
-                return Vec::new();
-            }
+        let report = |template: &Template| -> Vec<ValueFault> {
             let fault = |name: &Placeholder| {
                 name.fault("contentEncoding", format!("`{name}` is not base64."))
             };
             template.placeholders().map(fault).collect()
         };
         match self {
-            Self::Bytes(template) => check(template),
+            Self::Bytes(template) if decode(template, values).is_none() => report(template),
             Self::Multipart(MultipartTemplate::Map(parts)) => parts
                 .iter()
                 .flat_map(|(_, part)| match part {
-                    PartTemplate::File { base64, .. } => check(base64),
-                    PartTemplate::Value(_) => Vec::new(),
+                    PartTemplate::File { base64, .. } if decode_files(base64, values).is_none() => {
+                        report(base64)
+                    }
+                    PartTemplate::File { .. } | PartTemplate::Value(_) => Vec::new(),
                 })
                 .collect(),
             _ => Vec::new(),
@@ -269,8 +269,9 @@ impl MultipartTemplate {
                         .as_ref()
                         .map_or_else(|| name.clone(), |text| text.render(values, plain_text));
                     let media_type = media_type.as_deref().or(Some("application/octet-stream"));
-                    let content = decode(base64, values).unwrap_or_default();
-                    write_part(bytes, boundary, name, Some(&filename), media_type, &content);
+                    for content in decode_files(base64, values).unwrap_or_default() {
+                        write_part(bytes, boundary, name, Some(&filename), media_type, &content);
+                    }
                 }
             }
         }
@@ -354,32 +355,29 @@ fn parse_whole(text: &str, path: &[&str], collector: &mut FaultCollector<'_>) ->
     template
 }
 
-/// The fields of the object that a placeholder stands for. Objects within have names such as
-/// `a[b]`.
+/// The fields of the object that a placeholder stands for. With a style, objects within have names
+/// such as `a[b]`.
 fn whole_entries(
     template: &JsonTemplate,
     values: Values<'_>,
 ) -> Option<Vec<(String, JsonTemplate)>> {
-    let placeholder = match template {
-        JsonTemplate::Value(placeholder) | JsonTemplate::Styled(placeholder, _) => placeholder,
+    let (placeholder, style) = match template {
+        JsonTemplate::Value(placeholder) => (placeholder, None),
+        JsonTemplate::Styled(placeholder, style) => (placeholder, Some(style)),
         _ => return None,
     };
     let fields: &JsonObject = values.get(placeholder)?.as_object()?;
-    let flat = fields
+    let entries = fields
         .iter()
-        .flat_map(|(name, value)| match (template, value) {
-            (JsonTemplate::Styled(_, style), Value::Object(_)) => style.parameters(name, value),
-            (_, Value::Array(items)) => items
-                .iter()
-                .map(|item| (name.clone(), plain_text(item)))
+        .flat_map(|(name, value)| match (style, value) {
+            (Some(style), Value::Object(_)) => style
+                .parameters(name, value)
+                .into_iter()
+                .map(|(name, text)| (name, JsonTemplate::Literal(text.into())))
                 .collect(),
-            (_, Value::Null) => Vec::new(),
-            _ => vec![(name.clone(), plain_text(value))],
+            _ => vec![(name.clone(), JsonTemplate::Literal(value.clone()))],
         });
-    Some(
-        flat.map(|(name, text)| (name, JsonTemplate::Literal(text.into())))
-            .collect(),
-    )
+    Some(entries.collect())
 }
 
 fn is_absent(template: &Template, values: Values<'_>) -> bool {
@@ -388,13 +386,28 @@ fn is_absent(template: &Template, values: Values<'_>) -> bool {
         .any(|placeholder| values.get(placeholder).is_none_or(Value::is_null))
 }
 
-/// The bytes of a base64 text. White space in the text is ignored, and an absent value has no
-/// bytes.
+/// The bytes of a template's base64 text. An absent value has no bytes.
 fn decode(template: &Template, values: Values<'_>) -> Option<Vec<u8>> {
-    let text: String = template
-        .render(values, plain_text)
-        .chars()
-        .filter(|c| !c.is_whitespace())
-        .collect();
+    decode_text(&template.render(values, plain_text))
+}
+
+/// The files of one part: several if the template is a lone placeholder for a list.
+fn decode_files(template: &Template, values: Values<'_>) -> Option<Vec<Vec<u8>>> {
+    let value = template
+        .single_placeholder()
+        .and_then(|placeholder| values.get(placeholder));
+    match value {
+        Some(Value::Array(items)) => items
+            .iter()
+            .filter(|item| !item.is_null())
+            .map(|item| decode_text(&plain_text(item)))
+            .collect(),
+        _ => Some(vec![decode(template, values)?]),
+    }
+}
+
+/// The bytes of a base64 text. White space in the text is ignored.
+fn decode_text(text: &str) -> Option<Vec<u8>> {
+    let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     STANDARD.decode(text).ok()
 }

@@ -193,11 +193,13 @@ impl RequestTemplate {
         }
         let cookies = render_pairs(&self.cookies, values, percent_encode);
         if !cookies.is_empty() {
-            let cookies: Vec<String> = cookies
-                .iter()
-                .map(|(name, text)| format!("{name}={text}"))
-                .collect();
-            fields.extend(parse_header_value(&cookies.join("; ")).map(|value| (COOKIE, value)));
+            // A client sends one `cookie` field at most (RFC 6265, 5.4).
+            let set = fields.get(COOKIE).and_then(|value| value.to_str().ok());
+            let cookies = cookies.iter().map(|(name, text)| format!("{name}={text}"));
+            let all: Vec<String> = set.map(str::to_owned).into_iter().chain(cookies).collect();
+            if let Some(value) = parse_header_value(&all.join("; ")) {
+                fields.insert(COOKIE, value);
+            }
         }
         trace::add_trace_headers(context.trace(), fields);
         if self.effect != Effect::Read {
@@ -245,7 +247,7 @@ fn set_default_header(fields: &mut HeaderMap, name: HeaderName, value: &str) {
 
 /// A header value of visible ASCII. It is marked as sensitive to keep it out of logs, because it
 /// may be a secret.
-fn parse_header_value(text: &str) -> Option<HeaderValue> {
+pub(super) fn parse_header_value(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(text)
         .ok()
         .filter(|value| value.to_str().is_ok())?;

@@ -294,6 +294,90 @@ async fn bodies_have_media_type_and_idempotency_key() {
     }
 }
 
+/// The head and the body of the request that a tool sends.
+async fn sent_request(request: Value, arguments: Value) -> (String, String) {
+    let mut server = start_server(ok_reply("content-type: text/plain", "done")).await;
+    let tool = build_tool(&server, request, json!({}), Effect::Write);
+    call_tool(&*tool, arguments).await.unwrap();
+    let text = server.requests.recv().await.unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+#[tokio::test]
+async fn cookies_share_one_field() {
+    let request = json!({"headers": {"Cookie": "session=1"}, "cookies": {"city": "{{ city }}", "note": "{{ note }}"}});
+    let (head, _) = sent_request(request, json!({"city": "a b"})).await;
+    let cookies: Vec<&str> = head
+        .lines()
+        .filter(|line| line.starts_with("cookie:"))
+        .collect();
+    assert_eq!(cookies, ["cookie: session=1; city=a%20b"]);
+}
+
+#[tokio::test]
+async fn whole_multipart_bodies_keep_types() {
+    let request = json!({"method": "POST", "multipart": "{{ city }}"});
+    let fields =
+        json!({"object": {"a": 1}, "list": ["x", null, {"b": 2}], "none": null, "text": "t"});
+    let (_, body) = sent_request(request, json!({"city": fields})).await;
+    let parts: Vec<&str> = body
+        .split("--toolcrib-")
+        .filter_map(|part| {
+            part.split_once("form-data; ")
+                .map(|(_, part)| part.trim_end())
+        })
+        .collect();
+    let json = "\r\ncontent-type: application/json\r\n\r\n";
+    assert_eq!(
+        parts,
+        [
+            format!("name=\"object\"{json}{{\"a\":1}}"),
+            "name=\"list\"\r\n\r\nx".to_owned(),
+            format!("name=\"list\"{json}{{\"b\":2}}"),
+            "name=\"text\"\r\n\r\nt".to_owned(),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn list_of_files_becomes_parts() {
+    let request =
+        json!({"method": "POST", "multipart": {"f": {"base64": "{{ ids }}", "filename": "f.txt"}}});
+    let (_, body) = sent_request(
+        request.clone(),
+        json!({"city": "", "ids": ["YQ==", null, "Yg=="]}),
+    )
+    .await;
+    let file = |text: &str| {
+        format!(
+            "name=\"f\"; filename=\"f.txt\"\r\ncontent-type: application/octet-stream\r\n\r\n{text}\r\n"
+        )
+    };
+    assert!(
+        body.contains(&file("a")) && body.contains(&file("b")),
+        "{body}"
+    );
+    assert_eq!(body.matches("filename=").count(), 2);
+    let server = start_server(Reply::Silence).await;
+    let tool = build_tool(&server, request, json!({}), Effect::Write);
+    let refused = call_tool(&*tool, json!({"city": "", "ids": ["YQ==", "!"]})).await;
+    assert!(
+        format!("{refused:?}").contains("`ids` is not base64."),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn single_braces_count_in_urls_only() {
+    let request = json!({
+        "url": "https://api.example.com/{x}", "query": {"url": "https://other.example/{y}"}, "headers": {"url": "{z} {note}"}
+    });
+    let (_, faults) = try_build(json!({"request": request}), Effect::Read);
+    let paths: Vec<String> = faults.iter().map(|fault| fault.path.join(".")).collect();
+    assert_eq!(paths, ["request.url", "request.headers.url"], "{faults:?}");
+}
+
 #[tokio::test]
 async fn manifest_headers_take_precedence() {
     let mut server = start_server(ok_reply("content-type: text/plain", "done")).await;
