@@ -312,7 +312,10 @@ impl ToolReader<'_> {
                 "`auth` sets this header: leave one of them out",
             );
         }
-        let (_, faults) = RequestAuth::build(auth, policy, self.clients);
+        let faults = match RequestAuth::build(auth, policy, self.clients) {
+            Ok((_, warnings)) => warnings,
+            Err(errors) => errors,
+        };
         self.report_config_faults(node, entry_path, faults);
     }
 

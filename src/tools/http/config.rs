@@ -229,16 +229,22 @@ impl<'a> FaultCollector<'a> {
             })
     }
 
-    /// Prepares the authorization of requests, and collects its faults. `None` if one of them is an
-    /// error.
+    /// Prepares the authorization of requests, and collects its faults. `None` after an error.
     pub(super) fn build_auth(
         &mut self,
         config: &AuthConfig,
         policy: AddressPolicy,
     ) -> Option<RequestAuth> {
-        let (auth, faults) = RequestAuth::build(config, policy, self.context.clients);
-        self.faults.extend(faults);
-        auth
+        match RequestAuth::build(config, policy, self.context.clients) {
+            Ok((auth, warnings)) => {
+                self.faults.extend(warnings);
+                Some(auth)
+            }
+            Err(errors) => {
+                self.faults.extend(errors);
+                None
+            }
+        }
     }
 
     /// The effect that the tool is declared to have.

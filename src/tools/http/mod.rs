@@ -56,12 +56,14 @@ pub fn build(
         true => AddressPolicy::new(config.request.allow_private, "request.allow_private"),
         false => AddressPolicy::deny_private(),
     };
+    let has_auth = config.auth.is_some();
     let auth = config
         .auth
         .as_ref()
-        .map(|auth| collector.build_auth(auth, policy));
+        .and_then(|auth| collector.build_auth(auth, policy));
     let request = RequestTemplate::parse(config.request, context.effect, &mut collector);
-    if let (Some(request), Some(_)) = (&request, &auth)
+    if let Some(request) = &request
+        && has_auth
         && request.sets_authorization()
     {
         let message = "`auth` sets this header: leave one of them out";
@@ -86,7 +88,6 @@ pub fn build(
     let runner = match (request, response_reader, client) {
         (Some(request), Some(response_reader), Some(client)) if !collector.has_errors() => {
             let caller_credentials = request.caller_credentials();
-            let auth = auth.flatten();
             Some(Arc::new(HttpRunner {
                 request,
                 auth,

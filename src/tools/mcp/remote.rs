@@ -67,12 +67,14 @@ impl Remote {
         let clients = process_env.http_clients();
         let client = clients.get(AddressPolicy::allow_all())?;
         let auth = match auth {
+            // Warnings were reported when the manifest was read.
             Some(auth) => {
                 match RequestAuth::build(auth, AddressPolicy::allow_private(), &clients) {
-                    (Some(auth), _) => Some(auth),
-                    // The faults were reported when the manifest was read.
-                    (None, faults) => {
-                        return Err(faults.into_iter().map(|fault| fault.message).collect());
+                    Ok((auth, _)) => Some(auth),
+                    Err(errors) => {
+                        let messages: Vec<String> =
+                            errors.into_iter().map(|error| error.message).collect();
+                        return Err(messages.join("; "));
                     }
                 }
             }

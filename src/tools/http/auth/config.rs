@@ -94,20 +94,33 @@ pub struct BasicConfig {
     pub password: String,
 }
 
+/// The one method that an [`AuthConfig`] chooses.
+pub(super) enum AuthMethod<'a> {
+    Oauth(&'a OauthConfig),
+    Basic(&'a BasicConfig),
+}
+
 impl AuthConfig {
-    /// Faults that show without the network. Their paths begin at `auth`.
-    pub(super) fn find_faults(&self) -> Vec<ConfigFault> {
-        match (&self.oauth, &self.basic) {
-            (Some(oauth), None) => oauth.find_faults(),
-            (None, Some(basic)) => basic.find_faults(),
-            (Some(_), Some(_)) => vec![ConfigFault::error(
-                &["auth"],
-                "oauth and basic exclude each other: keep one",
-            )],
+    /// The chosen method.
+    ///
+    /// # Errors
+    /// The faults that show without the network. Their paths begin at `auth`.
+    pub(super) fn method(&self) -> Result<AuthMethod<'_>, Vec<ConfigFault>> {
+        let (method, faults) = match (&self.oauth, &self.basic) {
+            (Some(oauth), None) => (AuthMethod::Oauth(oauth), oauth.find_faults()),
+            (None, Some(basic)) => (AuthMethod::Basic(basic), basic.find_faults()),
+            (Some(_), Some(_)) => {
+                let message = "oauth and basic exclude each other: keep one";
+                return Err(vec![ConfigFault::error(&["auth"], message)]);
+            }
             (None, None) => {
                 let message = "oauth or basic is missing, e.g. oauth: {token_url: …, client_id: …, client_secret: …}";
-                vec![ConfigFault::error(&["auth"], message)]
+                return Err(vec![ConfigFault::error(&["auth"], message)]);
             }
+        };
+        match faults.is_empty() {
+            true => Ok(method),
+            false => Err(faults),
         }
     }
 }

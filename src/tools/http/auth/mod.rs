@@ -19,12 +19,13 @@ use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Request, Response, StatusCode};
 
 pub use self::config::AuthConfig;
-use self::config::BasicConfig;
+use self::config::{AuthMethod, BasicConfig};
 use self::token_source::TokenSource;
 pub use self::token_sources::TokenSources;
 use super::HttpClients;
 use super::address_policy::AddressPolicy;
 use super::client::HttpClient;
+use super::request::parse_header_value;
 use crate::call::ToolError;
 use crate::tools::ConfigFault;
 
@@ -39,30 +40,24 @@ pub(crate) enum RequestAuth {
 
 impl RequestAuth {
     /// Prepares the authorization of requests. Token requests go where `policy` permits. Returns
-    /// all faults, and `None` if one of them is an error. The paths of faults begin at `auth`.
+    /// warnings too. The paths of faults begin at `auth`.
+    ///
+    /// # Errors
+    /// The faults with which no request can be authorized.
     pub(crate) fn build(
         config: &AuthConfig,
         policy: AddressPolicy,
         clients: &HttpClients,
-    ) -> (Option<Self>, Vec<ConfigFault>) {
-        let faults = config.find_faults();
-        if faults.iter().any(|fault| !fault.warning) {
-            return (None, faults);
-        }
-        match config {
-            AuthConfig {
-                basic: Some(basic), ..
-            } => (basic_header(basic).map(Self::Basic), faults),
-            AuthConfig {
-                oauth: Some(oauth), ..
-            } => {
-                let (source, more) = clients.token_sources().get(oauth, policy, clients);
-                (source.map(Self::Token), [faults, more].concat())
+    ) -> Result<(Self, Vec<ConfigFault>), Vec<ConfigFault>> {
+        match config.method()? {
+            AuthMethod::Basic(basic) => Ok((
+                Self::Basic(basic_header(basic).map_err(|fault| vec![fault])?),
+                Vec::new(),
+            )),
+            AuthMethod::Oauth(oauth) => {
+                let (source, warnings) = clients.token_sources().get(oauth, policy, clients)?;
+                Ok((Self::Token(source), warnings))
             }
-            AuthConfig {
-                oauth: None,
-                basic: None,
-            } => (None, faults),
         }
     }
 
@@ -103,19 +98,18 @@ impl RequestAuth {
     }
 }
 
-/// The header value of basic authentication (RFC 7617). `None` if it is too long for a header.
-fn basic_header(BasicConfig { username, password }: &BasicConfig) -> Option<HeaderValue> {
-    sensitive_header(&format!(
-        "Basic {}",
-        BASE64_STANDARD.encode(format!("{username}:{password}"))
-    ))
+/// The header value of basic authentication (RFC 7617).
+fn basic_header(
+    BasicConfig { username, password }: &BasicConfig,
+) -> Result<HeaderValue, ConfigFault> {
+    encode_credentials(username, password).ok_or_else(|| {
+        let message = "no header field can hold this user name and password";
+        ConfigFault::error(&["auth", "basic"], message)
+    })
 }
 
-/// A header value that is hidden in logs; `None` if no header can hold it.
-fn sensitive_header(text: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(text)
-        .ok()
-        .filter(|value| value.to_str().is_ok())?;
-    value.set_sensitive(true);
-    Some(value)
+/// `Basic` and the two texts in base64.
+fn encode_credentials(name: &str, password: &str) -> Option<HeaderValue> {
+    let encoded = BASE64_STANDARD.encode(format!("{name}:{password}"));
+    parse_header_value(&format!("Basic {encoded}"))
 }

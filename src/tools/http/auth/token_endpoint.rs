@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use bytesize::ByteSize;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request, Response, StatusCode};
@@ -12,9 +10,10 @@ use serde_json::Value;
 use url::{Url, form_urlencoded};
 
 use super::super::client::{HttpClient, host_and_port, request_error};
+use super::super::request::parse_header_value;
 use super::super::response::parse_retry_after;
 use super::config::{ClientAuth, OauthConfig};
-use super::sensitive_header;
+use super::encode_credentials;
 use crate::call::{JsonObject, ToolError};
 use crate::text::sanitize::clean_text;
 
@@ -117,10 +116,10 @@ impl TokenEndpoint {
                 let encoded = |text: &str| {
                     form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>()
                 };
-                let pair = format!("{}:{}", encoded(client_id), encoded(secret));
-                let value = sensitive_header(&format!("Basic {}", BASE64_STANDARD.encode(pair)));
+                let value = encode_credentials(&encoded(client_id), &encoded(secret));
                 let value = value.ok_or_else(|| {
-                    ToolError::upstream_permanent("no access token: the secret is too long")
+                    let message = "no access token: no header field can hold the client's secret";
+                    ToolError::upstream_permanent(message)
                 })?;
                 request.headers_mut().insert(AUTHORIZATION, value);
             }
@@ -200,7 +199,7 @@ fn read_grant(answer: &JsonObject, host: &str) -> Result<Grant, ToolError> {
             quoted(other)
         ));
     }
-    let Some(header) = sensitive_header(&format!("Bearer {token}")) else {
+    let Some(header) = parse_header_value(&format!("Bearer {token}")) else {
         return fail(format!(
             "`{host}` answered a token with characters that no header can hold"
         ));
@@ -277,6 +276,8 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
     use serde_json::json;
 
     use super::super::super::address_policy::AddressPolicy;

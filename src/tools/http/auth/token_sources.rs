@@ -37,34 +37,32 @@ impl TokenSources {
         self.0.redactor.store(Some(redactor.clone()));
     }
 
-    /// The source for these settings. `None` if one of the faults is an error.
+    /// The source for these settings, and warnings about them.
+    ///
+    /// # Errors
+    /// The fault with which no token can be requested.
     pub(super) fn get(
         &self,
         config: &OauthConfig,
         policy: AddressPolicy,
         clients: &HttpClients,
-    ) -> (Option<Arc<TokenSource>>, Vec<ConfigFault>) {
-        let path = ["auth", "oauth", "token_url"];
-        let Ok(url) = Url::parse(&config.token_url) else {
-            return (None, Vec::new());
-        };
+    ) -> Result<(Arc<TokenSource>, Vec<ConfigFault>), Vec<ConfigFault>> {
+        let error =
+            |message: &str| vec![ConfigFault::error(&["auth", "oauth", "token_url"], message)];
+        let url = Url::parse(&config.token_url).map_err(|fault| error(&fault.to_string()))?;
         let policy = match url.scheme() {
             "http" if !policy.allows_private() => {
                 let message = "https is needed, because the request carries the client's secret; http is only for private \
                                addresses, with `allow_private: true`";
-                return (None, vec![ConfigFault::error(&path, message)]);
+                return Err(error(message));
             }
             "http" => policy.denying_global(),
             _ => policy,
         };
-        let client = match clients.get(policy) {
-            Ok(client) => client,
-            Err(message) => return (None, vec![ConfigFault::error(&path, message)]),
-        };
-        let denied = client
-            .check_url(&url)
-            .err()
-            .map(|denied| ConfigFault::warning(&path, denied.to_string()));
+        let client = clients.get(policy).map_err(|message| error(&message))?;
+        let denied = client.check_url(&url).err().map(|denied| {
+            ConfigFault::warning(&["auth", "oauth", "token_url"], denied.to_string())
+        });
         let mut by_settings = self
             .0
             .by_settings
@@ -87,7 +85,7 @@ impl TokenSources {
             by_settings.insert(key, Arc::downgrade(&source));
             source
         });
-        (Some(source), denied.into_iter().collect())
+        Ok((source, denied.into_iter().collect()))
     }
 }
 
