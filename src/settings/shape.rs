@@ -189,12 +189,16 @@ struct Check<'s> {
 
 impl<'s> Check<'s> {
     fn fault(&mut self, message: impl Into<String>) {
+        self.fault_of_kind(SettingFaultKind::Value, message.into());
+    }
+
+    fn fault_of_kind(&mut self, kind: SettingFaultKind, message: String) {
         if self.faults.len() < MAX_FAULTS {
-            let (path, message) = (self.path.clone(), message.into());
+            let path = self.path.clone();
             self.faults.push(SettingFault {
                 path,
                 message,
-                kind: SettingFaultKind::Value,
+                kind,
             });
         }
     }
@@ -228,7 +232,12 @@ impl<'s> Check<'s> {
         }
         if fitting.is_none() {
             let message = self.wrong_type_message(expected, option, value);
-            return self.fault(message);
+            let has_keys = |option: &Alternative<'_>| option.properties().is_some();
+            let kind = match value.is_array() && expected.options.iter().any(has_keys) {
+                true => SettingFaultKind::ListForMap,
+                false => SettingFaultKind::Value,
+            };
+            return self.fault_of_kind(kind, message);
         }
         match (option.words(), value) {
             (Some(words), Value::String(word)) => self.word(word, &words),
@@ -272,6 +281,8 @@ impl<'s> Check<'s> {
             .into_iter()
             .flat_map(|map| map.keys().map(String::as_str))
             .collect();
+        // What the messages about unknown keys advise to write.
+        let mut advice = Vec::new();
         for (key, value) in entries {
             match (
                 properties.and_then(|properties| properties.get(key)),
@@ -283,6 +294,7 @@ impl<'s> Check<'s> {
                 (None, Some(Value::Bool(false))) if self.faults.len() < MAX_FAULTS => {
                     let path = self.path.iter().chain([key]).cloned().collect();
                     let message = unknown_key_message(key, &known);
+                    advice.push(message.clone());
                     self.faults.push(SettingFault {
                         path,
                         message,
@@ -296,10 +308,6 @@ impl<'s> Check<'s> {
             }
         }
         // A key that is there under another name is reported already.
-        let unknown = entries.keys().filter(|key| !known.contains(&key.as_str()));
-        let advice: Vec<String> = unknown
-            .map(|key| unknown_key_message(key, &known))
-            .collect();
         let is_absent = |key: &&str| {
             !entries.contains_key(*key) && !advice.iter().any(|message| suggests_key(message, key))
         };
@@ -310,13 +318,9 @@ impl<'s> Check<'s> {
                 .map(|example| format!(", e.g. `{key}: {}`", to_flow(&example)))
                 .unwrap_or_default();
             self.path.push(key.to_owned());
-            self.fault(format!("is missing{example}"));
+            let message = format!("is missing{example}");
+            self.fault_of_kind(SettingFaultKind::MissingKey, message);
             self.path.pop();
-            self.faults
-                .iter_mut()
-                .last()
-                .into_iter()
-                .for_each(|fault| fault.kind = SettingFaultKind::MissingKey);
         }
     }
 

@@ -95,7 +95,7 @@ pub(super) fn decode_settings<T: DeserializeOwned + JsonSchema>(
 ) -> Result<T, Vec<ConfigFault>> {
     let fault = |fault: SettingFault| {
         let rule = match fault.kind {
-            SettingFaultKind::Value => FaultRule::Unspecified,
+            SettingFaultKind::Value | SettingFaultKind::ListForMap => FaultRule::Unspecified,
             SettingFaultKind::UnknownKey => FaultRule::UnknownKey,
             SettingFaultKind::MissingKey => FaultRule::MissingKey,
         };
