@@ -1,8 +1,10 @@
 //! Finds keys of a tool that are indented so far that they became parameters.
 
+use serde_json::Value;
+
 use super::decode::{Findings, field_names, join_path};
 use super::node::{Data, Key, Node};
-use super::parameters::PARAMETER_KEYS;
+use super::parameters::{PARAMETER_KEYS, is_type};
 use super::sections::{DefinitionEntry, PolicyEntry};
 use crate::tools::kinds;
 
@@ -64,8 +66,12 @@ pub(super) fn correct_indentation(
 /// Whether a value looks like the schema of a parameter.
 fn is_parameter(node: &Node) -> bool {
     let is_keyword = |key: &str| PARAMETER_KEYS.contains(&key) || key == "optional";
-    match node.entries() {
-        Some(entries) => entries.is_empty() || entries.iter().any(|(key, _)| is_keyword(&key.text)),
-        None => false,
+    match (&node.data, node.entries()) {
+        // A type in place of the schema has a message of its own.
+        (Data::Scalar(Value::String(word)), _) => is_type(word),
+        (_, Some(entries)) => {
+            entries.is_empty() || entries.iter().any(|(key, _)| is_keyword(&key.text))
+        }
+        (_, None) => false,
     }
 }

@@ -127,6 +127,6 @@ fn schema_of_names(items: &[Node]) -> Value {
     json!({"type": "object", "required": required, "properties": properties})
 }
 
-fn is_type(word: &str) -> bool {
+pub(super) fn is_type(word: &str) -> bool {
     ["string", "integer", "number", "boolean", "array", "object"].contains(&word)
 }
