@@ -113,8 +113,12 @@ pub fn parse_since(text: &str, now: Timestamp) -> Result<Timestamp, String> {
             .ok()
             .and_then(|time| now.checked_sub(time.0).ok())
     };
-    // A query string decodes `+` as a space, but time zone offsets are written with `+`.
-    let at = text.replace(' ', "+").parse().ok().or_else(ago);
+    // A query string decodes the `+` of a time zone offset as a space.
+    let with_offset = || {
+        let (time, offset) = text.rsplit_once(' ')?;
+        format!("{time}+{offset}").parse().ok()
+    };
+    let at = text.parse().ok().or_else(with_offset).or_else(ago);
     at.ok_or_else(|| "since is a time (2026-01-31T12:00:00Z) or a span (15m)".into())
 }
 
@@ -126,6 +130,24 @@ mod tests {
     fn count_uses_singular_for_one() {
         let shown = [0_u64, 1, 2].map(|number| Count(number, "call").to_string());
         assert_eq!(shown, ["0 calls", "1 call", "2 calls"]);
+    }
+
+    #[test]
+    fn since_takes_times_and_spans() {
+        let time: Timestamp = "2026-01-31T12:00:00Z".parse().unwrap();
+        for text in [
+            "2026-01-31T12:00:00Z",
+            "2026-01-31 12:00:00Z",
+            "2026-01-31T13:00:00+01:00",
+            "2026-01-31T13:00:00 01:00",
+            "2026-01-31 13:00:00 01:00",
+            "2026-01-31 11:00:00-01:00",
+        ] {
+            assert_eq!(parse_since(text, Timestamp::MAX), Ok(time), "{text}");
+        }
+        let later = "2026-01-31T12:15:00Z".parse().unwrap();
+        assert_eq!(parse_since("15m", later), Ok(time));
+        assert!(parse_since("yesterday", later).is_err());
     }
 
     #[test]

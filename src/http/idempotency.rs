@@ -4,6 +4,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 
 use super::problem::ApiError;
+use super::single_header::read_single_header;
 use crate::call::IdempotencyKey;
 
 /// The `Idempotency-Key` header of a request, for the OpenAPI document.
@@ -32,14 +33,8 @@ const REPLAYED_HEADER: HeaderName = HeaderName::from_static("idempotent-replayed
 /// # Errors
 /// 400, if the key is invalid or there are several.
 pub(super) fn key_from_headers(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiError> {
-    let mut all = headers.get_all("idempotency-key").iter();
-    let (Some(value), None) = (all.next(), all.next()) else {
-        return match headers.contains_key("idempotency-key") {
-            true => Err(ApiError::Malformed(
-                "there is more than one Idempotency-Key: send one".into(),
-            )),
-            false => Ok(None),
-        };
+    let Some(value) = read_single_header(headers, "Idempotency-Key")? else {
+        return Ok(None);
     };
     let invalid = |reason| {
         ApiError::Malformed(format!(

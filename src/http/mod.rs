@@ -31,6 +31,7 @@ mod results;
 mod routes;
 mod run_id;
 mod server;
+mod single_header;
 mod sources;
 mod state;
 mod tools;

@@ -3,6 +3,7 @@
 use axum::http::HeaderMap;
 
 use super::problem::ApiError;
+use super::single_header::read_single_header;
 use crate::call::request_fields::MAX_ID_LEN;
 
 /// The header, for the OpenAPI document.
@@ -28,20 +29,13 @@ pub(super) struct RunIdHeader {
 /// # Errors
 /// 400, if the value is not visible ASCII, is too long, or if there are several.
 pub(super) fn run_id_from_headers(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
-    let mut all = headers.get_all("toolcrib-run-id").iter();
-    let (Some(value), None) = (all.next(), all.next()) else {
-        return match headers.contains_key("toolcrib-run-id") {
-            true => Err(ApiError::Malformed(
-                "there is more than one toolcrib-run-id: send one".into(),
-            )),
-            false => Ok(None),
-        };
+    let Some(value) = read_single_header(headers, "toolcrib-run-id")? else {
+        return Ok(None);
     };
-    let value = value
-        .to_str()
-        .ok()
-        .map(str::trim)
-        .filter(|value| (1..=MAX_ID_LEN).contains(&value.len()));
+    let is_valid = |value: &&str| {
+        (1..=MAX_ID_LEN).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    let value = value.to_str().ok().filter(is_valid);
     let run_id = value.ok_or_else(|| {
         ApiError::Malformed(format!(
             "toolcrib-run-id is a text of 1 to {MAX_ID_LEN} visible ASCII characters"

@@ -96,7 +96,7 @@ async fn run_in_the_body_takes_precedence() {
 #[tokio::test]
 async fn invalid_run_headers_are_refused() {
     let app = TestApp::new([say()]).await;
-    for run in ["", " ", &"x".repeat(257)] {
+    for run in ["", " ", "a b", "a\tb", &"x".repeat(257)] {
         let (status, problem) = app
             .send(in_run(invoke(json!({"arguments": {}})), run))
             .await;
