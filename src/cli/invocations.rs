@@ -19,7 +19,7 @@ use crate::ledger::{Query, State};
 
 /// The length of an id in the table: the last group of its digits. Calls that start together differ
 /// there.
-const SHORT_ID: usize = 12;
+pub(super) const SHORT_ID: usize = 12;
 
 /// Arguments of `invocations`.
 #[derive(clap::Args)]

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::Failure;
 use super::client::{Client, ServerArgs, encode_segment};
+use super::invocations::SHORT_ID;
 use super::output::{OutputArgs, print_json, print_line};
 use super::server_answer::print_answer;
 use crate::call::InvocationId;
@@ -52,7 +53,7 @@ pub(super) async fn cancel(args: CancelArgs, environment: &Environment) -> Resul
     let client = args.server.client_or_local(environment)?;
     let id = match args.id.parse::<InvocationId>() {
         Ok(id) => id.to_string(),
-        Err(_) => find_running(&client, &args.id).await?,
+        Err(_) => find_running(&client, &args.id, &args.output).await?,
     };
     let answer = client
         .send(
@@ -77,13 +78,19 @@ pub(super) async fn cancel(args: CancelArgs, environment: &Environment) -> Resul
 }
 
 /// The running call whose id ends with `end`.
-async fn find_running(client: &Client, end: &str) -> Result<String, Failure> {
+async fn find_running(client: &Client, end: &str, output: &OutputArgs) -> Result<String, Failure> {
+    // A shorter end, or an empty one, may be that of a call which the user does not mean.
+    if end.len() < SHORT_ID {
+        return Err(Failure::Usage(format!(
+            "`{end}` is too short: give the whole id, or its last {SHORT_ID} characters"
+        )));
+    }
     let mut found = Vec::new();
     for state in ["running", "reserved"] {
         let (status, answer) = client
             .get(&format!("/invocations?state={state}&limit={MAX_LISTED}"))
             .await?;
-        print_answer((status, answer.clone()), true, |_| ())?;
+        print_answer((status, answer.clone()), output.is_for_people(), |_| ())?;
         let ids = answer["invocations"].as_array().into_iter().flatten();
         let ids = ids
             .filter_map(|row| row["invocation_id"].as_str())

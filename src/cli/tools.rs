@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Failure;
 use super::findings::print_findings;
 use super::manifest_file::{ManifestArg, log_demo};
-use super::output::{is_terminal, print_json, print_table};
+use super::output::{is_terminal, print_json, print_note, print_table};
 use super::table::{Content, Table};
 use crate::app::{self, DeclaredTools};
 use crate::call::CallSettings;
@@ -68,7 +68,7 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
         calls,
         faults,
         findings,
-        ..
+        warnings,
     } = match args.manifest.path()? {
         Some(path) => app::load_declared(&path, environment, log_progress).await?,
         None => {
@@ -107,6 +107,7 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
             ));
         }
     }
+    warnings.iter().for_each(|warning| print_note(warning));
     print_findings(&findings);
     fail_on_faults(faults)
 }
@@ -125,7 +126,11 @@ fn build_table(tools: &[Tool]) -> Table {
         ("DESCRIPTION", Content::Prose),
     ]);
     for tool in tools {
-        let state = if tool.policy.enabled { "" } else { "disabled" };
+        let state = match tool {
+            _ if tool.quarantined => "quarantined",
+            _ if !tool.policy.enabled => "disabled",
+            _ => "",
+        };
         table.add_row([
             tool.name().to_owned(),
             tool.kind.as_str().to_owned(),

@@ -53,6 +53,9 @@ def test_running_call_is_cancelled(start, tmp_path):
         assert (code, text) == (0, f"slow: cancelled ({invocation})\n"), (text, stderr)
         thread.join(20)
         assert crib.row(invocation)["kind"] == "cancelled"
+    for end in ("", invocation[-11:]):
+        short = cli("cancel", end, "--server", crib.base, cwd=tmp_path)
+        assert short.returncode == 64 and "is too short: give the whole id, or its last 12 characters" in short.stderr, short
     ended = cli("cancel", invocation[-12:], "--server", crib.base, cwd=tmp_path)
     assert ended.returncode == 1 and "no running call has an id that ends with" in ended.stderr, ended
     unknown = cli("cancel", "0" * 8 + "-0000-7000-8000-" + "0" * 12, "--server", crib.base, cwd=tmp_path)
@@ -72,5 +75,7 @@ def test_keys_are_sent(start, tmp_path):
     key = "operator-key-0123456789"
     crib = start({"callers": [{"name": "o", "key": key, "admin": True}], "tools": {"greet": sh("echo hello", effect="read")}})
     assert cli("purge", "--server", crib.base, cwd=tmp_path).returncode == 1
+    refused = cli("cancel", "0" * 12, "--server", crib.base, "--format", "json", cwd=tmp_path)
+    assert refused.returncode == 1 and json.loads(refused.stdout)["status"] == 401, refused
     assert cli("purge", "--server", crib.base, "--key", key, cwd=tmp_path).returncode == 0
     assert cli("purge", cwd=tmp_path, env={"TOOLCRIB_SERVER": crib.base, "TOOLCRIB_KEY": key}).returncode == 0

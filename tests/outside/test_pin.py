@@ -130,6 +130,9 @@ def test_tools_command_shows_quarantined_tools_as_unavailable(tmp_path):
     done = cli("tools", cwd=tmp_path)
     shown = {one["name"]: (one["available"], one["description"]) for one in json.loads(done.stdout)["tools"]}
     assert shown["one_b"] == (True, "Does it.") and shown["one_a"][0] is False and "Another" not in shown["one_a"][1], done
+    assert "source `one`: warning: `one_a` is quarantined: changed since it was pinned" in done.stderr, done
+    rows = [row.split()[:4] for row in cli("tools", "--format", "table", cwd=tmp_path).stdout.splitlines()]
+    assert ["one_a", "mcp", "write", "quarantined"] in rows and ["one_b", "mcp", "write", "Does"] in rows, rows
 
 
 def test_changed_tool_is_quarantined_until_pinned(start, tmp_path):
